@@ -1,0 +1,1 @@
+//! Krylov solvers on sparse formats that run at the speed of memory.
