@@ -1,1 +1,9 @@
-//! Loops over arrays.
+//! Loops over arrays: sparse products and vector operations on threads and SIMD lanes.
+//!
+//! This crate knows slices, threads and lanes. It has no matrix objects and no solvers; `krysp` joins it to
+//! `krysp-solvers`. It is the one place where `unsafe` may stand. Its interface is safe: index arrays are wrapped in
+//! types that were checked once ([`index`]), and a kernel compares lengths before it trusts them.
+
+pub mod buffer;
+pub mod cpu;
+pub mod index;

@@ -1,1 +1,36 @@
-//! Krylov methods.
+//! Krylov methods over abstract operators and vectors.
+//!
+//! A method sees hardware through two traits only: [`Vector`] (with its [`Space`], [`Scalar`] and [`Basis`]) and
+//! [`LinearOperator`]. One source of each method therefore serves every memory. A preconditioner is a
+//! [`LinearOperator`] too: the one that applies `M⁻¹`.
+//!
+//! | module | method |
+//! | --- | --- |
+//! | [`cg`] | conjugate gradients, for symmetric positive definite systems |
+//! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
+//! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
+
+pub mod bicgstab;
+pub mod cg;
+mod element;
+mod error;
+pub mod gmres;
+mod lanczos;
+mod monitor;
+mod operator;
+mod report;
+mod solver;
+mod stopping;
+mod vector;
+
+pub use bicgstab::BiCgStab;
+pub use cg::Cg;
+pub use element::Element;
+pub use error::{Error, Result};
+pub use gmres::Gmres;
+pub use monitor::{Condition, Monitor};
+pub use operator::{Identity, LinearOperator, OperatorFn};
+pub use report::{ConditionEstimate, Outcome, Report, Solution};
+pub use solver::{Cost, Method, Solver, System};
+pub use stopping::{CancelToken, Progress, Stopping};
+pub use vector::{Basis, ElemOf, Scalar, ScalarOf, Space, SpaceOf, Vector};

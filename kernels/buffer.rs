@@ -1,0 +1,168 @@
+//! Arrays in host memory, aligned for SIMD and, when large, backed by huge pages.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// A cache line, and the widest register.
+const LINE: usize = 64;
+/// The size of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// Plain numbers: every bit pattern is a value, zero bits are zero.
+///
+/// # Safety
+/// Implementors must be valid for any bit pattern and have no drop glue.
+pub unsafe trait Plain: Copy + Send + Sync + 'static {}
+// SAFETY: primitive numbers are valid for any bit pattern
+unsafe impl Plain for u16 {}
+// SAFETY: as above
+unsafe impl Plain for u32 {}
+// SAFETY: as above
+unsafe impl Plain for u64 {}
+// SAFETY: as above
+unsafe impl Plain for f32 {}
+// SAFETY: as above
+unsafe impl Plain for f64 {}
+
+/// An array of fixed length: aligned to a cache line, or adopted from a `Vec` as it is.
+pub struct Buffer<T> {
+    start: NonNull<T>,
+    len: usize,
+    owner: Owner,
+}
+
+/// How the memory was obtained, and so how it is given back.
+enum Owner {
+    Aligned(Layout),
+    Vec { capacity: usize },
+}
+
+// SAFETY: a buffer owns its memory and gives access by the rules of references
+unsafe impl<T: Send> Send for Buffer<T> {}
+// SAFETY: as above
+unsafe impl<T: Sync> Sync for Buffer<T> {}
+
+impl<T: Plain> Buffer<T> {
+    /// Zeros.
+    pub fn zeros(len: usize) -> Buffer<T> {
+        let bytes = len * size_of::<T>();
+        if bytes == 0 {
+            return Buffer::from(Vec::new());
+        }
+        let align = if bytes >= 2 * HUGE { HUGE } else { LINE };
+        let Ok(layout) = Layout::from_size_align(bytes, align) else {
+            handle_alloc_error(Layout::new::<T>())
+        };
+        // SAFETY: the layout is not empty; zero bits are a value of `T`
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start.cast::<T>()) else { handle_alloc_error(layout) };
+        if align == HUGE {
+            advise_huge_pages(start.as_ptr().cast(), bytes);
+        }
+        Buffer { start, len, owner: Owner::Aligned(layout) }
+    }
+
+    /// A copy of a slice.
+    pub fn copy_of(slice: &[T]) -> Buffer<T> {
+        let mut buffer = Buffer::zeros(slice.len());
+        buffer.copy_from_slice(slice);
+        buffer
+    }
+}
+
+/// Asks for huge pages, which spare gathers most of their translation misses. Advice only: failure changes nothing.
+fn advise_huge_pages(start: *mut u8, bytes: usize) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: the range was just allocated, and advice does not change what memory holds
+    unsafe {
+        libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (start, bytes);
+}
+
+impl<T> From<Vec<T>> for Buffer<T> {
+    fn from(mut vec: Vec<T>) -> Buffer<T> {
+        let start = NonNull::new(vec.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        let (len, capacity) = (vec.len(), vec.capacity());
+        std::mem::forget(vec);
+        Buffer { start, len, owner: Owner::Vec { capacity } }
+    }
+}
+
+impl<T> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        match self.owner {
+            // SAFETY: allocated with this layout; plain numbers need no drop
+            Owner::Aligned(layout) => unsafe { dealloc(self.start.as_ptr().cast(), layout) },
+            // SAFETY: these are the parts of the `Vec` it was made from
+            Owner::Vec { capacity } => unsafe {
+                drop(Vec::from_raw_parts(self.start.as_ptr(), self.len, capacity));
+            },
+        }
+    }
+}
+
+impl<T> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the buffer owns `len` initialised values from `start` on
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and `self` is borrowed mutably
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Plain> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Buffer::copy_of(self)
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T: PartialEq> PartialEq for Buffer<T> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl<T: Eq> Eq for Buffer<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_zero_and_aligned() {
+        for len in [0, 1, 7, 1000, HUGE] {
+            let buffer = Buffer::<f64>::zeros(len);
+            assert_eq!(buffer.len(), len);
+            assert!(buffer.iter().all(|&v| v == 0.0));
+            assert!(len == 0 || (buffer.as_ptr() as usize).is_multiple_of(LINE));
+        }
+    }
+
+    #[test]
+    fn a_vec_is_adopted_without_copying() {
+        let mut vec = Vec::with_capacity(10);
+        vec.extend([1.5, 2.5]);
+        let address = vec.as_ptr();
+        let mut buffer = Buffer::from(vec);
+        assert_eq!(buffer.as_ptr(), address);
+        buffer[0] = 3.0;
+        assert_eq!(*buffer.clone(), [3.0, 2.5]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Lanes of 512 bits, with masks and hardware gathers.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+
+#[cfg(not(target_arch = "x86_64"))]
+use super::simd::Simd;
+use super::simd::Task;
+
+/// AVX-512 foundation and vector-length extensions.
+#[derive(Clone, Copy)]
+pub(super) struct Avx512;
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Simd for Avx512 {
+    type F32 = super::portable::Array<f32, 4>;
+    type F64 = super::portable::Array<f64, 4>;
+    const FUSED: bool = false;
+}
+
+impl Avx512 {
+    pub(super) fn available() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("bmi2");
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
+    /// # Safety
+    /// The CPU must have AVX-512 F and VL.
+    #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx2,fma,bmi2"))]
+    pub(super) unsafe fn run<K: Task>(task: K) -> K::Output {
+        // SAFETY: this function has the features
+        unsafe { task.run::<Avx512>() }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod lanes {
+    use super::super::simd::{Lanes, Simd};
+    use super::Avx512;
+    use std::arch::x86_64::*;
+
+    impl Simd for Avx512 {
+        type F32 = F32x16;
+        type F64 = F64x8;
+        const FUSED: bool = true;
+    }
+
+    #[derive(Clone, Copy)]
+    pub(crate) struct F64x8(__m512d);
+    #[derive(Clone, Copy)]
+    pub(crate) struct F32x16(__m512);
+
+    // SAFETY of every block below: the trait's contract hands the CPU features and valid pointers down.
+    #[allow(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
+    impl Lanes<f64> for F64x8 {
+        const COUNT: usize = 8;
+
+        #[inline(always)]
+        unsafe fn splat(value: f64) -> Self {
+            unsafe { F64x8(_mm512_set1_pd(value)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f64) -> Self {
+            unsafe { F64x8(_mm512_loadu_pd(from)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_first(from: *const f64, count: usize) -> Self {
+            unsafe { F64x8(_mm512_maskz_loadu_pd((1 << count) - 1, from)) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f64) {
+            unsafe { _mm512_storeu_pd(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut f64, count: usize) {
+            unsafe { _mm512_mask_storeu_pd(to, (1 << count) - 1, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn gather(base: *const f64, index: *const u32) -> Self {
+            unsafe { F64x8(_mm512_i32gather_pd::<8>(_mm256_loadu_si256(index.cast()), base)) }
+        }
+
+        #[inline(always)]
+        unsafe fn gather_short(base: *const f64, index: *const u16) -> Self {
+            unsafe {
+                F64x8(_mm512_i32gather_pd::<8>(_mm256_cvtepu16_epi32(_mm_loadu_si128(index.cast())), base))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn gather_first(base: *const f64, index: *const u32, count: usize) -> Self {
+            unsafe {
+                let mask = (1 << count) - 1;
+                let index = _mm256_maskz_loadu_epi32(mask, index.cast());
+                F64x8(_mm512_mask_i32gather_pd::<8>(_mm512_setzero_pd(), mask, index, base))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+            unsafe { F64x8(_mm512_fmadd_pd(self.0, b.0, c.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn mul(self, b: Self) -> Self {
+            unsafe { F64x8(_mm512_mul_pd(self.0, b.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn add(self, b: Self) -> Self {
+            unsafe { F64x8(_mm512_add_pd(self.0, b.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn sum(self) -> f64 {
+            unsafe { _mm512_reduce_add_pd(self.0) }
+        }
+    }
+
+    // SAFETY of every block below: the trait's contract hands the CPU features and valid pointers down.
+    #[allow(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
+    impl Lanes<f32> for F32x16 {
+        const COUNT: usize = 16;
+
+        #[inline(always)]
+        unsafe fn splat(value: f32) -> Self {
+            unsafe { F32x16(_mm512_set1_ps(value)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const f32) -> Self {
+            unsafe { F32x16(_mm512_loadu_ps(from)) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_first(from: *const f32, count: usize) -> Self {
+            unsafe { F32x16(_mm512_maskz_loadu_ps((1 << count) - 1, from)) }
+        }
+
+        #[inline(always)]
+        unsafe fn store(self, to: *mut f32) {
+            unsafe { _mm512_storeu_ps(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn store_first(self, to: *mut f32, count: usize) {
+            unsafe { _mm512_mask_storeu_ps(to, (1 << count) - 1, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn gather(base: *const f32, index: *const u32) -> Self {
+            unsafe { F32x16(_mm512_i32gather_ps::<4>(_mm512_loadu_si512(index.cast()), base)) }
+        }
+
+        #[inline(always)]
+        unsafe fn gather_short(base: *const f32, index: *const u16) -> Self {
+            unsafe {
+                F32x16(_mm512_i32gather_ps::<4>(
+                    _mm512_cvtepu16_epi32(_mm256_loadu_si256(index.cast())),
+                    base,
+                ))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn gather_first(base: *const f32, index: *const u32, count: usize) -> Self {
+            unsafe {
+                let mask = ((1u32 << count) - 1) as __mmask16;
+                let index = _mm512_maskz_loadu_epi32(mask, index.cast());
+                F32x16(_mm512_mask_i32gather_ps::<4>(_mm512_setzero_ps(), mask, index, base))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+            unsafe { F32x16(_mm512_fmadd_ps(self.0, b.0, c.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn mul(self, b: Self) -> Self {
+            unsafe { F32x16(_mm512_mul_ps(self.0, b.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn add(self, b: Self) -> Self {
+            unsafe { F32x16(_mm512_add_ps(self.0, b.0)) }
+        }
+
+        #[inline(always)]
+        unsafe fn sum(self) -> f32 {
+            unsafe { _mm512_reduce_add_ps(self.0) }
+        }
+    }
+}

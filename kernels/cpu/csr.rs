@@ -1,0 +1,78 @@
+//! Compressed sparse rows: `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
+//!
+//! Moves 12 B (f64) or 8 B (f32) an entry, 4 B of offsets a row, `x` and `y`. A row is walked in registers: two
+//! running sums, the rest of the row under a mask.
+
+use super::rows::RowProduct;
+use super::simd::{Lanes, Simd, Value};
+use crate::index::{Columns, Offset, Offsets};
+use std::ops::Range;
+
+/// The arrays of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct Csr<'a, T> {
+    /// Where rows begin.
+    pub offsets: &'a Offsets,
+    /// The column of each entry.
+    pub columns: &'a Columns,
+    /// The value of each entry.
+    pub values: &'a [T],
+}
+
+impl<T: Value> RowProduct<T> for Csr<'_, T> {
+    fn rows(&self) -> usize {
+        self.offsets.ranges()
+    }
+
+    fn fits(&self, x: usize) -> bool {
+        let entries = self.offsets.end();
+        self.columns.bound() <= x && self.columns.len() >= entries && self.values.len() >= entries
+    }
+
+    #[inline(always)]
+    unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        // SAFETY: handed down from the caller
+        unsafe {
+            match self.offsets {
+                Offsets::Short(o) => self.walk::<S, u32>(&o[rows.start..=rows.end], x, y),
+                Offsets::Long(o) => self.walk::<S, u64>(&o[rows.start..=rows.end], x, y),
+            }
+        }
+    }
+}
+
+impl<T: Value> Csr<'_, T> {
+    /// # Safety
+    /// As [`RowProduct::product`].
+    #[inline(always)]
+    unsafe fn walk<S: Simd, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T]) {
+        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let (values, columns, x) = (self.values.as_ptr(), self.columns.as_ptr(), x.as_ptr());
+        for (y, range) in y.iter_mut().zip(offsets.windows(2)) {
+            let (mut k, end) = (range[0].get(), range[1].get());
+            // SAFETY: offsets ascend to at most the number of values and columns, columns lie below the length of `x`,
+            // all checked on construction and by `fits`
+            unsafe {
+                let mut even = T::In::<S>::splat(T::zero());
+                let mut odd = even;
+                while k + 2 * lanes <= end {
+                    let x0 = T::In::<S>::gather(x, columns.add(k));
+                    even = T::In::<S>::load(values.add(k)).mul_add(x0, even);
+                    let x1 = T::In::<S>::gather(x, columns.add(k + lanes));
+                    odd = T::In::<S>::load(values.add(k + lanes)).mul_add(x1, odd);
+                    k += 2 * lanes;
+                }
+                if k + lanes <= end {
+                    let x0 = T::In::<S>::gather(x, columns.add(k));
+                    even = T::In::<S>::load(values.add(k)).mul_add(x0, even);
+                    k += lanes;
+                }
+                if k < end {
+                    let x1 = T::In::<S>::gather_first(x, columns.add(k), end - k);
+                    odd = T::In::<S>::load_first(values.add(k), end - k).mul_add(x1, odd);
+                }
+                *y = even.add(odd).sum();
+            }
+        }
+    }
+}

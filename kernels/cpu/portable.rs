@@ -1,0 +1,93 @@
+//! Lanes as arrays, for CPUs without a level of their own.
+
+use super::simd::{Lanes, Simd, Value};
+
+/// The level that every CPU has.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+impl Simd for Portable {
+    type F32 = Array<f32, 4>;
+    type F64 = Array<f64, 4>;
+    const FUSED: bool = false;
+}
+
+/// Lanes as an array.
+#[derive(Clone, Copy)]
+pub(super) struct Array<T, const N: usize>([T; N]);
+
+// Multiply-add rounds twice here: without the instruction, a single rounding costs a function call.
+impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {
+    const COUNT: usize = N;
+
+    #[inline(always)]
+    unsafe fn splat(value: T) -> Self {
+        Array([value; N])
+    }
+
+    #[inline(always)]
+    unsafe fn load(from: *const T) -> Self {
+        // SAFETY: the caller's pointer is valid for N numbers
+        unsafe { Array(from.cast::<[T; N]>().read_unaligned()) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_first(from: *const T, count: usize) -> Self {
+        // SAFETY: the caller's pointer is valid for `count` numbers
+        Array(std::array::from_fn(|i| if i < count { unsafe { *from.add(i) } } else { T::zero() }))
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut T) {
+        // SAFETY: the caller's pointer is valid for N numbers
+        unsafe { to.cast::<[T; N]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut T, count: usize) {
+        for (i, &value) in self.0.iter().enumerate().take(count) {
+            // SAFETY: the caller's pointer is valid for `count` numbers
+            unsafe { *to.add(i) = value }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn gather(base: *const T, index: *const u32) -> Self {
+        // SAFETY: the caller vouches for N indices and what they point at
+        Array(std::array::from_fn(|i| unsafe { *base.add(*index.add(i) as usize) }))
+    }
+
+    #[inline(always)]
+    unsafe fn gather_short(base: *const T, index: *const u16) -> Self {
+        // SAFETY: as in `gather`
+        Array(std::array::from_fn(|i| unsafe { *base.add(*index.add(i) as usize) }))
+    }
+
+    #[inline(always)]
+    unsafe fn gather_first(base: *const T, index: *const u32, count: usize) -> Self {
+        Array(std::array::from_fn(|i| {
+            // SAFETY: the caller vouches for `count` indices and what they point at
+            if i < count { unsafe { *base.add(*index.add(i) as usize) } } else { T::zero() }
+        }))
+    }
+
+    #[inline(always)]
+    unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+        Array(std::array::from_fn(|i| self.0[i] * b.0[i] + c.0[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, b: Self) -> Self {
+        Array(std::array::from_fn(|i| self.0[i] * b.0[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, b: Self) -> Self {
+        Array(std::array::from_fn(|i| self.0[i] + b.0[i]))
+    }
+
+    #[inline(always)]
+    unsafe fn sum(self) -> T {
+        self.0.iter().fold(T::zero(), |sum, &v| sum + v)
+    }
+}

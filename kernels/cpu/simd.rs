@@ -1,0 +1,182 @@
+//! SIMD lanes: one algorithm, three widths, dispatched at run time.
+//!
+//! A kernel is a [`Task`] written against [`Lanes`]; [`run`] instantiates it for the level at hand inside a function
+//! that has the level's target features. Everything between the two must be `#[inline(always)]`.
+
+use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
+use crate::buffer::Plain;
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A number that lanes hold: `f32` or `f64`.
+pub trait Value: Plain + num_traits::Float + num_traits::NumAssign + fmt::Debug + Default {
+    /// The register of this number at a level.
+    type In<S: Simd>: Lanes<Self>;
+}
+
+impl Value for f32 {
+    type In<S: Simd> = S::F32;
+}
+
+impl Value for f64 {
+    type In<S: Simd> = S::F64;
+}
+
+/// A level of SIMD: the registers of each number.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// Lanes of `f32`.
+    type F32: Lanes<f32>;
+    /// Lanes of `f64`.
+    type F64: Lanes<f64>;
+    /// Whether multiply-add is one instruction.
+    const FUSED: bool;
+
+    /// `a b + c`, rounded as [`Lanes::mul_add`] does.
+    #[inline(always)]
+    fn mul_add<T: Value>(a: T, b: T, c: T) -> T {
+        if Self::FUSED { a.mul_add(b, c) } else { a * b + c }
+    }
+}
+
+/// A register of numbers.
+///
+/// # Safety
+/// Every function needs a CPU that has the level's features, and pointers that are valid for the lanes it touches.
+#[allow(clippy::missing_safety_doc, reason = "stated once above")]
+pub trait Lanes<T>: Copy {
+    /// How many numbers it holds.
+    const COUNT: usize;
+    /// All the same.
+    unsafe fn splat(value: T) -> Self;
+    /// From memory, unaligned.
+    unsafe fn load(from: *const T) -> Self;
+    /// The first `count < COUNT` from memory, zero the rest.
+    unsafe fn load_first(from: *const T, count: usize) -> Self;
+    /// To memory, unaligned.
+    unsafe fn store(self, to: *mut T);
+    /// The first `count < COUNT` to memory.
+    unsafe fn store_first(self, to: *mut T, count: usize);
+    /// `base[index[lane]]`
+    unsafe fn gather(base: *const T, index: *const u32) -> Self;
+    /// `base[index[lane]]` of 16-bit indices.
+    unsafe fn gather_short(base: *const T, index: *const u16) -> Self;
+    /// `base[index[lane]]` in the first `count < COUNT` lanes, zero in the rest.
+    unsafe fn gather_first(base: *const T, index: *const u32, count: usize) -> Self;
+    /// `self · b + c`, in one rounding where the hardware has it.
+    unsafe fn mul_add(self, b: Self, c: Self) -> Self;
+    /// `self · b`
+    unsafe fn mul(self, b: Self) -> Self;
+    /// `self + b`
+    unsafe fn add(self, b: Self) -> Self;
+    /// The sum over the lanes, in a fixed order.
+    unsafe fn sum(self) -> T;
+}
+
+/// Work to be run on SIMD lanes.
+pub trait Task {
+    /// What it gives.
+    type Output;
+
+    /// Does the work. Implementations are `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The CPU must have the features of `S`.
+    unsafe fn run<S: Simd>(self) -> Self::Output;
+}
+
+/// A SIMD level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Arrays of numbers, left to the compiler.
+    Portable = 1,
+    /// 256-bit registers with fused multiply-add.
+    Avx2 = 2,
+    /// 512-bit registers with masks.
+    Avx512 = 3,
+}
+
+impl Level {
+    /// Every level.
+    pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
+
+    /// The best level of this CPU.
+    pub fn best() -> Level {
+        if Avx512::available() {
+            Level::Avx512
+        } else if Avx2::available() {
+            Level::Avx2
+        } else {
+            Level::Portable
+        }
+    }
+
+    /// Whether this CPU has it.
+    pub fn available(self) -> bool {
+        self <= Level::best()
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Level::Portable => "portable",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        })
+    }
+}
+
+/// The level in use; zero until the first task.
+static IN_USE: AtomicU8 = AtomicU8::new(0);
+static FORCING: Mutex<()> = Mutex::new(());
+
+/// The level that tasks run at.
+pub fn level() -> Level {
+    match IN_USE.load(Ordering::Relaxed) {
+        1 => Level::Portable,
+        2 => Level::Avx2,
+        3 => Level::Avx512,
+        _ => {
+            let best = Level::best();
+            IN_USE.store(best as u8, Ordering::Relaxed);
+            best
+        }
+    }
+}
+
+/// Every task of the process runs at one level until this is dropped.
+#[derive(Debug)]
+pub struct Forced {
+    _one_at_a_time: MutexGuard<'static, ()>,
+}
+
+/// Forces a level, to test it; `None` where the CPU does not have it. Waits while another level is forced.
+pub fn force(level: Level) -> Option<Forced> {
+    let guard = FORCING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !level.available() {
+        return None;
+    }
+    IN_USE.store(level as u8, Ordering::Relaxed);
+    Some(Forced { _one_at_a_time: guard })
+}
+
+impl Drop for Forced {
+    fn drop(&mut self) {
+        IN_USE.store(Level::best() as u8, Ordering::Relaxed);
+    }
+}
+
+/// Runs a task at the level in use.
+#[inline]
+pub fn run<K: Task>(task: K) -> K::Output {
+    match level() {
+        // SAFETY: needs no features
+        Level::Portable => unsafe { task.run::<Portable>() },
+        // SAFETY: `level` only gives levels that the CPU has
+        Level::Avx2 => unsafe { Avx2::run(task) },
+        // SAFETY: as above
+        Level::Avx512 => unsafe { Avx512::run(task) },
+    }
+}

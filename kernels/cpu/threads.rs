@@ -1,0 +1,205 @@
+//! How loops over rows run on threads.
+//!
+//! Rows come in chunks of [`CHUNK`] (what fused operations keep in the first cache) and chunks in blocks (what a
+//! reduction sums before anything else). A block's length depends on the number of rows alone, and block sums are
+//! added in a fixed tree: reductions are bitwise the same for every number of threads.
+
+use std::ops::Range;
+
+/// Rows in a chunk: a multiple of every SIMD width, slice height and small block size.
+pub const CHUNK: usize = 768;
+
+/// Blocks of a vector at most.
+pub const BLOCKS: usize = 256;
+
+/// Below so many numbers moved, a second thread costs more than it brings.
+const SERIAL: usize = 32 * 1024;
+
+/// Tasks for each thread, so that a late thread finds its work taken over.
+const TASKS_PER_THREAD: usize = 4;
+
+/// The rows of a block, for vectors of `rows` entries: a multiple of [`CHUNK`].
+pub fn block_rows(rows: usize) -> usize {
+    rows.div_ceil(BLOCKS).next_multiple_of(CHUNK).max(CHUNK)
+}
+
+/// How many tasks to cut work into that moves so many numbers.
+pub fn tasks(numbers: usize) -> usize {
+    match rayon::current_num_threads() {
+        1 => 1,
+        _ if numbers < SERIAL => 1,
+        threads => threads * TASKS_PER_THREAD,
+    }
+}
+
+/// What can be handed out by rows.
+pub trait Split: Sized + Send {
+    /// The first `rows` rows, and the rest.
+    fn split(self, rows: usize) -> (Self, Self);
+}
+
+impl<T: Send> Split for &mut [T] {
+    fn split(self, rows: usize) -> (Self, Self) {
+        self.split_at_mut(rows)
+    }
+}
+
+impl Split for () {
+    fn split(self, _: usize) -> (Self, Self) {
+        ((), ())
+    }
+}
+
+impl<A: Split, B: Split> Split for (A, B) {
+    fn split(self, rows: usize) -> (Self, Self) {
+        let ((a, c), (b, d)) = (self.0.split(rows), self.1.split(rows));
+        ((a, b), (c, d))
+    }
+}
+
+/// One result for each block of rows.
+pub struct PerBlock<'r, R> {
+    results: &'r mut [R],
+    block: usize,
+}
+
+impl<R: Send> Split for PerBlock<'_, R> {
+    fn split(self, rows: usize) -> (Self, Self) {
+        let (a, b) = self.results.split_at_mut(rows / self.block);
+        (PerBlock { results: a, block: self.block }, PerBlock { results: b, block: self.block })
+    }
+}
+
+impl<R> PerBlock<'_, R> {
+    /// Computes the result of every block of `rows` that this holds.
+    pub fn fill(self, rows: Range<usize>, mut block: impl FnMut(Range<usize>) -> R) {
+        for (i, result) in self.results.iter_mut().enumerate() {
+            let start = rows.start + i * self.block;
+            *result = block(start..rows.end.min(start + self.block));
+        }
+    }
+}
+
+/// Runs `work` on every part, on all threads: `count` parts, part `i` from row `bound(i)` to `bound(i + 1)`.
+pub fn over_parts<D: Split>(
+    count: usize,
+    bound: &(impl Fn(usize) -> usize + Sync),
+    data: D,
+    work: &(impl Fn(Range<usize>, D) + Sync),
+) {
+    fn divide<D: Split>(
+        parts: Range<usize>,
+        bound: &(impl Fn(usize) -> usize + Sync),
+        data: D,
+        work: &(impl Fn(Range<usize>, D) + Sync),
+    ) {
+        let rows = bound(parts.start)..bound(parts.end);
+        if parts.len() == 1 {
+            return work(rows, data);
+        }
+        let middle = parts.start + parts.len() / 2;
+        let (first, second) = data.split(bound(middle) - rows.start);
+        rayon::join(
+            || divide(parts.start..middle, bound, first, work),
+            || divide(middle..parts.end, bound, second, work),
+        );
+    }
+    if count > 0 {
+        divide(0..count, bound, data, work);
+    }
+}
+
+/// As [`over_parts`] with parts that begin at block boundaries; sums `K` numbers that `work` gives for each block.
+pub fn sum_over_parts<T, const K: usize, D: Split>(
+    count: usize,
+    bound: &(impl Fn(usize) -> usize + Sync),
+    data: D,
+    work: &(impl Fn(Range<usize>, D, PerBlock<'_, [T; K]>) + Sync),
+) -> [T; K]
+where
+    T: num_traits::Zero + Copy + Send,
+{
+    let rows = bound(count);
+    let block = block_rows(rows);
+    let mut results = [[T::zero(); K]; BLOCKS];
+    let results = &mut results[..rows.div_ceil(block)];
+    let per_block = PerBlock { results, block };
+    over_parts(count, bound, (data, per_block), &|rows, (data, sums)| work(rows, data, sums));
+    tree_sum(results)
+}
+
+fn tree_sum<T: num_traits::Zero + Copy, const K: usize>(sums: &[[T; K]]) -> [T; K] {
+    match sums {
+        [] => [T::zero(); K],
+        [one] => *one,
+        _ => {
+            let (a, b) = sums.split_at(sums.len() / 2);
+            let (a, b) = (tree_sum(a), tree_sum(b));
+            std::array::from_fn(|k| a[k] + b[k])
+        }
+    }
+}
+
+/// Runs `work` over all rows of vectors that share a length, `streams` of them read or written.
+pub fn over_rows<D: Split>(rows: usize, streams: usize, data: D, work: &(impl Fn(Range<usize>, D) + Sync)) {
+    let (count, bound) = even(rows, streams);
+    over_parts(count, &bound, data, work);
+}
+
+/// As [`over_rows`]; sums `K` numbers that `work` gives for each block.
+pub fn sum_over_rows<T, const K: usize, D: Split>(
+    rows: usize,
+    streams: usize,
+    data: D,
+    work: &(impl Fn(Range<usize>, D, PerBlock<'_, [T; K]>) + Sync),
+) -> [T; K]
+where
+    T: num_traits::Zero + Copy + Send,
+{
+    let (count, bound) = even(rows, streams);
+    sum_over_parts(count, &bound, data, work)
+}
+
+/// Parts of equally many blocks.
+fn even(rows: usize, streams: usize) -> (usize, impl Fn(usize) -> usize + Sync) {
+    let block = block_rows(rows);
+    let blocks = rows.div_ceil(block);
+    let count = tasks(rows * streams).min(blocks);
+    (count, move |part| if part == count { rows } else { part * blocks / count * block })
+}
+
+/// The chunks of a range of rows.
+#[inline(always)]
+pub fn chunks(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
+    let end = rows.end;
+    rows.step_by(CHUNK).map(move |start| start..end.min(start + CHUNK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_every_length() {
+        for rows in [0, 1, 767, 768, 769, 196_608, 196_609, 1_000_000, 100_000_000] {
+            let block = block_rows(rows);
+            assert!(block.is_multiple_of(CHUNK) && rows.div_ceil(block) <= BLOCKS, "{rows}: {block}");
+        }
+    }
+
+    #[test]
+    fn every_row_is_visited_once() {
+        for rows in [0, 1, 5, 768, 769, 10_000, 300_000] {
+            let mut visits = vec![0u8; rows];
+            over_rows(rows, 8, visits.as_mut_slice(), &|range, part| {
+                assert_eq!(range.len(), part.len());
+                part.iter_mut().for_each(|v| *v += 1);
+            });
+            assert!(visits.iter().all(|&v| v == 1));
+            let [count]: [f64; 1] = sum_over_rows(rows, 8, (), &|rows, (), sums| {
+                sums.fill(rows, |block| [chunks(block).map(|c| c.len() as f64).sum()]);
+            });
+            assert_eq!(count, rows as f64);
+        }
+    }
+}

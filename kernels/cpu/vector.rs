@@ -1,0 +1,295 @@
+//! Vector operations: elementwise updates and inner products, and their fusions.
+//!
+//! A fusion runs the same chunk loops as the operations that it fuses, one chunk after the other while the chunk is in
+//! the first cache: the numbers are bitwise the same, the memory is read once.
+
+use super::simd::{Lanes, Simd, Task, Value, run};
+use super::threads::{chunks, over_rows, sum_over_rows};
+
+// --- loops over one chunk -------------------------------------------------------------------------------------------
+
+/// `y ← a x + b y`; `b = 0` overwrites, even NaN.
+#[inline(always)]
+pub(super) fn chunk_axpby<S: Simd, T: Value>(a: T, x: &[T], b: T, y: &mut [T]) {
+    if b == T::zero() {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = a * x;
+        }
+    } else if b == T::one() {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = S::mul_add(a, x, *y);
+        }
+    } else {
+        for (y, &x) in y.iter_mut().zip(x) {
+            *y = S::mul_add(b, *y, a * x);
+        }
+    }
+}
+
+/// `z ← d ∘ x`
+#[inline(always)]
+fn chunk_mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
+    for ((z, &d), &x) in z.iter_mut().zip(d).zip(x) {
+        *z = d * x;
+    }
+}
+
+/// `⟨x, y⟩` of one chunk: four registers of partial sums.
+#[inline(always)]
+pub(super) fn chunk_dot<S: Simd, T: Value>(x: &[T], y: &[T]) -> T {
+    let len = x.len().min(y.len());
+    let lanes = <T::In<S> as Lanes<T>>::COUNT;
+    let (x, y) = (x.as_ptr(), y.as_ptr());
+    // SAFETY: tasks run on a CPU with the features of `S`; every index stays below the shorter length
+    unsafe {
+        let zero = T::In::<S>::splat(T::zero());
+        let mut sums = [zero; 4];
+        let mut i = 0;
+        while i + 4 * lanes <= len {
+            for (k, sum) in sums.iter_mut().enumerate() {
+                let at = i + k * lanes;
+                *sum = T::In::<S>::load(x.add(at)).mul_add(T::In::<S>::load(y.add(at)), *sum);
+            }
+            i += 4 * lanes;
+        }
+        while i + lanes <= len {
+            sums[0] = T::In::<S>::load(x.add(i)).mul_add(T::In::<S>::load(y.add(i)), sums[0]);
+            i += lanes;
+        }
+        if i < len {
+            let (a, b) =
+                (T::In::<S>::load_first(x.add(i), len - i), T::In::<S>::load_first(y.add(i), len - i));
+            sums[1] = a.mul_add(b, sums[1]);
+        }
+        sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum()
+    }
+}
+
+// --- whole vectors --------------------------------------------------------------------------------------------------
+
+/// Turns a closure-like struct into a task: `task!(Name { fields } -> Output |S| body)`.
+macro_rules! task {
+    ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? } -> $output:ty, |$simd:ident| $body:expr) => {
+        $(#[$doc])*
+        struct $name<'v, T> { $($field: $type,)* lifetime: std::marker::PhantomData<&'v T> }
+
+        impl<'v, T: Value> Task for $name<'v, T> {
+            type Output = $output;
+
+            #[inline(always)]
+            unsafe fn run<$simd: Simd>(self) -> $output {
+                let $name { $($field,)* .. } = self;
+                $body
+            }
+        }
+    };
+}
+
+/// Runs a task made by [`task!`].
+macro_rules! run {
+    ($name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        run($name { $($field $(: $value)?,)* lifetime: std::marker::PhantomData })
+    };
+}
+
+task!(Axpby { a: T, x: &'v [T], b: T, y: &'v mut [T] } -> (), |S| chunk_axpby::<S, T>(a, x, b, y));
+
+/// `y ← a x + b y`; `b = 0` overwrites, even NaN.
+pub fn axpby<T: Value>(a: T, x: &[T], b: T, y: &mut [T]) {
+    same_length(x, y);
+    over_rows(y.len(), 3, y, &|rows, y: &mut [T]| run!(Axpby { a, x: &x[rows], b, y }));
+}
+
+/// `y ← x`
+pub fn copy<T: Value>(x: &[T], y: &mut [T]) {
+    same_length(x, y);
+    over_rows(y.len(), 2, y, &|rows, y: &mut [T]| y.copy_from_slice(&x[rows]));
+}
+
+task!(Mul { d: &'v [T], x: &'v [T], z: &'v mut [T] } -> (), |S| chunk_mul(d, x, z));
+
+/// `z ← d ∘ x`
+pub fn mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
+    same_length(d, z);
+    same_length(x, z);
+    over_rows(z.len(), 3, z, &|rows, z: &mut [T]| run!(Mul { d: &d[rows.clone()], x: &x[rows], z }));
+}
+
+task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
+    chunks(0..x.len()).fold(T::zero(), |sum, c| sum + chunk_dot::<S, T>(&x[c.clone()], &y[c]))
+});
+
+/// `⟨x, y⟩`
+pub fn dot<T: Value>(x: &[T], y: &[T]) -> T {
+    same_length(x, y);
+    let [xy] = sum_over_rows(x.len(), 2, (), &|rows, (), sums| {
+        sums.fill(rows, |b| [run!(Dot { x: &x[b.clone()], y: &y[b] })]);
+    });
+    xy
+}
+
+task!(Dot2 { x: &'v [T], y: &'v [T], z: &'v [T] } -> [T; 2], |S| {
+    chunks(0..x.len()).fold([T::zero(); 2], |[xy, xz], c| {
+        let x = &x[c.clone()];
+        [xy + chunk_dot::<S, T>(x, &y[c.clone()]), xz + chunk_dot::<S, T>(x, &z[c])]
+    })
+});
+
+/// `[⟨x, y⟩, ⟨x, z⟩]`
+pub fn dot_2<T: Value>(x: &[T], y: &[T], z: &[T]) -> [T; 2] {
+    same_length(x, y);
+    same_length(x, z);
+    sum_over_rows(x.len(), 3, (), &|rows, (), sums| {
+        sums.fill(rows, |b| run!(Dot2 { x: &x[b.clone()], y: &y[b.clone()], z: &z[b] }));
+    })
+}
+
+task!(Axpbypcz { a: T, x: &'v [T], b: T, y: &'v [T], c: T, z: &'v mut [T] } -> (), |S| {
+    for k in chunks(0..z.len()) {
+        let z = &mut z[k.clone()];
+        chunk_axpby::<S, T>(a, &x[k.clone()], c, z);
+        chunk_axpby::<S, T>(b, &y[k], T::one(), z);
+    }
+});
+
+/// `z ← a x + b y + c z`
+pub fn axpbypcz<T: Value>(a: T, x: &[T], b: T, y: &[T], c: T, z: &mut [T]) {
+    same_length(x, z);
+    same_length(y, z);
+    over_rows(z.len(), 4, z, &|rows, z: &mut [T]| {
+        run!(Axpbypcz { a, x: &x[rows.clone()], b, y: &y[rows], c, z });
+    });
+}
+
+task!(AxpyDot2 { a: T, x: &'v [T], y: &'v [T], z: &'v mut [T] } -> [T; 2], |S| {
+    chunks(0..z.len()).fold([T::zero(); 2], |[zz, zy], c| {
+        let z = &mut z[c.clone()];
+        chunk_axpby::<S, T>(a, &x[c.clone()], T::one(), z);
+        [zz + chunk_dot::<S, T>(z, z), zy + chunk_dot::<S, T>(z, &y[c])]
+    })
+});
+
+/// `z ← z + a x; [⟨z, z⟩, ⟨z, y⟩]`
+pub fn axpy_dot_2<T: Value>(a: T, x: &[T], y: &[T], z: &mut [T]) -> [T; 2] {
+    same_length(x, z);
+    same_length(y, z);
+    sum_over_rows(z.len(), 4, z, &|rows, z: &mut [T], sums| {
+        let start = rows.start;
+        sums.fill(rows, |b| {
+            let z = &mut z[b.start - start..b.end - start];
+            run!(AxpyDot2 { a, x: &x[b.clone()], y: &y[b], z })
+        });
+    })
+}
+
+task!(AxpyXpby { a: T, p: &'v mut [T], z: &'v [T], b: T, x: &'v mut [T] } -> (), |S| {
+    for c in chunks(0..x.len()) {
+        chunk_axpby::<S, T>(a, &p[c.clone()], T::one(), &mut x[c.clone()]);
+        chunk_axpby::<S, T>(T::one(), &z[c.clone()], b, &mut p[c]);
+    }
+});
+
+/// `x ← x + a p; p ← z + b p`
+pub fn axpy_xpby<T: Value>(a: T, p: &mut [T], z: &[T], b: T, x: &mut [T]) {
+    same_length(p, x);
+    same_length(z, x);
+    over_rows(x.len(), 5, (x, p), &|rows, (x, p): (&mut [T], &mut [T])| {
+        run!(AxpyXpby { a, p, z: &z[rows], b, x });
+    });
+}
+
+task!(AxpyMulDots { a: T, q: &'v [T], r: &'v mut [T], d: &'v [T], z: &'v mut [T] } -> [T; 2], |S| {
+    chunks(0..r.len()).fold([T::zero(); 2], |[rr, rz], c| {
+        let (r, z) = (&mut r[c.clone()], &mut z[c.clone()]);
+        chunk_axpby::<S, T>(a, &q[c.clone()], T::one(), r);
+        chunk_mul(&d[c], r, z);
+        [rr + chunk_dot::<S, T>(r, r), rz + chunk_dot::<S, T>(r, z)]
+    })
+});
+
+/// `r ← r + a q; z ← d ∘ r; [⟨r, r⟩, ⟨r, z⟩]`
+pub fn axpy_mul_dots<T: Value>(a: T, q: &[T], r: &mut [T], d: &[T], z: &mut [T]) -> [T; 2] {
+    same_length(q, r);
+    same_length(d, r);
+    same_length(z, r);
+    sum_over_rows(r.len(), 6, (r, z), &|rows, (r, z): (&mut [T], &mut [T]), sums| {
+        let start = rows.start;
+        sums.fill(rows, |b| {
+            let here = b.start - start..b.end - start;
+            let (r, z) = (&mut r[here.clone()], &mut z[here]);
+            run!(AxpyMulDots { a, q: &q[b.clone()], r, d: &d[b], z })
+        });
+    })
+}
+
+fn same_length<T>(x: &[T], y: &[T]) {
+    assert_eq!(x.len(), y.len(), "vectors of one space share their length");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simd::{Level, force};
+    use super::*;
+
+    fn numbers(n: usize, seed: u64) -> Vec<f64> {
+        (0..n as u64).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f64 / 500.0 - 1.0).collect()
+    }
+
+    /// Lengths at lane, chunk and block edges.
+    const LENGTHS: [usize; 12] = [0, 1, 3, 4, 17, 63, 767, 768, 769, 1536, 50_000, 200_001];
+
+    #[test]
+    fn fusions_equal_their_parts_at_every_level() {
+        for level in Level::ALL {
+            let Some(_forced) = force(level) else { continue };
+            for n in LENGTHS {
+                let [x, y, z, d] = [1, 2, 3, 4].map(|seed| numbers(n, seed));
+                let (mut a, mut b) = (z.clone(), z.clone());
+                axpbypcz(0.5, &x, -0.25, &y, 2.0, &mut a);
+                axpby(0.5, &x, 2.0, &mut b);
+                axpby(-0.25, &y, 1.0, &mut b);
+                assert_eq!(a, b);
+                assert_eq!(dot_2(&x, &y, &z), [dot(&x, &y), dot(&x, &z)]);
+                let (mut a, mut b) = (z.clone(), z.clone());
+                let sums = axpy_dot_2(0.3, &x, &y, &mut a);
+                axpby(0.3, &x, 1.0, &mut b);
+                assert_eq!((sums, &a), ([dot(&b, &b), dot(&b, &y)], &b));
+                let (mut a, mut p) = (x.clone(), y.clone());
+                axpy_xpby(0.7, &mut p, &z, 0.9, &mut a);
+                let (mut b, mut q) = (x.clone(), y.clone());
+                axpby(0.7, &q, 1.0, &mut b);
+                axpby(1.0, &z, 0.9, &mut q);
+                assert_eq!((a, p), (b, q));
+                let (mut r, mut w) = (x.clone(), vec![f64::NAN; n]);
+                let sums = axpy_mul_dots(-0.2, &y, &mut r, &d, &mut w);
+                let (mut s, mut v) = (x.clone(), vec![f64::NAN; n]);
+                axpby(-0.2, &y, 1.0, &mut s);
+                mul(&d, &s, &mut v);
+                assert_eq!((sums, &r, &w), ([dot(&s, &s), dot(&s, &v)], &s, &v));
+            }
+        }
+    }
+
+    #[test]
+    fn dots_are_right_and_the_same_on_any_number_of_threads() {
+        // another test may force another level at any time; levels differ in rounding
+        let _forced = force(Level::best());
+        for n in LENGTHS {
+            let (x, y) = (numbers(n, 1), numbers(n, 2));
+            let exact: f64 = x.iter().zip(&y).map(|(a, b)| a * b).sum();
+            let expected = dot(&x, &y);
+            assert!((expected - exact).abs() <= 1e-12 * n as f64);
+            for threads in [1, 2, 3, 5] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                assert_eq!(pool.install(|| dot(&x, &y)).to_bits(), expected.to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn a_zero_factor_overwrites_nan() {
+        let mut y = vec![f32::NAN; 5];
+        axpby(2.0, &[1.0; 5], 0.0, &mut y);
+        assert_eq!(y, [2.0; 5]);
+    }
+}

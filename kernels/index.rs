@@ -1,0 +1,206 @@
+//! Index arrays that were checked once, so that kernels may trust them.
+
+use crate::buffer::{Buffer, Plain};
+
+/// Why an index array was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// An entry of an index array lies at or above its bound.
+    Bound {
+        /// Where in the array.
+        position: usize,
+        /// What stands there.
+        index: u64,
+        /// What it must stay below.
+        bound: u64,
+    },
+    /// Offsets must start at zero and never fall.
+    Order {
+        /// The first offending position.
+        position: usize,
+    },
+}
+
+/// Column indices, all below a bound.
+///
+/// The bound is at most 2³¹, because hardware gathers read indices as signed.
+#[derive(Clone, Debug)]
+pub struct Columns {
+    indices: Buffer<u32>,
+    bound: usize,
+}
+
+impl Columns {
+    /// The largest bound.
+    pub const LIMIT: usize = 1 << 31;
+
+    /// Checks that every index lies below `bound`.
+    pub fn new(indices: impl Into<Buffer<u32>>, bound: usize) -> Result<Columns, Invalid> {
+        let indices = indices.into();
+        let limit = bound.min(Self::LIMIT);
+        match indices.iter().position(|&i| i as usize >= limit) {
+            None => Ok(Columns { indices, bound }),
+            Some(position) => {
+                Err(Invalid::Bound { position, index: u64::from(indices[position]), bound: limit as u64 })
+            }
+        }
+    }
+
+    /// What every index is below.
+    pub fn bound(&self) -> usize {
+        self.bound
+    }
+}
+
+impl std::ops::Deref for Columns {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        &self.indices
+    }
+}
+
+/// Offsets of consecutive ranges: `n + 1` numbers that start at zero and never fall. 32 bits while they fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Offsets {
+    /// Up to 2³² − 1.
+    Short(Ascending<u32>),
+    /// Beyond.
+    Long(Ascending<u64>),
+}
+
+/// Numbers that start at zero and never fall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ascending<O: Plain>(Buffer<O>);
+
+impl<O: Plain> std::ops::Deref for Ascending<O> {
+    type Target = [O];
+
+    fn deref(&self) -> &[O] {
+        &self.0
+    }
+}
+
+/// An offset's width.
+pub trait Offset: Copy + Send + Sync + 'static {
+    /// As an index.
+    fn get(self) -> usize;
+}
+
+impl Offset for u32 {
+    fn get(self) -> usize {
+        self as usize
+    }
+}
+
+impl Offset for u64 {
+    fn get(self) -> usize {
+        self as usize
+    }
+}
+
+impl Offsets {
+    /// Checks the order of the offsets and stores them as narrow as they fit.
+    pub fn new(offsets: &[u64]) -> Result<Offsets, Invalid> {
+        let falls = |w: &[u64]| w[0] > w[1];
+        if offsets.first() != Some(&0) {
+            return Err(Invalid::Order { position: 0 });
+        }
+        if let Some(at) = offsets.windows(2).position(falls) {
+            return Err(Invalid::Order { position: at + 1 });
+        }
+        let last = offsets.last().copied().unwrap_or(0);
+        Ok(if last <= u64::from(u32::MAX) {
+            Offsets::Short(Ascending(offsets.iter().map(|&o| o as u32).collect::<Vec<_>>().into()))
+        } else {
+            Offsets::Long(Ascending(offsets.to_vec().into()))
+        })
+    }
+
+    /// Adopts offsets that are 32 bits wide already.
+    pub fn from_short(offsets: Vec<u32>) -> Result<Offsets, Invalid> {
+        if offsets.first() != Some(&0) {
+            return Err(Invalid::Order { position: 0 });
+        }
+        match offsets.windows(2).position(|w| w[0] > w[1]) {
+            Some(at) => Err(Invalid::Order { position: at + 1 }),
+            None => Ok(Offsets::Short(Ascending(offsets.into()))),
+        }
+    }
+
+    /// The offsets of ranges with these lengths.
+    pub fn from_lengths(lengths: impl IntoIterator<Item = usize>) -> Offsets {
+        let mut offsets = vec![0u64];
+        let mut end = 0;
+        offsets.extend(lengths.into_iter().map(|length| {
+            end += length as u64;
+            end
+        }));
+        Offsets::new(&offsets).unwrap_or_else(|_| unreachable!("sums of lengths ascend"))
+    }
+
+    /// The number of ranges.
+    pub fn ranges(&self) -> usize {
+        match self {
+            Offsets::Short(o) => o.len() - 1,
+            Offsets::Long(o) => o.len() - 1,
+        }
+    }
+
+    /// The offset at a position.
+    pub fn at(&self, position: usize) -> usize {
+        match self {
+            Offsets::Short(o) => o[position].get(),
+            Offsets::Long(o) => o[position].get(),
+        }
+    }
+
+    /// The range at a position.
+    pub fn range(&self, position: usize) -> std::ops::Range<usize> {
+        self.at(position)..self.at(position + 1)
+    }
+
+    /// The end of the last range.
+    pub fn end(&self) -> usize {
+        self.at(self.ranges())
+    }
+
+    /// The length of each range.
+    pub fn lengths(&self) -> impl ExactSizeIterator<Item = usize> + Clone + '_ {
+        (0..self.ranges()).map(|i| self.range(i).len())
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Offsets::Short(o) => size_of_val(&**o),
+            Offsets::Long(o) => size_of_val(&**o),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_checked() {
+        assert!(Columns::new(vec![0, 4, 2], 5).is_ok());
+        let refused = Columns::new(vec![0, 5, 2], 5).unwrap_err();
+        assert_eq!(refused, Invalid::Bound { position: 1, index: 5, bound: 5 });
+        // a signed 32-bit gather would go backwards from here on
+        let refused = Columns::new(vec![1 << 31], usize::MAX).unwrap_err();
+        assert_eq!(refused, Invalid::Bound { position: 0, index: 1 << 31, bound: 1 << 31 });
+    }
+
+    #[test]
+    fn offsets_choose_their_width() {
+        assert!(matches!(Offsets::new(&[0, 3, 3, u64::from(u32::MAX)]), Ok(Offsets::Short(_))));
+        let long = Offsets::new(&[0, 3, 1 << 32]).unwrap();
+        assert!(matches!(long, Offsets::Long(_)));
+        assert_eq!((long.ranges(), long.end(), long.range(1)), (2, 1 << 32, 3..1 << 32));
+        assert_eq!(Offsets::new(&[0, 3, 2]), Err(Invalid::Order { position: 2 }));
+        assert_eq!(Offsets::new(&[1, 3]), Err(Invalid::Order { position: 0 }));
+        assert_eq!(Offsets::new(&[]), Err(Invalid::Order { position: 0 }));
+    }
+}

@@ -1,0 +1,122 @@
+//! Stabilised bi-conjugate gradients (van der Vorst 1992), right-preconditioned, for general `A`.
+//!
+//! An iteration costs two products, two preconditionings and four reductions' worth of waiting; with a diagonal `M` it
+//! moves the format twice and 25 vectors. Memory: seven vectors.
+//!
+//! Where the shadow residual has become orthogonal to the residual (`ρ = 0`) the driver starts again from the true
+//! residual with a new shadow. An exactly vanishing half step (`s = 0`) is a solution: `ω = 0/0` counts as zero.
+
+use crate::Condition::{Finite, NonZero};
+use crate::{
+    Cost, Identity, LinearOperator, Method, Monitor, Result, Scalar, ScalarOf, Solver, Space, System, Vector,
+};
+use num_traits::{One, Zero};
+
+/// Stabilised bi-conjugate gradients: `BiCgStab::new(op).solve(&b)`.
+pub type BiCgStab<A, M = Identity<<A as LinearOperator>::Vector>> =
+    Solver<StabilisedBiConjugateGradients, A, M>;
+
+/// The method behind [`BiCgStab`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StabilisedBiConjugateGradients;
+
+/// The state of an iteration.
+pub struct Work<V: Vector> {
+    shadow: V,
+    r: V,
+    p: V,
+    v: V,
+    t: V,
+    p_hat: V,
+    s_hat: V,
+    rho: ScalarOf<V>,
+    rho_before: ScalarOf<V>,
+    alpha: ScalarOf<V>,
+    omega: ScalarOf<V>,
+}
+
+impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
+    type Work = Work<V>;
+
+    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+        let one = V::Elem::one();
+        Ok(Work {
+            shadow: space.zeros()?,
+            r: space.zeros()?,
+            p: space.zeros()?,
+            v: space.zeros()?,
+            t: space.zeros()?,
+            p_hat: space.zeros()?,
+            s_hat: space.zeros()?,
+            rho: one.into(),
+            rho_before: one.into(),
+            alpha: one.into(),
+            omega: one.into(),
+        })
+    }
+
+    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        let Work { shadow, r, p, v, rho, rho_before, alpha, omega, .. } = work;
+        let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
+        let rr = system.residual(x, r)?; // r = b − A x
+        shadow.copy_from(r); // r̃ = r
+        rho.assign(&rr);
+        p.axpby(&zero, r, &zero); // p = v = 0 and ρ' = α = ω = 1 make the first direction p = r
+        v.axpby(&zero, r, &zero);
+        rho_before.assign(&one);
+        alpha.assign(&one);
+        omega.assign(&one);
+        Ok(rr)
+    }
+
+    fn step<A, M>(
+        &self,
+        &System { a, m, .. }: &System<'_, A, M>,
+        x: &mut V,
+        work: &mut Work<V>,
+        monitor: &mut Monitor,
+    ) -> Result<V::Scalar>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        let Work { shadow, r, p, v, t, p_hat, s_hat, rho, rho_before, alpha, omega } = work;
+        let one: V::Scalar = V::Elem::one().into();
+        monitor.watch("⟨r̃, r⟩", rho, NonZero)?;
+        monitor.watch("ω", omega, NonZero)?;
+        let beta = rho.clone() / rho_before.clone() * (alpha.clone() / omega.clone()); // β = (ρ / ρ')(α / ω)
+        p.axpbypcz(&one, r, &-(beta.clone() * omega.clone()), v, &beta); // p = r + β (p − ω v)
+        m.apply(p, p_hat)?; // p̂ = M⁻¹ p
+        a.apply(p_hat, v)?; // v = A p̂
+        let sigma = shadow.dot(v);
+        monitor.watch("⟨r̃, Ap̂⟩", &sigma, NonZero)?;
+        alpha.assign(&(rho.clone() / sigma)); // α = ρ / ⟨r̃, v⟩
+        r.axpy(&-alpha.clone(), v); // s = r − α v, in r's place
+        m.apply(r, s_hat)?; // ŝ = M⁻¹ s
+        a.apply(s_hat, t)?; // t = A ŝ
+        let [ts, tt] = t.dot_2(r, t);
+        omega.assign(&ts.quotient(tt)); // ω = ⟨t, s⟩ / ⟨t, t⟩
+        monitor.watch("⟨t, s⟩ / ⟨t, t⟩", omega, Finite)?;
+        x.axpbypcz(alpha, p_hat, omega, s_hat, &one); // x = x + α p̂ + ω ŝ
+        rho_before.assign(rho);
+        let [rr, rho_next] = r.axpy_dot_2(&-omega.clone(), t, shadow); // r = s − ω t,  ‖r‖²,  ρ = ⟨r̃, r⟩
+        rho.assign(&rho_next);
+        Ok(rr)
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { products: 2.0, preconditionings: 2.0, vectors: 25.0 }
+    }
+
+    fn patience(&self) -> usize {
+        2000
+    }
+
+    fn restarts_after_breakdown(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,85 @@
+//! Eigenvalue estimates from the coefficients of conjugate gradients.
+//!
+//! CG's `α_k`, `β_k` define the Lanczos matrix `T` of `M⁻¹A`: `T_kk = 1/α_k + β_{k−1}/α_{k−1}`,
+//! `T_{k,k+1} = √β_k / α_k`. Its extreme eigenvalues, found here by bisection on Sturm counts, approach those of `M⁻¹A`
+//! from inside.
+
+use crate::ConditionEstimate;
+
+/// The estimate from `[α, β]` of each iteration; `None` before the first.
+pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> {
+    let n = coefficients.len();
+    let diagonal = |k: usize| {
+        let [alpha, _] = coefficients[k];
+        let before = if k == 0 { 0.0 } else { coefficients[k - 1][1] / coefficients[k - 1][0] };
+        1.0 / alpha + before
+    };
+    // T_{k,k+1}², zero past the end
+    let off_squared = |k: usize| {
+        let [alpha, beta] = coefficients[k];
+        if k + 1 < n { beta / (alpha * alpha) } else { 0.0 }
+    };
+    let off = |k: usize| off_squared(k).max(0.0).sqrt();
+    let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
+    for k in 0..n {
+        let radius = off(k) + if k > 0 { off(k - 1) } else { 0.0 };
+        low = low.min(diagonal(k) - radius);
+        high = high.max(diagonal(k) + radius);
+    }
+    if !(low.is_finite() && high.is_finite()) {
+        return None;
+    }
+    // eigenvalues below `shift` = negative pivots of T − shift
+    let below = |shift: f64| {
+        let mut count = 0;
+        let mut pivot = 1.0;
+        for k in 0..n {
+            let coupling = if k > 0 { off_squared(k - 1) / pivot } else { 0.0 };
+            pivot = diagonal(k) - shift - coupling;
+            if pivot == 0.0 {
+                pivot = f64::MIN_POSITIVE;
+            }
+            count += usize::from(pivot < 0.0);
+        }
+        count
+    };
+    let bisect = |wanted: usize| {
+        let (mut a, mut b) = (low, high);
+        for _ in 0..100 {
+            let middle = 0.5 * (a + b);
+            if b - a <= 1e-6 * middle.abs() {
+                break;
+            }
+            if below(middle) >= wanted { b = middle } else { a = middle }
+        }
+        0.5 * (a + b)
+    };
+    Some(ConditionEstimate { smallest: bisect(1), largest: bisect(n) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::condition;
+
+    #[test]
+    fn a_known_tridiagonal_matrix() {
+        // T = tridiag(−1, 2, −1) of order 3, eigenvalues 2 − √2, 2, 2 + √2; its α, β by the recurrences
+        let mut coefficients = vec![];
+        let (mut previous, mut alpha_previous) = (0.0, 1.0);
+        for k in 0..3 {
+            let alpha: f64 = 1.0 / (2.0 - if k == 0 { 0.0 } else { previous / alpha_previous });
+            let beta = alpha * alpha;
+            coefficients.push([alpha, beta]);
+            (previous, alpha_previous) = (beta, alpha);
+        }
+        let found = condition(&coefficients).unwrap();
+        assert!((found.smallest - (2.0 - 2f64.sqrt())).abs() < 1e-5, "{found:?}");
+        assert!((found.largest - (2.0 + 2f64.sqrt())).abs() < 1e-5, "{found:?}");
+        assert!((found.ratio() - (2.0 + 2f64.sqrt()) / (2.0 - 2f64.sqrt())).abs() < 1e-3);
+    }
+
+    #[test]
+    fn nothing_known_before_the_first_iteration() {
+        assert!(condition(&[]).is_none());
+    }
+}

@@ -1,0 +1,163 @@
+//! Linear maps between spaces.
+
+use crate::{Result, ScalarOf, SpaceOf, Vector};
+use std::sync::Arc;
+
+/// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
+///
+/// Object safe: `Box<dyn LinearOperator<Vector = V>>` is a format chosen at run time. `apply` may fail (closures, inner
+/// solves, streaming). The provided methods are fusions whose default body is their specification.
+pub trait LinearOperator: Send + Sync {
+    /// The vectors it maps.
+    type Vector: Vector;
+
+    /// Where `x` lives.
+    fn domain(&self) -> &SpaceOf<Self::Vector>;
+
+    /// Where `y` lives.
+    fn range(&self) -> &SpaceOf<Self::Vector> {
+        self.domain()
+    }
+
+    /// `y ← A x`
+    fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> Result<()>;
+
+    /// `y ← A x; ⟨x, y⟩`
+    fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> Result<ScalarOf<Self::Vector>> {
+        self.apply(x, y)?;
+        Ok(x.dot(y))
+    }
+
+    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`: one pass where `A` is diagonal.
+    fn axpy_apply_dot(
+        &self,
+        a: &ScalarOf<Self::Vector>,
+        q: &Self::Vector,
+        r: &mut Self::Vector,
+        z: &mut Self::Vector,
+    ) -> Result<[ScalarOf<Self::Vector>; 2]> {
+        r.axpy(a, q);
+        let rz = self.apply_dot(r, z)?;
+        Ok([r.norm_squared(), rz])
+    }
+
+    /// The diagonal, where the operator is nothing else. Lets a fused kernel recognise Jacobi.
+    fn diagonal(&self) -> Option<&Self::Vector> {
+        None
+    }
+
+    /// Bytes of the operator itself that one application reads, vectors apart; zero where unknown.
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    /// Whether two applications to equal vectors give bitwise equal results.
+    fn reproducible(&self) -> bool {
+        true
+    }
+}
+
+/// Passes every method on, provided ones too: a boxed operator must not lose its fusions.
+macro_rules! forward_to_inner {
+    ($($pointer:ty),*) => {$(
+        impl<A: LinearOperator + ?Sized> LinearOperator for $pointer {
+            type Vector = A::Vector;
+
+            fn domain(&self) -> &SpaceOf<A::Vector> {
+                (**self).domain()
+            }
+
+            fn range(&self) -> &SpaceOf<A::Vector> {
+                (**self).range()
+            }
+
+            fn apply(&self, x: &A::Vector, y: &mut A::Vector) -> Result<()> {
+                (**self).apply(x, y)
+            }
+
+            fn apply_dot(&self, x: &A::Vector, y: &mut A::Vector) -> Result<ScalarOf<A::Vector>> {
+                (**self).apply_dot(x, y)
+            }
+
+            fn axpy_apply_dot(
+                &self,
+                a: &ScalarOf<A::Vector>,
+                q: &A::Vector,
+                r: &mut A::Vector,
+                z: &mut A::Vector,
+            ) -> Result<[ScalarOf<A::Vector>; 2]> {
+                (**self).axpy_apply_dot(a, q, r, z)
+            }
+
+            fn diagonal(&self) -> Option<&A::Vector> {
+                (**self).diagonal()
+            }
+
+            fn bytes(&self) -> usize {
+                (**self).bytes()
+            }
+
+            fn reproducible(&self) -> bool {
+                (**self).reproducible()
+            }
+        }
+    )*};
+}
+forward_to_inner!(&A, Box<A>, Arc<A>);
+
+/// `y = x`: no preconditioner.
+#[derive(Clone, Debug)]
+pub struct Identity<V: Vector> {
+    space: SpaceOf<V>,
+}
+
+impl<V: Vector> Identity<V> {
+    /// The identity of a space.
+    pub fn new(space: &SpaceOf<V>) -> Self {
+        Identity { space: space.clone() }
+    }
+}
+
+impl<V: Vector> LinearOperator for Identity<V> {
+    type Vector = V;
+
+    fn domain(&self) -> &SpaceOf<V> {
+        &self.space
+    }
+
+    fn apply(&self, x: &V, y: &mut V) -> Result<()> {
+        y.copy_from(x);
+        Ok(())
+    }
+}
+
+/// A matrix-free operator: a function that computes `y ← A x`.
+#[derive(Clone, Debug)]
+pub struct OperatorFn<V: Vector, F> {
+    domain: SpaceOf<V>,
+    range: SpaceOf<V>,
+    function: F,
+}
+
+impl<V: Vector, F: Fn(&V, &mut V) -> Result<()> + Send + Sync> OperatorFn<V, F> {
+    /// The operator that `function` computes, from `domain` to `range`.
+    pub fn new(domain: &SpaceOf<V>, range: &SpaceOf<V>, function: F) -> Self {
+        OperatorFn { domain: domain.clone(), range: range.clone(), function }
+    }
+}
+
+impl<V: Vector, F: Fn(&V, &mut V) -> Result<()> + Send + Sync> LinearOperator for OperatorFn<V, F> {
+    type Vector = V;
+
+    fn domain(&self) -> &SpaceOf<V> {
+        &self.domain
+    }
+
+    fn range(&self) -> &SpaceOf<V> {
+        &self.range
+    }
+
+    fn apply(&self, x: &V, y: &mut V) -> Result<()> {
+        (self.function)(x, y)
+    }
+}
