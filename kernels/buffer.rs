@@ -92,6 +92,12 @@ impl<T> From<Vec<T>> for Buffer<T> {
     }
 }
 
+impl<T> Default for Buffer<T> {
+    fn default() -> Self {
+        Buffer::from(Vec::new())
+    }
+}
+
 impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         match self.owner {

@@ -156,7 +156,7 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
             // a zero pivot is a direction that A maps to nothing
             y[j] = if pivot.is_zero() { V::Elem::zero() } else { y[j] / pivot };
             for i in 0..j {
-                y[i] = y[i] - column[i] * y[j];
+                y[i] -= column[i] * y[j];
             }
         }
         basis.combine(y, v)?; // v = V y

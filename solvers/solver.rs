@@ -6,6 +6,9 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 
+/// Sees the progress and says whether to stop.
+type Observer = Box<dyn FnMut(&Progress) -> bool + Send>;
+
 /// The system a method works on.
 #[derive(Debug)]
 pub struct System<'s, A: LinearOperator, M> {
@@ -102,7 +105,7 @@ where
     preconditioner: M,
     stopping: Stopping,
     cancel: Option<CancelToken>,
-    observers: Vec<Box<dyn FnMut(&Progress) -> bool + Send>>,
+    observers: Vec<Observer>,
     monitor: Monitor,
     report: Report,
     work: Option<(SpaceOf<A::Vector>, K::Work)>,

@@ -176,5 +176,5 @@ pub trait Basis<V: Vector>: Send {
     fn coefficients(&self, c: &mut [V::Elem]) -> Result<()>;
 
     /// `x ← V_k y`, with `k` the length of `y`.
-    fn combine(&self, y: &[V::Elem], x: &mut V) -> Result<()>;
+    fn combine(&mut self, y: &[V::Elem], x: &mut V) -> Result<()>;
 }

@@ -1,1 +1,49 @@
 //! Krylov solvers on sparse formats that run at the speed of memory.
+//!
+//! *krysp* (KRYlov + SParse, say "crisp") solves `A x = b` for people who apply one sparse matrix thousands of times:
+//! finite elements, transient simulation.
+//!
+//! ```
+//! use krysp::{Cg, Csr, Jacobi};
+//!
+//! // −u'' on five points
+//! let mut entries = vec![];
+//! for i in 0..5 {
+//!     entries.push((i, i, 2.0));
+//!     if i > 0 {
+//!         entries.push((i, i - 1, -1.0));
+//!         entries.push((i - 1, i, -1.0));
+//!     }
+//! }
+//! let a = Csr::from_triplets(5, 5, &entries)?;
+//! let solution = Cg::new(&a).preconditioner(Jacobi::new(&a)?).rtol(1e-10).solve(&[1.0; 5])?;
+//! assert!(solution.report.converged());
+//! assert!((solution.x[2] - 4.5).abs() < 1e-9);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A matrix is assembled as [`Csr`] and moved into the [format](formats) that its rows and the hardware like best. Every
+//! format is a [`LinearOperator`], every preconditioner too, and every [method](solvers) runs on all of them.
+
+mod error;
+pub mod formats;
+mod host;
+mod numbering;
+pub mod partition;
+pub mod preconditioners;
+
+pub use error::{Error, Result};
+pub use formats::{Csr, Format};
+pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
+pub use krysp_kernels::cpu::simd;
+pub use krysp_solvers as solvers;
+pub use krysp_solvers::{
+    BiCgStab, CancelToken, Cg, Element, Gmres, LinearOperator, Outcome, Progress, Report, Solution, Space,
+    Stopping, Vector,
+};
+pub use numbering::Numbering;
+pub use preconditioners::Jacobi;
+
+/// A number that matrices are made of and kernels compute with: `f32` or `f64`.
+pub trait Real: Element<Real = Self> + simd::Value {}
+impl<T: Element<Real = T> + simd::Value> Real for T {}

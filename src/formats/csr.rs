@@ -1,0 +1,208 @@
+//! Compressed sparse rows: the hub of all formats.
+//!
+//! A row's entries lie together, sorted by column. A product moves 12 bytes an entry (f64) or 8 (f32), 4 of offsets a
+//! row, and the vectors.
+
+use super::pattern::Pattern;
+use super::{Format, Source, row_operator};
+use crate::{Error, HostSpace, Numbering, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::csr;
+use krysp_kernels::cpu::rows::RowProduct;
+use std::sync::Arc;
+
+/// A matrix in compressed sparse rows.
+///
+/// Made by [`Csr::from_triplets`], [`Csr::from_csr`], [`Csr::from_csc`] or from a file; every constructor checks its
+/// input once. Give one triangle and call [`Csr::mirrored`] for a symmetric matrix.
+#[derive(Clone, Debug)]
+pub struct Csr<T: Real> {
+    source: Source<T>,
+    values: Buffer<T>,
+}
+
+impl<T: Real> Csr<T> {
+    pub(crate) fn from_source(source: Source<T>, values: Buffer<T>) -> Csr<T> {
+        Csr { source, values }
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.pattern().rows()
+    }
+
+    /// The number of columns.
+    pub fn cols(&self) -> usize {
+        self.pattern().cols()
+    }
+
+    /// The number of entries, explicit zeros included.
+    pub fn nnz(&self) -> usize {
+        self.pattern().entries()
+    }
+
+    /// The number of entries in each row.
+    pub fn row_lengths(&self) -> impl ExactSizeIterator<Item = usize> + Clone + '_ {
+        self.pattern().offsets.lengths()
+    }
+
+    /// The columns of a row's entries, ascending.
+    pub fn row_columns(&self, row: usize) -> &[u32] {
+        self.pattern().row(row)
+    }
+
+    /// The values of a row's entries.
+    pub fn row_values(&self, row: usize) -> &[T] {
+        &self.values[self.pattern().offsets.range(row)]
+    }
+
+    /// The columns of all entries, row by row.
+    pub fn columns(&self) -> &[u32] {
+        &self.pattern().columns
+    }
+
+    /// The values of all entries, row by row.
+    pub fn entries(&self) -> &[T] {
+        &self.values
+    }
+
+    /// Where rows begin: one offset for each row, and the end.
+    pub fn offsets(&self) -> Vec<usize> {
+        (0..=self.rows()).map(|row| self.pattern().offsets.at(row)).collect()
+    }
+
+    /// The entries, row by row.
+    pub fn triplets(&self) -> impl Iterator<Item = (usize, usize, T)> + '_ {
+        (0..self.rows()).flat_map(|row| {
+            self.row_columns(row)
+                .iter()
+                .zip(self.row_values(row))
+                .map(move |(&col, &value)| (row, col as usize, value))
+        })
+    }
+
+    /// The diagonal, zero where nothing is stored.
+    pub fn diagonal_entries(&self) -> Vec<T> {
+        let entry = |row: usize| self.get(row, row).unwrap_or_default();
+        (0..self.rows().min(self.cols())).map(entry).collect()
+    }
+
+    /// The stored entry at a place.
+    pub fn get(&self, row: usize, col: usize) -> Option<T> {
+        let at = self.row_columns(row).binary_search(&(col as u32)).ok()?;
+        Some(self.row_values(row)[at])
+    }
+
+    /// Refuses infinite and NaN entries.
+    pub fn check_finite(&self) -> Result<()> {
+        match self.triplets().find(|(_, _, value)| !krysp_solvers::Element::is_finite(*value)) {
+            None => Ok(()),
+            Some((row, col, value)) => Err(Error::NotFinite { row, col, value: value.to_f64() }),
+        }
+    }
+
+    /// Refuses a matrix with `aᵢⱼ ≠ aⱼᵢ`, beyond `tolerance` times the larger of the two.
+    pub fn check_symmetric(&self, tolerance: f64) -> Result<()> {
+        self.check_square("symmetry")?;
+        for (row, col, value) in self.triplets() {
+            let mirrored = self.get(col, row).unwrap_or_default();
+            let (a, b) = (value.to_f64(), mirrored.to_f64());
+            if (a - b).abs() > tolerance * a.abs().max(b.abs()) {
+                return Err(Error::NotSymmetric { row, col, value: a, mirrored: b });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_square(&self, what: &'static str) -> Result<()> {
+        let (rows, cols) = (self.rows(), self.cols());
+        if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
+    }
+
+    /// The symmetric matrix of which this is one triangle. Values given to [`Format::refresh`] stay those of the
+    /// triangle.
+    pub fn mirrored(&self) -> Result<Csr<T>> {
+        self.check_square("mirroring a triangle")?;
+        let places = || self.triplets().map(|(row, col, _)| (row, col));
+        let (below, above) = (places().find(|(row, col)| row > col), places().find(|(row, col)| row < col));
+        if let (Some((row, col)), Some((other_row, other_col))) = (below, above) {
+            return Err(Error::NotTriangle { row, col, other_row, other_col });
+        }
+        let pattern = self.pattern().rearranged(|row, col| (row, col), true)?;
+        Ok(self.rearranged(pattern, self.source.domain().clone()))
+    }
+
+    /// The matrix in a new numbering of the unknowns: operators made from it, and vectors of its spaces, live in that
+    /// order; what goes in and comes out of a solve stays in the user's.
+    pub fn renumbered(&self, numbering: &Numbering) -> Result<Csr<T>> {
+        self.in_space(&HostSpace::numbered(Arc::new(numbering.clone())))
+    }
+
+    /// The matrix in the numbering of a space, so that it can join operators there.
+    pub fn in_space(&self, space: &HostSpace<T>) -> Result<Csr<T>> {
+        self.check_square("renumbering")?;
+        let len = krysp_solvers::Space::len(space);
+        if len != self.rows() {
+            let (got, expected) = (len, self.rows());
+            return Err(Error::Length { what: "the space", got, expected, why: "one place for each row" });
+        }
+        if space == self.source.domain() {
+            return Ok(self.clone());
+        }
+        let (from, to) = (self.source.domain().numbering(), space.numbering());
+        let place = |index: u32| {
+            let user = from.map_or(index, |n| n.old_of_new()[index as usize]);
+            to.map_or(user, |n| n.new_of_old()[user as usize])
+        };
+        let pattern = self.pattern().rearranged(|row, col| (place(row), place(col)), false)?;
+        Ok(self.rearranged(pattern, space.clone()))
+    }
+
+    fn rearranged(&self, (pattern, order): (Pattern, Vec<u32>), space: HostSpace<T>) -> Csr<T> {
+        let values: Vec<T> = order.iter().map(|&from| self.values[from as usize]).collect();
+        let source = Source::new(Arc::new(pattern), space.clone(), space);
+        Csr { source, values: Buffer::copy_of(&values) }
+    }
+
+    pub(crate) fn pattern(&self) -> &Pattern {
+        &self.source.pattern
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        csr::Csr { offsets: &self.pattern().offsets, columns: &self.pattern().columns, values: &self.values }
+    }
+
+    fn array_bytes(&self) -> usize {
+        self.pattern().offsets.bytes() + size_of_val(self.columns()) + size_of_val(&*self.values)
+    }
+}
+
+row_operator!(Csr);
+
+impl<T: Real> Format<T> for Csr<T> {
+    const NAME: &'static str = "CSR";
+
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        Ok(csr.clone())
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        self.pattern().offsets.at(row)
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        self.pattern().offsets.range(row).for_each(|entry| visit(entry, entry));
+    }
+}

@@ -1,0 +1,187 @@
+//! The arrays that users have, checked once.
+
+use super::pattern::Pattern;
+use super::{Csr, Source};
+use crate::{Error, HostSpace, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::index::{Columns, Offsets};
+use std::sync::Arc;
+
+/// An index type of foreign arrays.
+pub trait Index: Copy + Send + Sync {
+    /// The index; negative ones and those beyond memory are caught by the checks that follow.
+    fn to_i128(self) -> i128;
+}
+
+macro_rules! index {
+    ($($type:ty),*) => {$(
+        impl Index for $type {
+            fn to_i128(self) -> i128 {
+                self as i128
+            }
+        }
+    )*};
+}
+index!(usize, u32, u64, i32, i64);
+
+impl<T: Real> Csr<T> {
+    /// From `(row, column, value)`, in any order; values of equal places are added up in the order given.
+    pub fn from_triplets<I: Index>(rows: usize, cols: usize, entries: &[(I, I, T)]) -> Result<Csr<T>> {
+        let row = indices("row", rows, entries.iter().map(|e| e.0))?;
+        let column = indices("column", cols, entries.iter().map(|e| e.1))?;
+        let values: Vec<T> = entries.iter().map(|e| e.2).collect();
+        Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, &values)
+    }
+
+    /// From arrays of rows, columns and values, in any order; values of equal places are added up in the order given.
+    pub fn from_coordinates<I: Index>(
+        rows: usize,
+        cols: usize,
+        row: &[I],
+        column: &[I],
+        values: &[T],
+    ) -> Result<Csr<T>> {
+        same_length("the columns", column.len(), values.len())?;
+        same_length("the rows", row.len(), values.len())?;
+        let row = indices("row", rows, row.iter().copied())?;
+        let column = indices("column", cols, column.iter().copied())?;
+        Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, values)
+    }
+
+    /// From compressed rows. Columns may come in any order within a row; values of equal places are added up.
+    pub fn from_csr<I: Index, J: Index>(
+        rows: usize,
+        cols: usize,
+        offsets: &[I],
+        columns: &[J],
+        values: &[T],
+    ) -> Result<Csr<T>> {
+        let columns = indices("column", cols, columns.iter().copied())?;
+        let offsets = checked_offsets("row", rows, offsets, columns.len())?;
+        same_length("the values", values.len(), columns.len())?;
+        let pattern = if rows_are_sorted(&offsets, &columns) {
+            Pattern::sorted(offsets, columns, cols)?
+        } else {
+            Pattern::from_unsorted_rows(&offsets, &columns, cols)?
+        };
+        Self::assembled(pattern, values)
+    }
+
+    /// From compressed columns. Rows may come in any order within a column; values of equal places are added up.
+    pub fn from_csc<I: Index, J: Index>(
+        rows: usize,
+        cols: usize,
+        offsets: &[I],
+        row: &[J],
+        values: &[T],
+    ) -> Result<Csr<T>> {
+        let row = indices("row", rows, row.iter().copied())?;
+        let offsets = checked_offsets("column", cols, offsets, row.len())?;
+        same_length("the values", values.len(), row.len())?;
+        let column: Vec<u32> =
+            (0..cols).flat_map(|j| std::iter::repeat_n(j as u32, offsets.range(j).len())).collect();
+        Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, values)
+    }
+
+    /// Adopts the arrays of compressed sorted rows without copying them.
+    ///
+    /// Errors give nothing back; [`Csr::from_csr`] takes the same arrays in any order and width.
+    pub fn from_sorted(cols: usize, offsets: Vec<u32>, columns: Vec<u32>, values: Vec<T>) -> Result<Csr<T>> {
+        let rows = offsets.len().saturating_sub(1);
+        same_length("the values", values.len(), columns.len())?;
+        let last = offsets.last().copied().unwrap_or(0);
+        let offsets = Offsets::from_short(offsets)
+            .ok()
+            .filter(|o| o.end() == columns.len())
+            .ok_or(Error::Offsets { position: rows, offset: i128::from(last), entries: columns.len() })?;
+        dimension("row", rows)?;
+        dimension("column", cols)?;
+        if !rows_are_sorted(&offsets, &columns) {
+            return Err(Error::Option {
+                what: "the columns",
+                got: "unsorted or repeated within a row".into(),
+                expected: "adopted arrays have ascending columns in each row; `Csr::from_csr` sorts",
+            });
+        }
+        let pattern = Pattern::sorted(offsets, columns, cols)?;
+        Ok(Self::placed(pattern, values.into()))
+    }
+
+    fn assembled(pattern: Pattern, values: &[T]) -> Result<Csr<T>> {
+        let mut entries = Buffer::zeros(pattern.entries());
+        pattern.assemble(values, &mut entries)?;
+        Ok(Self::placed(pattern, entries))
+    }
+
+    fn placed(pattern: Pattern, entries: Buffer<T>) -> Csr<T> {
+        let (domain, range) = (HostSpace::new(pattern.cols()), HostSpace::new(pattern.rows()));
+        Csr::from_source(Source::new(Arc::new(pattern), domain, range), entries)
+    }
+}
+
+fn dimension(what: &'static str, got: usize) -> Result<()> {
+    if got <= Columns::LIMIT { Ok(()) } else { Err(Error::TooLarge { what, got }) }
+}
+
+fn same_length(what: &'static str, got: usize, expected: usize) -> Result<()> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(Error::Length { what, got, expected, why: "one for each entry" })
+}
+
+/// Indices as 32 bits, each below its bound.
+fn indices<I: Index>(what: &'static str, bound: usize, given: impl Iterator<Item = I>) -> Result<Vec<u32>> {
+    dimension(what, bound)?;
+    let mut indices = Vec::with_capacity(given.size_hint().0);
+    for (position, index) in given.enumerate() {
+        let index = index.to_i128();
+        if !(0..bound as i128).contains(&index) {
+            return Err(Error::Index { position, what, index, bound });
+        }
+        indices.push(index as u32);
+    }
+    Ok(indices)
+}
+
+fn checked_offsets<I: Index>(
+    what: &'static str,
+    ranges: usize,
+    given: &[I],
+    entries: usize,
+) -> Result<Offsets> {
+    dimension(what, ranges)?;
+    if given.len() != ranges + 1 {
+        return Err(Error::Length {
+            what: "the offsets",
+            got: given.len(),
+            expected: ranges + 1,
+            why: "one for each row (or column), and the end",
+        });
+    }
+    let mut offsets = Vec::with_capacity(given.len());
+    let mut least = 0;
+    for (position, offset) in given.iter().enumerate() {
+        let offset = offset.to_i128();
+        let must_be = if position == 0 {
+            0..=0
+        } else if position == ranges {
+            entries as i128..=entries as i128
+        } else {
+            least..=entries as i128
+        };
+        if !must_be.contains(&offset) || offset < least {
+            return Err(Error::Offsets { position, offset, entries });
+        }
+        least = offset;
+        offsets.push(offset as u64);
+    }
+    if ranges == 0 && entries > 0 {
+        return Err(Error::Offsets { position: 0, offset: 0, entries });
+    }
+    Offsets::new(&offsets).map_err(|_| Error::Offsets { position: 0, offset: 0, entries })
+}
+
+fn rows_are_sorted(offsets: &Offsets, columns: &[u32]) -> bool {
+    (0..offsets.ranges()).all(|row| columns[offsets.range(row)].windows(2).all(|w| w[0] < w[1]))
+}

@@ -1,0 +1,219 @@
+//! Sparse formats: one file each, with its conversion and its operator.
+//!
+//! [`Csr`] is the hub and the only one a user must know. Every other is made from it, keeps its values in slots of its
+//! own order, and can be [refreshed](Format::refresh) with values in the order in which the matrix was given.
+
+mod csr;
+mod input;
+pub(crate) mod pattern;
+
+pub use csr::Csr;
+pub use input::Index;
+
+use crate::{HostSpace, HostVector, Real, Result, partition};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::rows::Parts;
+use krysp_kernels::cpu::threads::{self, CHUNK};
+use krysp_kernels::index::Offsets;
+use krysp_solvers::{Error, LinearOperator, Space, Vector};
+use pattern::{Pattern, fill_by_rows};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A sparse format in host memory.
+///
+/// A format stores each entry of its matrix in a slot, among slots of padding that hold zero. The slots of every
+/// [`CHUNK`] rows lie together, so that threads can fill them apart.
+pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Sized {
+    /// Its name.
+    const NAME: &'static str;
+
+    /// Converts with default options.
+    fn from_csr(csr: &Csr<T>) -> Result<Self>;
+
+    /// The matrix it was made from.
+    fn source(&self) -> &Source<T>;
+
+    /// The values of all slots.
+    fn values(&self) -> &Buffer<T>;
+
+    /// The values of all slots.
+    fn values_mut(&mut self) -> &mut Buffer<T>;
+
+    /// The first slot of a row that begins a chunk; the number of slots for the row past the last.
+    fn first_slot(&self, row: usize) -> usize;
+
+    /// Visits the entries that a row stores: `(entry of the matrix, slot)`.
+    fn slots(&self, row: usize, visit: impl FnMut(usize, usize));
+
+    /// Slots of padding for each entry.
+    fn padding(&self) -> f64 {
+        self.values().len() as f64 / self.source().pattern.entries().max(1) as f64 - 1.0
+    }
+
+    /// New values for the same pattern, in the order in which the matrix was given: its triplets, its CSR or CSC arrays,
+    /// its triangle. Nothing is analysed again.
+    fn refresh(&mut self, values: &[T]) -> Result<()> {
+        let pattern = self.source().pattern.clone();
+        self.fill(&entries_of(&pattern, values)?);
+        Ok(())
+    }
+
+    /// Puts the values of the matrix's entries into their slots, and zeros into the padding.
+    fn fill(&mut self, entries: &[T]) {
+        let mut values = std::mem::take(self.values_mut());
+        let this = &*self;
+        fill_by_rows(
+            this.source().pattern.rows(),
+            &mut values,
+            &|row| this.first_slot(row),
+            &|rows, part, first| {
+                part.fill(T::zero());
+                for row in rows {
+                    this.slots(row, |entry, slot| part[slot - first] = entries[entry]);
+                }
+            },
+        );
+        *self.values_mut() = values;
+    }
+
+    /// The matrix, with the values it has now.
+    fn to_csr(&self) -> Csr<T> {
+        let source = self.source();
+        let mut entries = Buffer::zeros(source.pattern.entries());
+        let (values, offsets) = (self.values(), &source.pattern.offsets);
+        fill_by_rows(source.pattern.rows(), &mut entries, &|row| offsets.at(row), &|rows, part, first| {
+            for row in rows {
+                self.slots(row, |entry, slot| part[entry - first] = values[slot]);
+            }
+        });
+        Csr::from_source(source.clone(), entries)
+    }
+}
+
+/// The values of a pattern's entries, from values in the order given.
+pub(crate) fn entries_of<'v, T: Real>(pattern: &Pattern, given: &'v [T]) -> Result<Cow<'v, [T]>> {
+    if matches!(pattern.given, pattern::Given::InOrder { len } if len == given.len()) {
+        return Ok(Cow::Borrowed(given));
+    }
+    let mut entries = vec![T::zero(); pattern.entries()];
+    pattern.assemble(given, &mut entries)?;
+    Ok(Cow::Owned(entries))
+}
+
+/// What every format keeps of the matrix it was made from: the pattern, the spaces, and how threads share the rows.
+#[derive(Clone, Debug)]
+pub struct Source<T> {
+    pub(crate) pattern: Arc<Pattern>,
+    domain: HostSpace<T>,
+    range: HostSpace<T>,
+    /// Boundaries at chunks.
+    parts: Arc<[usize]>,
+    /// Boundaries at blocks of the vectors, where these balance well enough for a fused inner product.
+    block_parts: Option<Arc<[usize]>>,
+}
+
+impl<T: Real> Source<T> {
+    pub(crate) fn new(pattern: Arc<Pattern>, domain: HostSpace<T>, range: HostSpace<T>) -> Self {
+        let count = threads::tasks(pattern.entries() + pattern.rows());
+        let parts = partition::even_parts(&pattern.offsets, count, CHUNK);
+        let block_parts = partition::even_parts(&pattern.offsets, count, threads::block_rows(pattern.rows()));
+        let heaviest = |bounds: &[usize]| {
+            let offsets = &pattern.offsets;
+            bounds.windows(2).map(|b| offsets.at(b[1]) - offsets.at(b[0])).max().unwrap_or(0)
+        };
+        let balanced = 4 * heaviest(&block_parts) <= 5 * heaviest(&parts) + 4 * CHUNK;
+        let block_parts = (domain == range && balanced).then(|| block_parts.into());
+        Source { pattern, domain, range, parts: parts.into(), block_parts }
+    }
+
+    /// Where `x` lives.
+    pub fn domain(&self) -> &HostSpace<T> {
+        &self.domain
+    }
+
+    /// Where `y` lives.
+    pub fn range(&self) -> &HostSpace<T> {
+        &self.range
+    }
+
+    /// The number of entries.
+    pub fn nnz(&self) -> usize {
+        self.pattern.entries()
+    }
+
+    /// Bytes of the pattern that every format made from one matrix shares; products do not read them.
+    pub fn bytes(&self) -> usize {
+        self.pattern.bytes()
+    }
+
+    pub(crate) fn offsets(&self) -> &Offsets {
+        &self.pattern.offsets
+    }
+
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        Parts::new(&self.parts)
+    }
+
+    pub(crate) fn block_parts(&self) -> Option<Parts<'_>> {
+        self.block_parts.as_deref().map(Parts::new)
+    }
+
+    /// Refuses vectors of other spaces before a kernel sees them.
+    pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
+        for (what, vector, of, space) in
+            [("`x`", x, "`A`'s columns", &self.domain), ("`y`", y, "`A`'s rows", &self.range)]
+        {
+            if vector.space().len() != space.len() {
+                return Err(Error::Size { what, got: vector.space().len(), of, expected: space.len() });
+            }
+            if vector.space() != space {
+                return Err(Error::Space { what, than: "`A`" });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The operator of a format whose `kernel()` computes rows by themselves and whose `array_bytes()` a product reads.
+macro_rules! row_operator {
+    ($format:ident) => {
+        impl<T: crate::Real> krysp_solvers::LinearOperator for $format<T> {
+            type Vector = crate::HostVector<T>;
+
+            fn domain(&self) -> &crate::HostSpace<T> {
+                self.source.domain()
+            }
+
+            fn range(&self) -> &crate::HostSpace<T> {
+                self.source.range()
+            }
+
+            fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<()> {
+                self.source.check(x, y)?;
+                krysp_kernels::cpu::rows::product(
+                    &self.kernel(),
+                    self.source.parts(),
+                    x.as_slice(),
+                    y.as_mut_slice(),
+                );
+                Ok(())
+            }
+
+            fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
+                let Some(parts) = self.source.block_parts() else {
+                    self.apply(x, y)?;
+                    return Ok(krysp_solvers::Vector::dot(x, y));
+                };
+                self.source.check(x, y)?;
+                let (x, y) = (x.as_slice(), y.as_mut_slice());
+                Ok(krysp_kernels::cpu::rows::product_dot(&self.kernel(), parts, x, y))
+            }
+
+            fn bytes(&self) -> usize {
+                self.array_bytes()
+            }
+        }
+    };
+}
+pub(crate) use row_operator;

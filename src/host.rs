@@ -1,0 +1,260 @@
+//! Vectors in host memory.
+
+use crate::{Numbering, Real};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::vector::{self, Columns};
+use krysp_solvers::{Basis, Error, OperatorFn, Result, Space, Vector};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// Host memory: vectors of a length, in the user's numbering or another.
+#[derive(Clone, Debug)]
+pub struct HostSpace<T> {
+    len: usize,
+    numbering: Option<Arc<Numbering>>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: Real> HostSpace<T> {
+    /// Vectors of `len` entries in the user's numbering.
+    pub fn new(len: usize) -> HostSpace<T> {
+        HostSpace { len, numbering: None, element: PhantomData }
+    }
+
+    /// Vectors in another numbering.
+    pub fn numbered(numbering: Arc<Numbering>) -> HostSpace<T> {
+        HostSpace { len: numbering.len(), numbering: Some(numbering), element: PhantomData }
+    }
+
+    /// The numbering, where it is not the user's own.
+    pub fn numbering(&self) -> Option<&Arc<Numbering>> {
+        self.numbering.as_ref()
+    }
+
+    /// A vector with these entries, given in the user's numbering.
+    pub fn vector(&self, entries: &[T]) -> Result<HostVector<T>> {
+        let mut vector = self.zeros()?;
+        self.load(entries, &mut vector)?;
+        Ok(vector)
+    }
+
+    fn fits(&self, what: &'static str, len: usize) -> Result<()> {
+        if len == self.len {
+            return Ok(());
+        }
+        Err(Error::Size { what, got: len, of: "the space", expected: self.len })
+    }
+}
+
+impl<T> PartialEq for HostSpace<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.len == other.len
+            && match (&self.numbering, &other.numbering) {
+                (None, None) => true,
+                (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
+                _ => false,
+            }
+    }
+}
+
+impl<T: Real> Space for HostSpace<T> {
+    type Vector = HostVector<T>;
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn zeros(&self) -> Result<HostVector<T>> {
+        Ok(HostVector { entries: Buffer::zeros(self.len), space: self.clone() })
+    }
+
+    fn load(&self, host: &[T], into: &mut HostVector<T>) -> Result<()> {
+        self.fits("the host slice", host.len())?;
+        self.fits("the vector", into.entries.len())?;
+        match &self.numbering {
+            None => into.entries.copy_from_slice(host),
+            Some(numbering) => {
+                for (entry, &old) in into.entries.iter_mut().zip(numbering.old_of_new()) {
+                    *entry = host[old as usize];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn store(&self, from: &HostVector<T>, host: &mut [T]) -> Result<()> {
+        self.fits("the host slice", host.len())?;
+        self.fits("the vector", from.entries.len())?;
+        match &self.numbering {
+            None => host.copy_from_slice(&from.entries),
+            Some(numbering) => {
+                for (entry, &old) in from.entries.iter().zip(numbering.old_of_new()) {
+                    host[old as usize] = *entry;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A vector in host memory, 64-byte aligned, whose operations run on rayon's threads.
+///
+/// Reductions add in an order that depends on the length alone: results are bitwise the same from run to run and for
+/// every number of threads.
+#[derive(Clone, Debug)]
+pub struct HostVector<T: Real> {
+    entries: Buffer<T>,
+    space: HostSpace<T>,
+}
+
+impl<T: Real> HostVector<T> {
+    /// A vector in the user's numbering.
+    pub fn from_slice(entries: &[T]) -> HostVector<T> {
+        HostVector { entries: Buffer::copy_of(entries), space: HostSpace::new(entries.len()) }
+    }
+
+    /// The entries, in the numbering of the space.
+    pub fn as_slice(&self) -> &[T] {
+        &self.entries
+    }
+
+    /// The entries, in the numbering of the space.
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.entries
+    }
+}
+
+impl<T: Real> Vector for HostVector<T> {
+    type Elem = T;
+    type Scalar = T;
+    type Space = HostSpace<T>;
+    type Basis = HostBasis<T>;
+
+    fn space(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn copy_from(&mut self, x: &Self) {
+        vector::copy(&x.entries, &mut self.entries);
+    }
+
+    fn axpby(&mut self, a: &T, x: &Self, b: &T) {
+        vector::axpby(*a, &x.entries, *b, &mut self.entries);
+    }
+
+    fn dot(&self, y: &Self) -> T {
+        vector::dot(&self.entries, &y.entries)
+    }
+
+    fn basis(space: &HostSpace<T>, count: usize) -> Result<HostBasis<T>> {
+        let rows = space.len();
+        Ok(HostBasis {
+            entries: Buffer::zeros(count * rows),
+            rows,
+            coefficients: vec![T::zero(); count],
+            scratch: vec![T::zero(); count],
+            sums: vec![T::zero(); vector::block_sums(rows, count)],
+        })
+    }
+
+    fn dot_2(&self, y: &Self, z: &Self) -> [T; 2] {
+        vector::dot_2(&self.entries, &y.entries, &z.entries)
+    }
+
+    fn axpbypcz(&mut self, a: &T, x: &Self, b: &T, y: &Self, c: &T) {
+        vector::axpbypcz(*a, &x.entries, *b, &y.entries, *c, &mut self.entries);
+    }
+
+    fn axpy_dot_2(&mut self, a: &T, x: &Self, y: &Self) -> [T; 2] {
+        vector::axpy_dot_2(*a, &x.entries, &y.entries, &mut self.entries)
+    }
+
+    fn axpy_xpby(&mut self, a: &T, p: &mut Self, z: &Self, b: &T) {
+        vector::axpy_xpby(*a, &mut p.entries, &z.entries, *b, &mut self.entries);
+    }
+}
+
+/// An orthonormal basis in host memory.
+#[derive(Debug)]
+pub struct HostBasis<T: Real> {
+    entries: Buffer<T>,
+    rows: usize,
+    coefficients: Vec<T>,
+    scratch: Vec<T>,
+    /// Room for the sums of each block.
+    sums: Vec<T>,
+}
+
+impl<T: Real> HostBasis<T> {
+    fn columns(&self, k: usize) -> Columns<'_, T> {
+        Columns { entries: &self.entries[..k * self.rows], rows: self.rows }
+    }
+}
+
+impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
+    fn push(&mut self, j: usize, w: &HostVector<T>, norm: &T) -> Result<()> {
+        let column = &mut self.entries[j * self.rows..][..self.rows];
+        vector::axpby(T::one() / *norm, &w.entries, T::zero(), column);
+        Ok(())
+    }
+
+    fn load(&self, j: usize, w: &mut HostVector<T>) {
+        vector::copy(&self.entries[j * self.rows..][..self.rows], &mut w.entries);
+    }
+
+    fn project(&mut self, k: usize, w: &HostVector<T>) {
+        let HostBasis { entries, rows, coefficients, sums, .. } = self;
+        let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
+        vector::project(columns, &w.entries, &mut coefficients[..k], sums);
+    }
+
+    fn subtract(&mut self, k: usize, w: &mut HostVector<T>) {
+        self.subtract_norm(k, w);
+    }
+
+    fn subtract_project(&mut self, k: usize, w: &mut HostVector<T>) {
+        std::mem::swap(&mut self.coefficients, &mut self.scratch);
+        let HostBasis { entries, rows, coefficients, scratch, sums } = self;
+        let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
+        vector::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
+    }
+
+    fn subtract_norm(&mut self, k: usize, w: &mut HostVector<T>) -> T {
+        vector::subtract_norm(self.columns(k), &self.coefficients[..k], &mut w.entries)
+    }
+
+    fn coefficients(&self, c: &mut [T]) -> Result<()> {
+        c.copy_from_slice(&self.coefficients[..c.len()]);
+        Ok(())
+    }
+
+    fn combine(&mut self, y: &[T], x: &mut HostVector<T>) -> Result<()> {
+        for (minus, &y) in self.scratch.iter_mut().zip(y) {
+            *minus = -y;
+        }
+        x.entries.fill(T::zero());
+        vector::subtract_norm(self.columns(y.len()), &self.scratch[..y.len()], &mut x.entries);
+        Ok(())
+    }
+}
+
+/// A matrix-free operator on `n` unknowns in host memory, from a function on slices.
+///
+/// ```
+/// use krysp::{Cg, operator_fn};
+///
+/// let twice = operator_fn(3, |x: &[f64], y: &mut [f64]| y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x));
+/// let solution = Cg::new(twice).solve(&[2.0, 4.0, 6.0])?;
+/// assert_eq!(solution.x, [1.0, 2.0, 3.0]);
+/// # Ok::<(), krysp::solvers::Error>(())
+/// ```
+pub fn operator_fn<T: Real>(
+    n: usize,
+    function: impl Fn(&[T], &mut [T]) + Send + Sync,
+) -> OperatorFn<HostVector<T>, impl Fn(&HostVector<T>, &mut HostVector<T>) -> Result<()> + Send + Sync> {
+    let space = HostSpace::new(n);
+    OperatorFn::new(&space, &space, move |x: &HostVector<T>, y: &mut HostVector<T>| {
+        function(x.as_slice(), y.as_mut_slice());
+        Ok(())
+    })
+}

@@ -1,0 +1,5 @@
+//! Preconditioners: operators that apply `M⁻¹`.
+
+mod jacobi;
+
+pub use jacobi::Jacobi;
