@@ -18,7 +18,7 @@
 //! let a = Csr::from_triplets(5, 5, &entries)?;
 //! let solution = Cg::new(&a).preconditioner(Jacobi::new(&a)?).rtol(1e-10).solve(&[1.0; 5])?;
 //! assert!(solution.report.converged());
-//! assert!((solution.x[2] - 4.5).abs() < 1e-9);
+//! assert!((solution.x[2] - 4.5_f64).abs() < 1e-9);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -31,6 +31,8 @@ mod host;
 mod numbering;
 pub mod partition;
 pub mod preconditioners;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use error::{Error, Result};
 pub use formats::{Csr, Format};

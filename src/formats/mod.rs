@@ -14,7 +14,6 @@ use crate::{HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::Parts;
 use krysp_kernels::cpu::threads::{self, CHUNK};
-use krysp_kernels::index::Offsets;
 use krysp_solvers::{Error, LinearOperator, Space, Vector};
 use pattern::{Pattern, fill_by_rows};
 use std::borrow::Cow;
@@ -145,10 +144,6 @@ impl<T: Real> Source<T> {
     /// Bytes of the pattern that every format made from one matrix shares; products do not read them.
     pub fn bytes(&self) -> usize {
         self.pattern.bytes()
-    }
-
-    pub(crate) fn offsets(&self) -> &Offsets {
-        &self.pattern.offsets
     }
 
     pub(crate) fn parts(&self) -> Parts<'_> {

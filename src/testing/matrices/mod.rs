@@ -1,0 +1,43 @@
+//! Deterministic test and bench matrices: the same bits on any number of threads, on any machine, in any
+//! program that follows the definitions. The output is a plain [`Matrix`] or [`Triplets`] and depends on
+//! nothing else in this crate.
+//!
+//! | family | generator | positive definite |
+//! | --- | --- | --- |
+//! | hashed meshes, R-MAT, circuits (GPU benches) | [`hashed_mesh`], [`hashed_rmat`], [`hashed_circuit`] | meshes, after [`Matrix::diagonally_dominant`] |
+//! | Laplacian stencils | [`stencil7`], [`stencil27`] | yes |
+//! | elasticity on hexes | [`elasticity`] | yes |
+//! | linear tetrahedra | [`tetrahedra`] | yes |
+//! | R-MAT, circuit (CPU peer benches) | [`rmat`], [`circuit`] | no |
+//! | known spectrum | [`with_eigenvalues`], [`distinct_eigenvalues`] | if the eigenvalues are positive |
+//! | edge cases of shape and row length | [`edge`] | [`edge::arrow`], [`edge::tridiagonal`], [`edge::diagonal`] |
+//! | random rectangles | [`random`], [`random_rows`] | no |
+//!
+//! [`named`] makes the matrices of the bench records.
+
+pub mod edge;
+mod graph;
+mod grid;
+mod hashed;
+mod matrix;
+mod mesh;
+mod named;
+mod numbers;
+mod spectrum;
+mod tetrahedra;
+mod triplets;
+
+#[cfg(test)]
+mod tests;
+
+pub use graph::{circuit, rmat};
+pub use hashed::{Neighbours, hashed_circuit, hashed_mesh, hashed_rmat};
+pub use matrix::Matrix;
+pub use mesh::{elasticity, stencil7, stencil27};
+pub use named::{named, names};
+pub use numbers::{SplitMix, mix, symmetric_value, unit, vector};
+pub use spectrum::{distinct_eigenvalues, with_eigenvalues};
+pub use tetrahedra::{Numbering, tetrahedra};
+pub use triplets::{Triplets, random, random_rows};
+
+use grid::Grid;

@@ -1,0 +1,170 @@
+//! The matrices that bench records speak of, by name.
+
+use super::{
+    Matrix, Neighbours, Numbering, circuit, elasticity, graph, hashed_circuit, hashed_mesh, hashed_rmat,
+    rmat, stencil7, stencil27, tetrahedra,
+};
+use Neighbours::{Box, Faces, Tetrahedra};
+use Recipe::*;
+
+/// The window in which the large meshes are shuffled.
+const WINDOW: usize = 4096;
+
+/// The largest side a name may ask for: every index still fits its type.
+const LARGEST_SIDE: usize = 1000;
+
+/// Nodes a side of the tetrahedral benches, the nearest to half a million nodes.
+const TETRAHEDRA_SIDE: usize = 79;
+
+enum Recipe {
+    /// Neighbours, nodes a side, unknowns a node, window.
+    HashedMesh(Neighbours, usize, usize, usize),
+    /// Scale, edges a row.
+    HashedRmat(u32, usize),
+    /// Rows.
+    HashedCircuit(usize),
+    /// Nodes a side.
+    Stencil7(usize),
+    /// Nodes a side.
+    Stencil27(usize),
+    /// Nodes a side.
+    Elasticity(usize),
+    /// Nodes a side.
+    Tets(usize, Numbering),
+    /// Scale, edges.
+    Rmat(u32, usize),
+    /// Rows, draws a dense row.
+    Circuit(usize, usize),
+}
+
+impl Recipe {
+    fn make(&self) -> Matrix {
+        match *self {
+            HashedMesh(neighbours, side, unknowns, window) => hashed_mesh(neighbours, side, unknowns, window),
+            HashedRmat(scale, edges_per_row) => hashed_rmat(scale, edges_per_row),
+            HashedCircuit(rows) => hashed_circuit(rows),
+            Stencil7(side) => stencil7(side),
+            Stencil27(side) => stencil27(side),
+            Elasticity(side) => elasticity(side),
+            Tets(side, numbering) => tetrahedra(side, numbering),
+            Rmat(scale, edges) => rmat(scale, edges),
+            Circuit(rows, dense_entries) => circuit(rows, dense_entries),
+        }
+    }
+}
+
+const FIXED: &[(&str, Recipe)] = &[
+    // Hashed families, named by their nonzeros: the products.
+    ("tiny_el3", HashedMesh(Box, 7, 3, 64)),
+    ("st7_0.1M_nat", HashedMesh(Faces, 24, 1, 0)),
+    ("p1_0.1M_perm", HashedMesh(Tetrahedra, 19, 1, 512)),
+    ("st27_0.1M_nat", HashedMesh(Box, 16, 1, 0)),
+    ("el3_0.3M_nat", HashedMesh(Box, 11, 3, 0)),
+    ("st7_2M_nat", HashedMesh(Faces, 64, 1, 0)),
+    ("el3_2M_perm", HashedMesh(Box, 20, 3, 512)),
+    ("el3_10M_nat", HashedMesh(Box, 34, 3, 0)),
+    ("el3_10M_perm", HashedMesh(Box, 34, 3, WINDOW)),
+    ("p1_10M_nat", HashedMesh(Tetrahedra, 87, 1, 0)),
+    ("p1_10M_perm", HashedMesh(Tetrahedra, 87, 1, WINDOW)),
+    ("st27_10M_nat", HashedMesh(Box, 72, 1, 0)),
+    ("st27_10M_perm", HashedMesh(Box, 72, 1, WINDOW)),
+    ("st7_15M_nat", HashedMesh(Faces, 128, 1, 0)),
+    ("p1_100M_perm", HashedMesh(Tetrahedra, 188, 1, WINDOW)),
+    ("el3_100M_nat", HashedMesh(Box, 74, 3, 0)),
+    ("el3_100M_perm", HashedMesh(Box, 74, 3, WINDOW)),
+    ("st27_100M_nat", HashedMesh(Box, 155, 1, 0)),
+    ("st7_100M_nat", HashedMesh(Faces, 243, 1, 0)),
+    ("rmat_2M", HashedRmat(17, 16)),
+    ("rmat_33M", HashedRmat(21, 16)),
+    ("circ_1M", HashedCircuit(200_000)),
+    ("circuit_1M", HashedCircuit(200_000)),
+    ("circ_25M", HashedCircuit(4_000_000)),
+    ("circuit_25M", HashedCircuit(4_000_000)),
+    // Hashed families, named by their rows or side: the solvers, after `diagonally_dominant`.
+    ("st7_20k", HashedMesh(Faces, 27, 1, 0)),
+    ("el3_20k", HashedMesh(Box, 19, 3, 512)),
+    ("st7_200k", HashedMesh(Faces, 58, 1, 0)),
+    ("p1_200k", HashedMesh(Tetrahedra, 58, 1, WINDOW)),
+    ("el3_200k", HashedMesh(Box, 41, 3, WINDOW)),
+    ("st7_128", HashedMesh(Faces, 128, 1, 0)),
+    // Real values and sequential random numbers: the CPU peers.
+    ("p7_128", Stencil7(128)),
+    ("p27_80", Stencil27(80)),
+    ("elast55", Elasticity(55)),
+    ("tet_rand", Tets(TETRAHEDRA_SIDE, Numbering::Shuffled(7))),
+    ("tet_nat", Tets(TETRAHEDRA_SIDE, Numbering::Natural)),
+    ("rmat20", Rmat(graph::PEER_SCALE, graph::PEER_EDGES)),
+    ("circuit1m", Circuit(1_000_000, 200_000)),
+];
+
+/// The names of the fixed benches.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FIXED.iter().map(|(name, _)| *name)
+}
+
+/// The matrix of one of the [`names`], or of `st7_N`, `st27_N`, `p7_N`, `p27_N`, `elastN` for N nodes a side,
+/// up to 1000.
+///
+/// ```
+/// use krysp::testing::matrices::named;
+///
+/// let tiny = named("tiny_el3").map(|matrix| (matrix.rows, matrix.nnz()));
+/// assert_eq!(tiny, Some((1029, 61_731)));
+/// assert!(named("no such matrix").is_none());
+/// ```
+pub fn named(name: &str) -> Option<Matrix> {
+    match FIXED.iter().find(|(fixed, _)| *fixed == name) {
+        Some((_, recipe)) => Some(recipe.make()),
+        None => sized(name).map(|recipe| recipe.make()),
+    }
+}
+
+fn sized(name: &str) -> Option<Recipe> {
+    let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let side = name[family.len()..].parse().ok().filter(|side| (1..=LARGEST_SIDE).contains(side))?;
+    match family {
+        "st7_" => Some(HashedMesh(Faces, side, 1, 0)),
+        "st27_" => Some(HashedMesh(Box, side, 1, 0)),
+        "p7_" => Some(Stencil7(side)),
+        "p27_" => Some(Stencil27(side)),
+        "elast" => Some(Elasticity(side)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_distinct_and_the_small_ones_have_their_size() {
+        assert_eq!(names().collect::<HashSet<_>>().len(), names().count());
+        let size = |name| named(name).map(|matrix| (matrix.rows, matrix.nnz()));
+        assert_eq!(size("st7_0.1M_nat"), Some((24 * 24 * 24, 7 * 24 * 24 * 24 - 6 * 24 * 24)));
+        assert_eq!(size("st7_6"), Some((216, 1296)));
+        assert_eq!(size("p27_5"), Some((125, 2197)));
+        assert_eq!(size("elast4"), Some((192, 9000)));
+        assert_eq!(size("st7_20k").map(|(rows, _)| rows), Some(19_683));
+        assert_eq!(size("el3_20k").map(|(rows, _)| rows), Some(20_577));
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        for name in [
+            "",
+            "7",
+            "st7",
+            "st7_",
+            "st7_0",
+            "st7_1001",
+            "st7_-3",
+            "st7_99999999999999999999",
+            "elast",
+            "p1_100",
+            "é3",
+        ] {
+            assert!(named(name).is_none(), "{name}");
+        }
+    }
+}

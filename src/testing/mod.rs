@@ -1,0 +1,36 @@
+//! What tests and benches share (feature `testing`): matrix generators, and the way to matrix files where
+//! there are any.
+
+pub mod matrices;
+
+use std::path::{Path, PathBuf};
+
+/// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` where
+/// this checkout has no `../shared/matrices` or no such matrix: callers report the absence, they never fail
+/// on it.
+pub fn shared_matrix(name: &str) -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/matrices");
+    let file = format!("{name}.mtx.gz");
+    ["fem", "fem/tiny", "real"].iter().map(|folder| root.join(folder).join(&file)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_matrix;
+
+    #[test]
+    fn a_matrix_that_does_not_exist_is_absent() {
+        assert_eq!(shared_matrix("no such matrix"), None);
+    }
+
+    #[test]
+    fn shared_matrices_are_found_in_every_folder() {
+        if shared_matrix("bcsstk01").is_none() {
+            println!("skipped: no ../shared/matrices beside this checkout");
+            return;
+        }
+        for name in ["heat_sink_p1_27k", "heat_tiny", "bcsstk01"] {
+            assert!(shared_matrix(name).is_some(), "{name}");
+        }
+    }
+}
