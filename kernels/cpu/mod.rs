@@ -2,9 +2,12 @@
 
 mod avx2;
 mod avx512;
+pub mod bsr;
 pub mod csr;
+pub mod dia;
 mod portable;
 pub mod rows;
 pub mod simd;
+pub mod sliced;
 pub mod threads;
 pub mod vector;

@@ -3,12 +3,23 @@
 //! [`Csr`] is the hub and the only one a user must know. Every other is made from it, keeps its values in slots of its
 //! own order, and can be [refreshed](Format::refresh) with values in the order in which the matrix was given.
 
+mod bsr;
 mod csr;
+mod dia;
+mod ell;
+mod ellpack_r;
 mod input;
 pub(crate) mod pattern;
+mod sell;
+mod slices;
 
+pub use bsr::{BLOCK_SIZES, Bsr};
 pub use csr::Csr;
+pub use dia::Dia;
+pub use ell::Ell;
+pub use ellpack_r::EllpackR;
 pub use input::Index;
+pub use sell::{Sell, SellOptions};
 
 use crate::{HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;
@@ -47,7 +58,12 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Sized {
 
     /// Slots of padding for each entry.
     fn padding(&self) -> f64 {
-        self.values().len() as f64 / self.source().pattern.entries().max(1) as f64 - 1.0
+        let pattern = &self.source().pattern;
+        let entries = pattern.entries();
+        if entries == 0 {
+            return 0.0;
+        }
+        (self.first_slot(pattern.rows()) - entries) as f64 / entries as f64
     }
 
     /// New values for the same pattern, in the order in which the matrix was given: its triplets, its CSR or CSC arrays,

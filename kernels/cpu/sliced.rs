@@ -1,0 +1,330 @@
+//! Rows side by side in slices: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
+//!
+//! A slice of `height` rows stores its entries column by column, so that neighbouring lanes hold neighbouring rows: no
+//! sum across lanes, no masks. Shorter rows are padded with zeros. Slices follow one another; what the formats differ in
+//! is how wide a slice is ([`Widths`]) and how columns are stored ([`SlicedColumns`]).
+//!
+//! ```text
+//! for each slice s, in registers over its rows:
+//!     sum ← 0
+//!     for k in 0..width(s):  sum ← sum + value[start(s) + k, :] · x[column[start(s) + k, :]]
+//!     y[rows of s] ← sum
+//! ```
+//!
+//! Moves 12 B (f64) or 8 B (f32) a slot, 10 or 6 with short columns, and the vectors. Padding multiplies an entry of `x`
+//! that its row uses anyway by zero: an infinite `x` gives NaN where arithmetic would give infinity.
+
+use super::rows::RowProduct;
+use super::simd::{Lanes, Simd, Value};
+use super::threads::{CHUNK, chunks};
+use crate::buffer::Buffer;
+use crate::index::{Columns, Invalid, Offsets};
+use std::ops::Range;
+
+/// Where each slice begins and how wide it is, counted in columns of slots.
+#[derive(Clone, Copy, Debug)]
+pub enum Widths<'a> {
+    /// All slices have one width.
+    Uniform(usize),
+    /// Slices are stored in one width, but end with their longest row.
+    Longest {
+        /// The width stored.
+        width: usize,
+        /// The length of each row.
+        lengths: &'a [u32],
+    },
+    /// Each slice has its own width.
+    Each(&'a Offsets),
+}
+
+/// The column of each slot.
+#[derive(Clone, Debug)]
+pub enum SlicedColumns {
+    /// 32 bits each.
+    Wide(Columns),
+    /// 16-bit offsets from a base for each slice.
+    Short(ShortColumns),
+}
+
+/// Columns as 16-bit offsets from the smallest of their slice; all below a bound.
+#[derive(Clone, Debug)]
+pub struct ShortColumns {
+    bases: Buffer<u32>,
+    offsets: Buffer<u16>,
+    bound: usize,
+}
+
+impl ShortColumns {
+    /// Checks that every column lies below `bound`: those of slice `s` are the offsets of `slots(s)` plus its base.
+    pub fn new(
+        bases: Vec<u32>,
+        offsets: Buffer<u16>,
+        slots: impl Fn(usize) -> Range<usize>,
+        bound: usize,
+    ) -> Result<ShortColumns, Invalid> {
+        let limit = bound.min(Columns::LIMIT) as u64;
+        let mut checked = 0;
+        for (slice, &base) in bases.iter().enumerate() {
+            let slots = slots(slice);
+            // slices must follow one another, so that no slot escapes the check
+            if slots.start != checked || slots.end > offsets.len() {
+                return Err(Invalid::Order { position: slots.start });
+            }
+            checked = slots.end;
+            if let Some(&offset) = offsets[slots.clone()].iter().max() {
+                let index = u64::from(base) + u64::from(offset);
+                if index >= limit {
+                    return Err(Invalid::Bound { position: slots.start, index, bound: limit });
+                }
+            }
+        }
+        if checked != offsets.len() {
+            return Err(Invalid::Order { position: checked });
+        }
+        Ok(ShortColumns { bases: bases.into(), offsets, bound })
+    }
+
+    /// The column of a slot of a slice.
+    pub fn at(&self, slice: usize, slot: usize) -> u32 {
+        self.bases[slice] + u32::from(self.offsets[slot])
+    }
+}
+
+impl SlicedColumns {
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        match self {
+            SlicedColumns::Wide(columns) => size_of_val(&**columns),
+            SlicedColumns::Short(short) => size_of_val(&*short.bases) + size_of_val(&*short.offsets),
+        }
+    }
+
+    fn bound(&self) -> usize {
+        match self {
+            SlicedColumns::Wide(columns) => columns.bound(),
+            SlicedColumns::Short(short) => short.bound,
+        }
+    }
+
+    fn slots(&self) -> usize {
+        match self {
+            SlicedColumns::Wide(columns) => columns.len(),
+            SlicedColumns::Short(short) => short.offsets.len(),
+        }
+    }
+}
+
+/// Which row of its chunk stands at each place: a permutation within every chunk.
+#[derive(Clone, Debug)]
+pub struct ChunkOrder(Buffer<u16>);
+
+impl ChunkOrder {
+    /// Checks that every place names a row of its own chunk.
+    pub fn new(order: Vec<u16>) -> Result<ChunkOrder, Invalid> {
+        for (chunk, rows) in order.chunks(CHUNK).enumerate() {
+            if let Some(at) = rows.iter().position(|&row| row as usize >= rows.len()) {
+                let (position, index) = (chunk * CHUNK + at, u64::from(rows[at]));
+                return Err(Invalid::Bound { position, index, bound: rows.len() as u64 });
+            }
+        }
+        Ok(ChunkOrder(order.into()))
+    }
+}
+
+impl std::ops::Deref for ChunkOrder {
+    type Target = [u16];
+
+    fn deref(&self) -> &[u16] {
+        &self.0
+    }
+}
+
+/// The arrays of a matrix in slices.
+#[derive(Clone, Copy, Debug)]
+pub struct Sliced<'a, T> {
+    /// Rows of the matrix; the last slice may reach beyond.
+    pub rows: usize,
+    /// Rows of a slice: a multiple of the lanes of every level ([`height_step`]) and a divisor of [`CHUNK`].
+    pub height: usize,
+    /// Where slices begin.
+    pub widths: Widths<'a>,
+    /// The column of each slot.
+    pub columns: &'a SlicedColumns,
+    /// The value of each slot.
+    pub values: &'a [T],
+    /// Which row stands where, if rows were sorted within their chunk.
+    pub order: Option<&'a ChunkOrder>,
+}
+
+/// Slice heights are multiples of this: the lanes of the widest register.
+pub const fn height_step<T>() -> usize {
+    64 / size_of::<T>()
+}
+
+impl<T: Value> RowProduct<T> for Sliced<'_, T> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn fits(&self, x: usize) -> bool {
+        let slices = self.rows.div_ceil(self.height);
+        let slots = self.height
+            * match self.widths {
+                Widths::Uniform(width) => slices * width,
+                Widths::Longest { width, .. } => slices * width,
+                Widths::Each(offsets) => offsets.end(),
+            };
+        let described = match self.widths {
+            Widths::Uniform(_) => true,
+            Widths::Longest { lengths, .. } => lengths.len() == self.rows,
+            Widths::Each(offsets) => offsets.ranges() == slices,
+        };
+        let based = match self.columns {
+            SlicedColumns::Wide(_) => true,
+            SlicedColumns::Short(short) => short.bases.len() == slices,
+        };
+        self.height.is_multiple_of(height_step::<T>())
+            && CHUNK.is_multiple_of(self.height)
+            && described
+            && based
+            && self.values.len() >= slots
+            && self.columns.slots() >= slots
+            && self.columns.bound() <= x
+            && self.order.is_none_or(|order| order.len() == self.rows)
+    }
+
+    #[inline(always)]
+    unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let first = rows.start;
+        for chunk in chunks(rows) {
+            let y = &mut y[chunk.start - first..chunk.end - first];
+            // SAFETY: handed down from the caller
+            unsafe {
+                match self.columns {
+                    SlicedColumns::Wide(columns) => {
+                        let columns = columns.as_ptr();
+                        let x = x.as_ptr();
+                        self.chunk::<S>(chunk, y, |_, slot| T::In::<S>::gather(x, columns.add(slot)));
+                    }
+                    SlicedColumns::Short(short) => {
+                        let (offsets, x) = (short.offsets.as_ptr(), x.as_ptr());
+                        let gather = |slice: usize, slot| {
+                            let base = *short.bases.get_unchecked(slice) as usize;
+                            T::In::<S>::gather_short(x.add(base), offsets.add(slot))
+                        };
+                        self.chunk::<S>(chunk, y, gather);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<T: Value> Sliced<'_, T> {
+    /// # Safety
+    /// As [`RowProduct::product`]; `gather(slice, slot)` reads the entries of `x` for the lanes from `slot` on.
+    #[inline(always)]
+    unsafe fn chunk<S: Simd>(
+        &self,
+        rows: Range<usize>,
+        y: &mut [T],
+        gather: impl Fn(usize, usize) -> T::In<S>,
+    ) {
+        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let mut at = 0;
+        while at < y.len() {
+            let slice = (rows.start + at) / self.height;
+            let (start, width) = match self.widths {
+                Widths::Uniform(width) => (slice * width, width),
+                Widths::Longest { width, lengths } => {
+                    let row = slice * self.height;
+                    let lengths = &lengths[row..self.rows.min(row + self.height)];
+                    (slice * width, lengths.iter().fold(0, |a, &b| a.max(b)).min(width as u32) as usize)
+                }
+                Widths::Each(offsets) => {
+                    let range = offsets.range(slice);
+                    (range.start, range.len())
+                }
+            };
+            let slots = start * self.height..(start + width) * self.height;
+            let mut group = 0;
+            while group < self.height {
+                let left = self.height - group;
+                let slots = slots.start + group..slots.end;
+                // SAFETY: `fits` compared the slots with the arrays, whose columns were checked
+                unsafe {
+                    if left >= 4 * lanes {
+                        self.group::<S, 4>(slots, |slot| gather(slice, slot), at + group, rows.start, y);
+                        group += 4 * lanes;
+                    } else if left >= 2 * lanes {
+                        self.group::<S, 2>(slots, |slot| gather(slice, slot), at + group, rows.start, y);
+                        group += 2 * lanes;
+                    } else {
+                        self.group::<S, 1>(slots, |slot| gather(slice, slot), at + group, rows.start, y);
+                        group += lanes;
+                    }
+                }
+            }
+            at += self.height;
+        }
+    }
+
+    /// The sums of `M` registers of rows of one slice, from place `at` of a chunk on.
+    ///
+    /// # Safety
+    /// As [`Sliced::chunk`].
+    #[inline(always)]
+    unsafe fn group<S: Simd, const M: usize>(
+        &self,
+        slots: Range<usize>,
+        gather: impl Fn(usize) -> T::In<S>,
+        at: usize,
+        first: usize,
+        y: &mut [T],
+    ) {
+        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let values = self.values.as_ptr();
+        // SAFETY: the caller's slots lie within the arrays
+        unsafe {
+            let zero = T::In::<S>::splat(T::zero());
+            let (mut even, mut odd) = ([zero; M], [zero; M]);
+            let step = self.height;
+            let mut slot = slots.start;
+            while slot + step < slots.end {
+                for m in 0..M {
+                    let here = slot + m * lanes;
+                    even[m] = T::In::<S>::load(values.add(here)).mul_add(gather(here), even[m]);
+                }
+                for m in 0..M {
+                    let here = slot + step + m * lanes;
+                    odd[m] = T::In::<S>::load(values.add(here)).mul_add(gather(here), odd[m]);
+                }
+                slot += 2 * step;
+            }
+            if slot < slots.end {
+                for m in 0..M {
+                    let here = slot + m * lanes;
+                    even[m] = T::In::<S>::load(values.add(here)).mul_add(gather(here), even[m]);
+                }
+            }
+            for m in 0..M {
+                let sum = even[m].add(odd[m]);
+                let place = at + m * lanes;
+                match self.order {
+                    None if place + lanes <= y.len() => sum.store(y.as_mut_ptr().add(place)),
+                    None if place < y.len() => sum.store_first(y.as_mut_ptr().add(place), y.len() - place),
+                    None => {}
+                    Some(order) => {
+                        let mut sums = [T::zero(); 16];
+                        sum.store(sums.as_mut_ptr());
+                        let order =
+                            order[first..].get(place..(place + lanes).min(y.len())).unwrap_or_default();
+                        for (&row, &sum) in order.iter().zip(&sums) {
+                            y[row as usize] = sum;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! ELLPACK: every row padded to the longest.
+//!
+//! No row offsets and no lengths; best where rows are of nearly one length. Rows lie in slices of a register's height,
+//! each slice column by column, rather than in columns of the whole matrix: the same slots, closer together.
+
+use super::pattern::Pattern;
+use super::slices::{SliceWidths, Slices, check_padding, default_height};
+use super::{Csr, Format, Source, row_operator};
+use crate::{Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::rows::RowProduct;
+
+/// A matrix in ELLPACK.
+#[derive(Clone, Debug)]
+pub struct Ell<T: Real> {
+    source: Source<T>,
+    slices: Slices,
+    width: usize,
+    values: Buffer<T>,
+}
+
+/// Slices of one width, the longest row's.
+pub(super) fn uniform<T: Real>(format: &'static str, pattern: &Pattern) -> Result<(Slices, usize)> {
+    let width = pattern.offsets.lengths().max().unwrap_or(0);
+    let height = default_height::<T>();
+    let slots = pattern.rows().next_multiple_of(height) * width;
+    check_padding(format, slots, pattern.entries(), "SELL-P or CSR store rows of unequal length")?;
+    Ok((Slices::new(format, pattern, height, SliceWidths::Uniform(width), None, width)?, width))
+}
+
+impl<T: Real> Ell<T> {
+    /// Converts a matrix; refuses one that would be mostly padding.
+    pub fn new(csr: &Csr<T>) -> Result<Ell<T>> {
+        let (slices, width) = uniform::<T>(Self::NAME, csr.pattern())?;
+        let values = Buffer::zeros(slices.slots());
+        let mut ell = Ell { source: csr.source().clone(), slices, width, values };
+        ell.fill(csr.entries());
+        Ok(ell)
+    }
+
+    /// The length of the longest row, to which all are padded.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        self.slices.kernel(&self.values, None)
+    }
+
+    fn array_bytes(&self) -> usize {
+        self.slices.bytes() + size_of_val(&*self.values)
+    }
+}
+
+row_operator!(Ell);
+
+impl<T: Real> Format<T> for Ell<T> {
+    const NAME: &'static str = "ELL";
+
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        Ell::new(csr)
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        self.slices.first_slot(row)
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        let (slot, height) = (self.slices.slot(row), self.slices.height());
+        let entries = self.source.pattern.offsets.range(row);
+        entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+    }
+}

@@ -1,0 +1,77 @@
+//! ELLPACK-R (Vázquez et al. 2011): ELLPACK with the true length of every row, `rl`.
+//!
+//! Nothing is computed on padding beyond the longest row of a slice, and nothing is read of it. On a CPU a slice is a
+//! register of rows, where the paper has a warp.
+
+use super::ell::uniform;
+use super::slices::Slices;
+use super::{Csr, Format, Source, row_operator};
+use crate::{Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::rows::RowProduct;
+
+/// A matrix in ELLPACK-R.
+#[derive(Clone, Debug)]
+pub struct EllpackR<T: Real> {
+    source: Source<T>,
+    slices: Slices,
+    lengths: Buffer<u32>,
+    values: Buffer<T>,
+}
+
+impl<T: Real> EllpackR<T> {
+    /// Converts a matrix; refuses one that would be mostly padding.
+    pub fn new(csr: &Csr<T>) -> Result<EllpackR<T>> {
+        let (slices, _) = uniform::<T>(Self::NAME, csr.pattern())?;
+        let lengths: Vec<u32> = csr.row_lengths().map(|length| length as u32).collect();
+        let values = Buffer::zeros(slices.slots());
+        let mut ell = EllpackR { source: csr.source().clone(), slices, lengths: lengths.into(), values };
+        ell.fill(csr.entries());
+        Ok(ell)
+    }
+
+    /// The true length of every row.
+    pub fn lengths(&self) -> &[u32] {
+        &self.lengths
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        self.slices.kernel(&self.values, Some(&self.lengths))
+    }
+
+    fn array_bytes(&self) -> usize {
+        self.slices.bytes() + size_of_val(&*self.lengths) + size_of_val(&*self.values)
+    }
+}
+
+row_operator!(EllpackR);
+
+impl<T: Real> Format<T> for EllpackR<T> {
+    const NAME: &'static str = "ELLPACK-R";
+
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        EllpackR::new(csr)
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        self.slices.first_slot(row)
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        let (slot, height) = (self.slices.slot(row), self.slices.height());
+        let entries = self.source.pattern.offsets.range(row);
+        entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+    }
+}

@@ -1,0 +1,157 @@
+//! SELL-P (Anzt et al.) and SELL-C-σ (Kreutzer et al.): slices of rows, each padded to its own longest.
+//!
+//! Sorting rows by length within a window of σ rows brings like lengths together and leaves little to pad. Columns take
+//! 16 bits, as offsets from the smallest of their slice, wherever they fit: 10 bytes an entry instead of 12 (f64).
+//!
+//! Departures:
+//! 1. a slice is as high as the widest register by default, not 64 rows: less padding, and a CPU gains nothing from more;
+//! 2. rows are sorted within chunks of 768 rows at most, so that what threads and fused operations share stays together.
+
+use super::slices::{SliceWidths, Slices, check_padding, default_height};
+use super::{Csr, Format, Source, row_operator};
+use crate::{Error, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::index::Offsets;
+
+/// How a matrix is cut into slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SellOptions {
+    /// Rows of a slice: a multiple of 8 (f64) or 16 (f32) that divides 768.
+    pub height: usize,
+    /// Rows are sorted by length within windows of so many: a multiple of the height that divides 768, or 1 for the
+    /// order they have. `None` sorts within 768 rows where that saves padding.
+    pub window: Option<usize>,
+}
+
+impl SellOptions {
+    /// The defaults for elements of a type.
+    pub fn new<T: Real>() -> Self {
+        SellOptions { height: default_height::<T>(), window: None }
+    }
+}
+
+/// A matrix in SELL-P, or SELL-C-σ where its rows are sorted.
+#[derive(Clone, Debug)]
+pub struct Sell<T: Real> {
+    source: Source<T>,
+    slices: Slices,
+    values: Buffer<T>,
+}
+
+impl<T: Real> Sell<T> {
+    /// Converts a matrix with default options.
+    pub fn new(csr: &Csr<T>) -> Result<Sell<T>> {
+        Sell::with(csr, SellOptions::new::<T>())
+    }
+
+    /// Converts a matrix.
+    pub fn with(csr: &Csr<T>, options: SellOptions) -> Result<Sell<T>> {
+        let height = options.height;
+        if height == 0 || !height.is_multiple_of(default_height::<T>()) || !CHUNK.is_multiple_of(height) {
+            return Err(Error::Option {
+                what: "the slice height",
+                got: height.to_string(),
+                expected: "a multiple of 8 (f64) or 16 (f32) that divides 768",
+            });
+        }
+        let lengths: Vec<usize> = csr.row_lengths().collect();
+        let natural = widths(&lengths, height);
+        let (widths, order) = match options.window {
+            Some(1) => (natural, None),
+            Some(window) if window.is_multiple_of(height) && CHUNK.is_multiple_of(window) => {
+                sorted(&lengths, height, window)
+            }
+            Some(window) => {
+                return Err(Error::Option {
+                    what: "the sorting window",
+                    got: window.to_string(),
+                    expected: "1, or a multiple of the slice height that divides 768",
+                });
+            }
+            None => {
+                let (sorted, order) = sorted(&lengths, height, CHUNK);
+                let total = |widths: &[usize]| widths.iter().sum::<usize>();
+                // scattering the sums costs about as much as this much padding
+                if 20 * total(&natural) > 21 * total(&sorted) { (sorted, order) } else { (natural, None) }
+            }
+        };
+        let slots = widths.iter().sum::<usize>() * height;
+        check_padding(Self::NAME, slots, csr.nnz(), "CSR stores rows of any length")?;
+        let widths = SliceWidths::Each(Offsets::from_lengths(widths));
+        let slices = Slices::new(Self::NAME, csr.pattern(), height, widths, order, usize::MAX)?;
+        let values = Buffer::zeros(slices.slots());
+        let mut sell = Sell { source: csr.source().clone(), slices, values };
+        sell.fill(csr.entries());
+        Ok(sell)
+    }
+
+    /// Whether rows were sorted.
+    pub fn is_sorted(&self) -> bool {
+        self.slices.sorted()
+    }
+
+    /// Whether columns take 16 bits.
+    pub fn has_short_columns(&self) -> bool {
+        self.slices.short()
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        self.slices.kernel(&self.values, None)
+    }
+
+    fn array_bytes(&self) -> usize {
+        self.slices.bytes() + size_of_val(&*self.values)
+    }
+}
+
+/// The longest row of each slice.
+fn widths(lengths: &[usize], height: usize) -> Vec<usize> {
+    lengths.chunks(height).map(|slice| slice.iter().copied().max().unwrap_or(0)).collect()
+}
+
+/// Widths after sorting within windows, and the row of its chunk at each place.
+fn sorted(lengths: &[usize], height: usize, window: usize) -> (Vec<usize>, Option<Vec<u16>>) {
+    let mut order: Vec<u16> = (0..lengths.len()).map(|row| (row % CHUNK) as u16).collect();
+    let mut by_place = Vec::with_capacity(lengths.len());
+    for (w, order) in order.chunks_mut(window).enumerate() {
+        let chunk = w * window / CHUNK * CHUNK;
+        let length = |row: u16| lengths[chunk + row as usize];
+        order.sort_by_key(|&row| std::cmp::Reverse(length(row)));
+        by_place.extend(order.iter().map(|&row| length(row)));
+    }
+    (widths(&by_place, height), Some(order))
+}
+
+row_operator!(Sell);
+
+impl<T: Real> Format<T> for Sell<T> {
+    const NAME: &'static str = "SELL-P";
+
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        Sell::new(csr)
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        self.slices.first_slot(row)
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        let (slot, height) = (self.slices.slot(row), self.slices.height());
+        let entries = self.source.pattern.offsets.range(row);
+        entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+    }
+}

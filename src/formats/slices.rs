@@ -1,0 +1,224 @@
+//! What the formats of sliced rows share: where slots are, and which columns they hold.
+
+use super::pattern::{Pattern, fill_by_rows};
+use crate::{Error, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::sliced::{ChunkOrder, ShortColumns, Sliced, SlicedColumns, Widths, height_step};
+use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::index::{Columns, Offsets};
+
+/// The width of each slice.
+#[derive(Clone, Debug)]
+pub(super) enum SliceWidths {
+    Uniform(usize),
+    Each(Offsets),
+}
+
+/// Rows that were sorted within their chunk.
+#[derive(Clone, Debug)]
+struct Sorted {
+    /// The row at each place.
+    order: ChunkOrder,
+    /// The place of each row.
+    place: Vec<u16>,
+}
+
+/// Slots in slices of rows.
+#[derive(Clone, Debug)]
+pub(super) struct Slices {
+    rows: usize,
+    height: usize,
+    widths: SliceWidths,
+    columns: SlicedColumns,
+    sorted: Option<Sorted>,
+}
+
+/// The first `longest` entries of each row at most; the rest is stored elsewhere.
+pub(super) type Longest = usize;
+
+impl Slices {
+    /// Lays out the rows of a pattern, `order` giving the row of its chunk that stands at each place.
+    pub(super) fn new(
+        format: &'static str,
+        pattern: &Pattern,
+        height: usize,
+        widths: SliceWidths,
+        order: Option<Vec<u16>>,
+        longest: Longest,
+    ) -> Result<Slices> {
+        let invalid = |_| Error::Unsuitable { format, why: "an index is out of range".into() };
+        let rows = pattern.rows();
+        let sorted = match order {
+            None => None,
+            Some(order) => {
+                let mut place = vec![0u16; rows];
+                for (chunk, order) in order.chunks(CHUNK).enumerate() {
+                    for (at, &row) in order.iter().enumerate() {
+                        place[chunk * CHUNK + row as usize] = at as u16;
+                    }
+                }
+                Some(Sorted { order: ChunkOrder::new(order).map_err(invalid)?, place })
+            }
+        };
+        let nothing = Columns::new(Vec::new(), 0).map_err(invalid)?;
+        let mut slices = Slices { rows, height, widths, columns: SlicedColumns::Wide(nothing), sorted };
+        let wide = slices.wide_columns(pattern, longest);
+        slices.columns = match slices.short_columns(&wide) {
+            Some((bases, offsets)) => {
+                let slots = |slice: usize| slices.slice(slice);
+                SlicedColumns::Short(
+                    ShortColumns::new(bases, offsets, slots, pattern.cols()).map_err(invalid)?,
+                )
+            }
+            None => SlicedColumns::Wide(Columns::new(wide, pattern.cols()).map_err(invalid)?),
+        };
+        Ok(slices)
+    }
+
+    /// The column of every slot; padding repeats a column that its row or slice uses anyway.
+    fn wide_columns(&self, pattern: &Pattern, longest: Longest) -> Buffer<u32> {
+        let mut columns = Buffer::zeros(self.slots());
+        fill_by_rows(self.rows, &mut columns, &|row| self.first_slot(row), &|rows, part, first| {
+            let end = rows.end;
+            for start in rows.step_by(self.height) {
+                let slice = start / self.height;
+                let slots = self.slice(slice);
+                let in_slice = |place: usize| self.row_at(start + place).filter(|&row| row < self.rows);
+                let some_column = (0..self.height)
+                    .filter_map(|place| pattern.row(in_slice(place)?).first().copied())
+                    .next()
+                    .unwrap_or(0);
+                for place in 0..self.height {
+                    let entries: &[u32] = match in_slice(place) {
+                        Some(row) => &pattern.row(row)[..pattern.row(row).len().min(longest)],
+                        None => &[],
+                    };
+                    let padding = entries.last().copied().unwrap_or(some_column);
+                    for (k, slot) in slots.clone().skip(place).step_by(self.height).enumerate() {
+                        part[slot - first] = entries.get(k).copied().unwrap_or(padding);
+                    }
+                }
+                debug_assert!(start < end);
+            }
+        });
+        columns
+    }
+
+    /// Offsets from the smallest column of each slice, if 16 bits hold them all.
+    fn short_columns(&self, wide: &[u32]) -> Option<(Vec<u32>, Buffer<u16>)> {
+        let count = self.rows.div_ceil(self.height);
+        let mut bases = Vec::with_capacity(count);
+        for slice in 0..count {
+            let columns = &wide[self.slice(slice)];
+            let base = columns.iter().copied().min().unwrap_or(0);
+            if columns.iter().copied().max().unwrap_or(0) - base > u32::from(u16::MAX) {
+                return None;
+            }
+            bases.push(base);
+        }
+        let mut offsets = Buffer::zeros(wide.len());
+        for (slice, &base) in bases.iter().enumerate() {
+            let slots = self.slice(slice);
+            for (offset, &column) in offsets[slots.clone()].iter_mut().zip(&wide[slots]) {
+                *offset = (column - base) as u16;
+            }
+        }
+        Some((bases, offsets))
+    }
+
+    /// The row at a place.
+    fn row_at(&self, place: usize) -> Option<usize> {
+        match &self.sorted {
+            None => Some(place),
+            Some(sorted) => Some(place / CHUNK * CHUNK + *sorted.order.get(place)? as usize),
+        }
+    }
+
+    /// The slots of a slice.
+    fn slice(&self, slice: usize) -> std::ops::Range<usize> {
+        match &self.widths {
+            SliceWidths::Uniform(width) => slice * width * self.height..(slice + 1) * width * self.height,
+            SliceWidths::Each(offsets) => {
+                let range = offsets.range(slice);
+                range.start * self.height..range.end * self.height
+            }
+        }
+    }
+
+    /// All slots.
+    pub(super) fn slots(&self) -> usize {
+        self.first_slot(self.rows)
+    }
+
+    /// The first slot of a row that begins a slice, or of the row past the last.
+    pub(super) fn first_slot(&self, row: usize) -> usize {
+        let slice = row.div_ceil(self.height);
+        match &self.widths {
+            SliceWidths::Uniform(width) => slice * width * self.height,
+            SliceWidths::Each(offsets) => offsets.at(slice) * self.height,
+        }
+    }
+
+    /// The slot of a row's first entry; the next are [`Slices::height`] apart.
+    pub(super) fn slot(&self, row: usize) -> usize {
+        let place = match &self.sorted {
+            None => row,
+            Some(sorted) => row / CHUNK * CHUNK + sorted.place[row] as usize,
+        };
+        self.slice(place / self.height).start + place % self.height
+    }
+
+    pub(super) fn height(&self) -> usize {
+        self.height
+    }
+
+    /// Whether columns take 16 bits.
+    pub(super) fn short(&self) -> bool {
+        matches!(self.columns, SlicedColumns::Short(_))
+    }
+
+    /// Whether rows were sorted.
+    pub(super) fn sorted(&self) -> bool {
+        self.sorted.is_some()
+    }
+
+    /// Bytes that a product reads, values apart.
+    pub(super) fn bytes(&self) -> usize {
+        let widths = match &self.widths {
+            SliceWidths::Uniform(_) => 0,
+            SliceWidths::Each(offsets) => offsets.bytes(),
+        };
+        widths + self.columns.bytes() + self.sorted.as_ref().map_or(0, |s| size_of_val(&*s.order))
+    }
+
+    /// The arrays for the kernel; with row `lengths`, slices end with their longest row.
+    pub(super) fn kernel<'a, T>(&'a self, values: &'a [T], lengths: Option<&'a [u32]>) -> Sliced<'a, T> {
+        let widths = match (&self.widths, lengths) {
+            (SliceWidths::Uniform(width), None) => Widths::Uniform(*width),
+            (SliceWidths::Uniform(width), Some(lengths)) => Widths::Longest { width: *width, lengths },
+            (SliceWidths::Each(offsets), _) => Widths::Each(offsets),
+        };
+        Sliced {
+            rows: self.rows,
+            height: self.height,
+            widths,
+            columns: &self.columns,
+            values,
+            order: self.sorted.as_ref().map(|s| &s.order),
+        }
+    }
+}
+
+/// Refuses a layout whose padding would be out of proportion.
+pub(super) fn check_padding(format: &'static str, slots: usize, entries: usize, instead: &str) -> Result<()> {
+    if slots <= 20 * entries + (1 << 20) {
+        return Ok(());
+    }
+    let why = format!("{slots} slots for {entries} entries are mostly padding; {instead}");
+    Err(Error::Unsuitable { format, why })
+}
+
+/// The height that suits every level: one register of the widest.
+pub(super) fn default_height<T: Real>() -> usize {
+    height_step::<T>()
+}
