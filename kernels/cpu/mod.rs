@@ -9,5 +9,6 @@ mod portable;
 pub mod rows;
 pub mod simd;
 pub mod sliced;
+pub mod symmetric;
 pub mod threads;
 pub mod vector;

@@ -120,11 +120,16 @@ task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
     chunks(0..x.len()).fold(T::zero(), |sum, c| sum + chunk_dot::<S, T>(&x[c.clone()], &y[c]))
 });
 
+/// `⟨x, y⟩` of one block.
+pub(super) fn block_dot<T: Value>(x: &[T], y: &[T]) -> T {
+    run!(Dot { x, y })
+}
+
 /// `⟨x, y⟩`
 pub fn dot<T: Value>(x: &[T], y: &[T]) -> T {
     same_length(x, y);
     let [xy] = sum_over_rows(x.len(), 2, (), &|rows, (), sums| {
-        sums.fill(rows, |b| [run!(Dot { x: &x[b.clone()], y: &y[b] })]);
+        sums.fill(rows, |b| [block_dot(&x[b.clone()], &y[b])]);
     });
     xy
 }

@@ -12,6 +12,7 @@ mod input;
 pub(crate) mod pattern;
 mod sell;
 mod slices;
+mod symmetric;
 
 pub use bsr::{BLOCK_SIZES, Bsr};
 pub use csr::Csr;
@@ -20,6 +21,7 @@ pub use ell::Ell;
 pub use ellpack_r::EllpackR;
 pub use input::Index;
 pub use sell::{Sell, SellOptions};
+pub use symmetric::SymCsr;
 
 use crate::{HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;

@@ -1,0 +1,198 @@
+//! Symmetric CSR: each pair `a_ij = a_ji` is read once.
+//!
+//! Half the bytes of CSR where entries lie near the diagonal. Rows are cut into parts that threads compute apart; pairs
+//! that cross parts are stored on both sides, so a numbering that keeps neighbours together (RCM) matters here.
+
+use super::pattern::Pattern;
+use super::{Csr, Format, Source};
+use crate::{Error, HostSpace, HostVector, Real, Result, partition};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::symmetric::{self, Halves};
+use krysp_kernels::cpu::threads::block_rows;
+use krysp_kernels::index::{Columns, Offsets};
+use krysp_solvers::LinearOperator;
+
+/// A symmetric matrix, stored by halves.
+#[derive(Clone, Debug)]
+pub struct SymCsr<T: Real> {
+    source: Source<T>,
+    halves: Halves,
+    values: Buffer<T>,
+}
+
+impl<T: Real> SymCsr<T> {
+    /// Converts a symmetric matrix. Where `a_ij` and `a_ji` differ by rounding, the one below the diagonal counts.
+    pub fn new(csr: &Csr<T>) -> Result<SymCsr<T>> {
+        check_symmetric(csr)?;
+        let pattern = csr.pattern();
+        let parts = parts(pattern);
+        let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
+        let (mut lengths, mut inner, mut columns) = (vec![], vec![], vec![]);
+        for part in partition::ranges(&parts) {
+            for row in part.clone() {
+                let start = columns.len();
+                let stored = stored(pattern, row, part.start, part.end);
+                inner.push(stored.mirrored.len() as u32);
+                let entries = stored.mirrored.chain(stored.rest);
+                columns.extend(entries.map(|entry| pattern.columns[entry]));
+                lengths.push(columns.len() - start);
+            }
+        }
+        let offsets = Offsets::from_lengths(lengths);
+        let columns = Columns::new(columns, csr.cols()).map_err(unsuitable)?;
+        let values = Buffer::zeros(offsets.end());
+        let halves = Halves::new(parts, offsets, inner, columns).map_err(unsuitable)?;
+        let mut sym = SymCsr { source: csr.source().clone(), halves, values };
+        sym.fill(csr.entries());
+        Ok(sym)
+    }
+
+    /// Entries stored, of all those of the matrix.
+    pub fn stored_share(&self) -> f64 {
+        self.values.len() as f64 / self.source.nnz().max(1) as f64
+    }
+
+    /// The part of a row.
+    fn part_of(&self, row: usize) -> (usize, usize) {
+        let parts = self.halves.parts();
+        let next = parts.partition_point(|&bound| bound <= row);
+        (parts[next - 1], parts[next])
+    }
+}
+
+/// The entries of a row that are stored with it.
+struct Stored<R> {
+    /// Below the diagonal and in the part.
+    mirrored: std::ops::Range<usize>,
+    /// The diagonal, and what lies in other parts.
+    rest: R,
+}
+
+fn stored(
+    pattern: &Pattern,
+    row: usize,
+    start: usize,
+    end: usize,
+) -> Stored<impl Iterator<Item = usize> + use<>> {
+    let (range, columns) = (pattern.offsets.range(row), pattern.row(row));
+    let below = |bound: usize| range.start + columns.partition_point(|&column| (column as usize) < bound);
+    let (inner, diagonal) = (below(start), below(row));
+    let (after, outside) = (below(row + 1), below(end));
+    Stored {
+        mirrored: inner..diagonal,
+        rest: (range.start..inner).chain(diagonal..after).chain(outside.max(after)..range.end),
+    }
+}
+
+/// As many parts as keep nearly all pairs within one: threads need some, every crossing pair is stored twice.
+fn parts(pattern: &Pattern) -> Vec<usize> {
+    let block = block_rows(pattern.rows());
+    let crossing = |bounds: &[usize]| -> usize {
+        partition::ranges(bounds)
+            .map(|part| {
+                let outside = |&&column: &&u32| !part.contains(&(column as usize));
+                part.clone().map(|row| pattern.row(row).iter().filter(outside).count()).sum::<usize>()
+            })
+            .sum()
+    };
+    let mut bounds = vec![];
+    for count in [64, 32, 16, 8] {
+        bounds = partition::even_parts(&pattern.offsets, count, block);
+        if 8 * crossing(&bounds) <= pattern.entries() {
+            break;
+        }
+    }
+    bounds
+}
+
+/// Refuses a matrix that is not symmetric up to the rounding of its assembly.
+fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
+    let (rows, cols) = (csr.rows(), csr.cols());
+    if rows != cols {
+        return Err(Error::NotSquare { what: "symmetric storage", rows, cols });
+    }
+    let diagonal = csr.diagonal_entries();
+    for (row, col, value) in csr.triplets().filter(|(row, col, _)| row != col) {
+        let mirrored = csr.get(col, row);
+        let (a, b) = (value.to_f64(), mirrored.unwrap_or_default().to_f64());
+        let scale = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt().max(a.abs()).max(b.abs());
+        if mirrored.is_none() || (a - b).abs() > 100.0 * T::EPSILON * scale {
+            return Err(Error::NotSymmetric { row, col, value: a, mirrored: b });
+        }
+    }
+    Ok(())
+}
+
+impl<T: Real> LinearOperator for SymCsr<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        self.source.domain()
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.source.check(x, y)?;
+        symmetric::product(&self.halves, &self.values, x.as_slice(), y.as_mut_slice());
+        Ok(())
+    }
+
+    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
+        self.source.check(x, y)?;
+        Ok(symmetric::product_dot(&self.halves, &self.values, x.as_slice(), y.as_mut_slice()))
+    }
+
+    fn bytes(&self) -> usize {
+        self.halves.bytes() + size_of_val(&*self.values)
+    }
+}
+
+impl<T: Real> Format<T> for SymCsr<T> {
+    const NAME: &'static str = "symmetric CSR";
+
+    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+        SymCsr::new(csr)
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        self.halves.offsets().at(row)
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        let (start, end) = self.part_of(row);
+        let stored = stored(&self.source.pattern, row, start, end);
+        let entries = stored.mirrored.chain(stored.rest);
+        entries.zip(self.halves.offsets().range(row)).for_each(|(entry, slot)| visit(entry, slot));
+    }
+
+    fn padding(&self) -> f64 {
+        0.0
+    }
+
+    fn to_csr(&self) -> Csr<T> {
+        let pattern = &self.source.pattern;
+        let mut entries = Buffer::zeros(pattern.entries());
+        for row in 0..pattern.rows() {
+            self.slots(row, |entry, slot| {
+                let value = self.values[slot];
+                entries[entry] = value;
+                let column = pattern.columns[entry] as usize;
+                if let Ok(at) = pattern.row(column).binary_search(&(row as u32)) {
+                    entries[pattern.offsets.at(column) + at] = value;
+                }
+            });
+        }
+        Csr::from_source(self.source.clone(), entries)
+    }
+}
