@@ -1,1 +1,3 @@
 //! Loops over arrays.
+
+pub mod map;
