@@ -1,1 +1,3 @@
 //! Krylov solvers on sparse formats that run at the speed of memory.
+
+pub mod io;

@@ -1,0 +1,3 @@
+//! Matrices from files and into files.
+
+pub mod matrix_market;
