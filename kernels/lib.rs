@@ -7,3 +7,4 @@
 pub mod buffer;
 pub mod cpu;
 pub mod index;
+pub mod map;

@@ -1,5 +1,7 @@
 //! What can be wrong with the data a user hands in.
 
+use crate::io::matrix_market::{ReadError, WriteError};
+
 /// What constructors and conversions return.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -143,6 +145,12 @@ pub enum Error {
         /// What stands there.
         index: usize,
     },
+    /// A matrix file that cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A matrix file that cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
     /// A failure in the solver or in the spaces it checks.
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),

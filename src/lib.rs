@@ -28,6 +28,7 @@
 mod error;
 pub mod formats;
 mod host;
+pub mod io;
 mod numbering;
 pub mod partition;
 pub mod preconditioners;

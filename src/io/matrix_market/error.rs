@@ -1,0 +1,104 @@
+//! What can be wrong with a file.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a file could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file could not be opened or read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The file starts as a gzip file and cannot be inflated to its end.
+    #[error("{}{}", In(path, ": "), Gzip(source))]
+    Gzip {
+        /// The file, if there is one.
+        path: Option<PathBuf>,
+        /// What the decoder says.
+        source: io::Error,
+    },
+    /// A line is not what it has to be.
+    #[error("{}line {line}: expected {expected}, found {found}", In(path, ", "))]
+    Syntax {
+        /// The file, if there is one.
+        path: Option<PathBuf>,
+        /// The line, counted from 1 (in the inflated text of a gzip file).
+        line: u64,
+        /// What should be there.
+        expected: String,
+        /// What is there instead.
+        found: String,
+    },
+}
+
+impl ReadError {
+    /// The same error, said of the file it occurred in.
+    pub(super) fn in_file(mut self, file: &Path) -> Self {
+        match &mut self {
+            Self::Io { .. } => {}
+            Self::Gzip { path, .. } | Self::Syntax { path, .. } => *path = Some(file.to_owned()),
+        }
+        self
+    }
+}
+
+/// Why a file could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The file could not be created or written.
+    #[error("{}{source}", In(path, ": "))]
+    Io {
+        /// The file, if there is one.
+        path: Option<PathBuf>,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The matrix contradicts itself, so that the file could not be read again.
+    #[error("expected {expected}, found {found}")]
+    Content {
+        /// What should be.
+        expected: String,
+        /// What is instead.
+        found: String,
+    },
+}
+
+struct In<'a>(&'a Option<PathBuf>, &'static str);
+
+impl fmt::Display for In<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(path) => write!(f, "{}{}", path.display(), self.1),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Gzip<'a>(&'a io::Error);
+
+impl fmt::Display for Gzip<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.kind() {
+            io::ErrorKind::UnexpectedEof => write!(f, "the gzip data end too early"),
+            _ => write!(f, "the gzip data are damaged ({})", self.0),
+        }
+    }
+}
+
+/// A part of a file, fit to be shown: short, printable, and in quotes unless it is a whole number.
+pub(super) fn shown(text: &[u8]) -> String {
+    const LONGEST: usize = 40;
+    let (head, dots) = if text.len() > LONGEST { (&text[..LONGEST], "...") } else { (text, "") };
+    let quote = if head.iter().all(|b| matches!(b, b'0'..=b'9' | b'+' | b'-')) { "" } else { "`" };
+    let printable = match str::from_utf8(head) {
+        Ok(head) if !head.contains(char::is_control) => head.to_owned(),
+        _ => head.escape_ascii().to_string(),
+    };
+    format!("{quote}{printable}{dots}{quote}")
+}

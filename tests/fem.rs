@@ -1,0 +1,73 @@
+//! Real finite-element systems: iteration counts that other libraries agree on, and honest residuals.
+//!
+//! The large ones live outside the repository; where they are absent the test says so.
+
+use krysp::io::{read_matrix, read_vector};
+use krysp::testing::shared_matrix;
+use krysp::{BiCgStab, Cg, Csr, Gmres, Jacobi, Outcome, Solution};
+
+/// A matrix and its right-hand side, or word of their absence.
+fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
+    let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
+        println!("skipped: {name} is not beside this checkout");
+        return None;
+    };
+    Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
+}
+
+/// The reported true residual is the one that naive arithmetic finds.
+fn check_residual(a: &Csr<f64>, b: &[f64], solution: &Solution<f64>) {
+    println!("{}", solution.report);
+    let mut r = b.to_vec();
+    for (i, j, v) in a.triplets() {
+        r[i] -= v * solution.x[j];
+    }
+    let norm = r.iter().map(|r| r * r).sum::<f64>().sqrt();
+    let scale = b.iter().map(|b| b * b).sum::<f64>().sqrt();
+    let reported = solution.report.true_residual;
+    assert!((norm - reported).abs() <= 1e-3 * norm + 1e-14 * scale, "{norm:e} {reported:e}");
+}
+
+#[track_caller]
+fn within(iterations: usize, expected: usize, percent: usize) {
+    let off = iterations.abs_diff(expected) * 100;
+    assert!(off <= percent * expected, "{iterations} iterations, {expected} expected");
+}
+
+#[test]
+fn jacobi_cg_on_a_heat_sink() {
+    let Some((a, b)) = system("heat_sink_p1_340k") else { return };
+    let solution = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-8).solve(&b).unwrap();
+    check_residual(&a, &b, &solution);
+    assert_eq!(solution.report.outcome, Outcome::Converged);
+    within(solution.report.iterations, 1329, 3);
+}
+
+#[test]
+fn jacobi_cg_on_an_elastic_bracket() {
+    let Some((a, b)) = system("elast_bracket_p1_59k") else { return };
+    let solution = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-8).solve(&b).unwrap();
+    check_residual(&a, &b, &solution);
+    assert_eq!(solution.report.outcome, Outcome::Converged);
+    within(solution.report.iterations, 2155, 3);
+}
+
+#[test]
+fn jacobi_bicgstab_on_convection_diffusion() {
+    let Some((a, b)) = system("convdiff_channel_p1_186k") else { return };
+    let solution = BiCgStab::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-8).solve(&b).unwrap();
+    check_residual(&a, &b, &solution);
+    assert_eq!(solution.report.outcome, Outcome::Converged);
+}
+
+#[test]
+fn gmres_on_an_oseen_system() {
+    let Some((a, b)) = system("oseen_tiny") else { return };
+    let unrestarted = Gmres::new(&a).restart(a.rows()).rtol(1e-8).solve(&b).unwrap();
+    check_residual(&a, &b, &unrestarted);
+    assert_eq!(unrestarted.report.outcome, Outcome::Converged);
+    within(unrestarted.report.iterations, 740, 5);
+    let restarted = Gmres::new(&a).restart(30).rtol(1e-8).solve(&b).unwrap();
+    check_residual(&a, &b, &restarted);
+    assert_eq!(restarted.report.outcome, Outcome::Stagnated);
+}
