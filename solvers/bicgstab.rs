@@ -112,10 +112,6 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         Cost { products: 2.0, preconditionings: 2.0, vectors: 25.0 }
     }
 
-    fn patience(&self) -> usize {
-        2000
-    }
-
     fn restarts_after_breakdown(&self) -> bool {
         true
     }

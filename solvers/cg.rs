@@ -81,10 +81,6 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         Cost { products: 1.0, preconditionings: 1.0, vectors: 11.0 }
     }
 
-    fn patience(&self) -> usize {
-        2000
-    }
-
     fn estimates_condition(&self) -> bool {
         true
     }

@@ -10,8 +10,8 @@
 
 use crate::Condition::Finite;
 use crate::{
-    Basis, Cost, Element, Identity, LinearOperator, Method, Monitor, Result, Scalar, Solver, Space, System,
-    Vector,
+    Basis, Cost, Element, Identity, LinearOperator, Method, Monitor, Patience, Result, Scalar, Solver, Space,
+    System, Vector,
 };
 use num_traits::{One, Zero};
 
@@ -169,8 +169,9 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         Cost { products: 1.0, preconditionings: 1.0, vectors: 1.5 * (self.restart + 1) as f64 + 11.0 }
     }
 
-    fn patience(&self) -> usize {
-        10 * self.restart
+    fn patience(&self) -> Patience {
+        // restarted GMRES converges linearly: ten cycles for a tenth are thousands for a solution
+        Patience { iterations: 10 * self.restart, fall: 0.1 }
     }
 }
 

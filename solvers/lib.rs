@@ -31,6 +31,6 @@ pub use gmres::Gmres;
 pub use monitor::{Condition, Monitor};
 pub use operator::{Identity, LinearOperator, OperatorFn};
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
-pub use solver::{Cost, Method, Solver, System};
+pub use solver::{Cost, Method, Patience, Solver, System};
 pub use stopping::{CancelToken, Progress, Stopping};
 pub use vector::{Basis, ElemOf, Scalar, ScalarOf, Space, SpaceOf, Vector};

@@ -41,6 +41,15 @@ pub struct Cost {
     pub vectors: f64,
 }
 
+/// A residual that has not fallen so far in so many iterations will not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Patience {
+    /// The iterations.
+    pub iterations: usize,
+    /// The part of the residual by which it must fall.
+    pub fall: f64,
+}
+
 /// A Krylov method: its workspace and one iteration.
 pub trait Method<V: Vector> {
     /// The vectors and scalars an iteration works with, kept from solve to solve.
@@ -80,8 +89,10 @@ pub trait Method<V: Vector> {
     /// What one iteration costs.
     fn cost(&self) -> Cost;
 
-    /// Iterations without a fall of the residual by one percent, after which there is no hope.
-    fn patience(&self) -> usize;
+    /// When there is no hope left.
+    fn patience(&self) -> Patience {
+        Patience { iterations: 2000, fall: 0.01 }
+    }
 
     /// Whether a breakdown may be cured by starting again from the true residual.
     fn restarts_after_breakdown(&self) -> bool {
@@ -332,7 +343,8 @@ where
             return Ok(Outcome::NotFinite { whence: "`b`" });
         }
         let threshold = self.stopping.threshold(report.rhs_norm);
-        let patience = self.stopping.patience.unwrap_or(self.method.patience());
+        let Patience { iterations, fall } = self.method.patience();
+        let patience = self.stopping.patience.unwrap_or(iterations);
 
         self.monitor.coefficients.clear();
         report.true_residual = norm::<A::Vector>(self.method.start(&system, x, work)?)?;
@@ -384,7 +396,7 @@ where
                 if residual > self.stopping.divergence * first {
                     break Outcome::Diverged;
                 }
-                if residual < 0.99 * best {
+                if residual < (1.0 - fall) * best {
                     (best, best_at) = (residual, iteration);
                 } else if iteration - best_at >= patience {
                     break Outcome::Stagnated;
