@@ -107,6 +107,18 @@ pub enum AnyBsr<'a, T> {
     Six(Bsr<'a, T, 6>),
 }
 
+impl<'a, T> AnyBsr<'a, T> {
+    /// With blocks of `size`; of 6 for any that has no kernel.
+    pub fn new(size: usize, offsets: &'a Offsets, columns: &'a Columns, values: &'a [T]) -> Self {
+        match size {
+            2 => AnyBsr::Two(Bsr { offsets, columns, values }),
+            3 => AnyBsr::Three(Bsr { offsets, columns, values }),
+            4 => AnyBsr::Four(Bsr { offsets, columns, values }),
+            _ => AnyBsr::Six(Bsr { offsets, columns, values }),
+        }
+    }
+}
+
 impl<T: Value> RowProduct<T> for AnyBsr<'_, T> {
     fn rows(&self) -> usize {
         match self {

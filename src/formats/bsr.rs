@@ -5,7 +5,7 @@
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::bsr::{self, AnyBsr, SLACK};
+use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::index::{Columns, Offsets};
 
@@ -80,18 +80,24 @@ impl<T: Real> Bsr<T> {
     }
 
     fn kernel(&self) -> impl RowProduct<T> + '_ {
-        let (offsets, columns, values) = (&self.offsets, &self.columns, &*self.values);
-        match self.size {
-            2 => AnyBsr::Two(bsr::Bsr { offsets, columns, values }),
-            3 => AnyBsr::Three(bsr::Bsr { offsets, columns, values }),
-            4 => AnyBsr::Four(bsr::Bsr { offsets, columns, values }),
-            _ => AnyBsr::Six(bsr::Bsr { offsets, columns, values }),
-        }
+        AnyBsr::new(self.size, &self.offsets, &self.columns, &self.values)
     }
 
     fn array_bytes(&self) -> usize {
         self.offsets.bytes() + size_of_val(&*self.columns) + size_of_val(&*self.values)
     }
+}
+
+/// The largest block size for which the rows of every block have equal patterns; 1 where there is none.
+pub fn row_blocks<T: Real>(csr: &Csr<T>) -> usize {
+    let equal = |size: usize| {
+        let rows = 0..csr.rows();
+        rows.clone()
+            .step_by(size)
+            .all(|first| (first + 1..first + size).all(|row| csr.row_columns(row) == csr.row_columns(first)))
+    };
+    let fits = |size: &usize| csr.rows() > 0 && csr.rows().is_multiple_of(*size);
+    BLOCK_SIZES.into_iter().rev().filter(fits).find(|&size| equal(size)).unwrap_or(1)
 }
 
 /// The block columns of a block row, ascending.

@@ -14,7 +14,7 @@ mod sell;
 mod slices;
 mod symmetric;
 
-pub use bsr::{BLOCK_SIZES, Bsr};
+pub use bsr::{BLOCK_SIZES, Bsr, row_blocks};
 pub use csr::Csr;
 pub use dia::Dia;
 pub use ell::Ell;

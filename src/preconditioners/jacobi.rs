@@ -1,55 +1,208 @@
-//! Jacobi: `M = diag(A)`.
+//! Jacobi: `M` is the diagonal of `A`, or its small diagonal blocks.
 //!
-//! One vector; its application is fused with whatever vector work stands beside it.
+//! The diagonal is one vector, and its application is fused with whatever vector work stands beside it. Blocks suit nodes
+//! with several unknowns: they take the coupling within a node into account, for `size` vectors instead of one.
 
+use crate::formats::{BLOCK_SIZES, row_blocks};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
-use krysp_kernels::cpu::vector;
-use krysp_solvers::{LinearOperator, Space, Vector};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
+use krysp_kernels::cpu::rows::{self, Parts};
+use krysp_kernels::cpu::{threads, vector};
+use krysp_kernels::index::{Columns, Offsets};
+use krysp_solvers::{Element, LinearOperator, Space, Vector};
 
-/// The inverse of a diagonal.
+/// The inverse of a diagonal, or of diagonal blocks.
 #[derive(Clone, Debug)]
 pub struct Jacobi<T: Real> {
-    inverse: HostVector<T>,
+    inverse: Inverse<T>,
+}
+
+#[derive(Clone, Debug)]
+enum Inverse<T: Real> {
+    Diagonal(HostVector<T>),
+    Blocks(Blocks<T>),
+}
+
+/// Inverted diagonal blocks: a block matrix of one block a row.
+#[derive(Clone, Debug)]
+struct Blocks<T: Real> {
+    space: HostSpace<T>,
+    size: usize,
+    offsets: Offsets,
+    columns: Columns,
+    /// Column by column.
+    values: Buffer<T>,
+    /// Boundaries of what threads share.
+    parts: Vec<usize>,
 }
 
 impl<T: Real> Jacobi<T> {
     /// From the diagonal of a matrix, in the matrix's space.
     pub fn new(csr: &Csr<T>) -> Result<Jacobi<T>> {
-        let (rows, cols) = (csr.rows(), csr.cols());
-        if rows != cols {
-            return Err(Error::NotSquare { what: "Jacobi", rows, cols });
-        }
-        let mut jacobi = Jacobi { inverse: csr.source().domain().zeros()? };
+        check_square(csr)?;
+        let mut jacobi = Jacobi { inverse: Inverse::Diagonal(csr.source().domain().zeros()?) };
         jacobi.refresh(csr)?;
         Ok(jacobi)
     }
 
-    /// Takes the diagonal of a matrix of the same space with new values.
+    /// From the diagonal blocks of a size: 2, 3, 4 or 6.
+    pub fn blocks(csr: &Csr<T>, size: usize) -> Result<Jacobi<T>> {
+        check_square(csr)?;
+        if !BLOCK_SIZES.contains(&size) || !csr.rows().is_multiple_of(size) {
+            return Err(Error::Option {
+                what: "the block size",
+                got: size.to_string(),
+                expected: "2, 3, 4 or 6, and a divisor of the number of rows",
+            });
+        }
+        let (space, count) = (csr.source().domain().clone(), csr.rows() / size);
+        let bounds = |_| Error::TooLarge { what: "row", got: csr.rows() };
+        let columns = Columns::new((0..count as u32).collect::<Vec<_>>(), count).map_err(bounds)?;
+        let offsets = Offsets::from_lengths(std::iter::repeat_n(1, count));
+        let scalar_offsets = Offsets::from_lengths(std::iter::repeat_n(size, csr.rows()));
+        let tasks = threads::tasks(csr.rows() * size);
+        let parts = crate::partition::even_parts(&scalar_offsets, tasks, threads::block_rows(csr.rows()));
+        let values = Buffer::zeros(csr.rows() * size + SLACK);
+        let blocks = Blocks { space, size, offsets, columns, values, parts };
+        let mut jacobi = Jacobi { inverse: Inverse::Blocks(blocks) };
+        jacobi.refresh(csr)?;
+        Ok(jacobi)
+    }
+
+    /// From the largest diagonal blocks whose rows have equal patterns everywhere, as nodes of several unknowns do; from
+    /// the diagonal where there are none.
+    pub fn detected(csr: &Csr<T>) -> Result<Jacobi<T>> {
+        match row_blocks(csr) {
+            1 => Jacobi::new(csr),
+            size => Jacobi::blocks(csr, size),
+        }
+    }
+
+    /// The size of the blocks, 1 for the diagonal.
+    pub fn block_size(&self) -> usize {
+        match &self.inverse {
+            Inverse::Diagonal(_) => 1,
+            Inverse::Blocks(blocks) => blocks.size,
+        }
+    }
+
+    /// Takes new values from a matrix of the same space.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        if csr.source().domain() != self.inverse.space() {
+        if csr.source().domain() != self.domain() {
             return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
         }
-        let diagonal = csr.diagonal_entries();
-        for (row, (inverse, &entry)) in self.inverse.as_mut_slice().iter_mut().zip(&diagonal).enumerate() {
-            *inverse = T::one() / entry;
-            if !krysp_solvers::Element::is_finite(*inverse) || inverse.is_zero() {
-                return Err(Error::ZeroDiagonal { row, value: entry.to_f64() });
+        match &mut self.inverse {
+            Inverse::Diagonal(inverse) => {
+                let diagonal = csr.diagonal_entries();
+                for (row, (inverse, &entry)) in inverse.as_mut_slice().iter_mut().zip(&diagonal).enumerate() {
+                    *inverse = T::one() / entry;
+                    if !Element::is_finite(*inverse) || inverse.is_zero() {
+                        return Err(Error::ZeroDiagonal { row, value: entry.to_f64() });
+                    }
+                }
+                Ok(())
+            }
+            Inverse::Blocks(blocks) => blocks.refresh(csr),
+        }
+    }
+}
+
+fn check_square<T: Real>(csr: &Csr<T>) -> Result<()> {
+    let (rows, cols) = (csr.rows(), csr.cols());
+    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what: "Jacobi", rows, cols }) }
+}
+
+impl<T: Real> Blocks<T> {
+    fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
+        let size = self.size;
+        let mut block = vec![0.0; size * size];
+        for first in (0..csr.rows()).step_by(size) {
+            block.fill(0.0);
+            for i in 0..size {
+                let row = first + i;
+                for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
+                    if let Some(j) = (column as usize).checked_sub(first).filter(|&j| j < size) {
+                        block[i * size + j] = Element::to_f64(*value);
+                    }
+                }
+            }
+            if !invert(&mut block, size) {
+                return Err(Error::SingularBlock { first, end: first + size });
+            }
+            for i in 0..size {
+                for j in 0..size {
+                    self.values[first * size + j * size + i] = T::from_f64(block[i * size + j]);
+                }
             }
         }
         Ok(())
     }
+
+    fn kernel(&self) -> AnyBsr<'_, T> {
+        AnyBsr::new(self.size, &self.offsets, &self.columns, &self.values)
+    }
+}
+
+/// Inverts a small matrix, row by row in `a`, by Gauss-Jordan elimination with row pivoting; `false` if it is singular.
+fn invert(a: &mut [f64], n: usize) -> bool {
+    let mut swaps = Vec::with_capacity(n);
+    for k in 0..n {
+        let size = |row: usize| a[row * n + k].abs();
+        let pivot_row = (k..n).max_by(|&i, &j| size(i).total_cmp(&size(j))).unwrap_or(k);
+        swaps.push(pivot_row);
+        for j in 0..n {
+            a.swap(k * n + j, pivot_row * n + j);
+        }
+        let pivot = 1.0 / a[k * n + k];
+        if !pivot.is_finite() || pivot == 0.0 {
+            return false;
+        }
+        a[k * n + k] = 1.0;
+        for j in 0..n {
+            a[k * n + j] *= pivot;
+        }
+        for i in (0..n).filter(|&i| i != k) {
+            let factor = std::mem::take(&mut a[i * n + k]);
+            for j in 0..n {
+                a[i * n + j] -= factor * a[k * n + j];
+            }
+        }
+    }
+    for (k, &pivot_row) in swaps.iter().enumerate().rev() {
+        for i in 0..n {
+            a.swap(i * n + k, i * n + pivot_row);
+        }
+    }
+    a.iter().all(|v| v.is_finite())
 }
 
 impl<T: Real> LinearOperator for Jacobi<T> {
     type Vector = HostVector<T>;
 
     fn domain(&self) -> &HostSpace<T> {
-        self.inverse.space()
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => inverse.space(),
+            Inverse::Blocks(blocks) => &blocks.space,
+        }
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        vector::mul(self.inverse.as_slice(), x.as_slice(), y.as_mut_slice());
+        let (x, y) = (x.as_slice(), y.as_mut_slice());
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => vector::mul(inverse.as_slice(), x, y),
+            Inverse::Blocks(blocks) => rows::product(&blocks.kernel(), Parts::new(&blocks.parts), x, y),
+        }
         Ok(())
+    }
+
+    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
+        let Inverse::Blocks(blocks) = &self.inverse else {
+            self.apply(x, y)?;
+            return Ok(x.dot(y));
+        };
+        let parts = Parts::new(&blocks.parts);
+        Ok(rows::product_dot(&blocks.kernel(), parts, x.as_slice(), y.as_mut_slice()))
     }
 
     fn axpy_apply_dot(
@@ -59,15 +212,76 @@ impl<T: Real> LinearOperator for Jacobi<T> {
         r: &mut HostVector<T>,
         z: &mut HostVector<T>,
     ) -> krysp_solvers::Result<[T; 2]> {
-        let d = self.inverse.as_slice();
-        Ok(vector::axpy_mul_dots(*a, q.as_slice(), r.as_mut_slice(), d, z.as_mut_slice()))
+        let Inverse::Diagonal(inverse) = &self.inverse else {
+            r.axpy(a, q);
+            let rz = self.apply_dot(r, z)?;
+            return Ok([r.norm_squared(), rz]);
+        };
+        let (r, z) = (r.as_mut_slice(), z.as_mut_slice());
+        Ok(vector::axpy_mul_dots(*a, q.as_slice(), r, inverse.as_slice(), z))
     }
 
     fn diagonal(&self) -> Option<&HostVector<T>> {
-        Some(&self.inverse)
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => Some(inverse),
+            Inverse::Blocks(_) => None,
+        }
     }
 
     fn bytes(&self) -> usize {
-        size_of_val(self.inverse.as_slice())
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => size_of_val(inverse.as_slice()),
+            Inverse::Blocks(blocks) => size_of_val(&*blocks.values),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+
+    #[test]
+    fn small_inverses() {
+        let original = [0.0, 2.0, 1.0, 1.0, 1.0, 0.0, 3.0, 0.0, 1.0];
+        let mut inverse = original;
+        assert!(invert(&mut inverse, 3));
+        for i in 0..3 {
+            for j in 0..3 {
+                let entry: f64 = (0..3).map(|k| original[i * 3 + k] * inverse[k * 3 + j]).sum();
+                approx::assert_abs_diff_eq!(entry, f64::from(u8::from(i == j)), epsilon = 1e-14);
+            }
+        }
+        assert!(!invert(&mut [1.0, 2.0, 2.0, 4.0], 2));
+        assert!(!invert(&mut [f64::NAN; 4], 2));
+    }
+
+    #[test]
+    fn blocks_are_detected_and_inverted() {
+        let csr = matrices::named("elast5").unwrap().csr::<f64>().unwrap();
+        let jacobi = Jacobi::detected(&csr).unwrap();
+        assert_eq!(jacobi.block_size(), 3);
+        let x: Vec<f64> = (0..csr.rows()).map(|i| (i % 5) as f64 - 1.0).collect();
+        let x = jacobi.domain().vector(&x).unwrap();
+        let mut y = jacobi.domain().zeros().unwrap();
+        jacobi.apply(&x, &mut y).unwrap();
+        for (row, &expected) in x.as_slice().iter().enumerate() {
+            let node = row / 3 * 3;
+            let found: f64 = (node..node + 3).map(|col| csr.get(row, col).unwrap() * y.as_slice()[col]).sum();
+            approx::assert_relative_eq!(found, expected, epsilon = 1e-12);
+        }
+        let stencil = matrices::named("p7_4").unwrap().csr::<f64>().unwrap();
+        assert_eq!(Jacobi::detected(&stencil).unwrap().block_size(), 1);
+    }
+
+    #[test]
+    fn refusals_name_the_row() {
+        let csr = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (1, 2, 1.0), (2, 2, 1.0)]).unwrap();
+        assert!(matches!(Jacobi::new(&csr), Err(Error::ZeroDiagonal { row: 1, value: 0.0 })));
+        let csr = Csr::from_triplets(4, 4, &[(0, 0, 1.0), (1, 1, 1.0), (2, 2, 1.0)]).unwrap();
+        assert!(matches!(Jacobi::blocks(&csr, 2), Err(Error::SingularBlock { first: 2, end: 4 })));
+        assert!(matches!(Jacobi::blocks(&csr, 3), Err(Error::Option { .. })));
+        let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+        assert!(matches!(Jacobi::new(&wide), Err(Error::NotSquare { .. })));
     }
 }
