@@ -1,0 +1,42 @@
+//! Matrices at the edges of what formats and threads divide by.
+
+use crate::testing::matrices::{Triplets, edge, random_rows};
+
+/// A matrix and its name.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// The matrix.
+    pub triplets: Triplets,
+}
+
+/// Shapes, row lengths, duplicates and explicit zeros ([`edge::edge_cases`]), and sizes at two chunks of threads.
+pub fn cases() -> Vec<Case> {
+    let mut cases = edge::edge_cases();
+    for n in 1535..=1537 {
+        cases.push((format!("tridiagonal {n}"), edge::tridiagonal(n)));
+        cases.push((format!("rows of 0 to 6 entries, {n} x {n}"), random_rows(n, n, 1, |row| row % 7)));
+        cases.push((format!("{n} x 40"), random_rows(n, 40, 2, |row| row * row % 5)));
+    }
+    cases.push(("0 x 769".into(), edge::empty(0, 769)));
+    cases.push(("769 x 0".into(), edge::empty(769, 0)));
+    cases.into_iter().map(|(name, triplets)| Case { name, triplets }).collect()
+}
+
+/// One matrix with so many rows that the blocks of a reduction have several chunks: 196,608 are `BLOCKS · CHUNK`. Rows
+/// have 0 to 4 entries, one has 5,000, the last is full of holes.
+pub fn large_cases() -> Vec<Case> {
+    let n = 196_608 + 769;
+    let mut entries = Vec::new();
+    for i in 0..n as u32 {
+        let value = |k: u32| f64::from((i * 7 + k * 3) % 11) - 4.5;
+        if i == 100_000 {
+            entries.extend((0..5000).map(|k| (i, k * 39, value(k))));
+        } else {
+            let length = i % 5;
+            entries.extend((0..length).map(|k| (i, (i + k * k * 41) % n as u32, value(k))));
+        }
+    }
+    vec![Case { name: format!("{n} rows"), triplets: Triplets { rows: n, cols: n, entries } }]
+}
