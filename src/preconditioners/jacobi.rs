@@ -4,7 +4,7 @@
 
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::vector;
-use krysp_solvers::{LinearOperator, Space, Vector};
+use krysp_solvers::{LinearOperator, Space, Vector, check_spaces};
 
 /// The inverse of a diagonal.
 #[derive(Clone, Debug)]
@@ -48,6 +48,7 @@ impl<T: Real> LinearOperator for Jacobi<T> {
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
         vector::mul(self.inverse.as_slice(), x.as_slice(), y.as_mut_slice());
         Ok(())
     }
@@ -59,6 +60,8 @@ impl<T: Real> LinearOperator for Jacobi<T> {
         r: &mut HostVector<T>,
         z: &mut HostVector<T>,
     ) -> krysp_solvers::Result<[T; 2]> {
+        check_spaces(self, r, z)?;
+        check_spaces(self, q, z)?;
         let d = self.inverse.as_slice();
         Ok(vector::axpy_mul_dots(*a, q.as_slice(), r.as_mut_slice(), d, z.as_mut_slice()))
     }

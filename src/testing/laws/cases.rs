@@ -24,19 +24,24 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|(name, triplets)| Case { name, triplets }).collect()
 }
 
-/// One matrix with so many rows that the blocks of a reduction have several chunks: 196,608 are `BLOCKS · CHUNK`. Rows
-/// have 0 to 4 entries, one has 5,000, the last is full of holes.
+/// Matrices with so many rows that the blocks of a reduction have several chunks: 196,608 are `BLOCKS · CHUNK`. One has
+/// rows of 0 to 4 entries and one of 5,000; the other is block diagonal, with blocks of 3.
 pub fn large_cases() -> Vec<Case> {
-    let n = 196_608 + 769;
-    let mut entries = Vec::new();
+    let n = 196_608 + 780;
+    let value = |i: u32, k: u32| f64::from((i * 7 + k * 3) % 11) - 4.5;
+    let (mut ragged, mut blocks) = (Vec::new(), Vec::new());
     for i in 0..n as u32 {
-        let value = |k: u32| f64::from((i * 7 + k * 3) % 11) - 4.5;
         if i == 100_000 {
-            entries.extend((0..5000).map(|k| (i, k * 39, value(k))));
+            ragged.extend((0..5000).map(|k| (i, k * 39, value(i, k))));
         } else {
-            let length = i % 5;
-            entries.extend((0..length).map(|k| (i, (i + k * k * 41) % n as u32, value(k))));
+            ragged.extend((0..i % 5).map(|k| (i, (i + k * k * 41) % n as u32, value(i, k))));
         }
+        blocks.extend((0..3).map(|k| (i, i / 3 * 3 + k, value(i, k))));
     }
-    vec![Case { name: format!("{n} rows"), triplets: Triplets { rows: n, cols: n, entries } }]
+    [("rows of 0 to 5000 entries", ragged), ("blocks of 3", blocks)]
+        .map(|(name, entries)| Case {
+            name: format!("{name}, {n} x {n}"),
+            triplets: Triplets { rows: n, cols: n, entries },
+        })
+        .into()
 }

@@ -22,7 +22,7 @@ mod operator;
 mod vector;
 
 pub use cases::{Case, cases, large_cases};
-pub use format::{Tally, accounting, format, refresh, round_trip};
+pub use format::{Conversion, Tally, accounting, format, refresh, round_trip};
 pub use operator::{
     operator_fusions, product, same_on_all_threads, second_product, sizes_refused, stale_values,
 };
