@@ -3,7 +3,7 @@
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout, so the tests of this file run one
 //! after the other.
 
-use krysp::formats::{Bsr, Dia, Ell, EllpackR, Sell, SellOptions};
+use krysp::formats::{Bsr, Dia, Ell, EllpackR, Sell, SellOptions, SymCsr};
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
 use krysp::testing::matrices::edge;
@@ -65,6 +65,7 @@ conformance! {
     sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) }), |_| false;
     sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
     dia: Dia::new, many_diagonals;
+    symmetric_csr: SymCsr::new, unsymmetric;
     bsr: Bsr::new, |_| true;
     bsr_2: |a| Bsr::with_blocks(a, 2), |a| !divides(2, a);
     bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
@@ -81,6 +82,11 @@ fn mostly_padding<T: Real>(a: &Csr<T>) -> bool {
 fn many_diagonals<T: Real>(a: &Csr<T>) -> bool {
     let diagonals: HashSet<_> = a.triplets().map(|(row, column, _)| column as i64 - row as i64).collect();
     a.rows() * diagonals.len() > 20 * a.nnz()
+}
+
+/// An entry has none, or another, on the other side of the diagonal.
+fn unsymmetric<T: Real>(a: &Csr<T>) -> bool {
+    a.rows() != a.cols() || a.triplets().any(|(row, column, value)| a.get(column, row) != Some(value))
 }
 
 fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {

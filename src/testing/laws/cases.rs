@@ -25,7 +25,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Matrices with so many rows that the blocks of a reduction have several chunks: 196,608 are `BLOCKS · CHUNK`. One has
-/// rows of 0 to 4 entries and one of 5,000; the other is block diagonal, with blocks of 3.
+/// rows of 0 to 4 entries and one of 5,000; the other is symmetric, with
+/// blocks of 3 on the diagonal and few entries far from it.
 pub fn large_cases() -> Vec<Case> {
     let n = 196_608 + 780;
     let value = |i: u32, k: u32| f64::from((i * 7 + k * 3) % 11) - 4.5;
@@ -36,9 +37,13 @@ pub fn large_cases() -> Vec<Case> {
         } else {
             ragged.extend((0..i % 5).map(|k| (i, (i + k * k * 41) % n as u32, value(i, k))));
         }
-        blocks.extend((0..3).map(|k| (i, i / 3 * 3 + k, value(i, k))));
+        let columns = (0..3).map(|k| i / 3 * 3 + k);
+        blocks.extend(columns.map(|j| (i, j, value(i.min(j), i.abs_diff(j)))));
+        if i % 100 == 0 && i + 1000 < n as u32 {
+            blocks.extend([(i, i + 1000, value(i, 4)), (i + 1000, i, value(i, 4))]);
+        }
     }
-    [("rows of 0 to 5000 entries", ragged), ("blocks of 3", blocks)]
+    [("rows of 0 to 5000 entries", ragged), ("symmetric, blocks of 3", blocks)]
         .map(|(name, entries)| Case {
             name: format!("{name}, {n} x {n}"),
             triplets: Triplets { rows: n, cols: n, entries },

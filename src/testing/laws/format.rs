@@ -20,7 +20,7 @@ pub struct Tally {
 pub struct Conversion<'c, T: Real, F> {
     /// Makes it.
     pub build: &'c (dyn Fn(&Csr<T>) -> crate::Result<F> + Sync),
-    /// Whether it is entitled to refuse a matrix as [`Error::Unsuitable`].
+    /// Whether it is entitled to refuse a matrix as unsuitable, unsymmetric or not square.
     pub may_refuse: &'c dyn Fn(&Csr<T>) -> bool,
 }
 
@@ -30,7 +30,11 @@ impl<T: Real, F> Conversion<'_, T, F> {
         const LAW: &str = "a format takes every matrix that suits it";
         match (self.build)(csr) {
             Ok(format) => Ok(Some(format)),
-            Err(Error::Unsuitable { .. }) if (self.may_refuse)(csr) => Ok(None),
+            Err(Error::Unsuitable { .. } | Error::NotSymmetric { .. } | Error::NotSquare { .. })
+                if (self.may_refuse)(csr) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(Broken::new(LAW, format!("refused: {error}"))),
         }
     }
@@ -96,7 +100,8 @@ fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> L
     Agreement::Bitwise.entries(law, "the values", got.entries(), expected.entries())
 }
 
-/// Bytes and padding are those of the arrays: every entry has one slot, in range, and no other slot holds anything.
+/// Bytes and padding are those of the arrays: an entry has one slot at most (none where another entry stands for it), in
+/// range, and no other slot holds anything.
 pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
     const LAW: &str = "bytes, slots and padding add up";
     let broken = |how: String| Err(Broken::new(LAW, how));
@@ -119,7 +124,7 @@ pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
     if let Some((row, entry, slot)) = outside {
         return broken(format!("row {row} names entry {entry} of {entries}, slot {slot} of {slots}"));
     }
-    if let Some(entry) = seen.iter().position(|&count| count != 1) {
+    if let Some(entry) = seen.iter().position(|&count| count > 1) {
         return broken(format!("entry {entry} is visited {} times", seen[entry]));
     }
     let empty = |&(used, value): &(&bool, &T)| !used && !value.is_zero();
@@ -128,10 +133,11 @@ pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
     }
     // slots past the last row's are slack for loads of whole registers
     let counted = format.first_slot(csr.rows());
-    let padding = if entries == 0 { 0.0 } else { counted as f64 / entries as f64 - 1.0 };
+    let stored = used.iter().filter(|used| **used).count();
+    let padding = if stored == 0 { 0.0 } else { counted as f64 / stored as f64 - 1.0 };
     if counted > slots || (format.padding() - padding).abs() > 1e-12 {
         return broken(format!(
-            "padding is {}, {counted} slots of {slots} for {entries} entries make {padding}",
+            "padding is {}, {counted} slots of {slots} for {stored} entries make {padding}",
             format.padding()
         ));
     }
@@ -153,12 +159,14 @@ pub fn refresh<T: Real, F: Format<T>>(triplets: &Triplets, conversion: &Conversi
     Ok(())
 }
 
+type Rebuild<'o, T> = Box<dyn Fn(&[T]) -> crate::Result<Csr<T>> + 'o>;
+
 /// A way to give a matrix: its values, others for the same places, and how they become CSR.
 struct Order<'o, T: Real> {
     name: &'static str,
     values: Vec<T>,
     others: Vec<T>,
-    build: Box<dyn Fn(&[T]) -> crate::Result<Csr<T>> + 'o>,
+    build: Rebuild<'o, T>,
 }
 
 /// The value that takes the place of another: an integer, so that sums of repeats are exact in any order, the same on
@@ -167,8 +175,6 @@ fn other<T: Real>(&(row, column, _): &(u32, u32, f64)) -> T {
     let bits = mix(u64::from(row.min(column)) << 32 | u64::from(row.max(column)));
     T::from_f64((1 + bits % 15) as f64 * if bits & 64 == 0 { 1.0 } else { -1.0 })
 }
-
-type Rebuild<'o, T> = Box<dyn Fn(&[T]) -> crate::Result<Csr<T>> + 'o>;
 
 fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
     let (rows, cols) = (triplets.rows, triplets.cols);
