@@ -29,7 +29,7 @@ pub use element::Element;
 pub use error::{Error, Result};
 pub use gmres::Gmres;
 pub use monitor::{Condition, Monitor};
-pub use operator::{Identity, LinearOperator, OperatorFn};
+pub use operator::{Identity, LinearOperator, OperatorFn, check_spaces};
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::{Cost, Method, Patience, Solver, System};
 pub use stopping::{CancelToken, Progress, Stopping};

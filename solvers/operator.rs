@@ -1,6 +1,6 @@
 //! Linear maps between spaces.
 
-use crate::{Result, ScalarOf, SpaceOf, Vector};
+use crate::{Error, Result, ScalarOf, Space, SpaceOf, Vector};
 use std::sync::Arc;
 
 /// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
@@ -22,8 +22,9 @@ pub trait LinearOperator: Send + Sync {
     /// `y ← A x`
     fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> Result<()>;
 
-    /// `y ← A x; ⟨x, y⟩`
+    /// `y ← A x; ⟨x, y⟩`, where both live in one space.
     fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> Result<ScalarOf<Self::Vector>> {
+        check_square(self)?;
         self.apply(x, y)?;
         Ok(x.dot(y))
     }
@@ -55,6 +56,31 @@ pub trait LinearOperator: Send + Sync {
     fn reproducible(&self) -> bool {
         true
     }
+}
+
+/// Refuses vectors that do not live where the operator needs them. For implementations of [`LinearOperator::apply`].
+pub fn check_spaces<A: LinearOperator + ?Sized>(a: &A, x: &A::Vector, y: &A::Vector) -> Result<()> {
+    for (what, vector, of, space) in
+        [("`x`", x, "`A`'s columns", a.domain()), ("`y`", y, "`A`'s rows", a.range())]
+    {
+        let (got, expected) = (vector.space().len(), space.len());
+        if got != expected {
+            return Err(Error::Size { what, got, of, expected });
+        }
+        if vector.space() != space {
+            return Err(Error::Space { what, than: "`A`" });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an operator between unequal spaces.
+fn check_square<A: LinearOperator + ?Sized>(a: &A) -> Result<()> {
+    let (domain, range) = (a.domain(), a.range());
+    if domain == range {
+        return Ok(());
+    }
+    Err(Error::NotSquare { rows: range.len(), columns: domain.len() })
 }
 
 /// Passes every method on, provided ones too: a boxed operator must not lose its fusions.
@@ -126,12 +152,13 @@ impl<V: Vector> LinearOperator for Identity<V> {
     }
 
     fn apply(&self, x: &V, y: &mut V) -> Result<()> {
+        check_spaces(self, x, y)?;
         y.copy_from(x);
         Ok(())
     }
 }
 
-/// A matrix-free operator: a function that computes `y ← A x`.
+/// A matrix-free operator: a function that computes `y ← A x`. It is called with vectors of its spaces only.
 #[derive(Clone, Debug)]
 pub struct OperatorFn<V: Vector, F> {
     domain: SpaceOf<V>,
@@ -158,6 +185,7 @@ impl<V: Vector, F: Fn(&V, &mut V) -> Result<()> + Send + Sync> LinearOperator fo
     }
 
     fn apply(&self, x: &V, y: &mut V) -> Result<()> {
+        check_spaces(self, x, y)?;
         (self.function)(x, y)
     }
 }

@@ -89,7 +89,7 @@ impl<T: Real> Csr<T> {
 
     /// The stored entry at a place.
     pub fn get(&self, row: usize, col: usize) -> Option<T> {
-        let at = self.row_columns(row).binary_search(&(col as u32)).ok()?;
+        let at = self.row_columns(row).binary_search(&u32::try_from(col).ok()?).ok()?;
         Some(self.row_values(row)[at])
     }
 

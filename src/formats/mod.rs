@@ -172,6 +172,14 @@ impl<T: Real> Source<T> {
         self.block_parts.as_deref().map(Parts::new)
     }
 
+    /// Refuses an inner product of vectors in unequal spaces.
+    pub(crate) fn check_square(&self) -> krysp_solvers::Result<()> {
+        if self.domain == self.range {
+            return Ok(());
+        }
+        Err(Error::NotSquare { rows: self.range.len(), columns: self.domain.len() })
+    }
+
     /// Refuses vectors of other spaces before a kernel sees them.
     pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
         for (what, vector, of, space) in
@@ -215,6 +223,7 @@ macro_rules! row_operator {
 
             fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
                 let Some(parts) = self.source.block_parts() else {
+                    self.source.check_square()?;
                     self.apply(x, y)?;
                     return Ok(krysp_solvers::Vector::dot(x, y));
                 };

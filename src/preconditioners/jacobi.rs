@@ -10,7 +10,7 @@ use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::rows::{self, Parts};
 use krysp_kernels::cpu::{threads, vector};
 use krysp_kernels::index::{Columns, Offsets};
-use krysp_solvers::{Element, LinearOperator, Space, Vector};
+use krysp_solvers::{Element, LinearOperator, Space, Vector, check_spaces};
 
 /// The inverse of a diagonal, or of diagonal blocks.
 #[derive(Clone, Debug)]
@@ -188,6 +188,7 @@ impl<T: Real> LinearOperator for Jacobi<T> {
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
         let (x, y) = (x.as_slice(), y.as_mut_slice());
         match &self.inverse {
             Inverse::Diagonal(inverse) => vector::mul(inverse.as_slice(), x, y),
@@ -201,6 +202,7 @@ impl<T: Real> LinearOperator for Jacobi<T> {
             self.apply(x, y)?;
             return Ok(x.dot(y));
         };
+        check_spaces(self, x, y)?;
         let parts = Parts::new(&blocks.parts);
         Ok(rows::product_dot(&blocks.kernel(), parts, x.as_slice(), y.as_mut_slice()))
     }
@@ -217,6 +219,8 @@ impl<T: Real> LinearOperator for Jacobi<T> {
             let rz = self.apply_dot(r, z)?;
             return Ok([r.norm_squared(), rz]);
         };
+        check_spaces(self, r, z)?;
+        check_spaces(self, q, z)?;
         let (r, z) = (r.as_mut_slice(), z.as_mut_slice());
         Ok(vector::axpy_mul_dots(*a, q.as_slice(), r, inverse.as_slice(), z))
     }

@@ -1,6 +1,7 @@
 //! What tests and benches share (feature `testing`): matrix generators, and the way to matrix files where
 //! there are any.
 
+pub mod laws;
 pub mod matrices;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,282 @@
+//! Laws of formats: nothing is lost on the way in and out, and all of the above.
+
+use super::{
+    Agreement, Broken, Case, Law, operator_fusions, product, same_on_all_threads, second_product,
+    sizes_refused, stale_values, unexpected,
+};
+use crate::testing::matrices::{Triplets, mix};
+use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
+
+/// How many matrices a format was tested on, and how many it was entitled to refuse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Tested.
+    pub tested: usize,
+    /// Refused.
+    pub refused: usize,
+}
+
+/// How a format is made from a matrix, with default options or others, and which matrices it may refuse.
+pub struct Conversion<'c, T: Real, F> {
+    /// Makes it.
+    pub build: &'c (dyn Fn(&Csr<T>) -> crate::Result<F> + Sync),
+    /// Whether it is entitled to refuse a matrix as unsuitable, unsymmetric or not square.
+    pub may_refuse: &'c dyn Fn(&Csr<T>) -> bool,
+}
+
+impl<T: Real, F> Conversion<'_, T, F> {
+    /// The format, or `None` where it may and does refuse.
+    fn of(&self, csr: &Csr<T>) -> Law<Option<F>> {
+        const LAW: &str = "a format takes every matrix that suits it";
+        match (self.build)(csr) {
+            Ok(format) => Ok(Some(format)),
+            Err(Error::Unsuitable { .. } | Error::NotSymmetric { .. } | Error::NotSquare { .. })
+                if (self.may_refuse)(csr) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(Broken::new(LAW, format!("refused: {error}"))),
+        }
+    }
+}
+
+/// Every law over every case. A format may refuse matrices only where the conversion says so, and must take one at least.
+pub fn format<T: Real, F: Format<T>>(cases: &[Case], conversion: &Conversion<'_, T, F>) -> Law<Tally> {
+    const LAW: &str = "a format takes matrices";
+    let mut pools = vec![];
+    for threads in 1..=3 {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        pools.push(pool.map_err(unexpected(LAW))?);
+    }
+    let mut tally = Tally::default();
+    for case in cases {
+        let tested = one_case(&case.triplets, conversion, &pools)
+            .map_err(|broken| broken.on(&case.name).on(F::NAME))?;
+        *(if tested { &mut tally.tested } else { &mut tally.refused }) += 1;
+    }
+    if tally.tested == 0 {
+        let how = format!("{} refused all {} of them", F::NAME, cases.len());
+        return Err(Broken::new(LAW, how));
+    }
+    Ok(tally)
+}
+
+fn one_case<T: Real, F: Format<T>>(
+    triplets: &Triplets,
+    conversion: &Conversion<'_, T, F>,
+    pools: &[rayon::ThreadPool],
+) -> Law<bool> {
+    let csr = triplets.csr::<T>().map_err(unexpected("triplets make a matrix"))?;
+    let Some(format) = conversion.of(&csr)? else { return Ok(false) };
+    product(&format, triplets)?;
+    stale_values(&format)?;
+    second_product(&format)?;
+    operator_fusions(&format, Agreement::Bitwise)?;
+    sizes_refused(&format)?;
+    let build = || (conversion.build)(&csr).map_err(unexpected("a format takes a matrix again"));
+    same_on_all_threads(&build, pools)?;
+    round_trip(&format, &csr)?;
+    accounting(&format)?;
+    refresh(triplets, conversion)?;
+    Ok(true)
+}
+
+/// Back in CSR the matrix is what it was: pattern and values, explicit zeros and their signs included.
+pub fn round_trip<T: Real, F: Format<T>>(format: &F, csr: &Csr<T>) -> Law {
+    same_matrix("to CSR and back nothing changes", &format.to_csr(), csr)
+}
+
+fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> Law {
+    let shape = |a: &Csr<T>| (a.rows(), a.cols(), a.nnz());
+    if shape(got) != shape(expected) {
+        return Err(Broken::new(law, format!("{:?}, not {:?}", shape(got), shape(expected))));
+    }
+    if got.offsets() != expected.offsets() || got.columns() != expected.columns() {
+        return Err(Broken::new(law, "another pattern"));
+    }
+    if got.domain() != expected.domain() || got.range() != expected.range() {
+        return Err(Broken::new(law, "another space"));
+    }
+    Agreement::Bitwise.entries(law, "the values", got.entries(), expected.entries())
+}
+
+/// Bytes and padding are those of the arrays: an entry has one slot at most (none where another entry stands for it), in
+/// range, and no other slot holds anything.
+pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
+    const LAW: &str = "bytes, slots and padding add up";
+    let broken = |how: String| Err(Broken::new(LAW, how));
+    let csr = format.to_csr();
+    let (slots, entries) = (format.values().len(), csr.nnz());
+    let mut used = vec![false; slots];
+    let mut seen = vec![0u8; entries];
+    let mut outside = None;
+    for row in 0..csr.rows() {
+        format.slots(row, |entry, slot| {
+            match (used.get_mut(slot), seen.get_mut(entry)) {
+                (Some(used), Some(seen)) => {
+                    *used = true;
+                    *seen = seen.saturating_add(1);
+                }
+                _ => outside = Some((row, entry, slot)),
+            };
+        });
+    }
+    if let Some((row, entry, slot)) = outside {
+        return broken(format!("row {row} names entry {entry} of {entries}, slot {slot} of {slots}"));
+    }
+    if let Some(entry) = seen.iter().position(|&count| count > 1) {
+        return broken(format!("entry {entry} is visited {} times", seen[entry]));
+    }
+    let empty = |&(used, value): &(&bool, &T)| !used && !value.is_zero();
+    if let Some((_, value)) = used.iter().zip(format.values().iter()).find(empty) {
+        return broken(format!("a slot of padding holds {value:e}"));
+    }
+    // slots past the last row's are slack for loads of whole registers
+    let counted = format.first_slot(csr.rows());
+    let stored = used.iter().filter(|used| **used).count();
+    let padding = if stored == 0 { 0.0 } else { counted as f64 / stored as f64 - 1.0 };
+    if counted > slots || (format.padding() - padding).abs() > 1e-12 {
+        return broken(format!(
+            "padding is {}, {counted} slots of {slots} for {stored} entries make {padding}",
+            format.padding()
+        ));
+    }
+    // values; at most two 64-bit indices for each; offsets, permutations and lengths of rows
+    let (bytes, least) = (format.bytes(), slots * size_of::<T>());
+    let most = slots * (size_of::<T>() + 16) + 64 * (csr.rows() + csr.cols()) + 4096;
+    if bytes < least || bytes > most {
+        return broken(format!("{bytes} bytes, {least} to {most} are plausible for {slots} slots"));
+    }
+    Ok(())
+}
+
+/// New values in the order given (triplets with duplicates, columns, unsorted rows, a triangle, renumbered) give bitwise
+/// what building anew gives. Values of a wrong number are refused and change nothing.
+pub fn refresh<T: Real, F: Format<T>>(triplets: &Triplets, conversion: &Conversion<'_, T, F>) -> Law {
+    for given in orders::<T>(triplets) {
+        refresh_one(&given, conversion).map_err(|broken| broken.on(given.name))?;
+    }
+    Ok(())
+}
+
+type Rebuild<'o, T> = Box<dyn Fn(&[T]) -> crate::Result<Csr<T>> + 'o>;
+
+/// A way to give a matrix: its values, others for the same places, and how they become CSR.
+struct Order<'o, T: Real> {
+    name: &'static str,
+    values: Vec<T>,
+    others: Vec<T>,
+    build: Rebuild<'o, T>,
+}
+
+/// The value that takes the place of another: an integer, so that sums of repeats are exact in any order, the same on
+/// both sides of the diagonal.
+fn other<T: Real>(&(row, column, _): &(u32, u32, f64)) -> T {
+    let bits = mix(u64::from(row.min(column)) << 32 | u64::from(row.max(column)));
+    T::from_f64((1 + bits % 15) as f64 * if bits & 64 == 0 { 1.0 } else { -1.0 })
+}
+
+fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
+    let (rows, cols) = (triplets.rows, triplets.cols);
+    let order = |name, entries: &[(u32, u32, f64)], build: Rebuild<'static, T>| Order {
+        name,
+        values: entries.iter().map(|e| T::from_f64(e.2)).collect(),
+        others: entries.iter().map(other).collect(),
+        build,
+    };
+    let places =
+        |entries: &[(u32, u32, f64)]| -> (Vec<u32>, Vec<u32>) { entries.iter().map(|e| (e.0, e.1)).unzip() };
+    let shuffled = triplets.clone().shuffled(17).entries;
+    let (i, j) = places(&shuffled);
+    let mut orders = vec![order(
+        "shuffled triplets",
+        &shuffled,
+        Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)),
+    )];
+
+    // a stable sort by rows or columns leaves what is inside them shuffled
+    let offsets = |ranges: usize, index: &[u32]| {
+        let mut offsets = vec![0usize; ranges + 1];
+        index.iter().for_each(|&i| offsets[i as usize + 1] += 1);
+        (0..ranges).for_each(|i| offsets[i + 1] += offsets[i]);
+        offsets
+    };
+    let mut by_rows = shuffled.clone();
+    by_rows.sort_by_key(|e| e.0);
+    let (i, j) = places(&by_rows);
+    let starts = offsets(rows, &i);
+    orders.push(order(
+        "unsorted rows",
+        &by_rows,
+        Box::new(move |values| Csr::from_csr(rows, cols, &starts, &j, values)),
+    ));
+    let mut by_columns = shuffled.clone();
+    by_columns.sort_by_key(|e| e.1);
+    let (i, j) = places(&by_columns);
+    let starts = offsets(cols, &j);
+    orders.push(order(
+        "columns",
+        &by_columns,
+        Box::new(move |values| Csr::from_csc(rows, cols, &starts, &i, values)),
+    ));
+    if rows != cols {
+        return orders;
+    }
+    let triangle: Vec<_> = shuffled.iter().copied().filter(|e| e.0 >= e.1).collect();
+    let (i, j) = places(&triangle);
+    orders.push(order(
+        "a triangle",
+        &triangle,
+        Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)?.mirrored()),
+    ));
+    let (i, j) = places(&shuffled);
+    let numbering = move || {
+        let mut order: Vec<u32> = (0..rows as u32).collect();
+        order.sort_by_key(|&i| mix(u64::from(i)));
+        Numbering::from_old_of_new(order)
+    };
+    orders.push(order(
+        "renumbered",
+        &shuffled,
+        Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)?.renumbered(&numbering()?)),
+    ));
+    let (i, j) = places(&triangle);
+    orders.push(order(
+        "a triangle, renumbered",
+        &triangle,
+        Box::new(move |values| {
+            let csr = Csr::from_coordinates(rows, cols, &i, &j, values)?.mirrored()?;
+            csr.renumbered(&Numbering::rcm(&csr)?)
+        }),
+    ));
+    orders
+}
+
+fn refresh_one<T: Real, F: Format<T>>(given: &Order<'_, T>, conversion: &Conversion<'_, T, F>) -> Law {
+    const LAW: &str = "refreshing equals building anew";
+    let before = (given.build)(&given.values).map_err(unexpected(LAW))?;
+    let after = (given.build)(&given.others).map_err(unexpected(LAW))?;
+    let (Some(mut refreshed), Some(anew)) = (conversion.of(&before)?, conversion.of(&after)?) else {
+        return Ok(());
+    };
+    for wrong in [given.values.len() + 1, given.values.len().wrapping_sub(1)] {
+        if wrong < usize::MAX && refreshed.refresh(&vec![T::from_f64(f64::NAN); wrong]).is_ok() {
+            return Err(Broken::new(
+                LAW,
+                format!("takes {wrong} values where {} belong", given.values.len()),
+            ));
+        }
+    }
+    same_matrix("a refused refresh changes nothing", &refreshed.to_csr(), &before)?;
+    refreshed.refresh(&given.others).map_err(unexpected(LAW))?;
+    Agreement::Bitwise.entries(LAW, "the slots", refreshed.values(), anew.values())?;
+    same_matrix(LAW, &refreshed.to_csr(), &after)?;
+    let x: Vec<T> = super::numbers(after.cols(), 9);
+    let run = |format: &F| -> Law<HostVector<T>> {
+        let x = format.domain().vector(&x).map_err(unexpected(LAW))?;
+        let mut y = krysp_solvers::Space::zeros(format.range()).map_err(unexpected(LAW))?;
+        format.apply(&x, &mut y).map_err(unexpected(LAW))?;
+        Ok(y)
+    };
+    Agreement::Bitwise.entries(LAW, "`y`", run(&refreshed)?.as_slice(), run(&anew)?.as_slice())
+}

@@ -1,0 +1,141 @@
+//! Laws that every vector, operator and format obeys, to run over one's own.
+//!
+//! A law returns [`Broken`] with the numbers that broke it; nothing panics, and nothing is printed.
+//!
+//! ```
+//! use krysp::testing::laws::{self, Agreement};
+//! use krysp::testing::matrices::edge;
+//!
+//! let triplets = edge::arrow(33);
+//! let a = triplets.csr::<f64>()?;
+//! laws::product(&a, &triplets)?;
+//! laws::operator_fusions(&a, Agreement::Bitwise)?;
+//! laws::sizes_refused(&a)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`format`] runs all of them over a format and many [`cases`].
+
+mod cases;
+mod format;
+mod operator;
+mod vector;
+
+pub use cases::{Case, cases, large_cases};
+pub use format::{Conversion, Tally, accounting, format, refresh, round_trip};
+pub use operator::{
+    operator_fusions, product, same_on_all_threads, second_product, sizes_refused, stale_values,
+};
+pub use vector::{basis_fusions, numbers, vector_fusions};
+
+use crate::Element;
+use std::fmt;
+
+/// What a law returns.
+pub type Law<T = ()> = Result<T, Broken>;
+
+/// A law that does not hold, and where.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Broken {
+    law: &'static str,
+    case: String,
+    how: String,
+}
+
+impl Broken {
+    /// A law, and the numbers that break it.
+    pub fn new(law: &'static str, how: impl Into<String>) -> Self {
+        Broken { law, case: String::new(), how: how.into() }
+    }
+
+    /// Names what the law was tried on.
+    pub fn on(mut self, case: &str) -> Self {
+        self.case = if self.case.is_empty() { case.into() } else { format!("{case}, {}", self.case) };
+        self
+    }
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "broken law: {}", self.law)?;
+        if !self.case.is_empty() {
+            write!(f, " [{}]", self.case)?;
+        }
+        write!(f, ": {}", self.how)
+    }
+}
+
+/// As [`Display`](fmt::Display), so that `unwrap` in a test reads well.
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// How well a fusion equals its parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Agreement {
+    /// In every bit: host memory.
+    Bitwise,
+    /// To rounding: elsewhere.
+    Rounding,
+}
+
+impl Agreement {
+    /// Compares entries of ordinary size.
+    fn entries<T: Element>(self, law: &'static str, what: &str, got: &[T], expected: &[T]) -> Law {
+        if got.len() != expected.len() {
+            return Err(Broken::new(
+                law,
+                format!("{what} has {} entries, not {}", got.len(), expected.len()),
+            ));
+        }
+        let differ = |&(_, (&a, &b)): &(usize, (&T, &T))| match self {
+            Agreement::Bitwise => !same_bits(a, b),
+            Agreement::Rounding => {
+                !close(a.to_f64(), b.to_f64(), 16.0 * T::EPSILON * (1.0 + b.to_f64().abs()))
+            }
+        };
+        match got.iter().zip(expected).enumerate().find(differ) {
+            None => Ok(()),
+            Some((i, (a, b))) => Err(Broken::new(law, format!("{what}[{i}] is {a:e}, not {b:e}"))),
+        }
+    }
+
+    /// Compares sums of `terms` numbers whose magnitudes add up to `magnitude`.
+    fn sum<T: Element>(
+        self,
+        law: &'static str,
+        what: &str,
+        [got, expected]: [T; 2],
+        magnitude: f64,
+        terms: usize,
+    ) -> Law {
+        let agree = match self {
+            Agreement::Bitwise => same_bits(got, expected),
+            Agreement::Rounding => close(got.to_f64(), expected.to_f64(), rounding::<T>(terms) * magnitude),
+        };
+        if agree { Ok(()) } else { Err(Broken::new(law, format!("{what} is {got:e}, not {expected:e}"))) }
+    }
+}
+
+fn close(a: f64, b: f64, tolerance: f64) -> bool {
+    (a - b).abs() <= tolerance || (a.is_nan() && b.is_nan()) || a == b
+}
+
+/// Equal in every bit; `f32` and `f64` are told apart by their double precision values.
+fn same_bits<T: Element>(a: T, b: T) -> bool {
+    a.to_f64().to_bits() == b.to_f64().to_bits()
+}
+
+/// The error to expect of a sum, over the sum of magnitudes: rounding errors are a random walk, whatever the order.
+fn rounding<T: Element>(terms: usize) -> f64 {
+    (4.0 + (terms as f64).sqrt()) * T::EPSILON
+}
+
+/// An error of the library where a law expects none.
+fn unexpected<E: fmt::Display>(law: &'static str) -> impl Fn(E) -> Broken {
+    move |error| Broken::new(law, format!("failed: {error}"))
+}

@@ -1,0 +1,231 @@
+//! Laws of operators, in whatever memory.
+
+use super::{Agreement, Broken, Law, numbers, rounding, same_bits, unexpected};
+use crate::testing::matrices::Triplets;
+use crate::{Element, HostSpace, HostVector, LinearOperator, Numbering, Real, Space, Vector};
+use krysp_solvers::{ElemOf, Scalar, SpaceOf};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+fn load<V: Vector>(law: &'static str, space: &SpaceOf<V>, host: &[ElemOf<V>]) -> Law<V> {
+    let mut vector = space.zeros().map_err(unexpected(law))?;
+    space.load(host, &mut vector).map_err(unexpected(law))?;
+    Ok(vector)
+}
+
+fn store<V: Vector>(law: &'static str, vector: &V) -> Law<Vec<ElemOf<V>>> {
+    let space = vector.space();
+    let mut host = vec![ElemOf::<V>::default(); space.len()];
+    space.store(vector, &mut host).map_err(unexpected(law))?;
+    Ok(host)
+}
+
+fn stale<V: Vector>(law: &'static str, space: &SpaceOf<V>) -> Law<V> {
+    load(law, space, &vec![ElemOf::<V>::from_f64(f64::NAN); space.len()])
+}
+
+fn product_of<A: LinearOperator + ?Sized>(
+    law: &'static str,
+    a: &A,
+    x: &[ElemOf<A::Vector>],
+) -> Law<Vec<ElemOf<A::Vector>>> {
+    let x = load::<A::Vector>(law, a.domain(), x)?;
+    let mut y = stale::<A::Vector>(law, a.range())?;
+    a.apply(&x, &mut y).map_err(unexpected(law))?;
+    store(law, &y)
+}
+
+/// `A x` differs from the naive product of the triplets by rounding only, `c ε Σ|aᵢⱼ xⱼ|`; empty rows give zero.
+pub fn product<A: LinearOperator + ?Sized>(a: &A, triplets: &Triplets) -> Law {
+    const LAW: &str = "the product is that of the triplets";
+    let (rows, cols) = (a.range().len(), a.domain().len());
+    if (rows, cols) != (triplets.rows, triplets.cols) {
+        return Err(Broken::new(
+            LAW,
+            format!("it is {rows} x {cols}, not {} x {}", triplets.rows, triplets.cols),
+        ));
+    }
+    // values as they are after rounding to the element
+    let rounded = |value: f64| ElemOf::<A::Vector>::from_f64(value).to_f64();
+    let entries = triplets.entries.iter().map(|&(i, j, value)| (i, j, rounded(value))).collect();
+    let triplets = Triplets { rows, cols, entries };
+    let x: Vec<ElemOf<A::Vector>> = numbers(cols, 1);
+    let exact: Vec<f64> = x.iter().map(|x| x.to_f64()).collect();
+    let (expected, magnitudes) = triplets.product_reference(&exact);
+    let mut terms = vec![0; rows];
+    triplets.entries.iter().for_each(|&(row, ..)| terms[row as usize] += 1);
+    let y = product_of(LAW, a, &x)?;
+    for (i, y) in y.iter().enumerate() {
+        let error = (y.to_f64() - expected[i]).abs();
+        let allowed = rounding::<ElemOf<A::Vector>>(terms[i]) * magnitudes[i];
+        if error > allowed || error.is_nan() {
+            let how =
+                format!("y[{i}] is {y:e}, not {:e}: off by {error:e}, {allowed:e} allowed", expected[i]);
+            return Err(Broken::new(LAW, how));
+        }
+    }
+    Ok(())
+}
+
+/// What `y` held before, NaN for example, does not matter.
+pub fn stale_values<A: LinearOperator + ?Sized>(a: &A) -> Law {
+    const LAW: &str = "the product overwrites `y`";
+    let x = load::<A::Vector>(LAW, a.domain(), &numbers(a.domain().len(), 2))?;
+    let mut clean = a.range().zeros().map_err(unexpected(LAW))?;
+    a.apply(&x, &mut clean).map_err(unexpected(LAW))?;
+    let expected = store(LAW, &clean)?;
+    for value in [f64::NAN, f64::INFINITY, 1.0] {
+        let before = vec![ElemOf::<A::Vector>::from_f64(value); a.range().len()];
+        let mut y = load::<A::Vector>(LAW, a.range(), &before)?;
+        a.apply(&x, &mut y).map_err(unexpected(LAW))?;
+        let held = format!("`y` over {value}");
+        let agreement = if a.reproducible() { Agreement::Bitwise } else { Agreement::Rounding };
+        agreement.entries(LAW, &held, &store(LAW, &y)?, &expected)?;
+    }
+    Ok(())
+}
+
+/// A second product is bitwise the first, unless the operator says that it is not reproducible.
+pub fn second_product<A: LinearOperator + ?Sized>(a: &A) -> Law {
+    const LAW: &str = "a second product equals the first";
+    let x = numbers(a.domain().len(), 3);
+    let agreement = if a.reproducible() { Agreement::Bitwise } else { Agreement::Rounding };
+    agreement.entries(LAW, "`y`", &product_of(LAW, a, &x)?, &product_of(LAW, a, &x)?)
+}
+
+/// `apply_dot` and `axpy_apply_dot` equal the operations they fuse.
+pub fn operator_fusions<A: LinearOperator + ?Sized>(a: &A, agreement: Agreement) -> Law {
+    const LAW: &str = "fusions of operators equal their parts";
+    if a.domain() != a.range() {
+        return Ok(());
+    }
+    let (space, n) = (a.domain(), a.domain().len());
+    let element = ElemOf::<A::Vector>::from_f64;
+    let host = |seed| numbers::<ElemOf<A::Vector>>(n, seed);
+    let (x, q) = (load::<A::Vector>(LAW, space, &host(4))?, load::<A::Vector>(LAW, space, &host(5))?);
+    let (mut fused, mut plain) = (stale::<A::Vector>(LAW, space)?, stale::<A::Vector>(LAW, space)?);
+    let sum = a.apply_dot(&x, &mut fused).map_err(unexpected(LAW))?;
+    a.apply(&x, &mut plain).map_err(unexpected(LAW))?;
+    agreement.entries(LAW, "apply_dot's `y`", &store(LAW, &fused)?, &store(LAW, &plain)?)?;
+    let magnitude = |x: &A::Vector, y: &A::Vector| -> Law<f64> {
+        Ok(store(LAW, x)?.iter().zip(store(LAW, y)?).map(|(x, y)| (x.to_f64() * y.to_f64()).abs()).sum())
+    };
+    let read = |scalar: krysp_solvers::ScalarOf<A::Vector>| scalar.read().map_err(unexpected(LAW));
+    let pair = [read(sum)?, read(x.dot(&plain))?];
+    agreement.sum(LAW, "apply_dot's ⟨x, y⟩", pair, magnitude(&x, &plain)?, n)?;
+
+    for factor in [-0.75, 0.0, 1.0].map(element) {
+        let (mut r, mut s) =
+            (load::<A::Vector>(LAW, space, &host(6))?, load::<A::Vector>(LAW, space, &host(6))?);
+        let (mut z, mut t) = (stale::<A::Vector>(LAW, space)?, stale::<A::Vector>(LAW, space)?);
+        let [rr, rz] = a.axpy_apply_dot(&factor.into(), &q, &mut r, &mut z).map_err(unexpected(LAW))?;
+        s.axpby(&factor.into(), &q, &element(1.0).into());
+        a.apply(&s, &mut t).map_err(unexpected(LAW))?;
+        agreement.entries(LAW, "axpy_apply_dot's `r`", &store(LAW, &r)?, &store(LAW, &s)?)?;
+        agreement.entries(LAW, "axpy_apply_dot's `z`", &store(LAW, &z)?, &store(LAW, &t)?)?;
+        let pair = [read(rr)?, read(s.dot(&s))?];
+        agreement.sum(LAW, "axpy_apply_dot's ‖r‖²", pair, magnitude(&s, &s)?, n)?;
+        let pair = [read(rz)?, read(s.dot(&t))?];
+        agreement.sum(LAW, "axpy_apply_dot's ⟨r, z⟩", pair, magnitude(&s, &t)?, n)?;
+    }
+    Ok(())
+}
+
+/// Products and their inner products are bitwise the same in every pool of threads, for an operator built outside the
+/// pools and for one built inside.
+pub fn same_on_all_threads<A>(build: &(impl Fn() -> Law<A> + Sync), pools: &[rayon::ThreadPool]) -> Law
+where
+    A: LinearOperator,
+    SpaceOf<A::Vector>: Sync,
+{
+    const LAW: &str = "results do not depend on the number of threads";
+    let run = |a: &A| -> Law<(Vec<_>, Option<_>)> {
+        let x = numbers(a.domain().len(), 7);
+        let y = product_of(LAW, a, &x)?;
+        if a.domain() != a.range() {
+            return Ok((y, None));
+        }
+        let x = load::<A::Vector>(LAW, a.domain(), &x)?;
+        let mut z = stale::<A::Vector>(LAW, a.range())?;
+        let sum = a.apply_dot(&x, &mut z).map_err(unexpected(LAW))?;
+        Ok((y, Some(sum.read().map_err(unexpected(LAW))?)))
+    };
+    let outside = build()?;
+    if !outside.reproducible() {
+        return Ok(());
+    }
+    let (y, sum) = run(&outside)?;
+    for pool in pools {
+        let inside = pool.install(build)?;
+        for (a, built) in [(&outside, "outside"), (&inside, "inside")] {
+            let on =
+                |broken: Broken| broken.on(&format!("{} threads, built {built}", pool.current_num_threads()));
+            let (z, other) = pool.install(|| run(a)).map_err(on)?;
+            Agreement::Bitwise.entries(LAW, "`y`", &z, &y).map_err(on)?;
+            if let (Some(a), Some(b)) = (sum, other)
+                && !same_bits(a, b)
+            {
+                return Err(on(Broken::new(LAW, format!("⟨x, y⟩ is {b:e}, not {a:e}"))));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Vectors that do not fit are refused with an error, by every form of the product: other lengths, another numbering of
+/// the same length. Nothing panics.
+pub fn sizes_refused<T: Real, A>(a: &A) -> Law
+where
+    A: LinearOperator<Vector = HostVector<T>> + ?Sized,
+{
+    const LAW: &str = "vectors that do not fit are refused with an error";
+    let (domain, range) = (a.domain(), a.range());
+    let others = |space: &HostSpace<T>| -> Law<Vec<HostSpace<T>>> {
+        let n = space.len();
+        let mut others = vec![HostSpace::new(n + 1)];
+        if n > 0 {
+            others.push(HostSpace::new(n - 1));
+        }
+        if n > 1 {
+            // a rotation differs from any numbering met so far, or the one after it does
+            for shift in 1..=2.min(n as u32 - 1) {
+                let order = (0..n as u32).map(|i| (i + shift) % n as u32).collect();
+                let numbering = Numbering::from_old_of_new(order).map_err(unexpected(LAW))?;
+                others.push(HostSpace::numbered(Arc::new(numbering)));
+            }
+        }
+        others.retain(|other| other != space);
+        Ok(others)
+    };
+    let refused = |what: &str, x: &HostSpace<T>, y: &HostSpace<T>| -> Law {
+        let x = x.vector(&numbers(x.len(), 8)).map_err(unexpected(LAW))?;
+        let mut y = y.zeros().map_err(unexpected(LAW))?;
+        let wrong =
+            format!("{what} ({} entries)", if what == "x" { x.space().len() } else { y.space().len() });
+        for (form, outcome) in [
+            ("apply", catch_unwind(AssertUnwindSafe(|| a.apply(&x, &mut y).is_err()))),
+            ("apply_dot", catch_unwind(AssertUnwindSafe(|| a.apply_dot(&x, &mut y).is_err()))),
+        ] {
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return Err(Broken::new(LAW, format!("{form} takes a wrong {wrong}"))),
+                Err(_) => return Err(Broken::new(LAW, format!("{form} panics at a wrong {wrong}"))),
+            }
+        }
+        Ok(())
+    };
+    for other in others(domain)? {
+        refused("x", &other, range)?;
+    }
+    for other in others(range)? {
+        refused("y", domain, &other)?;
+    }
+    if domain != range {
+        let x = domain.zeros().map_err(unexpected(LAW))?;
+        let mut y = range.zeros().map_err(unexpected(LAW))?;
+        if !matches!(catch_unwind(AssertUnwindSafe(|| a.apply_dot(&x, &mut y).is_err())), Ok(true)) {
+            return Err(Broken::new(LAW, "apply_dot of unequal spaces gives no error".to_string()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Every format obeys every law, for both elements, at every SIMD level: one line each.
+//!
+//! Forcing a level is process-wide. A test that compares bits holds a guard throughout, so the tests of this file run one
+//! after the other.
+
+use krysp::formats::{Bsr, Dia, Ell, EllpackR, Sell, SellOptions, SymCsr};
+use krysp::simd::{Level, force};
+use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
+use krysp::testing::matrices::edge;
+use krysp::{Csr, Format, HostSpace, Jacobi, Numbering, Real, Result};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs `test` at every level that the CPU has, and says which it has not.
+fn at_every_level(test: impl Fn(Level)) {
+    for level in Level::ALL {
+        match force(level) {
+            Some(_guard) => test(level),
+            None => println!("skipped: no {level} on this CPU"),
+        }
+    }
+}
+
+/// Every law over every case, made by `build`; a format may refuse only what `may_refuse` names.
+fn conforms<T: Real, F: Format<T>>(
+    build: impl Fn(&Csr<T>) -> Result<F> + Sync,
+    may_refuse: impl Fn(&Csr<T>) -> bool,
+) {
+    let conversion = Conversion { build: &build, may_refuse: &may_refuse };
+    let cases = laws::cases();
+    at_every_level(|level| {
+        let Tally { tested, refused } = laws::format(&cases, &conversion).unwrap();
+        println!("{}, {level}: {tested} matrices, {refused} refused", F::NAME);
+    });
+    // what is at stake with many rows is how threads share them: one level will do
+    let _guard = force(Level::best()).unwrap();
+    let Tally { tested, refused } = laws::format(&laws::large_cases(), &conversion).unwrap();
+    println!("{}: {tested} large matrices, {refused} refused", F::NAME);
+}
+
+macro_rules! conformance {
+    ($($name:ident: $build:expr, $may_refuse:expr;)*) => {$(
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn f64() {
+                conforms::<f64, _>($build, $may_refuse);
+            }
+
+            #[test]
+            fn f32() {
+                conforms::<f32, _>($build, $may_refuse);
+            }
+        }
+    )*};
+}
+
+conformance! {
+    csr: |a| Ok(a.clone()), |_| false;
+    ell: Ell::new, mostly_padding;
+    ellpack_r: EllpackR::new, mostly_padding;
+    sell: Sell::new, |_| false;
+    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) }), |_| false;
+    sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
+    dia: Dia::new, many_diagonals;
+    symmetric_csr: SymCsr::new, unsymmetric;
+    bsr: Bsr::new, |_| true;
+    bsr_2: |a| Bsr::with_blocks(a, 2), |a| !divides(2, a);
+    bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
+    bsr_4: |a| Bsr::with_blocks(a, 4), |a| !divides(4, a);
+    bsr_6: |a| Bsr::with_blocks(a, 6), |a| !divides(6, a);
+}
+
+/// More than 20 places of ELLPACK for each entry.
+fn mostly_padding<T: Real>(a: &Csr<T>) -> bool {
+    a.rows() * a.row_lengths().max().unwrap_or(0) > 20 * a.nnz()
+}
+
+/// More than 20 places on diagonals for each entry.
+fn many_diagonals<T: Real>(a: &Csr<T>) -> bool {
+    let diagonals: HashSet<_> = a.triplets().map(|(row, column, _)| column as i64 - row as i64).collect();
+    a.rows() * diagonals.len() > 20 * a.nnz()
+}
+
+/// An entry has none, or another, on the other side of the diagonal.
+fn unsymmetric<T: Real>(a: &Csr<T>) -> bool {
+    a.rows() != a.cols() || a.triplets().any(|(row, column, value)| a.get(column, row) != Some(value))
+}
+
+fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {
+    a.rows().is_multiple_of(size) && a.cols().is_multiple_of(size)
+}
+
+/// Vectors in the user's numbering and in another, at every edge of lanes, chunks and blocks.
+fn vectors<T: Real>() {
+    let sizes = edge::EDGE_SIZES.into_iter().chain([0, 1535, 1536, 1537, 50_000, 196_609]);
+    let sizes: Vec<usize> = sizes.collect();
+    at_every_level(|_| {
+        for &n in &sizes {
+            let space = HostSpace::<T>::new(n);
+            laws::vector_fusions(&space, Agreement::Bitwise).unwrap();
+            laws::basis_fusions(&space, Agreement::Bitwise).unwrap();
+        }
+        let backwards = Numbering::from_old_of_new((0..1000).rev().collect()).unwrap();
+        laws::vector_fusions(&HostSpace::<T>::numbered(Arc::new(backwards)), Agreement::Bitwise).unwrap();
+    });
+}
+
+#[test]
+fn vectors_f64() {
+    vectors::<f64>();
+}
+
+#[test]
+fn vectors_f32() {
+    vectors::<f32>();
+}
+
+/// Preconditioners are operators too.
+fn jacobi<T: Real>() {
+    at_every_level(|_| {
+        for n in edge::EDGE_SIZES.into_iter().chain([1537, 50_000]) {
+            let diagonal = edge::diagonal(n);
+            let mut inverse = diagonal.clone();
+            // what Jacobi stores is rounded once more
+            inverse.entries.iter_mut().for_each(|e| e.2 = (T::one() / T::from_f64(e.2)).to_f64());
+            let jacobi = Jacobi::new(&diagonal.csr::<T>().unwrap()).unwrap();
+            laws::product(&jacobi, &inverse).unwrap();
+            laws::stale_values(&jacobi).unwrap();
+            laws::second_product(&jacobi).unwrap();
+            laws::operator_fusions(&jacobi, Agreement::Bitwise).unwrap();
+            laws::sizes_refused(&jacobi).unwrap();
+        }
+    });
+}
+
+#[test]
+fn jacobi_f64() {
+    jacobi::<f64>();
+}
+
+#[test]
+fn jacobi_f32() {
+    jacobi::<f32>();
+}
+
+/// No preconditioner is one as well, and functions are operators.
+#[test]
+fn identity_and_functions() {
+    let _guard = force(Level::best()).unwrap();
+    for n in [0, 1, 33, 1537] {
+        let identity = krysp::solvers::Identity::new(&HostSpace::<f64>::new(n));
+        laws::sizes_refused(&identity).unwrap();
+        laws::operator_fusions(&identity, Agreement::Bitwise).unwrap();
+        let twice = krysp::operator_fn(n, |x: &[f64], y: &mut [f64]| {
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
+        });
+        laws::sizes_refused(&twice).unwrap();
+        laws::operator_fusions(&twice, Agreement::Bitwise).unwrap();
+    }
+}
+
+/// A law that tests nothing, or is broken, says so.
+#[test]
+fn laws_can_be_broken() {
+    let _guard = force(Level::best()).unwrap();
+    let triplets = edge::arrow(9);
+    let a = triplets.csr::<f64>().unwrap();
+    let mut other = triplets.clone();
+    other.entries[5].2 += 1e-12;
+    let broken = laws::product(&a, &other).unwrap_err().to_string();
+    assert!(broken.starts_with("broken law: the product is that of the triplets: y["), "{broken}");
+    let conversion = Conversion { build: &|a: &Csr<f64>| Ok(a.clone()), may_refuse: &|_| false };
+    assert!(laws::format(&[], &conversion).is_err());
+    let refused = |_: &Csr<f64>| -> Result<Csr<f64>> {
+        Err(krysp::Error::Unsuitable { format: "nothing", why: "it takes nothing".into() })
+    };
+    let case = Case { name: "arrow".into(), triplets };
+    for may_refuse in [true, false] {
+        let nothing = Conversion { build: &refused, may_refuse: &|_| may_refuse };
+        assert!(laws::format(std::slice::from_ref(&case), &nothing).is_err());
+    }
+    assert_eq!(laws::format(&[case], &conversion).unwrap(), Tally { tested: 1, refused: 0 });
+    let wrong = other.csr::<f64>().unwrap();
+    assert!(laws::round_trip(&a, &wrong).is_err());
+    let adding = krysp::operator_fn(9, |x: &[f64], y: &mut [f64]| {
+        y.iter_mut().zip(x).for_each(|(y, x)| *y += x);
+    });
+    assert!(laws::stale_values(&adding).is_err());
+    let calls = AtomicU64::new(0);
+    let counting = krysp::operator_fn(9, |_: &[f64], y: &mut [f64]| {
+        y.fill(calls.fetch_add(1, Ordering::Relaxed) as f64);
+    });
+    assert!(laws::second_product(&counting).is_err());
+    assert!(laws::operator_fusions(&counting, Agreement::Rounding).is_err());
+}
