@@ -235,9 +235,9 @@ where
         &mut self.operator
     }
 
-    /// The preconditioner, to refresh its values between solves.
-    pub fn preconditioner_mut(&mut self) -> &mut M {
-        &mut self.preconditioner
+    /// The operator and the preconditioner, to refresh both between solves.
+    pub fn operators_mut(&mut self) -> (&mut A, &mut M) {
+        (&mut self.operator, &mut self.preconditioner)
     }
 
     /// What one iteration costs.

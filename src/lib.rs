@@ -36,7 +36,7 @@ pub mod preconditioners;
 pub mod testing;
 
 pub use error::{Error, Result};
-pub use formats::{Csr, Format};
+pub use formats::{Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Hyb, Sell, SymCsr};
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd;
 pub use krysp_solvers as solvers;

@@ -3,8 +3,10 @@
 mod avx2;
 mod avx512;
 pub mod bsr;
+pub mod coo;
 pub mod csr;
 pub mod dia;
+pub mod hyb;
 mod portable;
 pub mod rows;
 pub mod simd;

@@ -1,7 +1,7 @@
 //! Products that compute rows independently, and how they run on threads.
 
 use super::simd::{Simd, Task, Value, run};
-use super::threads::{Split, chunks, over_parts, sum_over_parts};
+use super::threads::{CHUNK, Split, chunks, over_parts, sum_over_parts};
 use super::vector::chunk_dot;
 use std::ops::Range;
 
@@ -16,7 +16,8 @@ pub trait RowProduct<T: Value>: Sync {
     /// `y ← (A x)[rows]`, every entry of `y` written. Implementations are `#[inline(always)]`.
     ///
     /// # Safety
-    /// The CPU has the features of `S`; `fits(x.len())` holds; `rows` are rows of the matrix, `y` is as long.
+    /// The CPU has the features of `S`; `fits(x.len())` holds; `rows` are rows of the matrix that begin and end at chunks
+    /// or with the last row; `y` is as long.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 }
 
@@ -25,10 +26,12 @@ pub trait RowProduct<T: Value>: Sync {
 pub struct Parts<'p>(&'p [usize]);
 
 impl<'p> Parts<'p> {
-    /// Boundaries that rise from zero.
+    /// Boundaries that rise from zero, multiples of [`CHUNK`] all but the last.
     pub fn new(bounds: &'p [usize]) -> Parts<'p> {
         assert!(bounds.first().is_none_or(|&first| first == 0), "parts begin at row 0");
         assert!(bounds.is_sorted(), "parts ascend");
+        let inner = &bounds[..bounds.len().saturating_sub(1)];
+        assert!(inner.iter().all(|bound| bound.is_multiple_of(CHUNK)), "parts begin at chunks");
         Parts(bounds)
     }
 

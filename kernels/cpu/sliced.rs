@@ -168,12 +168,6 @@ impl<T: Value> RowProduct<T> for Sliced<'_, T> {
 
     fn fits(&self, x: usize) -> bool {
         let slices = self.rows.div_ceil(self.height);
-        let slots = self.height
-            * match self.widths {
-                Widths::Uniform(width) => slices * width,
-                Widths::Longest { width, .. } => slices * width,
-                Widths::Each(offsets) => offsets.end(),
-            };
         let described = match self.widths {
             Widths::Uniform(_) => true,
             Widths::Longest { lengths, .. } => lengths.len() == self.rows,
@@ -187,8 +181,7 @@ impl<T: Value> RowProduct<T> for Sliced<'_, T> {
             && CHUNK.is_multiple_of(self.height)
             && described
             && based
-            && self.values.len() >= slots
-            && self.columns.slots() >= slots
+            && self.values.len().min(self.columns.slots()) >= self.before(self.rows)
             && self.columns.bound() <= x
             && self.order.is_none_or(|order| order.len() == self.rows)
     }
@@ -221,6 +214,16 @@ impl<T: Value> RowProduct<T> for Sliced<'_, T> {
 }
 
 impl<T: Value> Sliced<'_, T> {
+    /// How many slots stand before a row that begins a slice, or before the row past the last.
+    pub(super) fn before(&self, row: usize) -> usize {
+        let slice = row.div_ceil(self.height);
+        self.height
+            * match self.widths {
+                Widths::Uniform(width) | Widths::Longest { width, .. } => slice * width,
+                Widths::Each(offsets) => offsets.at(slice),
+            }
+    }
+
     /// # Safety
     /// As [`RowProduct::product`]; `gather(slice, slot)` reads the entries of `x` for the lanes from `slot` on.
     #[inline(always)]

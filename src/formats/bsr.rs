@@ -132,7 +132,7 @@ row_operator!(Bsr);
 impl<T: Real> Format<T> for Bsr<T> {
     const NAME: &'static str = "BSR";
 
-    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+    fn convert(csr: &Csr<T>) -> Result<Self> {
         Bsr::new(csr)
     }
 

@@ -182,7 +182,7 @@ row_operator!(Csr);
 impl<T: Real> Format<T> for Csr<T> {
     const NAME: &'static str = "CSR";
 
-    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+    fn convert(csr: &Csr<T>) -> Result<Self> {
         Ok(csr.clone())
     }
 

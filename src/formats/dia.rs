@@ -65,7 +65,7 @@ row_operator!(Dia);
 impl<T: Real> Format<T> for Dia<T> {
     const NAME: &'static str = "DIA";
 
-    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+    fn convert(csr: &Csr<T>) -> Result<Self> {
         Dia::new(csr)
     }
 

@@ -57,7 +57,7 @@ row_operator!(Ell);
 impl<T: Real> Format<T> for Ell<T> {
     const NAME: &'static str = "ELL";
 
-    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+    fn convert(csr: &Csr<T>) -> Result<Self> {
         Ell::new(csr)
     }
 

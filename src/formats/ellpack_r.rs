@@ -49,7 +49,7 @@ row_operator!(EllpackR);
 impl<T: Real> Format<T> for EllpackR<T> {
     const NAME: &'static str = "ELLPACK-R";
 
-    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+    fn convert(csr: &Csr<T>) -> Result<Self> {
         EllpackR::new(csr)
     }
 

@@ -4,10 +4,12 @@
 //! own order, and can be [refreshed](Format::refresh) with values in the order in which the matrix was given.
 
 mod bsr;
+mod coo;
 mod csr;
 mod dia;
 mod ell;
 mod ellpack_r;
+mod hyb;
 mod input;
 pub(crate) mod pattern;
 mod sell;
@@ -15,10 +17,12 @@ mod slices;
 mod symmetric;
 
 pub use bsr::{BLOCK_SIZES, Bsr, row_blocks};
+pub use coo::Coo;
 pub use csr::Csr;
 pub use dia::Dia;
 pub use ell::Ell;
 pub use ellpack_r::EllpackR;
+pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
 pub use input::Index;
 pub use sell::{Sell, SellOptions};
 pub use symmetric::SymCsr;
@@ -41,7 +45,7 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Sized {
     const NAME: &'static str;
 
     /// Converts with default options.
-    fn from_csr(csr: &Csr<T>) -> Result<Self>;
+    fn convert(csr: &Csr<T>) -> Result<Self>;
 
     /// The matrix it was made from.
     fn source(&self) -> &Source<T>;

@@ -129,7 +129,7 @@ row_operator!(Sell);
 impl<T: Real> Format<T> for Sell<T> {
     const NAME: &'static str = "SELL-P";
 
-    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+    fn convert(csr: &Csr<T>) -> Result<Self> {
         Sell::new(csr)
     }
 

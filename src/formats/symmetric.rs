@@ -149,7 +149,7 @@ impl<T: Real> LinearOperator for SymCsr<T> {
 impl<T: Real> Format<T> for SymCsr<T> {
     const NAME: &'static str = "symmetric CSR";
 
-    fn from_csr(csr: &Csr<T>) -> Result<Self> {
+    fn convert(csr: &Csr<T>) -> Result<Self> {
         SymCsr::new(csr)
     }
 

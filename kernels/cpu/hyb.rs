@@ -1,0 +1,59 @@
+//! HYB: the first entries of every row in slices, the overflow of long rows as coordinates.
+//!
+//! A chunk's values are its slots in slices, then its overflow, so that threads find both together. Moves what
+//! [`Sliced`] and [`Coo`] move; `y` of a chunk stays in the first cache between the two.
+
+use super::coo::{Coo, EntryRows};
+use super::rows::RowProduct;
+use super::simd::{Simd, Value};
+use super::sliced::Sliced;
+use super::threads::chunks;
+use crate::index::Columns;
+use std::ops::Range;
+
+/// The arrays of a matrix.
+#[derive(Clone, Copy, Debug)]
+pub struct Hyb<'a, T> {
+    /// The first entries of every row; its values are those of both parts, chunk by chunk.
+    pub slices: Sliced<'a, T>,
+    /// The row of each entry of the overflow.
+    pub rows: &'a EntryRows,
+    /// The column of each entry of the overflow.
+    pub columns: &'a Columns,
+}
+
+impl<T: Value> Hyb<'_, T> {
+    fn overflow(&self) -> Coo<'_, T> {
+        Coo { rows: self.rows, columns: self.columns, values: self.slices.values }
+    }
+}
+
+impl<T: Value> RowProduct<T> for Hyb<'_, T> {
+    fn rows(&self) -> usize {
+        self.slices.rows
+    }
+
+    fn fits(&self, x: usize) -> bool {
+        self.slices.fits(x)
+            && self.overflow().fits(x)
+            && self.overflow().rows() == self.slices.rows
+            && self.slices.values.len() >= self.slices.before(self.slices.rows) + self.rows.len()
+    }
+
+    #[inline(always)]
+    unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let first = rows.start;
+        for chunk in chunks(rows) {
+            let y = &mut y[chunk.start - first..chunk.end - first];
+            // each part counts its own values: skip those of the other that stand before this chunk's
+            let values = self.slices.values;
+            let slices = Sliced { values: &values[self.rows.before(chunk.start)..], ..self.slices };
+            let overflow = Coo { values: &values[self.slices.before(chunk.end)..], ..self.overflow() };
+            // SAFETY: handed down from the caller; what is left of the values is enough for all slots of either part
+            unsafe {
+                slices.product::<S>(chunk.clone(), x, y);
+                overflow.add::<S>(chunk, x, y);
+            }
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! HYB (Bell and Garland): the first `t` entries of every row in ELLPACK, the overflow of longer rows as coordinates.
+//!
+//! Stored so, a matrix of `n` rows of lengths `n_i` takes
+//!
+//! ```text
+//! S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)
+//! ```
+//!
+//! bytes, with `v` bytes a value and `p` an index ([`hyb_bytes`]). Anzt et al. (2020) find its minimum at a quantile of
+//! the row lengths ([`row_length_quantile`]): one more slot for every row costs `n (v + p)` and saves `v + 2p` for each
+//! row longer than `t`, so that `t = Q_R(p / (v + 2p))`, a quarter for f64 and a third for f32.
+//!
+//! Departures:
+//! 1. slots lie in slices of a register's height, a chunk's overflow behind its slots; both are added while the chunk's
+//!    `y` is in the first cache;
+//! 2. columns of the slots take 16 bits where they fit, as in SELL-P; the threshold does not count on that.
+
+use super::coo::entry_rows;
+use super::slices::{SliceWidths, Slices, check_padding, default_height};
+use super::{Csr, Format, Source, row_operator};
+use crate::{Error, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::coo::EntryRows;
+use krysp_kernels::cpu::hyb;
+use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::index::{Columns, Offsets};
+
+/// How many entries of every row ELLPACK stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Threshold {
+    /// As many as take the fewest bytes.
+    #[default]
+    MinimalStorage,
+    /// The [quantile](row_length_quantile) of the row lengths at `x`: all overflow below 0, no padding at 0, none
+    /// overflows from `1 − 1/rows` on. 2/3 is the rule of Bell and Garland.
+    Quantile(f64),
+    /// So many; no more than the longest row has.
+    Columns(usize),
+}
+
+/// How a matrix is divided between ELLPACK and coordinates.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct HybOptions {
+    /// Entries of every row that ELLPACK stores.
+    pub threshold: Threshold,
+}
+
+/// `Q_R(x) = min{t : x < F_R(t)}`, where `F_R(t)` is the share of rows no longer than `t`: 0 for `x < 0`, the shortest
+/// row for 0, the longest from `1 − 1/rows` on.
+///
+/// ```
+/// use krysp::formats::row_length_quantile;
+///
+/// let lengths = [3, 3, 1, 9];
+/// assert_eq!([-1.0, 0.0, 1.0 / 4.0, 3.0 / 4.0].map(|x| row_length_quantile(lengths, x)), [0, 1, 3, 9]);
+/// ```
+pub fn row_length_quantile(lengths: impl IntoIterator<Item = usize>, x: f64) -> usize {
+    if x < 0.0 {
+        return 0;
+    }
+    let (mut histogram, mut rows) = (vec![0usize], 0usize);
+    for length in lengths {
+        if length >= histogram.len() {
+            histogram.resize(length + 1, 0);
+        }
+        histogram[length] += 1;
+        rows += 1;
+    }
+    // `x < F` in whole rows; what rounding makes of `x = k / rows` must not pass for more than `k`
+    let most = rows as f64 * (x + 4.0 * f64::EPSILON);
+    let mut rows_up_to_here = 0;
+    let reached = histogram.iter().position(|&rows| {
+        rows_up_to_here += rows;
+        rows_up_to_here as f64 > most
+    });
+    reached.unwrap_or(histogram.len() - 1)
+}
+
+/// `S(t)`: the bytes of rows of these lengths, `t` entries of each in ELLPACK and the rest as coordinates.
+pub fn hyb_bytes(lengths: impl IntoIterator<Item = usize>, t: usize, value: usize, index: usize) -> usize {
+    lengths
+        .into_iter()
+        .map(|length| t * (value + index) + length.saturating_sub(t) * (value + 2 * index))
+        .sum()
+}
+
+/// A matrix in HYB.
+#[derive(Clone, Debug)]
+pub struct Hyb<T: Real> {
+    source: Source<T>,
+    width: usize,
+    slices: Slices,
+    /// The row of each entry of the overflow.
+    rows: EntryRows,
+    /// The column of each entry of the overflow.
+    columns: Columns,
+    /// The slots of a chunk, then its overflow.
+    values: Buffer<T>,
+}
+
+impl<T: Real> Hyb<T> {
+    /// Converts a matrix with the threshold that takes the fewest bytes.
+    pub fn new(csr: &Csr<T>) -> Result<Hyb<T>> {
+        Hyb::with(csr, HybOptions::default())
+    }
+
+    /// Converts a matrix; refuses a threshold that would leave mostly padding.
+    pub fn with(csr: &Csr<T>, options: HybOptions) -> Result<Hyb<T>> {
+        let lengths = csr.row_lengths();
+        let width = match options.threshold {
+            Threshold::MinimalStorage => {
+                let (value, index) = (size_of::<T>() as f64, size_of::<u32>() as f64);
+                row_length_quantile(lengths.clone(), index / (value + 2.0 * index))
+            }
+            Threshold::Quantile(x) if x.is_nan() => {
+                return Err(Error::Option {
+                    what: "the quantile of the row lengths",
+                    got: x.to_string(),
+                    expected: "a number: all overflow below 0, none from 1 − 1/rows on",
+                });
+            }
+            Threshold::Quantile(x) => row_length_quantile(lengths.clone(), x),
+            Threshold::Columns(columns) => columns.min(lengths.clone().max().unwrap_or(0)),
+        };
+        let height = default_height::<T>();
+        let overflow = Offsets::from_lengths(lengths.map(|length| length.saturating_sub(width)));
+        let slots = csr.rows().next_multiple_of(height) * width;
+        check_padding(Self::NAME, slots, csr.nnz(), "a smaller threshold leaves more to coordinates")?;
+        let slices =
+            Slices::new(Self::NAME, csr.pattern(), height, SliceWidths::Uniform(width), None, width)?;
+        let rows = entry_rows(Self::NAME, &overflow)?;
+        let long = (0..csr.rows()).filter_map(|row| csr.row_columns(row).get(width..));
+        let columns = Columns::new(long.flatten().copied().collect::<Vec<_>>(), csr.cols())
+            .map_err(|_| Error::Unsuitable { format: Self::NAME, why: "a column is out of range".into() })?;
+        let values = Buffer::zeros(slots + rows.len());
+        let mut hyb = Hyb { source: csr.source().clone(), width, slices, rows, columns, values };
+        hyb.fill(csr.entries());
+        Ok(hyb)
+    }
+
+    /// The entries of every row that ELLPACK stores, the threshold `t`.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// The share of the entries that ELLPACK stores.
+    pub fn ell_share(&self) -> f64 {
+        1.0 - self.rows.len() as f64 / self.source.nnz().max(1) as f64
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        let slices = self.slices.kernel(&self.values, None);
+        hyb::Hyb { slices, rows: &self.rows, columns: &self.columns }
+    }
+
+    fn array_bytes(&self) -> usize {
+        let overflow = self.rows.bytes() + size_of_val(&*self.columns);
+        self.slices.bytes() + overflow + size_of_val(&*self.values)
+    }
+}
+
+row_operator!(Hyb);
+
+impl<T: Real> Format<T> for Hyb<T> {
+    const NAME: &'static str = "HYB";
+
+    fn convert(csr: &Csr<T>) -> Result<Self> {
+        Hyb::new(csr)
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        self.slices.first_slot(row) + self.rows.before(row)
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        let chunk = row / CHUNK * CHUNK;
+        let next = self.source.pattern.rows().min(chunk + CHUNK);
+        let (slot, height) = (self.rows.before(chunk) + self.slices.slot(row), self.slices.height());
+        let mut entries = self.source.pattern.offsets.range(row);
+        entries.by_ref().take(self.width).enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+        if !entries.is_empty() {
+            let slot = self.slices.first_slot(next) + self.rows.first_of(row);
+            entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::coo::tests::{matrices, obeys, with_lengths};
+    use super::*;
+    use krysp_solvers::LinearOperator;
+
+    fn with<T: Real>(csr: &Csr<T>, threshold: Threshold) -> Result<Hyb<T>> {
+        Hyb::with(csr, HybOptions { threshold })
+    }
+
+    fn every_threshold_obeys<T: Real>() {
+        for csr in &matrices::<T>() {
+            let all = 1.0 - 1.0 / csr.rows().max(1) as f64;
+            for x in [-1.0, 0.0, 1.0 / 4.0, 1.0 / 3.0, 2.0 / 3.0, all] {
+                obeys(csr, |csr| with(csr, Threshold::Quantile(x)));
+            }
+            for columns in [0, 1, 3, 1000] {
+                obeys(csr, |csr| with(csr, Threshold::Columns(columns)));
+            }
+            obeys(csr, Hyb::new);
+        }
+    }
+
+    #[test]
+    fn hyb_obeys() {
+        every_threshold_obeys::<f64>();
+        every_threshold_obeys::<f32>();
+    }
+
+    /// Row lengths of very different distributions.
+    fn distributions() -> Vec<Vec<usize>> {
+        let hashed = |i: usize| (i * 7919 + 13) % 101;
+        vec![
+            vec![],
+            vec![0; 12],
+            vec![7],
+            vec![5; 100],
+            vec![0, 0, 0, 9],
+            (0..64).collect(),
+            (0..997).map(|i| hashed(i) % 12).collect(),
+            (0..1000).map(|i| if i % 250 == 0 { 400 } else { 3 + i % 2 }).collect(),
+            (0..400).map(|i| 200 / (1 + hashed(i))).collect(),
+            (0..10).map(|i| 1 << i).collect(),
+        ]
+    }
+
+    #[test]
+    fn the_default_quantile_takes_the_fewest_bytes() {
+        for lengths in distributions() {
+            for (value, x) in [(8, 1.0 / 4.0), (4, 1.0 / 3.0)] {
+                let bytes = |t| hyb_bytes(lengths.iter().copied(), t, value, 4);
+                let longest = lengths.iter().copied().max().unwrap_or(0);
+                let t = row_length_quantile(lengths.iter().copied(), x);
+                assert_eq!(Some(bytes(t)), (0..=longest + 1).map(bytes).min(), "{value}, {lengths:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_quantile_is_the_first_length_beyond_its_share_of_rows() {
+        for lengths in distributions().into_iter().filter(|lengths| !lengths.is_empty()) {
+            let quantile = |x| row_length_quantile(lengths.iter().copied(), x);
+            let (rows, longest) = (lengths.len(), lengths.iter().copied().max().unwrap());
+            assert_eq!((quantile(-1.0), quantile(-1e-300)), (0, 0));
+            assert_eq!(Some(quantile(0.0)), lengths.iter().copied().min());
+            assert_eq!((quantile(1.0), quantile(5.0)), (longest, longest));
+            for k in 0..rows {
+                // `x = k / rows`, rounded in two ways, in whole rows: k < |{rows no longer than t}|
+                let expected = (0..).find(|&t| k < lengths.iter().filter(|&&length| length <= t).count());
+                assert_eq!(Some(quantile(k as f64 / rows as f64)), expected);
+                assert_eq!(Some(quantile(1.0 - (rows - k) as f64 / rows as f64)), expected);
+            }
+        }
+        assert_eq!(row_length_quantile([], 0.5), 0);
+    }
+
+    #[test]
+    fn the_last_quantile_leaves_no_overflow_for_any_number_of_rows() {
+        for rows in 2..3000 {
+            let lengths = (0..rows).map(|row| if row == 1 { 2 } else { 1 });
+            assert_eq!(row_length_quantile(lengths, 1.0 - 1.0 / rows as f64), 2);
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_quantile_are_coordinates_and_ellpack() {
+        let csr = with_lengths::<f64>(900, |row| 2 + row % 5, 900);
+        let coordinates = with(&csr, Threshold::Quantile(-1.0)).unwrap();
+        assert_eq!((coordinates.width(), coordinates.ell_share()), (0, 0.0));
+        let unpadded = with(&csr, Threshold::Quantile(0.0)).unwrap();
+        assert_eq!(unpadded.width(), 2);
+        // slots beyond the last row alone
+        assert_eq!(unpadded.padding(), (900usize.next_multiple_of(8) - 900) as f64 * 2.0 / csr.nnz() as f64);
+        let ellpack = with(&csr, Threshold::Quantile(1.0 - 1.0 / 900.0)).unwrap();
+        assert_eq!((ellpack.width(), ellpack.ell_share()), (6, 1.0));
+        assert!(with(&csr, Threshold::Quantile(f64::NAN)).is_err());
+    }
+
+    #[test]
+    fn wide_columns_take_the_bytes_that_were_promised() {
+        let rows = 100_000;
+        let csr = with_lengths::<f64>(rows, |row| 2 + row % 3 + 40 * usize::from(row % 100 == 0), rows);
+        let hyb = Hyb::new(&csr).unwrap();
+        let starts = 4 * (rows.div_ceil(CHUNK) + 1);
+        assert_eq!(hyb.bytes(), hyb_bytes(csr.row_lengths(), hyb.width(), 8, 4) + starts);
+    }
+
+    #[test]
+    fn a_threshold_of_mostly_padding_is_refused() {
+        let csr = with_lengths::<f64>(3000, |row| if row == 9 { 2000 } else { 1 }, 3000);
+        assert!(with(&csr, Threshold::Quantile(1.0)).is_err());
+        assert_eq!(Hyb::new(&csr).unwrap().width(), 1);
+    }
+
+    /// The share of entries in ELLPACK at the quantile 2/3 that Vázquez et al. (2011) print, from the row lengths of the
+    /// real matrices.
+    #[test]
+    fn golden_shares() {
+        let qh1484: &[(usize, usize)] = &[
+            (2, 190),
+            (3, 252),
+            (4, 710),
+            (5, 124),
+            (6, 72),
+            (7, 82),
+            (8, 12),
+            (9, 22),
+            (10, 12),
+            (11, 4),
+            (12, 2),
+            (13, 2),
+        ];
+        let gemat12: &[(usize, usize)] = &[
+            (2, 8),
+            (3, 322),
+            (4, 887),
+            (5, 291),
+            (6, 1559),
+            (7, 216),
+            (8, 876),
+            (9, 88),
+            (10, 291),
+            (11, 56),
+            (12, 128),
+            (13, 27),
+            (14, 50),
+            (15, 15),
+            (16, 46),
+            (17, 10),
+            (18, 27),
+            (19, 7),
+            (20, 2),
+            (21, 2),
+            (22, 6),
+            (23, 8),
+            (25, 2),
+            (26, 3),
+            (27, 1),
+            (44, 1),
+        ];
+        for (histogram, rows, nonzeros, width, percent) in
+            [(qh1484, 1484, 6110, 4, 86.8), (gemat12, 4929, 33_111, 8, 90.7)]
+        {
+            let lengths: Vec<usize> =
+                histogram.iter().flat_map(|&(length, rows)| std::iter::repeat_n(length, rows)).collect();
+            let csr = with_lengths::<f64>(rows, |row| lengths[row], rows);
+            let hyb = with(&csr, Threshold::Quantile(2.0 / 3.0)).unwrap();
+            assert_eq!((lengths.len(), csr.nnz(), hyb.width()), (rows, nonzeros, width));
+            assert!((100.0 * hyb.ell_share() - percent).abs() < 0.05, "{}", hyb.ell_share());
+        }
+    }
+}
