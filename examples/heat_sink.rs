@@ -1,0 +1,79 @@
+//! How warm does a heat sink get? Steady heat conduction on 100,000 unknowns, from the mesh to the temperatures.
+//!
+//! ```text
+//! cargo run --release --example heat_sink
+//! ```
+
+#![allow(clippy::print_stdout)] // an example is there to show its results
+
+mod common;
+
+use common::HeatSink;
+use krysp::formats::SymCsr;
+use krysp::{Cg, Csr, Format, Jacobi, LinearOperator};
+use std::time::Instant;
+
+/// The power of the chip below, W.
+const POWER: f64 = 120.0;
+/// The temperature of the air, °C.
+const AIR: f64 = 25.0;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let started = Instant::now();
+    let sink = HeatSink::new(9);
+    let n = sink.unknowns();
+    println!("mesh       {n} unknowns, {} tetrahedra, {:.2?}", sink.elements(), started.elapsed());
+
+    // Each element adds its entries, in any order; those that fall on one place are added up.
+    let started = Instant::now();
+    let mut entries = vec![];
+    sink.for_each_entry(|row, column, conductance, _| entries.push((row, column, conductance)));
+    let a = Csr::from_triplets(n, n, &entries)?;
+    println!("assembly   {} entries from {}, {:.2?}", a.nnz(), entries.len(), started.elapsed());
+
+    // This mesh is numbered layer by layer, which keeps neighbours close in memory. Where a mesh generator numbers as it
+    // pleases, `a.renumbered(&Numbering::rcm(&a)?)?` gives the matrix an order as good; see `transient_heat`.
+    // Conduction is symmetric: half of the entries tell the rest.
+    let started = Instant::now();
+    let halves = SymCsr::new(&a)?;
+    let megabytes = [halves.bytes(), a.bytes()].map(|bytes| bytes as f64 / 1e6);
+    println!(
+        "format     {}, {:.1} MB instead of {:.1} MB in {}, {:.2?}",
+        SymCsr::<f64>::NAME,
+        megabytes[0],
+        megabytes[1],
+        Csr::<f64>::NAME,
+        started.elapsed()
+    );
+
+    let heated = sink.heated_area();
+    let flux = POWER / heated.iter().sum::<f64>();
+    let b: Vec<f64> = heated.iter().map(|area| flux * area).collect();
+
+    let solution = Cg::new(&halves).preconditioner(Jacobi::new(&a)?).rtol(1e-8).solve(&b)?;
+    let (x, report) = (&solution.x, &solution.report);
+    println!("solve      {report}");
+    println!("           {:.2e} W true residual", report.true_residual);
+    assert!(report.converged());
+
+    // Energy: what enters must leave. The difference is the sum of the residual's entries, which by Cauchy and Schwarz is
+    // at most √n ‖r‖.
+    let losses = sink.losses();
+    let shed: f64 = losses.iter().zip(x).map(|(loss, above_air)| loss * above_air).sum();
+    println!("energy     {POWER} W in, {shed:.6} W out");
+    assert!((POWER - shed).abs() <= (n as f64).sqrt() * report.true_residual + 1e-10 * POWER);
+
+    let hottest = x.iter().fold(f64::MIN, |a, &b| a.max(b));
+    let coolest = x.iter().fold(f64::MAX, |a, &b| a.min(b));
+    println!("result     {:.2} °C to {:.2} °C", AIR + coolest, AIR + hottest);
+    // Nothing is colder than the air, and a sink of perfect conductors would be warm evenly.
+    let even = POWER / losses.iter().sum::<f64>();
+    assert!(0.0 < coolest && coolest < even && even < hottest);
+    println!(
+        "           {:.3} K/W, {:.3} K/W without resistance in the metal",
+        hottest / POWER,
+        even / POWER
+    );
+    println!("           warms up in about {:.0} s", sink.capacities().iter().sum::<f64>() * hottest / POWER);
+    Ok(())
+}
