@@ -4,8 +4,6 @@
 //! cargo run --release --example heat_sink
 //! ```
 
-#![allow(clippy::print_stdout)] // an example is there to show its results
-
 mod common;
 
 use common::HeatSink;

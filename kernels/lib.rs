@@ -4,6 +4,17 @@
 //! `krysp-solvers`. It is the one place where `unsafe` may stand. Its interface is safe: index arrays are wrapped in
 //! types that were checked once ([`index`]), and a kernel compares lengths before it trusts them.
 
+// What tests and examples may do, the library may not.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::todo,
+    clippy::unimplemented,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
+
 pub mod buffer;
 pub mod cpu;
 pub mod index;

@@ -10,6 +10,17 @@
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
 
+// What tests and examples may do, the library may not.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::todo,
+    clippy::unimplemented,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
+
 pub mod bicgstab;
 pub mod cg;
 mod element;

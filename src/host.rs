@@ -238,6 +238,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     }
 }
 
+#[expect(clippy::type_complexity, reason = "a closure's type has no shorter name")]
 /// A matrix-free operator on `n` unknowns in host memory, from a function on slices.
 ///
 /// ```

@@ -25,6 +25,17 @@
 //! A matrix is assembled as [`Csr`] and moved into the [format](formats) that its rows and the hardware like best. Every
 //! format is a [`LinearOperator`], every preconditioner too, and every [method](solvers) runs on all of them.
 
+// What tests and examples may do, the library may not.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::todo,
+    clippy::unimplemented,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
+
 mod error;
 pub mod formats;
 mod host;

@@ -1,7 +1,6 @@
 //! What the Matrix Market reader says of malformed files, and what it makes of well-formed ones.
 
 // The exemption of tests stops at functions that tests call.
-#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -294,24 +294,15 @@ impl<T: Value> Sliced<'_, T> {
             let step = self.height;
             let mut slot = slots.start;
             while slot + step < slots.end {
-                for m in 0..M {
-                    let here = slot + m * lanes;
-                    even[m] = T::In::<S>::load(values.add(here)).mul_add(gather(here), even[m]);
-                }
-                for m in 0..M {
-                    let here = slot + step + m * lanes;
-                    odd[m] = T::In::<S>::load(values.add(here)).mul_add(gather(here), odd[m]);
-                }
+                Self::column::<S, M>(values, &gather, slot, &mut even);
+                Self::column::<S, M>(values, &gather, slot + step, &mut odd);
                 slot += 2 * step;
             }
             if slot < slots.end {
-                for m in 0..M {
-                    let here = slot + m * lanes;
-                    even[m] = T::In::<S>::load(values.add(here)).mul_add(gather(here), even[m]);
-                }
+                Self::column::<S, M>(values, &gather, slot, &mut even);
             }
-            for m in 0..M {
-                let sum = even[m].add(odd[m]);
+            for (m, (even, odd)) in even.into_iter().zip(odd).enumerate() {
+                let sum = even.add(odd);
                 let place = at + m * lanes;
                 match self.order {
                     None if place + lanes <= y.len() => sum.store(y.as_mut_ptr().add(place)),
@@ -328,6 +319,24 @@ impl<T: Value> Sliced<'_, T> {
                     }
                 }
             }
+        }
+    }
+
+    /// Adds one column of slots, from `slot` on, to the sums.
+    ///
+    /// # Safety
+    /// As [`Sliced::chunk`].
+    #[inline(always)]
+    unsafe fn column<S: Simd, const M: usize>(
+        values: *const T,
+        gather: &impl Fn(usize) -> T::In<S>,
+        slot: usize,
+        sums: &mut [T::In<S>; M],
+    ) {
+        for (m, sum) in sums.iter_mut().enumerate() {
+            let here = slot + m * <T::In<S> as Lanes<T>>::COUNT;
+            // SAFETY: the caller's slots lie within the arrays
+            unsafe { *sum = T::In::<S>::load(values.add(here)).mul_add(gather(here), *sum) };
         }
     }
 }

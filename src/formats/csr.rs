@@ -93,6 +93,13 @@ impl<T: Real> Csr<T> {
         Some(self.row_values(row)[at])
     }
 
+    /// A matrix of the same pattern and in the same space, with other values in the order in which this one was given.
+    pub fn with_values(&self, values: &[T]) -> Result<Csr<T>> {
+        let mut other = self.clone();
+        other.refresh(values)?;
+        Ok(other)
+    }
+
     /// Refuses infinite and NaN entries.
     pub fn check_finite(&self) -> Result<()> {
         match self.triplets().find(|(_, _, value)| !krysp_solvers::Element::is_finite(*value)) {
