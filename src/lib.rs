@@ -61,3 +61,7 @@ pub use preconditioners::Jacobi;
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.
 pub trait Real: Element<Real = Self> + simd::Value {}
 impl<T: Element<Real = T> + simd::Value> Real for T {}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

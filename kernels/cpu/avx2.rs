@@ -17,6 +17,8 @@ impl Simd for Avx2 {
     type F32 = super::portable::Array<f32, 4>;
     type F64 = super::portable::Array<f64, 4>;
     const FUSED: bool = false;
+
+    unsafe fn fence() {}
 }
 
 impl Avx2 {
@@ -46,6 +48,12 @@ mod lanes {
         type F32 = F32x8;
         type F64 = F64x4;
         const FUSED: bool = true;
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: every x86-64 has it
+            unsafe { _mm_sfence() }
+        }
     }
 
     #[derive(Clone, Copy)]
@@ -98,6 +106,11 @@ mod lanes {
         }
 
         #[inline(always)]
+        unsafe fn stream(self, to: *mut f64) {
+            unsafe { _mm256_stream_pd(to, self.0) }
+        }
+
+        #[inline(always)]
         unsafe fn store_first(self, to: *mut f64, count: usize) {
             unsafe { _mm256_maskstore_pd(to, first_of_4(count), self.0) }
         }
@@ -125,15 +138,12 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f64, index: *const u32, count: usize) -> Self {
             unsafe {
-                let mask = first_of_4(count);
-                let index =
-                    _mm_maskload_epi32(index.cast(), _mm_loadu_si128(FIRST.as_ptr().add(8 - count).cast()));
-                F64x4(_mm256_mask_i32gather_pd::<8>(
-                    _mm256_setzero_pd(),
-                    base,
-                    index,
-                    _mm256_castsi256_pd(mask),
-                ))
+                // lanes beyond the count repeat the first: no branch, no masked gather
+                let at = |i: usize| base.add(*index.add(if i < count { i } else { 0 }) as usize);
+                let low = _mm_loadh_pd(_mm_load_sd(at(0)), at(1));
+                let high = _mm_loadh_pd(_mm_load_sd(at(2)), at(3));
+                let mask = _mm256_castsi256_pd(first_of_4(count));
+                F64x4(_mm256_and_pd(_mm256_set_m128d(high, low), mask))
             }
         }
 
@@ -187,6 +197,11 @@ mod lanes {
         }
 
         #[inline(always)]
+        unsafe fn stream(self, to: *mut f32) {
+            unsafe { _mm256_stream_ps(to, self.0) }
+        }
+
+        #[inline(always)]
         unsafe fn store_first(self, to: *mut f32, count: usize) {
             unsafe { _mm256_maskstore_ps(to, first_of_8(count), self.0) }
         }
@@ -214,10 +229,11 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f32, index: *const u32, count: usize) -> Self {
             unsafe {
-                let mask = first_of_8(count);
-                let index = _mm256_maskload_epi32(index.cast(), mask);
-                let mask = _mm256_castsi256_ps(mask);
-                F32x8(_mm256_mask_i32gather_ps::<4>(_mm256_setzero_ps(), base, index, mask))
+                let at = |i: usize| *base.add(*index.add(if i < count { i } else { 0 }) as usize);
+                let low = _mm_setr_ps(at(0), at(1), at(2), at(3));
+                let high = _mm_setr_ps(at(4), at(5), at(6), at(7));
+                let mask = _mm256_castsi256_ps(first_of_8(count));
+                F32x8(_mm256_and_ps(_mm256_set_m128(high, low), mask))
             }
         }
 

@@ -14,6 +14,8 @@ impl Simd for Avx512 {
     type F32 = super::portable::Array<f32, 4>;
     type F64 = super::portable::Array<f64, 4>;
     const FUSED: bool = false;
+
+    unsafe fn fence() {}
 }
 
 impl Avx512 {
@@ -46,6 +48,12 @@ mod lanes {
         type F32 = F32x16;
         type F64 = F64x8;
         const FUSED: bool = true;
+
+        #[inline(always)]
+        unsafe fn fence() {
+            // SAFETY: every x86-64 has it
+            unsafe { _mm_sfence() }
+        }
     }
 
     #[derive(Clone, Copy)]
@@ -76,6 +84,11 @@ mod lanes {
         #[inline(always)]
         unsafe fn store(self, to: *mut f64) {
             unsafe { _mm512_storeu_pd(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut f64) {
+            unsafe { _mm512_stream_pd(to, self.0) }
         }
 
         #[inline(always)]
@@ -148,6 +161,11 @@ mod lanes {
         #[inline(always)]
         unsafe fn store(self, to: *mut f32) {
             unsafe { _mm512_storeu_ps(to, self.0) }
+        }
+
+        #[inline(always)]
+        unsafe fn stream(self, to: *mut f32) {
+            unsafe { _mm512_stream_ps(to, self.0) }
         }
 
         #[inline(always)]

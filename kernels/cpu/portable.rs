@@ -10,6 +10,9 @@ impl Simd for Portable {
     type F32 = Array<f32, 4>;
     type F64 = Array<f64, 4>;
     const FUSED: bool = false;
+
+    #[inline(always)]
+    unsafe fn fence() {}
 }
 
 /// Lanes as an array.
@@ -41,6 +44,12 @@ impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {
     unsafe fn store(self, to: *mut T) {
         // SAFETY: the caller's pointer is valid for N numbers
         unsafe { to.cast::<[T; N]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn stream(self, to: *mut T) {
+        // SAFETY: as in `store`
+        unsafe { self.store(to) }
     }
 
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use super::simd::{Simd, Task, Value, run};
 use super::threads::{CHUNK, Split, chunks, over_parts, sum_over_parts};
-use super::vector::chunk_dot;
+use super::vector::{chunk_dot, chunk_stream, streams};
 use std::ops::Range;
 
 /// A matrix that can compute any rows of a product by themselves.
@@ -40,11 +40,13 @@ impl<'p> Parts<'p> {
     }
 }
 
+/// The rows of one task; `stream` writes `y` past the caches.
 struct Product<'a, A, T> {
     a: &'a A,
     rows: Range<usize>,
     x: &'a [T],
     y: &'a mut [T],
+    stream: bool,
 }
 
 impl<T: Value, A: RowProduct<T>> Task for Product<'_, A, T> {
@@ -52,32 +54,69 @@ impl<T: Value, A: RowProduct<T>> Task for Product<'_, A, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
+        let Product { a, rows, x, y, stream } = self;
         // SAFETY: `run` gives the features; `product` checked the rest
-        unsafe { self.a.product::<S>(self.rows, self.x, self.y) }
+        unsafe {
+            if stream {
+                by_chunk::<S, T, A>(a, rows, x, y, stream, |_, _| {});
+            } else {
+                a.product::<S>(rows, x, y);
+            }
+        }
     }
 }
 
-struct ProductDot<'a, A, T> {
-    a: &'a A,
-    rows: Range<usize>,
-    x: &'a [T],
-    y: &'a mut [T],
-}
+/// As [`Product`], with the inner product of `x` and `y`.
+struct ProductDot<'a, A, T>(Product<'a, A, T>);
 
 impl<T: Value, A: RowProduct<T>> Task for ProductDot<'_, A, T> {
     type Output = T;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> T {
-        let start = self.rows.start;
+        let Product { a, rows, x, y, stream } = self.0;
         let mut sum = T::zero();
-        for chunk in chunks(self.rows) {
-            let y = &mut self.y[chunk.start - start..chunk.end - start];
-            // SAFETY: `run` gives the features; `product_dot` checked the rest
-            unsafe { self.a.product::<S>(chunk.clone(), self.x, y) };
-            sum += chunk_dot::<S, T>(&self.x[chunk], y);
+        // SAFETY: `run` gives the features; `product_dot` checked the rest
+        unsafe {
+            by_chunk::<S, T, A>(a, rows, x, y, stream, |chunk, y| sum += chunk_dot::<S, T>(&x[chunk], y));
         }
         sum
+    }
+}
+
+/// Computes chunk by chunk and shows each to `see` while it is in the first cache.
+///
+/// # Safety
+/// As [`RowProduct::product`].
+#[inline(always)]
+unsafe fn by_chunk<S: Simd, T: Value, A: RowProduct<T>>(
+    a: &A,
+    rows: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+    stream: bool,
+    mut see: impl FnMut(Range<usize>, &[T]),
+) {
+    let start = rows.start;
+    let mut near = [T::zero(); CHUNK];
+    for chunk in chunks(rows) {
+        let far = &mut y[chunk.start - start..chunk.end - start];
+        // SAFETY: handed down from the caller
+        unsafe {
+            if stream {
+                let near = &mut near[..chunk.len()];
+                a.product::<S>(chunk.clone(), x, near);
+                see(chunk, near);
+                chunk_stream::<S, T>(near, far);
+            } else {
+                a.product::<S>(chunk.clone(), x, far);
+                see(chunk, far);
+            }
+        }
+    }
+    if stream {
+        // SAFETY: handed down from the caller
+        unsafe { S::fence() };
     }
 }
 
@@ -85,7 +124,8 @@ impl<T: Value, A: RowProduct<T>> Task for ProductDot<'_, A, T> {
 pub fn product<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &mut [T]) {
     check(a, parts, x, y);
     let bound = |part: usize| parts.0[part];
-    over_parts(parts.count(), &bound, y, &|rows, y: &mut [T]| run(Product { a, rows, x, y }));
+    let stream = streams::<T>(y.len());
+    over_parts(parts.count(), &bound, y, &|rows, y: &mut [T]| run(Product { a, rows, x, y, stream }));
 }
 
 /// `y ← A x; ⟨x, y⟩`, with parts that begin at block boundaries ([`threads::block_rows`](super::threads::block_rows)).
@@ -93,11 +133,12 @@ pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T],
     check(a, parts, x, y);
     assert_eq!(x.len(), y.len(), "an inner product needs equal lengths");
     let bound = |part: usize| parts.0[part];
+    let stream = streams::<T>(y.len());
     let [xy] = sum_over_parts(parts.count(), &bound, y, &|rows, mut y: &mut [T], sums| {
         sums.fill(rows, |block| {
             let (here, rest) = std::mem::take(&mut y).split(block.len());
             y = rest;
-            [run(ProductDot { a, rows: block, x, y: here })]
+            [run(ProductDot(Product { a, rows: block, x, y: here, stream }))]
         });
     });
     xy

@@ -29,6 +29,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type F32: Lanes<f32>;
     /// Lanes of `f64`.
     type F64: Lanes<f64>;
+    /// Makes streamed stores visible to other threads.
+    ///
+    /// # Safety
+    /// Needs a CPU with the level's features.
+    unsafe fn fence();
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
 
@@ -55,6 +60,8 @@ pub trait Lanes<T>: Copy {
     unsafe fn load_first(from: *const T, count: usize) -> Self;
     /// To memory, unaligned.
     unsafe fn store(self, to: *mut T);
+    /// To memory aligned to the register, past the caches where the level can.
+    unsafe fn stream(self, to: *mut T);
     /// The first `count < COUNT` to memory.
     unsafe fn store_first(self, to: *mut T, count: usize);
     /// `base[index[lane]]`

@@ -4,7 +4,7 @@
 //! the first cache: the numbers are bitwise the same, the memory is read once.
 
 use super::simd::{Lanes, Simd, Task, Value, run};
-use super::threads::{Split, block_rows, chunks, over_rows, sum_over_rows};
+use super::threads::{CHUNK, Split, block_rows, chunks, over_rows, sum_over_rows};
 use std::ops::Range;
 
 // --- loops over one chunk -------------------------------------------------------------------------------------------
@@ -33,6 +33,32 @@ fn chunk_mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
     for ((z, &d), &x) in z.iter_mut().zip(d).zip(x) {
         *z = d * x;
     }
+}
+
+/// Vectors of so many bytes are written past the caches: they do not fit beside what else an iteration touches, and an
+/// ordinary store would read every line before it overwrites it.
+const STREAMED: usize = 8 << 20;
+
+/// Whether to write a vector of this length past the caches.
+pub(super) fn streams<T>(len: usize) -> bool {
+    len * size_of::<T>() >= STREAMED
+}
+
+/// `to ← from`, past the caches; followed by a fence when the task is done.
+#[inline(always)]
+pub(super) fn chunk_stream<S: Simd, T: Value>(from: &[T], to: &mut [T]) {
+    let lanes = <T::In<S> as Lanes<T>>::COUNT;
+    let len = from.len().min(to.len());
+    let whole = if to.as_ptr().cast::<T>().addr().is_multiple_of(lanes * size_of::<T>()) {
+        len / lanes * lanes
+    } else {
+        0
+    };
+    for at in (0..whole).step_by(lanes) {
+        // SAFETY: tasks run on a CPU with the features of `S`; `at + lanes` is within both, and `to` is aligned
+        unsafe { T::In::<S>::load(from.as_ptr().add(at)).stream(to.as_mut_ptr().add(at)) };
+    }
+    to[whole..len].copy_from_slice(&from[whole..len]);
 }
 
 /// `⟨x, y⟩` of one chunk: four registers of partial sums.
@@ -204,13 +230,26 @@ pub fn axpy_xpby<T: Value>(a: T, p: &mut [T], z: &[T], b: T, x: &mut [T]) {
     });
 }
 
-task!(AxpyMulDots { a: T, q: &'v [T], r: &'v mut [T], d: &'v [T], z: &'v mut [T] } -> [T; 2], |S| {
-    chunks(0..r.len()).fold([T::zero(); 2], |[rr, rz], c| {
-        let (r, z) = (&mut r[c.clone()], &mut z[c.clone()]);
+task!(AxpyMulDots { a: T, q: &'v [T], r: &'v mut [T], d: &'v [T], z: &'v mut [T], stream: bool } -> [T; 2], |S| {
+    let mut near = [T::zero(); CHUNK];
+    let sums = chunks(0..r.len()).fold([T::zero(); 2], |[rr, rz], c| {
+        let (r, far) = (&mut r[c.clone()], &mut z[c.clone()]);
         chunk_axpby::<S, T>(a, &q[c.clone()], T::one(), r);
-        chunk_mul(&d[c], r, z);
-        [rr + chunk_dot::<S, T>(r, r), rz + chunk_dot::<S, T>(r, z)]
-    })
+        let rr = rr + chunk_dot::<S, T>(r, r);
+        if !stream {
+            chunk_mul(&d[c], r, far);
+            return [rr, rz + chunk_dot::<S, T>(r, far)];
+        }
+        let near = &mut near[..c.len()];
+        chunk_mul(&d[c], r, near);
+        chunk_stream::<S, T>(near, far);
+        [rr, rz + chunk_dot::<S, T>(r, near)]
+    });
+    if stream {
+        // SAFETY: tasks run on a CPU with the features of `S`
+        unsafe { S::fence() };
+    }
+    sums
 });
 
 /// `r ← r + a q; z ← d ∘ r; [⟨r, r⟩, ⟨r, z⟩]`
@@ -218,12 +257,13 @@ pub fn axpy_mul_dots<T: Value>(a: T, q: &[T], r: &mut [T], d: &[T], z: &mut [T])
     same_length(q, r);
     same_length(d, r);
     same_length(z, r);
+    let stream = streams::<T>(z.len());
     sum_over_rows(r.len(), 6, (r, z), &|rows, (r, z): (&mut [T], &mut [T]), sums| {
         let start = rows.start;
         sums.fill(rows, |b| {
             let here = b.start - start..b.end - start;
             let (r, z) = (&mut r[here.clone()], &mut z[here]);
-            run!(AxpyMulDots { a, q: &q[b.clone()], r, d: &d[b], z })
+            run!(AxpyMulDots { a, q: &q[b.clone()], r, d: &d[b], z, stream })
         });
     })
 }
