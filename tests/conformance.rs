@@ -3,7 +3,7 @@
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout, so the tests of this file run one
 //! after the other.
 
-use krysp::formats::{Bsr, Dia, Ell, EllpackR, Sell, SellOptions, SymCsr};
+use krysp::formats::{Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, Sell, SellOptions, SymCsr, Threshold};
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
 use krysp::testing::matrices::edge;
@@ -59,6 +59,10 @@ macro_rules! conformance {
 
 conformance! {
     csr: |a| Ok(a.clone()), |_| false;
+    coo: Coo::new, |_| false;
+    hyb: Hyb::new, |_| false;
+    hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), |_| false;
+    hyb_all_overflow: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(-1.0) }), |_| false;
     ell: Ell::new, mostly_padding;
     ellpack_r: EllpackR::new, mostly_padding;
     sell: Sell::new, |_| false;
