@@ -37,13 +37,8 @@ impl Columns {
     /// Checks that every index lies below `bound`.
     pub fn new(indices: impl Into<Buffer<u32>>, bound: usize) -> Result<Columns, Invalid> {
         let indices = indices.into();
-        let limit = bound.min(Self::LIMIT);
-        match indices.iter().position(|&i| i as usize >= limit) {
-            None => Ok(Columns { indices, bound }),
-            Some(position) => {
-                Err(Invalid::Bound { position, index: u64::from(indices[position]), bound: limit as u64 })
-            }
-        }
+        ColumnsRef::new(&indices, bound)?;
+        Ok(Columns { indices, bound })
     }
 
     /// What every index is below.
@@ -57,6 +52,45 @@ impl std::ops::Deref for Columns {
 
     fn deref(&self) -> &[u32] {
         &self.indices
+    }
+}
+
+/// Borrowed column indices, all below a bound.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnsRef<'a> {
+    indices: &'a [u32],
+    bound: usize,
+}
+
+impl<'a> ColumnsRef<'a> {
+    /// Checks that every index lies below `bound`.
+    pub fn new(indices: &'a [u32], bound: usize) -> Result<ColumnsRef<'a>, Invalid> {
+        let limit = bound.min(Columns::LIMIT);
+        match indices.iter().position(|&i| i as usize >= limit) {
+            None => Ok(ColumnsRef { indices, bound }),
+            Some(position) => {
+                Err(Invalid::Bound { position, index: u64::from(indices[position]), bound: limit as u64 })
+            }
+        }
+    }
+
+    /// What every index is below.
+    pub fn bound(self) -> usize {
+        self.bound
+    }
+}
+
+impl<'a> From<&'a Columns> for ColumnsRef<'a> {
+    fn from(columns: &'a Columns) -> Self {
+        ColumnsRef { indices: &columns.indices, bound: columns.bound }
+    }
+}
+
+impl std::ops::Deref for ColumnsRef<'_> {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        self.indices
     }
 }
 
@@ -119,13 +153,8 @@ impl Offsets {
 
     /// Adopts offsets that are 32 bits wide already.
     pub fn from_short(offsets: Vec<u32>) -> Result<Offsets, Invalid> {
-        if offsets.first() != Some(&0) {
-            return Err(Invalid::Order { position: 0 });
-        }
-        match offsets.windows(2).position(|w| w[0] > w[1]) {
-            Some(at) => Err(Invalid::Order { position: at + 1 }),
-            None => Ok(Offsets::Short(Ascending(offsets.into()))),
-        }
+        OffsetsRef::from_short(&offsets)?;
+        Ok(Offsets::Short(Ascending(offsets.into())))
     }
 
     /// The offsets of ranges with these lengths.
@@ -141,18 +170,12 @@ impl Offsets {
 
     /// The number of ranges.
     pub fn ranges(&self) -> usize {
-        match self {
-            Offsets::Short(o) => o.len() - 1,
-            Offsets::Long(o) => o.len() - 1,
-        }
+        OffsetsRef::from(self).ranges()
     }
 
     /// The offset at a position.
     pub fn at(&self, position: usize) -> usize {
-        match self {
-            Offsets::Short(o) => o[position].get(),
-            Offsets::Long(o) => o[position].get(),
-        }
+        OffsetsRef::from(self).at(position)
     }
 
     /// The range at a position.
@@ -172,9 +195,83 @@ impl Offsets {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
+        OffsetsRef::from(self).bytes()
+    }
+}
+
+/// Borrowed offsets of consecutive ranges.
+#[derive(Clone, Copy, Debug)]
+pub enum OffsetsRef<'a> {
+    /// Up to 2³² − 1.
+    Short(AscendingRef<'a, u32>),
+    /// Beyond.
+    Long(AscendingRef<'a, u64>),
+}
+
+/// Borrowed numbers that start at zero and never fall.
+#[derive(Clone, Copy, Debug)]
+pub struct AscendingRef<'a, O>(&'a [O]);
+
+impl<O> std::ops::Deref for AscendingRef<'_, O> {
+    type Target = [O];
+
+    fn deref(&self) -> &[O] {
+        self.0
+    }
+}
+
+impl<'a> From<&'a Offsets> for OffsetsRef<'a> {
+    fn from(offsets: &'a Offsets) -> Self {
+        match offsets {
+            Offsets::Short(o) => OffsetsRef::Short(AscendingRef(o)),
+            Offsets::Long(o) => OffsetsRef::Long(AscendingRef(o)),
+        }
+    }
+}
+
+impl<'a> OffsetsRef<'a> {
+    /// Checks the order of the offsets.
+    pub fn from_short(offsets: &'a [u32]) -> Result<OffsetsRef<'a>, Invalid> {
+        if offsets.first() != Some(&0) {
+            return Err(Invalid::Order { position: 0 });
+        }
+        match offsets.windows(2).position(|w| w[0] > w[1]) {
+            Some(at) => Err(Invalid::Order { position: at + 1 }),
+            None => Ok(OffsetsRef::Short(AscendingRef(offsets))),
+        }
+    }
+
+    /// The number of ranges.
+    pub fn ranges(self) -> usize {
         match self {
-            Offsets::Short(o) => size_of_val(&**o),
-            Offsets::Long(o) => size_of_val(&**o),
+            OffsetsRef::Short(o) => o.len() - 1,
+            OffsetsRef::Long(o) => o.len() - 1,
+        }
+    }
+
+    /// The offset at a position.
+    pub fn at(self, position: usize) -> usize {
+        match self {
+            OffsetsRef::Short(o) => o[position].get(),
+            OffsetsRef::Long(o) => o[position].get(),
+        }
+    }
+
+    /// The range at a position.
+    pub fn range(self, position: usize) -> std::ops::Range<usize> {
+        self.at(position)..self.at(position + 1)
+    }
+
+    /// The end of the last range.
+    pub fn end(self) -> usize {
+        self.at(self.ranges())
+    }
+
+    /// Bytes of the array.
+    pub fn bytes(self) -> usize {
+        match self {
+            OffsetsRef::Short(o) => size_of_val(&*o),
+            OffsetsRef::Long(o) => size_of_val(&*o),
         }
     }
 }
@@ -191,6 +288,17 @@ mod tests {
         // a signed 32-bit gather would go backwards from here on
         let refused = Columns::new(vec![1 << 31], usize::MAX).unwrap_err();
         assert_eq!(refused, Invalid::Bound { position: 0, index: 1 << 31, bound: 1 << 31 });
+    }
+
+    #[test]
+    fn borrowed_arrays_are_checked_alike() {
+        let refused = ColumnsRef::new(&[0, 5, 2], 5).unwrap_err();
+        assert_eq!(refused, Invalid::Bound { position: 1, index: 5, bound: 5 });
+        let offsets = OffsetsRef::from_short(&[0, 2, 2, 7]).unwrap();
+        assert_eq!((offsets.ranges(), offsets.end(), offsets.range(2)), (3, 7, 2..7));
+        for (refused, position) in [(&[][..], 0), (&[1, 2], 0), (&[0, 2, 1], 2)] {
+            assert_eq!(OffsetsRef::from_short(refused).unwrap_err(), Invalid::Order { position });
+        }
     }
 
     #[test]

@@ -39,6 +39,8 @@
 mod error;
 pub mod formats;
 mod host;
+#[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
+pub mod interop;
 pub mod io;
 mod numbering;
 pub mod partition;

@@ -12,7 +12,7 @@
 //! 3. its imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their magnitudes.
 
 use crate::{Error, Result};
-use krysp_kernels::index::Offsets;
+use krysp_kernels::index::OffsetsRef;
 use std::ops::Range;
 
 /// Contiguous rows in proportion to power by their number (algorithm 1): `K + 1` boundaries.
@@ -91,7 +91,8 @@ pub fn by_length_classes(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<us
 }
 
 /// Boundaries of at most `count` parts with equally many entries each, at multiples of `grain` rows.
-pub fn even_parts(offsets: &Offsets, count: usize, grain: usize) -> Vec<usize> {
+pub fn even_parts<'o>(offsets: impl Into<OffsetsRef<'o>>, count: usize, grain: usize) -> Vec<usize> {
+    let offsets = offsets.into();
     let rows = offsets.ranges();
     // a row costs its `y` and its offset besides its entries
     let work = |row: usize| offsets.at(row) + 2 * row;

@@ -5,16 +5,16 @@
 
 use super::rows::RowProduct;
 use super::simd::{Lanes, Simd, Value};
-use crate::index::{Columns, Offset, Offsets};
+use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 
 /// The arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Csr<'a, T> {
     /// Where rows begin.
-    pub offsets: &'a Offsets,
+    pub offsets: OffsetsRef<'a>,
     /// The column of each entry.
-    pub columns: &'a Columns,
+    pub columns: ColumnsRef<'a>,
     /// The value of each entry.
     pub values: &'a [T],
 }
@@ -34,8 +34,8 @@ impl<T: Value> RowProduct<T> for Csr<'_, T> {
         // SAFETY: handed down from the caller
         unsafe {
             match self.offsets {
-                Offsets::Short(o) => self.walk::<S, u32>(&o[rows.start..=rows.end], x, y),
-                Offsets::Long(o) => self.walk::<S, u64>(&o[rows.start..=rows.end], x, y),
+                OffsetsRef::Short(o) => self.walk::<S, u32>(&o[rows.start..=rows.end], x, y),
+                OffsetsRef::Long(o) => self.walk::<S, u64>(&o[rows.start..=rows.end], x, y),
             }
         }
     }

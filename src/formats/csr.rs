@@ -176,7 +176,8 @@ impl<T: Real> Csr<T> {
     }
 
     fn kernel(&self) -> impl RowProduct<T> + '_ {
-        csr::Csr { offsets: &self.pattern().offsets, columns: &self.pattern().columns, values: &self.values }
+        let Pattern { offsets, columns, .. } = self.pattern();
+        csr::Csr { offsets: offsets.into(), columns: columns.into(), values: &self.values }
     }
 
     fn array_bytes(&self) -> usize {

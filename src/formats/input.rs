@@ -11,6 +11,11 @@ use std::sync::Arc;
 pub trait Index: Copy + Send + Sync {
     /// The index; negative ones and those beyond memory are caught by the checks that follow.
     fn to_i128(self) -> i128;
+
+    /// The indices as 32 bits in the memory they have, where they are 32 bits wide and none is negative; or themselves.
+    fn adopted(indices: Vec<Self>) -> std::result::Result<Vec<u32>, Vec<Self>> {
+        Err(indices)
+    }
 }
 
 macro_rules! index {
@@ -22,7 +27,31 @@ macro_rules! index {
         }
     )*};
 }
-index!(usize, u32, u64, i32, i64);
+index!(usize, u16, u64, isize, i16, i64);
+
+impl Index for u32 {
+    fn to_i128(self) -> i128 {
+        i128::from(self)
+    }
+
+    fn adopted(indices: Vec<u32>) -> std::result::Result<Vec<u32>, Vec<u32>> {
+        Ok(indices)
+    }
+}
+
+impl Index for i32 {
+    fn to_i128(self) -> i128 {
+        i128::from(self)
+    }
+
+    fn adopted(indices: Vec<i32>) -> std::result::Result<Vec<u32>, Vec<i32>> {
+        if indices.iter().any(|&index| index < 0) {
+            return Err(indices);
+        }
+        // the standard library collects in place here
+        Ok(indices.into_iter().map(|index| index as u32).collect())
+    }
+}
 
 impl<T: Real> Csr<T> {
     /// From `(row, column, value)`, in any order; values of equal places are added up in the order given.
@@ -83,19 +112,34 @@ impl<T: Real> Csr<T> {
         Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, values)
     }
 
-    /// Adopts the arrays of compressed sorted rows without copying them.
+    /// Adopts the arrays of compressed sorted rows: values are not copied, nor are indices of 32 bits.
     ///
-    /// Errors give nothing back; [`Csr::from_csr`] takes the same arrays in any order and width.
-    pub fn from_sorted(cols: usize, offsets: Vec<u32>, columns: Vec<u32>, values: Vec<T>) -> Result<Csr<T>> {
-        let rows = offsets.len().saturating_sub(1);
-        same_length("the values", values.len(), columns.len())?;
-        let last = offsets.last().copied().unwrap_or(0);
-        let offsets = Offsets::from_short(offsets)
-            .ok()
-            .filter(|o| o.end() == columns.len())
-            .ok_or(Error::Offsets { position: rows, offset: i128::from(last), entries: columns.len() })?;
+    /// Errors give nothing back; [`Csr::from_csr`] takes the same arrays in any order.
+    pub fn from_sorted<I: Index, J: Index>(
+        cols: usize,
+        offsets: Vec<I>,
+        columns: Vec<J>,
+        values: Vec<T>,
+    ) -> Result<Csr<T>> {
+        let (rows, entries) = (offsets.len().saturating_sub(1), columns.len());
+        same_length("the values", values.len(), entries)?;
         dimension("row", rows)?;
+        let offsets = match I::adopted(offsets) {
+            Err(offsets) => checked_offsets("row", rows, &offsets, entries)?,
+            Ok(offsets) => {
+                let last = offsets.last().copied().unwrap_or(0);
+                Offsets::from_short(offsets).ok().filter(|o| o.end() == entries).ok_or(Error::Offsets {
+                    position: rows,
+                    offset: i128::from(last),
+                    entries,
+                })?
+            }
+        };
         dimension("column", cols)?;
+        let columns = match J::adopted(columns) {
+            Err(columns) => indices("column", cols, columns.into_iter())?,
+            Ok(columns) => columns,
+        };
         if !rows_are_sorted(&offsets, &columns) {
             return Err(Error::Option {
                 what: "the columns",

@@ -6,6 +6,7 @@
 mod bsr;
 mod coo;
 mod csr;
+mod csr_ref;
 mod dia;
 mod ell;
 mod ellpack_r;
@@ -19,6 +20,7 @@ mod symmetric;
 pub use bsr::{BLOCK_SIZES, Bsr, row_blocks};
 pub use coo::Coo;
 pub use csr::Csr;
+pub use csr_ref::CsrRef;
 pub use dia::Dia;
 pub use ell::Ell;
 pub use ellpack_r::EllpackR;
@@ -31,6 +33,7 @@ use crate::{HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::Parts;
 use krysp_kernels::cpu::threads::{self, CHUNK};
+use krysp_kernels::index::OffsetsRef;
 use krysp_solvers::{Error, LinearOperator, Space, Vector};
 use pattern::{Pattern, fill_by_rows};
 use std::borrow::Cow;
@@ -126,36 +129,23 @@ pub(crate) fn entries_of<'v, T: Real>(pattern: &Pattern, given: &'v [T]) -> Resu
 #[derive(Clone, Debug)]
 pub struct Source<T> {
     pub(crate) pattern: Arc<Pattern>,
-    domain: HostSpace<T>,
-    range: HostSpace<T>,
-    /// Boundaries at chunks.
-    parts: Arc<[usize]>,
-    /// Boundaries at blocks of the vectors, where these balance well enough for a fused inner product.
-    block_parts: Option<Arc<[usize]>>,
+    layout: Layout<T>,
 }
 
 impl<T: Real> Source<T> {
     pub(crate) fn new(pattern: Arc<Pattern>, domain: HostSpace<T>, range: HostSpace<T>) -> Self {
-        let count = threads::tasks(pattern.entries() + pattern.rows());
-        let parts = partition::even_parts(&pattern.offsets, count, CHUNK);
-        let block_parts = partition::even_parts(&pattern.offsets, count, threads::block_rows(pattern.rows()));
-        let heaviest = |bounds: &[usize]| {
-            let offsets = &pattern.offsets;
-            bounds.windows(2).map(|b| offsets.at(b[1]) - offsets.at(b[0])).max().unwrap_or(0)
-        };
-        let balanced = 4 * heaviest(&block_parts) <= 5 * heaviest(&parts) + 4 * CHUNK;
-        let block_parts = (domain == range && balanced).then(|| block_parts.into());
-        Source { pattern, domain, range, parts: parts.into(), block_parts }
+        let layout = Layout::new(&pattern.offsets, domain, range);
+        Source { pattern, layout }
     }
 
     /// Where `x` lives.
     pub fn domain(&self) -> &HostSpace<T> {
-        &self.domain
+        self.layout.domain()
     }
 
     /// Where `y` lives.
     pub fn range(&self) -> &HostSpace<T> {
-        &self.range
+        self.layout.range()
     }
 
     /// The number of entries.
@@ -166,6 +156,61 @@ impl<T: Real> Source<T> {
     /// Bytes of the pattern that every format made from one matrix shares; products do not read them.
     pub fn bytes(&self) -> usize {
         self.pattern.bytes()
+    }
+
+    pub(crate) fn parts(&self) -> Parts<'_> {
+        self.layout.parts()
+    }
+
+    pub(crate) fn block_parts(&self) -> Option<Parts<'_>> {
+        self.layout.block_parts()
+    }
+
+    pub(crate) fn check_square(&self) -> krysp_solvers::Result<()> {
+        self.layout.check_square()
+    }
+
+    pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
+        self.layout.check(x, y)
+    }
+}
+
+/// The spaces of a matrix, and how threads share its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout<T> {
+    domain: HostSpace<T>,
+    range: HostSpace<T>,
+    /// Boundaries at chunks.
+    parts: Arc<[usize]>,
+    /// Boundaries at blocks of the vectors, where these balance well enough for a fused inner product.
+    block_parts: Option<Arc<[usize]>>,
+}
+
+impl<T: Real> Layout<T> {
+    pub(crate) fn new<'o>(
+        offsets: impl Into<OffsetsRef<'o>>,
+        domain: HostSpace<T>,
+        range: HostSpace<T>,
+    ) -> Self {
+        let offsets = offsets.into();
+        let (entries, rows) = (offsets.end(), offsets.ranges());
+        let count = threads::tasks(entries + rows);
+        let parts = partition::even_parts(offsets, count, CHUNK);
+        let block_parts = partition::even_parts(offsets, count, threads::block_rows(rows));
+        let heaviest = |bounds: &[usize]| {
+            bounds.windows(2).map(|b| offsets.at(b[1]) - offsets.at(b[0])).max().unwrap_or(0)
+        };
+        let balanced = 4 * heaviest(&block_parts) <= 5 * heaviest(&parts) + 4 * CHUNK;
+        let block_parts = (domain == range && balanced).then(|| block_parts.into());
+        Layout { domain, range, parts: parts.into(), block_parts }
+    }
+
+    pub(crate) fn domain(&self) -> &HostSpace<T> {
+        &self.domain
+    }
+
+    pub(crate) fn range(&self) -> &HostSpace<T> {
+        &self.range
     }
 
     pub(crate) fn parts(&self) -> Parts<'_> {
@@ -203,22 +248,25 @@ impl<T: Real> Source<T> {
 /// The operator of a format whose `kernel()` computes rows by themselves and whose `array_bytes()` a product reads.
 macro_rules! row_operator {
     ($format:ident) => {
-        impl<T: crate::Real> krysp_solvers::LinearOperator for $format<T> {
+        $crate::formats::row_operator!($format<>, source);
+    };
+    ($format:ident<$($life:lifetime)?>, $layout:ident) => {
+        impl<$($life,)? T: crate::Real> krysp_solvers::LinearOperator for $format<$($life,)? T> {
             type Vector = crate::HostVector<T>;
 
             fn domain(&self) -> &crate::HostSpace<T> {
-                self.source.domain()
+                self.$layout.domain()
             }
 
             fn range(&self) -> &crate::HostSpace<T> {
-                self.source.range()
+                self.$layout.range()
             }
 
             fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<()> {
-                self.source.check(x, y)?;
+                self.$layout.check(x, y)?;
                 krysp_kernels::cpu::rows::product(
                     &self.kernel(),
-                    self.source.parts(),
+                    self.$layout.parts(),
                     x.as_slice(),
                     y.as_mut_slice(),
                 );
@@ -226,12 +274,12 @@ macro_rules! row_operator {
             }
 
             fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
-                let Some(parts) = self.source.block_parts() else {
-                    self.source.check_square()?;
+                let Some(parts) = self.$layout.block_parts() else {
+                    self.$layout.check_square()?;
                     self.apply(x, y)?;
                     return Ok(krysp_solvers::Vector::dot(x, y));
                 };
-                self.source.check(x, y)?;
+                self.$layout.check(x, y)?;
                 let (x, y) = (x.as_slice(), y.as_mut_slice());
                 Ok(krysp_kernels::cpu::rows::product_dot(&self.kernel(), parts, x, y))
             }

@@ -46,6 +46,13 @@ impl<T: Real> Jacobi<T> {
         Ok(jacobi)
     }
 
+    /// From a diagonal in the user's numbering, for operators that are no [`Csr`].
+    pub fn from_diagonal(diagonal: &[T]) -> Result<Jacobi<T>> {
+        let mut inverse = HostSpace::new(diagonal.len()).zeros()?;
+        invert_diagonal(diagonal, &mut inverse)?;
+        Ok(Jacobi { inverse: Inverse::Diagonal(inverse) })
+    }
+
     /// From the diagonal blocks of a size: 2, 3, 4 or 6.
     pub fn blocks(csr: &Csr<T>, size: usize) -> Result<Jacobi<T>> {
         check_square(csr)?;
@@ -93,19 +100,20 @@ impl<T: Real> Jacobi<T> {
             return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
         }
         match &mut self.inverse {
-            Inverse::Diagonal(inverse) => {
-                let diagonal = csr.diagonal_entries();
-                for (row, (inverse, &entry)) in inverse.as_mut_slice().iter_mut().zip(&diagonal).enumerate() {
-                    *inverse = T::one() / entry;
-                    if !Element::is_finite(*inverse) || inverse.is_zero() {
-                        return Err(Error::ZeroDiagonal { row, value: entry.to_f64() });
-                    }
-                }
-                Ok(())
-            }
+            Inverse::Diagonal(inverse) => invert_diagonal(&csr.diagonal_entries(), inverse),
             Inverse::Blocks(blocks) => blocks.refresh(csr),
         }
     }
+}
+
+fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Result<()> {
+    for (row, (inverse, &entry)) in inverse.as_mut_slice().iter_mut().zip(diagonal).enumerate() {
+        *inverse = T::one() / entry;
+        if !Element::is_finite(*inverse) || inverse.is_zero() {
+            return Err(Error::ZeroDiagonal { row, value: entry.to_f64() });
+        }
+    }
+    Ok(())
 }
 
 fn check_square<T: Real>(csr: &Csr<T>) -> Result<()> {

@@ -1,0 +1,96 @@
+//! Compressed sparse rows in arrays that belong to somebody else.
+
+use super::{Layout, row_operator};
+use crate::{Error, HostSpace, Real, Result};
+use krysp_kernels::cpu::csr;
+use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::index::{ColumnsRef, Invalid, OffsetsRef};
+
+/// An operator over borrowed compressed rows: checked once, never copied.
+///
+/// It multiplies as fast as [`Csr`](crate::Csr) does. Rows may be unsorted, and repeated places add up.
+///
+/// ```
+/// use krysp::formats::CsrRef;
+/// use krysp::{Cg, Jacobi};
+///
+/// let (offsets, columns, values) = ([0, 2, 4], [0, 1, 0, 1], [2.0, 1.0, 1.0, 2.0]);
+/// let a = CsrRef::new(2, &offsets, &columns, &values)?;
+/// let jacobi = Jacobi::from_diagonal(&a.diagonal_entries())?;
+/// let solution = Cg::new(a).preconditioner(jacobi).solve(&[3.0, 3.0])?;
+/// assert_eq!(solution.x, [1.0, 1.0]);
+/// # Ok::<(), krysp::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CsrRef<'a, T: Real> {
+    offsets: OffsetsRef<'a>,
+    columns: ColumnsRef<'a>,
+    values: &'a [T],
+    layout: Layout<T>,
+}
+
+impl<'a, T: Real> CsrRef<'a, T> {
+    /// From one offset for each row and the end, and a column and a value for each entry.
+    pub fn new(cols: usize, offsets: &'a [u32], columns: &'a [u32], values: &'a [T]) -> Result<Self> {
+        let entries = columns.len();
+        if values.len() != entries {
+            let (what, got, why) = ("the values", values.len(), "one for each entry");
+            return Err(Error::Length { what, got, expected: entries, why });
+        }
+        let refused = |position: usize| {
+            let offset = offsets.get(position).map_or(0, |&offset| i128::from(offset));
+            Error::Offsets { position, offset, entries }
+        };
+        let columns = ColumnsRef::new(columns, cols).map_err(|invalid| match invalid {
+            Invalid::Bound { position, index, bound } => {
+                Error::Index { position, what: "column", index: i128::from(index), bound: bound as usize }
+            }
+            Invalid::Order { position } => refused(position),
+        })?;
+        let offsets = OffsetsRef::from_short(offsets).map_err(|invalid| match invalid {
+            Invalid::Order { position } | Invalid::Bound { position, .. } => refused(position),
+        })?;
+        let rows = offsets.ranges();
+        if offsets.end() != entries {
+            return Err(refused(rows));
+        }
+        let layout = Layout::new(offsets, HostSpace::new(cols), HostSpace::new(rows));
+        Ok(CsrRef { offsets, columns, values, layout })
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.offsets.ranges()
+    }
+
+    /// The number of columns.
+    pub fn cols(&self) -> usize {
+        self.columns.bound()
+    }
+
+    /// The number of entries.
+    pub fn nnz(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// The diagonal, zero where nothing is stored.
+    pub fn diagonal_entries(&self) -> Vec<T> {
+        let entry = |row: usize| {
+            let range = self.offsets.range(row);
+            let entries = self.columns[range.clone()].iter().zip(&self.values[range]);
+            let on_diagonal = entries.filter(|(column, _)| **column as usize == row);
+            on_diagonal.fold(T::zero(), |sum, (_, &value)| sum + value)
+        };
+        (0..self.rows().min(self.cols())).map(entry).collect()
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        csr::Csr { offsets: self.offsets, columns: self.columns, values: self.values }
+    }
+
+    fn array_bytes(&self) -> usize {
+        self.offsets.bytes() + size_of_val(&*self.columns) + size_of_val(self.values)
+    }
+}
+
+row_operator!(CsrRef<'a>, layout);
