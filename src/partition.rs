@@ -173,6 +173,7 @@ fn total_power(powers: &[f64]) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use krysp_kernels::index::Offsets;
 
     /// The paper's example: 20 rows, 117 nonzeros (rows counted from 1 there).
     fn lengths() -> Vec<usize> {
