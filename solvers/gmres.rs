@@ -3,15 +3,16 @@
 //! Each step extends an orthonormal basis `V` of the Krylov space of `A M⁻¹` by block classical Gram-Schmidt, done twice
 //! (as orthogonal as modified Gram-Schmidt, in three passes over the basis instead of `j` dependent ones), and minimises
 //! `‖b − A x‖` over `x₀ + M⁻¹ span V`. Rotations keep the Hessenberg matrix triangular, so that every step knows its
-//! residual; `x` is assembled at the end of a cycle.
+//! residual; `x` is assembled at the end of a cycle. Where `A` is singular and the basis can grow no further the method
+//! breaks down, at the least residual within it.
 //!
 //! Step `j` costs one product, one preconditioning, three passes over `j + 1` basis vectors and about 11 vector words;
 //! over a cycle of `m` steps that is `3(m + 1)/2 + 11` vectors a step. Memory: `m + 4` vectors.
 
 use crate::Condition::Finite;
 use crate::{
-    Basis, Cost, Element, Identity, LinearOperator, Method, Monitor, Patience, Result, Scalar, Solver, Space,
-    System, Vector,
+    Basis, Cost, Element, Error, Identity, LinearOperator, Method, Monitor, Patience, Result, Scalar, Solver,
+    Space, System, Vector,
 };
 use num_traits::{One, Zero};
 
@@ -125,10 +126,16 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
             *h += *c;
         }
         column[k] = norm;
+        let image = column[..=k].iter().fold(0.0, |sum: f64, h| sum.hypot(h.to_f64())); // ‖A z‖
 
         for (i, [c, s]) in rotations[..j].iter().enumerate() {
             (column[i], column[i + 1]) =
                 (*c * column[i] + *s * column[i + 1], *c * column[i + 1] - *s * column[i]);
+        }
+        // a direction whose image the others span already, up to rounding: it leads nowhere, and not beyond
+        let pivot = column[j].to_f64().hypot(column[k].to_f64());
+        if pivot <= 10.0 * V::Elem::EPSILON * image {
+            return Err(Error::Breakdown { what: "the pivot of A M⁻¹ V", value: pivot });
         }
         let (c, s) = rotation(column[j], column[k]);
         rotations[j] = [c, s];
@@ -153,8 +160,7 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         y.copy_from_slice(&g[..k]);
         for j in (0..k).rev() {
             let (column, pivot) = (&r[j * (j + 1) / 2..][..j], r[j * (j + 1) / 2 + j]);
-            // a zero pivot is a direction that A maps to nothing
-            y[j] = if pivot.is_zero() { V::Elem::zero() } else { y[j] / pivot };
+            y[j] /= pivot;
             for i in 0..j {
                 y[i] -= column[i] * y[j];
             }

@@ -4,6 +4,7 @@ use crate::{
     CancelToken, ConditionEstimate, ElemOf, Element, Error, Identity, LinearOperator, Monitor, Outcome,
     Progress, Report, Result, Scalar, ScalarOf, Solution, Space, SpaceOf, Stopping, Vector, lanczos,
 };
+use num_traits::Float;
 use std::time::{Duration, Instant};
 
 /// Sees the progress and says whether to stop.
@@ -342,6 +343,10 @@ where
         if !report.rhs_norm.is_finite() {
             return Ok(Outcome::NotFinite { whence: "`b`" });
         }
+        if report.rhs_norm == 0.0 {
+            self.monitor.coefficients.clear();
+            return trivial(b, x, report);
+        }
         let threshold = self.stopping.threshold(report.rhs_norm);
         let Patience { iterations, fall } = self.method.patience();
         let patience = self.stopping.patience.unwrap_or(iterations);
@@ -409,6 +414,9 @@ where
             if report.true_residual <= threshold {
                 return Ok(Outcome::Converged);
             }
+            if !report.true_residual.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
+                return Ok(Outcome::NotFinite { whence: "the solution" });
+            }
             let may_help = report.true_residual < 0.5 * before;
             match outcome {
                 Outcome::Converged if report.true_residual <= 2.0 * threshold => {
@@ -440,6 +448,19 @@ where
             + cost.preconditionings * preconditioner as f64
             + cost.vectors * vector as f64) as u64
     }
+}
+
+/// Solves `A x = 0`, and tells a right-hand side that is zero from one whose square underflows.
+fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Result<Outcome> {
+    let (zero, largest) = (V::Elem::from_f64(0.0), <V::Elem as Element>::Real::min_positive_value().recip());
+    x.axpby(&V::Elem::from_f64(largest.into()).into(), b, &zero.into());
+    report.true_residual = 0.0;
+    report.history.push(0.0);
+    if norm::<V>(x.norm_squared())? == 0.0 {
+        return Ok(Outcome::Converged);
+    }
+    x.axpby(&zero.into(), b, &zero.into());
+    Ok(Outcome::Breakdown { what: "‖b‖²", value: 0.0, iteration: 0 })
 }
 
 fn norm<V: Vector>(squared: V::Scalar) -> Result<f64> {

@@ -34,9 +34,10 @@ impl Numbering {
         if rows != cols {
             return Err(Error::NotSquare { what: "renumbering", rows, cols });
         }
+        let transposed = Transposed::new(a);
         let degree = |v: u32| a.row_columns(v as usize).len();
         let mut order: Vec<u32> = Vec::with_capacity(rows);
-        // the round in which a vertex was last seen; the last round keeps it
+        // the round in which a vertex was last seen
         let mut seen = vec![0u32; rows];
         let mut round = 0;
         let mut search = |start: u32, order: &mut Vec<u32>, done: usize| {
@@ -50,8 +51,9 @@ impl Numbering {
                 level_start = head;
                 for at in head..level_end {
                     let from = order.len();
-                    for &neighbour in a.row_columns(order[at] as usize) {
-                        if seen[neighbour as usize] != round && seen[neighbour as usize] != u32::MAX {
+                    let vertex = order[at] as usize;
+                    for &neighbour in a.row_columns(vertex).iter().chain(transposed.row(vertex)) {
+                        if seen[neighbour as usize] != round {
                             seen[neighbour as usize] = round;
                             order.push(neighbour);
                         }
@@ -114,5 +116,34 @@ impl Numbering {
     /// The new index of each old one.
     pub fn new_of_old(&self) -> &[u32] {
         &self.new_of_old
+    }
+}
+
+/// Where the entries of each column stand: a search must find its way back, or leave unknowns out.
+struct Transposed {
+    starts: Vec<usize>,
+    rows: Vec<u32>,
+}
+
+impl Transposed {
+    fn new<T: Real>(a: &Csr<T>) -> Transposed {
+        let mut starts = vec![0; a.cols() + 1];
+        a.columns().iter().for_each(|&column| starts[column as usize + 1] += 1);
+        for column in 0..a.cols() {
+            starts[column + 1] += starts[column];
+        }
+        let (mut next, mut rows) = (starts.clone(), vec![0; a.nnz()]);
+        for row in 0..a.rows() {
+            for &column in a.row_columns(row) {
+                let at = &mut next[column as usize];
+                rows[*at] = row as u32;
+                *at += 1;
+            }
+        }
+        Transposed { starts, rows }
+    }
+
+    fn row(&self, row: usize) -> &[u32] {
+        &self.rows[self.starts[row]..self.starts[row + 1]]
     }
 }

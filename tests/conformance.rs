@@ -70,6 +70,11 @@ conformance! {
     sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
     dia: Dia::new, many_diagonals;
     symmetric_csr: SymCsr::new, unsymmetric;
+    coo: Coo::new, |_| false;
+    hyb: Hyb::new, |_| false;
+    hyb_of_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), |_| false;
+    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) }), |_| false;
+    hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) }), mostly_padding;
     bsr: Bsr::new, |_| true;
     bsr_2: |a| Bsr::with_blocks(a, 2), |a| !divides(2, a);
     bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);

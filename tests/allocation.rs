@@ -1,0 +1,97 @@
+//! A second solve allocates nothing.
+//!
+//! Inside a pool of threads that is exact. From outside, each parallel operation is handed to the pool through
+//! rayon's queue, which takes a new block now and then: that is bounded.
+//!
+//! One test, so that nothing else allocates meanwhile.
+
+use krysp::solvers::Method;
+use krysp::testing::matrices;
+use krysp::{BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Outcome, solvers::Solver};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: hands everything to the system's allocator
+#[allow(unsafe_code, reason = "an allocator is unsafe by nature")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of the second and third solve together, and the iterations of one.
+fn allocations<K, M>(mut solver: Solver<K, &Csr<f64>, M>, a: &Csr<f64>) -> (usize, usize)
+where
+    K: Method<HostVector<f64>>,
+    M: LinearOperator<Vector = HostVector<f64>>,
+{
+    let b = a.domain().vector(&matrices::vector(a.rows())).unwrap();
+    let [mut x, mut y, mut z] = [0; 3].map(|_| HostVector::from_slice(&vec![0.0; a.rows()]));
+    let report = solver.solve_into(&b, &mut x).unwrap();
+    assert_eq!(report.outcome, Outcome::Converged);
+    let iterations = report.iterations;
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    solver.solve_into(&b, &mut y).unwrap();
+    solver.solve_into(&b, &mut z).unwrap();
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert_eq!((x.as_slice(), x.as_slice()), (y.as_slice(), z.as_slice()));
+    (allocations, iterations)
+}
+
+fn every_method(a: &Csr<f64>, each: impl Fn(&str, usize, usize)) {
+    let jacobi = Jacobi::new(a).unwrap();
+    let (count, iterations) = allocations(Cg::new(a).rtol(1e-4).preconditioner(&jacobi), a);
+    each("CG", count, iterations);
+    let (count, iterations) = allocations(BiCgStab::new(a).rtol(1e-4).preconditioner(&jacobi), a);
+    each("BiCGStab", count, iterations);
+    let (count, iterations) = allocations(Gmres::new(a).rtol(1e-3).restart(10), a);
+    each("GMRES", count, iterations);
+}
+
+#[test]
+fn a_second_solve_allocates_nothing() {
+    for (side, threads) in [(8, 1), (8, 3), (28, 1), (28, 2), (28, 3)] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        // threads allocate when they start and when they first look for work
+        pool.broadcast(|_| ());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        pool.install(|| {
+            let a = matrices::stencil7(side).csr::<f64>().unwrap();
+            every_method(&a, |method, count, _| {
+                assert_eq!(count, 0, "{method} on {} rows, {threads} threads", a.rows());
+            });
+        });
+    }
+    // outside, one block of 63 jobs after the other: each iteration hands over fewer than 20
+    for side in [8, 28] {
+        let a = matrices::stencil7(side).csr::<f64>().unwrap();
+        every_method(&a, |method, count, iterations| {
+            println!(
+                "{method} on {} rows from outside the pool: {count} in 2 x {iterations} iterations",
+                a.rows()
+            );
+            let handed_over = 2 * (iterations + 3) * 20;
+            assert!(count <= handed_over / 63 + 2, "{method}: {count}");
+        });
+    }
+}
