@@ -3,9 +3,7 @@
 use krysp::formats::{hyb_bytes, row_length_quantile};
 use krysp::testing::matrices::SplitMix;
 use krysp::testing::shared_matrix;
-use krysp::{
-    BiCgStab, Coo, Csr, Dia, Ell, EllpackR, Format, Hyb, LinearOperator, Outcome, Real, Sell, Space, formats,
-};
+use krysp::{BiCgStab, Coo, Csr, Dia, Ell, EllpackR, Format, Hyb, Outcome, Real, Sell, Space, formats};
 
 /// Liu and Vinter (2015): six rows, the fourth empty, of the entries a to l = 1 to 12.
 fn liu_and_vinter<T: Real>() -> Csr<T> {
