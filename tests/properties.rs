@@ -237,7 +237,7 @@ fn errors_name_what_is_wrong() {
     assert!(matches!(huge, Error::TooLarge { what: "row", .. }), "{huge}");
     let unsorted = Csr::from_sorted(3, vec![0, 2], vec![1, 0], value.to_vec()).unwrap_err();
     assert!(matches!(unsorted, Error::Option { what: "the columns", .. }), "{unsorted}");
-    assert!(Csr::<f64>::from_sorted(3, Vec::<u32>::new(), vec![], vec![]).is_err());
+    assert!(Csr::<f64>::from_sorted(3, Vec::<u32>::new(), Vec::<u32>::new(), vec![]).is_err());
 
     let a = edge::arrow(5).csr::<f64>().unwrap();
     assert!(matches!(a.mirrored(), Err(Error::NotTriangle { .. })));
