@@ -62,7 +62,6 @@ conformance! {
     coo: Coo::new, |_| false;
     hyb: Hyb::new, |_| false;
     hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), |_| false;
-    hyb_all_overflow: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(-1.0) }), |_| false;
     ell: Ell::new, mostly_padding;
     ellpack_r: EllpackR::new, mostly_padding;
     sell: Sell::new, |_| false;
@@ -70,9 +69,6 @@ conformance! {
     sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
     dia: Dia::new, many_diagonals;
     symmetric_csr: SymCsr::new, unsymmetric;
-    coo: Coo::new, |_| false;
-    hyb: Hyb::new, |_| false;
-    hyb_of_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), |_| false;
     hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) }), |_| false;
     hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) }), mostly_padding;
     bsr: Bsr::new, |_| true;
