@@ -1,0 +1,9 @@
+//! Everything that is tested through the public interface, in one program: it compiles the library's loops once.
+
+mod endings;
+mod fem;
+mod golden;
+mod matrix_market_errors;
+mod methods;
+mod properties;
+mod theory;
