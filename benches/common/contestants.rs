@@ -1,0 +1,112 @@
+//! Every format and every peer with the same matrix and `x`, their answers checked.
+
+use super::Result;
+use super::peers::{Element, peers};
+use krysp::{
+    Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, LinearOperator, Real, Sell, Space, SymCsr,
+};
+use std::time::Instant;
+
+/// A product with everything it needs.
+pub trait Product<T> {
+    fn multiply(&mut self);
+    fn y(&self) -> &[T];
+}
+
+pub struct Contestant<T> {
+    pub name: &'static str,
+    pub is_peer: bool,
+    pub setup_ms: f64,
+    /// Of the operator, as it reports them.
+    pub bytes: usize,
+    pub product: Box<dyn Product<T>>,
+}
+
+struct Ours<T: Real> {
+    operator: Box<dyn LinearOperator<Vector = HostVector<T>>>,
+    x: HostVector<T>,
+    y: HostVector<T>,
+}
+
+impl<T: Real> Product<T> for Ours<T> {
+    fn multiply(&mut self) {
+        assert!(self.operator.apply(&self.x, &mut self.y).is_ok(), "spaces were checked with the answer");
+    }
+
+    fn y(&self) -> &[T] {
+        self.y.as_slice()
+    }
+}
+
+/// A format's name, the operator where the matrix suits it, and what the conversion took.
+pub type Converted<T> = (&'static str, Option<Box<dyn LinearOperator<Vector = HostVector<T>>>>, f64);
+
+fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {
+    let started = Instant::now();
+    let format = F::convert(csr).ok();
+    let setup_ms = started.elapsed().as_secs_f64() * 1e3;
+    (F::NAME, format.map(|format| Box::new(format) as Box<_>), setup_ms)
+}
+
+/// A matrix in every format that suits it.
+pub fn formats<T: Real>(csr: &Csr<T>) -> [Converted<T>; 9] {
+    [
+        converted::<T, Csr<T>>(csr),
+        converted::<T, SymCsr<T>>(csr),
+        converted::<T, Sell<T>>(csr),
+        converted::<T, Bsr<T>>(csr),
+        converted::<T, Dia<T>>(csr),
+        converted::<T, Ell<T>>(csr),
+        converted::<T, EllpackR<T>>(csr),
+        converted::<T, Hyb<T>>(csr),
+        converted::<T, Coo<T>>(csr),
+    ]
+}
+
+/// All of them, after a first product whose answer is right.
+pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant<T>>> {
+    let x: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
+    let mut all = vec![];
+    for (name, operator, setup_ms) in formats(csr) {
+        let Some(operator) = operator else { continue };
+        let (bytes, y) = (operator.bytes(), operator.range().zeros()?);
+        let product = Box::new(Ours { x: operator.domain().vector(&x)?, y, operator });
+        all.push(Contestant { name, is_peer: false, setup_ms, bytes, product });
+    }
+    all.extend(peers(csr, &x)?);
+    for contestant in &mut all {
+        contestant.product.multiply();
+        check(contestant, csr, &x)?;
+    }
+    Ok(all)
+}
+
+/// `|y − A x| ≤ c ε Σ|a x|`, with `c` the length of the row: any order of summation meets it.
+fn check<T: Element>(contestant: &Contestant<T>, csr: &Csr<T>, x: &[T]) -> Result<()> {
+    for (row, y) in contestant.product.y().iter().enumerate() {
+        let (mut sum, mut magnitude) = (0.0, 0.0);
+        for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
+            let term = value.wide() * x[column as usize].wide();
+            sum += term;
+            magnitude += term.abs();
+        }
+        let allowed = (csr.row_columns(row).len() + 2) as f64 * <T as krysp::Element>::EPSILON * magnitude;
+        let off = (y.wide() - sum).abs();
+        if off.is_nan() || off > allowed {
+            let name = contestant.name;
+            return Err(format!("{name}: row {row} is {y}, must be {sum} within {allowed:e}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that a product must move when the matrix is CSR: entries, 32-bit offsets, `x` and `y` once.
+pub fn compulsory_bytes<T: Real>(csr: &Csr<T>) -> usize {
+    csr.nnz() * (size_of::<T>() + 4) + 4 * (csr.rows() + 1) + (csr.rows() + csr.cols()) * size_of::<T>()
+}
+
+/// The matrix with values of another width.
+pub fn cast<T: Element>(csr: &Csr<f64>) -> Result<Csr<T>> {
+    let values: Vec<T> = csr.entries().iter().map(|&value| T::of(value)).collect();
+    Ok(Csr::from_csr(csr.rows(), csr.cols(), &csr.offsets(), csr.columns(), &values)?)
+}

@@ -1,0 +1,162 @@
+//! Other crates' products, each on arrays of its own, in the layout it likes best.
+
+use super::Result;
+use super::contestants::{Contestant, Product};
+use faer::dyn_stack::MemStack;
+use faer::matrix_free::LinOp;
+use faer::sparse::SparseRowMat;
+use faer::traits::{ComplexField, Conjugate};
+use faer::{MatMut, MatRef, Par};
+use krysp::{Csr, Real};
+use nalgebra_sparse::na::{ClosedAddAssign, ClosedMulAssign, DMatrix};
+use nalgebra_sparse::ops::{Op, serial};
+use rayon::prelude::*;
+use sprs::CsMatI;
+
+/// A number that every peer computes with.
+pub trait Element:
+    Real + sprs::MulAcc + ComplexField + Conjugate<Canonical = Self> + ClosedAddAssign + ClosedMulAssign
+{
+    const NAME: &'static str;
+
+    /// For generic code, where other crates' traits have functions of the same name.
+    fn of(value: f64) -> Self;
+    fn wide(self) -> f64;
+}
+
+impl Element for f32 {
+    const NAME: &'static str = "f32";
+
+    fn of(value: f64) -> f32 {
+        value as f32
+    }
+
+    fn wide(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Element for f64 {
+    const NAME: &'static str = "f64";
+
+    fn of(value: f64) -> f64 {
+        value
+    }
+
+    fn wide(self) -> f64 {
+        self
+    }
+}
+
+/// All peers, with a matrix and `x`.
+pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
+    let y = vec![T::of(0.0); csr.rows()];
+    let peer = |name, product: Box<dyn Product<T>>| Contestant {
+        name,
+        is_peer: true,
+        setup_ms: 0.0,
+        bytes: 0,
+        product,
+    };
+    let column = DMatrix::from_column_slice(x.len(), 1, x);
+    let sums = DMatrix::from_column_slice(y.len(), 1, &y);
+    let offsets = csr.offsets().into_iter().map(u32::try_from).collect::<std::result::Result<_, _>>()?;
+    let rows = Rows {
+        offsets,
+        columns: csr.columns().to_vec(),
+        values: csr.entries().to_vec(),
+        x: x.to_vec(),
+        y: y.clone(),
+    };
+    Ok(vec![
+        peer("faer", Box::new(Faer { par: Par::rayon(0), a: csr.try_into()?, x: x.to_vec(), y: y.clone() })),
+        // its threads do not always pay
+        peer(
+            "faer on one thread",
+            Box::new(Faer { par: Par::Seq, a: csr.try_into()?, x: x.to_vec(), y: y.clone() }),
+        ),
+        peer("sprs", Box::new(Sprs { a: csr.try_into()?, x: x.to_vec(), y })),
+        peer("nalgebra-sparse", Box::new(Nalgebra { a: csr.into(), x: column, y: sums })),
+        peer("our own rayon CSR", Box::new(rows)),
+    ])
+}
+
+struct Faer<T> {
+    par: Par,
+    a: SparseRowMat<u32, T>,
+    x: Vec<T>,
+    y: Vec<T>,
+}
+
+impl<T: Element> Product<T> for Faer<T> {
+    fn multiply(&mut self) {
+        let (rows, cols) = (self.y.len(), self.x.len());
+        let y = MatMut::from_column_major_slice_mut(&mut self.y, rows, 1);
+        let x = MatRef::from_column_major_slice(&self.x, cols, 1);
+        self.a.as_ref().apply(y, x, self.par, MemStack::new(&mut []));
+    }
+
+    fn y(&self) -> &[T] {
+        &self.y
+    }
+}
+
+struct Sprs<T> {
+    a: CsMatI<T, u32>,
+    x: Vec<T>,
+    y: Vec<T>,
+}
+
+impl<T: Element> Product<T> for Sprs<T> {
+    fn multiply(&mut self) {
+        self.y.fill(T::of(0.0));
+        sprs::prod::mul_acc_mat_vec_csr(self.a.view(), self.x.as_slice(), self.y.as_mut_slice());
+    }
+
+    fn y(&self) -> &[T] {
+        &self.y
+    }
+}
+
+struct Nalgebra<T> {
+    a: nalgebra_sparse::CsrMatrix<T>,
+    x: DMatrix<T>,
+    y: DMatrix<T>,
+}
+
+impl<T: Element> Product<T> for Nalgebra<T> {
+    fn multiply(&mut self) {
+        serial::spmm_csr_dense(T::of(0.0), &mut self.y, T::of(1.0), Op::NoOp(&self.a), Op::NoOp(&self.x));
+    }
+
+    fn y(&self) -> &[T] {
+        self.y.as_slice()
+    }
+}
+
+/// The loop that one writes first: rows on rayon's threads.
+struct Rows<T> {
+    offsets: Vec<u32>,
+    columns: Vec<u32>,
+    values: Vec<T>,
+    x: Vec<T>,
+    y: Vec<T>,
+}
+
+impl<T: Element> Product<T> for Rows<T> {
+    fn multiply(&mut self) {
+        const CHUNK: usize = 4096;
+        let Rows { offsets, columns, values, x, y } = self;
+        y.par_chunks_mut(CHUNK).enumerate().for_each(|(chunk, y)| {
+            for (y, range) in y.iter_mut().zip(offsets[chunk * CHUNK..].windows(2)) {
+                let range = range[0] as usize..range[1] as usize;
+                let entries = columns[range.clone()].iter().zip(&values[range]);
+                *y = entries.fold(T::of(0.0), |sum, (&column, &value)| sum + value * x[column as usize]);
+            }
+        });
+    }
+
+    fn y(&self) -> &[T] {
+        &self.y
+    }
+}

@@ -1,0 +1,32 @@
+//! Rows of results, appended to a file.
+
+use super::Result;
+use std::fs::{OpenOptions, create_dir_all};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub const SPMV: &str = "date,commit,device,matrix,rows,nnz,element,format,numbering,setup_ms,product_ms,format_bytes,\
+                        share_of_bandwidth,peer,peer_ms,ratio";
+pub const SOLVE: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,format,setup_ms,iterations,\
+                         ms_per_iteration,budget_ms_per_iteration,true_residual,peer,peer_ms_per_iteration,ratio";
+
+/// Where a machine's records lie.
+pub fn folder(machine: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/record").join(machine)
+}
+
+/// Appends rows, after the header where the file is new.
+pub fn append(folder: &Path, file: &str, header: &str, rows: &[String]) -> Result<()> {
+    create_dir_all(folder)?;
+    let path = folder.join(file);
+    let is_new = !path.exists();
+    let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+    if is_new {
+        writeln!(file, "{header}")?;
+    }
+    for row in rows {
+        debug_assert_eq!(row.split(',').count(), header.split(',').count());
+        writeln!(file, "{row}")?;
+    }
+    Ok(())
+}

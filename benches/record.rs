@@ -1,0 +1,164 @@
+//! Figures that are kept: all contestants in one process, in turns, medians.
+//!
+//! ```text
+//! cargo bench --features peers --bench record                      everything, appended to benches/record/<machine>/
+//! cargo bench --features peers --bench record -- spmv p7_128       products with one matrix
+//! cargo bench --features peers --bench record -- solve --dry       solves, nothing written
+//!     --machine NAME   instead of one made of the processor and its threads
+//!     --rounds N       turns of everybody, 9 without it
+//! ```
+//!
+//! `cargo run --release --example tables` makes tables of the records.
+
+mod common;
+
+use common::contestants::{Contestant, cast, compulsory_bytes, contestants};
+use common::machine::Bandwidth;
+use common::peers::Element;
+use common::solve::solve;
+use common::systems::{System, systems};
+use common::{machine, median, record};
+use krysp::testing::matrices;
+use std::time::Instant;
+
+/// A turn lasts about so long.
+const TURN: f64 = 0.03;
+
+/// Solves are recorded on these, and on others when they are named.
+const SOLVED: [&str; 2] = ["p7_128", "elast55"];
+
+struct Options {
+    spmv: bool,
+    solve: bool,
+    dry: bool,
+    machine: String,
+    rounds: usize,
+    wanted: Vec<String>,
+}
+
+impl Options {
+    fn from_args() -> common::Result<Options> {
+        let mut options = Options {
+            spmv: false,
+            solve: false,
+            dry: false,
+            machine: machine::name(),
+            rounds: 9,
+            wanted: vec![],
+        };
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            match &*arg {
+                "spmv" => options.spmv = true,
+                "solve" => options.solve = true,
+                "--dry" => options.dry = true,
+                "--machine" => options.machine = args.next().ok_or("--machine needs a name")?,
+                "--rounds" => options.rounds = args.next().ok_or("--rounds needs a number")?.parse()?,
+                // cargo's own
+                "--bench" => {}
+                flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
+                matrix => options.wanted.push(matrix.into()),
+            }
+        }
+        if options.rounds == 0 {
+            return Err("--rounds must be at least 1".into());
+        }
+        if !options.spmv && !options.solve {
+            (options.spmv, options.solve) = (true, true);
+        }
+        Ok(options)
+    }
+
+    fn append(&self, file: &str, header: &str, rows: &[String]) -> common::Result<()> {
+        if self.dry { Ok(()) } else { record::append(&record::folder(&self.machine), file, header, rows) }
+    }
+}
+
+fn main() -> common::Result<()> {
+    let options = Options::from_args()?;
+    let stamp = format!("{},{},{}", machine::date(), machine::commit(), machine::device());
+    println!("{stamp} ({})", options.machine);
+    let bandwidth = Bandwidth::new()?;
+    for found in systems(&options.wanted) {
+        for system in found? {
+            if options.spmv {
+                let rows = spmv::<f64>(&system, &options, &bandwidth, &stamp)?;
+                options.append("spmv.csv", record::SPMV, &rows)?;
+                let rows = spmv::<f32>(&system, &options, &bandwidth, &stamp)?;
+                options.append("spmv.csv", record::SPMV, &rows)?;
+            }
+            if options.solve && (SOLVED.contains(&&*system.name) || options.wanted.contains(&system.name)) {
+                let rows = solve(&system, options.rounds, &bandwidth, &stamp)?;
+                options.append("solve.csv", record::SOLVE, &rows)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of one product, the mean of a turn: as many as fill it, after one that is not timed.
+fn turn<T>(contestant: &mut Contestant<T>, products: usize) -> f64 {
+    contestant.product.multiply();
+    let started = Instant::now();
+    for _ in 0..products {
+        contestant.product.multiply();
+    }
+    started.elapsed().as_secs_f64() / products as f64
+}
+
+fn spmv<T: Element>(
+    system: &System,
+    options: &Options,
+    bandwidth: &Bandwidth,
+    stamp: &str,
+) -> common::Result<Vec<String>> {
+    let csr = cast::<T>(&system.csr)?;
+    let mut all = contestants(&csr, &matrices::vector(csr.cols()))?;
+    let products: Vec<usize> =
+        all.iter_mut().map(|contestant| (TURN / turn(contestant, 1)).ceil() as usize).collect();
+    let mut times = vec![vec![]; all.len()];
+    let mut reads = vec![];
+    for _ in 0..options.rounds {
+        reads.push(bandwidth.seconds());
+        for ((contestant, &products), times) in all.iter_mut().zip(&products).zip(&mut times) {
+            times.push(turn(contestant, products));
+        }
+    }
+    let bytes_per_second = bandwidth.bytes() as f64 / median(&mut reads);
+    let seconds: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
+    let timed = || all.iter().zip(&seconds);
+    let Some((peer, &peer_seconds)) =
+        timed().filter(|(contestant, _)| contestant.is_peer).min_by(|a, b| a.1.total_cmp(b.1))
+    else {
+        return Err("no peer".into());
+    };
+
+    let (id, element, bytes) = (system.id(), T::NAME, compulsory_bytes(&csr) as f64);
+    println!("\n{id} {element}: {} rows, {} entries", csr.rows(), csr.nnz());
+    println!("{:<20}{:>10}{:>10}{:>10}{:>14}", "", "ms", "GB/s", "share", "to best peer");
+    let share = |seconds: f64| bytes / seconds / bytes_per_second;
+    for (contestant, &seconds) in timed() {
+        let (ms, speed, ratio) = (seconds * 1e3, bytes / seconds / 1e9, peer_seconds / seconds);
+        println!("{:<20}{ms:>10.3}{speed:>10.2}{:>10.2}{ratio:>14.2}", contestant.name, share(seconds));
+    }
+    println!("{:<20}{:>10}{:>10.2}", "reading", "", bytes_per_second / 1e9);
+
+    let row = |(ours, &seconds): (&Contestant<T>, &f64)| {
+        format!(
+            "{stamp},{},{},{},{element},{},{},{:.3},{:.4},{},{:.3},{},{:.4},{:.3}",
+            system.name,
+            csr.rows(),
+            csr.nnz(),
+            ours.name,
+            system.numbering,
+            ours.setup_ms + system.numbering_ms,
+            seconds * 1e3,
+            ours.bytes,
+            share(seconds),
+            peer.name,
+            peer_seconds * 1e3,
+            peer_seconds / seconds,
+        )
+    };
+    Ok(timed().filter(|(contestant, _)| !contestant.is_peer).map(row).collect())
+}

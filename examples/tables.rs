@@ -1,0 +1,166 @@
+//! The tables of the README, made from the records of the benches: the newest row of each figure, in Markdown.
+//!
+//! ```text
+//! cargo run --release --example tables                 all machines
+//! cargo run --release --example tables -- zen4-2t      one
+//! ```
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+/// A row by the names of its columns.
+type Row = BTreeMap<String, String>;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let wanted = std::env::args().nth(1);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/record");
+    let mut machines = match fs::read_dir(&root) {
+        Ok(entries) => entries.collect::<Result<Vec<_>, _>>()?,
+        Err(_) => return Err(format!("no records in {}: run the bench `record`", root.display()).into()),
+    };
+    machines.sort_by_key(|entry| entry.file_name());
+    for machine in machines {
+        let name = machine.file_name().to_string_lossy().into_owned();
+        if machine.file_type()?.is_dir() && wanted.as_ref().is_none_or(|wanted| *wanted == name) {
+            spmv(&name, &machine.path())?;
+            solve(&name, &machine.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a file in order, only the newest of those that agree in `key`; none where there is no file.
+fn newest(folder: &Path, file: &str, key: &[&str]) -> Result<Vec<Row>, Box<dyn Error>> {
+    let Ok(text) = fs::read_to_string(folder.join(file)) else { return Ok(vec![]) };
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+    let mut rows: Vec<Row> = vec![];
+    for (number, line) in lines.enumerate() {
+        let cells: Vec<&str> = line.split(',').collect();
+        if cells.len() != header.len() {
+            let (got, expected) = (cells.len(), header.len());
+            return Err(format!("{file}, row {}: {got} cells, not {expected}", number + 2).into());
+        }
+        let row: Row = header.iter().map(|&h| h.into()).zip(cells.into_iter().map(String::from)).collect();
+        match rows.iter_mut().find(|old| key.iter().all(|&k| old.get(k) == row.get(k))) {
+            Some(old) => *old = row,
+            None => rows.push(row),
+        }
+    }
+    Ok(rows)
+}
+
+fn text<'r>(row: &'r Row, column: &str) -> &'r str {
+    row.get(column).map_or("", |cell| cell)
+}
+
+fn number(row: &Row, column: &str) -> f64 {
+    text(row, column).parse().unwrap_or(f64::NAN)
+}
+
+/// A ratio, bold where we are ahead.
+fn ratio(value: f64) -> String {
+    match value {
+        v if v.is_nan() => "–".into(),
+        v if v >= 1.0 => format!("**{v:.2}**"),
+        v => format!("{v:.2}"),
+    }
+}
+
+/// One line a matrix: CSR, the fastest format, and the best of the others.
+fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
+    if !rows.is_empty() {
+        println!("GB/s are bytes that CSR cannot do without, over the time, whatever the format reads.\n");
+    }
+    for element in ["f64", "f32"] {
+        let mut groups: Vec<Vec<&Row>> = vec![];
+        for row in rows.iter().filter(|row| text(row, "element") == element) {
+            let same = |other: &Row| ["matrix", "numbering"].iter().all(|&k| text(other, k) == text(row, k));
+            match groups.iter_mut().find(|group| same(group[0])) {
+                Some(group) => group.push(row),
+                None => groups.push(vec![row]),
+            }
+        }
+        let Some(first) = groups.first() else { continue };
+        println!("### Products, {element}, {machine} ({})\n", text(first[0], "device"));
+        println!(
+            "| matrix | rows | entries | CSR, GB/s | share of bandwidth | fastest | GB/s | best peer | GB/s | ratio |"
+        );
+        println!("| --- | ---: | ---: | ---: | ---: | --- | ---: | --- | ---: | ---: |");
+        for group in &groups {
+            line(group, if element == "f64" { 8.0 } else { 4.0 });
+        }
+        println!();
+    }
+    Ok(())
+}
+
+fn line(group: &[&Row], value: f64) {
+    let time = |row: &&&Row| number(row, "product_ms");
+    let Some(best) = group.iter().min_by(|a, b| time(a).total_cmp(&time(b))) else { return };
+    let (rows, nnz) = (number(best, "rows"), number(best, "nnz"));
+    // what CSR cannot do without, for square matrices
+    let bytes = nnz * (value + 4.0) + rows * (4.0 + 2.0 * value);
+    let speed = |ms: f64| format!("{:.1}", bytes / ms / 1e6);
+    let (csr_speed, csr_share) = match group.iter().find(|row| text(row, "format") == "CSR") {
+        Some(csr) => {
+            let share = 100.0 * number(csr, "share_of_bandwidth");
+            (speed(number(csr, "product_ms")), format!("{share:.0} %"))
+        }
+        None => ("–".into(), "–".into()),
+    };
+    let numbering = match text(best, "numbering") {
+        "given" => String::new(),
+        other => format!(", {other}"),
+    };
+    let cells = [
+        format!("{}{numbering}", text(best, "matrix")),
+        format!("{rows}"),
+        format!("{nnz}"),
+        csr_speed,
+        csr_share,
+        text(best, "format").into(),
+        speed(number(best, "product_ms")),
+        text(best, "peer").into(),
+        speed(number(best, "peer_ms")),
+        ratio(number(best, "ratio")),
+    ];
+    println!("| {} |", cells.join(" | "));
+}
+
+/// One line a solve.
+fn solve(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let rows = newest(folder, "solve.csv", &["matrix", "element", "method", "preconditioner", "format"])?;
+    let Some(first) = rows.first() else { return Ok(()) };
+    println!("### Solves, {machine} ({})\n", text(first, "device"));
+    println!(
+        "| matrix | method | format | iterations | residual | setup, s | solve, s | ms an iteration | budget, ms | peer, ms | ratio |"
+    );
+    println!("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for row in &rows {
+        let (ms, iterations) = (number(row, "ms_per_iteration"), number(row, "iterations"));
+        let peer = match number(row, "peer_ms_per_iteration") {
+            ms if ms.is_nan() => "–".into(),
+            ms => format!("{} {ms:.2}", text(row, "peer")),
+        };
+        let cells = [
+            text(row, "matrix").into(),
+            format!("{} + {}", text(row, "method"), text(row, "preconditioner")),
+            text(row, "format").into(),
+            format!("{iterations}"),
+            format!("{:.0e}", number(row, "true_residual")),
+            format!("{:.2}", number(row, "setup_ms") / 1e3),
+            format!("{:.2}", ms * iterations / 1e3),
+            format!("{ms:.2}"),
+            format!("{:.2}", number(row, "budget_ms_per_iteration")),
+            peer,
+            ratio(number(row, "ratio")),
+        ];
+        println!("| {} |", cells.join(" | "));
+    }
+    println!();
+    Ok(())
+}
