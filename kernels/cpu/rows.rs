@@ -54,13 +54,12 @@ impl<T: Value, A: RowProduct<T>> Task for Product<'_, A, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Product { a, rows, x, y, stream } = self;
         // SAFETY: `run` gives the features; `product` checked the rest
         unsafe {
-            if stream {
-                by_chunk::<S, T, A>(a, rows, x, y, stream, |_, _| {});
+            if self.stream {
+                self.by_chunk::<S, false>();
             } else {
-                a.product::<S>(rows, x, y);
+                self.a.product::<S>(self.rows, self.x, self.y);
             }
         }
     }
@@ -74,49 +73,46 @@ impl<T: Value, A: RowProduct<T>> Task for ProductDot<'_, A, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> T {
-        let Product { a, rows, x, y, stream } = self.0;
-        let mut sum = T::zero();
         // SAFETY: `run` gives the features; `product_dot` checked the rest
-        unsafe {
-            by_chunk::<S, T, A>(a, rows, x, y, stream, |chunk, y| sum += chunk_dot::<S, T>(&x[chunk], y));
-        }
-        sum
+        unsafe { self.0.by_chunk::<S, true>() }
     }
 }
 
-/// Computes chunk by chunk and shows each to `see` while it is in the first cache.
-///
-/// # Safety
-/// As [`RowProduct::product`].
-#[inline(always)]
-unsafe fn by_chunk<S: Simd, T: Value, A: RowProduct<T>>(
-    a: &A,
-    rows: Range<usize>,
-    x: &[T],
-    y: &mut [T],
-    stream: bool,
-    mut see: impl FnMut(Range<usize>, &[T]),
-) {
-    let start = rows.start;
-    let mut near = [T::zero(); CHUNK];
-    for chunk in chunks(rows) {
-        let far = &mut y[chunk.start - start..chunk.end - start];
-        // SAFETY: handed down from the caller
-        unsafe {
-            if stream {
-                let near = &mut near[..chunk.len()];
-                a.product::<S>(chunk.clone(), x, near);
-                see(chunk, near);
-                chunk_stream::<S, T>(near, far);
-            } else {
-                a.product::<S>(chunk.clone(), x, far);
-                see(chunk, far);
+impl<T: Value, A: RowProduct<T>> Product<'_, A, T> {
+    /// Computes chunk by chunk, and `⟨x, y⟩` if `DOT`, while each is in the first cache.
+    ///
+    /// # Safety
+    /// As [`RowProduct::product`].
+    #[inline(always)]
+    unsafe fn by_chunk<S: Simd, const DOT: bool>(self) -> T {
+        let Product { a, rows, x, y, stream } = self;
+        let start = rows.start;
+        let mut near = [T::zero(); CHUNK];
+        let mut sum = T::zero();
+        for chunk in chunks(rows) {
+            let far = &mut y[chunk.start - start..chunk.end - start];
+            // SAFETY: handed down from the caller
+            unsafe {
+                if stream {
+                    let near = &mut near[..chunk.len()];
+                    a.product::<S>(chunk.clone(), x, near);
+                    if DOT {
+                        sum += chunk_dot::<S, T>(&x[chunk], near);
+                    }
+                    chunk_stream::<S, T>(near, far);
+                } else {
+                    a.product::<S>(chunk.clone(), x, far);
+                    if DOT {
+                        sum += chunk_dot::<S, T>(&x[chunk], far);
+                    }
+                }
             }
         }
-    }
-    if stream {
-        // SAFETY: handed down from the caller
-        unsafe { S::fence() };
+        if stream {
+            // SAFETY: handed down from the caller
+            unsafe { S::fence() };
+        }
+        sum
     }
 }
 

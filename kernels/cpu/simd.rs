@@ -1,7 +1,8 @@
 //! SIMD lanes: one algorithm, three widths, dispatched at run time.
 //!
 //! A kernel is a [`Task`] written against [`Lanes`]; [`run`] instantiates it for the level at hand inside a function
-//! that has the level's target features. Everything between the two must be `#[inline(always)]`.
+//! that has the level's target features. Everything between the two must be `#[inline(always)]`; closures cannot be, and
+//! one that uses lanes may cost a function call for each of their instructions: write loops.
 
 use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
 use crate::buffer::Plain;

@@ -191,24 +191,57 @@ impl<T: Value> RowProduct<T> for Sliced<'_, T> {
         let first = rows.start;
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
+            let x = x.as_ptr();
             // SAFETY: handed down from the caller
             unsafe {
                 match self.columns {
                     SlicedColumns::Wide(columns) => {
-                        let columns = columns.as_ptr();
-                        let x = x.as_ptr();
-                        self.chunk::<S>(chunk, y, |_, slot| T::In::<S>::gather(x, columns.add(slot)));
+                        self.chunk::<S, _>(chunk, y, WideLookup { x, columns: columns.as_ptr() });
                     }
                     SlicedColumns::Short(short) => {
-                        let (offsets, x) = (short.offsets.as_ptr(), x.as_ptr());
-                        let gather = |slice: usize, slot| {
-                            let base = *short.bases.get_unchecked(slice) as usize;
-                            T::In::<S>::gather_short(x.add(base), offsets.add(slot))
-                        };
-                        self.chunk::<S>(chunk, y, gather);
+                        let (bases, offsets) = (short.bases.as_ptr(), short.offsets.as_ptr());
+                        self.chunk::<S, _>(chunk, y, ShortLookup { x, bases, offsets });
                     }
                 }
             }
+        }
+    }
+}
+
+/// The entries of `x` for the lanes from a slot of a slice on.
+trait Lookup<T: Value>: Copy {
+    /// # Safety
+    /// The CPU has the features of `S`; slice and slot exist.
+    unsafe fn gather<S: Simd>(self, slice: usize, slot: usize) -> T::In<S>;
+}
+
+#[derive(Clone, Copy)]
+struct WideLookup<T> {
+    x: *const T,
+    columns: *const u32,
+}
+
+impl<T: Value> Lookup<T> for WideLookup<T> {
+    #[inline(always)]
+    unsafe fn gather<S: Simd>(self, _: usize, slot: usize) -> T::In<S> {
+        // SAFETY: columns were checked on construction, the caller's slot exists
+        unsafe { T::In::<S>::gather(self.x, self.columns.add(slot)) }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct ShortLookup<T> {
+    x: *const T,
+    bases: *const u32,
+    offsets: *const u16,
+}
+
+impl<T: Value> Lookup<T> for ShortLookup<T> {
+    #[inline(always)]
+    unsafe fn gather<S: Simd>(self, slice: usize, slot: usize) -> T::In<S> {
+        // SAFETY: columns were checked on construction, the caller's slice and slot exist
+        unsafe {
+            T::In::<S>::gather_short(self.x.add(*self.bases.add(slice) as usize), self.offsets.add(slot))
         }
     }
 }
@@ -225,14 +258,9 @@ impl<T: Value> Sliced<'_, T> {
     }
 
     /// # Safety
-    /// As [`RowProduct::product`]; `gather(slice, slot)` reads the entries of `x` for the lanes from `slot` on.
+    /// As [`RowProduct::product`].
     #[inline(always)]
-    unsafe fn chunk<S: Simd>(
-        &self,
-        rows: Range<usize>,
-        y: &mut [T],
-        gather: impl Fn(usize, usize) -> T::In<S>,
-    ) {
+    unsafe fn chunk<S: Simd, L: Lookup<T>>(&self, rows: Range<usize>, y: &mut [T], x: L) {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let mut at = 0;
         while at < y.len() {
@@ -257,13 +285,13 @@ impl<T: Value> Sliced<'_, T> {
                 // SAFETY: `fits` compared the slots with the arrays, whose columns were checked
                 unsafe {
                     if left >= 4 * lanes {
-                        self.group::<S, 4>(slots, |slot| gather(slice, slot), at + group, rows.start, y);
+                        self.group::<S, L, 4>(slice, slots, x, at + group, rows.start, y);
                         group += 4 * lanes;
                     } else if left >= 2 * lanes {
-                        self.group::<S, 2>(slots, |slot| gather(slice, slot), at + group, rows.start, y);
+                        self.group::<S, L, 2>(slice, slots, x, at + group, rows.start, y);
                         group += 2 * lanes;
                     } else {
-                        self.group::<S, 1>(slots, |slot| gather(slice, slot), at + group, rows.start, y);
+                        self.group::<S, L, 1>(slice, slots, x, at + group, rows.start, y);
                         group += lanes;
                     }
                 }
@@ -277,10 +305,11 @@ impl<T: Value> Sliced<'_, T> {
     /// # Safety
     /// As [`Sliced::chunk`].
     #[inline(always)]
-    unsafe fn group<S: Simd, const M: usize>(
+    unsafe fn group<S: Simd, L: Lookup<T>, const M: usize>(
         &self,
+        slice: usize,
         slots: Range<usize>,
-        gather: impl Fn(usize) -> T::In<S>,
+        x: L,
         at: usize,
         first: usize,
         y: &mut [T],
@@ -294,12 +323,12 @@ impl<T: Value> Sliced<'_, T> {
             let step = self.height;
             let mut slot = slots.start;
             while slot + step < slots.end {
-                Self::column::<S, M>(values, &gather, slot, &mut even);
-                Self::column::<S, M>(values, &gather, slot + step, &mut odd);
+                Self::column::<S, L, M>(values, x, slice, slot, &mut even);
+                Self::column::<S, L, M>(values, x, slice, slot + step, &mut odd);
                 slot += 2 * step;
             }
             if slot < slots.end {
-                Self::column::<S, M>(values, &gather, slot, &mut even);
+                Self::column::<S, L, M>(values, x, slice, slot, &mut even);
             }
             for (m, (even, odd)) in even.into_iter().zip(odd).enumerate() {
                 let sum = even.add(odd);
@@ -327,16 +356,17 @@ impl<T: Value> Sliced<'_, T> {
     /// # Safety
     /// As [`Sliced::chunk`].
     #[inline(always)]
-    unsafe fn column<S: Simd, const M: usize>(
+    unsafe fn column<S: Simd, L: Lookup<T>, const M: usize>(
         values: *const T,
-        gather: &impl Fn(usize) -> T::In<S>,
+        x: L,
+        slice: usize,
         slot: usize,
         sums: &mut [T::In<S>; M],
     ) {
         for (m, sum) in sums.iter_mut().enumerate() {
             let here = slot + m * <T::In<S> as Lanes<T>>::COUNT;
             // SAFETY: the caller's slots lie within the arrays
-            unsafe { *sum = T::In::<S>::load(values.add(here)).mul_add(gather(here), *sum) };
+            unsafe { *sum = T::In::<S>::load(values.add(here)).mul_add(x.gather::<S>(slice, here), *sum) };
         }
     }
 }

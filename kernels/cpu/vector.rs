@@ -143,7 +143,11 @@ pub fn mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
 }
 
 task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
-    chunks(0..x.len()).fold(T::zero(), |sum, c| sum + chunk_dot::<S, T>(&x[c.clone()], &y[c]))
+    let mut sum = T::zero();
+    for c in chunks(0..x.len()) {
+        sum += chunk_dot::<S, T>(&x[c.clone()], &y[c]);
+    }
+    sum
 });
 
 /// `⟨x, y⟩` of one block.
@@ -161,10 +165,13 @@ pub fn dot<T: Value>(x: &[T], y: &[T]) -> T {
 }
 
 task!(Dot2 { x: &'v [T], y: &'v [T], z: &'v [T] } -> [T; 2], |S| {
-    chunks(0..x.len()).fold([T::zero(); 2], |[xy, xz], c| {
+    let mut sums = [T::zero(); 2];
+    for c in chunks(0..x.len()) {
         let x = &x[c.clone()];
-        [xy + chunk_dot::<S, T>(x, &y[c.clone()]), xz + chunk_dot::<S, T>(x, &z[c])]
-    })
+        sums[0] += chunk_dot::<S, T>(x, &y[c.clone()]);
+        sums[1] += chunk_dot::<S, T>(x, &z[c]);
+    }
+    sums
 });
 
 /// `[⟨x, y⟩, ⟨x, z⟩]`
@@ -194,11 +201,14 @@ pub fn axpbypcz<T: Value>(a: T, x: &[T], b: T, y: &[T], c: T, z: &mut [T]) {
 }
 
 task!(AxpyDot2 { a: T, x: &'v [T], y: &'v [T], z: &'v mut [T] } -> [T; 2], |S| {
-    chunks(0..z.len()).fold([T::zero(); 2], |[zz, zy], c| {
+    let mut sums = [T::zero(); 2];
+    for c in chunks(0..z.len()) {
         let z = &mut z[c.clone()];
         chunk_axpby::<S, T>(a, &x[c.clone()], T::one(), z);
-        [zz + chunk_dot::<S, T>(z, z), zy + chunk_dot::<S, T>(z, &y[c])]
-    })
+        sums[0] += chunk_dot::<S, T>(z, z);
+        sums[1] += chunk_dot::<S, T>(z, &y[c]);
+    }
+    sums
 });
 
 /// `z ← z + a x; [⟨z, z⟩, ⟨z, y⟩]`
@@ -232,19 +242,21 @@ pub fn axpy_xpby<T: Value>(a: T, p: &mut [T], z: &[T], b: T, x: &mut [T]) {
 
 task!(AxpyMulDots { a: T, q: &'v [T], r: &'v mut [T], d: &'v [T], z: &'v mut [T], stream: bool } -> [T; 2], |S| {
     let mut near = [T::zero(); CHUNK];
-    let sums = chunks(0..r.len()).fold([T::zero(); 2], |[rr, rz], c| {
+    let mut sums = [T::zero(); 2];
+    for c in chunks(0..r.len()) {
         let (r, far) = (&mut r[c.clone()], &mut z[c.clone()]);
         chunk_axpby::<S, T>(a, &q[c.clone()], T::one(), r);
-        let rr = rr + chunk_dot::<S, T>(r, r);
-        if !stream {
+        sums[0] += chunk_dot::<S, T>(r, r);
+        if stream {
+            let near = &mut near[..c.len()];
+            chunk_mul(&d[c], r, near);
+            sums[1] += chunk_dot::<S, T>(r, near);
+            chunk_stream::<S, T>(near, far);
+        } else {
             chunk_mul(&d[c], r, far);
-            return [rr, rz + chunk_dot::<S, T>(r, far)];
+            sums[1] += chunk_dot::<S, T>(r, far);
         }
-        let near = &mut near[..c.len()];
-        chunk_mul(&d[c], r, near);
-        chunk_stream::<S, T>(near, far);
-        [rr, rz + chunk_dot::<S, T>(r, near)]
-    });
+    }
     if stream {
         // SAFETY: tasks run on a CPU with the features of `S`
         unsafe { S::fence() };
@@ -393,12 +405,14 @@ fn strided_tree_sum<T: Value>(sums: &[T], stride: usize, k: usize, blocks: Range
 }
 
 task!(SubtractNorm { v: Columns<'v, T>, first: usize, c: &'v [T], w: &'v mut [T] } -> T, |S| {
-    chunks(0..w.len()).fold(T::zero(), |sum, chunk| {
+    let mut sum = T::zero();
+    for chunk in chunks(0..w.len()) {
         let rows = first + chunk.start..first + chunk.end;
         let w = &mut w[chunk];
         chunk_subtract::<S, T>(v, rows, c, w);
-        sum + chunk_dot::<S, T>(w, w)
-    })
+        sum += chunk_dot::<S, T>(w, w);
+    }
+    sum
 });
 
 /// `w ← w − Σ_k c_k v_k; ⟨w, w⟩`

@@ -4,7 +4,8 @@
 //! 16 bits, as offsets from the smallest of their slice, wherever they fit: 10 bytes an entry instead of 12 (f64).
 //!
 //! Departures:
-//! 1. a slice is as high as the widest register by default, not 64 rows: less padding, and a CPU gains nothing from more;
+//! 1. a slice is as high as two of the widest registers by default, not 64 rows: less padding, and a CPU gains nothing from
+//!    more;
 //! 2. rows are sorted within chunks of 768 rows at most, so that what threads and fused operations share stays together.
 
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
@@ -12,6 +13,7 @@ use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::sliced::height_step;
 use krysp_kernels::cpu::threads::CHUNK;
 use krysp_kernels::index::Offsets;
 
@@ -49,7 +51,7 @@ impl<T: Real> Sell<T> {
     /// Converts a matrix.
     pub fn with(csr: &Csr<T>, options: SellOptions) -> Result<Sell<T>> {
         let height = options.height;
-        if height == 0 || !height.is_multiple_of(default_height::<T>()) || !CHUNK.is_multiple_of(height) {
+        if height == 0 || !height.is_multiple_of(height_step::<T>()) || !CHUNK.is_multiple_of(height) {
             return Err(Error::Option {
                 what: "the slice height",
                 got: height.to_string(),
@@ -73,8 +75,8 @@ impl<T: Real> Sell<T> {
             None => {
                 let (sorted, order) = sorted(&lengths, height, CHUNK);
                 let total = |widths: &[usize]| widths.iter().sum::<usize>();
-                // scattering the sums costs about as much as this much padding
-                if 20 * total(&natural) > 21 * total(&sorted) { (sorted, order) } else { (natural, None) }
+                // scattering the sums costs about as much as a fifth of padding
+                if 5 * total(&natural) > 6 * total(&sorted) { (sorted, order) } else { (natural, None) }
             }
         };
         let slots = widths.iter().sum::<usize>() * height;

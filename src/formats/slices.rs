@@ -218,7 +218,7 @@ pub(super) fn check_padding(format: &'static str, slots: usize, entries: usize, 
     Err(Error::Unsuitable { format, why })
 }
 
-/// The height that suits every level: one register of the widest.
+/// Two of the widest registers: enough independent sums to hide the latency of an addition at every level.
 pub(super) fn default_height<T: Real>() -> usize {
-    height_step::<T>()
+    2 * height_step::<T>()
 }
