@@ -16,6 +16,8 @@ impl Simd for Avx512 {
     const FUSED: bool = false;
 
     unsafe fn fence() {}
+
+    fn prefetch<T>(_: *const T) {}
 }
 
 impl Avx512 {
@@ -53,6 +55,12 @@ mod lanes {
         unsafe fn fence() {
             // SAFETY: every x86-64 has it
             unsafe { _mm_sfence() }
+        }
+
+        #[inline(always)]
+        fn prefetch<T>(at: *const T) {
+            // SAFETY: every x86-64 has it, and it touches nothing
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
     }
 

@@ -13,6 +13,9 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn fence() {}
+
+    #[inline(always)]
+    fn prefetch<T>(_: *const T) {}
 }
 
 /// Lanes as an array.

@@ -24,6 +24,9 @@ impl Value for f64 {
     type In<S: Simd> = S::F64;
 }
 
+/// How far ahead of its use a stream of values is asked for, in bytes: hardware stops at the end of a 4 KiB page.
+pub(super) const AHEAD: usize = 512;
+
 /// A level of SIMD: the registers of each number.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of `f32`.
@@ -35,6 +38,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// Needs a CPU with the level's features.
     unsafe fn fence();
+    /// Asks for the cache line at an address soon to be read; any address will do.
+    fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
 
