@@ -238,7 +238,6 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     }
 }
 
-#[expect(clippy::type_complexity, reason = "a closure's type has no shorter name")]
 /// A matrix-free operator on `n` unknowns in host memory, from a function on slices.
 ///
 /// ```
@@ -249,6 +248,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
 /// assert_eq!(solution.x, [1.0, 2.0, 3.0]);
 /// # Ok::<(), krysp::solvers::Error>(())
 /// ```
+#[expect(clippy::type_complexity, reason = "a closure's type has no shorter name")]
 pub fn operator_fn<T: Real>(
     n: usize,
     function: impl Fn(&[T], &mut [T]) + Send + Sync,

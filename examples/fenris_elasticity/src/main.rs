@@ -1,4 +1,4 @@
-//! A beam that bends under its own weight: assembled by [fenris](https://crates.io/crates/fenris), solved by krysp.
+//! A beam that bends under its own weight: assembled by the crate fenris, solved by krysp.
 //!
 //! fenris keeps its matrix as `CsrMatrix` of its own version of nalgebra-sparse, a crate that krysp does not know. Slices
 //! of offsets, columns and values are all that passes between the two.
