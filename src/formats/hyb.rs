@@ -291,7 +291,8 @@ mod tests {
         let unpadded = with(&csr, Threshold::Quantile(0.0)).unwrap();
         assert_eq!(unpadded.width(), 2);
         // slots beyond the last row alone
-        assert_eq!(unpadded.padding(), (900usize.next_multiple_of(8) - 900) as f64 * 2.0 / csr.nnz() as f64);
+        let beyond = 900usize.next_multiple_of(default_height::<f64>()) - 900;
+        assert_eq!(unpadded.padding(), beyond as f64 * 2.0 / csr.nnz() as f64);
         let ellpack = with(&csr, Threshold::Quantile(1.0 - 1.0 / 900.0)).unwrap();
         assert_eq!((ellpack.width(), ellpack.ell_share()), (6, 1.0));
         assert!(with(&csr, Threshold::Quantile(f64::NAN)).is_err());
