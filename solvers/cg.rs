@@ -3,8 +3,8 @@
 //! The iterate minimises `‖x − x*‖_A` over the Krylov space of `M⁻¹A`; it ends in as many steps as `M⁻¹A` has distinct
 //! eigenvalues, and otherwise needs about `½ √κ ln(2/ε)` of them.
 //!
-//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` it moves the format and
-//! 11 vectors (`p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, and `z` from cache or not). Memory: four vectors.
+//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
+//! format and 11 vectors (12 are moved: `p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`). Memory: four vectors.
 
 use crate::Condition::Positive;
 use crate::{

@@ -65,8 +65,8 @@ pub trait Method<V: Vector> {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>;
 
-    /// One iteration; returns `‖r‖²` of the recurrence. All state is in the workspace, and nothing in it depends on
-    /// values the host has seen.
+    /// One iteration; returns `‖r‖²` of the recurrence. All state is in the workspace. CG and BiCGStab never need a
+    /// value on the host; GMRES reads its Hessenberg column.
     fn step<A, M>(
         &self,
         system: &System<'_, A, M>,
