@@ -17,5 +17,7 @@
 
 pub mod buffer;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod index;
 pub mod map;

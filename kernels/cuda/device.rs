@@ -1,0 +1,303 @@
+//! A device, its one stream of work, its memory, and the first thing that went wrong on it.
+
+use super::error::{Error, Result};
+use super::module::{Source, load_or_compile};
+use super::number::Slots;
+use super::step::Step;
+use super::vector::Kernels;
+use crate::buffer::Plain;
+use crate::cpu::simd::Value;
+use cudarc::driver::sys::CUdevice_attribute;
+use cudarc::driver::{
+    CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
+};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// A number that kernels on a device compute with: `f32` or `f64`.
+pub trait Real: Value + DeviceRepr + ValidAsZeroBits {
+    /// Its name in C.
+    const C_NAME: &'static str;
+    /// What a device keeps for it.
+    #[doc(hidden)]
+    fn of(device: &Device) -> &PerElement<Self>;
+}
+
+impl Real for f32 {
+    const C_NAME: &'static str = "float";
+
+    fn of(device: &Device) -> &PerElement<f32> {
+        &device.inner.singles
+    }
+}
+
+impl Real for f64 {
+    const C_NAME: &'static str = "double";
+
+    fn of(device: &Device) -> &PerElement<f64> {
+        &device.inner.doubles
+    }
+}
+
+/// What a device keeps for each element type, made when first needed.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct PerElement<T: Real> {
+    modules: Mutex<HashMap<&'static str, Arc<CudaModule>>>,
+    slots: OnceLock<Result<Slots<T>>>,
+    vector: OnceLock<Result<Kernels<T>>>,
+    pub(super) step: Mutex<Step<T>>,
+}
+
+impl<T: Real> Default for PerElement<T> {
+    fn default() -> Self {
+        PerElement {
+            modules: Mutex::default(),
+            slots: OnceLock::new(),
+            vector: OnceLock::new(),
+            step: Mutex::default(),
+        }
+    }
+}
+
+/// A device with a stream of its own: work queued on it runs in the order it was queued in. Clones share the stream.
+#[derive(Clone)]
+pub struct Device {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) context: Arc<CudaContext>,
+    pub(super) stream: Arc<CudaStream>,
+    name: String,
+    arch: u32,
+    multiprocessors: usize,
+    error: Mutex<Option<Error>>,
+    singles: PerElement<f32>,
+    doubles: PerElement<f64>,
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (CUDA device {}, sm_{})", self.inner.name, self.ordinal(), self.inner.arch)
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many devices there are; none where there is no driver.
+pub fn count() -> usize {
+    // SAFETY: asks for the presence of a library only; every other call panics without it
+    if !unsafe { sys::is_culib_present() } {
+        return 0;
+    }
+    result::init().and_then(|()| CudaContext::device_count()).map_or(0, |count| count.max(0) as usize)
+}
+
+impl Device {
+    /// A stream of work on a device.
+    pub fn new(ordinal: usize) -> Result<Device> {
+        // SAFETY: asks for the presence of a library only
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Error::NoDriver);
+        }
+        let count = count();
+        if ordinal >= count {
+            return Err(Error::NoDevice { ordinal, count });
+        }
+        let context = CudaContext::new(ordinal)?;
+        // SAFETY: all memory of this device handle is used on its one stream, where order needs no events
+        unsafe { context.disable_event_tracking() };
+        let (major, minor) = context.compute_capability()?;
+        let multiprocessors =
+            context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let inner = Inner {
+            stream: context.new_stream()?,
+            name: context.name()?,
+            arch: (10 * major + minor) as u32,
+            multiprocessors: multiprocessors.max(1) as usize,
+            error: Mutex::default(),
+            singles: PerElement::default(),
+            doubles: PerElement::default(),
+            context,
+        };
+        Ok(Device { inner: Arc::new(inner) })
+    }
+
+    /// Its number.
+    pub fn ordinal(&self) -> usize {
+        self.inner.context.ordinal()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Its architecture, 90 for `sm_90`.
+    pub fn arch(&self) -> u32 {
+        self.inner.arch
+    }
+
+    /// How many multiprocessors it has.
+    pub fn multiprocessors(&self) -> usize {
+        self.inner.multiprocessors
+    }
+
+    /// Bytes free and bytes in all.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        Ok(self.inner.context.mem_get_info()?)
+    }
+
+    /// Waits until all work queued so far is done, and returns the first error since the last call.
+    pub fn synchronize(&self) -> Result<()> {
+        let waited = self.inner.stream.synchronize().map_err(Error::from);
+        match lock(&self.inner.error).take() {
+            Some(first) => Err(first),
+            None => waited,
+        }
+    }
+
+    /// Keeps the first error of calls that cannot return one; [`Device::synchronize`] returns it.
+    pub fn park(&self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            lock(&self.inner.error).get_or_insert(error);
+        }
+    }
+
+    /// The error kept, if any.
+    pub fn parked(&self) -> Option<Error> {
+        lock(&self.inner.error).take()
+    }
+
+    /// A kernel of a file, compiled for this device.
+    pub(super) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
+        let mut modules = lock(&T::of(self).modules);
+        let module = match modules.get(source.file) {
+            Some(module) => module.clone(),
+            None => {
+                let code = load_or_compile::<T>(source, self.inner.arch)?;
+                let module = self.inner.context.load_module(cudarc::nvrtc::Ptx::from_binary(code))?;
+                modules.insert(source.file, module.clone());
+                module
+            }
+        };
+        Ok(module.load_function(name)?)
+    }
+
+    pub(super) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
+        T::of(self).slots.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
+    }
+
+    pub(super) fn vector<T: Real>(&self) -> Result<&Kernels<T>> {
+        T::of(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Makes an allocation, with typed errors.
+    fn allocate<T>(
+        &self,
+        bytes: usize,
+        allocate: impl FnOnce(&Arc<CudaStream>) -> std::result::Result<CudaSlice<T>, cudarc::driver::DriverError>,
+    ) -> Result<CudaSlice<T>> {
+        allocate(&self.inner.stream).map_err(|error| match error.0 {
+            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                let (free, total) = self.memory().unwrap_or((0, 0));
+                Error::OutOfMemory { requested: bytes, free, total }
+            }
+            _ => error.into(),
+        })
+    }
+
+    /// An array of zeros.
+    pub fn zeros<T: Element>(&self, len: usize) -> Result<Array<T>> {
+        let stored = len.max(1);
+        let slice = self.allocate(stored * size_of::<T>(), |stream| stream.alloc_zeros(stored))?;
+        Ok(Array { slice, len, device: self.clone() })
+    }
+
+    /// A copy of host data.
+    pub fn upload<T: Element>(&self, host: &[T]) -> Result<Array<T>> {
+        let mut array = self.zeros(host.len())?;
+        array.write(host)?;
+        Ok(array)
+    }
+}
+
+/// What arrays on a device hold.
+pub trait Element: Plain + DeviceRepr + ValidAsZeroBits {}
+impl<T: Plain + DeviceRepr + ValidAsZeroBits> Element for T {}
+
+/// An array in device memory.
+pub struct Array<T> {
+    pub(super) slice: CudaSlice<T>,
+    len: usize,
+    device: Device,
+}
+
+impl<T> fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {} on {:?}", self.len, std::any::type_name::<T>(), self.device)
+    }
+}
+
+impl<T: Element> Array<T> {
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// The memory itself, for owners that must not own the device.
+    pub(super) fn into_slice(self) -> CudaSlice<T> {
+        self.slice
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The address of an entry, for kernels.
+    pub(super) fn address(&self, entry: usize) -> u64 {
+        assert!(entry <= self.len, "entry {entry} of {}", self.len);
+        use cudarc::driver::DevicePtr;
+        self.slice.device_ptr(&self.device.inner.stream).0 + (entry * size_of::<T>()) as u64
+    }
+
+    /// Copies host data of the same length in.
+    pub fn write(&mut self, host: &[T]) -> Result<()> {
+        assert_eq!(host.len(), self.len, "host and device arrays of one length");
+        if self.len > 0 {
+            let mut view = self.slice.slice_mut(..self.len);
+            self.device.inner.stream.memcpy_htod(host, &mut view)?;
+        }
+        Ok(())
+    }
+
+    /// Copies out into host memory of the same length, when all work queued before is done.
+    pub fn read(&self, host: &mut [T]) -> Result<()> {
+        assert_eq!(host.len(), self.len, "host and device arrays of one length");
+        if self.len > 0 {
+            self.device.inner.stream.memcpy_dtoh(&self.slice.slice(..self.len), host)?;
+        }
+        self.device.synchronize()
+    }
+}

@@ -1,0 +1,65 @@
+//! What can go wrong on a GPU.
+
+/// What calls to a GPU return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A GPU that is not there, is full, or failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No driver.
+    #[error("no CUDA driver on this machine (libcuda was not found)")]
+    NoDriver,
+    /// No run-time compiler.
+    #[error(
+        "no CUDA run-time compiler on this machine (libnvrtc was not found; it comes with the CUDA toolkit)"
+    )]
+    NoCompiler,
+    /// No such device.
+    #[error("there is no CUDA device {ordinal}, this machine has {count}")]
+    NoDevice {
+        /// The device asked for.
+        ordinal: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Device memory is full. Nothing was allocated, and the device can be used on.
+    #[error("{requested} bytes of device memory were asked for, {free} of {total} are free")]
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: usize,
+        /// Bytes that were free.
+        free: usize,
+        /// Bytes that the device has.
+        total: usize,
+    },
+    /// A kernel that the run-time compiler refuses.
+    #[error("{file} does not compile for sm_{arch}: {log}")]
+    Compile {
+        /// The kernel's file.
+        file: &'static str,
+        /// The architecture.
+        arch: u32,
+        /// What the compiler says.
+        log: String,
+    },
+    /// A matrix too large for the indices of a kernel.
+    #[error("{what} is {got}, at most {limit} are possible on a GPU")]
+    TooLarge {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        got: usize,
+        /// The largest value.
+        limit: usize,
+    },
+    /// The driver reports an error.
+    #[error("CUDA: {0}")]
+    Driver(String),
+}
+
+impl From<cudarc::driver::DriverError> for Error {
+    fn from(error: cudarc::driver::DriverError) -> Self {
+        Error::Driver(format!("{error}"))
+    }
+}

@@ -1,0 +1,149 @@
+//! Kernels from source to machine code: compiled at run time for the device at hand, and kept.
+//!
+//! Compiled code is cached on disk, keyed by source, element, architecture and compiler. A file that is not what was
+//! written is ignored and written again; a disk that cannot be written to costs time and nothing else.
+
+use super::device::Real;
+use super::error::{Error, Result};
+use cudarc::nvrtc::{result, sys};
+use std::ffi::CString;
+use std::path::PathBuf;
+
+/// A file of kernels.
+#[derive(Debug)]
+pub struct Source {
+    /// The file.
+    pub file: &'static str,
+    /// What it holds.
+    pub text: &'static str,
+}
+
+/// What every file of kernels begins with.
+const PRELUDE: &str = include_str!("prelude.cu");
+
+/// Compiles a file for an element and an architecture (90 for `sm_90`) to machine code.
+pub fn compile<T: Real>(source: &Source, arch: u32) -> Result<Vec<u8>> {
+    // SAFETY: asks for the presence of a library only
+    if !unsafe { sys::is_culib_present() } {
+        return Err(Error::NoCompiler);
+    }
+    let failed = |log: String| Error::Compile { file: source.file, arch, log };
+    let text = format!("{PRELUDE}\n#line 1 \"{}\"\n{}", source.file, source.text);
+    let text = CString::new(text).map_err(|_| failed("a zero byte in the source".into()))?;
+    let program = result::create_program(&text, None).map_err(|e| failed(e.to_string()))?;
+    let options = [
+        format!("-arch=sm_{arch}"),
+        "-std=c++17".into(),
+        format!("-DREAL={}", T::C_NAME),
+        "-default-device".into(),
+    ];
+    // SAFETY: the program was just created and is destroyed once, below
+    let compiled = unsafe { result::compile_program(program, &options) };
+    let code = match compiled {
+        Ok(()) => cubin(program).map_err(failed),
+        // SAFETY: the program lives
+        Err(error) => Err(failed(match unsafe { result::get_program_log(program) } {
+            Ok(log) => log.iter().map(|&c| c as u8 as char).filter(|&c| c != '\0').collect(),
+            Err(_) => error.to_string(),
+        })),
+    };
+    // SAFETY: the program is used no more
+    let _ = unsafe { result::destroy_program(program) };
+    code
+}
+
+fn cubin(program: sys::nvrtcProgram) -> std::result::Result<Vec<u8>, String> {
+    let mut size = 0;
+    // SAFETY: the program lives, the size is written to a local
+    let status = unsafe { sys::nvrtcGetCUBINSize(program, &mut size) };
+    status.result().map_err(|e| e.to_string())?;
+    let mut code = vec![0u8; size];
+    // SAFETY: the buffer is as long as the compiler said
+    let status = unsafe { sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()) };
+    status.result().map_err(|e| e.to_string())?;
+    Ok(code)
+}
+
+/// Machine code from the cache, or compiled now.
+pub(super) fn load_or_compile<T: Real>(source: &Source, arch: u32) -> Result<Vec<u8>> {
+    let path = cache_path::<T>(source, arch);
+    if let Some(code) = path.as_ref().and_then(|path| unsealed(std::fs::read(path).ok()?)) {
+        return Ok(code);
+    }
+    let code = compile::<T>(source, arch)?;
+    if let Some(path) = path {
+        // a cache that cannot be written costs time only
+        let _ = write_whole(&path, &sealed(&code));
+    }
+    Ok(code)
+}
+
+fn cache_path<T: Real>(source: &Source, arch: u32) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = set("KRYSP_CACHE")
+        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("krysp")))
+        .or_else(|| Some(set("HOME")?.join(".cache/krysp")))?;
+    let compiler = compiler_version()?;
+    let key = hash([PRELUDE.as_bytes(), source.text.as_bytes(), T::C_NAME.as_bytes(), &compiler]);
+    let stem = source.file.trim_end_matches(".cu");
+    Some(folder.join(format!("{stem}-{}-sm{arch}-{key:016x}.cubin", T::C_NAME)))
+}
+
+fn compiler_version() -> Option<[u8; 8]> {
+    // SAFETY: asks for the presence of a library only
+    if !unsafe { sys::is_culib_present() } {
+        return None;
+    }
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: both numbers are written to locals
+    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&major.to_le_bytes());
+    bytes[4..].copy_from_slice(&minor.to_le_bytes());
+    Some(bytes)
+}
+
+/// FNV-1a over all parts.
+fn hash<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> u64 {
+    let bytes = parts.into_iter().flatten();
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Code with its hash in front.
+fn sealed(code: &[u8]) -> Vec<u8> {
+    let mut file = hash([code]).to_le_bytes().to_vec();
+    file.extend_from_slice(code);
+    file
+}
+
+/// The code of a sealed file, `None` if its hash is not that of the code.
+fn unsealed(file: Vec<u8>) -> Option<Vec<u8>> {
+    let (seal, code) = file.split_first_chunk::<8>()?;
+    (u64::from_le_bytes(*seal) == hash([code])).then(|| code.to_vec())
+}
+
+/// Other processes see the old file or the whole new one.
+fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let part = path.with_extension(format!("{}.part", std::process::id()));
+    std::fs::write(&part, bytes)?;
+    std::fs::rename(&part, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sealed_is_told_from_what_was_not() {
+        let code = b"machine code".to_vec();
+        assert_eq!(unsealed(sealed(&code)), Some(code.clone()));
+        let mut corrupt = sealed(&code);
+        corrupt[9] ^= 1;
+        assert_eq!(unsealed(corrupt), None);
+        assert_eq!(unsealed(sealed(&code)[..11].to_vec()), None);
+        assert_eq!(unsealed(vec![1, 2]), None);
+    }
+}

@@ -1,0 +1,305 @@
+//! Scalars that stay on the device: a reduction leaves its result in a slot of device memory, and arithmetic on slots is
+//! evaluated by the kernel that uses it.
+
+use super::device::{Device, Inner, Real, lock};
+use super::error::{Error, Result};
+use super::step;
+use cudarc::driver::{CudaSlice, DevicePtr};
+use std::sync::{Arc, Mutex, Weak};
+
+/// Slots of a device at a time.
+const SLOTS: usize = 4096;
+
+/// Device memory for scalars, handed out one by one.
+#[derive(Debug)]
+pub(super) struct Slots<T: Real> {
+    /// Without a handle to the device, which owns this.
+    memory: CudaSlice<T>,
+    free: Arc<Mutex<Free>>,
+}
+
+#[derive(Debug)]
+struct Free {
+    slots: Vec<u32>,
+    /// Slots given back while a step is being recorded: the recording writes to them whenever it is replayed.
+    kept: Option<Vec<u32>>,
+}
+
+/// A scalar's place in device memory, given back when dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) address: u64,
+    index: u32,
+    free: Arc<Mutex<Free>>,
+    device: Weak<Inner>,
+}
+
+impl Slot {
+    fn device(&self) -> Result<Device> {
+        let gone = || Error::Driver("the device of this scalar was dropped".into());
+        Ok(Device { inner: self.device.upgrade().ok_or_else(gone)? })
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut free = lock(&self.free);
+        match &mut free.kept {
+            Some(kept) => kept.push(self.index),
+            None => free.slots.push(self.index),
+        }
+    }
+}
+
+/// Slots that a recorded step writes to, kept for as long as it may be replayed.
+#[derive(Debug)]
+pub(super) struct Kept {
+    slots: Vec<u32>,
+    free: Arc<Mutex<Free>>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        lock(&self.free).slots.append(&mut self.slots);
+    }
+}
+
+impl<T: Real> Slots<T> {
+    pub(super) fn new(device: &Device) -> Result<Slots<T>> {
+        // the last given back is the first taken again: a loop lives on few of them
+        let free = Free { slots: (0..SLOTS as u32).rev().collect(), kept: None };
+        Ok(Slots { memory: device.zeros(SLOTS)?.into_slice(), free: Arc::new(Mutex::new(free)) })
+    }
+
+    pub(super) fn take(&self, device: &Device) -> Result<Arc<Slot>> {
+        let index = lock(&self.free).slots.pop().ok_or(Error::TooLarge {
+            what: "the number of scalars",
+            got: SLOTS + 1,
+            limit: SLOTS,
+        })?;
+        let start = self.memory.device_ptr(&device.inner.stream).0;
+        Ok(Arc::new(Slot {
+            address: start + u64::from(index) * size_of::<T>() as u64,
+            index,
+            free: self.free.clone(),
+            device: Arc::downgrade(&device.inner),
+        }))
+    }
+
+    /// From now on slots given back are kept.
+    pub(super) fn keep(&self) {
+        lock(&self.free).kept = Some(Vec::new());
+    }
+
+    /// The slots given back since [`Slots::keep`].
+    pub(super) fn kept(&self) -> Kept {
+        let slots = lock(&self.free).kept.take().unwrap_or_default();
+        Kept { slots, free: self.free.clone() }
+    }
+
+    fn read(&self, slot: &Slot, device: &Device) -> Result<T> {
+        let mut value = [T::zero()];
+        let at = slot.index as usize;
+        device.inner.stream.memcpy_dtoh(&self.memory.slice(at..at + 1), &mut value)?;
+        device.synchronize()?;
+        Ok(value[0])
+    }
+}
+
+/// `factor · Π above / Π below`, of numbers in slots.
+#[derive(Clone, Debug)]
+pub(super) struct Number<T> {
+    factor: T,
+    above: Vec<Arc<Slot>>,
+    below: Vec<Arc<Slot>>,
+    zero_over_zero: bool,
+}
+
+/// Slots above, and below, the line.
+const TERMS: usize = 4;
+
+/// A number as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawNumber<T> {
+    factor: T,
+    zero_over_zero: u32,
+    above: [u64; TERMS],
+    below: [u64; TERMS],
+}
+
+impl<T: Real> RawNumber<T> {
+    pub(super) fn constant(factor: T) -> Self {
+        RawNumber { factor, zero_over_zero: 0, above: [0; TERMS], below: [0; TERMS] }
+    }
+}
+
+impl<T: Real> Number<T> {
+    fn constant(factor: T) -> Self {
+        Number { factor, above: Vec::new(), below: Vec::new(), zero_over_zero: false }
+    }
+
+    fn slot(slot: Arc<Slot>) -> Self {
+        Number { above: vec![slot], ..Number::constant(T::one()) }
+    }
+
+    fn device(&self) -> Option<Result<Device>> {
+        Some(self.above.first().or(self.below.first())?.device())
+    }
+
+    pub(super) fn raw(&self) -> RawNumber<T> {
+        let addresses = |slots: &[Arc<Slot>]| {
+            let mut raw = [0; TERMS];
+            raw.iter_mut().zip(slots).for_each(|(raw, slot)| *raw = slot.address);
+            raw
+        };
+        RawNumber {
+            factor: self.factor,
+            zero_over_zero: self.zero_over_zero.into(),
+            above: addresses(&self.above),
+            below: addresses(&self.below),
+        }
+    }
+
+    /// A number of one slot with the same value, computed now.
+    fn settled(self) -> Self {
+        let Some(Ok(device)) = self.device() else { return self };
+        let slot = device.slots::<T>().and_then(|slots| slots.take(&device));
+        let settled = slot.and_then(|slot| {
+            step::settle(&device, &[(slot.clone(), self.clone())])?;
+            Ok(Number::slot(slot))
+        });
+        settled.unwrap_or_else(|error| {
+            device.park(Err(error));
+            self
+        })
+    }
+
+    fn times(mut self, mut other: Self) -> Self {
+        if self.above.len().max(self.below.len()) + other.above.len().max(other.below.len()) > TERMS {
+            (self, other) = (self.settled(), other.settled());
+        }
+        self.factor *= other.factor;
+        self.above.append(&mut other.above);
+        self.below.append(&mut other.below);
+        self.zero_over_zero |= other.zero_over_zero;
+        self
+    }
+
+    fn over(self, mut other: Self) -> Self {
+        if other.above.is_empty() && other.below.is_empty() {
+            return Number { factor: self.factor / other.factor, ..self };
+        }
+        if other.factor.abs() != T::one() {
+            // only ±1 is its own reciprocal
+            other = other.settled();
+        }
+        std::mem::swap(&mut other.above, &mut other.below);
+        self.times(other)
+    }
+}
+
+/// A number that is known to the device first, and to the host when it asks.
+///
+/// Arithmetic is lazy. [`Scalar::assign`] gives it a fixed place, from which steps that are replayed read it.
+#[derive(Clone, Debug)]
+pub struct Scalar<T> {
+    number: Number<T>,
+    home: Option<Arc<Slot>>,
+    /// When `number` was assigned; once the device has settled that, `home` holds it.
+    assigned: u64,
+}
+
+impl<T: Real> Scalar<T> {
+    /// A constant.
+    pub fn constant(factor: T) -> Self {
+        Scalar { number: Number::constant(factor), home: None, assigned: 0 }
+    }
+
+    pub(super) fn in_slot(slot: Arc<Slot>) -> Self {
+        Scalar { number: Number::slot(slot), home: None, assigned: 0 }
+    }
+
+    fn of(number: Number<T>) -> Self {
+        Scalar { number, home: None, assigned: 0 }
+    }
+
+    /// What kernels launched now evaluate.
+    pub(super) fn number(&self) -> Number<T> {
+        if let Some(home) = &self.home
+            && let Ok(device) = home.device()
+            && lock(&T::of(&device).step).settled(self.assigned)
+        {
+            return Number::slot(home.clone());
+        }
+        self.number.clone()
+    }
+
+    /// `−self`
+    pub fn negated(&self) -> Self {
+        let number = self.number();
+        Scalar::of(Number { factor: -number.factor, ..number })
+    }
+
+    /// `self · other`
+    pub fn times(&self, other: &Self) -> Self {
+        Scalar::of(self.number().times(other.number()))
+    }
+
+    /// `self / other`
+    pub fn over(&self, other: &Self) -> Self {
+        Scalar::of(self.number().over(other.number()))
+    }
+
+    /// `self / other`, and zero where both are zero.
+    pub fn quotient(&self, other: &Self) -> Self {
+        Scalar::of(Number { zero_over_zero: true, ..self.number().over(other.number()) })
+    }
+
+    /// Takes the value of another, in a fixed place that changes when the step ends.
+    pub fn assign(&mut self, value: &Self) {
+        let number = value.number();
+        let device = match (&self.home, number.device()) {
+            (Some(home), _) => Some(home.device()),
+            (None, device) => device,
+        };
+        let Some(device) = device else {
+            // a constant over a constant: no device knows of either
+            self.number = number;
+            return;
+        };
+        let assigned = device.and_then(|device| {
+            let home = match &self.home {
+                Some(home) => home.clone(),
+                None => device.slots::<T>()?.take(&device)?,
+            };
+            let epoch = lock(&T::of(&device).step).assign(home.clone(), number.clone());
+            Ok((home, epoch))
+        });
+        match assigned {
+            Ok((home, epoch)) => *self = Scalar { number, home: Some(home), assigned: epoch },
+            // the device is gone, and with it whoever could ask
+            Err(_) => self.number = number,
+        }
+    }
+
+    /// The value, when all work queued before is done.
+    pub fn read(&self) -> Result<T> {
+        let number = self.number();
+        let Some(device) = number.device() else { return Ok(number.factor) };
+        let device = device?;
+        let slots = device.slots::<T>()?;
+        let mut value = number.factor;
+        for i in 0..number.above.len().max(number.below.len()) {
+            if let Some(slot) = number.above.get(i) {
+                value *= slots.read(slot, &device)?;
+            }
+            if let Some(slot) = number.below.get(i) {
+                let below = slots.read(slot, &device)?;
+                let nothing = number.zero_over_zero && value == T::zero() && below == T::zero();
+                value = if nothing { T::zero() } else { value / below };
+            }
+        }
+        Ok(value)
+    }
+}

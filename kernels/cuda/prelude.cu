@@ -1,0 +1,152 @@
+// What every file of kernels begins with: types, scalars that stay on the device, gates, and sums over a grid.
+// REAL is the element, double or float. No library headers.
+
+typedef REAL real;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+constexpr u32 ALL = 0xffffffffu;
+
+// 16 bytes of elements.
+constexpr int PACK = 16 / sizeof(real);
+struct alignas(16) Pack { real at[PACK]; };
+
+// ---- scalars
+
+// factor · Π above / Π below, evaluated where it is used: a quotient costs no launch of its own.
+struct Number {
+    real factor;
+    u32 zero_over_zero;       // whether 0/0 is 0
+    const real* above[4];
+    const real* below[4];
+};
+
+__device__ __forceinline__ real value(const Number& n) {
+    real up[4], down[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        up[i] = n.above[i] ? *(volatile const real*)n.above[i] : real(1);
+        down[i] = n.below[i] ? *(volatile const real*)n.below[i] : real(1);
+    }
+    real v = n.factor;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (n.above[i]) v *= up[i];
+        if (n.below[i]) v = n.zero_over_zero && v == real(0) && down[i] == real(0) ? real(0) : v / down[i];
+    }
+    return v;
+}
+
+__device__ __forceinline__ bool finite(double v) { return v - v == 0.0; }
+
+// ---- gates
+
+// What decides whether the steps of a solve still have an effect.
+struct Control {
+    u32 active;               // 0 once the solve has ended: its vectors stay as they are
+    u32 failed;               // the watch that ended it, counted from 1; 0 for none
+    double failed_value;
+    double threshold;         // ‖r‖² at which it ends
+    u64 sequence;             // steps recorded
+};
+
+enum Condition : u32 { FINITE = 0, NONZERO = 1, POSITIVE = 2 };
+
+struct Watch {
+    Number number;
+    u32 condition;
+    u32 id;
+};
+
+// Stands before every change of a vector within a step. `control` is null outside of steps.
+struct Gate {
+    Control* control;
+    u32 watches;
+    Watch watch[2];
+};
+
+__device__ __forceinline__ bool holds(u32 condition, double v) {
+    return finite(v) && (condition == FINITE || (condition == NONZERO ? v != 0.0 : v > 0.0));
+}
+
+// Whether nothing may be changed any more. The answer is the same in all threads of a launch: `active` falls within a
+// launch only for a watch that all of them see fail.
+__device__ __forceinline__ bool closed(const Gate& gate) {
+    if (!gate.control) return false;
+    bool active = *(volatile u32*)&gate.control->active;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (i < gate.watches) {
+            double v = value(gate.watch[i].number);
+            if (active && !holds(gate.watch[i].condition, v)) {
+                active = false;
+                if (blockIdx.x == 0 && threadIdx.x == 0) {
+                    gate.control->failed = gate.watch[i].id;
+                    gate.control->failed_value = v;
+                    gate.control->active = 0;
+                }
+            }
+        }
+    }
+    return !active;
+}
+
+// ---- sums over a grid, in an order that depends on the launch alone
+
+struct Sum {
+    real* partials;           // room for K values of each block
+    u32* ticket;              // zero before and after
+    real* results[2];
+};
+
+__device__ __forceinline__ real warp_sum(real v) {
+#pragma unroll
+    for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(ALL, v, step);
+    return v;
+}
+
+// Sums over the block, valid in thread 0. Blocks are whole warps.
+template <int K> __device__ __forceinline__ void block_sum(real (&v)[K]) {
+    __shared__ real warps[K][32];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, count = blockDim.x >> 5;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        v[k] = warp_sum(v[k]);
+        if (lane == 0) warps[k][warp] = v[k];
+    }
+    __syncthreads();
+    if (warp == 0) {
+#pragma unroll
+        for (int k = 0; k < K; k++) v[k] = warp_sum(lane < count ? warps[k][lane] : real(0));
+    }
+}
+
+// Adds v over all threads of the grid into sum.results[0..K]; the block that comes last does it. All threads call it.
+template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Sum& sum) {
+    __shared__ bool last;
+    block_sum(v);
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int k = 0; k < K; k++) sum.partials[(u64)k * gridDim.x + blockIdx.x] = v[k];
+        __threadfence();
+        last = atomicAdd(sum.ticket, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        real total = 0;
+        for (u32 i = threadIdx.x; i < gridDim.x; i += blockDim.x) total += __ldcg(sum.partials + (u64)k * gridDim.x + i);
+        v[k] = total;
+    }
+    block_sum(v);
+    if (threadIdx.x == 0) {
+#pragma unroll
+        for (int k = 0; k < K; k++) *sum.results[k] = v[k];
+        *sum.ticket = 0;
+    }
+}

@@ -1,0 +1,510 @@
+//! Steps of a solve: what they watch, record and carry over, and how one that was recorded is replayed.
+//!
+//! The host runs a fixed number of steps ahead of what it knows. Each step ends by writing the numbers it recorded into
+//! host memory; once the residual meets the threshold, or a watched number fails, the device stops changing vectors, so
+//! that the solution is the iterate that was reported last.
+
+use super::device::{Array, Device, Real, lock};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::number::{Kept, Number, RawNumber, Scalar, Slot};
+use cudarc::driver::{
+    CudaFunction, CudaGraph, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, result, sys,
+};
+use std::sync::Arc;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "step.cu", text: include_str!("step.cu") };
+
+#[derive(Debug)]
+pub(super) struct Kernels {
+    end_step: CudaFunction,
+    begin_steps: CudaFunction,
+}
+
+impl Kernels {
+    pub(super) fn new<T: Real>(device: &Device) -> Result<Self> {
+        let function = |name| device.function::<T>(&SOURCE, name);
+        Ok(Kernels { end_step: function("end_step")?, begin_steps: function("begin_steps")? })
+    }
+}
+
+/// What a watched number must be; a number that is not finite fails every condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Condition {
+    /// Neither infinite nor NaN.
+    Finite = 0,
+    /// Finite and not zero.
+    NonZero = 1,
+    /// Finite and above zero.
+    Positive = 2,
+}
+
+/// What the kernels of a step in the making still have to do.
+#[derive(Debug)]
+pub(super) struct Step<T> {
+    /// The address of the gate's state within a step; zero outside.
+    control: u64,
+    watches: Vec<(Number<T>, Condition, u32)>,
+    assignments: Vec<(Arc<Slot>, Number<T>)>,
+    /// Counts how often assignments were settled.
+    epoch: u64,
+}
+
+impl<T> Default for Step<T> {
+    fn default() -> Self {
+        Step { control: 0, watches: Vec::new(), assignments: Vec::new(), epoch: 1 }
+    }
+}
+
+impl<T> Step<T> {
+    /// Whether what was assigned then has reached its place.
+    pub(super) fn settled(&self, assigned: u64) -> bool {
+        assigned < self.epoch
+    }
+
+    pub(super) fn assign(&mut self, home: Arc<Slot>, number: Number<T>) -> u64 {
+        self.assignments.retain(|(other, _)| other.address != home.address);
+        self.assignments.push((home, number));
+        self.epoch
+    }
+}
+
+/// Watches of a gate.
+const WATCHES: usize = 2;
+/// Assignments and numbers that the end of a step takes.
+const ASSIGNMENTS: usize = 6;
+const NUMBERS: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawWatch<T> {
+    number: RawNumber<T>,
+    condition: u32,
+    id: u32,
+}
+
+/// A gate as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawGate<T> {
+    control: u64,
+    watches: u32,
+    watch: [RawWatch<T>; WATCHES],
+}
+// SAFETY: as `Gate` of prelude.cu
+unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
+
+impl<T: Real> RawGate<T> {
+    fn open(control: u64) -> Self {
+        let nothing = RawWatch { number: RawNumber::constant(T::one()), condition: 0, id: 0 };
+        RawGate { control, watches: 0, watch: [nothing; WATCHES] }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawAssignment<T> {
+    home: u64,
+    number: RawNumber<T>,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawEnding<T> {
+    gate: RawGate<T>,
+    assignments: u32,
+    numbers: u32,
+    has_residual: u32,
+    coefficients: u32,
+    first: u64,
+    second: u64,
+    ring: u64,
+    width: u32,
+    entries: u32,
+    number: [RawNumber<T>; NUMBERS],
+    assignment: [RawAssignment<T>; ASSIGNMENTS],
+}
+// SAFETY: as `Ending` of step.cu
+unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
+
+/// The gate for the next launch that changes a vector, with the watches that wait for one.
+pub(super) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
+    let mut step = lock(&T::of(device).step);
+    let mut gate = RawGate::open(step.control);
+    if step.control == 0 {
+        return Ok(gate);
+    }
+    if step.watches.len() > WATCHES {
+        return Err(Error::TooLarge {
+            what: "the number of watches",
+            got: step.watches.len(),
+            limit: WATCHES,
+        });
+    }
+    for (raw, (number, condition, id)) in gate.watch.iter_mut().zip(step.watches.drain(..)) {
+        *raw = RawWatch { number: number.raw(), condition: condition as u32, id };
+        gate.watches += 1;
+    }
+    Ok(gate)
+}
+
+/// Ends a step, or settles what was assigned outside of one.
+fn end<T: Real>(device: &Device, mut ending: RawEnding<T>, of: &[(Arc<Slot>, Number<T>)]) -> Result<()> {
+    if of.len() > ASSIGNMENTS {
+        return Err(Error::TooLarge { what: "the number of assignments", got: of.len(), limit: ASSIGNMENTS });
+    }
+    for (raw, (home, number)) in ending.assignment.iter_mut().zip(of) {
+        *raw = RawAssignment { home: home.address, number: number.raw() };
+    }
+    ending.assignments = of.len() as u32;
+    let one_warp = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
+    let mut launch = device.inner.stream.launch_builder(&device.vector::<T>()?.step.end_step);
+    launch.arg(&ending);
+    // SAFETY: arguments as in step.cu; the addresses are those of slots, arrays and rings that live
+    unsafe { launch.launch(one_warp) }?;
+    Ok(())
+}
+
+impl<T: Real> RawEnding<T> {
+    fn nothing() -> Self {
+        let number = RawNumber::constant(T::zero());
+        RawEnding {
+            gate: RawGate::open(0),
+            assignments: 0,
+            numbers: 0,
+            has_residual: 0,
+            coefficients: 0,
+            first: 0,
+            second: 0,
+            ring: 0,
+            width: 0,
+            entries: 1,
+            number: [number; NUMBERS],
+            assignment: [RawAssignment { home: 0, number }; ASSIGNMENTS],
+        }
+    }
+}
+
+/// Puts numbers into slots, now.
+pub(super) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)]) -> Result<()> {
+    end(device, RawEnding::nothing(), numbers)
+}
+
+/// Settles what is assigned so far.
+fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
+    let assigned = take_assigned::<T>(device);
+    if assigned.is_empty() { Ok(()) } else { settle(device, &assigned) }
+}
+
+/// What is assigned so far, on its way to its places.
+fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
+    let mut step = lock(&T::of(device).step);
+    step.epoch += 1;
+    std::mem::take(&mut step.assignments)
+}
+
+/// Host memory that the device writes to.
+#[derive(Debug)]
+struct Ring {
+    words: *mut u64,
+    width: usize,
+    device: Device,
+}
+
+// SAFETY: the memory is owned, and read through volatile loads only
+unsafe impl Send for Ring {}
+
+/// Entries of a ring: those on their way, and as many that were given up.
+const ENTRIES: usize = 4 * LAG;
+/// What comes before the numbers of an entry: its sequence number, the watch that failed, that number's value.
+const HEAD: usize = 3;
+/// Steps queued ahead of what is known.
+pub const LAG: usize = 8;
+
+impl Ring {
+    fn new(device: &Device, numbers: usize) -> Result<Ring> {
+        let width = HEAD + numbers;
+        device.inner.context.bind_to_thread()?;
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the memory is freed once, on drop
+        let words = unsafe { result::malloc_host(ENTRIES * width * 8, flags) }?.cast::<u64>();
+        // SAFETY: it was just allocated with this length; no device writes to it yet
+        unsafe { words.write_bytes(0, ENTRIES * width) };
+        Ok(Ring { words, width, device: device.clone() })
+    }
+
+    fn word(&self, sequence: u64, at: usize) -> u64 {
+        let entry = (sequence % ENTRIES as u64) as usize;
+        assert!(at < self.width, "a word of the entry");
+        // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
+        unsafe { self.words.add(entry * self.width + at).read_volatile() }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // what is queued may still write here
+        self.device.park(self.device.synchronize());
+        // SAFETY: allocated by `malloc_host`, freed once, and the device is done with it
+        let freed = unsafe { result::free_host(self.words.cast()) };
+        self.device.park(freed.map_err(Error::from));
+    }
+}
+
+/// A step that can be queued again as it was.
+struct Recording {
+    graph: CudaGraph,
+    /// The slots that it writes to.
+    _kept: Kept,
+}
+
+// SAFETY: a graph may be moved between threads, and is used through `&mut Steps` only
+unsafe impl Send for Recording {}
+
+/// What is known of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// It recorded these numbers.
+    Numbers(Vec<f64>),
+    /// A watched number failed, and the step ended before it changed the solution.
+    Failed {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+}
+
+/// Runs steps of one solve at a time.
+pub struct Steps<T: Real> {
+    device: Device,
+    /// The gate's state: five words, as `Control` of prelude.cu.
+    control: CudaSlice<u64>,
+    ring: Ring,
+    names: Vec<&'static str>,
+    /// Steps queued, and steps known, ever.
+    queued: u64,
+    known: u64,
+    numbers: Vec<Number<T>>,
+    has_residual: bool,
+    coefficients: Option<(u64, u64, usize)>,
+    places: Vec<Place>,
+}
+
+/// How far a place in a solve's cycle of steps has come.
+enum Place {
+    New,
+    /// It was queued once, call by call: everything it needs exists.
+    Warm,
+    Recorded(Recording),
+    /// It cannot be recorded.
+    Never,
+}
+
+impl<T: Real> std::fmt::Debug for Steps<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} steps queued, {} known, on {:?}", self.queued, self.known, self.device)
+    }
+}
+
+impl<T: Real> Steps<T> {
+    /// Steps on a device, that record at most so many numbers each.
+    pub fn new(device: &Device, numbers: usize) -> Result<Self> {
+        Ok(Steps {
+            device: device.clone(),
+            control: device.zeros(5)?.into_slice(),
+            ring: Ring::new(device, numbers)?,
+            names: Vec::new(),
+            queued: 0,
+            known: 0,
+            numbers: Vec::new(),
+            has_residual: false,
+            coefficients: None,
+            places: Vec::new(),
+        })
+    }
+
+    /// Begins anew: steps end the solve at this `‖r‖²`.
+    pub fn begin(&mut self, threshold: f64) -> Result<()> {
+        settle_assigned::<T>(&self.device)?;
+        self.known = self.queued;
+        let control = self.control();
+        let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
+        let mut launch =
+            self.device.inner.stream.launch_builder(&self.device.vector::<T>()?.step.begin_steps);
+        launch.arg(&control).arg(&threshold).arg(&self.queued);
+        // SAFETY: arguments as in step.cu; the control words live
+        unsafe { launch.launch(one) }?;
+        Ok(())
+    }
+
+    /// Forgets what was recorded: its vectors may be others now.
+    pub fn forget(&mut self) {
+        self.places.clear();
+    }
+
+    fn control(&self) -> u64 {
+        self.control.device_ptr(&self.device.inner.stream).0
+    }
+
+    /// Ends the solve before anything more is changed, if the number is not what it must be.
+    pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
+        let at = self.names.iter().position(|name| *name == what);
+        let at = at.unwrap_or_else(|| {
+            self.names.push(what);
+            self.names.len() - 1
+        });
+        lock(&T::of(&self.device).step).watches.push((value.number(), must_be, at as u32 + 1));
+    }
+
+    /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
+    pub fn residual(&mut self, squared: &Scalar<T>) {
+        self.has_residual = self.numbers.is_empty();
+        self.record(squared);
+    }
+
+    /// Tells the host a number.
+    pub fn record(&mut self, value: &Scalar<T>) {
+        self.numbers.push(value.number());
+    }
+
+    /// Tells the host the sums of two arrays' entries, after all other numbers.
+    pub fn record_sums(&mut self, first: &Array<T>, second: &Array<T>, count: usize) {
+        self.coefficients =
+            Some((first.address(0), second.address(0), count.min(first.len()).min(second.len())));
+    }
+
+    /// Queues one more step, the one at a place of the solve's cycle: by calling `step`, or by replaying it, where
+    /// `replays` says that it does the same every time. No more than [`LAG`] may be unknown at a time.
+    pub fn run<E: From<Error>>(
+        &mut self,
+        place: usize,
+        replays: bool,
+        step: &mut dyn FnMut(&mut Self) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        while self.places.len() <= place {
+            self.places.push(Place::New);
+        }
+        match &self.places[place] {
+            Place::Recorded(recording) => recording.graph.launch().map_err(Error::from)?,
+            Place::Warm if replays => match self.capture(step)? {
+                Some(recording) => {
+                    recording.graph.launch().map_err(Error::from)?;
+                    self.places[place] = Place::Recorded(recording);
+                }
+                None => {
+                    self.places[place] = Place::Never;
+                    self.queue(step)?;
+                }
+            },
+            Place::New => {
+                self.queue(step)?;
+                self.places[place] = Place::Warm;
+            }
+            Place::Warm | Place::Never => self.queue(step)?,
+        }
+        self.queued += 1;
+        Ok(())
+    }
+
+    /// Steps queued that are not known yet.
+    pub fn in_flight(&self) -> usize {
+        (self.queued - self.known) as usize
+    }
+
+    fn queue<E: From<Error>>(
+        &mut self,
+        step: &mut dyn FnMut(&mut Self) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        lock(&T::of(&self.device).step).control = self.control();
+        let outcome = step(self).and_then(|()| Ok(self.end()?));
+        let mut state = lock(&T::of(&self.device).step);
+        state.control = 0;
+        state.watches.clear();
+        outcome
+    }
+
+    fn end(&mut self) -> Result<()> {
+        let assigned = take_assigned::<T>(&self.device);
+        let mut ending = RawEnding { gate: gate(&self.device)?, ..RawEnding::nothing() };
+        let numbers = std::mem::take(&mut self.numbers);
+        if numbers.len() > NUMBERS {
+            return Err(Error::TooLarge { what: "numbers recorded", got: numbers.len(), limit: NUMBERS });
+        }
+        for (raw, number) in ending.number.iter_mut().zip(&numbers) {
+            *raw = number.raw();
+        }
+        ending.numbers = numbers.len() as u32;
+        ending.has_residual = std::mem::take(&mut self.has_residual).into();
+        if let Some((first, second, count)) = self.coefficients.take() {
+            (ending.first, ending.second, ending.coefficients) = (first, second, count as u32);
+        }
+        let words = HEAD + numbers.len() + ending.coefficients as usize;
+        if words > self.ring.width {
+            return Err(Error::TooLarge { what: "an entry's words", got: words, limit: self.ring.width });
+        }
+        // pinned memory has one address for host and device
+        (ending.ring, ending.width, ending.entries) =
+            (self.ring.words as u64, self.ring.width as u32, ENTRIES as u32);
+        end(&self.device, ending, &assigned)
+    }
+
+    /// Records a step without running it; `None` where it does what cannot be recorded.
+    fn capture<E: From<Error>>(
+        &mut self,
+        step: &mut dyn FnMut(&mut Self) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Option<Recording>, E> {
+        let device = self.device.clone();
+        let (stream, slots) = (&device.inner.stream, device.slots::<T>()?);
+        slots.keep();
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        if stream.begin_capture(mode).is_err() {
+            drop(slots.kept());
+            return Ok(None);
+        }
+        let queued = self.queue(step);
+        let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));
+        let kept = slots.kept();
+        match (queued, graph) {
+            (Ok(()), Ok(Some(graph))) => Ok(Some(Recording { graph, _kept: kept })),
+            (Err(error), _) => Err(error),
+            _ => Ok(None),
+        }
+    }
+
+    /// What the oldest step not yet known recorded; waits for it. `None` once the solve has ended.
+    pub fn next(&mut self) -> Result<Option<Entry>> {
+        if self.known == self.queued {
+            return Ok(None);
+        }
+        let next = self.known + 1;
+        let mut spins = 0u32;
+        while self.ring.word(next, 0) != next {
+            spins += 1;
+            if spins.is_multiple_of(4096) {
+                // SAFETY: the stream lives
+                match unsafe { sys::cuStreamQuery(self.device.inner.stream.cu_stream()) } {
+                    sys::CUresult::CUDA_ERROR_NOT_READY => std::thread::yield_now(),
+                    sys::CUresult::CUDA_SUCCESS if self.ring.word(next, 0) == next => break,
+                    sys::CUresult::CUDA_SUCCESS => {
+                        self.device.parked().map_or(Ok(()), Err)?;
+                        return Ok(None);
+                    }
+                    failed => failed.result()?,
+                }
+            }
+            std::hint::spin_loop();
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        self.known = next;
+        let number = |at| f64::from_bits(self.ring.word(next, at));
+        let failed = number(1) as usize;
+        if failed > 0 {
+            let what = self.names.get(failed - 1).copied().unwrap_or("a watched number");
+            return Ok(Some(Entry::Failed { what, value: number(2) }));
+        }
+        Ok(Some(Entry::Numbers((HEAD..self.ring.width).map(number).collect())))
+    }
+}

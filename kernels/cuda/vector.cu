@@ -1,0 +1,256 @@
+// Vector operations. Each moves its operands once: 8 B (f64) or 4 B (f32) an entry read or written, in packs of 16 B.
+// Within a step all but plain reductions stand behind a gate.
+
+// Runs `op` over n entries, W at a time: packs first, then what is left.
+template <class Op> __device__ __forceinline__ void over(i64 n, Op& op) {
+    const i64 stride = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    const i64 packs = n / PACK;
+    i64 i = first;
+    for (; i + stride < packs; i += 2 * stride) op.two(i * PACK, (i + stride) * PACK);
+    if (i < packs) op.one(i * PACK);
+    if (first < n - packs * PACK) op.single(packs * PACK + first);
+}
+
+__device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
+__device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
+
+// Makes `one`, `two` and `single` of an operation on `IN` vectors read and `OUT` written:
+// `void at(real (&v)[IN], real (&w)[OUT])`, with `load` deciding what is read.
+template <class Op, int IN, int OUT> struct Loop {
+    Op op;
+    const real* in[IN];
+    real* out[OUT ? OUT : 1];
+
+    __device__ __forceinline__ void apply(const Pack (&v)[IN], i64 i) {
+        Pack w[OUT ? OUT : 1];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            real a[IN], b[OUT ? OUT : 1];
+#pragma unroll
+            for (int j = 0; j < IN; j++) a[j] = v[j].at[k];
+            op.at(a, b);
+#pragma unroll
+            for (int j = 0; j < OUT; j++) w[j].at[k] = b[j];
+        }
+#pragma unroll
+        for (int j = 0; j < OUT; j++) store(out[j] + i, w[j]);
+    }
+    __device__ __forceinline__ void one(i64 i) {
+        Pack v[IN];
+#pragma unroll
+        for (int j = 0; j < IN; j++) v[j] = load(in[j] + i);
+        apply(v, i);
+    }
+    __device__ __forceinline__ void two(i64 i, i64 k) {
+        Pack v[IN], w[IN];
+#pragma unroll
+        for (int j = 0; j < IN; j++) v[j] = load(in[j] + i);
+#pragma unroll
+        for (int j = 0; j < IN; j++) w[j] = load(in[j] + k);
+        apply(v, i);
+        apply(w, k);
+    }
+    __device__ __forceinline__ void single(i64 i) {
+        real a[IN], b[OUT ? OUT : 1];
+#pragma unroll
+        for (int j = 0; j < IN; j++) a[j] = in[j][i];
+        op.at(a, b);
+#pragma unroll
+        for (int j = 0; j < OUT; j++) out[j][i] = b[j];
+    }
+};
+
+struct Copy {
+    __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = v[0]; }
+};
+extern "C" __global__ __launch_bounds__(256) void copy(Gate gate, i64 n, const real* x, real* y) {
+    if (closed(gate)) return;
+    Loop<Copy, 1, 1> loop{{}, {x}, {y}};
+    over(n, loop);
+}
+
+// y ← a x
+struct Scale {
+    real a;
+    __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = a * v[0]; }
+};
+// y ← a x + b y
+struct Axpby {
+    real a, b;
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = a * v[0] + b * v[1]; }
+};
+extern "C" __global__ __launch_bounds__(256) void axpby(Gate gate, i64 n, Number a, const real* x, Number b, real* y) {
+    if (closed(gate)) return;
+    const real av = value(a), bv = value(b);
+    if (bv == real(0)) {
+        Loop<Scale, 1, 1> loop{{av}, {x}, {y}};
+        over(n, loop);
+    } else {
+        Loop<Axpby, 2, 1> loop{{av, bv}, {x, y}, {y}};
+        over(n, loop);
+    }
+}
+
+// z ← a x + b y + c z
+struct Axpbypcz {
+    real a, b, c;
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[1]) { w[0] = a * v[0] + b * v[1] + c * v[2]; }
+};
+extern "C" __global__ __launch_bounds__(256) void axpbypcz(Gate gate, i64 n, Number a, const real* x, Number b, const real* y, Number c, real* z) {
+    if (closed(gate)) return;
+    const real av = value(a), bv = value(b), cv = value(c);
+    if (cv == real(0)) {
+        Loop<Axpby, 2, 1> loop{{av, bv}, {x, y}, {z}};
+        over(n, loop);
+    } else {
+        Loop<Axpbypcz, 3, 1> loop{{av, bv, cv}, {x, y, z}, {z}};
+        over(n, loop);
+    }
+}
+
+struct Dot {
+    real sum[1];
+    __device__ __forceinline__ void at(const real (&v)[2], real (&)[1]) { sum[0] += v[0] * v[1]; }
+};
+struct Square {
+    real sum[1];
+    __device__ __forceinline__ void at(const real (&v)[1], real (&)[1]) { sum[0] += v[0] * v[0]; }
+};
+extern "C" __global__ __launch_bounds__(256) void dot(i64 n, const real* x, const real* y, Sum out) {
+    real sum[1];
+    if (x == y) {
+        Loop<Square, 1, 0> loop{{{0}}, {x}, {nullptr}};
+        over(n, loop);
+        sum[0] = loop.op.sum[0];
+    } else {
+        Loop<Dot, 2, 0> loop{{{0}}, {x, y}, {nullptr}};
+        over(n, loop);
+        sum[0] = loop.op.sum[0];
+    }
+    grid_sum(sum, out);
+}
+
+// ⟨x, y⟩, ⟨x, z⟩; where z is x it is read once
+struct Dot2 {
+    real sum[2];
+    __device__ __forceinline__ void at(const real (&v)[3], real (&)[1]) { sum[0] += v[0] * v[1]; sum[1] += v[0] * v[2]; }
+};
+struct DotSquare {
+    real sum[2];
+    __device__ __forceinline__ void at(const real (&v)[2], real (&)[1]) { sum[0] += v[0] * v[1]; sum[1] += v[0] * v[0]; }
+};
+extern "C" __global__ __launch_bounds__(256) void dot_2(i64 n, const real* x, const real* y, const real* z, Sum out) {
+    real sum[2];
+    if (x == z) {
+        Loop<DotSquare, 2, 0> loop{{{0, 0}}, {x, y}, {nullptr}};
+        over(n, loop);
+        sum[0] = loop.op.sum[0], sum[1] = loop.op.sum[1];
+    } else {
+        Loop<Dot2, 3, 0> loop{{{0, 0}}, {x, y, z}, {nullptr}};
+        over(n, loop);
+        sum[0] = loop.op.sum[0], sum[1] = loop.op.sum[1];
+    }
+    grid_sum(sum, out);
+}
+
+// r ← r + a x; ‖r‖², ⟨r, y⟩
+struct AxpyDot2 {
+    real a, sum[2];
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[1]) {
+        w[0] = v[0] + a * v[1];
+        sum[0] += w[0] * w[0];
+        sum[1] += w[0] * v[2];
+    }
+};
+extern "C" __global__ __launch_bounds__(256) void axpy_dot_2(Gate gate, i64 n, Number a, const real* x, const real* y, real* r, Sum out) {
+    if (closed(gate)) return;
+    Loop<AxpyDot2, 3, 1> loop{{value(a), {0, 0}}, {r, x, y}, {r}};
+    over(n, loop);
+    grid_sum(loop.op.sum, out);
+}
+
+// x ← x + a p; p ← z + b p
+struct AxpyXpby {
+    real a, b;
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
+        w[0] = v[0] + a * v[1];
+        w[1] = v[2] + b * v[1];
+    }
+};
+struct AxpyCopy {
+    real a;
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
+        w[0] = v[0] + a * v[1];
+        w[1] = v[2];
+    }
+};
+extern "C" __global__ __launch_bounds__(256) void axpy_xpby(Gate gate, i64 n, Number a, real* p, const real* z, Number b, real* x) {
+    if (closed(gate)) return;
+    const real av = value(a), bv = value(b);
+    if (bv == real(0)) {
+        Loop<AxpyCopy, 3, 2> loop{{av}, {x, p, z}, {x, p}};
+        over(n, loop);
+    } else {
+        Loop<AxpyXpby, 3, 2> loop{{av, bv}, {x, p, z}, {x, p}};
+        over(n, loop);
+    }
+}
+
+// y ← d x, entry by entry
+struct Multiply {
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = v[0] * v[1]; }
+};
+extern "C" __global__ __launch_bounds__(256) void multiply(Gate gate, i64 n, const real* d, const real* x, real* y) {
+    if (closed(gate)) return;
+    Loop<Multiply, 2, 1> loop{{}, {d, x}, {y}};
+    over(n, loop);
+}
+
+// y ← d x; ⟨x, y⟩
+struct MultiplyDot {
+    real sum[1];
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) {
+        w[0] = v[0] * v[1];
+        sum[0] += v[1] * w[0];
+    }
+};
+extern "C" __global__ __launch_bounds__(256) void multiply_dot(Gate gate, i64 n, const real* d, const real* x, real* y, Sum out) {
+    if (closed(gate)) return;
+    Loop<MultiplyDot, 2, 1> loop{{{0}}, {d, x}, {y}};
+    over(n, loop);
+    grid_sum(loop.op.sum, out);
+}
+
+// r ← r + a q; z ← d r; ‖r‖², ⟨r, z⟩
+struct AxpyMultiplyDot {
+    real a, sum[2];
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
+        w[0] = v[0] + a * v[1];
+        w[1] = v[2] * w[0];
+        sum[0] += w[0] * w[0];
+        sum[1] += w[0] * w[1];
+    }
+};
+extern "C" __global__ __launch_bounds__(256) void axpy_multiply_dot(Gate gate, i64 n, Number a, const real* q, const real* d, real* r, real* z, Sum out) {
+    if (closed(gate)) return;
+    Loop<AxpyMultiplyDot, 3, 2> loop{{value(a), {0, 0}}, {r, q, d}, {r, z}};
+    over(n, loop);
+    grid_sum(loop.op.sum, out);
+}
+
+// r ← r + a q; ‖r‖² twice, for no preconditioner: z ← r
+struct AxpyCopyDot {
+    real a, sum[2];
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[2]) {
+        w[0] = v[0] + a * v[1];
+        w[1] = w[0];
+        sum[0] += w[0] * w[0];
+    }
+};
+extern "C" __global__ __launch_bounds__(256) void axpy_copy_dot(Gate gate, i64 n, Number a, const real* q, real* r, real* z, Sum out) {
+    if (closed(gate)) return;
+    Loop<AxpyCopyDot, 2, 2> loop{{value(a), {0, 0}}, {r, q}, {r, z}};
+    over(n, loop);
+    loop.op.sum[1] = loop.op.sum[0];
+    grid_sum(loop.op.sum, out);
+}

@@ -1,0 +1,318 @@
+//! Vector operations on a device: queued, in order, and never waited for.
+
+use super::device::{Array, Device, Real};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::number::{RawNumber, Scalar, Slot};
+use super::step::{self, RawGate};
+use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
+use std::sync::Arc;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "vector.cu", text: include_str!("vector.cu") };
+
+/// Threads of a block.
+pub(super) const THREADS: u32 = 256;
+/// Blocks of a launch that sums, at most.
+pub(super) const MAX_BLOCKS: usize = 4096;
+
+/// The kernels, and room for the sums of each block.
+#[derive(Debug)]
+pub(super) struct Kernels<T: Real> {
+    copy: CudaFunction,
+    axpby: CudaFunction,
+    axpbypcz: CudaFunction,
+    dot: CudaFunction,
+    dot_2: CudaFunction,
+    axpy_dot_2: CudaFunction,
+    axpy_xpby: CudaFunction,
+    multiply: CudaFunction,
+    multiply_dot: CudaFunction,
+    axpy_multiply_dot: CudaFunction,
+    axpy_copy_dot: CudaFunction,
+    pub(super) step: step::Kernels,
+    partials: CudaSlice<T>,
+    ticket: CudaSlice<u32>,
+}
+
+impl<T: Real> Kernels<T> {
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        let function = |name| device.function::<T>(&SOURCE, name);
+        Ok(Kernels {
+            copy: function("copy")?,
+            axpby: function("axpby")?,
+            axpbypcz: function("axpbypcz")?,
+            dot: function("dot")?,
+            dot_2: function("dot_2")?,
+            axpy_dot_2: function("axpy_dot_2")?,
+            axpy_xpby: function("axpy_xpby")?,
+            multiply: function("multiply")?,
+            multiply_dot: function("multiply_dot")?,
+            axpy_multiply_dot: function("axpy_multiply_dot")?,
+            axpy_copy_dot: function("axpy_copy_dot")?,
+            step: step::Kernels::new::<T>(device)?,
+            partials: device.zeros(2 * MAX_BLOCKS)?.into_slice(),
+            ticket: device.zeros(1)?.into_slice(),
+        })
+    }
+}
+
+/// Where a sum over the grid goes, as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawSum {
+    partials: u64,
+    ticket: u64,
+    results: [u64; 2],
+}
+// SAFETY: as `Sum` of prelude.cu
+unsafe impl DeviceRepr for RawSum {}
+// SAFETY: as `Number` of prelude.cu
+unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
+
+/// `K` sums to come: what a kernel writes to, and the scalars that it gives.
+pub(super) struct Sums<T, const K: usize> {
+    pub(super) raw: RawSum,
+    slots: [Arc<Slot>; K],
+    element: std::marker::PhantomData<T>,
+}
+
+impl<T: Real, const K: usize> Sums<T, K> {
+    pub(super) fn new(device: &Device) -> Result<Self> {
+        const { assert!(K == 1 || K == 2) };
+        let (slots, kernels) = (device.slots::<T>()?, device.vector::<T>()?);
+        let stream = &device.inner.stream;
+        let first = slots.take(device)?;
+        let mut results = [first.address; 2];
+        let mut taken = [(); K].map(|()| first.clone());
+        if let Some(second) = taken.get_mut(1) {
+            *second = slots.take(device)?;
+            results[1] = second.address;
+        }
+        let raw = RawSum {
+            partials: kernels.partials.device_ptr(stream).0,
+            ticket: kernels.ticket.device_ptr(stream).0,
+            results,
+        };
+        Ok(Sums { raw, slots: taken, element: std::marker::PhantomData })
+    }
+
+    pub(super) fn scalars(self) -> [Scalar<T>; K] {
+        self.slots.map(Scalar::in_slot)
+    }
+}
+
+/// A launch of 256 threads a block: enough blocks for `items` a thread each, and no more than fit the device at once.
+pub(super) fn config(device: &Device, n: usize, items: usize) -> LaunchConfig {
+    let most = (8 * device.multiprocessors()).min(MAX_BLOCKS);
+    let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
+    LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
+}
+
+/// The operation on vectors of one length, and what its kernel is launched with.
+struct Call<'d, T: Real> {
+    device: &'d Device,
+    kernels: &'d Kernels<T>,
+    n: i64,
+    config: LaunchConfig,
+}
+
+impl<'d, T: Real> Call<'d, T> {
+    fn new(y: &'d Array<T>, others: &[&Array<T>]) -> Result<Self> {
+        for x in others {
+            assert_eq!(x.len(), y.len(), "vectors of one length");
+            assert!(x.device() == y.device(), "vectors of one device");
+        }
+        let device = y.device();
+        let n = y.len();
+        let config = config(device, n, 2 * 16 / size_of::<T>());
+        Ok(Call { device, kernels: device.vector::<T>()?, n: n as i64, config })
+    }
+
+    fn gate(&self) -> Result<RawGate<T>> {
+        step::gate(self.device)
+    }
+}
+
+/// Keeps an error of work that cannot return it.
+fn parked<T: Real>(y: &Array<T>, outcome: Result<()>) {
+    y.device().park(outcome);
+}
+
+/// The scalars of a sum; NaN, and the error kept, where it could not be queued.
+fn parked_sums<T: Real, const K: usize>(device: &Device, outcome: Result<[Scalar<T>; K]>) -> [Scalar<T>; K] {
+    outcome.unwrap_or_else(|error| {
+        device.park(Err(error));
+        [(); K].map(|()| Scalar::constant(T::nan()))
+    })
+}
+
+/// `y ← x`
+pub fn copy<T: Real>(x: &Array<T>, y: &mut Array<T>) {
+    let queue = || {
+        let call = Call::new(y, &[x])?;
+        let (gate, x, to) = (call.gate()?, x.address(0), y.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.copy);
+        launch.arg(&gate).arg(&call.n).arg(&x).arg(&to);
+        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(())
+    };
+    parked(y, queue());
+}
+
+/// `y ← a x + b y`; `b = 0` overwrites.
+pub fn axpby<T: Real>(a: &Scalar<T>, x: &Array<T>, b: &Scalar<T>, y: &mut Array<T>) {
+    let queue = || {
+        let call = Call::new(y, &[x])?;
+        let (a, b) = (a.number(), b.number());
+        let (gate, a, x, b, to) = (call.gate()?, a.raw(), x.address(0), b.raw(), y.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpby);
+        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&b).arg(&to);
+        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(())
+    };
+    parked(y, queue());
+}
+
+/// `z ← a x + b y + c z`; `c = 0` overwrites.
+pub fn axpbypcz<T: Real>(
+    a: &Scalar<T>,
+    x: &Array<T>,
+    b: &Scalar<T>,
+    y: &Array<T>,
+    c: &Scalar<T>,
+    z: &mut Array<T>,
+) {
+    let queue = || {
+        let call = Call::new(z, &[x, y])?;
+        let (a, b, c) = (a.number(), b.number(), c.number());
+        let (gate, a, b, c) = (call.gate()?, a.raw(), b.raw(), c.raw());
+        let (x, y, to) = (x.address(0), y.address(0), z.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpbypcz);
+        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&b).arg(&y).arg(&c).arg(&to);
+        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(())
+    };
+    parked(z, queue());
+}
+
+/// `⟨x, y⟩`
+pub fn dot<T: Real>(x: &Array<T>, y: &Array<T>) -> Scalar<T> {
+    let queue = || {
+        let call = Call::new(y, &[x])?;
+        let sums = Sums::<T, 1>::new(call.device)?;
+        let (x, y) = (x.address(0), y.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.dot);
+        launch.arg(&call.n).arg(&x).arg(&y).arg(&sums.raw);
+        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(sums.scalars())
+    };
+    let [xy] = parked_sums(y.device(), queue());
+    xy
+}
+
+/// `[⟨x, y⟩, ⟨x, z⟩]`
+pub fn dot_2<T: Real>(x: &Array<T>, y: &Array<T>, z: &Array<T>) -> [Scalar<T>; 2] {
+    let queue = || {
+        let call = Call::new(x, &[y, z])?;
+        let sums = Sums::<T, 2>::new(call.device)?;
+        let (x, y, z) = (x.address(0), y.address(0), z.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.dot_2);
+        launch.arg(&call.n).arg(&x).arg(&y).arg(&z).arg(&sums.raw);
+        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(sums.scalars())
+    };
+    parked_sums(x.device(), queue())
+}
+
+/// `r ← r + a x; [‖r‖², ⟨r, y⟩]`
+pub fn axpy_dot_2<T: Real>(a: &Scalar<T>, x: &Array<T>, y: &Array<T>, r: &mut Array<T>) -> [Scalar<T>; 2] {
+    let queue = || {
+        let call = Call::new(r, &[x, y])?;
+        let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
+        let (gate, a) = (call.gate()?, a.raw());
+        let (x, y, to) = (x.address(0), y.address(0), r.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_dot_2);
+        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&y).arg(&to).arg(&sums.raw);
+        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(sums.scalars())
+    };
+    parked_sums(r.device(), queue())
+}
+
+/// `x ← x + a p; p ← z + b p`
+pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Scalar<T>, x: &mut Array<T>) {
+    let queue = || {
+        let call = Call::new(x, &[p, z])?;
+        let (a, b) = (a.number(), b.number());
+        let (gate, a, b) = (call.gate()?, a.raw(), b.raw());
+        let (p, z, x) = (p.address(0), z.address(0), x.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_xpby);
+        launch.arg(&gate).arg(&call.n).arg(&a).arg(&p).arg(&z).arg(&b).arg(&x);
+        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(())
+    };
+    parked(x, queue());
+}
+
+/// `y ← d x`, entry by entry.
+pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+    let call = Call::new(y, &[d, x])?;
+    let (gate, d, x, y) = (call.gate()?, d.address(0), x.address(0), y.address(0));
+    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.multiply);
+    launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&y);
+    // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+    unsafe { launch.launch(call.config) }?;
+    Ok(())
+}
+
+/// `y ← d x; ⟨x, y⟩`
+pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+    let call = Call::new(y, &[d, x])?;
+    let sums = Sums::<T, 1>::new(call.device)?;
+    let (gate, d, x, y) = (call.gate()?, d.address(0), x.address(0), y.address(0));
+    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.multiply_dot);
+    launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&y).arg(&sums.raw);
+    // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+    unsafe { launch.launch(call.config) }?;
+    let [xy] = sums.scalars();
+    Ok(xy)
+}
+
+/// `r ← r + a q; z ← d r; [‖r‖², ⟨r, z⟩]`; without `d`, `z ← r`.
+pub fn axpy_multiply_dot<T: Real>(
+    a: &Scalar<T>,
+    q: &Array<T>,
+    d: Option<&Array<T>>,
+    r: &mut Array<T>,
+    z: &mut Array<T>,
+) -> Result<[Scalar<T>; 2]> {
+    let call = Call::new(r, &[q, d.unwrap_or(q), z])?;
+    let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
+    let (gate, a) = (call.gate()?, a.raw());
+    let (q, r, z) = (q.address(0), r.address(0), z.address(0));
+    let diagonal = d.map(|d| d.address(0));
+    let kernels = call.kernels;
+    let function = if d.is_some() { &kernels.axpy_multiply_dot } else { &kernels.axpy_copy_dot };
+    let mut launch = call.device.inner.stream.launch_builder(function);
+    launch.arg(&gate).arg(&call.n).arg(&a).arg(&q);
+    if let Some(diagonal) = &diagonal {
+        launch.arg(diagonal);
+    }
+    launch.arg(&r).arg(&z).arg(&sums.raw);
+    // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+    unsafe { launch.launch(call.config) }?;
+    Ok(sums.scalars())
+}
+
+/// Refuses a length beyond what kernels index with 32 bits.
+pub(super) fn index(what: &'static str, got: usize) -> Result<i32> {
+    i32::try_from(got).map_err(|_| Error::TooLarge { what, got, limit: i32::MAX as usize })
+}
