@@ -52,6 +52,12 @@ pub trait LinearOperator: Send + Sync {
         0
     }
 
+    /// Whether every application queues the same work on its hardware, so that it may be recorded and replayed. Of no
+    /// meaning in host memory.
+    fn replays(&self) -> bool {
+        false
+    }
+
     /// Whether two applications to equal vectors give bitwise equal results.
     fn reproducible(&self) -> bool {
         true
@@ -123,6 +129,10 @@ macro_rules! forward_to_inner {
                 (**self).bytes()
             }
 
+            fn replays(&self) -> bool {
+                (**self).replays()
+            }
+
             fn reproducible(&self) -> bool {
                 (**self).reproducible()
             }
@@ -155,6 +165,10 @@ impl<V: Vector> LinearOperator for Identity<V> {
         check_spaces(self, x, y)?;
         y.copy_from(x);
         Ok(())
+    }
+
+    fn replays(&self) -> bool {
+        true
     }
 }
 
