@@ -3,6 +3,7 @@
 //! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
 //! machine without it has no devices.
 
+mod basis;
 mod device;
 mod error;
 mod module;
@@ -10,14 +11,15 @@ mod number;
 mod step;
 pub mod vector;
 
-pub use device::{Array, Device, Element, Real, count};
+pub use basis::Basis;
+pub use device::{Array, Device, Element, Info, Real, count, devices};
 pub use error::{Error, Result};
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 2] = [&step::SOURCE, &vector::SOURCE];
+pub const SOURCES: [&Source; 3] = [&basis::SOURCE, &step::SOURCE, &vector::SOURCE];
 
 #[cfg(test)]
 mod tests {
