@@ -154,4 +154,8 @@ pub enum Error {
     /// A failure in the solver or in the spaces it checks.
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),
+    /// A GPU that is not there, is full, or failed.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] krysp_kernels::cuda::Error),
 }

@@ -3,10 +3,12 @@
 //! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
 //! machine without it has no devices.
 
+pub mod csr;
 mod device;
 mod error;
 mod module;
 mod number;
+mod product;
 mod step;
 pub mod vector;
 
@@ -14,10 +16,11 @@ pub use device::{Array, Device, Element, Real, count};
 pub use error::{Error, Result};
 pub use module::{Source, compile};
 pub use number::Scalar;
+pub use product::{Pattern, Product};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 2] = [&step::SOURCE, &vector::SOURCE];
+pub const SOURCES: [&Source; 3] = [&step::SOURCE, &vector::SOURCE, &csr::SOURCE];
 
 #[cfg(test)]
 mod tests {
