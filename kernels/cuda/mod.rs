@@ -4,10 +4,12 @@
 //! machine without it has no devices.
 
 mod basis;
+pub mod csr;
 mod device;
 mod error;
 mod module;
 mod number;
+mod product;
 mod step;
 pub mod vector;
 
@@ -16,10 +18,11 @@ pub use device::{Array, Device, Element, Info, Real, count, devices};
 pub use error::{Error, Result};
 pub use module::{Source, compile};
 pub use number::Scalar;
+pub use product::{Pattern, Product};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 3] = [&basis::SOURCE, &step::SOURCE, &vector::SOURCE];
+pub const SOURCES: [&Source; 4] = [&basis::SOURCE, &csr::SOURCE, &step::SOURCE, &vector::SOURCE];
 
 #[cfg(test)]
 mod tests {

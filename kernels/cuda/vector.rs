@@ -1,7 +1,7 @@
 //! Vector operations on a device: queued, in order, and never waited for.
 
 use super::device::{Array, Device, Real};
-use super::error::Result;
+use super::error::{Error, Result};
 use super::module::Source;
 use super::number::{RawNumber, Scalar, Slot};
 use super::step::{self, RawGate};
@@ -310,4 +310,9 @@ pub fn axpy_multiply_dot<T: Real>(
     // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
     unsafe { launch.launch(call.config) }?;
     Ok(sums.scalars())
+}
+
+/// A number that kernels take as 32 bits, if it fits them.
+pub(super) fn index(what: &'static str, got: usize) -> Result<i32> {
+    i32::try_from(got).map_err(|_| Error::TooLarge { what, got, limit: i32::MAX as usize })
 }

@@ -1,7 +1,8 @@
 //! NVIDIA GPUs: vectors in device memory, and solves that stay there.
 //!
 //! ```no_run
-//! use krysp::{Cg, Csr, Cuda, Format, Jacobi};
+//! use krysp::formats::OnDevice;
+//! use krysp::{Cg, Csr, Cuda, Jacobi};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (a, b) = (Csr::from_triplets(1, 1, &[(0, 0, 2.0)])?, [1.0]);
@@ -15,10 +16,14 @@
 //! compiler (NVRTC) that compiles kernels for the device at hand; compiled kernels are kept in `$KRYSP_CACHE`, or
 //! `~/.cache/krysp`.
 
+mod jacobi;
+mod operator;
 mod steps;
 mod vector;
 
+pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};
+pub use operator::OnCuda;
 pub use steps::CudaSteps;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 

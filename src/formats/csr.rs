@@ -3,12 +3,16 @@
 //! A row's entries lie together, sorted by column. A product moves 12 bytes an entry (f64) or 8 (f32), 4 of offsets a
 //! row, and the vectors.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::pattern::Pattern;
 use super::{Format, Source, row_operator};
 use crate::{Error, HostSpace, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda::{self, Product};
 use std::sync::Arc;
 
 /// A matrix in compressed sparse rows.
@@ -214,5 +218,18 @@ impl<T: Real> Format<T> for Csr<T> {
 
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
         self.pattern().offsets.range(row).for_each(|entry| visit(entry, entry));
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
+    type Arrays = cuda::csr::Csr<T>;
+
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::new(device, OnDevice::pattern(self), &self.values)?)
+    }
+
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
+        Ok(arrays.refill(OnDevice::pattern(self), &self.values)?)
     }
 }

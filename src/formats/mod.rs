@@ -12,6 +12,8 @@ mod ell;
 mod ellpack_r;
 mod hyb;
 mod input;
+#[cfg(feature = "cuda")]
+mod on_device;
 pub(crate) mod pattern;
 mod sell;
 mod slices;
@@ -26,6 +28,8 @@ pub use ell::Ell;
 pub use ellpack_r::EllpackR;
 pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
 pub use input::Index;
+#[cfg(feature = "cuda")]
+pub use on_device::OnDevice;
 pub use sell::{Sell, SellOptions};
 pub use symmetric::SymCsr;
 

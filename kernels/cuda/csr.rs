@@ -1,0 +1,149 @@
+//! Compressed sparse rows on a device: 1 to 32 threads walk a row, by its mean length.
+
+use super::device::{Array, Device, Real};
+use super::error::Result;
+use super::module::Source;
+use super::number::Scalar;
+use super::product::{Kernel, Pattern, Product, check, check_square};
+use super::vector::{THREADS, index};
+use crate::index::Offsets;
+use cudarc::driver::DeviceRepr;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "csr.cu", text: include_str!("csr.cu") };
+
+/// Threads that walk a row have so many of its entries each, at least.
+const ENTRIES_PER_LANE: f64 = 3.0;
+
+/// Threads of a multiprocessor that hide the latency of memory: below, shorter shares of a row make more of them.
+const BUSY: usize = 1024;
+
+/// A matrix in compressed sparse rows.
+#[derive(Debug)]
+pub struct Csr<T: Real> {
+    offsets: AnyOffsets,
+    columns: Array<u32>,
+    values: Array<T>,
+    rows: usize,
+    cols: usize,
+    lanes: u32,
+    kernel: Kernel,
+}
+
+#[derive(Debug)]
+enum AnyOffsets {
+    Short(Array<u32>),
+    Long(Array<u64>),
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Raw {
+    offsets: u64,
+    columns: u64,
+    values: u64,
+    rows: u32,
+    lanes: u32,
+}
+// SAFETY: as `Csr` of csr.cu
+unsafe impl DeviceRepr for Raw {}
+
+impl<T: Real> Csr<T> {
+    /// A matrix with a value for each entry of the pattern.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
+        index("the number of rows", pattern.rows())?;
+        let (offsets, name) = match pattern.offsets() {
+            Offsets::Short(offsets) => (AnyOffsets::Short(device.upload(offsets)?), "csr_short"),
+            Offsets::Long(offsets) => (AnyOffsets::Long(device.upload(offsets)?), "csr_long"),
+        };
+        Ok(Csr {
+            offsets,
+            columns: device.upload(pattern.columns())?,
+            values: device.upload(values)?,
+            rows: pattern.rows(),
+            cols: pattern.cols(),
+            lanes: lanes(pattern.rows(), pattern.mean_length(), device.multiprocessors()),
+            kernel: Kernel::load::<T>(device, &SOURCE, name, THREADS)?,
+        })
+    }
+
+    /// Threads that walk a row.
+    pub fn lanes(&self) -> usize {
+        self.lanes as usize
+    }
+
+    fn raw(&self) -> Raw {
+        let offsets = match &self.offsets {
+            AnyOffsets::Short(offsets) => offsets.address(0),
+            AnyOffsets::Long(offsets) => offsets.address(0),
+        };
+        let (columns, values) = (self.columns.address(0), self.values.address(0));
+        Raw { offsets, columns, values, rows: self.rows as u32, lanes: self.lanes }
+    }
+
+    fn threads(&self) -> usize {
+        self.rows * self.lanes as usize
+    }
+}
+
+/// Threads for a row of a matrix with rows of this mean length.
+fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
+    let mut lanes = 1;
+    while lanes < 32 {
+        let filled = mean_length / f64::from(2 * lanes) >= ENTRIES_PER_LANE;
+        let idle = rows * (lanes as usize) < BUSY * multiprocessors && f64::from(lanes) < mean_length;
+        if !filled && !idle {
+            break;
+        }
+        lanes *= 2;
+    }
+    lanes
+}
+
+impl<T: Real> Product<T> for Csr<T> {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn cols(&self) -> usize {
+        self.cols
+    }
+
+    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        check(self, self.values.device(), x, y);
+        // SAFETY: offsets ascend to the number of columns and values; columns lie below the length of `x`
+        unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }
+    }
+
+    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+        check_square(self, self.values.device(), x, y);
+        // SAFETY: as in `product`
+        unsafe { self.kernel.product_dot(&self.raw(), self.threads(), x, y) }
+    }
+
+    fn bytes(&self) -> usize {
+        let offsets = match &self.offsets {
+            AnyOffsets::Short(offsets) => offsets.bytes(),
+            AnyOffsets::Long(offsets) => offsets.bytes(),
+        };
+        offsets + self.columns.bytes() + self.values.bytes()
+    }
+
+    fn refill(&mut self, _: Pattern<'_>, values: &[T]) -> Result<()> {
+        self.values.write(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lanes_follow_the_length_of_rows_and_the_size_of_the_device() {
+        let large = 10_000_000;
+        let by_length = [0.0, 1.0, 4.0, 7.0, 15.0, 27.0, 79.0, 1000.0].map(|mean| lanes(large, mean, 132));
+        assert_eq!(by_length, [1, 1, 1, 2, 4, 8, 16, 32]);
+        assert_eq!([0, 20_000, 200_000].map(|rows| lanes(rows, 7.0, 132)), [8, 8, 2]);
+    }
+}

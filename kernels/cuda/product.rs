@@ -1,0 +1,159 @@
+//! Products of matrices in device memory, and what all of them are launched with.
+
+use super::device::{Array, Device, Real};
+use super::error::Result;
+use super::module::Source;
+use super::number::Scalar;
+use super::vector::{MAX_BLOCKS, Sums};
+use crate::index::{Columns, Offsets};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+
+/// A matrix in device memory.
+///
+/// Products are queued, and bitwise the same from run to run on one device: nothing is added atomically.
+pub trait Product<T: Real>: Send + Sync + std::fmt::Debug {
+    /// The number of rows.
+    fn rows(&self) -> usize;
+
+    /// The number of columns.
+    fn cols(&self) -> usize;
+
+    /// `y ← A x`, every entry of `y` written.
+    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()>;
+
+    /// `y ← A x; ⟨x, y⟩`, of a square matrix.
+    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>>;
+
+    /// Bytes of the matrix that a product reads.
+    fn bytes(&self) -> usize;
+
+    /// New values, in the order of the pattern's entries, for the pattern that the matrix was made from.
+    fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
+}
+
+/// Where the entries of a matrix stand: rows of ascending columns.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern<'a> {
+    offsets: &'a Offsets,
+    columns: &'a Columns,
+}
+
+impl<'a> Pattern<'a> {
+    /// Rows begin at `offsets`, and `columns` has a column for each entry.
+    pub fn new(offsets: &'a Offsets, columns: &'a Columns) -> Self {
+        assert_eq!(offsets.end(), columns.len(), "offsets end at the number of entries");
+        Pattern { offsets, columns }
+    }
+
+    /// The number of rows.
+    pub fn rows(self) -> usize {
+        self.offsets.ranges()
+    }
+
+    /// The number of columns.
+    pub fn cols(self) -> usize {
+        self.columns.bound()
+    }
+
+    /// The number of entries.
+    pub fn entries(self) -> usize {
+        self.columns.len()
+    }
+
+    pub(super) fn offsets(self) -> &'a Offsets {
+        self.offsets
+    }
+
+    pub(super) fn columns(self) -> &'a [u32] {
+        self.columns
+    }
+
+    pub(super) fn mean_length(self) -> f64 {
+        self.entries() as f64 / self.rows().max(1) as f64
+    }
+}
+
+/// The kernels `y ← A x` and `y ← A x; ⟨x, y⟩` of a format: `name(matrix, x, y)` and `name_dot(matrix, x, y, sum)`.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    product: CudaFunction,
+    product_dot: CudaFunction,
+    /// Threads of a block.
+    threads: u32,
+}
+
+impl Kernel {
+    /// The kernels of a name, launched with so many threads a block.
+    pub(super) fn load<T: Real>(device: &Device, source: &Source, name: &str, threads: u32) -> Result<Self> {
+        Ok(Kernel {
+            product: device.function::<T>(source, name)?,
+            product_dot: device.function::<T>(source, &format!("{name}_dot"))?,
+            threads,
+        })
+    }
+
+    fn config(&self, threads: usize, most_blocks: usize) -> LaunchConfig {
+        let blocks = threads.div_ceil(self.threads as usize).clamp(1, most_blocks);
+        LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (self.threads, 1, 1), shared_mem_bytes: 0 }
+    }
+
+    /// `y ← A x` on at least so many threads.
+    ///
+    /// # Safety
+    /// `matrix` is the kernel's first argument: its arrays live and are as the kernel expects, for an `x` and a `y` of
+    /// these lengths.
+    pub(super) unsafe fn product<T: Real, M: DeviceRepr>(
+        &self,
+        matrix: &M,
+        threads: usize,
+        x: &Array<T>,
+        y: &mut Array<T>,
+    ) -> Result<()> {
+        if y.is_empty() {
+            return Ok(());
+        }
+        let (x, to) = (x.address(0), y.address(0));
+        let mut launch = y.device().inner.stream.launch_builder(&self.product);
+        launch.arg(matrix).arg(&x).arg(&to);
+        // SAFETY: as the caller promised; the loop over rows takes any grid
+        unsafe { launch.launch(self.config(threads, i32::MAX as usize)) }?;
+        Ok(())
+    }
+
+    /// `y ← A x; ⟨x, y⟩`
+    ///
+    /// # Safety
+    /// As [`Kernel::product`].
+    pub(super) unsafe fn product_dot<T: Real, M: DeviceRepr>(
+        &self,
+        matrix: &M,
+        threads: usize,
+        x: &Array<T>,
+        y: &mut Array<T>,
+    ) -> Result<Scalar<T>> {
+        let device = y.device();
+        let sums = Sums::<T, 1>::new(device)?;
+        let (x, to) = (x.address(0), y.address(0));
+        let mut launch = device.inner.stream.launch_builder(&self.product_dot);
+        launch.arg(matrix).arg(&x).arg(&to).arg(&sums.raw);
+        // the last block sums one number of each: no more blocks than fit the device at once
+        let most = (8 * device.multiprocessors()).min(MAX_BLOCKS);
+        // SAFETY: as the caller promised; the loop over rows takes any grid
+        unsafe { launch.launch(self.config(threads, most)) }?;
+        let [xy] = sums.scalars();
+        Ok(xy)
+    }
+}
+
+/// Compares the vectors of a product with the matrix.
+pub(super) fn check<T: Real>(a: &impl Product<T>, device: &Device, x: &Array<T>, y: &Array<T>) {
+    assert_eq!(x.len(), a.cols(), "`x` has an entry for each column");
+    assert_eq!(y.len(), a.rows(), "`y` has an entry for each row");
+    assert!(x.device() == device && y.device() == device, "a matrix and vectors of one device");
+}
+
+/// As [`check`], for an inner product of `x` and `y`.
+pub(super) fn check_square<T: Real>(a: &impl Product<T>, device: &Device, x: &Array<T>, y: &Array<T>) {
+    check(a, device, x, y);
+    assert_eq!(a.rows(), a.cols(), "an inner product needs equal lengths");
+}
