@@ -366,7 +366,9 @@ impl<T: Real> Steps<T> {
             self.names.push(what);
             self.names.len() - 1
         });
-        lock(&T::of(&self.device).step).watches.push((value.number(), must_be, at as u32 + 1));
+        // before the lock, which it takes as well
+        let number = value.number();
+        lock(&T::of(&self.device).step).watches.push((number, must_be, at as u32 + 1));
     }
 
     /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
