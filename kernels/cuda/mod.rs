@@ -6,9 +6,11 @@
 pub mod csr;
 mod device;
 mod error;
+mod layout;
 mod module;
 mod number;
 mod product;
+pub mod sliced;
 mod step;
 pub mod vector;
 
@@ -20,7 +22,7 @@ pub use product::{Pattern, Product};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 3] = [&step::SOURCE, &vector::SOURCE, &csr::SOURCE];
+pub const SOURCES: [&Source; 4] = [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE];
 
 #[cfg(test)]
 mod tests {
