@@ -2,7 +2,7 @@
 //! was skipped.
 #![cfg(feature = "cuda")]
 
-use krysp::formats::OnDevice;
+use krysp::formats::{Ell, EllpackR, OnDevice, Sell, SellOptions};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -111,6 +111,11 @@ macro_rules! conformance {
 
 conformance! {
     csr: |a| Ok(a.clone());
+    ell: Ell::new;
+    ellpack_r: EllpackR::new;
+    sell: Sell::new;
+    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
+    sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
 }
 
 #[test]

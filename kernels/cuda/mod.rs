@@ -7,10 +7,12 @@ mod basis;
 pub mod csr;
 mod device;
 mod error;
+mod layout;
 mod module;
 mod number;
 mod product;
 mod resident;
+pub mod sliced;
 mod step;
 pub mod vector;
 
@@ -24,8 +26,8 @@ pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 5] =
-    [&basis::SOURCE, &csr::SOURCE, &resident::SOURCE, &step::SOURCE, &vector::SOURCE];
+pub const SOURCES: [&Source; 6] =
+    [&basis::SOURCE, &csr::SOURCE, &resident::SOURCE, &sliced::SOURCE, &step::SOURCE, &vector::SOURCE];
 
 #[cfg(test)]
 mod tests {
