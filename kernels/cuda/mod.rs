@@ -5,12 +5,14 @@
 
 pub mod csr;
 mod device;
+pub mod dia;
 mod error;
 mod layout;
 mod module;
 mod number;
 mod product;
 pub mod sliced;
+mod slices;
 mod step;
 pub mod vector;
 
@@ -22,7 +24,8 @@ pub use product::{Pattern, Product};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 4] = [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE];
+pub const SOURCES: [&Source; 5] =
+    [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE, &dia::SOURCE];
 
 #[cfg(test)]
 mod tests {
