@@ -3,6 +3,7 @@
 //! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
 //! machine without it has no devices.
 
+pub mod bsr;
 pub mod csr;
 mod device;
 pub mod dia;
@@ -24,8 +25,8 @@ pub use product::{Pattern, Product};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 5] =
-    [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE, &dia::SOURCE];
+pub const SOURCES: [&Source; 6] =
+    [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE, &dia::SOURCE, &bsr::SOURCE];
 
 #[cfg(test)]
 mod tests {
