@@ -6,6 +6,11 @@ use crate::cpu::threads::{Split, over_parts, tasks};
 use std::ops::Range;
 
 impl Pattern<'_> {
+    /// The number of rows, of columns and of entries.
+    pub(super) fn shape(self) -> (usize, usize, usize) {
+        (self.rows(), self.cols(), self.entries())
+    }
+
     /// The places of a row's entries among all entries; none for a row beyond the last.
     pub(super) fn row(self, row: usize) -> Range<usize> {
         if row < self.rows() { self.offsets().range(row) } else { 0..0 }
@@ -101,6 +106,25 @@ pub(super) mod tests {
             offsets.iter().map(|o| i as i64 + o).filter(inside).map(|column| column as u32).collect()
         };
         Matrix::new("bands", rows, (0..rows).map(row).collect())
+    }
+
+    /// Dense blocks of `size` on some places of a grid: the places, and the matrix.
+    pub(in crate::cuda) fn blocks(
+        size: usize,
+        block_rows: usize,
+        length: impl Fn(usize) -> usize,
+    ) -> (Matrix, Matrix) {
+        let nodes = with_lengths(block_rows, block_rows, length);
+        let row = |i: usize| {
+            let node = nodes.pattern().row(i / size);
+            // every seventh row lacks the first entry of each block: blocks need not be full
+            let first = u32::from(i % 7 == 6);
+            let block = |k: usize| (first..size as u32).map(move |j| (k, j));
+            node.flat_map(block).map(|(k, j)| nodes.columns[k] * size as u32 + j).collect()
+        };
+        let rows = (0..block_rows * size).map(row).collect();
+        let matrix = Matrix::new("blocks", block_rows * size, rows);
+        (nodes, matrix)
     }
 
     /// Shapes and row lengths at the edges of slices, groups and batches.

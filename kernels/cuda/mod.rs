@@ -4,8 +4,10 @@
 //! machine without it has no devices.
 
 mod basis;
+pub mod bsr;
 pub mod csr;
 mod device;
+pub mod dia;
 mod error;
 mod layout;
 mod module;
@@ -13,6 +15,7 @@ mod number;
 mod product;
 mod resident;
 pub mod sliced;
+mod slices;
 mod step;
 pub mod vector;
 
@@ -26,8 +29,16 @@ pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 6] =
-    [&basis::SOURCE, &csr::SOURCE, &resident::SOURCE, &sliced::SOURCE, &step::SOURCE, &vector::SOURCE];
+pub const SOURCES: [&Source; 8] = [
+    &basis::SOURCE,
+    &bsr::SOURCE,
+    &csr::SOURCE,
+    &dia::SOURCE,
+    &resident::SOURCE,
+    &sliced::SOURCE,
+    &step::SOURCE,
+    &vector::SOURCE,
+];
 
 #[cfg(test)]
 mod tests {
