@@ -265,7 +265,9 @@ fn many_steps_in_one_launch_are_the_same_steps() {
         for limit in [1, 2, 300] {
             let solution =
                 Cg::new(&op).preconditioner(&jacobi).rtol(1e-30).max_iterations(limit).solve(&b).unwrap();
-            assert!(solution.report.iterations == limit || a.rows() < limit, "{}", solution.report);
+            // systems that are solved to the last bit before may stagnate there
+            let done = solution.report.relative_residual() < 1e-13;
+            assert!(solution.report.iterations == limit || done, "{}", solution.report);
             let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
             assert!((truth - last).abs() <= 1e-8 * truth + 1e-11, "{limit}: {truth:e} {last:e}");
         }

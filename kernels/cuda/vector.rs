@@ -13,6 +13,8 @@ pub(super) const SOURCE: Source = Source { file: "vector.cu", text: include_str!
 
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
+/// Blocks of a multiprocessor: all of a launch run at once, with registers to spare.
+const BLOCKS: usize = 4;
 /// Blocks of a launch that sums, at most.
 pub(super) const MAX_BLOCKS: usize = 4096;
 
@@ -107,7 +109,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
 
 /// A launch of 256 threads a block: enough blocks for `items` a thread each, and no more than fit the device at once.
 pub(super) fn config(device: &Device, n: usize, items: usize) -> LaunchConfig {
-    let most = (8 * device.multiprocessors()).min(MAX_BLOCKS);
+    let most = (BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
     let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
     LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
