@@ -1,7 +1,25 @@
 //! Linear maps between spaces.
 
-use crate::{Error, Result, ScalarOf, Space, SpaceOf, Vector};
+use crate::{Error, Result, ScalarOf, Space, SpaceOf, StepsOf, Vector};
 use std::sync::Arc;
+
+/// Conjugate gradients between two steps.
+pub struct CgIterate<'s, V: Vector> {
+    /// The inverse of the diagonal that preconditions.
+    pub inverse: &'s V,
+    /// The solution.
+    pub x: &'s mut V,
+    /// The residual.
+    pub r: &'s mut V,
+    /// The direction.
+    pub p: &'s mut V,
+    /// Room for the preconditioned residual.
+    pub z: &'s mut V,
+    /// `⟨r, z⟩`
+    pub rho: &'s ScalarOf<V>,
+    /// The names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
+    pub watched: [&'static str; 2],
+}
 
 /// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
 ///
@@ -40,6 +58,17 @@ pub trait LinearOperator: Send + Sync {
         r.axpy(a, q);
         let rz = self.apply_dot(r, z)?;
         Ok([r.norm_squared(), rz])
+    }
+
+    /// Queues up to `count` steps of conjugate gradients at once, preconditioned by a diagonal, where the hardware can run
+    /// them without the host in between; says how many. They compute what single steps would, to rounding.
+    fn cg_steps(
+        &self,
+        _at: CgIterate<'_, Self::Vector>,
+        _steps: &mut StepsOf<Self::Vector>,
+        _count: usize,
+    ) -> Result<usize> {
+        Ok(0)
     }
 
     /// The diagonal, where the operator is nothing else. Lets a fused kernel recognise Jacobi.
@@ -119,6 +148,15 @@ macro_rules! forward_to_inner {
                 z: &mut A::Vector,
             ) -> Result<[ScalarOf<A::Vector>; 2]> {
                 (**self).axpy_apply_dot(a, q, r, z)
+            }
+
+            fn cg_steps(
+                &self,
+                at: CgIterate<'_, A::Vector>,
+                steps: &mut StepsOf<A::Vector>,
+                count: usize,
+            ) -> Result<usize> {
+                (**self).cg_steps(at, steps, count)
             }
 
             fn diagonal(&self) -> Option<&A::Vector> {

@@ -7,6 +7,9 @@ use crate::{
 use num_traits::Float;
 use std::time::{Duration, Instant};
 
+/// Steps queued at once, at most: limits and tokens are looked at in between.
+const LEAP: usize = 256;
+
 /// Sees the progress and says whether to stop.
 type Observer = Box<dyn FnMut(&Progress) -> bool + Send>;
 
@@ -78,6 +81,23 @@ pub trait Method<V: Vector> {
     where
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>;
+
+    /// Queues up to `count` steps at once, where operator and hardware can run them without the host in between; says how
+    /// many.
+    fn leap<A, M>(
+        &self,
+        _system: &System<'_, A, M>,
+        _x: &mut V,
+        _work: &mut Self::Work,
+        _steps: &mut V::Steps,
+        _count: usize,
+    ) -> Result<usize>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        Ok(0)
+    }
 
     /// Numbers that a step records at most, for so many unknowns.
     fn numbers(&self, _len: usize) -> usize {
@@ -453,9 +473,17 @@ where
                 } else if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
                     ending = Some(Outcome::TimeLimit);
                 } else {
-                    steps.run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
-                    queued += 1;
-                    place += usize::from(cycle.is_some());
+                    // who observes may stop a solve, and would find that it went on
+                    let leap = if self.observers.is_empty() { LEAP } else { 0 };
+                    let count = leap.min(self.stopping.max_iterations - queued);
+                    let made = method.leap(&system, x, work, steps, count)?;
+                    queued += made;
+                    if made == 0 {
+                        steps
+                            .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
+                        queued += 1;
+                        place += usize::from(cycle.is_some());
+                    }
                 }
             }
             if steps.in_flight() == 0 {

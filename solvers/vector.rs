@@ -9,6 +9,8 @@ use std::ops::{Div, Mul, Neg};
 pub type ElemOf<V> = <V as Vector>::Elem;
 /// The scalar type of a vector type.
 pub type ScalarOf<V> = <V as Vector>::Scalar;
+/// How steps on vectors of a type are run.
+pub type StepsOf<V> = <V as Vector>::Steps;
 /// The space type of a vector type.
 pub type SpaceOf<V> = <V as Vector>::Space;
 

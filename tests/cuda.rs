@@ -2,7 +2,7 @@
 //! was skipped.
 #![cfg(feature = "cuda")]
 
-use krysp::formats::OnDevice;
+use krysp::formats::{Ell, EllpackR, OnDevice, Sell, SellOptions};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -111,6 +111,11 @@ macro_rules! conformance {
 
 conformance! {
     csr: |a| Ok(a.clone());
+    ell: Ell::new;
+    ellpack_r: EllpackR::new;
+    sell: Sell::new;
+    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
+    sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
 }
 
 #[test]
@@ -232,6 +237,76 @@ fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
         assert_eq!(solution.report.outcome, Outcome::Converged);
         let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
         assert!((truth - last).abs() <= 1e-6 * truth, "{rtol}: {truth:e} {last:e}");
+    }
+}
+
+#[test]
+fn many_steps_in_one_launch_are_the_same_steps() {
+    let Some(gpu) = gpu() else { return };
+    for a in [
+        matrices::stencil7(3).csr::<f64>().unwrap(),
+        matrices::stencil7(30).csr().unwrap(),
+        matrices::elasticity(12).csr().unwrap(),
+        matrices::named("p1_200k").unwrap().csr().unwrap(),
+    ] {
+        let b = laws::numbers(a.rows(), 5);
+        let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
+        let at_once = Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
+        // who observes sees every step
+        let one_by_one = Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).observe(|_| {}).solve(&b).unwrap();
+        agree(&a, &b, &one_by_one, &at_once, 1);
+        for limit in [1, 2, 300] {
+            let solution =
+                Cg::new(&op).preconditioner(&jacobi).rtol(1e-30).max_iterations(limit).solve(&b).unwrap();
+            assert!(solution.report.iterations == limit || a.rows() < limit, "{}", solution.report);
+            let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
+            assert!((truth - last).abs() <= 1e-8 * truth + 1e-11, "{limit}: {truth:e} {last:e}");
+        }
+    }
+    // broken by the same number, at the same step
+    let entries: Vec<_> = (0..100).map(|i| (i, i, if i == 50 { -50.0 } else { 1.0 + i as f64 })).collect();
+    let a = Csr::from_triplets(100, 100, &entries).unwrap();
+    let ones = Jacobi::from_diagonal(&[1.0; 100]).unwrap();
+    let (op, ones) = (a.to(&gpu).unwrap(), ones.to(&gpu).unwrap());
+    let b = vec![1.0; 100];
+    let at_once = Cg::new(&op).preconditioner(&ones).rtol(1e-12).solve(&b).unwrap();
+    let one_by_one = Cg::new(&op).preconditioner(&ones).rtol(1e-12).observe(|_| {}).solve(&b).unwrap();
+    let Outcome::Breakdown { what, iteration, .. } = at_once.report.outcome else {
+        panic!("{:?}", at_once.report.outcome)
+    };
+    let Outcome::Breakdown { what: found, iteration: at, .. } = one_by_one.report.outcome else {
+        panic!("{:?}", one_by_one.report.outcome)
+    };
+    assert_eq!((what, iteration), (found, at));
+    for (one, other) in at_once.x.iter().zip(&one_by_one.x) {
+        approx::assert_relative_eq!(one, other, max_relative = 1e-9);
+    }
+}
+
+#[test]
+fn single_steps_and_new_values_agree_in_f32() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::stencil7(20).csr::<f32>().unwrap();
+    let b = laws::numbers::<f32>(a.rows(), 5);
+    let mut op = a.to(&gpu).unwrap();
+    let jacobi = Jacobi::new(&a).unwrap().to(&gpu).unwrap();
+    let first = Cg::new(&op).preconditioner(&jacobi).rtol(1e-5).solve(&b).unwrap();
+    assert!(first.report.converged());
+    // twice the matrix, half the solution
+    let twice: Vec<f32> = a.entries().iter().map(|v| 2.0 * v).collect();
+    let doubled = a.with_values(&twice).unwrap();
+    op.refresh(&twice).unwrap();
+    let jacobi = Jacobi::new(&doubled).unwrap().to(&gpu).unwrap();
+    for at_once in [true, false] {
+        let mut solver = Cg::new(&op).preconditioner(&jacobi).rtol(1e-5);
+        if !at_once {
+            solver = solver.observe(|_| {});
+        }
+        let second = solver.solve(&b).unwrap();
+        assert!(second.report.converged());
+        for (one, other) in first.x.iter().zip(&second.x) {
+            assert!((one - 2.0 * other).abs() <= 1e-2 * one.abs() + 1e-3, "{one} {other}");
+        }
     }
 }
 

@@ -12,6 +12,7 @@ template <class Offset> struct Csr {
 };
 
 constexpr int AHEAD = 4;
+constexpr u32 NONE = ~0u;     // no column: there are at most 2³¹
 
 // The sum of a row's entries, those of lane 0, AHEAD · lanes, … here.
 __device__ __forceinline__ real part_of_row(const u32* columns, const real* values, u32 length, u32 lane, u32 lanes, const real* x) {
@@ -22,13 +23,16 @@ __device__ __forceinline__ real part_of_row(const u32* columns, const real* valu
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const u32 at = k + u * lanes;
-            column[u] = at < length ? __ldcs(columns + at) : 0;
+            column[u] = at < length ? __ldcs(columns + at) : NONE;
             v[u] = at < length ? __ldcs(values + at) : real(0);
         }
+        // never so; the compiler asks for all of the above before it can know
+        if (column[0] == NONE) break;
+        real at_column[AHEAD];
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            if (k + u * lanes < length) sum += v[u] * __ldg(x + column[u]);
-        }
+        for (int u = 0; u < AHEAD; u++) at_column[u] = column[u] != NONE ? __ldg(x + column[u]) : real(0);
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) sum += v[u] * at_column[u];
     }
     return sum;
 }

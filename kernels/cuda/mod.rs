@@ -7,9 +7,12 @@ mod basis;
 pub mod csr;
 mod device;
 mod error;
+mod layout;
 mod module;
 mod number;
 mod product;
+mod resident;
+pub mod sliced;
 mod step;
 pub mod vector;
 
@@ -19,10 +22,12 @@ pub use error::{Error, Result};
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use product::{Pattern, Product};
+pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 4] = [&basis::SOURCE, &csr::SOURCE, &step::SOURCE, &vector::SOURCE];
+pub const SOURCES: [&Source; 6] =
+    [&basis::SOURCE, &csr::SOURCE, &resident::SOURCE, &sliced::SOURCE, &step::SOURCE, &vector::SOURCE];
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,21 @@ constexpr u32 ALL = 0xffffffffu;
 constexpr int PACK = 16 / sizeof(real);
 struct alignas(16) Pack { real at[PACK]; };
 
+// N neighbours in memory, read at once.
+template <class X, int N> struct alignas(sizeof(X) * N) Few { X at[N]; };
+
+// Reads what is used once: it need not stay in a cache.
+template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<X, N>* p) {
+    constexpr int BYTES = sizeof(Few<X, N>);
+    static_assert(BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "one load");
+    Few<X, N> few;
+    if constexpr (BYTES == 2) *(u16*)&few = __ldcs((const u16*)p);
+    if constexpr (BYTES == 4) *(u32*)&few = __ldcs((const u32*)p);
+    if constexpr (BYTES == 8) *(uint2*)&few = __ldcs((const uint2*)p);
+    if constexpr (BYTES == 16) *(uint4*)&few = __ldcs((const uint4*)p);
+    return few;
+}
+
 // ---- scalars
 
 // factor · Π above / Π below, evaluated where it is used: a quotient costs no launch of its own.

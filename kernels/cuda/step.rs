@@ -210,14 +210,17 @@ fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
 struct Ring {
     words: *mut u64,
     width: usize,
+    entries: usize,
     device: Device,
 }
 
 // SAFETY: the memory is owned, and read through volatile loads only
 unsafe impl Send for Ring {}
 
-/// Entries of a ring: those on their way, and as many that were given up.
-const ENTRIES: usize = 4 * LAG;
+/// Entries of a ring, at least: those on their way, and as many that were given up.
+const FEWEST_ENTRIES: usize = 4 * LAG;
+/// Words of a ring, where that makes for more entries: room for many steps of one launch.
+const WORDS: usize = 8192;
 /// What comes before the numbers of an entry: its sequence number, the watch that failed, that number's value or whether
 /// this is the last, how many numbers follow.
 const HEAD: usize = 4;
@@ -227,17 +230,18 @@ pub const LAG: usize = 8;
 impl Ring {
     fn new(device: &Device, numbers: usize) -> Result<Ring> {
         let width = HEAD + numbers;
+        let entries = (WORDS / width).max(FEWEST_ENTRIES);
         device.inner.context.bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
-        let words = unsafe { result::malloc_host(ENTRIES * width * 8, flags) }?.cast::<u64>();
+        let words = unsafe { result::malloc_host(entries * width * 8, flags) }?.cast::<u64>();
         // SAFETY: it was just allocated with this length; no device writes to it yet
-        unsafe { words.write_bytes(0, ENTRIES * width) };
-        Ok(Ring { words, width, device: device.clone() })
+        unsafe { words.write_bytes(0, entries * width) };
+        Ok(Ring { words, width, entries, device: device.clone() })
     }
 
     fn word(&self, sequence: u64, at: usize) -> u64 {
-        let entry = (sequence % ENTRIES as u64) as usize;
+        let entry = (sequence % self.entries as u64) as usize;
         assert!(at < self.width, "a word of the entry");
         // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
         unsafe { self.words.add(entry * self.width + at).read_volatile() }
@@ -355,20 +359,42 @@ impl<T: Real> Steps<T> {
         self.places.clear();
     }
 
-    fn control(&self) -> u64 {
-        self.control.device_ptr(&self.device.inner.stream).0
+    /// The ring as kernels see it: its address, the words of an entry, its entries.
+    pub(super) fn ring(&self) -> (u64, u32, u32) {
+        // pinned memory has one address for host and device
+        (self.ring.words as u64, self.ring.width as u32, self.ring.entries as u32)
     }
 
-    /// Ends the solve before anything more is changed, if the number is not what it must be.
-    pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
+    /// How many steps one launch may record now: as many entries again stay for steps that were given up.
+    pub(super) fn room(&self) -> usize {
+        self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
+    }
+
+    /// Steps were queued by a launch of their own.
+    pub(super) fn queued(&mut self, count: usize) {
+        self.queued += count as u64;
+    }
+
+    /// The number by which the device calls a watched number.
+    pub(super) fn name(&mut self, what: &'static str) -> u32 {
         let at = self.names.iter().position(|name| *name == what);
         let at = at.unwrap_or_else(|| {
             self.names.push(what);
             self.names.len() - 1
         });
+        at as u32 + 1
+    }
+
+    pub(super) fn control(&self) -> u64 {
+        self.control.device_ptr(&self.device.inner.stream).0
+    }
+
+    /// Ends the solve before anything more is changed, if the number is not what it must be.
+    pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
+        let name = self.name(what);
         // before the lock, which it takes as well
         let number = value.number();
-        lock(&T::of(&self.device).step).watches.push((number, must_be, at as u32 + 1));
+        lock(&T::of(&self.device).step).watches.push((number, must_be, name));
     }
 
     /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
@@ -480,8 +506,7 @@ impl<T: Real> Steps<T> {
             return Err(Error::TooLarge { what: "an entry's words", got: words, limit: self.ring.width });
         }
         // pinned memory has one address for host and device
-        (ending.ring, ending.width, ending.entries) =
-            (self.ring.words as u64, self.ring.width as u32, ENTRIES as u32);
+        (ending.ring, ending.width, ending.entries) = self.ring();
         end(&self.device, ending, &assigned)
     }
 

@@ -3,12 +3,16 @@
 //! No row offsets and no lengths; best where rows are of nearly one length. Rows lie in slices of a register's height,
 //! each slice column by column, rather than in columns of the whole matrix: the same slots, closer together.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 
 /// A matrix in ELLPACK.
 #[derive(Clone, Debug)]
@@ -81,5 +85,15 @@ impl<T: Real> Format<T> for Ell<T> {
         let (slot, height) = (self.slices.slot(row), self.slices.height());
         let entries = self.source.pattern.offsets.range(row);
         entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
+    type Arrays = cuda::sliced::Sliced<T>;
+
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        let widths = cuda::sliced::Widths::Uniform;
+        Ok(Self::Arrays::new(device, OnDevice::pattern(self), self.to_csr().entries(), widths)?)
     }
 }

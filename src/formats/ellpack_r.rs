@@ -3,12 +3,16 @@
 //! Nothing is computed on padding beyond the longest row of a slice, and nothing is read of it. On a CPU a slice is a
 //! register of rows, where the paper has a warp.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::ell::uniform;
 use super::slices::Slices;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 
 /// A matrix in ELLPACK-R.
 #[derive(Clone, Debug)]
@@ -73,5 +77,15 @@ impl<T: Real> Format<T> for EllpackR<T> {
         let (slot, height) = (self.slices.slot(row), self.slices.height());
         let entries = self.source.pattern.offsets.range(row);
         entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
+    type Arrays = cuda::sliced::Sliced<T>;
+
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        let widths = cuda::sliced::Widths::Lengths;
+        Ok(Self::Arrays::new(device, OnDevice::pattern(self), self.to_csr().entries(), widths)?)
     }
 }

@@ -8,6 +8,8 @@
 //!    more;
 //! 2. rows are sorted within chunks of 768 rows at most, so that what threads and fused operations share stays together.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result};
@@ -15,6 +17,8 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::cpu::sliced::height_step;
 use krysp_kernels::cpu::threads::CHUNK;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
 /// How a matrix is cut into slices.
@@ -38,6 +42,7 @@ impl SellOptions {
 #[derive(Clone, Debug)]
 pub struct Sell<T: Real> {
     source: Source<T>,
+    options: SellOptions,
     slices: Slices,
     values: Buffer<T>,
 }
@@ -84,9 +89,14 @@ impl<T: Real> Sell<T> {
         let widths = SliceWidths::Each(Offsets::from_lengths(widths));
         let slices = Slices::new(Self::NAME, csr.pattern(), height, widths, order, usize::MAX)?;
         let values = Buffer::zeros(slices.slots());
-        let mut sell = Sell { source: csr.source().clone(), slices, values };
+        let mut sell = Sell { source: csr.source().clone(), options, slices, values };
         sell.fill(csr.entries());
         Ok(sell)
+    }
+
+    /// How it was cut.
+    pub fn options(&self) -> SellOptions {
+        self.options
     }
 
     /// Whether rows were sorted.
@@ -155,5 +165,17 @@ impl<T: Real> Format<T> for Sell<T> {
         let (slot, height) = (self.slices.slot(row), self.slices.height());
         let entries = self.source.pattern.offsets.range(row);
         entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
+    type Arrays = cuda::sliced::Sliced<T>;
+
+    /// In slices of 32 rows or fewer whatever the options say, sorted within 768 rows where that saves padding, unless
+    /// [`SellOptions::window`] is 1.
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        let widths = cuda::sliced::Widths::Each { sort: self.options.window != Some(1) };
+        Ok(Self::Arrays::new(device, OnDevice::pattern(self), self.to_csr().entries(), widths)?)
     }
 }
