@@ -2,7 +2,7 @@
 
 use super::Result;
 use krysp::formats::OnDevice;
-use krysp::{Csr, Cuda, CudaVector, LinearOperator, Real};
+use krysp::{Csr, Cuda, CudaVector, Dia, Ell, EllpackR, LinearOperator, Real, Sell};
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
@@ -27,5 +27,11 @@ fn converter<T: Real, F: OnDevice<T> + Clone + 'static>() -> Converter<T> {
 
 /// Every format that is there.
 pub fn converters<T: Real>() -> Vec<Converter<T>> {
-    vec![converter::<T, Csr<T>>()]
+    vec![
+        converter::<T, Csr<T>>(),
+        converter::<T, Sell<T>>(),
+        converter::<T, EllpackR<T>>(),
+        converter::<T, Ell<T>>(),
+        converter::<T, Dia<T>>(),
+    ]
 }

@@ -6,6 +6,11 @@ use crate::cpu::threads::{Split, over_parts, tasks};
 use std::ops::Range;
 
 impl Pattern<'_> {
+    /// The number of rows, of columns and of entries.
+    pub(super) fn shape(self) -> (usize, usize, usize) {
+        (self.rows(), self.cols(), self.entries())
+    }
+
     /// The places of a row's entries among all entries; none for a row beyond the last.
     pub(super) fn row(self, row: usize) -> Range<usize> {
         if row < self.rows() { self.offsets().range(row) } else { 0..0 }

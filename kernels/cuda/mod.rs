@@ -6,6 +6,7 @@
 mod basis;
 pub mod csr;
 mod device;
+pub mod dia;
 mod error;
 mod layout;
 mod module;
@@ -13,6 +14,7 @@ mod number;
 mod product;
 mod resident;
 pub mod sliced;
+mod slices;
 mod step;
 pub mod vector;
 
@@ -26,8 +28,15 @@ pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 6] =
-    [&basis::SOURCE, &csr::SOURCE, &resident::SOURCE, &sliced::SOURCE, &step::SOURCE, &vector::SOURCE];
+pub const SOURCES: [&Source; 7] = [
+    &basis::SOURCE,
+    &csr::SOURCE,
+    &dia::SOURCE,
+    &resident::SOURCE,
+    &sliced::SOURCE,
+    &step::SOURCE,
+    &vector::SOURCE,
+];
 
 #[cfg(test)]
 mod tests {

@@ -2,12 +2,16 @@
 //!
 //! Best for stencils on grids. Diagonals are stored in slices of 32 rows, so that values stream in one piece.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::slices::check_padding;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::dia::{self, HEIGHT};
 use krysp_kernels::cpu::rows::RowProduct;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 
 /// A matrix stored by diagonals.
 #[derive(Clone, Debug)]
@@ -97,5 +101,15 @@ impl<T: Real> Format<T> for Dia<T> {
             }
             visit(entry, first + d * HEIGHT);
         }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
+    type Arrays = cuda::dia::Dia<T>;
+
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        let pattern = OnDevice::pattern(self);
+        Ok(Self::Arrays::new(device, pattern, self.to_csr().entries(), &self.diagonals)?)
     }
 }
