@@ -2,7 +2,7 @@
 //! was skipped.
 #![cfg(feature = "cuda")]
 
-use krysp::formats::{Ell, EllpackR, OnDevice, Sell, SellOptions};
+use krysp::formats::{Bsr, Dia, Ell, EllpackR, OnDevice, Sell, SellOptions};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -115,6 +115,11 @@ conformance! {
     ellpack_r: EllpackR::new;
     sell: Sell::new;
     sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
+    dia: Dia::new;
+    bsr_2: |a| Bsr::with_blocks(a, 2);
+    bsr_3: |a| Bsr::with_blocks(a, 3);
+    bsr_4: |a| Bsr::with_blocks(a, 4);
+    bsr_6: |a| Bsr::with_blocks(a, 6);
     sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
 }
 
@@ -136,8 +141,10 @@ fn jacobi_obeys() {
 fn agree(a: &Csr<f64>, b: &[f64], host: &Solution<f64>, device: &Solution<f64>, percent: usize) {
     println!("host:   {}\ndevice: {}", host.report, device.report);
     assert_eq!(host.report.outcome, device.report.outcome);
+    // what is left at the end of a short solve is rounding
+    let floor = 1e-14 * host.report.history[0];
     for (i, (h, d)) in host.report.history.iter().zip(&device.report.history).take(20).enumerate() {
-        assert!((h - d).abs() <= 1e-10 * h, "residual {i}: {h:e} on the host, {d:e} on the device");
+        assert!((h - d).abs() <= 1e-10 * h + floor, "residual {i}: {h:e} on the host, {d:e} on the device");
     }
     let (h, d) = (host.report.iterations, device.report.iterations);
     assert!(100 * h.abs_diff(d) <= percent * h.max(100), "{h} iterations on the host, {d} on the device");
@@ -246,8 +253,8 @@ fn many_steps_in_one_launch_are_the_same_steps() {
     for a in [
         matrices::stencil7(3).csr::<f64>().unwrap(),
         matrices::stencil7(30).csr().unwrap(),
-        matrices::elasticity(12).csr().unwrap(),
-        matrices::named("p1_200k").unwrap().csr().unwrap(),
+        matrices::elasticity(12).diagonally_dominant().csr().unwrap(),
+        matrices::named("p1_200k").unwrap().diagonally_dominant().csr().unwrap(),
     ] {
         let b = laws::numbers(a.rows(), 5);
         let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());

@@ -2,7 +2,7 @@
 
 use super::Result;
 use krysp::formats::OnDevice;
-use krysp::{Csr, Cuda, CudaVector, Dia, Ell, EllpackR, LinearOperator, Real, Sell};
+use krysp::{Bsr, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, LinearOperator, Real, Sell};
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
@@ -33,5 +33,6 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
         converter::<T, EllpackR<T>>(),
         converter::<T, Ell<T>>(),
         converter::<T, Dia<T>>(),
+        converter::<T, Bsr<T>>(),
     ]
 }

@@ -73,6 +73,12 @@ impl<T: Real> Csr<T> {
         self.lanes as usize
     }
 
+    /// New values, in the order of the pattern's entries.
+    pub fn refill(&mut self, values: &[T]) -> Result<()> {
+        assert_eq!(values.len(), self.values.len(), "a value for each entry");
+        self.values.write(values)
+    }
+
     fn raw(&self) -> Raw {
         let offsets = match &self.offsets {
             AnyOffsets::Short(offsets) => offsets.address(0),
@@ -128,10 +134,6 @@ impl<T: Real> Product<T> for Csr<T> {
             AnyOffsets::Long(offsets) => offsets.bytes(),
         };
         offsets + self.columns.bytes() + self.values.bytes()
-    }
-
-    fn refill(&mut self, _: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.values.write(values)
     }
 }
 

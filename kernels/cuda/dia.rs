@@ -127,6 +127,14 @@ impl<T: Real> Dia<T> {
         })
     }
 
+    /// New values, in the order of the entries of the pattern that the matrix was made from.
+    pub fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        let made_from = (self.layout.rows, self.layout.cols, self.entries);
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
+        self.values.write(&self.layout.values(pattern, values))
+    }
+
     fn raw(&self) -> Raw {
         Raw {
             offsets: self.offsets.address(0),
@@ -166,13 +174,6 @@ impl<T: Real> Product<T> for Dia<T> {
 
     fn bytes(&self) -> usize {
         self.offsets.bytes() + self.values.bytes()
-    }
-
-    fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        let made_from = (self.layout.rows, self.layout.cols, self.entries);
-        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
-        self.values.write(&self.layout.values(pattern, values))
     }
 }
 

@@ -108,6 +108,25 @@ pub(super) mod tests {
         Matrix::new("bands", rows, (0..rows).map(row).collect())
     }
 
+    /// Dense blocks of `size` on some places of a grid: the places, and the matrix.
+    pub(in crate::cuda) fn blocks(
+        size: usize,
+        block_rows: usize,
+        length: impl Fn(usize) -> usize,
+    ) -> (Matrix, Matrix) {
+        let nodes = with_lengths(block_rows, block_rows, length);
+        let row = |i: usize| {
+            let node = nodes.pattern().row(i / size);
+            // every seventh row lacks the first entry of each block: blocks need not be full
+            let first = u32::from(i % 7 == 6);
+            let block = |k: usize| (first..size as u32).map(move |j| (k, j));
+            node.flat_map(block).map(|(k, j)| nodes.columns[k] * size as u32 + j).collect()
+        };
+        let rows = (0..block_rows * size).map(row).collect();
+        let matrix = Matrix::new("blocks", block_rows * size, rows);
+        (nodes, matrix)
+    }
+
     /// Shapes and row lengths at the edges of slices, groups and batches.
     pub(in crate::cuda) fn matrices() -> Vec<Matrix> {
         let mut matrices = vec![

@@ -4,6 +4,7 @@
 //! machine without it has no devices.
 
 mod basis;
+pub mod bsr;
 pub mod csr;
 mod device;
 pub mod dia;
@@ -28,8 +29,9 @@ pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 7] = [
+pub const SOURCES: [&Source; 8] = [
     &basis::SOURCE,
+    &bsr::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &resident::SOURCE,

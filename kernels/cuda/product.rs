@@ -26,9 +26,6 @@ pub trait Product<T: Real>: Send + Sync + std::fmt::Debug {
 
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
-
-    /// New values, in the order of the pattern's entries, for the pattern that the matrix was made from.
-    fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
 }
 
 /// Where the entries of a matrix stand: rows of ascending columns.

@@ -25,6 +25,9 @@ struct System {
     u32 staged;               // groups that fit into shared memory
 };
 
+// A number and the call it belongs to, in words that are written and read whole: whoever finds the call has the number.
+struct alignas(16) Letter { u32 low, call, high, again; };
+
 struct Solve {
     Control* control;
     const real* inverse;
@@ -33,12 +36,12 @@ struct Solve {
     real* p;
     real* z;
     real* rho;
-    real* partials;           // 2 × 2 × blocks
-    u32* barrier;             // arrivals, departures
+    Letter* letters;          // 2 calls × 2 numbers × blocks
     double* ring;
     u32 width, entries;
     u32 rho_watch, sigma_watch;
     u32 count;                // iterations at most
+    u32 call;                 // the first call of this launch; no other launch has it, and none is 0
 };
 
 struct Shared {
@@ -46,8 +49,45 @@ struct Shared {
     real totals[2];
 };
 
-// Waits for all blocks, and adds v over all threads of the grid; everybody gets the sums. Calls are counted.
-template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve& s, Shared& shared, u32& calls) {
+__device__ __forceinline__ void send(Letter* to, double v, u32 call) {
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(&to->low), "r"((u32)__double2loint(v)), "r"(call) : "memory");
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(&to->high), "r"((u32)__double2hiint(v)), "r"(call) : "memory");
+}
+
+// The sum of the numbers that all blocks sent in a call, those of blocks lane, lane + 32, … here. Letters are asked for
+// together, as many at a time as a chip of 256 multiprocessors sends.
+__device__ __forceinline__ double receive(const Letter* box, u32 call, u32 lane) {
+    constexpr int AT_ONCE = 8;
+    double sum = 0;
+    for (u32 first = lane; first < gridDim.x; first += AT_ONCE * 32) {
+        Letter letter[AT_ONCE];
+        bool waiting;
+        do {
+            waiting = false;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                if (first + i * 32 < gridDim.x) {
+                    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                                 : "=r"(letter[i].low), "=r"(letter[i].call), "=r"(letter[i].high), "=r"(letter[i].again)
+                                 : "l"(box + first + i * 32) : "memory");
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                if (first + i * 32 < gridDim.x) waiting |= letter[i].call != call || letter[i].again != call;
+            }
+        } while (waiting);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++) {
+            if (first + i * 32 < gridDim.x) sum += __hiloint2double(letter[i].high, letter[i].low);
+        }
+    }
+    return sum;
+}
+
+// Waits for all blocks, and adds v over all threads of the grid in a fixed order; everybody gets the sums. `PUBLISH` what
+// was written before is seen by everybody after. Letters of a call are overwritten two calls later, when all have read them.
+template <int K, bool PUBLISH> __device__ __forceinline__ void meet(real (&v)[K], Letter* letters, Shared& shared, u32& call) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -56,34 +96,28 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     }
     __syncthreads();
     if (warp == 0) {
-        real* partials = s.partials + (calls & 1) * 2 * gridDim.x;
+        Letter* const box = letters + (call & 1) * 2 * gridDim.x;
+        real sums[K];
 #pragma unroll
-        for (int k = 0; k < K; k++) {
-            const real sum = warp_sum(shared.warps[k][lane]);
-            if (lane == 0) __stcg(partials + k * gridDim.x + blockIdx.x, sum);
-        }
+        for (int k = 0; k < K; k++) sums[k] = warp_sum(shared.warps[k][lane]);
         if (lane == 0) {
-            const u32 target = (calls + 1) * gridDim.x;
-            __threadfence();
-            atomicAdd(s.barrier, 1u);
-            u32 arrived;
-            do {
-                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(s.barrier) : "memory");
-            } while (arrived < target);
+            if (PUBLISH) __threadfence();
+#pragma unroll
+            for (int k = 0; k < K; k++) send(box + k * gridDim.x + blockIdx.x, sums[k], call);
         }
-        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < K; k++) sums[k] = real(receive(box + k * gridDim.x, call, lane));
+        if (PUBLISH) __threadfence();
 #pragma unroll
         for (int k = 0; k < K; k++) {
-            real sum = 0;
-            for (u32 block = lane; block < gridDim.x; block += 32) sum += __ldcg(partials + k * gridDim.x + block);
-            sum = warp_sum(sum);
+            const real sum = warp_sum(sums[k]);
             if (lane == 0) shared.totals[k] = sum;
         }
     }
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < K; k++) v[k] = shared.totals[k];
-    calls++;
+    call++;
 }
 
 extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, Solve s) {
@@ -123,7 +157,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
     const double threshold = s.control->threshold;
     u64 sequence = s.control->sequence;
     const u64 before = sequence;
-    u32 calls = 0, failed = 0;
+    u32 call = s.call, failed = 0;
     real bad = 0;
     bool active = true;
     __syncthreads();
@@ -146,7 +180,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
                 sigma[0] += sum * window[row];
             }
         }
-        meet(sigma, s, shared, calls);
+        meet<1, false>(sigma, s.letters, shared, call);
         if (!holds(POSITIVE, rho)) { failed = s.rho_watch; bad = rho; active = false; break; }
         if (!holds(POSITIVE, sigma[0])) { failed = s.sigma_watch; bad = sigma[0]; active = false; break; }
 
@@ -160,7 +194,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
             sums[0] += ri * ri;
             sums[1] += ri * zi;
         }
-        meet(sums, s, shared, calls);
+        meet<2, true>(sums, s.letters, shared, call);
 
         const real beta = sums[1] / rho;
         rho = sums[1];
@@ -200,10 +234,5 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
         for (u64 known = before + 1; known <= sequence; known++) {
             *(volatile u64*)(s.ring + (known % s.entries) * s.width) = known;
         }
-    }
-    // the last block to leave makes the barrier ready for the next launch
-    if (thread == 0 && atomicAdd(s.barrier + 1, 1u) == gridDim.x - 1) {
-        s.barrier[0] = 0;
-        s.barrier[1] = 0;
     }
 }

@@ -9,6 +9,7 @@ use super::step::Steps;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
@@ -145,8 +146,10 @@ pub struct Resident<T: Real> {
     slices: Array<u32>,
     columns: Array<u16>,
     values: Array<T>,
-    partials: Array<T>,
-    barrier: Array<u32>,
+    /// Four words for each of two calls, two numbers and every block.
+    letters: Array<u32>,
+    /// Calls that launches so far may have used.
+    calls: AtomicU32,
 }
 
 #[derive(Clone, Copy)]
@@ -164,12 +167,13 @@ unsafe impl DeviceRepr for RawSystem {}
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawSolve {
-    arrays: [u64; 10],
+    arrays: [u64; 9],
     width: u32,
     entries: u32,
     rho_watch: u32,
     sigma_watch: u32,
     count: u32,
+    call: u32,
 }
 // SAFETY: as `Solve` of resident.cu
 unsafe impl DeviceRepr for RawSolve {}
@@ -246,8 +250,8 @@ impl<T: Real> Resident<T> {
             columns: device.upload(&layout.columns)?,
             values: device.zeros(layout.entries.len())?,
             entries: layout.entries,
-            partials: device.zeros(4 * blocks)?,
-            barrier: device.zeros(2)?,
+            letters: device.zeros(16 * blocks)?,
+            calls: AtomicU32::new(1),
             device: device.clone(),
         };
         resident.refill(values)?;
@@ -298,8 +302,7 @@ impl<T: Real> Resident<T> {
                 p.address(0),
                 z.address(0),
                 rho,
-                self.partials.address(0),
-                self.barrier.address(0),
+                self.letters.address(0),
                 ring,
             ],
             width,
@@ -307,6 +310,8 @@ impl<T: Real> Resident<T> {
             rho_watch: steps.name(watched[0]),
             sigma_watch: steps.name(watched[1]),
             count: count as u32,
+            // two an iteration
+            call: self.calls.fetch_add(2 * count as u32, Ordering::Relaxed),
         };
         let config = LaunchConfig {
             grid_dim: (self.blocks as u32, 1, 1),

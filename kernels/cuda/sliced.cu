@@ -9,10 +9,10 @@
 
 template <class Column> struct Sliced {
     const u32* starts;        // of slices, in groups; null where all have `width` groups
-    const u32* lengths;       // of rows; null where padding ends a row
     const u32* order;         // the row at each place; null where rows stand in order
     const u32* bases;         // what 16-bit columns count from: one for each of the G slots of a group
     const Column* columns;
+    const u32* lengths;       // of rows; null where padding ends a row
     const real* values;
     u32 rows, slices, width;
     u32 lanes;                // of a row: T

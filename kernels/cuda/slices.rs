@@ -3,7 +3,7 @@
 //! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced.cu says where
 //! slots lie.
 
-use super::device::Real;
+use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::layout::by_slices;
 use super::product::Pattern;
@@ -12,8 +12,6 @@ use crate::buffer::{Buffer, Plain};
 
 /// Lanes of a warp.
 pub(super) const WARP: usize = 32;
-/// A lane's slots that are in flight at once.
-const IN_FLIGHT: usize = 8;
 /// Threads of a multiprocessor that hide the latency of memory.
 const BUSY: usize = 1024;
 /// Rows are sorted by length within windows of so many.
@@ -40,6 +38,15 @@ pub enum Widths {
     },
 }
 
+/// What a lane reads.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    /// Neighbouring slots that one load may hold.
+    pub(super) pack: usize,
+    /// Slots that are in flight at once: rows are not shared where that leaves less to a lane.
+    pub(super) in_flight: usize,
+}
+
 /// Where slots lie.
 #[derive(Debug)]
 pub(super) struct Slices {
@@ -50,24 +57,24 @@ pub(super) struct Slices {
     pub(super) lanes: usize,
     /// Neighbouring slots of a lane.
     pub(super) pack: usize,
-    pub(super) starts: Starts,
+    starts: Starts,
     /// The row at each place, where rows were sorted.
-    pub(super) order: Option<Vec<u32>>,
+    order: Option<Vec<u32>>,
 }
 
 /// The groups at which slices start.
 #[derive(Debug)]
-pub(super) enum Starts {
+enum Starts {
     Uniform(usize),
     Each(Vec<u32>),
 }
 
 impl Slices {
-    /// `pack` is what a lane may read at once, `multiprocessors` what should be kept busy.
+    /// `multiprocessors` is how many should be kept busy.
     pub(super) fn new(
         pattern: Pattern<'_>,
         widths: Widths,
-        pack: usize,
+        lane: Lane,
         multiprocessors: usize,
     ) -> Result<Slices> {
         let rows = pattern.rows();
@@ -81,7 +88,7 @@ impl Slices {
         let lanes = match widths {
             // Anzt et al. 2020
             Widths::Uniform if 100 * width > rows => width.next_power_of_two().min(WARP),
-            _ => shared_by(rows, pattern.mean_length().min(width as f64), multiprocessors),
+            _ => shared_by(rows, pattern.mean_length().min(width as f64), lane.in_flight, multiprocessors),
         };
         let mut lengths: Vec<u32> = (0..rows).map(|row| length(row) as u32).collect();
         let height = WARP / lanes;
@@ -102,7 +109,7 @@ impl Slices {
             false => total(&lengths, height, pack * lanes) * pack,
         };
         // wider loads are worth little padding
-        let pack = if 25 * slots(pack) <= 26 * slots(1) { pack } else { 1 };
+        let pack = if 25 * slots(lane.pack) <= 26 * slots(1) { lane.pack } else { 1 };
         let starts = if uniform {
             Starts::Uniform(index("the width of a row", width.div_ceil(pack * lanes))? as usize)
         } else {
@@ -115,6 +122,14 @@ impl Slices {
             Starts::Each(starts)
         };
         Ok(Slices { rows, longest, lanes, pack, starts, order })
+    }
+
+    /// Groups of every slice; 0 where slices differ.
+    pub(super) fn width(&self) -> usize {
+        match self.starts {
+            Starts::Uniform(width) => width,
+            Starts::Each(_) => 0,
+        }
     }
 
     /// Rows of a slice.
@@ -135,37 +150,65 @@ impl Slices {
     }
 
     /// The slot at which a slice starts.
-    fn first_slot(&self, slice: usize) -> usize {
+    pub(super) fn first_slot(&self, slice: usize) -> usize {
         self.start(slice) * WARP * self.pack
     }
 
-    /// Visits the entries of a slice: `(entry of the pattern, slot of the slice)`.
-    fn visit(&self, pattern: Pattern<'_>, slice: usize, mut visit: impl FnMut(usize, usize)) {
+    /// Visits the rows of a slice: `(row, the slot of the slice that its k-th entry has)`.
+    pub(super) fn visit_rows(&self, slice: usize, mut visit: impl FnMut(usize, &dyn Fn(usize) -> usize)) {
         let places = slice * self.height()..self.rows.min((slice + 1) * self.height());
         for (at, place) in places.enumerate() {
-            let row = self.order.as_ref().map_or(place, |order| order[place] as usize);
-            for (k, entry) in pattern.row(row).take(self.longest).enumerate() {
+            let slot = |k: usize| {
                 let lane = at * self.lanes + k / self.pack % self.lanes;
                 let group = k / (self.pack * self.lanes);
-                visit(entry, (group * WARP + lane) * self.pack + k % self.pack);
-            }
+                (group * WARP + lane) * self.pack + k % self.pack
+            };
+            visit(self.order.as_ref().map_or(place, |order| order[place] as usize), &slot);
+        }
+    }
+
+    /// The row at a place, if there is one.
+    #[cfg(test)]
+    pub(super) fn row_at(&self, place: usize) -> Option<usize> {
+        let row = self.order.as_ref().map_or(Some(place), |order| Some(*order.get(place)? as usize));
+        row.filter(|_| place < self.rows)
+    }
+
+    /// The column of every slot as kernels find it; none of padding.
+    #[cfg(test)]
+    pub(super) fn column_of_slots(&self, pattern: Pattern<'_>) -> Vec<Option<u32>> {
+        let wide = self.columns(pattern);
+        let column = |(slot, &wide): (usize, &u32)| (wide, slot / (WARP * self.pack), slot % self.pack);
+        let slots = wide.iter().enumerate().map(column);
+        match self.short_columns(&wide) {
+            None => slots.map(|(wide, ..)| (wide != PADDING).then_some(wide)).collect(),
+            Some((bases, offsets)) => slots
+                .zip(offsets.iter())
+                .map(|((_, group, k), &offset)| {
+                    (offset != SHORT_PADDING).then(|| bases[group * self.pack + k] + u32::from(offset))
+                })
+                .collect(),
         }
     }
 
     fn fill<X: Plain>(&self, pattern: Pattern<'_>, from: &[X], padding: X) -> Buffer<X> {
         by_slices(self.slices(), &|slice| self.first_slot(slice), &|slice, part| {
             part.fill(padding);
-            self.visit(pattern, slice, |entry, slot| part[slot] = from[entry]);
+            self.visit_rows(slice, |row, slot| {
+                for (k, entry) in pattern.row(row).take(self.longest).enumerate() {
+                    part[slot(k)] = from[entry];
+                }
+            });
         })
     }
 
     /// The column of every slot.
-    pub(super) fn columns(&self, pattern: Pattern<'_>) -> Buffer<u32> {
+    fn columns(&self, pattern: Pattern<'_>) -> Buffer<u32> {
         self.fill(pattern, pattern.columns(), PADDING)
     }
 
     /// The smallest column of every 32 that a warp reads at once, and the offsets of all from it, if 16 bits hold them.
-    pub(super) fn short_columns(&self, columns: &[u32]) -> Option<(Buffer<u32>, Buffer<u16>)> {
+    fn short_columns(&self, columns: &[u32]) -> Option<(Buffer<u32>, Buffer<u16>)> {
         let (pack, group) = (self.pack, WARP * self.pack);
         let of_group = |k: usize, slots: &[u32]| {
             let columns = || slots.iter().skip(k).step_by(pack).copied().filter(|&c| c != PADDING);
@@ -203,10 +246,82 @@ impl Slices {
     }
 }
 
+/// Where slots lie and which columns they hold, on a device.
+#[derive(Debug)]
+pub(super) struct SliceArrays {
+    starts: Option<Array<u32>>,
+    order: Option<Array<u32>>,
+    columns: ColumnArrays,
+}
+
+#[derive(Debug)]
+enum ColumnArrays {
+    Wide(Array<u32>),
+    Short { bases: Array<u32>, offsets: Array<u16> },
+}
+
+impl SliceArrays {
+    pub(super) fn new(device: &Device, slices: &Slices, pattern: Pattern<'_>) -> Result<Self> {
+        let wide = slices.columns(pattern);
+        let columns = match slices.short_columns(&wide) {
+            None => ColumnArrays::Wide(device.upload(&wide)?),
+            Some((bases, offsets)) => {
+                ColumnArrays::Short { bases: device.upload(&bases)?, offsets: device.upload(&offsets)? }
+            }
+        };
+        let starts = match &slices.starts {
+            Starts::Uniform(_) => None,
+            Starts::Each(starts) => Some(device.upload(starts)?),
+        };
+        let order = slices.order.as_deref().map(|order| device.upload(order)).transpose()?;
+        Ok(SliceArrays { starts, order, columns })
+    }
+
+    pub(super) fn has_short_columns(&self) -> bool {
+        matches!(self.columns, ColumnArrays::Short { .. })
+    }
+
+    pub(super) fn is_sorted(&self) -> bool {
+        self.order.is_some()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let columns = match &self.columns {
+            ColumnArrays::Wide(columns) => columns.bytes(),
+            ColumnArrays::Short { bases, offsets } => bases.bytes() + offsets.bytes(),
+        };
+        let [starts, order] = [&self.starts, &self.order].map(|array| array.as_ref().map_or(0, Array::bytes));
+        starts + order + columns
+    }
+
+    pub(super) fn raw(&self) -> RawSlices {
+        let (bases, columns) = match &self.columns {
+            ColumnArrays::Wide(columns) => (0, columns.address(0)),
+            ColumnArrays::Short { bases, offsets } => (bases.address(0), offsets.address(0)),
+        };
+        RawSlices { starts: address(&self.starts), order: address(&self.order), bases, columns }
+    }
+}
+
+/// The address of an array, null where there is none.
+pub(super) fn address(array: &Option<Array<u32>>) -> u64 {
+    array.as_ref().map_or(0, |array| array.address(0))
+}
+
+/// [`SliceArrays`] as kernels see them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawSlices {
+    starts: u64,
+    order: u64,
+    bases: u64,
+    columns: u64,
+}
+
 /// Lanes that share a row, so that long rows and few keep a device busy.
-fn shared_by(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
+fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: usize) -> usize {
     let mut lanes = 1;
-    while lanes < 8 && rows * lanes < BUSY * multiprocessors && mean_length > (lanes * IN_FLIGHT) as f64 {
+    while lanes < 8 && rows * lanes < BUSY * multiprocessors && mean_length > (lanes * in_flight) as f64 {
         lanes *= 2;
     }
     lanes
@@ -236,13 +351,17 @@ mod tests {
     use super::super::layout::tests::{Matrix, matrices};
     use super::*;
 
+    fn lane(pack: usize) -> Lane {
+        Lane { pack, in_flight: 8 }
+    }
+
     /// What the kernel reads, lane by lane.
     fn walk(layout: &Slices, widths: Widths, matrix: &Matrix) -> Vec<(usize, usize, f64)> {
         let pattern = matrix.pattern();
-        let wide = layout.columns(pattern);
-        let short = layout.short_columns(&wide);
+        let columns = layout.column_of_slots(pattern);
         let values = layout.values(pattern, &matrix.values);
-        assert_eq!((wide.len(), values.len()), (layout.first_slot(layout.slices()), wide.len()));
+        let slots = layout.first_slot(layout.slices());
+        assert_eq!((columns.len(), values.len()), (slots, slots));
         let (pack, lanes) = (layout.pack, layout.lanes);
         let mut triplets = vec![];
         let mut written = vec![false; layout.rows];
@@ -250,7 +369,7 @@ mod tests {
             let (start, end) = (layout.start(slice), layout.start(slice + 1));
             for lane in 0..WARP {
                 let place = slice * (WARP / lanes) + lane / lanes;
-                let row = layout.order.as_ref().map_or(place, |o| o.get(place).map_or(0, |&r| r as usize));
+                let row = layout.row_at(place);
                 let mut groups = end - start;
                 if widths == Widths::Lengths {
                     groups = pattern.row(place).len().div_ceil(pack * lanes);
@@ -259,22 +378,21 @@ mod tests {
                 for group in start..start + groups {
                     for k in 0..pack {
                         let slot = (group * WARP + lane) * pack + k;
-                        let column = match &short {
-                            None => wide[slot],
-                            Some((_, offsets)) if offsets[slot] == SHORT_PADDING => PADDING,
-                            Some((bases, offsets)) => bases[group * pack + k] + u32::from(offsets[slot]),
-                        };
-                        if column == PADDING {
-                            stopped = true;
-                            assert_eq!(values[slot], 0.0);
-                        } else {
-                            // early stops need padding at the end of a lane only
-                            assert!(!stopped && place < layout.rows);
-                            triplets.push((row, column as usize, values[slot]));
+                        match (row, columns[slot]) {
+                            (_, None) => {
+                                stopped = true;
+                                assert_eq!(values[slot], 0.0);
+                            }
+                            (Some(row), Some(column)) => {
+                                // early stops need padding at the end of a lane only
+                                assert!(!stopped);
+                                triplets.push((row, column as usize, values[slot]));
+                            }
+                            (None, Some(column)) => panic!("column {column} of no row"),
                         }
                     }
                 }
-                if place < layout.rows && lane % lanes == 0 {
+                if let (Some(row), 0) = (row, lane % lanes) {
                     assert!(!std::mem::replace(&mut written[row], true));
                 }
             }
@@ -292,7 +410,8 @@ mod tests {
             for widths in all {
                 for pack in [1, 2, 4] {
                     for multiprocessors in [0, 1, 132] {
-                        let layout = Slices::new(matrix.pattern(), widths, pack, multiprocessors).unwrap();
+                        let layout =
+                            Slices::new(matrix.pattern(), widths, lane(pack), multiprocessors).unwrap();
                         let walked = walk(&layout, widths, matrix);
                         assert_eq!(walked, matrix.triplets(), "{}, {widths:?}, {layout:?}", matrix.name);
                     }
@@ -306,7 +425,7 @@ mod tests {
         for matrix in &matrices() {
             for entries in [0, 1, 3, 1000] {
                 let widths = Widths::First(entries);
-                let layout = Slices::new(matrix.pattern(), widths, 2, 132).unwrap();
+                let layout = Slices::new(matrix.pattern(), widths, lane(2), 132).unwrap();
                 let mut before = (usize::MAX, 0);
                 let mut first = matrix.triplets();
                 first.retain(|&(row, _, _)| {
@@ -321,7 +440,7 @@ mod tests {
     #[test]
     fn columns_are_short_where_every_group_fits() {
         let short = |matrix: &Matrix, pack| {
-            let layout = Slices::new(matrix.pattern(), Widths::Each { sort: false }, pack, 0).unwrap();
+            let layout = Slices::new(matrix.pattern(), Widths::Each { sort: false }, lane(pack), 0).unwrap();
             layout.short_columns(&layout.columns(matrix.pattern())).is_some()
         };
         for matrix in &matrices() {
@@ -333,10 +452,10 @@ mod tests {
 
     #[test]
     fn long_rows_and_few_are_shared() {
-        assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(20_000, mean, 132)), [1, 2, 8]);
-        assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(1_000_000, mean, 132)), [1, 1, 1]);
+        assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(20_000, mean, 8, 132)), [1, 2, 8]);
+        assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(1_000_000, mean, 8, 132)), [1, 1, 1]);
         let matrix = &matrices()[5];
-        let layout = Slices::new(matrix.pattern(), Widths::Uniform, 2, 132).unwrap();
+        let layout = Slices::new(matrix.pattern(), Widths::Uniform, lane(2), 132).unwrap();
         assert_eq!((layout.lanes, layout.slices()), (32, 1));
     }
 
@@ -344,7 +463,7 @@ mod tests {
     fn sorting_saves_padding_or_is_left() {
         for matrix in &matrices() {
             let slots = |sort| {
-                let layout = Slices::new(matrix.pattern(), Widths::Each { sort }, 1, 0).unwrap();
+                let layout = Slices::new(matrix.pattern(), Widths::Each { sort }, lane(1), 0).unwrap();
                 (layout.first_slot(layout.slices()), layout.order.is_some())
             };
             let ((natural, _), (sorted, was)) = (slots(false), slots(true));

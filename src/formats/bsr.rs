@@ -2,11 +2,15 @@
 //!
 //! One column index for a block of 2, 3, 4 or 6 squared entries.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::rows::RowProduct;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
 
 /// A matrix of small dense blocks.
@@ -162,5 +166,21 @@ impl<T: Real> Format<T> for Bsr<T> {
             }
             visit(entry, (block * self.size + column as usize % self.size) * self.size + row % self.size);
         }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
+    type Arrays = cuda::bsr::Bsr<T>;
+
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        let blocks = cuda::Pattern::new(&self.offsets, &self.columns);
+        let (pattern, csr) = (OnDevice::pattern(self), self.to_csr());
+        Ok(Self::Arrays::new(device, self.size, blocks, pattern, csr.entries())?)
+    }
+
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
+        let blocks = cuda::Pattern::new(&self.offsets, &self.columns);
+        Ok(arrays.refill(blocks, OnDevice::pattern(self), self.to_csr().entries())?)
     }
 }

@@ -12,7 +12,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda::{self, Product};
+use krysp_kernels::cuda;
 use std::sync::Arc;
 
 /// A matrix in compressed sparse rows.
@@ -230,6 +230,6 @@ impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
     }
 
     fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(OnDevice::pattern(self), &self.values)?)
+        Ok(arrays.refill(&self.values)?)
     }
 }

@@ -112,4 +112,8 @@ impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
         let pattern = OnDevice::pattern(self);
         Ok(Self::Arrays::new(device, pattern, self.to_csr().entries(), &self.diagonals)?)
     }
+
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
+        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
+    }
 }

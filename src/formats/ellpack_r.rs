@@ -88,4 +88,8 @@ impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
         let widths = cuda::sliced::Widths::Lengths;
         Ok(Self::Arrays::new(device, OnDevice::pattern(self), self.to_csr().entries(), widths)?)
     }
+
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
+        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
+    }
 }

@@ -23,9 +23,7 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
 
     /// Takes the values over that the matrix has now, after a [`Format::refresh`]: `arrays` were made by
     /// [`OnDevice::upload`] of this matrix, or of one of equal pattern and options.
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(self.pattern(), self.to_csr().entries())?)
-    }
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()>;
 
     /// Where the entries stand.
     #[doc(hidden)]

@@ -178,4 +178,8 @@ impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
         let widths = cuda::sliced::Widths::Each { sort: self.options.window != Some(1) };
         Ok(Self::Arrays::new(device, OnDevice::pattern(self), self.to_csr().entries(), widths)?)
     }
+
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
+        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
+    }
 }

@@ -1,0 +1,137 @@
+// Small dense blocks: one column for B × B entries.
+//
+// Block rows lie in slices as the rows of sliced.cu do, a block in each slot: a lane multiplies whole blocks, and 32 / T
+// block rows of T lanes each are a slice. Entry (i, j) of a block is number e = j B + i of its lane; groups of 32 blocks
+// store W neighbouring numbers for each lane together, so that loads are coalesced and W wide.
+//
+// The lanes of a warp fetch x for each other: neighbours read neighbouring entries and pass them on through shared memory.
+// Each for itself would look up B cache lines for a block instead of one.
+//
+// Moves 8 B (f64) or 4 B (f32) an entry of a block, 4 B a block, with 16-bit columns 2 B and 4 B a base of 32 blocks; 4 B
+// a slice; x and y. For B = 3 that is 8.44 or 4.44 B an entry, 8.24 or 4.24 B with 16-bit columns.
+
+template <class Column> struct Bsr {
+    const u32* starts;        // of slices, in groups
+    const u32* order;         // the block row at each place; null where they stand in order
+    const u32* bases;         // what 16-bit columns count from: one for each group
+    const Column* columns;
+    const real* values;
+    u32 rows;                 // of blocks
+    u32 slices;
+    u32 lanes;                // of a block row: T
+};
+
+template <class Column> constexpr Column PADDING = Column(~Column(0));
+constexpr u32 NONE = ~0u;
+constexpr int WARPS = 8;      // of a block of threads
+
+// What registers allow: blocks of a lane in flight, and blocks of threads at a time.
+template <int B> struct Fit;
+template <> struct Fit<2> { static constexpr int IN_FLIGHT = 4, BLOCKS = sizeof(real) == 8 ? 3 : 4; };
+template <> struct Fit<3> { static constexpr int IN_FLIGHT = 2, BLOCKS = sizeof(real) == 8 ? 3 : 4; };
+template <> struct Fit<4> { static constexpr int IN_FLIGHT = sizeof(real) == 8 ? 1 : 2, BLOCKS = 3; };
+template <> struct Fit<6> { static constexpr int IN_FLIGHT = 1, BLOCKS = sizeof(real) == 8 ? 2 : 3; };
+
+// Returns this thread's part of ⟨x, y⟩ if DOT.
+template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply(const Bsr<Column>& a, const real* x, real* y) {
+    constexpr int U = Fit<B>::IN_FLIGHT;
+    constexpr int WIDE = B * B % PACK == 0 ? PACK : 1, LOADS = B * B / WIDE;
+    constexpr bool SHORT = sizeof(Column) == 2;
+    __shared__ real shared[WARPS][U][32 * B];
+    real (&passed)[U][32 * B] = shared[threadIdx.x / 32];
+    const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes, warps = gridDim.x * WARPS;
+    real xy = 0;
+    for (i64 slice = blockIdx.x * WARPS + threadIdx.x / 32; slice < a.slices; slice += warps) {
+        const u32 first = __ldg(a.starts + slice), groups = __ldg(a.starts + slice + 1) - first;
+        const Few<real, WIDE>* values = (const Few<real, WIDE>*)a.values + (i64)first * (LOADS * 32) + lane;
+        const Column* columns = a.columns + (i64)first * 32 + lane;
+        const u32* bases = a.bases + first;
+        real sum[B];
+#pragma unroll
+        for (int i = 0; i < B; i++) sum[i] = 0;
+        for (u32 g = 0; g < groups; g += U) {
+            Few<real, WIDE> v[U][LOADS];
+            Column stored[U];
+            u32 base[U];
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                stored[u] = PADDING<Column>;
+                base[u] = 0;
+#pragma unroll
+                for (int e = 0; e < B * B; e++) v[u][e / WIDE].at[e % WIDE] = 0;
+                if (g + u < groups) {
+                    stored[u] = __ldcs(columns + u * 32);
+                    if (SHORT) base[u] = __ldg(bases + u);
+#pragma unroll
+                    for (int q = 0; q < LOADS; q++) v[u][q] = stream(values + (u * LOADS + q) * 32);
+                }
+            }
+            // never so; the compiler asks for all of the above before it can know
+            if (__all_sync(ALL, stored[0] == PADDING<Column>)) break;
+            real fetched[U][B];
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+                const u32 column = stored[u] == PADDING<Column> ? NONE : base[u] + stored[u];
+#pragma unroll
+                for (int t = 0; t < B; t++) {
+                    const u32 entry = t * 32 + lane;
+                    const u32 of_lane = __shfl_sync(ALL, column, entry / B);
+                    fetched[u][t] = of_lane != NONE ? __ldg(x + (of_lane * B + entry % B)) : real(0);
+                }
+            }
+            __syncwarp();
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+#pragma unroll
+                for (int t = 0; t < B; t++) passed[u][t * 32 + lane] = fetched[u][t];
+            }
+            __syncwarp();
+#pragma unroll
+            for (int u = 0; u < U; u++) {
+#pragma unroll
+                for (int j = 0; j < B; j++) {
+                    const real at_column = passed[u][lane * B + j];
+#pragma unroll
+                    for (int i = 0; i < B; i++) {
+                        const int e = j * B + i;
+                        sum[i] += v[u][e / WIDE].at[e % WIDE] * at_column;
+                    }
+                }
+            }
+            values += U * LOADS * 32;
+            columns += U * 32;
+            bases += U;
+        }
+        for (u32 step = a.lanes / 2; step; step /= 2) {
+#pragma unroll
+            for (int i = 0; i < B; i++) sum[i] += __shfl_down_sync(ALL, sum[i], step, a.lanes);
+        }
+        const i64 place = slice * rows_of_slice + lane / a.lanes;
+        if (place < a.rows && lane % a.lanes == 0) {
+            const u32 row = a.order ? __ldg(a.order + place) : u32(place);
+#pragma unroll
+            for (int i = 0; i < B; i++) {
+                y[row * B + i] = sum[i];
+                if (DOT) xy += __ldg(x + (row * B + i)) * sum[i];
+            }
+        }
+    }
+    return xy;
+}
+
+#define KERNELS(NAME, COLUMN, B)                                                                                        \
+    extern "C" __global__ __launch_bounds__(WARPS * 32, Fit<B>::BLOCKS) void NAME(Bsr<COLUMN> a, const real* x, real* y) { \
+        multiply<COLUMN, B, false>(a, x, y);                                                                            \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(WARPS * 32, Fit<B>::BLOCKS) void NAME##_dot(Bsr<COLUMN> a, const real* x, real* y, Sum sum) { \
+        real xy[1] = {multiply<COLUMN, B, true>(a, x, y)};                                                              \
+        grid_sum(xy, sum);                                                                                              \
+    }
+KERNELS(bsr_2_wide, u32, 2)
+KERNELS(bsr_3_wide, u32, 3)
+KERNELS(bsr_4_wide, u32, 4)
+KERNELS(bsr_6_wide, u32, 6)
+KERNELS(bsr_2_short, u16, 2)
+KERNELS(bsr_3_short, u16, 3)
+KERNELS(bsr_4_short, u16, 4)
+KERNELS(bsr_6_short, u16, 6)
