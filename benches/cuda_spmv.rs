@@ -78,7 +78,7 @@ fn main() -> common::Result<()> {
     let mut cases = vec![];
     for wanted in options.matrices(if options.quick { &QUICK } else { &USUAL }) {
         let started = Instant::now();
-        let systems = numbered(&wanted.name)?;
+        let systems = numbered(&wanted.name, |matrix| matrix)?;
         println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
         for system in systems {
             if wanted.f64 {
@@ -230,7 +230,7 @@ impl<T: CudaElement> Bench<T> {
         gpu.cuda.synchronize()?;
         let setup_ms = started.elapsed().as_secs_f64() * 1e3;
         product.queue()?;
-        self.answer.check(&product.y()?)?;
+        self.answer.check(&product.answer()?)?;
         let bytes = product.bytes();
         let mut product = || product.queue();
         let warm_ms = gpu.warm(&mut product)?;

@@ -27,11 +27,12 @@ const BATCHED: std::ops::RangeInclusive<usize> = 3..=60;
 const LONG: f64 = 1.0;
 
 pub struct Gpu {
-    pub cuda: Cuda,
-    /// The queue of `cuda`.
-    pub stream: Arc<CudaStream>,
     from: CudaSlice<u8>,
     to: CudaSlice<u8>,
+    /// The queue of `cuda`.
+    pub stream: Arc<CudaStream>,
+    /// Last, for it owns the queue.
+    pub cuda: Cuda,
 }
 
 impl Gpu {
@@ -44,7 +45,7 @@ impl Gpu {
         let cuda = Cuda::new(0)?;
         let stream = cuda_peers::stream(&cuda)?;
         let (from, to) = (stream.alloc_zeros(COPIED)?, stream.alloc_zeros(COPIED)?);
-        Ok(Some(Gpu { cuda, stream, from, to }))
+        Ok(Some(Gpu { from, to, stream, cuda }))
     }
 
     /// Its name, for a CSV.

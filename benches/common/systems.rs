@@ -2,7 +2,8 @@
 
 use super::Result;
 use krysp::io::read_matrix;
-use krysp::testing::{matrices, shared_matrix};
+use krysp::testing::matrices::{self, Matrix};
+use krysp::testing::shared_matrix;
 use krysp::{Csr, Numbering};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -46,7 +47,7 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
         .collect();
     let others = wanted.iter().filter(|wish| !listed().any(|name| goes_with(name, wish)));
     names.extend(others.filter_map(|wish| wish.split('/').next()).map(String::from));
-    names.into_iter().map(|name| numbered(&name))
+    names.into_iter().map(|name| numbered(&name, |matrix| matrix))
 }
 
 /// Generated in a numbering without regard to neighbourhoods.
@@ -83,11 +84,11 @@ fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
 }
 
 /// A matrix by its name or its file, as it is given, and where that is shuffled also as reverse Cuthill and McKee number
-/// it.
-pub fn numbered(wanted: &str) -> Result<Vec<System>> {
+/// it; `prepare` changes a generated one first.
+pub fn numbered(wanted: &str, prepare: impl FnOnce(Matrix) -> Matrix) -> Result<Vec<System>> {
     let file = Some(PathBuf::from(wanted)).filter(|path| path.is_file());
     let (name, csr, shuffled) = match (matrices::named(wanted), file.or_else(|| shared_matrix(wanted))) {
-        (Some(matrix), _) => (wanted, matrix.csr()?, is_shuffled(wanted)),
+        (Some(matrix), _) => (wanted, prepare(matrix).csr()?, is_shuffled(wanted)),
         (None, Some(path)) => (stem(wanted), read_matrix(path)?, true),
         (None, None) => {
             println!("skipped: {wanted} is neither generated nor a file nor beside this checkout");

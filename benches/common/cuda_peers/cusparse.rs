@@ -308,7 +308,21 @@ impl<T: CudaElement> Product<T> {
         self.call("cusparseSpMV", cusparseSpMV)
     }
 
-    pub fn y(&self) -> Result<Vec<T>> {
+    /// `x` on the device.
+    pub fn x(&self) -> &CudaSlice<T> {
+        &self.x.entries
+    }
+
+    pub fn x_mut(&mut self) -> &mut CudaSlice<T> {
+        &mut self.x.entries
+    }
+
+    /// `y` on the device.
+    pub fn y(&self) -> &CudaSlice<T> {
+        &self.y.entries
+    }
+
+    pub fn answer(&self) -> Result<Vec<T>> {
         let y = self.library.stream.clone_dtoh(&self.y.entries)?;
         self.library.stream.synchronize()?;
         Ok(y)

@@ -5,6 +5,7 @@
 
 pub mod cusparse;
 mod layouts;
+pub mod textbook;
 
 use super::Result;
 use super::peers::Element;
