@@ -4,10 +4,12 @@
 //! machine without it has no devices.
 
 pub mod bsr;
+pub mod coo;
 pub mod csr;
 mod device;
 pub mod dia;
 mod error;
+pub mod hyb;
 mod layout;
 mod module;
 mod number;
@@ -25,8 +27,8 @@ pub use product::{Pattern, Product};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 6] =
-    [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE, &dia::SOURCE, &bsr::SOURCE];
+pub const SOURCES: [&Source; 7] =
+    [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE, &dia::SOURCE, &bsr::SOURCE, &coo::SOURCE];
 
 #[cfg(test)]
 mod tests {
