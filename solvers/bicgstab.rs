@@ -8,7 +8,7 @@
 
 use crate::Condition::{Finite, NonZero};
 use crate::{
-    Cost, Identity, LinearOperator, Method, Monitor, Result, Scalar, ScalarOf, Solver, Space, System, Vector,
+    Cost, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps, System, Vector,
 };
 use num_traits::{One, Zero};
 
@@ -78,34 +78,35 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         &System { a, m, .. }: &System<'_, A, M>,
         x: &mut V,
         work: &mut Work<V>,
-        monitor: &mut Monitor,
-    ) -> Result<V::Scalar>
+        _: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()>
     where
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
     {
         let Work { shadow, r, p, v, t, p_hat, s_hat, rho, rho_before, alpha, omega } = work;
         let one: V::Scalar = V::Elem::one().into();
-        monitor.watch("⟨r̃, r⟩", rho, NonZero)?;
-        monitor.watch("ω", omega, NonZero)?;
+        steps.watch("⟨r̃, r⟩", rho, NonZero)?;
+        steps.watch("ω", omega, NonZero)?;
         let beta = rho.clone() / rho_before.clone() * (alpha.clone() / omega.clone()); // β = (ρ / ρ')(α / ω)
         p.axpbypcz(&one, r, &-(beta.clone() * omega.clone()), v, &beta); // p = r + β (p − ω v)
         m.apply(p, p_hat)?; // p̂ = M⁻¹ p
         a.apply(p_hat, v)?; // v = A p̂
         let sigma = shadow.dot(v);
-        monitor.watch("⟨r̃, Ap̂⟩", &sigma, NonZero)?;
+        steps.watch("⟨r̃, Ap̂⟩", &sigma, NonZero)?;
         alpha.assign(&(rho.clone() / sigma)); // α = ρ / ⟨r̃, v⟩
         r.axpy(&-alpha.clone(), v); // s = r − α v, in r's place
         m.apply(r, s_hat)?; // ŝ = M⁻¹ s
         a.apply(s_hat, t)?; // t = A ŝ
         let [ts, tt] = t.dot_2(r, t);
         omega.assign(&ts.quotient(tt)); // ω = ⟨t, s⟩ / ⟨t, t⟩
-        monitor.watch("⟨t, s⟩ / ⟨t, t⟩", omega, Finite)?;
+        steps.watch("⟨t, s⟩ / ⟨t, t⟩", omega, Finite)?;
         x.axpbypcz(alpha, p_hat, omega, s_hat, &one); // x = x + α p̂ + ω ŝ
         rho_before.assign(rho);
         let [rr, rho_next] = r.axpy_dot_2(&-omega.clone(), t, shadow); // r = s − ω t,  ‖r‖²,  ρ = ⟨r̃, r⟩
         rho.assign(&rho_next);
-        Ok(rr)
+        steps.residual(&rr)
     }
 
     fn cost(&self) -> Cost {

@@ -8,7 +8,8 @@
 
 use crate::Condition::Positive;
 use crate::{
-    Cost, Identity, LinearOperator, Method, Monitor, Result, Scalar, ScalarOf, Solver, Space, System, Vector,
+    CgIterate, Cost, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps,
+    System, Vector,
 };
 use num_traits::Zero;
 
@@ -18,6 +19,9 @@ pub type Cg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<ConjugateGr
 /// The method behind [`Cg`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConjugateGradients;
+
+const RHO: &str = "⟨r, M⁻¹r⟩";
+const SIGMA: &str = "⟨p, Ap⟩";
 
 /// The state of an iteration.
 pub struct Work<V: Vector> {
@@ -58,30 +62,55 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         &System { a, m, .. }: &System<'_, A, M>,
         x: &mut V,
         work: &mut Work<V>,
-        monitor: &mut Monitor,
-    ) -> Result<V::Scalar>
+        _: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()>
     where
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
     {
         let Work { r, z, p, q, rho } = work;
-        monitor.watch("⟨r, M⁻¹r⟩", rho, Positive)?;
+        steps.watch(RHO, rho, Positive)?;
         let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩
-        monitor.watch("⟨p, Ap⟩", &sigma, Positive)?;
+        steps.watch(SIGMA, &sigma, Positive)?;
         let alpha = rho.clone() / sigma; // α = ρ / σ
         let [rr, rho_next] = m.axpy_apply_dot(&-alpha.clone(), q, r, z)?; // r = r − α q,  z = M⁻¹ r,  ‖r‖²,  ρ' = ⟨r, z⟩
         let beta = rho_next.clone() / rho.clone(); // β = ρ' / ρ
         x.axpy_xpby(&alpha, p, z, &beta); // x = x + α p,  p = z + β p
         rho.assign(&rho_next);
-        monitor.record(&alpha, &beta)?;
-        Ok(rr)
+        steps.residual(&rr)?;
+        steps.record(&alpha)?;
+        steps.record(&beta)
+    }
+
+    fn leap<A, M>(
+        &self,
+        &System { a, m, .. }: &System<'_, A, M>,
+        x: &mut V,
+        work: &mut Work<V>,
+        steps: &mut V::Steps,
+        count: usize,
+    ) -> Result<usize>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        let Some(inverse) = m.diagonal() else { return Ok(0) };
+        let Work { r, z, p, rho, .. } = work;
+        a.cg_steps(CgIterate { inverse, x, r, p, z, rho, watched: [RHO, SIGMA] }, steps, count)
+    }
+
+    fn numbers(&self, _: usize) -> usize {
+        3
+    }
+
+    fn learn(&self, _: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
+        let [_, alpha, beta] = numbers else { return Ok(f64::NAN) };
+        lanczos.push([*alpha, *beta]);
+        Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }
 
     fn cost(&self) -> Cost {
         Cost { products: 1.0, preconditionings: 1.0, vectors: 11.0 }
-    }
-
-    fn estimates_condition(&self) -> bool {
-        true
     }
 }

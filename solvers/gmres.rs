@@ -11,10 +11,10 @@
 
 use crate::Condition::Finite;
 use crate::{
-    Basis, Cost, Element, Error, Identity, LinearOperator, Method, Monitor, Patience, Result, Scalar, Solver,
-    Space, System, Vector,
+    Basis, Cost, Element, Error, Identity, LinearOperator, Method, Patience, Result, Scalar, Solver, Space,
+    Steps, System, Vector,
 };
-use num_traits::{One, Zero};
+use num_traits::One;
 
 /// Restarted GMRES: `Gmres::new(op).restart(50).solve(&b)`.
 pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<GeneralisedMinimalResidual, A, M>;
@@ -23,6 +23,13 @@ pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<Generali
 #[derive(Clone, Copy, Debug)]
 pub struct GeneralisedMinimalResidual {
     restart: usize,
+}
+
+impl GeneralisedMinimalResidual {
+    /// Steps of a cycle for so many unknowns.
+    fn steps(&self, len: usize) -> usize {
+        self.restart.min(len.max(1))
+    }
 }
 
 impl Default for GeneralisedMinimalResidual {
@@ -50,34 +57,93 @@ pub struct Work<V: Vector> {
     w: V,
     v: V,
     z: V,
-    /// Steps made in this cycle.
-    steps: usize,
-    /// `R` of the rotated Hessenberg matrix: column `j` holds `j + 1` entries from `j (j + 1) / 2` on.
-    r: Vec<V::Elem>,
-    rotations: Vec<[V::Elem; 2]>,
-    /// The rotated right-hand side of the least squares problem; its last entry is the residual.
-    g: Vec<V::Elem>,
-    column: Vec<V::Elem>,
-    correction: Vec<V::Elem>,
+    y: Vec<V::Elem>,
+    least_squares: LeastSquares,
+}
+
+/// `min ‖g − H y‖` for the Hessenberg matrix `H` of a cycle, made triangular by rotations column by column.
+#[derive(Default)]
+struct LeastSquares {
+    /// Columns so far.
+    columns: usize,
+    /// The triangle: column `j` holds `j + 1` entries from `j (j + 1) / 2` on.
+    r: Vec<f64>,
+    rotations: Vec<[f64; 2]>,
+    /// The rotated right-hand side; its last entry is the residual.
+    g: Vec<f64>,
+    column: Vec<f64>,
+}
+
+impl LeastSquares {
+    fn new(steps: usize) -> Self {
+        LeastSquares {
+            columns: 0,
+            r: vec![0.0; steps * (steps + 1) / 2],
+            rotations: vec![[0.0; 2]; steps],
+            g: vec![0.0; steps + 1],
+            column: vec![0.0; steps + 1],
+        }
+    }
+
+    fn begin(&mut self, residual: f64) {
+        self.columns = 0;
+        self.g[0] = residual;
+    }
+
+    /// Takes the next column of `H`, its last entry apart; gives the residual.
+    fn extend(&mut self, h: &[f64], last: f64, epsilon: f64) -> Result<f64> {
+        let LeastSquares { columns, r, rotations, g, column } = self;
+        let (j, k) = (*columns, *columns + 1);
+        column[..k].copy_from_slice(&h[..k]);
+        column[k] = last;
+        let image = column[..=k].iter().fold(0.0, |sum: f64, h| sum.hypot(*h)); // ‖A z‖
+        for (i, [c, s]) in rotations[..j].iter().enumerate() {
+            (column[i], column[i + 1]) =
+                (c * column[i] + s * column[i + 1], c * column[i + 1] - s * column[i]);
+        }
+        // a direction whose image the others span already, up to rounding: it leads nowhere, and not beyond
+        let pivot = column[j].hypot(column[k]);
+        if pivot <= 10.0 * epsilon * image {
+            return Err(Error::Breakdown { what: "the pivot of A M⁻¹ V", value: pivot });
+        }
+        // −s a + c b = 0 and c² + s² = 1
+        let [c, s] = [column[j] / pivot, column[k] / pivot];
+        rotations[j] = [c, s];
+        column[j] = pivot;
+        (g[j], g[k]) = (c * g[j], -(s * g[j]));
+        r[j * k / 2..][..k].copy_from_slice(&column[..k]);
+        *columns = k;
+        Ok(g[k].abs())
+    }
+
+    /// The minimiser; begins anew.
+    fn solve(&mut self) -> &[f64] {
+        let k = std::mem::take(&mut self.columns);
+        let y = &mut self.column[..k];
+        y.copy_from_slice(&self.g[..k]);
+        for j in (0..k).rev() {
+            let (column, pivot) = (&self.r[j * (j + 1) / 2..][..j], self.r[j * (j + 1) / 2 + j]);
+            y[j] /= pivot;
+            for i in 0..j {
+                y[i] -= column[i] * y[j];
+            }
+        }
+        y
+    }
 }
 
 impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
     type Work = Work<V>;
 
     fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
-        let steps = self.restart.min(space.len().max(1));
-        let zeros = |count| vec![V::Elem::zero(); count];
+        let steps = self.steps(space.len());
         Ok(Work {
             basis: V::basis(space, steps + 1)?,
             w: space.zeros()?,
             v: space.zeros()?,
             z: space.zeros()?,
-            steps: 0,
-            r: zeros(steps * (steps + 1) / 2),
-            rotations: vec![[V::Elem::zero(); 2]; steps],
-            g: zeros(steps + 1),
-            column: zeros(steps + 1),
-            correction: zeros(steps + 1),
+            y: Vec::with_capacity(steps),
+            least_squares: LeastSquares::new(steps),
         })
     }
 
@@ -87,63 +153,48 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         M: LinearOperator<Vector = V>,
     {
         let rr = system.residual(x, &mut work.w)?; // w = b − A x
-        let norm = V::Elem::from_f64(rr.read()?.to_f64().sqrt());
-        work.basis.push(0, &work.w, &norm.into())?; // v₀ = w / ‖w‖
-        work.g[0] = norm;
-        work.steps = 0;
+        work.basis.push(0, &work.w, &rr)?; // v₀ = w / ‖w‖
+        work.least_squares.begin(rr.read()?.to_f64().sqrt());
         Ok(rr)
     }
 
     fn step<A, M>(
         &self,
         system: &System<'_, A, M>,
-        x: &mut V,
+        _: &mut V,
         work: &mut Work<V>,
-        monitor: &mut Monitor,
-    ) -> Result<V::Scalar>
+        place: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()>
     where
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
     {
-        if work.steps == work.rotations.len() {
-            self.finish(system, x, work)?;
-            self.start(system, x, work)?;
-        }
-        let Work { basis, w, v, z, steps, r, rotations, g, column, correction } = work;
-        let (j, k) = (*steps, *steps + 1);
-        basis.load(j, v);
+        let Work { basis, w, v, z, .. } = work;
+        let k = place + 1;
+        basis.load(place, v);
         system.m.apply(v, z)?; // z = M⁻¹ v_j
         system.a.apply(z, w)?; // w = A z
         basis.project(k, w); // h = Vᵀ w
-        basis.coefficients(&mut column[..k])?;
         basis.subtract_project(k, w); // w = w − V h,  c = Vᵀ w
-        basis.coefficients(&mut correction[..k])?;
-        let norm_squared = basis.subtract_norm(k, w); // w = w − V c
-        let norm = V::Elem::from_f64(norm_squared.read()?.to_f64().sqrt());
-        monitor.watch("‖w‖", &norm, Finite)?;
-        basis.push(k, w, &norm.into())?; // v_{j+1} = w / ‖w‖
-        for (h, c) in column[..k].iter_mut().zip(&correction[..k]) {
-            *h += *c;
-        }
-        column[k] = norm;
-        let image = column[..=k].iter().fold(0.0, |sum: f64, h| sum.hypot(h.to_f64())); // ‖A z‖
+        let ww = basis.subtract_norm(k, w); // w = w − V c,  ‖w‖²
+        steps.watch("‖w‖²", &ww, Finite)?;
+        basis.push(k, w, &ww)?; // v_{j+1} = w / ‖w‖
+        steps.record(&ww)?;
+        basis.record(k, steps) // h + c
+    }
 
-        for (i, [c, s]) in rotations[..j].iter().enumerate() {
-            (column[i], column[i + 1]) =
-                (*c * column[i] + *s * column[i + 1], *c * column[i + 1] - *s * column[i]);
-        }
-        // a direction whose image the others span already, up to rounding: it leads nowhere, and not beyond
-        let pivot = column[j].to_f64().hypot(column[k].to_f64());
-        if pivot <= 10.0 * V::Elem::EPSILON * image {
-            return Err(Error::Breakdown { what: "the pivot of A M⁻¹ V", value: pivot });
-        }
-        let (c, s) = rotation(column[j], column[k]);
-        rotations[j] = [c, s];
-        column[j] = c * column[j] + s * column[k];
-        (g[j], g[k]) = (c * g[j], -(s * g[j]));
-        r[j * k / 2..][..k].copy_from_slice(&column[..k]);
-        *steps = k;
-        Ok((g[k] * g[k]).into())
+    fn numbers(&self, len: usize) -> usize {
+        self.steps(len) + 1
+    }
+
+    fn cycle(&self, len: usize) -> Option<usize> {
+        Some(self.steps(len))
+    }
+
+    fn learn(&self, work: &mut Work<V>, numbers: &[f64], _: &mut Vec<[f64; 2]>) -> Result<f64> {
+        let [ww, h @ ..] = numbers else { return Ok(f64::NAN) };
+        work.least_squares.extend(h, ww.sqrt(), V::Elem::EPSILON)
     }
 
     fn finish<A, M>(&self, system: &System<'_, A, M>, x: &mut V, work: &mut Work<V>) -> Result<()>
@@ -151,19 +202,11 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
     {
-        let Work { basis, v, z, steps, r, g, column, .. } = work;
-        let k = std::mem::take(steps);
-        if k == 0 {
+        let Work { basis, v, z, y, least_squares, .. } = work;
+        y.clear();
+        y.extend(least_squares.solve().iter().map(|&y| V::Elem::from_f64(y)));
+        if y.is_empty() {
             return Ok(());
-        }
-        let y = &mut column[..k];
-        y.copy_from_slice(&g[..k]);
-        for j in (0..k).rev() {
-            let (column, pivot) = (&r[j * (j + 1) / 2..][..j], r[j * (j + 1) / 2 + j]);
-            y[j] /= pivot;
-            for i in 0..j {
-                y[i] -= column[i] * y[j];
-            }
         }
         basis.combine(y, v)?; // v = V y
         system.m.apply(v, z)?;
@@ -179,13 +222,4 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         // restarted GMRES converges linearly: ten cycles for a tenth are thousands for a solution
         Patience { iterations: 10 * self.restart, fall: 0.1 }
     }
-}
-
-/// `c`, `s` with `−s a + c b = 0` and `c² + s² = 1`.
-fn rotation<T: Element>(a: T, b: T) -> (T, T) {
-    let length = a.to_f64().hypot(b.to_f64());
-    if length == 0.0 {
-        return (T::one(), T::zero());
-    }
-    (T::from_f64(a.to_f64() / length), T::from_f64(b.to_f64() / length))
 }

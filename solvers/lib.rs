@@ -1,6 +1,6 @@
 //! Krylov methods over abstract operators and vectors.
 //!
-//! A method sees hardware through two traits only: [`Vector`] (with its [`Space`], [`Scalar`] and [`Basis`]) and
+//! A method sees hardware through two traits only: [`Vector`] (with its [`Space`], [`Scalar`], [`Basis`] and [`Steps`]) and
 //! [`LinearOperator`]. One source of each method therefore serves every memory. A preconditioner is a
 //! [`LinearOperator`] too: the one that applies `M⁻¹`.
 //!
@@ -27,10 +27,10 @@ mod element;
 mod error;
 pub mod gmres;
 mod lanczos;
-mod monitor;
 mod operator;
 mod report;
 mod solver;
+mod steps;
 mod stopping;
 mod vector;
 
@@ -39,9 +39,9 @@ pub use cg::Cg;
 pub use element::Element;
 pub use error::{Error, Result};
 pub use gmres::Gmres;
-pub use monitor::{Condition, Monitor};
-pub use operator::{Identity, LinearOperator, OperatorFn, check_spaces};
+pub use operator::{CgIterate, Identity, LinearOperator, OperatorFn, check_spaces};
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::{Cost, Method, Patience, Solver, System};
+pub use steps::{Condition, Ending, Immediate, Steps};
 pub use stopping::{CancelToken, Progress, Stopping};
-pub use vector::{Basis, ElemOf, Scalar, ScalarOf, Space, SpaceOf, Vector};
+pub use vector::{Basis, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Vector};

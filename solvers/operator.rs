@@ -1,7 +1,25 @@
 //! Linear maps between spaces.
 
-use crate::{Error, Result, ScalarOf, Space, SpaceOf, Vector};
+use crate::{Error, Result, ScalarOf, Space, SpaceOf, StepsOf, Vector};
 use std::sync::Arc;
+
+/// Conjugate gradients between two steps.
+pub struct CgIterate<'s, V: Vector> {
+    /// The inverse of the diagonal that preconditions.
+    pub inverse: &'s V,
+    /// The solution.
+    pub x: &'s mut V,
+    /// The residual.
+    pub r: &'s mut V,
+    /// The direction.
+    pub p: &'s mut V,
+    /// Room for the preconditioned residual.
+    pub z: &'s mut V,
+    /// `⟨r, z⟩`
+    pub rho: &'s ScalarOf<V>,
+    /// The names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
+    pub watched: [&'static str; 2],
+}
 
 /// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
 ///
@@ -42,6 +60,17 @@ pub trait LinearOperator: Send + Sync {
         Ok([r.norm_squared(), rz])
     }
 
+    /// Queues up to `count` steps of conjugate gradients at once, preconditioned by a diagonal, where the hardware can run
+    /// them without the host in between; says how many. They compute what single steps would, to rounding.
+    fn cg_steps(
+        &self,
+        _at: CgIterate<'_, Self::Vector>,
+        _steps: &mut StepsOf<Self::Vector>,
+        _count: usize,
+    ) -> Result<usize> {
+        Ok(0)
+    }
+
     /// The diagonal, where the operator is nothing else. Lets a fused kernel recognise Jacobi.
     fn diagonal(&self) -> Option<&Self::Vector> {
         None
@@ -50,6 +79,12 @@ pub trait LinearOperator: Send + Sync {
     /// Bytes of the operator itself that one application reads, vectors apart; zero where unknown.
     fn bytes(&self) -> usize {
         0
+    }
+
+    /// Whether every application queues the same work on its hardware, so that it may be recorded and replayed. Of no
+    /// meaning in host memory.
+    fn replays(&self) -> bool {
+        false
     }
 
     /// Whether two applications to equal vectors give bitwise equal results.
@@ -115,12 +150,25 @@ macro_rules! forward_to_inner {
                 (**self).axpy_apply_dot(a, q, r, z)
             }
 
+            fn cg_steps(
+                &self,
+                at: CgIterate<'_, A::Vector>,
+                steps: &mut StepsOf<A::Vector>,
+                count: usize,
+            ) -> Result<usize> {
+                (**self).cg_steps(at, steps, count)
+            }
+
             fn diagonal(&self) -> Option<&A::Vector> {
                 (**self).diagonal()
             }
 
             fn bytes(&self) -> usize {
                 (**self).bytes()
+            }
+
+            fn replays(&self) -> bool {
+                (**self).replays()
             }
 
             fn reproducible(&self) -> bool {
@@ -155,6 +203,10 @@ impl<V: Vector> LinearOperator for Identity<V> {
         check_spaces(self, x, y)?;
         y.copy_from(x);
         Ok(())
+    }
+
+    fn replays(&self) -> bool {
+        true
     }
 }
 

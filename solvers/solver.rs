@@ -1,11 +1,14 @@
 //! The driver: construction, stopping, observation, restarts and reports, once for all methods.
 
 use crate::{
-    CancelToken, ConditionEstimate, ElemOf, Element, Error, Identity, LinearOperator, Monitor, Outcome,
-    Progress, Report, Result, Scalar, ScalarOf, Solution, Space, SpaceOf, Stopping, Vector, lanczos,
+    CancelToken, ElemOf, Element, Ending, Error, Identity, LinearOperator, Outcome, Progress, Report, Result,
+    Scalar, ScalarOf, Solution, Space, SpaceOf, Steps, Stopping, Vector, lanczos,
 };
 use num_traits::Float;
 use std::time::{Duration, Instant};
+
+/// Steps queued at once, at most: limits and tokens are looked at in between.
+const LEAP: usize = 256;
 
 /// Sees the progress and says whether to stop.
 type Observer = Box<dyn FnMut(&Progress) -> bool + Send>;
@@ -65,18 +68,52 @@ pub trait Method<V: Vector> {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>;
 
-    /// One iteration; returns `‖r‖²` of the recurrence. All state is in the workspace. CG and BiCGStab never need a
-    /// value on the host; GMRES reads its Hessenberg column.
+    /// One iteration, the one at a place in the method's cycle. All state is in the workspace. Nothing is decided on the
+    /// host, which learns from what is recorded: the step may be queued, and replayed.
     fn step<A, M>(
         &self,
         system: &System<'_, A, M>,
         x: &mut V,
         work: &mut Self::Work,
-        monitor: &mut Monitor,
-    ) -> Result<V::Scalar>
+        place: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()>
     where
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>;
+
+    /// Queues up to `count` steps at once, where operator and hardware can run them without the host in between; says how
+    /// many.
+    fn leap<A, M>(
+        &self,
+        _system: &System<'_, A, M>,
+        _x: &mut V,
+        _work: &mut Self::Work,
+        _steps: &mut V::Steps,
+        _count: usize,
+    ) -> Result<usize>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        Ok(0)
+    }
+
+    /// Numbers that a step records at most, for so many unknowns.
+    fn numbers(&self, _len: usize) -> usize {
+        1
+    }
+
+    /// The steps after which the method finishes and starts again, for so many unknowns. Methods without cycles record
+    /// their residual, and change `x` in every step.
+    fn cycle(&self, _len: usize) -> Option<usize> {
+        None
+    }
+
+    /// Learns from the numbers that a step recorded; returns `‖r‖`. Methods of Lanczos type add `[α, β]`.
+    fn learn(&self, _work: &mut Self::Work, numbers: &[f64], _lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
+        Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
+    }
 
     /// Brings `x` up to the iterate last reported, for methods that assemble it late.
     fn finish<A, M>(&self, _system: &System<'_, A, M>, _x: &mut V, _work: &mut Self::Work) -> Result<()>
@@ -99,11 +136,6 @@ pub trait Method<V: Vector> {
     fn restarts_after_breakdown(&self) -> bool {
         false
     }
-
-    /// Whether the recorded coefficients are those of a Lanczos process.
-    fn estimates_condition(&self) -> bool {
-        false
-    }
 }
 
 /// A method, an operator and a preconditioner, ready to solve. Made by `Cg::new(op)` and its like.
@@ -118,9 +150,31 @@ where
     stopping: Stopping,
     cancel: Option<CancelToken>,
     observers: Vec<Observer>,
-    monitor: Monitor,
     report: Report,
-    work: Option<(SpaceOf<A::Vector>, K::Work)>,
+    room: Option<Room<K, A::Vector>>,
+}
+
+/// What a solver keeps from solve to solve.
+struct Room<K: Method<V>, V: Vector> {
+    space: SpaceOf<V>,
+    work: K::Work,
+    steps: V::Steps,
+    /// What a step recorded.
+    numbers: Vec<f64>,
+    /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
+    lanczos: Vec<[f64; 2]>,
+}
+
+impl<K: Method<V>, V: Vector> Room<K, V> {
+    fn new(method: &K, space: &SpaceOf<V>) -> Result<Self> {
+        Ok(Room {
+            space: space.clone(),
+            work: method.workspace(space)?,
+            steps: V::Steps::new(space, method.numbers(space.len()))?,
+            numbers: Vec::new(),
+            lanczos: Vec::new(),
+        })
+    }
 }
 
 impl<K, A> Solver<K, A, Identity<A::Vector>>
@@ -138,9 +192,8 @@ where
             stopping: Stopping::new(ElemOf::<A::Vector>::EPSILON),
             cancel: None,
             observers: Vec::new(),
-            monitor: Monitor::default(),
             report: Report::default(),
-            work: None,
+            room: None,
         }
     }
 }
@@ -163,9 +216,8 @@ where
             stopping: self.stopping,
             cancel: self.cancel,
             observers: self.observers,
-            monitor: self.monitor,
             report: self.report,
-            work: self.work,
+            room: self.room,
         }
     }
 
@@ -286,17 +338,18 @@ where
         let started = Instant::now();
         self.check_spaces(b, x)?;
         let space = self.operator.range();
-        let (space, mut work) = match self.work.take() {
-            Some((of, work)) if of == *space => (of, work),
-            _ => (space.clone(), self.method.workspace(space)?),
+        let mut room = match self.room.take() {
+            Some(room) if room.space == *space => room,
+            _ => Room::new(&self.method, space)?,
         };
         self.report.history.clear();
         self.report.restarts = 0;
-        let outcome = self.iterate(b, x, &mut work, started);
-        self.work = Some((space, work));
+        room.lanczos.clear();
+        let outcome = self.iterate(b, x, &mut room, started);
+        self.report.condition = lanczos::condition(&room.lanczos);
+        self.room = Some(room);
         self.report.outcome = outcome?;
         self.report.iterations = self.report.history.len().saturating_sub(1);
-        self.report.condition = self.condition();
         self.report.bytes = self.bytes_per_iteration() * self.report.iterations as u64;
         self.report.time = started.elapsed();
         Ok(&self.report)
@@ -304,7 +357,7 @@ where
 
     /// Makes the next solve build its workspace anew, after an option changed its size.
     pub(crate) fn forget_workspace(&mut self) {
-        self.work = None;
+        self.room = None;
     }
 
     fn check_spaces(&self, b: &A::Vector, x: &A::Vector) -> Result<()> {
@@ -333,10 +386,9 @@ where
         &mut self,
         b: &A::Vector,
         x: &mut A::Vector,
-        work: &mut K::Work,
+        room: &mut Room<K, A::Vector>,
         started: Instant,
     ) -> Result<Outcome> {
-        let system = System { a: &self.operator, m: &self.preconditioner, b };
         let report = &mut self.report;
         report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
         report.true_residual = f64::NAN;
@@ -344,97 +396,145 @@ where
             return Ok(Outcome::NotFinite { whence: "`b`" });
         }
         if report.rhs_norm == 0.0 {
-            self.monitor.coefficients.clear();
             return trivial(b, x, report);
         }
         let threshold = self.stopping.threshold(report.rhs_norm);
-        let Patience { iterations, fall } = self.method.patience();
-        let patience = self.stopping.patience.unwrap_or(iterations);
-
-        self.monitor.coefficients.clear();
-        report.true_residual = norm::<A::Vector>(self.method.start(&system, x, work)?)?;
-        let first = report.true_residual;
-        report.history.push(first);
+        let system = System { a: &self.operator, m: &self.preconditioner, b };
+        let first = norm::<A::Vector>(self.method.start(&system, x, &mut room.work)?)?;
+        self.report.true_residual = first;
+        self.report.history.push(first);
         if !first.is_finite() {
             return Ok(Outcome::NotFinite { whence: "the initial residual" });
         }
         if first <= threshold {
             return Ok(Outcome::Converged);
         }
-        let (mut best, mut best_at) = (first, 0);
+        room.steps.forget();
         loop {
-            let outcome = loop {
-                let iteration = report.history.len() - 1;
-                if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-                    break Outcome::Cancelled;
-                }
-                if iteration >= self.stopping.max_iterations {
-                    break Outcome::IterationLimit;
-                }
-                if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
-                    break Outcome::TimeLimit;
-                }
-                let iteration = iteration + 1;
-                let residual = match self.method.step(&system, x, work, &mut self.monitor) {
-                    Ok(squared) => norm::<A::Vector>(squared)?,
-                    Err(Error::Breakdown { what, value }) if value.is_finite() => {
-                        break Outcome::Breakdown { what, value, iteration };
-                    }
-                    Err(Error::Breakdown { what, .. }) => break Outcome::NotFinite { whence: what },
-                    Err(error) => return Err(error),
-                };
-                report.history.push(residual);
-                let progress = Progress { iteration, residual, threshold };
-                let mut stop = false;
-                for observer in &mut self.observers {
-                    stop |= observer(&progress);
-                }
-                if !residual.is_finite() {
-                    break Outcome::NotFinite { whence: "the residual" };
-                }
-                if residual <= threshold {
-                    break Outcome::Converged;
-                }
-                if stop {
-                    break Outcome::Stopped;
-                }
-                if residual > self.stopping.divergence * first {
-                    break Outcome::Diverged;
-                }
-                if residual < (1.0 - fall) * best {
-                    (best, best_at) = (residual, iteration);
-                } else if iteration - best_at >= patience {
-                    break Outcome::Stagnated;
-                }
-            };
+            let outcome = self.run(b, x, room, started, threshold)?;
             // The recurrence has spoken; now the truth, which is also the place to start from again.
-            self.method.finish(&system, x, work)?;
-            let before = report.true_residual;
-            report.true_residual = norm::<A::Vector>(self.method.start(&system, x, work)?)?;
-            if report.true_residual <= threshold {
+            let system = System { a: &self.operator, m: &self.preconditioner, b };
+            self.method.finish(&system, x, &mut room.work)?;
+            let before = self.report.true_residual;
+            let truth = norm::<A::Vector>(self.method.start(&system, x, &mut room.work)?)?;
+            self.report.true_residual = truth;
+            if truth <= threshold {
                 return Ok(Outcome::Converged);
             }
-            if !report.true_residual.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
+            if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
                 return Ok(Outcome::NotFinite { whence: "the solution" });
             }
-            let may_help = report.true_residual < 0.5 * before;
+            let may_help = truth < 0.5 * before;
             match outcome {
-                Outcome::Converged if report.true_residual <= 2.0 * threshold => {
-                    return Ok(Outcome::Converged);
-                }
+                Outcome::Converged if truth <= 2.0 * threshold => return Ok(Outcome::Converged),
                 Outcome::Converged if !may_help => return Ok(Outcome::Stagnated),
                 Outcome::Converged => {}
                 Outcome::Breakdown { .. } if may_help && self.method.restarts_after_breakdown() => {}
                 ended => return Ok(ended),
             }
-            report.restarts += 1;
-            self.monitor.coefficients.clear();
-            (best, best_at) = (report.true_residual, report.history.len() - 1);
+            self.report.restarts += 1;
+            room.lanczos.clear();
         }
     }
 
-    fn condition(&self) -> Option<ConditionEstimate> {
-        if self.method.estimates_condition() { lanczos::condition(&self.monitor.coefficients) } else { None }
+    /// Steps from where the method has started, until one of the stopping rules holds.
+    ///
+    /// Steps may be on their way when the host decides to stop: they are waited for, and reported, so that `x` is the
+    /// iterate reported last.
+    fn run(
+        &mut self,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        room: &mut Room<K, A::Vector>,
+        started: Instant,
+        threshold: f64,
+    ) -> Result<Outcome> {
+        let system = System { a: &self.operator, m: &self.preconditioner, b };
+        let method = &self.method;
+        let Room { space, work, steps, numbers, lanczos } = room;
+        let replays = self.operator.replays() && self.preconditioner.replays();
+        let cycle = method.cycle(space.len());
+        let report = &mut self.report;
+        let Patience { iterations, fall } = method.patience();
+        let patience = self.stopping.patience.unwrap_or(iterations);
+        let made = report.history.len() - 1;
+        let (mut best, mut best_at) = (report.true_residual, made);
+        let (mut queued, mut place, mut ending) = (made, 0, None);
+        steps.begin(threshold * threshold)?;
+        loop {
+            while ending.is_none()
+                && steps.in_flight() < <A::Vector as Vector>::Steps::LAG
+                && cycle != Some(place)
+            {
+                if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+                    ending = Some(Outcome::Cancelled);
+                } else if queued >= self.stopping.max_iterations {
+                    ending = Some(Outcome::IterationLimit);
+                } else if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
+                    ending = Some(Outcome::TimeLimit);
+                } else {
+                    // who observes may stop a solve, and would find that it went on
+                    let leap = if self.observers.is_empty() { LEAP } else { 0 };
+                    let count = leap.min(self.stopping.max_iterations - queued);
+                    let made = method.leap(&system, x, work, steps, count)?;
+                    queued += made;
+                    if made == 0 {
+                        steps
+                            .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
+                        queued += 1;
+                        place += usize::from(cycle.is_some());
+                    }
+                }
+            }
+            if steps.in_flight() == 0 {
+                if let Some(ended) = ending {
+                    return Ok(ended);
+                }
+                method.finish(&system, x, work)?;
+                method.start(&system, x, work)?;
+                steps.begin(threshold * threshold)?;
+                place = 0;
+                continue;
+            }
+            let iteration = report.history.len();
+            let broken = |what, value: f64| match value.is_finite() {
+                true => Outcome::Breakdown { what, value, iteration },
+                false => Outcome::NotFinite { whence: what },
+            };
+            let (residual, last) = match steps.next(numbers)? {
+                Ending::Failed { what, value } => return Ok(broken(what, value)),
+                Ending::Known { last } => match method.learn(work, numbers, lanczos) {
+                    Ok(residual) => (residual, last || (cycle.is_some() && residual <= threshold)),
+                    Err(Error::Breakdown { what, value }) => return Ok(broken(what, value)),
+                    Err(error) => return Err(error),
+                },
+            };
+            report.history.push(residual);
+            let progress = Progress { iteration, residual, threshold };
+            let mut stop = false;
+            for observer in &mut self.observers {
+                stop |= observer(&progress);
+            }
+            if !residual.is_finite() {
+                return Ok(Outcome::NotFinite { whence: "the residual" });
+            }
+            if last {
+                return Ok(Outcome::Converged);
+            }
+            if residual < (1.0 - fall) * best {
+                (best, best_at) = (residual, iteration);
+            }
+            if ending.is_some() {
+                continue;
+            }
+            if stop {
+                ending = Some(Outcome::Stopped);
+            } else if residual > self.stopping.divergence * report.history[0] {
+                ending = Some(Outcome::Diverged);
+            } else if iteration - best_at >= patience {
+                ending = Some(Outcome::Stagnated);
+            }
+        }
     }
 
     /// The byte budget of one iteration: the formats once a product, and the vectors.

@@ -1,14 +1,16 @@
 //! Vectors, the spaces they live in, the scalars they reduce to, and bases made of them.
 
-use crate::{Condition, Element, Result};
+use crate::{Element, Result, Steps};
 use num_traits::One;
 use std::fmt::Debug;
-use std::ops::{Div, Mul, Neg, Sub};
+use std::ops::{Div, Mul, Neg};
 
 /// The element type of a vector type.
 pub type ElemOf<V> = <V as Vector>::Elem;
 /// The scalar type of a vector type.
 pub type ScalarOf<V> = <V as Vector>::Scalar;
+/// How steps on vectors of a type are run.
+pub type StepsOf<V> = <V as Vector>::Steps;
 /// The space type of a vector type.
 pub type SpaceOf<V> = <V as Vector>::Space;
 
@@ -16,7 +18,7 @@ pub type SpaceOf<V> = <V as Vector>::Space;
 ///
 /// Arithmetic on scalars may be lazy. [`Scalar::read`] is the only call that waits for the hardware.
 pub trait Scalar<T>:
-    Clone + Send + From<T> + Neg<Output = Self> + Mul<Output = Self> + Div<Output = Self> + Sub<Output = Self>
+    Clone + Send + From<T> + Neg<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     /// Copies a value into this scalar's place. State carried from one iteration to the next lives in fixed places, so
     /// that a recorded iteration can be replayed.
@@ -27,10 +29,6 @@ pub trait Scalar<T>:
 
     /// `self / divisor`, and zero where both are zero.
     fn quotient(self, divisor: Self) -> Self;
-
-    /// Whether the condition is known to fail *now*. Where the host would have to wait for the number, the hardware
-    /// freezes the solve instead, and the answer is `false`.
-    fn violates(&self, condition: Condition) -> bool;
 }
 
 impl<T: Element> Scalar<T> for T {
@@ -44,10 +42,6 @@ impl<T: Element> Scalar<T> for T {
 
     fn quotient(self, divisor: T) -> T {
         if self.is_zero() && divisor.is_zero() { T::zero() } else { self / divisor }
-    }
-
-    fn violates(&self, condition: Condition) -> bool {
-        !condition.holds(self.to_f64())
     }
 }
 
@@ -90,6 +84,8 @@ pub trait Vector: Sized + Send + Sync {
     type Space: Space<Vector = Self>;
     /// A set of such vectors.
     type Basis: Basis<Self>;
+    /// How steps of a solve on such vectors are run.
+    type Steps: Steps<Self>;
 
     /// Where it lives.
     fn space(&self) -> &Self::Space;
@@ -148,8 +144,8 @@ pub trait Vector: Sized + Send + Sync {
 /// The vectors of an Arnoldi process and the Hessenberg column being built. Its columns are never handed out by
 /// reference, so that an implementation may store them compressed.
 pub trait Basis<V: Vector>: Send {
-    /// `v_j ← w / norm`
-    fn push(&mut self, j: usize, w: &V, norm: &V::Scalar) -> Result<()>;
+    /// `v_j ← w / √norm²`
+    fn push(&mut self, j: usize, w: &V, norm_squared: &V::Scalar) -> Result<()>;
 
     /// `w ← v_j`
     fn load(&self, j: usize, w: &mut V);
@@ -174,6 +170,10 @@ pub trait Basis<V: Vector>: Send {
 
     /// Copies the last projection's `c` to the host.
     fn coefficients(&self, c: &mut [V::Elem]) -> Result<()>;
+
+    /// Within a step: records the sum of the coefficients of [`Basis::project`] and of the [`Basis::subtract_project`]
+    /// after it, after all other numbers.
+    fn record(&self, k: usize, steps: &mut V::Steps) -> Result<()>;
 
     /// `x ← V_k y`, with `k` the length of `y`.
     fn combine(&mut self, y: &[V::Elem], x: &mut V) -> Result<()>;

@@ -151,11 +151,11 @@ pub enum Error {
     /// A matrix file that cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// A failure in the solver or in the spaces it checks.
-    #[error(transparent)]
-    Solver(#[from] krysp_solvers::Error),
     /// A GPU that is not there, is full, or failed.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] krysp_kernels::cuda::Error),
+    /// A failure in the solver or in the spaces it checks.
+    #[error(transparent)]
+    Solver(#[from] krysp_solvers::Error),
 }

@@ -3,7 +3,7 @@
 use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::vector::{self, Columns};
-use krysp_solvers::{Basis, Error, OperatorFn, Result, Space, Vector};
+use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -129,6 +129,7 @@ impl<T: Real> Vector for HostVector<T> {
     type Scalar = T;
     type Space = HostSpace<T>;
     type Basis = HostBasis<T>;
+    type Steps = Immediate<Self>;
 
     fn space(&self) -> &HostSpace<T> {
         &self.space
@@ -153,6 +154,7 @@ impl<T: Real> Vector for HostVector<T> {
             rows,
             coefficients: vec![T::zero(); count],
             scratch: vec![T::zero(); count],
+            total: vec![T::zero(); count],
             sums: vec![T::zero(); vector::block_sums(rows, count)],
         })
     }
@@ -181,6 +183,8 @@ pub struct HostBasis<T: Real> {
     rows: usize,
     coefficients: Vec<T>,
     scratch: Vec<T>,
+    /// What was projected since `project`, in all.
+    total: Vec<T>,
     /// Room for the sums of each block.
     sums: Vec<T>,
 }
@@ -192,9 +196,9 @@ impl<T: Real> HostBasis<T> {
 }
 
 impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
-    fn push(&mut self, j: usize, w: &HostVector<T>, norm: &T) -> Result<()> {
+    fn push(&mut self, j: usize, w: &HostVector<T>, norm_squared: &T) -> Result<()> {
         let column = &mut self.entries[j * self.rows..][..self.rows];
-        vector::axpby(T::one() / *norm, &w.entries, T::zero(), column);
+        vector::axpby(norm_squared.sqrt().recip(), &w.entries, T::zero(), column);
         Ok(())
     }
 
@@ -203,9 +207,10 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     }
 
     fn project(&mut self, k: usize, w: &HostVector<T>) {
-        let HostBasis { entries, rows, coefficients, sums, .. } = self;
+        let HostBasis { entries, rows, coefficients, total, sums, .. } = self;
         let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
         vector::project(columns, &w.entries, &mut coefficients[..k], sums);
+        total[..k].copy_from_slice(&coefficients[..k]);
     }
 
     fn subtract(&mut self, k: usize, w: &mut HostVector<T>) {
@@ -214,9 +219,12 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
 
     fn subtract_project(&mut self, k: usize, w: &mut HostVector<T>) {
         std::mem::swap(&mut self.coefficients, &mut self.scratch);
-        let HostBasis { entries, rows, coefficients, scratch, sums } = self;
+        let HostBasis { entries, rows, coefficients, scratch, total, sums } = self;
         let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
         vector::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
+        for (total, &c) in total[..k].iter_mut().zip(&coefficients[..k]) {
+            *total += c;
+        }
     }
 
     fn subtract_norm(&mut self, k: usize, w: &mut HostVector<T>) -> T {
@@ -225,6 +233,11 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
 
     fn coefficients(&self, c: &mut [T]) -> Result<()> {
         c.copy_from_slice(&self.coefficients[..c.len()]);
+        Ok(())
+    }
+
+    fn record(&self, k: usize, steps: &mut Immediate<HostVector<T>>) -> Result<()> {
+        steps.record_known(&self.total[..k]);
         Ok(())
     }
 

@@ -36,6 +36,8 @@
     clippy::print_stderr
 )]
 
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod error;
 pub mod formats;
 mod host;
@@ -48,6 +50,8 @@ pub mod preconditioners;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+#[cfg(feature = "cuda")]
+pub use cuda::{Cuda, CudaSpace, CudaVector};
 pub use error::{Error, Result};
 pub use formats::{Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Hyb, Sell, SymCsr};
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
@@ -61,8 +65,16 @@ pub use numbering::Numbering;
 pub use preconditioners::Jacobi;
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.
+#[cfg(not(feature = "cuda"))]
 pub trait Real: Element<Real = Self> + simd::Value {}
+#[cfg(not(feature = "cuda"))]
 impl<T: Element<Real = T> + simd::Value> Real for T {}
+
+/// A number that matrices are made of and kernels compute with: `f32` or `f64`.
+#[cfg(feature = "cuda")]
+pub trait Real: Element<Real = Self> + simd::Value + krysp_kernels::cuda::Real {}
+#[cfg(feature = "cuda")]
+impl<T: Element<Real = T> + simd::Value + krysp_kernels::cuda::Real> Real for T {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -103,6 +103,29 @@ pub fn count() -> usize {
     result::init().and_then(|()| CudaContext::device_count()).map_or(0, |count| count.max(0) as usize)
 }
 
+/// A device of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Its number.
+    pub ordinal: usize,
+    /// Its name.
+    pub name: String,
+    /// Bytes of memory.
+    pub memory: usize,
+}
+
+/// The devices of this machine; none where there is no driver.
+pub fn devices() -> Vec<Info> {
+    let info = |ordinal: usize| {
+        let device = result::device::get(ordinal as i32).ok()?;
+        let name = result::device::get_name(device).ok()?;
+        // SAFETY: the device was just found
+        let memory = unsafe { result::device::total_mem(device) }.ok()?;
+        Some(Info { ordinal, name, memory })
+    };
+    (0..count()).filter_map(info).collect()
+}
+
 impl Device {
     /// A stream of work on a device.
     pub fn new(ordinal: usize) -> Result<Device> {

@@ -3,6 +3,7 @@
 //! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
 //! machine without it has no devices.
 
+mod basis;
 pub mod bsr;
 pub mod coo;
 pub mod csr;
@@ -14,21 +15,33 @@ mod layout;
 mod module;
 mod number;
 mod product;
+mod resident;
 pub mod sliced;
 mod slices;
 mod step;
 pub mod vector;
 
-pub use device::{Array, Device, Element, Real, count};
+pub use basis::Basis;
+pub use device::{Array, Device, Element, Info, Real, count, devices};
 pub use error::{Error, Result};
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use product::{Pattern, Product};
+pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 7] =
-    [&step::SOURCE, &vector::SOURCE, &csr::SOURCE, &sliced::SOURCE, &dia::SOURCE, &bsr::SOURCE, &coo::SOURCE];
+pub const SOURCES: [&Source; 9] = [
+    &basis::SOURCE,
+    &bsr::SOURCE,
+    &coo::SOURCE,
+    &csr::SOURCE,
+    &dia::SOURCE,
+    &resident::SOURCE,
+    &sliced::SOURCE,
+    &step::SOURCE,
+    &vector::SOURCE,
+];
 
 #[cfg(test)]
 mod tests {

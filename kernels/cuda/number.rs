@@ -224,15 +224,19 @@ impl<T: Real> Scalar<T> {
         Scalar { number, home: None, assigned: 0 }
     }
 
+    /// The address of its fixed place, if that holds its value.
+    pub(super) fn home(&self) -> Option<u64> {
+        let home = self.home.as_ref()?;
+        let device = home.device().ok()?;
+        lock(&T::of(&device).step).settled(self.assigned).then_some(home.address)
+    }
+
     /// What kernels launched now evaluate.
     pub(super) fn number(&self) -> Number<T> {
-        if let Some(home) = &self.home
-            && let Ok(device) = home.device()
-            && lock(&T::of(&device).step).settled(self.assigned)
-        {
-            return Number::slot(home.clone());
+        match &self.home {
+            Some(home) if self.home().is_some() => Number::slot(home.clone()),
+            _ => self.number.clone(),
         }
-        self.number.clone()
     }
 
     /// `−self`

@@ -19,7 +19,8 @@ struct Ending {
     Assignment assignment[6];
 };
 
-// An entry of the ring, read by the host: [sequence, failed watch, its value, number…]. The sequence is written last.
+// An entry of the ring, read by the host: [sequence, failed watch, its value or whether this is the last, how many numbers,
+// number…]. The sequence is written last.
 __device__ __forceinline__ void publish(volatile double* entry, u64 sequence) {
     __threadfence_system();
     *(volatile u64*)entry = sequence;
@@ -35,6 +36,7 @@ extern "C" __global__ void end_step(Ending e) {
                 double* entry = e.ring + (sequence % e.entries) * e.width;
                 entry[1] = control->failed;
                 entry[2] = control->failed_value;
+                entry[3] = 0;
                 control->failed = 0;
                 publish(entry, sequence);
             }
@@ -43,19 +45,22 @@ extern "C" __global__ void end_step(Ending e) {
         u64 sequence = control->sequence + 1;
         double* entry = e.ring + (sequence % e.entries) * e.width;
         for (u32 i = threadIdx.x; i < e.coefficients; i += blockDim.x) {
-            entry[3 + e.numbers + i] = double(e.first[i]) + (e.second ? double(e.second[i]) : 0.0);
+            entry[4 + e.numbers + i] = double(e.first[i]) + (e.second ? double(e.second[i]) : 0.0);
         }
         __threadfence_system();
         __syncthreads();
         if (threadIdx.x == 0) {
-            entry[1] = 0;
             double residual = 0;
             for (u32 i = 0; i < e.numbers; i++) {
                 double v = value(e.number[i]);
-                entry[3 + i] = v;
+                entry[4 + i] = v;
                 if (i == 0) residual = v;
             }
-            if (e.has_residual && !(finite(residual) && residual > control->threshold)) control->active = 0;
+            const bool last = e.has_residual && !(finite(residual) && residual > control->threshold);
+            if (last) control->active = 0;
+            entry[1] = 0;
+            entry[2] = last;
+            entry[3] = e.numbers + e.coefficients;
             control->sequence = sequence;
             publish(entry, sequence);
         }

@@ -210,33 +210,38 @@ fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
 struct Ring {
     words: *mut u64,
     width: usize,
+    entries: usize,
     device: Device,
 }
 
 // SAFETY: the memory is owned, and read through volatile loads only
 unsafe impl Send for Ring {}
 
-/// Entries of a ring: those on their way, and as many that were given up.
-const ENTRIES: usize = 4 * LAG;
-/// What comes before the numbers of an entry: its sequence number, the watch that failed, that number's value.
-const HEAD: usize = 3;
+/// Entries of a ring, at least: those on their way, and as many that were given up.
+const FEWEST_ENTRIES: usize = 4 * LAG;
+/// Words of a ring, where that makes for more entries: room for many steps of one launch.
+const WORDS: usize = 8192;
+/// What comes before the numbers of an entry: its sequence number, the watch that failed, that number's value or whether
+/// this is the last, how many numbers follow.
+const HEAD: usize = 4;
 /// Steps queued ahead of what is known.
 pub const LAG: usize = 8;
 
 impl Ring {
     fn new(device: &Device, numbers: usize) -> Result<Ring> {
         let width = HEAD + numbers;
+        let entries = (WORDS / width).max(FEWEST_ENTRIES);
         device.inner.context.bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
-        let words = unsafe { result::malloc_host(ENTRIES * width * 8, flags) }?.cast::<u64>();
+        let words = unsafe { result::malloc_host(entries * width * 8, flags) }?.cast::<u64>();
         // SAFETY: it was just allocated with this length; no device writes to it yet
-        unsafe { words.write_bytes(0, ENTRIES * width) };
-        Ok(Ring { words, width, device: device.clone() })
+        unsafe { words.write_bytes(0, entries * width) };
+        Ok(Ring { words, width, entries, device: device.clone() })
     }
 
     fn word(&self, sequence: u64, at: usize) -> u64 {
-        let entry = (sequence % ENTRIES as u64) as usize;
+        let entry = (sequence % self.entries as u64) as usize;
         assert!(at < self.width, "a word of the entry");
         // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
         unsafe { self.words.add(entry * self.width + at).read_volatile() }
@@ -264,10 +269,13 @@ struct Recording {
 unsafe impl Send for Recording {}
 
 /// What is known of a step.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry {
-    /// It recorded these numbers.
-    Numbers(Vec<f64>),
+    /// It recorded its numbers.
+    Numbers {
+        /// Whether its residual ended the solve.
+        last: bool,
+    },
     /// A watched number failed, and the step ended before it changed the solution.
     Failed {
         /// Which number.
@@ -289,8 +297,12 @@ pub struct Steps<T: Real> {
     known: u64,
     numbers: Vec<Number<T>>,
     has_residual: bool,
+    /// Two arrays whose sums are recorded, and how many; the second may be null.
     coefficients: Option<(u64, u64, usize)>,
     places: Vec<Place>,
+    /// The place of the step in the making, and whether it is being recorded.
+    making: usize,
+    recording: bool,
 }
 
 /// How far a place in a solve's cycle of steps has come.
@@ -323,6 +335,8 @@ impl<T: Real> Steps<T> {
             has_residual: false,
             coefficients: None,
             places: Vec::new(),
+            making: 0,
+            recording: false,
         })
     }
 
@@ -345,18 +359,42 @@ impl<T: Real> Steps<T> {
         self.places.clear();
     }
 
-    fn control(&self) -> u64 {
-        self.control.device_ptr(&self.device.inner.stream).0
+    /// The ring as kernels see it: its address, the words of an entry, its entries.
+    pub(super) fn ring(&self) -> (u64, u32, u32) {
+        // pinned memory has one address for host and device
+        (self.ring.words as u64, self.ring.width as u32, self.ring.entries as u32)
     }
 
-    /// Ends the solve before anything more is changed, if the number is not what it must be.
-    pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
+    /// How many steps one launch may record now: as many entries again stay for steps that were given up.
+    pub(super) fn room(&self) -> usize {
+        self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
+    }
+
+    /// Steps were queued by a launch of their own.
+    pub(super) fn queued(&mut self, count: usize) {
+        self.queued += count as u64;
+    }
+
+    /// The number by which the device calls a watched number.
+    pub(super) fn name(&mut self, what: &'static str) -> u32 {
         let at = self.names.iter().position(|name| *name == what);
         let at = at.unwrap_or_else(|| {
             self.names.push(what);
             self.names.len() - 1
         });
-        lock(&T::of(&self.device).step).watches.push((value.number(), must_be, at as u32 + 1));
+        at as u32 + 1
+    }
+
+    pub(super) fn control(&self) -> u64 {
+        self.control.device_ptr(&self.device.inner.stream).0
+    }
+
+    /// Ends the solve before anything more is changed, if the number is not what it must be.
+    pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
+        let name = self.name(what);
+        // before the lock, which it takes as well
+        let number = value.number();
+        lock(&T::of(&self.device).step).watches.push((number, must_be, name));
     }
 
     /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
@@ -370,60 +408,82 @@ impl<T: Real> Steps<T> {
         self.numbers.push(value.number());
     }
 
-    /// Tells the host the sums of two arrays' entries, after all other numbers.
-    pub fn record_sums(&mut self, first: &Array<T>, second: &Array<T>, count: usize) {
-        self.coefficients =
-            Some((first.address(0), second.address(0), count.min(first.len()).min(second.len())));
+    /// Tells the host the entries of an array, or of the sum of two, after all other numbers.
+    pub(super) fn record_sums(&mut self, first: &Array<T>, second: Option<&Array<T>>, count: usize) {
+        let count = count.min(first.len()).min(second.map_or(count, Array::len));
+        self.coefficients = Some((first.address(0), second.map_or(0, |second| second.address(0)), count));
     }
 
-    /// Queues one more step, the one at a place of the solve's cycle: by calling `step`, or by replaying it, where
-    /// `replays` says that it does the same every time. No more than [`LAG`] may be unknown at a time.
-    pub fn run<E: From<Error>>(
-        &mut self,
-        place: usize,
-        replays: bool,
-        step: &mut dyn FnMut(&mut Self) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+    /// Begins one more step, the one at a place of the solve's cycle. Either it is replayed, or the answer is `true`: the
+    /// caller queues its work, and then calls [`Steps::end_step`]. A step that `replays` does the same every time. No more
+    /// than [`LAG`] may be unknown at a time.
+    pub fn begin_step(&mut self, place: usize, replays: bool) -> Result<bool> {
         while self.places.len() <= place {
             self.places.push(Place::New);
         }
+        self.making = place;
         match &self.places[place] {
-            Place::Recorded(recording) => recording.graph.launch().map_err(Error::from)?,
-            Place::Warm if replays => match self.capture(step)? {
-                Some(recording) => {
-                    recording.graph.launch().map_err(Error::from)?;
-                    self.places[place] = Place::Recorded(recording);
-                }
-                None => {
-                    self.places[place] = Place::Never;
-                    self.queue(step)?;
-                }
-            },
-            Place::New => {
-                self.queue(step)?;
-                self.places[place] = Place::Warm;
+            Place::Recorded(recording) => {
+                recording.graph.launch()?;
+                self.queued += 1;
+                return Ok(false);
             }
-            Place::Warm | Place::Never => self.queue(step)?,
+            Place::Warm if replays => {
+                let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+                let slots = self.device.slots::<T>()?;
+                slots.keep();
+                match self.device.inner.stream.begin_capture(mode) {
+                    Ok(()) => self.recording = true,
+                    Err(_) => {
+                        drop(slots.kept());
+                        self.places[place] = Place::Never;
+                    }
+                }
+            }
+            _ => {}
         }
-        self.queued += 1;
-        Ok(())
+        lock(&T::of(&self.device).step).control = self.control();
+        Ok(true)
+    }
+
+    /// Ends the step whose work was queued; `ok` unless that failed. `true` if the caller has to queue it again, because it
+    /// could not be recorded.
+    pub fn end_step(&mut self, ok: bool) -> Result<bool> {
+        let ended = if ok { self.end() } else { Ok(()) };
+        {
+            let mut state = lock(&T::of(&self.device).step);
+            state.control = 0;
+            state.watches.clear();
+        }
+        self.numbers.clear();
+        if !std::mem::take(&mut self.recording) {
+            if let Place::New = self.places[self.making] {
+                self.places[self.making] = Place::Warm;
+            }
+            ended?;
+            self.queued += u64::from(ok);
+            return Ok(false);
+        }
+        let graph = self.device.inner.stream.end_capture(sys::CUgraphInstantiate_flags(0));
+        let kept = self.device.slots::<T>()?.kept();
+        match graph {
+            Ok(Some(graph)) if ok && ended.is_ok() => {
+                graph.launch()?;
+                self.queued += 1;
+                self.places[self.making] = Place::Recorded(Recording { graph, _kept: kept });
+                Ok(false)
+            }
+            _ => {
+                self.places[self.making] = Place::Never;
+                // what was not recorded was not queued either
+                Ok(ok && self.begin_step(self.making, false)?)
+            }
+        }
     }
 
     /// Steps queued that are not known yet.
     pub fn in_flight(&self) -> usize {
         (self.queued - self.known) as usize
-    }
-
-    fn queue<E: From<Error>>(
-        &mut self,
-        step: &mut dyn FnMut(&mut Self) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        lock(&T::of(&self.device).step).control = self.control();
-        let outcome = step(self).and_then(|()| Ok(self.end()?));
-        let mut state = lock(&T::of(&self.device).step);
-        state.control = 0;
-        state.watches.clear();
-        outcome
     }
 
     fn end(&mut self) -> Result<()> {
@@ -446,36 +506,13 @@ impl<T: Real> Steps<T> {
             return Err(Error::TooLarge { what: "an entry's words", got: words, limit: self.ring.width });
         }
         // pinned memory has one address for host and device
-        (ending.ring, ending.width, ending.entries) =
-            (self.ring.words as u64, self.ring.width as u32, ENTRIES as u32);
+        (ending.ring, ending.width, ending.entries) = self.ring();
         end(&self.device, ending, &assigned)
     }
 
-    /// Records a step without running it; `None` where it does what cannot be recorded.
-    fn capture<E: From<Error>>(
-        &mut self,
-        step: &mut dyn FnMut(&mut Self) -> std::result::Result<(), E>,
-    ) -> std::result::Result<Option<Recording>, E> {
-        let device = self.device.clone();
-        let (stream, slots) = (&device.inner.stream, device.slots::<T>()?);
-        slots.keep();
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        if stream.begin_capture(mode).is_err() {
-            drop(slots.kept());
-            return Ok(None);
-        }
-        let queued = self.queue(step);
-        let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));
-        let kept = slots.kept();
-        match (queued, graph) {
-            (Ok(()), Ok(Some(graph))) => Ok(Some(Recording { graph, _kept: kept })),
-            (Err(error), _) => Err(error),
-            _ => Ok(None),
-        }
-    }
-
-    /// What the oldest step not yet known recorded; waits for it. `None` once the solve has ended.
-    pub fn next(&mut self) -> Result<Option<Entry>> {
+    /// What became of the oldest step not yet known, and the numbers that it recorded; waits for it. `None` once the solve
+    /// has ended.
+    pub fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Option<Entry>> {
         if self.known == self.queued {
             return Ok(None);
         }
@@ -499,12 +536,14 @@ impl<T: Real> Steps<T> {
         }
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         self.known = next;
-        let number = |at| f64::from_bits(self.ring.word(next, at));
-        let failed = number(1) as usize;
-        if failed > 0 {
-            let what = self.names.get(failed - 1).copied().unwrap_or("a watched number");
-            return Ok(Some(Entry::Failed { what, value: number(2) }));
+        let [failed, detail, count] = [1, 2, 3].map(|at| f64::from_bits(self.ring.word(next, at)));
+        if failed > 0.0 {
+            let what = self.names.get(failed as usize - 1).copied().unwrap_or("a watched number");
+            return Ok(Some(Entry::Failed { what, value: detail }));
         }
-        Ok(Some(Entry::Numbers((HEAD..self.ring.width).map(number).collect())))
+        let end = self.ring.width.min(HEAD + count as usize);
+        numbers.clear();
+        numbers.extend((HEAD..end).map(|at| f64::from_bits(self.ring.word(next, at))));
+        Ok(Some(Entry::Numbers { last: detail > 0.0 }))
     }
 }

@@ -237,20 +237,3 @@ extern "C" __global__ __launch_bounds__(256) void axpy_multiply_dot(Gate gate, i
     over(n, loop);
     grid_sum(loop.op.sum, out);
 }
-
-// r ← r + a q; ‖r‖² twice, for no preconditioner: z ← r
-struct AxpyCopyDot {
-    real a, sum[2];
-    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[2]) {
-        w[0] = v[0] + a * v[1];
-        w[1] = w[0];
-        sum[0] += w[0] * w[0];
-    }
-};
-extern "C" __global__ __launch_bounds__(256) void axpy_copy_dot(Gate gate, i64 n, Number a, const real* q, real* r, real* z, Sum out) {
-    if (closed(gate)) return;
-    Loop<AxpyCopyDot, 2, 2> loop{{value(a), {0, 0}}, {r, q}, {r, z}};
-    over(n, loop);
-    loop.op.sum[1] = loop.op.sum[0];
-    grid_sum(loop.op.sum, out);
-}

@@ -29,7 +29,6 @@ pub(super) struct Kernels<T: Real> {
     multiply: CudaFunction,
     multiply_dot: CudaFunction,
     axpy_multiply_dot: CudaFunction,
-    axpy_copy_dot: CudaFunction,
     pub(super) step: step::Kernels,
     partials: CudaSlice<T>,
     ticket: CudaSlice<u32>,
@@ -49,7 +48,6 @@ impl<T: Real> Kernels<T> {
             multiply: function("multiply")?,
             multiply_dot: function("multiply_dot")?,
             axpy_multiply_dot: function("axpy_multiply_dot")?,
-            axpy_copy_dot: function("axpy_copy_dot")?,
             step: step::Kernels::new::<T>(device)?,
             partials: device.zeros(2 * MAX_BLOCKS)?.into_slice(),
             ticket: device.zeros(1)?.into_slice(),
@@ -95,6 +93,11 @@ impl<T: Real, const K: usize> Sums<T, K> {
             results,
         };
         Ok(Sums { raw, slots: taken, element: std::marker::PhantomData })
+    }
+
+    /// The address of the first result.
+    pub(super) fn first(&self) -> u64 {
+        self.raw.results[0]
     }
 
     pub(super) fn scalars(self) -> [Scalar<T>; K] {
@@ -149,16 +152,20 @@ fn parked_sums<T: Real, const K: usize>(device: &Device, outcome: Result<[Scalar
 
 /// `y ← x`
 pub fn copy<T: Real>(x: &Array<T>, y: &mut Array<T>) {
-    let queue = || {
-        let call = Call::new(y, &[x])?;
-        let (gate, x, to) = (call.gate()?, x.address(0), y.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.copy);
-        launch.arg(&gate).arg(&call.n).arg(&x).arg(&to);
-        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(())
-    };
-    parked(y, queue());
+    assert_eq!(x.len(), y.len(), "vectors of one length");
+    parked(y, copy_from(x, 0, y));
+}
+
+/// `y ← x[first..]`, as far as `y` reaches.
+pub(super) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Result<()> {
+    let call = Call::new(y, &[])?;
+    assert!(x.device() == y.device() && first + y.len() <= x.len(), "a part of an array on the same device");
+    let (gate, x, to) = (call.gate()?, x.address(first), y.address(0));
+    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.copy);
+    launch.arg(&gate).arg(&call.n).arg(&x).arg(&to);
+    // SAFETY: arguments as in vector.cu; both arrays hold `n` entries from there on
+    unsafe { launch.launch(call.config) }?;
+    Ok(())
 }
 
 /// `y ← a x + b y`; `b = 0` overwrites.
@@ -286,33 +293,26 @@ pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Re
     Ok(xy)
 }
 
-/// `r ← r + a q; z ← d r; [‖r‖², ⟨r, z⟩]`; without `d`, `z ← r`.
+/// `r ← r + a q; z ← d r; [‖r‖², ⟨r, z⟩]`
 pub fn axpy_multiply_dot<T: Real>(
     a: &Scalar<T>,
     q: &Array<T>,
-    d: Option<&Array<T>>,
+    d: &Array<T>,
     r: &mut Array<T>,
     z: &mut Array<T>,
 ) -> Result<[Scalar<T>; 2]> {
-    let call = Call::new(r, &[q, d.unwrap_or(q), z])?;
+    let call = Call::new(r, &[q, d, z])?;
     let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
     let (gate, a) = (call.gate()?, a.raw());
-    let (q, r, z) = (q.address(0), r.address(0), z.address(0));
-    let diagonal = d.map(|d| d.address(0));
-    let kernels = call.kernels;
-    let function = if d.is_some() { &kernels.axpy_multiply_dot } else { &kernels.axpy_copy_dot };
-    let mut launch = call.device.inner.stream.launch_builder(function);
-    launch.arg(&gate).arg(&call.n).arg(&a).arg(&q);
-    if let Some(diagonal) = &diagonal {
-        launch.arg(diagonal);
-    }
-    launch.arg(&r).arg(&z).arg(&sums.raw);
+    let (q, d, r, z) = (q.address(0), d.address(0), r.address(0), z.address(0));
+    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_multiply_dot);
+    launch.arg(&gate).arg(&call.n).arg(&a).arg(&q).arg(&d).arg(&r).arg(&z).arg(&sums.raw);
     // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
     unsafe { launch.launch(call.config) }?;
     Ok(sums.scalars())
 }
 
-/// Refuses a length beyond what kernels index with 32 bits.
+/// A number that kernels take as 32 bits, if it fits them.
 pub(super) fn index(what: &'static str, got: usize) -> Result<i32> {
     i32::try_from(got).map_err(|_| Error::TooLarge { what, got, limit: i32::MAX as usize })
 }

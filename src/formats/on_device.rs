@@ -1,6 +1,7 @@
 //! Formats in the memory of a GPU.
 
 use super::Format;
+use crate::cuda::{Cuda, OnCuda};
 use crate::{Real, Result};
 use krysp_kernels::cuda::{self, Device, Pattern, Product};
 
@@ -8,6 +9,14 @@ use krysp_kernels::cuda::{self, Device, Pattern, Product};
 pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
     /// What holds the matrix there.
     type Arrays: Product<T>;
+
+    /// The matrix as an operator in the memory of a GPU. What this holds is copied, and stays.
+    fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>>
+    where
+        Self: Clone,
+    {
+        OnCuda::new(self.clone(), gpu)
+    }
 
     /// A copy of the matrix in the memory of a device.
     fn upload(&self, device: &Device) -> Result<Self::Arrays>;

@@ -129,7 +129,7 @@ pub fn basis_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     let filled = || -> Law<<S::Vector as Vector>::Basis> {
         let mut basis = S::Vector::basis(space, count).map_err(unexpected(BASES))?;
         for j in 0..count {
-            basis.push(j, &bench.vector(10 + j as u64)?, &norm.into()).map_err(unexpected(BASES))?;
+            basis.push(j, &bench.vector(10 + j as u64)?, &(norm * norm).into()).map_err(unexpected(BASES))?;
         }
         Ok(basis)
     };

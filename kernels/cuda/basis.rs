@@ -1,0 +1,203 @@
+//! Several vectors at once: the basis of an Arnoldi process.
+
+use super::device::{Array, Device, Real};
+use super::error::Result;
+use super::module::Source;
+use super::number::Scalar;
+use super::step::{self, Steps};
+use super::vector::{self, Sums};
+use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "basis.cu", text: include_str!("basis.cu") };
+
+/// Columns begin at multiples of so many entries.
+const ALIGN: usize = 64;
+
+/// Rows of a block: 256 threads of two packs of 16 bytes.
+fn rows_of_block<T>() -> usize {
+    256 * 2 * 16 / size_of::<T>()
+}
+
+/// Vectors of one length, side by side, and their inner products with another.
+#[derive(Debug)]
+pub struct Basis<T: Real> {
+    device: Device,
+    n: usize,
+    ld: usize,
+    columns: Array<T>,
+    /// Coefficients of `project`, and of the `subtract_project` after it.
+    coefficients: [Array<T>; 2],
+    /// Which of the two came last.
+    last: usize,
+    /// A sum for each block and column.
+    partials: Array<T>,
+    project: CudaFunction,
+    subtract_project: CudaFunction,
+    finish_projection: CudaFunction,
+    subtract_norm: CudaFunction,
+    combine: CudaFunction,
+    push: CudaFunction,
+}
+
+impl<T: Real> Basis<T> {
+    /// Room for `count` vectors of `n` entries.
+    pub fn new(device: &Device, n: usize, count: usize) -> Result<Self> {
+        let function = |name| device.function::<T>(&SOURCE, name);
+        let ld = n.next_multiple_of(ALIGN);
+        Ok(Basis {
+            device: device.clone(),
+            n,
+            ld,
+            columns: device.zeros(ld * count)?,
+            coefficients: [device.zeros(count)?, device.zeros(count)?],
+            last: 0,
+            partials: device.zeros(n.div_ceil(rows_of_block::<T>()).max(1) * count.max(1))?,
+            project: function("project")?,
+            subtract_project: function("subtract_project")?,
+            finish_projection: function("finish_projection")?,
+            subtract_norm: function("subtract_norm")?,
+            combine: function("combine")?,
+            push: function("push")?,
+        })
+    }
+
+    fn config(&self) -> LaunchConfig {
+        let blocks = self.n.div_ceil(rows_of_block::<T>()).max(1) as u32;
+        LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 }
+    }
+
+    fn check(&self, k: usize, w: &Array<T>) {
+        assert_eq!(w.len(), self.n, "a vector as long as the basis's");
+        assert!(w.device() == &self.device, "a vector on the basis's device");
+        assert!(k * self.ld <= self.columns.len(), "no more columns than there are");
+    }
+
+    /// `v_j ← w / √norm²`
+    pub fn push(&mut self, j: usize, w: &Array<T>, norm_squared: &Scalar<T>) -> Result<()> {
+        self.check(j + 1, w);
+        let (n, norm, w, v) =
+            (self.n as i64, norm_squared.number(), w.address(0), self.columns.address(j * self.ld));
+        let (gate, norm) = (step::gate::<T>(&self.device)?, norm.raw());
+        let mut launch = self.device.inner.stream.launch_builder(&self.push);
+        launch.arg(&gate).arg(&n).arg(&norm).arg(&w).arg(&v);
+        // SAFETY: arguments as in basis.cu; `w` and column `j` hold `n` entries
+        unsafe { launch.launch(self.config()) }?;
+        Ok(())
+    }
+
+    /// `w ← v_j`
+    pub fn load(&self, j: usize, w: &mut Array<T>) {
+        self.check(j + 1, w);
+        self.device.park(vector::copy_from(&self.columns, j * self.ld, w));
+    }
+
+    /// `c ← V_kᵀ w`
+    pub fn project(&mut self, k: usize, w: &Array<T>) {
+        self.check(k, w);
+        self.last = 0;
+        let queue = || {
+            let (n, ld, count) = (self.n as i64, self.ld as i64, k as i32);
+            let (v, w, partials) = (self.columns.address(0), w.address(0), self.partials.address(0));
+            let mut launch = self.device.inner.stream.launch_builder(&self.project);
+            launch.arg(&n).arg(&ld).arg(&count).arg(&v).arg(&w).arg(&partials);
+            // SAFETY: arguments as in basis.cu; checked above
+            unsafe { launch.launch(self.config()) }?;
+            self.finish_projection(k)
+        };
+        self.device.park(queue());
+    }
+
+    /// `w ← w − V_k c; c ← V_kᵀ w`
+    pub fn subtract_project(&mut self, k: usize, w: &mut Array<T>) {
+        self.check(k, w);
+        let before = std::mem::replace(&mut self.last, 1);
+        // a third pass takes the place of the first
+        if before == 1 {
+            self.coefficients.swap(0, 1);
+        }
+        let queue = || {
+            let (n, ld, count) = (self.n as i64, self.ld as i64, k as i32);
+            let (v, c) = (self.columns.address(0), self.coefficients[0].address(0));
+            let (w, partials) = (w.address(0), self.partials.address(0));
+            let gate = step::gate::<T>(&self.device)?;
+            let mut launch = self.device.inner.stream.launch_builder(&self.subtract_project);
+            launch.arg(&gate).arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&w).arg(&partials);
+            // SAFETY: arguments as in basis.cu; checked above
+            unsafe { launch.launch(self.config()) }?;
+            self.finish_projection(k)
+        };
+        self.device.park(queue());
+    }
+
+    fn finish_projection(&self, k: usize) -> Result<()> {
+        if k == 0 {
+            return Ok(());
+        }
+        let blocks = self.config().grid_dim.0 as i32;
+        let (partials, c) = (self.partials.address(0), self.coefficients[self.last].address(0));
+        let mut launch = self.device.inner.stream.launch_builder(&self.finish_projection);
+        launch.arg(&blocks).arg(&partials).arg(&c);
+        // SAFETY: arguments as in basis.cu; `partials` holds a sum for each block and column
+        unsafe { launch.launch(LaunchConfig { grid_dim: (k as u32, 1, 1), ..self.config() }) }?;
+        Ok(())
+    }
+
+    /// `w ← w − V_k c; ‖w‖²`
+    pub fn subtract_norm(&mut self, k: usize, w: &mut Array<T>) -> Scalar<T> {
+        self.check(k, w);
+        let queue = || {
+            let sums = Sums::<T, 1>::new(&self.device)?;
+            let (n, ld, count) = (self.n as i64, self.ld as i64, k as i32);
+            let (v, c) = (self.columns.address(0), self.coefficients[self.last].address(0));
+            let (w, partials) = (w.address(0), self.partials.address(0));
+            let gate = step::gate::<T>(&self.device)?;
+            let mut launch = self.device.inner.stream.launch_builder(&self.subtract_norm);
+            launch.arg(&gate).arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&w).arg(&partials);
+            // SAFETY: arguments as in basis.cu; checked above
+            unsafe { launch.launch(self.config()) }?;
+            let blocks = self.config().grid_dim.0 as i32;
+            let result = sums.first();
+            let mut launch = self.device.inner.stream.launch_builder(&self.finish_projection);
+            launch.arg(&blocks).arg(&partials).arg(&result);
+            // SAFETY: arguments as in basis.cu; one column, whose sum goes to a slot
+            unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), ..self.config() }) }?;
+            let [norm] = sums.scalars();
+            Ok(norm)
+        };
+        queue().unwrap_or_else(|error| {
+            self.device.park(Err(error));
+            Scalar::constant(T::nan())
+        })
+    }
+
+    /// Copies the last projection's `c` to the host.
+    pub fn coefficients(&self, c: &mut [T]) -> Result<()> {
+        let mut all = vec![T::zero(); self.coefficients[self.last].len()];
+        self.coefficients[self.last].read(&mut all)?;
+        c.copy_from_slice(&all[..c.len()]);
+        Ok(())
+    }
+
+    /// Tells the host the sums of the coefficients since `project`.
+    pub fn record(&self, k: usize, steps: &mut Steps<T>) {
+        let [first, second] = &self.coefficients;
+        steps.record_sums(first, (self.last == 1).then_some(second), k);
+    }
+
+    /// `x ← V_k y`, with `k` the length of `y`.
+    pub fn combine(&mut self, y: &[T], x: &mut Array<T>) -> Result<()> {
+        self.check(y.len(), x);
+        let mut minus = vec![T::zero(); self.coefficients[0].len()];
+        minus.iter_mut().zip(y).for_each(|(minus, &y)| *minus = -y);
+        self.coefficients[0].write(&minus)?;
+        self.last = 0;
+        let (n, ld, count) = (self.n as i64, self.ld as i64, y.len() as i32);
+        let (v, c, x) = (self.columns.address(0), self.coefficients[0].address(0), x.address(0));
+        let mut launch = self.device.inner.stream.launch_builder(&self.combine);
+        launch.arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&x);
+        // SAFETY: arguments as in basis.cu; checked above
+        unsafe { launch.launch(self.config()) }?;
+        Ok(())
+    }
+}

@@ -1,0 +1,391 @@
+//! Conjugate gradients on a system that stays on the chip: one launch runs many iterations.
+
+use super::device::{Array, Device, Real};
+use super::error::Result;
+use super::module::Source;
+use super::number::Scalar;
+use super::product::Pattern;
+use super::step::Steps;
+use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
+
+const THREADS: usize = 1024;
+const WARPS: usize = THREADS / 32;
+/// Shared memory that the kernel takes beside what is asked for.
+const STATIC_SHARED: usize = 2048;
+/// Beyond so many entries a product is bound by memory, and a launch of its own costs little.
+const MOST_ENTRIES: usize = 5_000_000;
+/// Fewer rows than this are not worth a block.
+const FEWEST_ROWS: usize = 64;
+
+/// What a block owns, in its own numbering: its rows first, then its halo.
+#[derive(Debug, Default)]
+struct Layout {
+    rows: Vec<u32>,
+    halo_first: Vec<u32>,
+    halo: Vec<u32>,
+    slice_first: Vec<u32>,
+    slices: Vec<u32>,
+    columns: Vec<u16>,
+    /// The entry in each slot, `u32::MAX` for padding.
+    entries: Vec<u32>,
+    lanes: usize,
+    window: usize,
+    own: usize,
+}
+
+impl Layout {
+    /// Cuts rows into blocks of about equal numbers of entries; `None` where a block's window is too wide for 16 bits.
+    fn new(pattern: Pattern<'_>, blocks: usize) -> Option<Layout> {
+        let (offsets, columns) = (pattern.offsets(), pattern.columns());
+        let (n, work) = (pattern.rows(), pattern.entries() + pattern.rows());
+        let mut layout =
+            Layout { rows: vec![0], halo_first: vec![0], slice_first: vec![0], ..Layout::default() };
+        layout.slices.push(0);
+        let before = |row: usize| offsets.at(row) + row;
+        let mut row = 0;
+        for block in 1..=blocks {
+            let goal = work * block / blocks;
+            while row < n && (block == blocks || before(row + 1) <= goal) {
+                row += 1;
+            }
+            layout.rows.push(row as u32);
+        }
+        layout.own = layout.rows.windows(2).map(|r| (r[1] - r[0]) as usize).max().unwrap_or(0);
+        layout.lanes = lanes(pattern.mean_length(), layout.own);
+        let mut place = vec![u32::MAX; n];
+        for block in 0..blocks {
+            let rows = layout.rows[block] as usize..layout.rows[block + 1] as usize;
+            let inside = |column: u32| rows.contains(&(column as usize));
+            let first = layout.halo.len();
+            let entries = offsets.at(rows.start)..offsets.at(rows.end);
+            for &column in columns[entries].iter().filter(|&&column| !inside(column)) {
+                if std::mem::replace(&mut place[column as usize], 0) == u32::MAX {
+                    layout.halo.push(column);
+                }
+            }
+            // neighbours in memory are loaded together
+            layout.halo[first..].sort_unstable();
+            for (at, &column) in layout.halo[first..].iter().enumerate() {
+                place[column as usize] = (rows.len() + at) as u32;
+            }
+            let window = rows.len() + layout.halo.len() - first;
+            layout.window = layout.window.max(window);
+            if window > usize::from(u16::MAX) {
+                return None;
+            }
+            let local = |column: u32| match inside(column) {
+                true => (column as usize - rows.start) as u16,
+                false => place[column as usize] as u16,
+            };
+            layout.fill(pattern, rows.clone(), local);
+            for &column in &layout.halo[first..] {
+                place[column as usize] = u32::MAX;
+            }
+            layout.halo_first.push(layout.halo.len() as u32);
+            layout.slice_first.push(layout.slices.len() as u32 - 1);
+        }
+        Some(layout)
+    }
+
+    /// Lays out the slices of a block.
+    fn fill(&mut self, pattern: Pattern<'_>, rows: Range<usize>, local: impl Fn(u32) -> u16) {
+        let (lanes, height) = (self.lanes, 32 / self.lanes);
+        for start in rows.clone().step_by(height) {
+            let range = |place: usize| match start + place {
+                row if row < rows.end => pattern.offsets().range(row),
+                _ => 0..0,
+            };
+            let groups = (0..height).map(|place| range(place).len().div_ceil(lanes)).max().unwrap_or(0);
+            for group in 0..groups {
+                for slot in 0..32 {
+                    let entries = range(slot / lanes);
+                    let entry = entries.start + group * lanes + slot % lanes;
+                    let stored = entry < entries.end;
+                    self.columns.push(if stored { local(pattern.columns()[entry]) } else { 0 });
+                    self.entries.push(if stored { entry as u32 } else { u32::MAX });
+                }
+            }
+            let end = self.columns.len() / 32;
+            self.slices.push(end as u32);
+        }
+    }
+}
+
+/// Threads of a row: as many as keep all warps of a block busy, for the fewest rounds of groups.
+fn lanes(mean_length: f64, own: usize) -> usize {
+    let rounds = |lanes: usize| {
+        let slices = (own * lanes).div_ceil(32);
+        slices.div_ceil(WARPS) * ((mean_length / lanes as f64).ceil() as usize + 2)
+    };
+    [1, 2, 4, 8, 16, 32].into_iter().min_by_key(|&lanes| rounds(lanes)).unwrap_or(1)
+}
+
+/// A matrix laid out for blocks that keep it on the chip.
+#[derive(Debug)]
+pub struct Resident<T: Real> {
+    device: Device,
+    kernel: CudaFunction,
+    blocks: usize,
+    shared: usize,
+    staged: usize,
+    lanes: usize,
+    window: usize,
+    own: usize,
+    n: usize,
+    entries: Vec<u32>,
+    rows: Array<u32>,
+    halo_first: Array<u32>,
+    halo: Array<u32>,
+    slice_first: Array<u32>,
+    slices: Array<u32>,
+    columns: Array<u16>,
+    values: Array<T>,
+    /// Four words for each of two calls, two numbers and every block.
+    letters: Array<u32>,
+    /// Calls that launches so far may have used.
+    calls: AtomicU32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawSystem {
+    arrays: [u64; 7],
+    lanes: u32,
+    window: u32,
+    own: u32,
+    staged: u32,
+}
+// SAFETY: as `System` of resident.cu
+unsafe impl DeviceRepr for RawSystem {}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawSolve {
+    arrays: [u64; 9],
+    width: u32,
+    entries: u32,
+    rho_watch: u32,
+    sigma_watch: u32,
+    count: u32,
+    call: u32,
+}
+// SAFETY: as `Solve` of resident.cu
+unsafe impl DeviceRepr for RawSolve {}
+
+/// The vectors of a solve between two steps.
+#[derive(Debug)]
+pub struct Iterate<'s, T: Real> {
+    /// The inverse of the diagonal.
+    pub inverse: &'s Array<T>,
+    /// The solution.
+    pub x: &'s mut Array<T>,
+    /// The residual.
+    pub r: &'s mut Array<T>,
+    /// The direction.
+    pub p: &'s mut Array<T>,
+    /// Room for the preconditioned residual.
+    pub z: &'s mut Array<T>,
+    /// `⟨r, z⟩`
+    pub rho: &'s Scalar<T>,
+    /// The names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
+    pub watched: [&'static str; 2],
+}
+
+impl<T: Real> Resident<T> {
+    /// Whether a matrix is small enough to be worth laying out.
+    pub fn suits(pattern: Pattern<'_>) -> bool {
+        let (n, entries) = (pattern.rows(), pattern.entries());
+        n == pattern.cols() && n > 0 && entries > 0 && entries <= MOST_ENTRIES
+    }
+
+    /// Lays out a square matrix; `None` where it is too large to gain from this, or its blocks refer to too much.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Option<Self>> {
+        let n = pattern.rows();
+        if !Self::suits(pattern) {
+            return Ok(None);
+        }
+        let attribute = |which| device.inner.context.attribute(which);
+        if attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? == 0 {
+            return Ok(None);
+        }
+        let most = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
+        let most = (most.max(0) as usize).saturating_sub(STATIC_SHARED);
+        let blocks = n.div_ceil(FEWEST_ROWS).min(device.multiprocessors());
+        let Some(layout) = Layout::new(pattern, blocks) else { return Ok(None) };
+        let vectors = (layout.window + 4 * layout.own) * size_of::<T>();
+        let group = 32 * (size_of::<T>() + size_of::<u16>());
+        if vectors > most {
+            return Ok(None);
+        }
+        let groups = |block: usize| {
+            let [first, end] = [block, block + 1].map(|block| layout.slice_first[block] as usize);
+            (layout.slices[end] - layout.slices[first]) as usize
+        };
+        let largest = (0..blocks).map(groups).max().unwrap_or(0);
+        let staged = largest.min((most - vectors) / group);
+        let shared = vectors + staged * group;
+        let kernel = device.function::<T>(&SOURCE, "resident_cg")?;
+        let opt_in = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        kernel.set_attribute(opt_in, shared as i32)?;
+        let mut resident = Resident {
+            kernel,
+            blocks,
+            shared,
+            staged,
+            lanes: layout.lanes,
+            window: layout.window,
+            own: layout.own,
+            n,
+            rows: device.upload(&layout.rows)?,
+            halo_first: device.upload(&layout.halo_first)?,
+            halo: device.upload(&layout.halo)?,
+            slice_first: device.upload(&layout.slice_first)?,
+            slices: device.upload(&layout.slices)?,
+            columns: device.upload(&layout.columns)?,
+            values: device.zeros(layout.entries.len())?,
+            entries: layout.entries,
+            letters: device.zeros(16 * blocks)?,
+            calls: AtomicU32::new(1),
+            device: device.clone(),
+        };
+        resident.refill(values)?;
+        Ok(Some(resident))
+    }
+
+    /// New values, in the order of the pattern's entries.
+    pub fn refill(&mut self, values: &[T]) -> Result<()> {
+        let slot = |&entry: &u32| values.get(entry as usize).copied().unwrap_or_else(T::zero);
+        let slots: Vec<T> = self.entries.iter().map(slot).collect();
+        self.values.write(&slots)
+    }
+
+    /// Queues up to `count` iterations in one launch.
+    pub fn steps(&self, at: Iterate<'_, T>, steps: &mut Steps<T>, count: usize) -> Result<usize> {
+        let Iterate { inverse, x, r, p, z, rho, watched } = at;
+        for vector in [inverse, x, r, p, z] {
+            assert_eq!(vector.len(), self.n, "vectors as long as the matrix");
+            assert!(vector.device() == &self.device, "vectors on the device of the matrix");
+        }
+        let Some(rho) = rho.home() else { return Ok(0) };
+        let count = count.min(steps.room());
+        if count == 0 {
+            return Ok(0);
+        }
+        let system = RawSystem {
+            arrays: [
+                self.rows.address(0),
+                self.halo_first.address(0),
+                self.halo.address(0),
+                self.slice_first.address(0),
+                self.slices.address(0),
+                self.values.address(0),
+                self.columns.address(0),
+            ],
+            lanes: self.lanes as u32,
+            window: self.window as u32,
+            own: self.own as u32,
+            staged: self.staged as u32,
+        };
+        let (ring, width, entries) = steps.ring();
+        let solve = RawSolve {
+            arrays: [
+                steps.control(),
+                inverse.address(0),
+                x.address(0),
+                r.address(0),
+                p.address(0),
+                z.address(0),
+                rho,
+                self.letters.address(0),
+                ring,
+            ],
+            width,
+            entries,
+            rho_watch: steps.name(watched[0]),
+            sigma_watch: steps.name(watched[1]),
+            count: count as u32,
+            // two an iteration
+            call: self.calls.fetch_add(2 * count as u32, Ordering::Relaxed),
+        };
+        let config = LaunchConfig {
+            grid_dim: (self.blocks as u32, 1, 1),
+            block_dim: (THREADS as u32, 1, 1),
+            shared_mem_bytes: self.shared as u32,
+        };
+        let mut launch = self.device.inner.stream.launch_builder(&self.kernel);
+        launch.arg(&system).arg(&solve);
+        // SAFETY: arguments as in resident.cu; the layout was made for these blocks and fits their shared memory, and a
+        // cooperative launch has all blocks on the chip at once
+        unsafe { launch.launch_cooperative(config) }?;
+        steps.queued(count);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{Columns, Offsets};
+
+    /// What a layout stores, back in rows and columns.
+    fn entries_of(layout: &Layout, blocks: usize) -> Vec<(usize, usize, u32)> {
+        let mut found = vec![];
+        for block in 0..blocks {
+            let (first, end) = (layout.rows[block] as usize, layout.rows[block + 1] as usize);
+            let halo = &layout.halo[layout.halo_first[block] as usize..layout.halo_first[block + 1] as usize];
+            let slices = layout.slice_first[block] as usize..layout.slice_first[block + 1] as usize;
+            for (w, slice) in slices.enumerate() {
+                for slot in layout.slices[slice] as usize * 32..layout.slices[slice + 1] as usize * 32 {
+                    if layout.entries[slot] == u32::MAX {
+                        continue;
+                    }
+                    let row = first + (w * 32 + slot % 32) / layout.lanes;
+                    let place = usize::from(layout.columns[slot]);
+                    let column = if place < end - first {
+                        first + place
+                    } else {
+                        halo[place - (end - first)] as usize
+                    };
+                    found.push((row, column, layout.entries[slot]));
+                }
+            }
+        }
+        found.sort_unstable_by_key(|&(_, _, entry)| entry);
+        found
+    }
+
+    #[test]
+    fn blocks_hold_every_entry_once() {
+        for (n, blocks) in [(1, 1), (33, 2), (500, 3), (1000, 7)] {
+            let row = |i: usize| -> Vec<u32> {
+                let mut columns: Vec<u32> = (0..i % 40).map(|k| ((i * 7 + k * k * 13) % n) as u32).collect();
+                columns.sort_unstable();
+                columns.dedup();
+                columns
+            };
+            let offsets = Offsets::from_lengths((0..n).map(|i| row(i).len()));
+            let columns = Columns::new((0..n).flat_map(row).collect::<Vec<_>>(), n).unwrap();
+            let layout = Layout::new(Pattern::new(&offsets, &columns), blocks).unwrap();
+            let expected: Vec<_> = (0..n)
+                .flat_map(|i| {
+                    offsets
+                        .range(i)
+                        .zip(row(i))
+                        .map(move |(entry, column)| (i, column as usize, entry as u32))
+                })
+                .collect();
+            assert_eq!(
+                entries_of(&layout, blocks),
+                expected,
+                "{n} rows, {blocks} blocks, {} lanes",
+                layout.lanes
+            );
+        }
+    }
+}

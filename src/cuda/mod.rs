@@ -1,0 +1,78 @@
+//! NVIDIA GPUs: vectors in device memory, and solves that stay there.
+//!
+//! ```no_run
+//! use krysp::formats::OnDevice;
+//! use krysp::{Cg, Csr, Cuda, Jacobi};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (a, b) = (Csr::from_triplets(1, 1, &[(0, 0, 2.0)])?, [1.0]);
+//! let gpu = Cuda::new(0)?;
+//! let solution = Cg::new(a.to(&gpu)?).preconditioner(Jacobi::new(&a)?.to(&gpu)?).solve(&b)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Nothing of CUDA is needed to build this. Its libraries are looked for at run time: the driver, and the run-time
+//! compiler (NVRTC) that compiles kernels for the device at hand; compiled kernels are kept in `$KRYSP_CACHE`, or
+//! `~/.cache/krysp`.
+
+mod jacobi;
+mod operator;
+mod steps;
+mod vector;
+
+pub use jacobi::CudaJacobi;
+pub use krysp_kernels::cuda::{Error, Info};
+pub use operator::OnCuda;
+pub use steps::CudaSteps;
+pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
+
+use crate::{Real, Result};
+use krysp_kernels::cuda::{Device, devices};
+
+/// A GPU, and a queue of work on it. Clones share the queue; vectors and operators of one queue may mix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cuda {
+    device: Device,
+}
+
+impl Cuda {
+    /// The GPUs of this machine; none where there is no driver.
+    pub fn devices() -> Vec<Info> {
+        devices()
+    }
+
+    /// A GPU, counted from 0, with a queue of its own.
+    pub fn new(ordinal: usize) -> Result<Cuda> {
+        Ok(Cuda { device: Device::new(ordinal)? })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    /// Bytes of its memory that are free, and all of them.
+    pub fn memory(&self) -> Result<(usize, usize)> {
+        Ok(self.device.memory()?)
+    }
+
+    /// Waits until all work queued so far is done.
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(self.device.synchronize()?)
+    }
+
+    /// Vectors of `len` entries in its memory, in the user's numbering.
+    pub fn space<T: Real>(&self, len: usize) -> CudaSpace<T> {
+        CudaSpace::like(self, &crate::HostSpace::new(len))
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+/// A failure of a GPU, as solvers report it.
+pub(crate) fn failed(error: Error) -> krysp_solvers::Error {
+    krysp_solvers::Error::Backend(Box::new(error))
+}

@@ -1,0 +1,115 @@
+//! Formats in device memory, as operators.
+
+use super::{Cuda, CudaScalar, CudaSpace, CudaSteps, CudaVector, failed};
+use crate::formats::OnDevice;
+use crate::{Csr, Real, Result};
+use krysp_kernels::cuda::{Iterate, Product, Resident};
+use krysp_solvers::{CgIterate, Error, LinearOperator, Vector, check_spaces};
+use std::sync::OnceLock;
+
+/// A matrix in device memory, made by [`OnDevice::to`] from a format in host memory.
+///
+/// The format stays in host memory beside it, for [`OnCuda::refresh`] and [`OnCuda::to_csr`].
+#[derive(Debug)]
+pub struct OnCuda<T: Real, F: OnDevice<T>> {
+    format: F,
+    arrays: F::Arrays,
+    domain: CudaSpace<T>,
+    range: CudaSpace<T>,
+    /// The matrix again, for solves that keep a small one on the chip; made when first needed.
+    resident: OnceLock<Option<Resident<T>>>,
+}
+
+impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
+    pub(crate) fn new(format: F, gpu: &Cuda) -> Result<OnCuda<T, F>> {
+        let source = format.source();
+        let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
+        let arrays = format.upload(gpu.device())?;
+        Ok(OnCuda { format, arrays, domain, range, resident: OnceLock::new() })
+    }
+
+    /// The format in host memory.
+    pub fn format(&self) -> &F {
+        &self.format
+    }
+
+    /// The matrix, with the values it has now.
+    pub fn to_csr(&self) -> Csr<T> {
+        self.format.to_csr()
+    }
+
+    /// New values for the same pattern, in the order in which the matrix was given.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        self.format.refresh(values)?;
+        self.format.upload_values(&mut self.arrays)?;
+        if let Some(Some(resident)) = self.resident.get_mut() {
+            resident.refill(self.format.to_csr().entries())?;
+        }
+        Ok(())
+    }
+
+    /// The matrix laid out to stay on the chip, where it is small enough.
+    fn resident(&self) -> krysp_solvers::Result<Option<&Resident<T>>> {
+        if let Some(resident) = self.resident.get() {
+            return Ok(resident.as_ref());
+        }
+        let (device, pattern) = (self.domain.gpu().device(), self.format.pattern());
+        let made = match self.domain == self.range && Resident::<T>::suits(pattern) {
+            true => Resident::new(device, pattern, self.format.to_csr().entries()).map_err(failed)?,
+            false => None,
+        };
+        Ok(self.resident.get_or_init(|| made).as_ref())
+    }
+}
+
+impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        &self.domain
+    }
+
+    fn range(&self) -> &CudaSpace<T> {
+        &self.range
+    }
+
+    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        self.arrays.product(&x.entries, &mut y.entries).map_err(failed)
+    }
+
+    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
+        if self.domain != self.range {
+            let (rows, columns) = (self.arrays.rows(), self.arrays.cols());
+            return Err(Error::NotSquare { rows, columns });
+        }
+        check_spaces(self, x, y)?;
+        Ok(CudaScalar(self.arrays.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+    }
+
+    fn cg_steps(
+        &self,
+        at: CgIterate<'_, CudaVector<T>>,
+        steps: &mut CudaSteps<T>,
+        count: usize,
+    ) -> krysp_solvers::Result<usize> {
+        let Some(resident) = self.resident()? else { return Ok(0) };
+        let CgIterate { inverse, x, r, p, z, rho, watched } = at;
+        for vector in [inverse, &*x, &*r, &*p, &*z] {
+            if vector.space() != &self.domain {
+                return Err(Error::Space { what: "a vector of the solve", than: "`A`" });
+            }
+        }
+        let (inverse, x, r) = (&inverse.entries, &mut x.entries, &mut r.entries);
+        let at = Iterate { inverse, x, r, p: &mut p.entries, z: &mut z.entries, rho: &rho.0, watched };
+        resident.steps(at, &mut steps.0, count).map_err(failed)
+    }
+
+    fn bytes(&self) -> usize {
+        self.arrays.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+}

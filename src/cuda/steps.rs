@@ -1,0 +1,73 @@
+//! Steps of a solve in device memory.
+
+use super::{CudaScalar, CudaSpace, CudaVector, failed};
+use crate::Real;
+use krysp_kernels::cuda::{self, Entry, LAG};
+use krysp_solvers::{Condition, Ending, Error, Result, Steps};
+
+/// Steps queued ahead of the host, recorded once and replayed.
+#[derive(Debug)]
+pub struct CudaSteps<T: Real>(pub(super) cuda::Steps<T>);
+
+impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
+    const LAG: usize = LAG;
+
+    fn new(space: &CudaSpace<T>, numbers: usize) -> Result<Self> {
+        Ok(CudaSteps(cuda::Steps::new(space.gpu().device(), numbers).map_err(failed)?))
+    }
+
+    fn begin(&mut self, threshold_squared: f64) -> Result<()> {
+        self.0.begin(threshold_squared).map_err(failed)
+    }
+
+    fn forget(&mut self) {
+        self.0.forget();
+    }
+
+    fn run(
+        &mut self,
+        place: usize,
+        replays: bool,
+        step: &mut dyn FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let mut queue = self.0.begin_step(place, replays).map_err(failed)?;
+        while queue {
+            let outcome = step(self);
+            queue = self.0.end_step(outcome.is_ok()).map_err(failed)?;
+            outcome?;
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+
+    fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending> {
+        match self.0.next(numbers).map_err(failed)? {
+            Some(Entry::Numbers { last }) => Ok(Ending::Known { last }),
+            Some(Entry::Failed { what, value }) => Ok(Ending::Failed { what, value }),
+            None => Err(Error::Backend("the device ended the solve without a word".into())),
+        }
+    }
+
+    fn watch(&mut self, what: &'static str, value: &CudaScalar<T>, must_be: Condition) -> Result<()> {
+        let must_be = match must_be {
+            Condition::Finite => cuda::Condition::Finite,
+            Condition::NonZero => cuda::Condition::NonZero,
+            Condition::Positive => cuda::Condition::Positive,
+        };
+        self.0.watch(what, &value.0, must_be);
+        Ok(())
+    }
+
+    fn residual(&mut self, squared: &CudaScalar<T>) -> Result<()> {
+        self.0.residual(&squared.0);
+        Ok(())
+    }
+
+    fn record(&mut self, value: &CudaScalar<T>) -> Result<()> {
+        self.0.record(&value.0);
+        Ok(())
+    }
+}

@@ -1,0 +1,233 @@
+//! Vectors in device memory.
+
+use super::steps::CudaSteps;
+use super::{Cuda, failed};
+use crate::{HostSpace, Numbering, Real};
+use krysp_kernels::cuda::{self, Array, vector};
+use krysp_solvers::{Basis, Error, Result, Scalar, Space, Vector};
+use std::ops::{Div, Mul, Neg};
+use std::sync::Arc;
+
+/// Device memory: vectors of a length, in the user's numbering or another, on one GPU's queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CudaSpace<T: Real> {
+    gpu: Cuda,
+    host: HostSpace<T>,
+}
+
+impl<T: Real> CudaSpace<T> {
+    /// The vectors on a GPU that correspond to those of a space in host memory.
+    pub fn like(gpu: &Cuda, host: &HostSpace<T>) -> CudaSpace<T> {
+        CudaSpace { gpu: gpu.clone(), host: host.clone() }
+    }
+
+    /// The corresponding space in host memory.
+    pub fn host(&self) -> &HostSpace<T> {
+        &self.host
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Cuda {
+        &self.gpu
+    }
+
+    /// The numbering, where it is not the user's own.
+    pub fn numbering(&self) -> Option<&Arc<Numbering>> {
+        self.host.numbering()
+    }
+
+    /// A vector with these entries, given in the user's numbering.
+    pub fn vector(&self, entries: &[T]) -> Result<CudaVector<T>> {
+        let mut vector = self.zeros()?;
+        self.load(entries, &mut vector)?;
+        Ok(vector)
+    }
+
+    fn fits(&self, what: &'static str, len: usize) -> Result<()> {
+        let expected = self.host.len();
+        if len == expected { Ok(()) } else { Err(Error::Size { what, got: len, of: "the space", expected }) }
+    }
+}
+
+impl<T: Real> Space for CudaSpace<T> {
+    type Vector = CudaVector<T>;
+
+    fn len(&self) -> usize {
+        self.host.len()
+    }
+
+    fn zeros(&self) -> Result<CudaVector<T>> {
+        let entries = self.gpu.device().zeros(self.len()).map_err(failed)?;
+        Ok(CudaVector { entries, space: self.clone() })
+    }
+
+    fn load(&self, host: &[T], into: &mut CudaVector<T>) -> Result<()> {
+        self.fits("the host slice", host.len())?;
+        self.fits("the vector", into.entries.len())?;
+        match self.numbering() {
+            None => into.entries.write(host).map_err(failed),
+            Some(numbering) => {
+                let entries: Vec<T> = numbering.old_of_new().iter().map(|&old| host[old as usize]).collect();
+                into.entries.write(&entries).map_err(failed)
+            }
+        }
+    }
+
+    fn store(&self, from: &CudaVector<T>, host: &mut [T]) -> Result<()> {
+        self.fits("the host slice", host.len())?;
+        self.fits("the vector", from.entries.len())?;
+        match self.numbering() {
+            None => from.entries.read(host).map_err(failed),
+            Some(numbering) => {
+                let mut entries = vec![T::zero(); host.len()];
+                from.entries.read(&mut entries).map_err(failed)?;
+                for (entry, &old) in entries.iter().zip(numbering.old_of_new()) {
+                    host[old as usize] = *entry;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A number that the device knows first, and the host when it asks.
+#[derive(Clone, Debug)]
+pub struct CudaScalar<T>(pub(super) cuda::Scalar<T>);
+
+impl<T: Real> From<T> for CudaScalar<T> {
+    fn from(value: T) -> Self {
+        CudaScalar(cuda::Scalar::constant(value))
+    }
+}
+
+impl<T: Real> Neg for CudaScalar<T> {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        CudaScalar(self.0.negated())
+    }
+}
+
+impl<T: Real> Mul for CudaScalar<T> {
+    type Output = Self;
+
+    fn mul(self, other: Self) -> Self {
+        CudaScalar(self.0.times(&other.0))
+    }
+}
+
+impl<T: Real> Div for CudaScalar<T> {
+    type Output = Self;
+
+    fn div(self, other: Self) -> Self {
+        CudaScalar(self.0.over(&other.0))
+    }
+}
+
+impl<T: Real> Scalar<T> for CudaScalar<T> {
+    fn assign(&mut self, value: &Self) {
+        self.0.assign(&value.0);
+    }
+
+    fn read(&self) -> Result<T> {
+        self.0.read().map_err(failed)
+    }
+
+    fn quotient(self, divisor: Self) -> Self {
+        CudaScalar(self.0.quotient(&divisor.0))
+    }
+}
+
+/// A vector in device memory.
+#[derive(Debug)]
+pub struct CudaVector<T: Real> {
+    pub(crate) entries: Array<T>,
+    space: CudaSpace<T>,
+}
+
+impl<T: Real> Vector for CudaVector<T> {
+    type Elem = T;
+    type Scalar = CudaScalar<T>;
+    type Space = CudaSpace<T>;
+    type Basis = CudaBasis<T>;
+    type Steps = CudaSteps<T>;
+
+    fn space(&self) -> &CudaSpace<T> {
+        &self.space
+    }
+
+    fn copy_from(&mut self, x: &Self) {
+        vector::copy(&x.entries, &mut self.entries);
+    }
+
+    fn axpby(&mut self, a: &CudaScalar<T>, x: &Self, b: &CudaScalar<T>) {
+        vector::axpby(&a.0, &x.entries, &b.0, &mut self.entries);
+    }
+
+    fn dot(&self, y: &Self) -> CudaScalar<T> {
+        CudaScalar(vector::dot(&self.entries, &y.entries))
+    }
+
+    fn basis(space: &CudaSpace<T>, count: usize) -> Result<CudaBasis<T>> {
+        Ok(CudaBasis(cuda::Basis::new(space.gpu.device(), space.len(), count).map_err(failed)?))
+    }
+
+    fn dot_2(&self, y: &Self, z: &Self) -> [CudaScalar<T>; 2] {
+        vector::dot_2(&self.entries, &y.entries, &z.entries).map(CudaScalar)
+    }
+
+    fn axpbypcz(&mut self, a: &CudaScalar<T>, x: &Self, b: &CudaScalar<T>, y: &Self, c: &CudaScalar<T>) {
+        vector::axpbypcz(&a.0, &x.entries, &b.0, &y.entries, &c.0, &mut self.entries);
+    }
+
+    fn axpy_dot_2(&mut self, a: &CudaScalar<T>, x: &Self, y: &Self) -> [CudaScalar<T>; 2] {
+        vector::axpy_dot_2(&a.0, &x.entries, &y.entries, &mut self.entries).map(CudaScalar)
+    }
+
+    fn axpy_xpby(&mut self, a: &CudaScalar<T>, p: &mut Self, z: &Self, b: &CudaScalar<T>) {
+        vector::axpy_xpby(&a.0, &mut p.entries, &z.entries, &b.0, &mut self.entries);
+    }
+}
+
+/// An orthonormal basis in device memory.
+#[derive(Debug)]
+pub struct CudaBasis<T: Real>(cuda::Basis<T>);
+
+impl<T: Real> Basis<CudaVector<T>> for CudaBasis<T> {
+    fn push(&mut self, j: usize, w: &CudaVector<T>, norm_squared: &CudaScalar<T>) -> Result<()> {
+        self.0.push(j, &w.entries, &norm_squared.0).map_err(failed)
+    }
+
+    fn load(&self, j: usize, w: &mut CudaVector<T>) {
+        self.0.load(j, &mut w.entries);
+    }
+
+    fn project(&mut self, k: usize, w: &CudaVector<T>) {
+        self.0.project(k, &w.entries);
+    }
+
+    fn subtract(&mut self, k: usize, w: &mut CudaVector<T>) {
+        self.0.subtract_norm(k, &mut w.entries);
+    }
+
+    fn subtract_project(&mut self, k: usize, w: &mut CudaVector<T>) {
+        self.0.subtract_project(k, &mut w.entries);
+    }
+
+    fn subtract_norm(&mut self, k: usize, w: &mut CudaVector<T>) -> CudaScalar<T> {
+        CudaScalar(self.0.subtract_norm(k, &mut w.entries))
+    }
+
+    fn coefficients(&self, c: &mut [T]) -> Result<()> {
+        self.0.coefficients(c).map_err(failed)
+    }
+
+    fn record(&self, k: usize, steps: &mut CudaSteps<T>) -> Result<()> {
+        self.0.record(k, &mut steps.0);
+        Ok(())
+    }
+
+    fn combine(&mut self, y: &[T], x: &mut CudaVector<T>) -> Result<()> {
+        self.0.combine(y, &mut x.entries).map_err(failed)
+    }
+}
