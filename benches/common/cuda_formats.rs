@@ -2,7 +2,7 @@
 
 use super::Result;
 use krysp::formats::OnDevice;
-use krysp::{Bsr, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, LinearOperator, Real, Sell};
+use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Hyb, LinearOperator, Real, Sell};
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
@@ -34,5 +34,7 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
         converter::<T, Ell<T>>(),
         converter::<T, Dia<T>>(),
         converter::<T, Bsr<T>>(),
+        converter::<T, Hyb<T>>(),
+        converter::<T, Coo<T>>(),
     ]
 }
