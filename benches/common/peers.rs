@@ -20,14 +20,14 @@ pub trait Element:
     const NAME: &'static str;
 
     /// For generic code, where other crates' traits have functions of the same name.
-    fn of(value: f64) -> Self;
+    fn narrow(value: f64) -> Self;
     fn wide(self) -> f64;
 }
 
 impl Element for f32 {
     const NAME: &'static str = "f32";
 
-    fn of(value: f64) -> f32 {
+    fn narrow(value: f64) -> f32 {
         value as f32
     }
 
@@ -39,7 +39,7 @@ impl Element for f32 {
 impl Element for f64 {
     const NAME: &'static str = "f64";
 
-    fn of(value: f64) -> f64 {
+    fn narrow(value: f64) -> f64 {
         value
     }
 
@@ -50,7 +50,7 @@ impl Element for f64 {
 
 /// All peers, with a matrix and `x`.
 pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
-    let y = vec![T::of(0.0); csr.rows()];
+    let y = vec![T::narrow(0.0); csr.rows()];
     let peer = |name, product: Box<dyn Product<T>>| Contestant {
         name,
         is_peer: true,
@@ -109,7 +109,7 @@ struct Sprs<T> {
 
 impl<T: Element> Product<T> for Sprs<T> {
     fn multiply(&mut self) {
-        self.y.fill(T::of(0.0));
+        self.y.fill(T::narrow(0.0));
         sprs::prod::mul_acc_mat_vec_csr(self.a.view(), self.x.as_slice(), self.y.as_mut_slice());
     }
 
@@ -126,7 +126,13 @@ struct Nalgebra<T> {
 
 impl<T: Element> Product<T> for Nalgebra<T> {
     fn multiply(&mut self) {
-        serial::spmm_csr_dense(T::of(0.0), &mut self.y, T::of(1.0), Op::NoOp(&self.a), Op::NoOp(&self.x));
+        serial::spmm_csr_dense(
+            T::narrow(0.0),
+            &mut self.y,
+            T::narrow(1.0),
+            Op::NoOp(&self.a),
+            Op::NoOp(&self.x),
+        );
     }
 
     fn y(&self) -> &[T] {
@@ -151,7 +157,7 @@ impl<T: Element> Product<T> for Rows<T> {
             for (y, range) in y.iter_mut().zip(offsets[chunk * CHUNK..].windows(2)) {
                 let range = range[0] as usize..range[1] as usize;
                 let entries = columns[range.clone()].iter().zip(&values[range]);
-                *y = entries.fold(T::of(0.0), |sum, (&column, &value)| sum + value * x[column as usize]);
+                *y = entries.fold(T::narrow(0.0), |sum, (&column, &value)| sum + value * x[column as usize]);
             }
         });
     }

@@ -12,6 +12,7 @@ use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
 };
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -179,6 +180,11 @@ impl Device {
     /// Bytes free and bytes in all.
     pub fn memory(&self) -> Result<(usize, usize)> {
         Ok(self.inner.context.mem_get_info()?)
+    }
+
+    /// The stream, a `CUstream`, alive as long as this device.
+    pub fn stream(&self) -> *mut c_void {
+        self.inner.stream.cu_stream().cast()
     }
 
     /// Waits until all work queued so far is done, and returns the first error since the last call.

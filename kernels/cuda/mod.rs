@@ -5,10 +5,12 @@
 
 mod basis;
 pub mod bsr;
+pub mod coo;
 pub mod csr;
 mod device;
 pub mod dia;
 mod error;
+pub mod hyb;
 mod layout;
 mod module;
 mod number;
@@ -29,9 +31,10 @@ pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 8] = [
+pub const SOURCES: [&Source; 9] = [
     &basis::SOURCE,
     &bsr::SOURCE,
+    &coo::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &resident::SOURCE,

@@ -8,12 +8,16 @@
 //!    atomically and every product is bitwise the same;
 //! 2. a register holds one row's entries, not whatever comes next: it needs no scan by segments.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::pattern::fill_by_rows;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::coo::{self, EntryRows};
 use krysp_kernels::cpu::rows::RowProduct;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
 /// A matrix in coordinates.
@@ -91,6 +95,19 @@ impl<T: Real> Format<T> for Coo<T> {
 
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
         self.source.pattern.offsets.range(row).for_each(|entry| visit(entry, entry));
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
+    type Arrays = cuda::coo::Coo<T>;
+
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::new(device, OnDevice::pattern(self), &self.values)?)
+    }
+
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
+        Ok(arrays.refill(OnDevice::pattern(self), &self.values)?)
     }
 }
 

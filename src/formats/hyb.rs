@@ -16,6 +16,8 @@
 //!    `y` is in the first cache;
 //! 2. columns of the slots take 16 bits where they fit, as in SELL-P; the threshold does not count on that.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::coo::entry_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
@@ -25,6 +27,8 @@ use krysp_kernels::cpu::coo::EntryRows;
 use krysp_kernels::cpu::hyb;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::cpu::threads::CHUNK;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
 
 /// How many entries of every row ELLPACK stores.
@@ -196,6 +200,20 @@ impl<T: Real> Format<T> for Hyb<T> {
             let slot = self.slices.first_slot(next) + self.rows.first_of(row);
             entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k));
         }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
+    type Arrays = cuda::hyb::Hyb<T>;
+
+    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+        let csr = self.to_csr();
+        Ok(Self::Arrays::new(device, OnDevice::pattern(self), csr.entries(), self.width)?)
+    }
+
+    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
+        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
     }
 }
 
