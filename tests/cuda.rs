@@ -2,7 +2,7 @@
 //! was skipped.
 #![cfg(feature = "cuda")]
 
-use krysp::formats::{Bsr, Dia, Ell, EllpackR, OnDevice, Sell, SellOptions};
+use krysp::formats::{Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Threshold};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -111,6 +111,10 @@ macro_rules! conformance {
 
 conformance! {
     csr: |a| Ok(a.clone());
+    coo: Coo::new;
+    hyb: Hyb::new;
+    hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) });
+    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
     ell: Ell::new;
     ellpack_r: EllpackR::new;
     sell: Sell::new;
