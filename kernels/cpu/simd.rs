@@ -24,8 +24,11 @@ impl Value for f64 {
     type In<S: Simd> = S::F64;
 }
 
-/// How far ahead of its use a stream of values is asked for, in bytes: hardware stops at the end of a 4 KiB page.
+/// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.
 pub(super) const AHEAD: usize = 512;
+
+/// The most lanes that any register has.
+pub(super) const MOST_LANES: usize = 16;
 
 /// A level of SIMD: the registers of each number.
 pub trait Simd: Copy + Send + Sync + 'static {
@@ -42,6 +45,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
+
+    /// Asks for what lies [`AHEAD`] of `count` numbers of a stream that are read now.
+    #[inline(always)]
+    fn prefetch_ahead<T>(at: *const T, count: usize) {
+        for line in (0..count * size_of::<T>()).step_by(64) {
+            Self::prefetch(at.wrapping_byte_add(AHEAD + line));
+        }
+    }
 
     /// `a b + c`, rounded as [`Lanes::mul_add`] does.
     #[inline(always)]
@@ -62,7 +73,7 @@ pub trait Lanes<T>: Copy {
     unsafe fn splat(value: T) -> Self;
     /// From memory, unaligned.
     unsafe fn load(from: *const T) -> Self;
-    /// The first `count < COUNT` from memory, zero the rest.
+    /// The first `count ≤ COUNT` from memory, zero the rest.
     unsafe fn load_first(from: *const T, count: usize) -> Self;
     /// To memory, unaligned.
     unsafe fn store(self, to: *mut T);
@@ -74,7 +85,7 @@ pub trait Lanes<T>: Copy {
     unsafe fn gather(base: *const T, index: *const u32) -> Self;
     /// `base[index[lane]]` of 16-bit indices.
     unsafe fn gather_short(base: *const T, index: *const u16) -> Self;
-    /// `base[index[lane]]` in the first `count < COUNT` lanes, zero in the rest.
+    /// `base[index[lane]]` in the first `count ≤ COUNT` lanes, zero in the rest; all `COUNT` indices are valid to look up.
     unsafe fn gather_first(base: *const T, index: *const u32, count: usize) -> Self;
     /// `self · b + c`, in one rounding where the hardware has it.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
