@@ -8,7 +8,7 @@ use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
 use crate::buffer::Plain;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A number that lanes hold: `f32` or `f64`.
 pub trait Value: Plain + num_traits::Float + num_traits::NumAssign + fmt::Debug + Default {
@@ -154,7 +154,9 @@ impl fmt::Display for Level {
 
 /// The level in use; zero until the first task.
 static IN_USE: AtomicU8 = AtomicU8::new(0);
-static FORCING: Mutex<()> = Mutex::new(());
+/// How many hold the level in use, and where others wait for their turn.
+static HOLDERS: Mutex<usize> = Mutex::new(0);
+static RELEASED: Condvar = Condvar::new();
 
 /// The level that tasks run at.
 pub fn level() -> Level {
@@ -172,23 +174,30 @@ pub fn level() -> Level {
 
 /// Every task of the process runs at one level until this is dropped.
 #[derive(Debug)]
-pub struct Forced {
-    _one_at_a_time: MutexGuard<'static, ()>,
-}
+pub struct Forced(());
 
-/// Forces a level, to test it; `None` where the CPU does not have it. Waits while another level is forced.
+/// Forces a level, to test it; `None` where the CPU does not have it. Several may hold the same level; waits while
+/// another is held.
 pub fn force(level: Level) -> Option<Forced> {
-    let guard = FORCING.lock().unwrap_or_else(PoisonError::into_inner);
     if !level.available() {
         return None;
     }
+    let holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let another = |holders: &mut usize| *holders > 0 && self::level() != level;
+    let mut holders = RELEASED.wait_while(holders, another).unwrap_or_else(PoisonError::into_inner);
     IN_USE.store(level as u8, Ordering::Relaxed);
-    Some(Forced { _one_at_a_time: guard })
+    *holders += 1;
+    Some(Forced(()))
 }
 
 impl Drop for Forced {
     fn drop(&mut self) {
-        IN_USE.store(Level::best() as u8, Ordering::Relaxed);
+        let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        *holders -= 1;
+        if *holders == 0 {
+            IN_USE.store(Level::best() as u8, Ordering::Relaxed);
+            RELEASED.notify_all();
+        }
     }
 }
 
