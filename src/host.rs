@@ -2,7 +2,8 @@
 
 use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::vector::{self, Columns};
+use krysp_kernels::cpu::basis::{self, Columns};
+use krysp_kernels::cpu::vector;
 use krysp_solvers::{Basis, Error, OperatorFn, Result, Space, Vector};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -153,7 +154,7 @@ impl<T: Real> Vector for HostVector<T> {
             rows,
             coefficients: vec![T::zero(); count],
             scratch: vec![T::zero(); count],
-            sums: vec![T::zero(); vector::block_sums(rows, count)],
+            sums: vec![T::zero(); basis::block_sums(rows, count)],
         })
     }
 
@@ -205,7 +206,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     fn project(&mut self, k: usize, w: &HostVector<T>) {
         let HostBasis { entries, rows, coefficients, sums, .. } = self;
         let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
-        vector::project(columns, &w.entries, &mut coefficients[..k], sums);
+        basis::project(columns, &w.entries, &mut coefficients[..k], sums);
     }
 
     fn subtract(&mut self, k: usize, w: &mut HostVector<T>) {
@@ -216,11 +217,11 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
         std::mem::swap(&mut self.coefficients, &mut self.scratch);
         let HostBasis { entries, rows, coefficients, scratch, sums } = self;
         let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
-        vector::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
+        basis::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
     }
 
     fn subtract_norm(&mut self, k: usize, w: &mut HostVector<T>) -> T {
-        vector::subtract_norm(self.columns(k), &self.coefficients[..k], &mut w.entries)
+        basis::subtract_norm(self.columns(k), &self.coefficients[..k], &mut w.entries)
     }
 
     fn coefficients(&self, c: &mut [T]) -> Result<()> {
@@ -233,7 +234,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
             *minus = -y;
         }
         x.entries.fill(T::zero());
-        vector::subtract_norm(self.columns(y.len()), &self.scratch[..y.len()], &mut x.entries);
+        basis::subtract_norm(self.columns(y.len()), &self.scratch[..y.len()], &mut x.entries);
         Ok(())
     }
 }

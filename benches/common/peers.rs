@@ -76,7 +76,7 @@ pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
             Box::new(Faer { par: Par::Seq, a: csr.try_into()?, x: x.to_vec(), y: y.clone() }),
         ),
         peer("sprs", Box::new(Sprs { a: csr.try_into()?, x: x.to_vec(), y })),
-        peer("nalgebra-sparse", Box::new(Nalgebra { a: csr.into(), x: column, y: sums })),
+        peer("nalgebra-sparse", Box::new(Nalgebra { a: csr.try_into()?, x: column, y: sums })),
         peer("our own rayon CSR", Box::new(rows)),
     ])
 }
