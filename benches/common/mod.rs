@@ -5,6 +5,7 @@
 pub mod contestants;
 pub mod machine;
 pub mod peers;
+pub mod read;
 pub mod record;
 pub mod solve;
 pub mod systems;
