@@ -14,11 +14,22 @@ pub trait Product<T> {
     fn y(&self) -> &[T];
 }
 
+/// Whose product it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A format of this crate.
+    Ours,
+    /// Another crate's.
+    Crate,
+    /// The loop that one writes first.
+    Loop,
+}
+
 pub struct Contestant<T> {
     pub name: &'static str,
-    pub is_peer: bool,
+    pub whose: Whose,
     pub setup_ms: f64,
-    /// Of the operator, as it reports them.
+    /// Of the operator, as it reports them; of the others' none are known.
     pub bytes: usize,
     pub product: Box<dyn Product<T>>,
 }
@@ -72,7 +83,7 @@ pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant
         let Some(operator) = operator else { continue };
         let (bytes, y) = (operator.bytes(), operator.range().zeros()?);
         let product = Box::new(Ours { x: operator.domain().vector(&x)?, y, operator });
-        all.push(Contestant { name, is_peer: false, setup_ms, bytes, product });
+        all.push(Contestant { name, whose: Whose::Ours, setup_ms, bytes, product });
     }
     all.extend(peers(csr, &x)?);
     let answer = Answer::new(csr, &x);

@@ -14,6 +14,7 @@ pub mod cuda_options;
 pub mod cuda_peers;
 pub mod machine;
 pub mod peers;
+pub mod read;
 pub mod record;
 pub mod solve;
 pub mod systems;

@@ -1,7 +1,7 @@
 //! Other crates' products, each on arrays of its own, in the layout it likes best.
 
 use super::Result;
-use super::contestants::{Contestant, Product};
+use super::contestants::{Contestant, Product, Whose};
 use faer::dyn_stack::MemStack;
 use faer::matrix_free::LinOp;
 use faer::sparse::SparseRowMat;
@@ -51,13 +51,8 @@ impl Element for f64 {
 /// All peers, with a matrix and `x`.
 pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     let y = vec![T::narrow(0.0); csr.rows()];
-    let peer = |name, product: Box<dyn Product<T>>| Contestant {
-        name,
-        is_peer: true,
-        setup_ms: 0.0,
-        bytes: 0,
-        product,
-    };
+    let contestant = |name, whose, product| Contestant { name, whose, setup_ms: 0.0, bytes: 0, product };
+    let peer = |name, product: Box<dyn Product<T>>| contestant(name, Whose::Crate, product);
     let column = DMatrix::from_column_slice(x.len(), 1, x);
     let sums = DMatrix::from_column_slice(y.len(), 1, &y);
     let offsets = csr.offsets().into_iter().map(u32::try_from).collect::<std::result::Result<_, _>>()?;
@@ -76,8 +71,8 @@ pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
             Box::new(Faer { par: Par::Seq, a: csr.try_into()?, x: x.to_vec(), y: y.clone() }),
         ),
         peer("sprs", Box::new(Sprs { a: csr.try_into()?, x: x.to_vec(), y })),
-        peer("nalgebra-sparse", Box::new(Nalgebra { a: csr.into(), x: column, y: sums })),
-        peer("our own rayon CSR", Box::new(rows)),
+        peer("nalgebra-sparse", Box::new(Nalgebra { a: csr.try_into()?, x: column, y: sums })),
+        contestant("our own rayon CSR", Whose::Loop, Box::new(rows)),
     ])
 }
 

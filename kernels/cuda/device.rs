@@ -22,13 +22,13 @@ pub trait Real: Value + DeviceRepr + ValidAsZeroBits {
     const C_NAME: &'static str;
     /// What a device keeps for it.
     #[doc(hidden)]
-    fn of(device: &Device) -> &PerElement<Self>;
+    fn kept_by(device: &Device) -> &PerElement<Self>;
 }
 
 impl Real for f32 {
     const C_NAME: &'static str = "float";
 
-    fn of(device: &Device) -> &PerElement<f32> {
+    fn kept_by(device: &Device) -> &PerElement<f32> {
         &device.inner.singles
     }
 }
@@ -36,7 +36,7 @@ impl Real for f32 {
 impl Real for f64 {
     const C_NAME: &'static str = "double";
 
-    fn of(device: &Device) -> &PerElement<f64> {
+    fn kept_by(device: &Device) -> &PerElement<f64> {
         &device.inner.doubles
     }
 }
@@ -210,7 +210,7 @@ impl Device {
 
     /// A kernel of a file, compiled for this device.
     pub(super) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
-        let mut modules = lock(&T::of(self).modules);
+        let mut modules = lock(&T::kept_by(self).modules);
         let module = match modules.get(source.file) {
             Some(module) => module.clone(),
             None => {
@@ -224,11 +224,11 @@ impl Device {
     }
 
     pub(super) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
-        T::of(self).slots.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
+        T::kept_by(self).slots.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
     }
 
     pub(super) fn vector<T: Real>(&self) -> Result<&Kernels<T>> {
-        T::of(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
+        T::kept_by(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
     }
 
     /// Makes an allocation, with typed errors.

@@ -131,7 +131,7 @@ unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
 
 /// The gate for the next launch that changes a vector, with the watches that wait for one.
 pub(super) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
-    let mut step = lock(&T::of(device).step);
+    let mut step = lock(&T::kept_by(device).step);
     let mut gate = RawGate::open(step.control);
     if step.control == 0 {
         return Ok(gate);
@@ -200,7 +200,7 @@ fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
 
 /// What is assigned so far, on its way to its places.
 fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
-    let mut step = lock(&T::of(device).step);
+    let mut step = lock(&T::kept_by(device).step);
     step.epoch += 1;
     std::mem::take(&mut step.assignments)
 }
@@ -432,7 +432,7 @@ impl<T: Real> Steps<T> {
         let name = self.name(what);
         // before the lock, which it takes as well
         let number = value.number();
-        lock(&T::of(&self.device).step).watches.push((number, must_be, name));
+        lock(&T::kept_by(&self.device).step).watches.push((number, must_be, name));
     }
 
     /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
@@ -480,7 +480,7 @@ impl<T: Real> Steps<T> {
             }
             _ => {}
         }
-        lock(&T::of(&self.device).step).control = self.control();
+        lock(&T::kept_by(&self.device).step).control = self.control();
         Ok(true)
     }
 
@@ -489,7 +489,7 @@ impl<T: Real> Steps<T> {
     pub fn end_step(&mut self, ok: bool) -> Result<bool> {
         let ended = if ok { self.end() } else { Ok(()) };
         {
-            let mut state = lock(&T::of(&self.device).step);
+            let mut state = lock(&T::kept_by(&self.device).step);
             state.control = 0;
             state.watches.clear();
         }
