@@ -172,6 +172,10 @@ impl<T: Real> Vector for HostVector<T> {
         vector::axpy_dot_2(*a, &x.entries, &y.entries, &mut self.entries)
     }
 
+    fn axpy_norm(&mut self, a: &T, x: &Self) -> T {
+        vector::axpy_norm(*a, &x.entries, &mut self.entries)
+    }
+
     fn axpy_xpby(&mut self, a: &T, p: &mut Self, z: &Self, b: &T) {
         vector::axpy_xpby(*a, &mut p.entries, &z.entries, *b, &mut self.entries);
     }

@@ -141,6 +141,27 @@ fn jacobi_obeys() {
     }
 }
 
+#[test]
+fn blocks_of_jacobi_are_those_of_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::elasticity(8).diagonally_dominant().csr::<f64>().unwrap();
+    let backwards = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    for a in [a.clone(), a.renumbered(&backwards).unwrap()] {
+        let host = Jacobi::blocks(&a, 3).unwrap();
+        let mut device = host.to(&gpu).unwrap();
+        laws::operator_fusions(&device, Agreement::Rounding).unwrap();
+        device.refresh(&host).unwrap();
+        let b: Vec<f64> = laws::numbers(a.rows(), 9);
+        let on_host = Cg::new(&a).preconditioner(&host).rtol(1e-9).solve(&b).unwrap();
+        let on_device = Cg::new(a.to(&gpu).unwrap()).preconditioner(&device).rtol(1e-9).solve(&b).unwrap();
+        assert_eq!(on_host.report.iterations, on_device.report.iterations);
+        for (one, other) in on_host.x.iter().zip(&on_device.x) {
+            assert!((one - other).abs() <= 1e-8 * (1.0 + one.abs()), "{one} {other}");
+        }
+        assert!(device.refresh(&Jacobi::new(&a).unwrap()).is_err());
+    }
+}
+
 /// Residuals of the first iterations agree closely, the numbers of iterations nearly, and `x` is the iterate reported.
 fn agree(a: &Csr<f64>, b: &[f64], host: &Solution<f64>, device: &Solution<f64>, percent: usize) {
     println!("host:   {}\ndevice: {}", host.report, device.report);

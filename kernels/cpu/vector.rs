@@ -224,6 +224,29 @@ pub fn axpy_dot_2<T: Value>(a: T, x: &[T], y: &[T], z: &mut [T]) -> [T; 2] {
     })
 }
 
+task!(AxpyNorm { a: T, x: &'v [T], z: &'v mut [T] } -> [T; 1], |S| {
+    let mut sum = T::zero();
+    for c in chunks(0..z.len()) {
+        let z = &mut z[c.clone()];
+        chunk_axpby::<S, T>(a, &x[c], T::one(), z);
+        sum += chunk_dot::<S, T>(z, z);
+    }
+    [sum]
+});
+
+/// `z ← z + a x; ‖z‖²`
+pub fn axpy_norm<T: Value>(a: T, x: &[T], z: &mut [T]) -> T {
+    same_length(x, z);
+    let [norm] = sum_over_rows(z.len(), 3, z, &|rows, z: &mut [T], sums| {
+        let start = rows.start;
+        sums.fill(rows, |b| {
+            let z = &mut z[b.start - start..b.end - start];
+            run_task!(AxpyNorm { a, x: &x[b], z })
+        });
+    });
+    norm
+}
+
 task!(AxpyXpby { a: T, p: &'v mut [T], z: &'v [T], b: T, x: &'v mut [T] } -> (), |S| {
     for c in chunks(0..x.len()) {
         chunk_axpby::<S, T>(a, &p[c.clone()], T::one(), &mut x[c.clone()]);

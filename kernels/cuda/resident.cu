@@ -27,7 +27,7 @@ struct System {
 
 struct Solve {
     Control* control;
-    const real* inverse;
+    const real* inverse;      // null for ones
     real* x;
     real* r;
     real* p;
@@ -129,7 +129,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
     for (u32 i = thread; i < own; i += THREADS) {
         r[i] = s.r[first + i];
         x[i] = s.x[first + i];
-        inverse[i] = s.inverse[first + i];
+        inverse[i] = s.inverse ? s.inverse[first + i] : real(1);
         window[i] = s.p[first + i];
     }
     for (u32 i = thread; i < around; i += THREADS) window[own + i] = __ldcg(s.p + halo[i]);

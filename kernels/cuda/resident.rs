@@ -180,8 +180,8 @@ unsafe impl DeviceRepr for RawSolve {}
 /// The vectors of a solve between two steps.
 #[derive(Debug)]
 pub struct Iterate<'s, T: Real> {
-    /// The inverse of the diagonal.
-    pub inverse: &'s Array<T>,
+    /// The inverse of the diagonal that preconditions; none for ones.
+    pub inverse: Option<&'s Array<T>>,
     /// The solution.
     pub x: &'s mut Array<T>,
     /// The residual.
@@ -268,7 +268,7 @@ impl<T: Real> Resident<T> {
     /// Queues up to `count` iterations in one launch.
     pub fn steps(&self, at: Iterate<'_, T>, steps: &mut Steps<T>, count: usize) -> Result<usize> {
         let Iterate { inverse, x, r, p, z, rho, watched } = at;
-        for vector in [inverse, x, r, p, z] {
+        for vector in [inverse.unwrap_or(x), x, r, p, z] {
             assert_eq!(vector.len(), self.n, "vectors as long as the matrix");
             assert!(vector.device() == &self.device, "vectors on the device of the matrix");
         }
@@ -296,7 +296,7 @@ impl<T: Real> Resident<T> {
         let solve = RawSolve {
             arrays: [
                 steps.control(),
-                inverse.address(0),
+                inverse.map_or(0, |inverse| inverse.address(0)),
                 x.address(0),
                 r.address(0),
                 p.address(0),

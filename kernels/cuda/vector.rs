@@ -27,6 +27,7 @@ pub(super) struct Kernels<T: Real> {
     dot: CudaFunction,
     dot_2: CudaFunction,
     axpy_dot_2: CudaFunction,
+    axpy_norm: CudaFunction,
     axpy_xpby: CudaFunction,
     multiply: CudaFunction,
     multiply_dot: CudaFunction,
@@ -46,6 +47,7 @@ impl<T: Real> Kernels<T> {
             dot: function("dot")?,
             dot_2: function("dot_2")?,
             axpy_dot_2: function("axpy_dot_2")?,
+            axpy_norm: function("axpy_norm")?,
             axpy_xpby: function("axpy_xpby")?,
             multiply: function("multiply")?,
             multiply_dot: function("multiply_dot")?,
@@ -253,6 +255,22 @@ pub fn axpy_dot_2<T: Real>(a: &Scalar<T>, x: &Array<T>, y: &Array<T>, r: &mut Ar
         Ok(sums.scalars())
     };
     parked_sums(r.device(), queue())
+}
+
+/// `r ← r + a x; ‖r‖²`
+pub fn axpy_norm<T: Real>(a: &Scalar<T>, x: &Array<T>, r: &mut Array<T>) -> Scalar<T> {
+    let queue = || {
+        let call = Call::new(r, &[x])?;
+        let (a, sums) = (a.number(), Sums::<T, 1>::new(call.device)?);
+        let (gate, a, x, to) = (call.gate()?, a.raw(), x.address(0), r.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_norm);
+        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&to).arg(&sums.raw);
+        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(sums.scalars())
+    };
+    let [norm] = parked_sums(r.device(), queue());
+    norm
 }
 
 /// `x ← x + a p; p ← z + b p`
