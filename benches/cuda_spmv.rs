@@ -231,6 +231,9 @@ impl<T: CudaElement> Bench<T> {
         let setup_ms = started.elapsed().as_secs_f64() * 1e3;
         product.queue()?;
         self.answer.check(&product.answer()?)?;
+        if let Some(reason) = product.unprepared() {
+            println!("{}: without preparation ({reason})", kind.name());
+        }
         let bytes = product.bytes();
         let mut product = || product.queue();
         let warm_ms = gpu.warm(&mut product)?;

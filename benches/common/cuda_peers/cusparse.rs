@@ -260,10 +260,11 @@ pub struct Product<T> {
     buffer: CudaSlice<u8>,
     x: Dense<T>,
     y: Dense<T>,
+    unprepared: Option<Box<dyn std::error::Error>>,
 }
 
 impl<T: CudaElement> Product<T> {
-    /// With `y` full of NaN, preprocessed; none where the matrix does not suit the layout.
+    /// With `y` full of NaN, preprocessed where that is possible; none where the matrix does not suit the layout.
     pub fn new(library: &Rc<Cusparse>, kind: Kind, csr: &Csr<T>, x: &[T]) -> Result<Option<Self>> {
         let stream = &library.stream;
         stream.context().bind_to_thread()?;
@@ -275,6 +276,7 @@ impl<T: CudaElement> Product<T> {
             buffer: stream.alloc_zeros(1)?,
             x: Dense::new(stream, x)?,
             y: Dense::new(stream, &vec![T::narrow(f64::NAN); csr.rows()])?,
+            unprepared: None,
         };
         let (one, zero) = (T::narrow(1.0), T::narrow(0.0));
         let mut bytes = 0;
@@ -294,8 +296,14 @@ impl<T: CudaElement> Product<T> {
             )
         })?;
         product.buffer = stream.alloc_zeros(bytes.max(1))?;
-        product.call("cusparseSpMV_preprocess", cusparseSpMV_preprocess)?;
+        // not every layout has it in every version
+        product.unprepared = product.call("cusparseSpMV_preprocess", cusparseSpMV_preprocess).err();
         Ok(Some(product))
+    }
+
+    /// Why nothing was preprocessed, if nothing was.
+    pub fn unprepared(&self) -> Option<String> {
+        self.unprepared.as_ref().map(|error| error.to_string())
     }
 
     /// Bytes of the matrix.
