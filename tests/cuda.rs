@@ -2,7 +2,7 @@
 //! was skipped.
 #![cfg(feature = "cuda")]
 
-use krysp::formats::{Bsr, Dia, Ell, EllpackR, OnDevice, Sell, SellOptions};
+use krysp::formats::{Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Threshold};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -113,6 +113,10 @@ conformance! {
     csr: |a| Ok(a.clone());
     ell: Ell::new;
     ellpack_r: EllpackR::new;
+    coo: Coo::new;
+    hyb: Hyb::new;
+    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
+    hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) });
     sell: Sell::new;
     sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
     dia: Dia::new;
