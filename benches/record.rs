@@ -4,17 +4,20 @@
 //! cargo bench --features peers --bench record                      everything, appended to benches/record/<machine>/
 //! cargo bench --features peers --bench record -- spmv p7_128       products with one matrix
 //! cargo bench --features peers --bench record -- solve --dry       solves, nothing written
+//! cargo bench --features peers --bench record -- read p27_80       reading it from a Matrix Market file
+//! cargo bench --features peers --bench record -- export p7_128     its file, for programs that are not a crate
 //!     --machine NAME   instead of one made of the processor and its threads
 //!     --rounds N       turns of everybody, 9 without it
 //! ```
 //!
-//! `cargo run --release --example tables` makes tables of the records.
+//! `cargo run --release --example tables` makes tables of the records; README.md in this folder says what the columns are.
 
 mod common;
 
-use common::contestants::{Contestant, cast, compulsory_bytes, contestants};
+use common::contestants::{Contestant, Whose, cast, compulsory_bytes, contestants};
 use common::machine::Bandwidth;
 use common::peers::Element;
+use common::read::{export, read};
 use common::solve::solve;
 use common::systems::{System, systems};
 use common::{machine, median, record};
@@ -27,9 +30,14 @@ const TURN: f64 = 0.03;
 /// Solves are recorded on these, and on others when they are named.
 const SOLVED: [&str; 2] = ["p7_128", "elast55"];
 
+/// Reading is recorded on this, and on others when they are named.
+const READ: &str = "p27_80";
+
 struct Options {
     spmv: bool,
     solve: bool,
+    read: bool,
+    export: bool,
     dry: bool,
     machine: String,
     rounds: usize,
@@ -41,6 +49,8 @@ impl Options {
         let mut options = Options {
             spmv: false,
             solve: false,
+            read: false,
+            export: false,
             dry: false,
             machine: machine::name(),
             rounds: 9,
@@ -51,6 +61,8 @@ impl Options {
             match &*arg {
                 "spmv" => options.spmv = true,
                 "solve" => options.solve = true,
+                "read" => options.read = true,
+                "export" => options.export = true,
                 "--dry" => options.dry = true,
                 "--machine" => options.machine = args.next().ok_or("--machine needs a name")?,
                 "--rounds" => options.rounds = args.next().ok_or("--rounds needs a number")?.parse()?,
@@ -63,8 +75,8 @@ impl Options {
         if options.rounds == 0 {
             return Err("--rounds must be at least 1".into());
         }
-        if !options.spmv && !options.solve {
-            (options.spmv, options.solve) = (true, true);
+        if !(options.spmv || options.solve || options.read || options.export) {
+            (options.spmv, options.solve, options.read) = (true, true, true);
         }
         Ok(options)
     }
@@ -90,6 +102,13 @@ fn main() -> common::Result<()> {
             if options.solve && (SOLVED.contains(&&*system.name) || options.wanted.contains(&system.name)) {
                 let rows = solve(&system, options.rounds, &bandwidth, &stamp)?;
                 options.append("solve.csv", record::SOLVE, &rows)?;
+            }
+            if options.export {
+                println!("{}", export(&system)?.display());
+            }
+            if options.read && (system.name == READ || options.wanted.contains(&system.name)) {
+                let row = read(&system, options.rounds, &stamp)?;
+                options.append("read.csv", record::READ, &[row])?;
             }
         }
     }
@@ -127,21 +146,32 @@ fn spmv<T: Element>(
     let bytes_per_second = bandwidth.bytes() as f64 / median(&mut reads);
     let seconds: Vec<f64> = times.iter_mut().map(|times| median(times)).collect();
     let timed = || all.iter().zip(&seconds);
-    let Some((peer, &peer_seconds)) =
-        timed().filter(|(contestant, _)| contestant.is_peer).min_by(|a, b| a.1.total_cmp(b.1))
-    else {
-        return Err("no peer".into());
+    let best = |among: fn(Whose) -> bool| {
+        let peers = timed().filter(|(contestant, _)| among(contestant.whose));
+        peers.min_by(|a, b| a.1.total_cmp(b.1)).ok_or("no peer")
     };
+    let (peer, &peer_seconds) = best(|whose| whose != Whose::Ours)?;
+    let (_, &crate_seconds) = best(|whose| whose == Whose::Crate)?;
+    let (_, &loop_seconds) = best(|whose| whose == Whose::Loop)?;
 
     let (id, element, bytes) = (system.id(), T::NAME, compulsory_bytes(&csr) as f64);
+    let vectors = (csr.rows() + csr.cols()) * size_of::<T>();
     println!("\n{id} {element}: {} rows, {} entries", csr.rows(), csr.nnz());
-    println!("{:<20}{:>10}{:>10}{:>10}{:>14}", "", "ms", "GB/s", "share", "to best peer");
+    let head = ["ms", "GB/s", "share", "own bytes", "to crates", "to a loop"];
+    println!("{:<20}{}", "", head.map(|name| format!("{name:>11}")).concat());
     let share = |seconds: f64| bytes / seconds / bytes_per_second;
     for (contestant, &seconds) in timed() {
-        let (ms, speed, ratio) = (seconds * 1e3, bytes / seconds / 1e9, peer_seconds / seconds);
-        println!("{:<20}{ms:>10.3}{speed:>10.2}{:>10.2}{ratio:>14.2}", contestant.name, share(seconds));
+        let own = match contestant.whose {
+            Whose::Ours => (contestant.bytes + vectors) as f64 / seconds / bytes_per_second,
+            _ => f64::NAN,
+        };
+        let cells =
+            [bytes / seconds / 1e9, share(seconds), own, crate_seconds / seconds, loop_seconds / seconds];
+        let cells = cells.map(|cell| if cell.is_nan() { "–".into() } else { format!("{cell:.2}") });
+        let cells = cells.map(|cell| format!("{cell:>11}")).concat();
+        println!("{:<20}{:>11.3}{cells}", contestant.name, seconds * 1e3);
     }
-    println!("{:<20}{:>10}{:>10.2}", "reading", "", bytes_per_second / 1e9);
+    println!("{:<20}{:>11}{:>11.2}", "reading", "", bytes_per_second / 1e9);
 
     let row = |(ours, &seconds): (&Contestant<T>, &f64)| {
         format!(
@@ -160,5 +190,5 @@ fn spmv<T: Element>(
             peer_seconds / seconds,
         )
     };
-    Ok(timed().filter(|(contestant, _)| !contestant.is_peer).map(row).collect())
+    Ok(timed().filter(|(contestant, _)| contestant.whose == Whose::Ours).map(row).collect())
 }

@@ -26,6 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if machine.file_type()?.is_dir() && wanted.as_ref().is_none_or(|wanted| *wanted == name) {
             spmv(&name, &machine.path())?;
             solve(&name, &machine.path())?;
+            read(&name, &machine.path())?;
         }
     }
     Ok(())
@@ -73,7 +74,10 @@ fn ratio(value: f64) -> String {
 fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
     if !rows.is_empty() {
-        println!("GB/s are bytes that CSR cannot do without, over the time, whatever the format reads.\n");
+        println!(
+            "GB/s are bytes that CSR cannot do without, over the time, whatever the format reads. Own bytes are those that \
+             the fastest format does read, over the time, of the bandwidth.\n"
+        );
     }
     for element in ["f64", "f32"] {
         let mut groups: Vec<Vec<&Row>> = vec![];
@@ -87,9 +91,9 @@ fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
         let Some(first) = groups.first() else { continue };
         println!("### Products, {element}, {machine} ({})\n", text(first[0], "device"));
         println!(
-            "| matrix | rows | entries | CSR, GB/s | share of bandwidth | fastest | GB/s | best peer | GB/s | ratio |"
+            "| matrix | rows | entries | CSR, GB/s | share of bandwidth | fastest | GB/s | own bytes | best peer | GB/s | ratio |"
         );
-        println!("| --- | ---: | ---: | ---: | ---: | --- | ---: | --- | ---: | ---: |");
+        println!("| --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | --- | ---: | ---: |");
         for group in &groups {
             line(group, if element == "f64" { 8.0 } else { 4.0 });
         }
@@ -105,6 +109,8 @@ fn line(group: &[&Row], value: f64) {
     // what CSR cannot do without, for square matrices
     let bytes = nnz * (value + 4.0) + rows * (4.0 + 2.0 * value);
     let speed = |ms: f64| format!("{:.1}", bytes / ms / 1e6);
+    let own_share =
+        (number(best, "format_bytes") + 2.0 * rows * value) / bytes * number(best, "share_of_bandwidth");
     let (csr_speed, csr_share) = match group.iter().find(|row| text(row, "format") == "CSR") {
         Some(csr) => {
             let share = 100.0 * number(csr, "share_of_bandwidth");
@@ -124,11 +130,27 @@ fn line(group: &[&Row], value: f64) {
         csr_share,
         text(best, "format").into(),
         speed(number(best, "product_ms")),
+        format!("{:.0} %", 100.0 * own_share),
         text(best, "peer").into(),
         speed(number(best, "peer_ms")),
         ratio(number(best, "ratio")),
     ];
     println!("| {} |", cells.join(" | "));
+}
+
+/// One line a file.
+fn read(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let rows = newest(folder, "read.csv", &["matrix"])?;
+    let Some(first) = rows.first() else { return Ok(()) };
+    println!("### Reading Matrix Market, {machine} ({})\n", text(first, "device"));
+    println!("| matrix | entries | MB of text | MB/s | s into CSR |\n| --- | ---: | ---: | ---: | ---: |");
+    for row in &rows {
+        let (bytes, speed) = (number(row, "file_bytes"), number(row, "megabytes_per_second"));
+        let (matrix, entries, ms) = (text(row, "matrix"), text(row, "nnz"), number(row, "csr_ms"));
+        println!("| {matrix} | {entries} | {:.0} | {speed:.0} | {:.2} |", bytes / 1e6, ms / 1e3);
+    }
+    println!();
+    Ok(())
 }
 
 /// One line a solve.

@@ -143,12 +143,16 @@ impl Offsets {
         if let Some(at) = offsets.windows(2).position(falls) {
             return Err(Invalid::Order { position: at + 1 });
         }
-        let last = offsets.last().copied().unwrap_or(0);
-        Ok(if last <= u64::from(u32::MAX) {
+        Ok(Offsets::narrow(offsets))
+    }
+
+    /// Stores offsets that ascend as narrow as they fit.
+    fn narrow(offsets: &[u64]) -> Offsets {
+        if offsets.last().is_none_or(|&last| last <= u64::from(u32::MAX)) {
             Offsets::Short(Ascending(offsets.iter().map(|&o| o as u32).collect::<Vec<_>>().into()))
         } else {
             Offsets::Long(Ascending(offsets.to_vec().into()))
-        })
+        }
     }
 
     /// Adopts offsets that are 32 bits wide already.
@@ -160,12 +164,12 @@ impl Offsets {
     /// The offsets of ranges with these lengths.
     pub fn from_lengths(lengths: impl IntoIterator<Item = usize>) -> Offsets {
         let mut offsets = vec![0u64];
-        let mut end = 0;
+        let mut end = 0u64;
         offsets.extend(lengths.into_iter().map(|length| {
-            end += length as u64;
+            end = end.saturating_add(length as u64);
             end
         }));
-        Offsets::new(&offsets).unwrap_or_else(|_| unreachable!("sums of lengths ascend"))
+        Offsets::narrow(&offsets)
     }
 
     /// The number of ranges.

@@ -4,7 +4,8 @@
 //! eigenvalues, and otherwise needs about `½ √κ ln(2/ε)` of them.
 //!
 //! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
-//! format and 11 vectors (12 are moved: `p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`). Memory: four vectors.
+//! format and 11 vectors (12 are moved: `p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`). Without a
+//! preconditioner `z` is `r`, and 10 are moved. Memory: four vectors.
 
 use crate::Condition::Positive;
 use crate::{
@@ -74,13 +75,16 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩
         steps.watch(SIGMA, &sigma, Positive)?;
         let alpha = rho.clone() / sigma; // α = ρ / σ
+        if m.is_identity() {
+            let rr = r.axpy_norm(&-alpha.clone(), q); // r = r − α q,  ρ' = ‖r‖²
+            let beta = rr.clone() / rho.clone();
+            x.axpy_xpby(&alpha, p, r, &beta); // x = x + α p,  p = r + β p
+            return Self::end::<V>(steps, rho, [rr.clone(), rr, alpha, beta]);
+        }
         let [rr, rho_next] = m.axpy_apply_dot(&-alpha.clone(), q, r, z)?; // r = r − α q,  z = M⁻¹ r,  ‖r‖²,  ρ' = ⟨r, z⟩
         let beta = rho_next.clone() / rho.clone(); // β = ρ' / ρ
         x.axpy_xpby(&alpha, p, z, &beta); // x = x + α p,  p = z + β p
-        rho.assign(&rho_next);
-        steps.residual(&rr)?;
-        steps.record(&alpha)?;
-        steps.record(&beta)
+        Self::end::<V>(steps, rho, [rr, rho_next, alpha, beta])
     }
 
     fn leap<A, M>(
@@ -95,7 +99,10 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
     {
-        let Some(inverse) = m.diagonal() else { return Ok(0) };
+        let inverse = m.diagonal();
+        if inverse.is_none() && !m.is_identity() {
+            return Ok(0);
+        }
         let Work { r, z, p, rho, .. } = work;
         a.cg_steps(CgIterate { inverse, x, r, p, z, rho, watched: [RHO, SIGMA] }, steps, count)
     }
@@ -112,5 +119,19 @@ impl<V: Vector> Method<V> for ConjugateGradients {
 
     fn cost(&self) -> Cost {
         Cost { products: 1.0, preconditionings: 1.0, vectors: 11.0 }
+    }
+}
+
+impl ConjugateGradients {
+    /// Carries `ρ'` over, and tells what there is to know.
+    fn end<V: Vector>(
+        steps: &mut V::Steps,
+        rho: &mut ScalarOf<V>,
+        [rr, rho_next, alpha, beta]: [ScalarOf<V>; 4],
+    ) -> Result<()> {
+        rho.assign(&rho_next);
+        steps.residual(&rr)?;
+        steps.record(&alpha)?;
+        steps.record(&beta)
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 /// Conjugate gradients between two steps.
 pub struct CgIterate<'s, V: Vector> {
-    /// The inverse of the diagonal that preconditions.
-    pub inverse: &'s V,
+    /// The inverse of the diagonal that preconditions; none without preconditioner.
+    pub inverse: Option<&'s V>,
     /// The solution.
     pub x: &'s mut V,
     /// The residual.
@@ -74,6 +74,11 @@ pub trait LinearOperator: Send + Sync {
     /// The diagonal, where the operator is nothing else. Lets a fused kernel recognise Jacobi.
     fn diagonal(&self) -> Option<&Self::Vector> {
         None
+    }
+
+    /// Whether it is `y = x`: a method may then do without applying it.
+    fn is_identity(&self) -> bool {
+        false
     }
 
     /// Bytes of the operator itself that one application reads, vectors apart; zero where unknown.
@@ -163,6 +168,10 @@ macro_rules! forward_to_inner {
                 (**self).diagonal()
             }
 
+            fn is_identity(&self) -> bool {
+                (**self).is_identity()
+            }
+
             fn bytes(&self) -> usize {
                 (**self).bytes()
             }
@@ -203,6 +212,10 @@ impl<V: Vector> LinearOperator for Identity<V> {
         check_spaces(self, x, y)?;
         y.copy_from(x);
         Ok(())
+    }
+
+    fn is_identity(&self) -> bool {
+        true
     }
 
     fn replays(&self) -> bool {

@@ -134,6 +134,12 @@ pub trait Vector: Sized + Send + Sync {
         [self.norm_squared(), self.dot(y)]
     }
 
+    /// `self ← self + a x; ‖self‖²`
+    fn axpy_norm(&mut self, a: &Self::Scalar, x: &Self) -> Self::Scalar {
+        self.axpy(a, x);
+        self.norm_squared()
+    }
+
     /// `self ← self + a p; p ← z + b p`: a solution moves along its direction, the direction turns.
     fn axpy_xpby(&mut self, a: &Self::Scalar, p: &mut Self, z: &Self, b: &Self::Scalar) {
         self.axpy(a, p);

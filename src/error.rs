@@ -102,7 +102,7 @@ pub enum Error {
         value: f64,
     },
     /// A diagonal entry that is zero, missing or not finite where it is divided by.
-    #[error("row {row} has {value} on the diagonal: Jacobi divides by it")]
+    #[error("row {row} has {value} on the diagonal: Jacobi divides by it, scaling by its root")]
     ZeroDiagonal {
         /// The row.
         row: usize,

@@ -2,7 +2,8 @@
 
 use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::vector::{self, Columns};
+use krysp_kernels::cpu::basis::{self, Columns};
+use krysp_kernels::cpu::vector;
 use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -155,7 +156,7 @@ impl<T: Real> Vector for HostVector<T> {
             coefficients: vec![T::zero(); count],
             scratch: vec![T::zero(); count],
             total: vec![T::zero(); count],
-            sums: vec![T::zero(); vector::block_sums(rows, count)],
+            sums: vec![T::zero(); basis::block_sums(rows, count)],
         })
     }
 
@@ -169,6 +170,10 @@ impl<T: Real> Vector for HostVector<T> {
 
     fn axpy_dot_2(&mut self, a: &T, x: &Self, y: &Self) -> [T; 2] {
         vector::axpy_dot_2(*a, &x.entries, &y.entries, &mut self.entries)
+    }
+
+    fn axpy_norm(&mut self, a: &T, x: &Self) -> T {
+        vector::axpy_norm(*a, &x.entries, &mut self.entries)
     }
 
     fn axpy_xpby(&mut self, a: &T, p: &mut Self, z: &Self, b: &T) {
@@ -209,7 +214,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     fn project(&mut self, k: usize, w: &HostVector<T>) {
         let HostBasis { entries, rows, coefficients, total, sums, .. } = self;
         let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
-        vector::project(columns, &w.entries, &mut coefficients[..k], sums);
+        basis::project(columns, &w.entries, &mut coefficients[..k], sums);
         total[..k].copy_from_slice(&coefficients[..k]);
     }
 
@@ -221,14 +226,14 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
         std::mem::swap(&mut self.coefficients, &mut self.scratch);
         let HostBasis { entries, rows, coefficients, scratch, total, sums } = self;
         let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
-        vector::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
+        basis::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
         for (total, &c) in total[..k].iter_mut().zip(&coefficients[..k]) {
             *total += c;
         }
     }
 
     fn subtract_norm(&mut self, k: usize, w: &mut HostVector<T>) -> T {
-        vector::subtract_norm(self.columns(k), &self.coefficients[..k], &mut w.entries)
+        basis::subtract_norm(self.columns(k), &self.coefficients[..k], &mut w.entries)
     }
 
     fn coefficients(&self, c: &mut [T]) -> Result<()> {
@@ -246,7 +251,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
             *minus = -y;
         }
         x.entries.fill(T::zero());
-        vector::subtract_norm(self.columns(y.len()), &self.scratch[..y.len()], &mut x.entries);
+        basis::subtract_norm(self.columns(y.len()), &self.scratch[..y.len()], &mut x.entries);
         Ok(())
     }
 }

@@ -47,6 +47,7 @@ pub mod io;
 mod numbering;
 pub mod partition;
 pub mod preconditioners;
+mod scaling;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -63,6 +64,7 @@ pub use krysp_solvers::{
 };
 pub use numbering::Numbering;
 pub use preconditioners::Jacobi;
+pub use scaling::Scaling;
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.
 #[cfg(not(feature = "cuda"))]

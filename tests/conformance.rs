@@ -1,7 +1,6 @@
 //! Every format obeys every law, for both elements, at every SIMD level: one line each.
 //!
-//! Forcing a level is process-wide. A test that compares bits holds a guard throughout, so the tests of this file run one
-//! after the other.
+//! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
 use krysp::formats::{Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, Sell, SellOptions, SymCsr, Threshold};
 use krysp::simd::{Level, force};
@@ -25,7 +24,7 @@ fn at_every_level(test: impl Fn(Level)) {
 /// Every law over every case, made by `build`; a format may refuse only what `may_refuse` names.
 fn conforms<T: Real, F: Format<T>>(
     build: impl Fn(&Csr<T>) -> Result<F> + Sync,
-    may_refuse: impl Fn(&Csr<T>) -> bool,
+    may_refuse: impl Fn(&Csr<T>) -> bool + Sync,
 ) {
     let conversion = Conversion { build: &build, may_refuse: &may_refuse };
     let cases = laws::cases();

@@ -111,6 +111,10 @@ macro_rules! conformance {
 
 conformance! {
     csr: |a| Ok(a.clone());
+    coo: Coo::new;
+    hyb: Hyb::new;
+    hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) });
+    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
     ell: Ell::new;
     ellpack_r: EllpackR::new;
     coo: Coo::new;
@@ -138,6 +142,27 @@ fn jacobi_obeys() {
         laws::product(&jacobi, &inverse).unwrap();
         laws::stale_values(&jacobi).unwrap();
         laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
+    }
+}
+
+#[test]
+fn blocks_of_jacobi_are_those_of_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::elasticity(8).diagonally_dominant().csr::<f64>().unwrap();
+    let backwards = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    for a in [a.clone(), a.renumbered(&backwards).unwrap()] {
+        let host = Jacobi::blocks(&a, 3).unwrap();
+        let mut device = host.to(&gpu).unwrap();
+        laws::operator_fusions(&device, Agreement::Rounding).unwrap();
+        device.refresh(&host).unwrap();
+        let b: Vec<f64> = laws::numbers(a.rows(), 9);
+        let on_host = Cg::new(&a).preconditioner(&host).rtol(1e-9).solve(&b).unwrap();
+        let on_device = Cg::new(a.to(&gpu).unwrap()).preconditioner(&device).rtol(1e-9).solve(&b).unwrap();
+        assert_eq!(on_host.report.iterations, on_device.report.iterations);
+        for (one, other) in on_host.x.iter().zip(&on_device.x) {
+            assert!((one - other).abs() <= 1e-8 * (1.0 + one.abs()), "{one} {other}");
+        }
+        assert!(device.refresh(&Jacobi::new(&a).unwrap()).is_err());
     }
 }
 
@@ -269,7 +294,9 @@ fn many_steps_in_one_launch_are_the_same_steps() {
         for limit in [1, 2, 300] {
             let solution =
                 Cg::new(&op).preconditioner(&jacobi).rtol(1e-30).max_iterations(limit).solve(&b).unwrap();
-            assert!(solution.report.iterations == limit || a.rows() < limit, "{}", solution.report);
+            // systems that are solved to the last bit before may stagnate there
+            let done = solution.report.relative_residual() < 1e-13;
+            assert!(solution.report.iterations == limit || done, "{}", solution.report);
             let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
             assert!((truth - last).abs() <= 1e-8 * truth + 1e-11, "{limit}: {truth:e} {last:e}");
         }

@@ -120,9 +120,9 @@ fn borrowed_arrays_are_checked() {
 #[test]
 fn nalgebra_matrices_come_and_go() {
     let (triplets, csr) = rectangle();
-    let foreign = CsrMatrix::from(&csr);
+    let foreign = CsrMatrix::try_from(&csr).unwrap();
     same(&csr, &Csr::try_from(&foreign).unwrap());
-    same(&csr, &Csr::try_from(&CscMatrix::from(&csr)).unwrap());
+    same(&csr, &Csr::try_from(&CscMatrix::try_from(&csr).unwrap()).unwrap());
     let mut coo = CooMatrix::new(triplets.rows, triplets.cols);
     for &(row, col, value) in &triplets.shuffled(9).entries {
         // in two halves, which add up again
@@ -130,7 +130,7 @@ fn nalgebra_matrices_come_and_go() {
         coo.push(row as usize, col as usize, value / 2.0);
     }
     same(&csr, &Csr::try_from(&coo).unwrap());
-    same(&csr, &Csr::try_from(&CooMatrix::from(&csr)).unwrap());
+    same(&csr, &Csr::try_from(&CooMatrix::try_from(&csr).unwrap()).unwrap());
     let values = foreign.values().as_ptr();
     let adopted = Csr::try_from(foreign).unwrap();
     assert_eq!(adopted.entries().as_ptr(), values);
@@ -140,7 +140,7 @@ fn nalgebra_matrices_come_and_go() {
 #[test]
 fn refreshing_takes_values_in_the_order_of_the_foreign_matrix() {
     let (_, csr) = rectangle();
-    let columns = CscMatrix::from(&csr);
+    let columns = CscMatrix::try_from(&csr).unwrap();
     let mut taken = Csr::try_from(&columns).unwrap();
     let doubled: Vec<f64> = columns.values().iter().map(|v| 2.0 * v).collect();
     taken.refresh(&doubled).unwrap();

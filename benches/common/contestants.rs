@@ -1,6 +1,7 @@
 //! Every format and every peer with the same matrix and `x`, their answers checked.
 
 use super::Result;
+use super::answer::Answer;
 use super::peers::{Element, peers};
 use krysp::{
     Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, LinearOperator, Real, Sell, Space, SymCsr,
@@ -13,11 +14,22 @@ pub trait Product<T> {
     fn y(&self) -> &[T];
 }
 
+/// Whose product it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// A format of this crate.
+    Ours,
+    /// Another crate's.
+    Crate,
+    /// The loop that one writes first.
+    Loop,
+}
+
 pub struct Contestant<T> {
     pub name: &'static str,
-    pub is_peer: bool,
+    pub whose: Whose,
     pub setup_ms: f64,
-    /// Of the operator, as it reports them.
+    /// Of the operator, as it reports them; of the others' none are known.
     pub bytes: usize,
     pub product: Box<dyn Product<T>>,
 }
@@ -65,39 +77,21 @@ pub fn formats<T: Real>(csr: &Csr<T>) -> [Converted<T>; 9] {
 
 /// All of them, after a first product whose answer is right.
 pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant<T>>> {
-    let x: Vec<T> = x.iter().map(|&x| T::of(x)).collect();
+    let x: Vec<T> = x.iter().map(|&x| T::narrow(x)).collect();
     let mut all = vec![];
     for (name, operator, setup_ms) in formats(csr) {
         let Some(operator) = operator else { continue };
         let (bytes, y) = (operator.bytes(), operator.range().zeros()?);
         let product = Box::new(Ours { x: operator.domain().vector(&x)?, y, operator });
-        all.push(Contestant { name, is_peer: false, setup_ms, bytes, product });
+        all.push(Contestant { name, whose: Whose::Ours, setup_ms, bytes, product });
     }
     all.extend(peers(csr, &x)?);
+    let answer = Answer::new(csr, &x);
     for contestant in &mut all {
         contestant.product.multiply();
-        check(contestant, csr, &x)?;
+        answer.check(contestant.product.y()).map_err(|wrong| format!("{}: {wrong}", contestant.name))?;
     }
     Ok(all)
-}
-
-/// `|y − A x| ≤ c ε Σ|a x|`, with `c` the length of the row: any order of summation meets it.
-fn check<T: Element>(contestant: &Contestant<T>, csr: &Csr<T>, x: &[T]) -> Result<()> {
-    for (row, y) in contestant.product.y().iter().enumerate() {
-        let (mut sum, mut magnitude) = (0.0, 0.0);
-        for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
-            let term = value.wide() * x[column as usize].wide();
-            sum += term;
-            magnitude += term.abs();
-        }
-        let allowed = (csr.row_columns(row).len() + 2) as f64 * <T as krysp::Element>::EPSILON * magnitude;
-        let off = (y.wide() - sum).abs();
-        if off.is_nan() || off > allowed {
-            let name = contestant.name;
-            return Err(format!("{name}: row {row} is {y}, must be {sum} within {allowed:e}").into());
-        }
-    }
-    Ok(())
 }
 
 /// Bytes that a product must move when the matrix is CSR: entries, 32-bit offsets, `x` and `y` once.
@@ -107,6 +101,6 @@ pub fn compulsory_bytes<T: Real>(csr: &Csr<T>) -> usize {
 
 /// The matrix with values of another width.
 pub fn cast<T: Element>(csr: &Csr<f64>) -> Result<Csr<T>> {
-    let values: Vec<T> = csr.entries().iter().map(|&value| T::of(value)).collect();
+    let values: Vec<T> = csr.entries().iter().map(|&value| T::narrow(value)).collect();
     Ok(Csr::from_csr(csr.rows(), csr.cols(), &csr.offsets(), csr.columns(), &values)?)
 }

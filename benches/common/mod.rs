@@ -2,9 +2,19 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each bench uses a part of it, and nobody else does")]
 
+pub mod answer;
 pub mod contestants;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(feature = "cuda")]
+pub mod cuda_formats;
+#[cfg(feature = "cuda")]
+pub mod cuda_options;
+#[cfg(feature = "cuda")]
+pub mod cuda_peers;
 pub mod machine;
 pub mod peers;
+pub mod read;
 pub mod record;
 pub mod solve;
 pub mod systems;

@@ -1,7 +1,7 @@
 //! Other crates' products, each on arrays of its own, in the layout it likes best.
 
 use super::Result;
-use super::contestants::{Contestant, Product};
+use super::contestants::{Contestant, Product, Whose};
 use faer::dyn_stack::MemStack;
 use faer::matrix_free::LinOp;
 use faer::sparse::SparseRowMat;
@@ -20,14 +20,14 @@ pub trait Element:
     const NAME: &'static str;
 
     /// For generic code, where other crates' traits have functions of the same name.
-    fn of(value: f64) -> Self;
+    fn narrow(value: f64) -> Self;
     fn wide(self) -> f64;
 }
 
 impl Element for f32 {
     const NAME: &'static str = "f32";
 
-    fn of(value: f64) -> f32 {
+    fn narrow(value: f64) -> f32 {
         value as f32
     }
 
@@ -39,7 +39,7 @@ impl Element for f32 {
 impl Element for f64 {
     const NAME: &'static str = "f64";
 
-    fn of(value: f64) -> f64 {
+    fn narrow(value: f64) -> f64 {
         value
     }
 
@@ -50,14 +50,9 @@ impl Element for f64 {
 
 /// All peers, with a matrix and `x`.
 pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
-    let y = vec![T::of(0.0); csr.rows()];
-    let peer = |name, product: Box<dyn Product<T>>| Contestant {
-        name,
-        is_peer: true,
-        setup_ms: 0.0,
-        bytes: 0,
-        product,
-    };
+    let y = vec![T::narrow(0.0); csr.rows()];
+    let contestant = |name, whose, product| Contestant { name, whose, setup_ms: 0.0, bytes: 0, product };
+    let peer = |name, product: Box<dyn Product<T>>| contestant(name, Whose::Crate, product);
     let column = DMatrix::from_column_slice(x.len(), 1, x);
     let sums = DMatrix::from_column_slice(y.len(), 1, &y);
     let offsets = csr.offsets().into_iter().map(u32::try_from).collect::<std::result::Result<_, _>>()?;
@@ -76,8 +71,8 @@ pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
             Box::new(Faer { par: Par::Seq, a: csr.try_into()?, x: x.to_vec(), y: y.clone() }),
         ),
         peer("sprs", Box::new(Sprs { a: csr.try_into()?, x: x.to_vec(), y })),
-        peer("nalgebra-sparse", Box::new(Nalgebra { a: csr.into(), x: column, y: sums })),
-        peer("our own rayon CSR", Box::new(rows)),
+        peer("nalgebra-sparse", Box::new(Nalgebra { a: csr.try_into()?, x: column, y: sums })),
+        contestant("our own rayon CSR", Whose::Loop, Box::new(rows)),
     ])
 }
 
@@ -109,7 +104,7 @@ struct Sprs<T> {
 
 impl<T: Element> Product<T> for Sprs<T> {
     fn multiply(&mut self) {
-        self.y.fill(T::of(0.0));
+        self.y.fill(T::narrow(0.0));
         sprs::prod::mul_acc_mat_vec_csr(self.a.view(), self.x.as_slice(), self.y.as_mut_slice());
     }
 
@@ -126,7 +121,13 @@ struct Nalgebra<T> {
 
 impl<T: Element> Product<T> for Nalgebra<T> {
     fn multiply(&mut self) {
-        serial::spmm_csr_dense(T::of(0.0), &mut self.y, T::of(1.0), Op::NoOp(&self.a), Op::NoOp(&self.x));
+        serial::spmm_csr_dense(
+            T::narrow(0.0),
+            &mut self.y,
+            T::narrow(1.0),
+            Op::NoOp(&self.a),
+            Op::NoOp(&self.x),
+        );
     }
 
     fn y(&self) -> &[T] {
@@ -151,7 +152,7 @@ impl<T: Element> Product<T> for Rows<T> {
             for (y, range) in y.iter_mut().zip(offsets[chunk * CHUNK..].windows(2)) {
                 let range = range[0] as usize..range[1] as usize;
                 let entries = columns[range.clone()].iter().zip(&values[range]);
-                *y = entries.fold(T::of(0.0), |sum, (&column, &value)| sum + value * x[column as usize]);
+                *y = entries.fold(T::narrow(0.0), |sum, (&column, &value)| sum + value * x[column as usize]);
             }
         });
     }

@@ -9,6 +9,8 @@ pub const SPMV: &str = "date,commit,device,matrix,rows,nnz,element,format,number
                         share_of_bandwidth,peer,peer_ms,ratio";
 pub const SOLVE: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,format,setup_ms,iterations,\
                          ms_per_iteration,budget_ms_per_iteration,true_residual,peer,peer_ms_per_iteration,ratio";
+pub const READ: &str = "date,commit,device,matrix,rows,nnz,file_bytes,triplets_ms,\
+                        megabytes_per_second,csr_ms";
 
 /// Where a machine's records lie.
 pub fn folder(machine: &str) -> PathBuf {

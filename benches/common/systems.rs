@@ -2,8 +2,10 @@
 
 use super::Result;
 use krysp::io::read_matrix;
-use krysp::testing::{matrices, shared_matrix};
+use krysp::testing::matrices::{self, Matrix};
+use krysp::testing::shared_matrix;
 use krysp::{Csr, Numbering};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Generated, the same on every machine.
@@ -45,28 +47,69 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
         .collect();
     let others = wanted.iter().filter(|wish| !listed().any(|name| goes_with(name, wish)));
     names.extend(others.filter_map(|wish| wish.split('/').next()).map(String::from));
-    names.into_iter().map(numbered)
+    names.into_iter().map(|name| numbered(&name, |matrix| matrix))
 }
 
-/// As it is given; randomly numbered meshes, graphs, and what comes from files also as reverse Cuthill and McKee number them.
-fn numbered(name: String) -> Result<Vec<System>> {
-    let csr = match (matrices::named(&name), shared_matrix(&name)) {
-        (Some(matrix), _) => matrix.csr()?,
-        (None, Some(path)) => read_matrix(path)?,
+/// Generated in a numbering without regard to neighbourhoods.
+fn is_shuffled(name: &str) -> bool {
+    let shuffled = ["tet_rand", "rmat20", "circuit1m", "el3_20k", "p1_200k", "el3_200k"];
+    shuffled.contains(&name) || name.ends_with("_perm")
+}
+
+/// Unknowns that belong to a node of the mesh, one after the other.
+pub fn unknowns(name: &str) -> usize {
+    if ["el3_", "elast", "tiny_el3"].iter().any(|family| name.starts_with(family)) { 3 } else { 1 }
+}
+
+/// Reverse Cuthill and McKee of the nodes of a mesh: their unknowns stay together.
+fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
+    if unknowns == 1 || !csr.rows().is_multiple_of(unknowns) {
+        return Ok(Numbering::rcm(csr)?);
+    }
+    let (mut offsets, mut columns) = (vec![0], vec![]);
+    for node in 0..csr.rows() / unknowns {
+        let mut neighbours: Vec<u32> =
+            (0..unknowns).flat_map(|unknown| csr.row_columns(node * unknowns + unknown)).copied().collect();
+        neighbours.iter_mut().for_each(|column| *column /= unknowns as u32);
+        neighbours.sort_unstable();
+        neighbours.dedup();
+        columns.extend(neighbours);
+        offsets.push(columns.len());
+    }
+    let nodes = offsets.len() - 1;
+    let graph = Csr::from_csr(nodes, nodes, &offsets, &columns, &vec![1.0; columns.len()])?;
+    let of_nodes = Numbering::rcm(&graph)?;
+    let first = of_nodes.old_of_new().iter().map(|node| node * unknowns as u32);
+    Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
+}
+
+/// A matrix by its name or its file, as it is given, and where that is shuffled also as reverse Cuthill and McKee number
+/// it; `prepare` changes a generated one first.
+pub fn numbered(wanted: &str, prepare: impl FnOnce(Matrix) -> Matrix) -> Result<Vec<System>> {
+    let file = Some(PathBuf::from(wanted)).filter(|path| path.is_file());
+    let (name, csr, shuffled) = match (matrices::named(wanted), file.or_else(|| shared_matrix(wanted))) {
+        (Some(matrix), _) => (wanted, prepare(matrix).csr()?, is_shuffled(wanted)),
+        (None, Some(path)) => (stem(wanted), read_matrix(path)?, true),
         (None, None) => {
-            println!("skipped: {name} is neither generated nor beside this checkout");
+            println!("skipped: {wanted} is neither generated nor a file nor beside this checkout");
             return Ok(vec![]);
         }
     };
     let mut systems = vec![];
-    if ["tet_rand", "rmat20", "circuit1m"].contains(&&*name) || SHARED.contains(&&*name) {
+    if shuffled {
         let started = Instant::now();
-        let rcm = csr.renumbered(&Numbering::rcm(&csr)?)?;
+        let rcm = csr.renumbered(&rcm(&csr, unknowns(name))?)?;
         let numbering_ms = started.elapsed().as_secs_f64() * 1e3;
         // the same arrays again, in a space without numbering: what peers see, too
         let csr = Csr::from_csr(rcm.rows(), rcm.cols(), &rcm.offsets(), rcm.columns(), rcm.entries())?;
-        systems.push(System { name: name.clone(), numbering: "rcm", csr, numbering_ms });
+        systems.push(System { name: name.into(), numbering: "rcm", csr, numbering_ms });
     }
-    systems.insert(0, System { name, numbering: "given", csr, numbering_ms: 0.0 });
+    systems.insert(0, System { name: name.into(), numbering: "given", csr, numbering_ms: 0.0 });
     Ok(systems)
+}
+
+/// `heat_sink` of `some/where/heat_sink.mtx.gz`.
+fn stem(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split('.').next().unwrap_or(file)
 }

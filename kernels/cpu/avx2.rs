@@ -146,12 +146,8 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f64, index: *const u32, count: usize) -> Self {
             unsafe {
-                // lanes beyond the count repeat the first: no branch, no masked gather
-                let at = |i: usize| base.add(*index.add(if i < count { i } else { 0 }) as usize);
-                let low = _mm_loadh_pd(_mm_load_sd(at(0)), at(1));
-                let high = _mm_loadh_pd(_mm_load_sd(at(2)), at(3));
-                let mask = _mm256_castsi256_pd(first_of_4(count));
-                F64x4(_mm256_and_pd(_mm256_set_m128d(high, low), mask))
+                // a lookup too many costs less than a branch or a mask for each
+                F64x4(_mm256_and_pd(Self::gather(base, index).0, _mm256_castsi256_pd(first_of_4(count))))
             }
         }
 
@@ -237,11 +233,7 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f32, index: *const u32, count: usize) -> Self {
             unsafe {
-                let at = |i: usize| *base.add(*index.add(if i < count { i } else { 0 }) as usize);
-                let low = _mm_setr_ps(at(0), at(1), at(2), at(3));
-                let high = _mm_setr_ps(at(4), at(5), at(6), at(7));
-                let mask = _mm256_castsi256_ps(first_of_8(count));
-                F32x8(_mm256_and_ps(_mm256_set_m128(high, low), mask))
+                F32x8(_mm256_and_ps(Self::gather(base, index).0, _mm256_castsi256_ps(first_of_8(count))))
             }
         }
 

@@ -69,6 +69,18 @@ mod lanes {
     #[derive(Clone, Copy)]
     pub(crate) struct F32x16(__m512);
 
+    /// `count` is at most 8.
+    #[inline(always)]
+    fn first_of_8(count: usize) -> __mmask8 {
+        ((1u16 << count) - 1) as __mmask8
+    }
+
+    /// `count` is at most 16.
+    #[inline(always)]
+    fn first_of_16(count: usize) -> __mmask16 {
+        ((1u32 << count) - 1) as __mmask16
+    }
+
     // SAFETY of every block below: the trait's contract hands the CPU features and valid pointers down.
     #[allow(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
     impl Lanes<f64> for F64x8 {
@@ -86,7 +98,7 @@ mod lanes {
 
         #[inline(always)]
         unsafe fn load_first(from: *const f64, count: usize) -> Self {
-            unsafe { F64x8(_mm512_maskz_loadu_pd((1 << count) - 1, from)) }
+            unsafe { F64x8(_mm512_maskz_loadu_pd(first_of_8(count), from)) }
         }
 
         #[inline(always)]
@@ -101,7 +113,7 @@ mod lanes {
 
         #[inline(always)]
         unsafe fn store_first(self, to: *mut f64, count: usize) {
-            unsafe { _mm512_mask_storeu_pd(to, (1 << count) - 1, self.0) }
+            unsafe { _mm512_mask_storeu_pd(to, first_of_8(count), self.0) }
         }
 
         #[inline(always)]
@@ -119,7 +131,7 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f64, index: *const u32, count: usize) -> Self {
             unsafe {
-                let mask = (1 << count) - 1;
+                let mask = first_of_8(count);
                 let index = _mm256_maskz_loadu_epi32(mask, index.cast());
                 F64x8(_mm512_mask_i32gather_pd::<8>(_mm512_setzero_pd(), mask, index, base))
             }
@@ -163,7 +175,7 @@ mod lanes {
 
         #[inline(always)]
         unsafe fn load_first(from: *const f32, count: usize) -> Self {
-            unsafe { F32x16(_mm512_maskz_loadu_ps((1 << count) - 1, from)) }
+            unsafe { F32x16(_mm512_maskz_loadu_ps(first_of_16(count), from)) }
         }
 
         #[inline(always)]
@@ -178,7 +190,7 @@ mod lanes {
 
         #[inline(always)]
         unsafe fn store_first(self, to: *mut f32, count: usize) {
-            unsafe { _mm512_mask_storeu_ps(to, (1 << count) - 1, self.0) }
+            unsafe { _mm512_mask_storeu_ps(to, first_of_16(count), self.0) }
         }
 
         #[inline(always)]
@@ -199,7 +211,7 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f32, index: *const u32, count: usize) -> Self {
             unsafe {
-                let mask = ((1u32 << count) - 1) as __mmask16;
+                let mask = first_of_16(count);
                 let index = _mm512_maskz_loadu_epi32(mask, index.cast());
                 F32x16(_mm512_mask_i32gather_ps::<4>(_mm512_setzero_ps(), mask, index, base))
             }

@@ -4,7 +4,7 @@
 //! entry of `x`. Moves `8 + 4/B²` bytes an entry (f64), 8.44 for nodes of three unknowns, and the vectors.
 
 use super::rows::RowProduct;
-use super::simd::{Simd, Value};
+use super::simd::{AHEAD, Simd, Value};
 use crate::index::{Columns, Offset, Offsets};
 use std::ops::Range;
 
@@ -78,6 +78,8 @@ impl<T: Value, const B: usize> Bsr<'_, T, B> {
                 unsafe {
                     let block = values.add(k * B * B);
                     let x = x.add(*columns.add(k) as usize * B);
+                    // twice as far as elsewhere: measured 1.05 to 1.1 times as fast
+                    S::prefetch_ahead(block.wrapping_byte_add(AHEAD), B * B);
                     for (j, sums) in sums.iter_mut().enumerate() {
                         let column = block.add(j * B).cast::<[T; P]>().read_unaligned();
                         let x = *x.add(j);

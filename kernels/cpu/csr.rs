@@ -1,10 +1,11 @@
 //! Compressed sparse rows: `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
 //!
 //! Moves 12 B (f64) or 8 B (f32) an entry, 4 B of offsets a row, `x` and `y`. A row is walked in registers: two
-//! running sums, the rest of the row under a mask.
+//! running sums in turns, the end of the row under a mask. A gather there may look up what the next rows begin with, so
+//! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is.
 
 use super::rows::RowProduct;
-use super::simd::{Lanes, Simd, Value};
+use super::simd::{Lanes, MOST_LANES, Simd, Value};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 
@@ -31,6 +32,9 @@ impl<T: Value> RowProduct<T> for Csr<'_, T> {
 
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        if x.is_empty() {
+            return y.fill(T::zero());
+        }
         // SAFETY: handed down from the caller
         unsafe {
             match self.offsets {
@@ -48,30 +52,32 @@ impl<T: Value> Csr<'_, T> {
     unsafe fn walk<S: Simd, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T]) {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let (values, columns, x) = (self.values.as_ptr(), self.columns.as_ptr(), x.as_ptr());
+        let total = self.values.len().min(self.columns.len());
+        let mut last_columns = [0; MOST_LANES];
         for (y, range) in y.iter_mut().zip(offsets.windows(2)) {
             let (mut k, end) = (range[0].get(), range[1].get());
             // SAFETY: offsets ascend to at most the number of values and columns, columns lie below the length of `x`,
-            // all checked on construction and by `fits`
+            // which is not zero, all checked on construction, by `fits` and by `product`
             unsafe {
-                let mut even = T::In::<S>::splat(T::zero());
-                let mut odd = even;
-                while k + 2 * lanes <= end {
-                    let x0 = T::In::<S>::gather(x, columns.add(k));
-                    even = T::In::<S>::load(values.add(k)).mul_add(x0, even);
-                    let x1 = T::In::<S>::gather(x, columns.add(k + lanes));
-                    odd = T::In::<S>::load(values.add(k + lanes)).mul_add(x1, odd);
-                    k += 2 * lanes;
-                }
-                if k + lanes <= end {
-                    let x0 = T::In::<S>::gather(x, columns.add(k));
-                    even = T::In::<S>::load(values.add(k)).mul_add(x0, even);
+                let mut sum = T::In::<S>::splat(T::zero());
+                let mut other = sum;
+                while k + lanes < end {
+                    S::prefetch_ahead(values.add(k), lanes);
+                    S::prefetch_ahead(columns.add(k), lanes);
+                    let x = T::In::<S>::gather(x, columns.add(k));
+                    (sum, other) = (other, T::In::<S>::load(values.add(k)).mul_add(x, sum));
                     k += lanes;
                 }
-                if k < end {
-                    let x1 = T::In::<S>::gather_first(x, columns.add(k), end - k);
-                    odd = T::In::<S>::load_first(values.add(k), end - k).mul_add(x1, odd);
+                S::prefetch_ahead(values.add(k), lanes);
+                S::prefetch_ahead(columns.add(k), lanes);
+                let mut columns = columns.add(k);
+                if k + lanes > total {
+                    std::ptr::copy_nonoverlapping(columns, last_columns.as_mut_ptr(), end - k);
+                    columns = last_columns.as_ptr();
                 }
-                *y = even.add(odd).sum();
+                let x = T::In::<S>::gather_first(x, columns, end - k);
+                sum = T::In::<S>::load_first(values.add(k), end - k).mul_add(x, sum);
+                *y = sum.add(other).sum();
             }
         }
     }

@@ -4,7 +4,7 @@
 //! read in pieces as well. Moves 8 B (f64) or 4 B (f32) a slot and the vectors.
 
 use super::rows::RowProduct;
-use super::simd::{AHEAD, Lanes, Simd, Value};
+use super::simd::{Lanes, Simd, Value};
 use std::ops::Range;
 
 /// Rows of a slice: a divisor of a chunk, a multiple of every level's lanes.
@@ -70,9 +70,7 @@ impl<T: Value> Dia<'_, T> {
             let mut sums = [T::In::<S>::splat(T::zero()); MOST];
             for &offset in self.diagonals {
                 let x = x.offset((first + offset) as isize);
-                for line in (0..HEIGHT * size_of::<T>()).step_by(64) {
-                    S::prefetch(values.wrapping_byte_add(AHEAD + line));
-                }
+                S::prefetch_ahead(values, HEIGHT);
                 for (m, sum) in sums[..registers].iter_mut().enumerate() {
                     let at = m * lanes;
                     *sum = T::In::<S>::load(values.add(at)).mul_add(T::In::<S>::load(x.add(at)), *sum);

@@ -2,6 +2,7 @@
 
 mod avx2;
 mod avx512;
+pub mod basis;
 pub mod bsr;
 pub mod coo;
 pub mod csr;

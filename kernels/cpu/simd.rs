@@ -8,7 +8,7 @@ use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
 use crate::buffer::Plain;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 /// A number that lanes hold: `f32` or `f64`.
 pub trait Value: Plain + num_traits::Float + num_traits::NumAssign + fmt::Debug + Default {
@@ -24,8 +24,11 @@ impl Value for f64 {
     type In<S: Simd> = S::F64;
 }
 
-/// How far ahead of its use a stream of values is asked for, in bytes: hardware stops at the end of a 4 KiB page.
+/// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.
 pub(super) const AHEAD: usize = 512;
+
+/// The most lanes that any register has.
+pub(super) const MOST_LANES: usize = 16;
 
 /// A level of SIMD: the registers of each number.
 pub trait Simd: Copy + Send + Sync + 'static {
@@ -42,6 +45,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
+
+    /// Asks for what lies [`AHEAD`] of `count` numbers of a stream that are read now.
+    #[inline(always)]
+    fn prefetch_ahead<T>(at: *const T, count: usize) {
+        for line in (0..count * size_of::<T>()).step_by(64) {
+            Self::prefetch(at.wrapping_byte_add(AHEAD + line));
+        }
+    }
 
     /// `a b + c`, rounded as [`Lanes::mul_add`] does.
     #[inline(always)]
@@ -62,7 +73,7 @@ pub trait Lanes<T>: Copy {
     unsafe fn splat(value: T) -> Self;
     /// From memory, unaligned.
     unsafe fn load(from: *const T) -> Self;
-    /// The first `count < COUNT` from memory, zero the rest.
+    /// The first `count ≤ COUNT` from memory, zero the rest.
     unsafe fn load_first(from: *const T, count: usize) -> Self;
     /// To memory, unaligned.
     unsafe fn store(self, to: *mut T);
@@ -74,7 +85,7 @@ pub trait Lanes<T>: Copy {
     unsafe fn gather(base: *const T, index: *const u32) -> Self;
     /// `base[index[lane]]` of 16-bit indices.
     unsafe fn gather_short(base: *const T, index: *const u16) -> Self;
-    /// `base[index[lane]]` in the first `count < COUNT` lanes, zero in the rest.
+    /// `base[index[lane]]` in the first `count ≤ COUNT` lanes, zero in the rest; all `COUNT` indices are valid to look up.
     unsafe fn gather_first(base: *const T, index: *const u32, count: usize) -> Self;
     /// `self · b + c`, in one rounding where the hardware has it.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
@@ -143,7 +154,9 @@ impl fmt::Display for Level {
 
 /// The level in use; zero until the first task.
 static IN_USE: AtomicU8 = AtomicU8::new(0);
-static FORCING: Mutex<()> = Mutex::new(());
+/// How many hold the level in use, and where others wait for their turn.
+static HOLDERS: Mutex<usize> = Mutex::new(0);
+static RELEASED: Condvar = Condvar::new();
 
 /// The level that tasks run at.
 pub fn level() -> Level {
@@ -161,23 +174,30 @@ pub fn level() -> Level {
 
 /// Every task of the process runs at one level until this is dropped.
 #[derive(Debug)]
-pub struct Forced {
-    _one_at_a_time: MutexGuard<'static, ()>,
-}
+pub struct Forced(());
 
-/// Forces a level, to test it; `None` where the CPU does not have it. Waits while another level is forced.
+/// Forces a level, to test it; `None` where the CPU does not have it. Several may hold the same level; waits while
+/// another is held.
 pub fn force(level: Level) -> Option<Forced> {
-    let guard = FORCING.lock().unwrap_or_else(PoisonError::into_inner);
     if !level.available() {
         return None;
     }
+    let holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let another = |holders: &mut usize| *holders > 0 && self::level() != level;
+    let mut holders = RELEASED.wait_while(holders, another).unwrap_or_else(PoisonError::into_inner);
     IN_USE.store(level as u8, Ordering::Relaxed);
-    Some(Forced { _one_at_a_time: guard })
+    *holders += 1;
+    Some(Forced(()))
 }
 
 impl Drop for Forced {
     fn drop(&mut self) {
-        IN_USE.store(Level::best() as u8, Ordering::Relaxed);
+        let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        *holders -= 1;
+        if *holders == 0 {
+            IN_USE.store(Level::best() as u8, Ordering::Relaxed);
+            RELEASED.notify_all();
+        }
     }
 }
 

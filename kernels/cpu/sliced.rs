@@ -15,7 +15,7 @@
 //! that its row uses anyway by zero: an infinite `x` gives NaN where arithmetic would give infinity.
 
 use super::rows::RowProduct;
-use super::simd::{Lanes, Simd, Value};
+use super::simd::{Lanes, MOST_LANES, Simd, Value};
 use super::threads::{CHUNK, chunks};
 use crate::buffer::Buffer;
 use crate::index::{Columns, Invalid, Offsets};
@@ -213,6 +213,9 @@ trait Lookup<T: Value>: Copy {
     /// # Safety
     /// The CPU has the features of `S`; slice and slot exist.
     unsafe fn gather<S: Simd>(self, slice: usize, slot: usize) -> T::In<S>;
+
+    /// As [`Simd::prefetch_ahead`], for the columns of `count` slots.
+    fn prefetch_ahead<S: Simd>(self, slot: usize, count: usize);
 }
 
 #[derive(Clone, Copy)]
@@ -226,6 +229,11 @@ impl<T: Value> Lookup<T> for WideLookup<T> {
     unsafe fn gather<S: Simd>(self, _: usize, slot: usize) -> T::In<S> {
         // SAFETY: columns were checked on construction, the caller's slot exists
         unsafe { T::In::<S>::gather(self.x, self.columns.add(slot)) }
+    }
+
+    #[inline(always)]
+    fn prefetch_ahead<S: Simd>(self, slot: usize, count: usize) {
+        S::prefetch_ahead(self.columns.wrapping_add(slot), count);
     }
 }
 
@@ -243,6 +251,11 @@ impl<T: Value> Lookup<T> for ShortLookup<T> {
         unsafe {
             T::In::<S>::gather_short(self.x.add(*self.bases.add(slice) as usize), self.offsets.add(slot))
         }
+    }
+
+    #[inline(always)]
+    fn prefetch_ahead<S: Simd>(self, slot: usize, count: usize) {
+        S::prefetch_ahead(self.offsets.wrapping_add(slot), count);
     }
 }
 
@@ -338,7 +351,7 @@ impl<T: Value> Sliced<'_, T> {
                     None if place < y.len() => sum.store_first(y.as_mut_ptr().add(place), y.len() - place),
                     None => {}
                     Some(order) => {
-                        let mut sums = [T::zero(); 16];
+                        let mut sums = [T::zero(); MOST_LANES];
                         sum.store(sums.as_mut_ptr());
                         let order =
                             order[first..].get(place..(place + lanes).min(y.len())).unwrap_or_default();
@@ -363,8 +376,11 @@ impl<T: Value> Sliced<'_, T> {
         slot: usize,
         sums: &mut [T::In<S>; M],
     ) {
+        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        S::prefetch_ahead(values.wrapping_add(slot), M * lanes);
+        x.prefetch_ahead::<S>(slot, M * lanes);
         for (m, sum) in sums.iter_mut().enumerate() {
-            let here = slot + m * <T::In<S> as Lanes<T>>::COUNT;
+            let here = slot + m * lanes;
             // SAFETY: the caller's slots lie within the arrays
             unsafe { *sum = T::In::<S>::load(values.add(here)).mul_add(x.gather::<S>(slice, here), *sum) };
         }

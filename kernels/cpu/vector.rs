@@ -3,9 +3,8 @@
 //! A fusion runs the same chunk loops as the operations that it fuses, one chunk after the other while the chunk is in
 //! the first cache: the numbers are bitwise the same, the memory is read once.
 
-use super::simd::{Lanes, Simd, Task, Value, run};
-use super::threads::{CHUNK, Split, block_rows, chunks, over_rows, sum_over_rows};
-use std::ops::Range;
+use super::simd::{Lanes, Simd, Task, Value};
+use super::threads::{CHUNK, chunks, over_rows, sum_over_rows};
 
 // --- loops over one chunk -------------------------------------------------------------------------------------------
 
@@ -112,19 +111,20 @@ macro_rules! task {
     };
 }
 
-/// Runs a task made by [`task!`].
-macro_rules! run {
+/// Runs a task made by `task!`.
+macro_rules! run_task {
     ($name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
-        run($name { $($field $(: $value)?,)* lifetime: std::marker::PhantomData })
+        $crate::cpu::simd::run($name { $($field $(: $value)?,)* lifetime: std::marker::PhantomData })
     };
 }
+pub(super) use {run_task, task};
 
 task!(Axpby { a: T, x: &'v [T], b: T, y: &'v mut [T] } -> (), |S| chunk_axpby::<S, T>(a, x, b, y));
 
 /// `y ← a x + b y`; `b = 0` overwrites, even NaN.
 pub fn axpby<T: Value>(a: T, x: &[T], b: T, y: &mut [T]) {
     same_length(x, y);
-    over_rows(y.len(), 3, y, &|rows, y: &mut [T]| run!(Axpby { a, x: &x[rows], b, y }));
+    over_rows(y.len(), 3, y, &|rows, y: &mut [T]| run_task!(Axpby { a, x: &x[rows], b, y }));
 }
 
 /// `y ← x`
@@ -139,7 +139,7 @@ task!(Mul { d: &'v [T], x: &'v [T], z: &'v mut [T] } -> (), |S| chunk_mul(d, x, 
 pub fn mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
     same_length(d, z);
     same_length(x, z);
-    over_rows(z.len(), 3, z, &|rows, z: &mut [T]| run!(Mul { d: &d[rows.clone()], x: &x[rows], z }));
+    over_rows(z.len(), 3, z, &|rows, z: &mut [T]| run_task!(Mul { d: &d[rows.clone()], x: &x[rows], z }));
 }
 
 task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
@@ -152,7 +152,7 @@ task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
 
 /// `⟨x, y⟩` of one block.
 pub(super) fn block_dot<T: Value>(x: &[T], y: &[T]) -> T {
-    run!(Dot { x, y })
+    run_task!(Dot { x, y })
 }
 
 /// `⟨x, y⟩`
@@ -179,7 +179,7 @@ pub fn dot_2<T: Value>(x: &[T], y: &[T], z: &[T]) -> [T; 2] {
     same_length(x, y);
     same_length(x, z);
     sum_over_rows(x.len(), 3, (), &|rows, (), sums| {
-        sums.fill(rows, |b| run!(Dot2 { x: &x[b.clone()], y: &y[b.clone()], z: &z[b] }));
+        sums.fill(rows, |b| run_task!(Dot2 { x: &x[b.clone()], y: &y[b.clone()], z: &z[b] }));
     })
 }
 
@@ -196,7 +196,7 @@ pub fn axpbypcz<T: Value>(a: T, x: &[T], b: T, y: &[T], c: T, z: &mut [T]) {
     same_length(x, z);
     same_length(y, z);
     over_rows(z.len(), 4, z, &|rows, z: &mut [T]| {
-        run!(Axpbypcz { a, x: &x[rows.clone()], b, y: &y[rows], c, z });
+        run_task!(Axpbypcz { a, x: &x[rows.clone()], b, y: &y[rows], c, z });
     });
 }
 
@@ -219,9 +219,32 @@ pub fn axpy_dot_2<T: Value>(a: T, x: &[T], y: &[T], z: &mut [T]) -> [T; 2] {
         let start = rows.start;
         sums.fill(rows, |b| {
             let z = &mut z[b.start - start..b.end - start];
-            run!(AxpyDot2 { a, x: &x[b.clone()], y: &y[b], z })
+            run_task!(AxpyDot2 { a, x: &x[b.clone()], y: &y[b], z })
         });
     })
+}
+
+task!(AxpyNorm { a: T, x: &'v [T], z: &'v mut [T] } -> [T; 1], |S| {
+    let mut sum = T::zero();
+    for c in chunks(0..z.len()) {
+        let z = &mut z[c.clone()];
+        chunk_axpby::<S, T>(a, &x[c], T::one(), z);
+        sum += chunk_dot::<S, T>(z, z);
+    }
+    [sum]
+});
+
+/// `z ← z + a x; ‖z‖²`
+pub fn axpy_norm<T: Value>(a: T, x: &[T], z: &mut [T]) -> T {
+    same_length(x, z);
+    let [norm] = sum_over_rows(z.len(), 3, z, &|rows, z: &mut [T], sums| {
+        let start = rows.start;
+        sums.fill(rows, |b| {
+            let z = &mut z[b.start - start..b.end - start];
+            run_task!(AxpyNorm { a, x: &x[b], z })
+        });
+    });
+    norm
 }
 
 task!(AxpyXpby { a: T, p: &'v mut [T], z: &'v [T], b: T, x: &'v mut [T] } -> (), |S| {
@@ -236,7 +259,7 @@ pub fn axpy_xpby<T: Value>(a: T, p: &mut [T], z: &[T], b: T, x: &mut [T]) {
     same_length(p, x);
     same_length(z, x);
     over_rows(x.len(), 5, (x, p), &|rows, (x, p): (&mut [T], &mut [T])| {
-        run!(AxpyXpby { a, p, z: &z[rows], b, x });
+        run_task!(AxpyXpby { a, p, z: &z[rows], b, x });
     });
 }
 
@@ -275,157 +298,9 @@ pub fn axpy_mul_dots<T: Value>(a: T, q: &[T], r: &mut [T], d: &[T], z: &mut [T])
         sums.fill(rows, |b| {
             let here = b.start - start..b.end - start;
             let (r, z) = (&mut r[here.clone()], &mut z[here]);
-            run!(AxpyMulDots { a, q: &q[b.clone()], r, d: &d[b], z, stream })
+            run_task!(AxpyMulDots { a, q: &q[b.clone()], r, d: &d[b], z, stream })
         });
     })
-}
-
-// --- several vectors at once ----------------------------------------------------------------------------------------
-
-/// Vectors of one length, one after the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Columns<'v, T> {
-    /// All their entries.
-    pub entries: &'v [T],
-    /// The length of each.
-    pub rows: usize,
-}
-
-impl<'v, T> Columns<'v, T> {
-    #[inline(always)]
-    fn chunk(&self, k: usize, rows: Range<usize>) -> &'v [T] {
-        &self.entries[k * self.rows..][..self.rows][rows]
-    }
-}
-
-/// Sums of each block for each of several vectors.
-struct BlockSums<'s, T> {
-    sums: &'s mut [T],
-    vectors: usize,
-    block: usize,
-}
-
-impl<T: Send> Split for BlockSums<'_, T> {
-    fn split(self, rows: usize) -> (Self, Self) {
-        let BlockSums { sums, vectors, block } = self;
-        let (a, b) = sums.split_at_mut(rows / block * vectors);
-        (BlockSums { sums: a, vectors, block }, BlockSums { sums: b, vectors, block })
-    }
-}
-
-/// The room that [`project`] and [`subtract_project`] need for their block sums.
-pub fn block_sums(rows: usize, vectors: usize) -> usize {
-    rows.div_ceil(block_rows(rows)) * vectors
-}
-
-/// Subtracts `Σ_k c_k v_k` from a chunk.
-#[inline(always)]
-fn chunk_subtract<S: Simd, T: Value>(v: Columns<'_, T>, rows: Range<usize>, c: &[T], w: &mut [T]) {
-    for (k, &c) in c.iter().enumerate() {
-        chunk_axpby::<S, T>(-c, v.chunk(k, rows.clone()), T::one(), w);
-    }
-}
-
-/// Adds each `⟨v_k, w⟩` of a chunk to its sum.
-#[inline(always)]
-fn chunk_project<S: Simd, T: Value>(v: Columns<'_, T>, rows: Range<usize>, w: &[T], sums: &mut [T]) {
-    for (k, sum) in sums.iter_mut().enumerate() {
-        *sum += chunk_dot::<S, T>(v.chunk(k, rows.clone()), w);
-    }
-}
-
-task!(Project { v: Columns<'v, T>, first: usize, w: &'v [T], sums: &'v mut [T] } -> (), |S| {
-    for chunk in chunks(0..w.len()) {
-        chunk_project::<S, T>(v, first + chunk.start..first + chunk.end, &w[chunk], sums);
-    }
-});
-
-/// `c_k ← ⟨v_k, w⟩`. `sums` is room, see [`block_sums`].
-pub fn project<T: Value>(v: Columns<'_, T>, w: &[T], c: &mut [T], sums: &mut [T]) {
-    with_block_sums(v, w.len(), (), c, sums, &|rows, (), sums| {
-        run!(Project { v, first: rows.start, w: &w[rows], sums });
-    });
-}
-
-task!(SubtractProject { v: Columns<'v, T>, first: usize, c: &'v [T], w: &'v mut [T], sums: &'v mut [T] } -> (), |S| {
-    for chunk in chunks(0..w.len()) {
-        let rows = first + chunk.start..first + chunk.end;
-        let w = &mut w[chunk];
-        chunk_subtract::<S, T>(v, rows.clone(), c, w);
-        chunk_project::<S, T>(v, rows, w, sums);
-    }
-});
-
-/// `w ← w − Σ_k c_k v_k; d_k ← ⟨v_k, w⟩`. `sums` is room, see [`block_sums`].
-pub fn subtract_project<T: Value>(v: Columns<'_, T>, c: &[T], w: &mut [T], d: &mut [T], sums: &mut [T]) {
-    with_block_sums(v, w.len(), w, d, sums, &|rows, w: &mut [T], sums| {
-        run!(SubtractProject { v, first: rows.start, c, w, sums });
-    });
-}
-
-/// Runs `work` on every block with room for a sum for each vector, and adds the sums up.
-fn with_block_sums<T: Value, D: Split>(
-    v: Columns<'_, T>,
-    rows: usize,
-    data: D,
-    results: &mut [T],
-    sums: &mut [T],
-    work: &(impl Fn(Range<usize>, D, &mut [T]) + Sync),
-) {
-    assert_eq!(v.rows, rows, "vectors of one space share their length");
-    let (vectors, block) = (results.len(), block_rows(rows));
-    let blocks = rows.div_ceil(block);
-    let sums = &mut sums[..blocks * vectors];
-    sums.fill(T::zero());
-    let data = (data, BlockSums { sums, vectors, block });
-    over_rows(rows, vectors + 1, data, &|rows, (mut data, all): (D, BlockSums<'_, T>)| {
-        let mut start = rows.start;
-        for sums in all.sums.chunks_mut(vectors.max(1)) {
-            let end = rows.end.min(start + block);
-            let (here, rest) = data.split(end - start);
-            work(start..end, here, sums);
-            (data, start) = (rest, end);
-        }
-    });
-    for (k, result) in results.iter_mut().enumerate() {
-        *result = strided_tree_sum(sums, vectors, k, 0..blocks);
-    }
-}
-
-fn strided_tree_sum<T: Value>(sums: &[T], stride: usize, k: usize, blocks: Range<usize>) -> T {
-    match blocks.len() {
-        0 => T::zero(),
-        1 => sums[blocks.start * stride + k],
-        n => {
-            let middle = blocks.start + n / 2;
-            strided_tree_sum(sums, stride, k, blocks.start..middle)
-                + strided_tree_sum(sums, stride, k, middle..blocks.end)
-        }
-    }
-}
-
-task!(SubtractNorm { v: Columns<'v, T>, first: usize, c: &'v [T], w: &'v mut [T] } -> T, |S| {
-    let mut sum = T::zero();
-    for chunk in chunks(0..w.len()) {
-        let rows = first + chunk.start..first + chunk.end;
-        let w = &mut w[chunk];
-        chunk_subtract::<S, T>(v, rows, c, w);
-        sum += chunk_dot::<S, T>(w, w);
-    }
-    sum
-});
-
-/// `w ← w − Σ_k c_k v_k; ⟨w, w⟩`
-pub fn subtract_norm<T: Value>(v: Columns<'_, T>, c: &[T], w: &mut [T]) -> T {
-    assert_eq!(v.rows, w.len(), "vectors of one space share their length");
-    let [ww] = sum_over_rows(w.len(), c.len() + 2, w, &|rows, w: &mut [T], sums| {
-        let start = rows.start;
-        sums.fill(rows, |b| {
-            let w = &mut w[b.start - start..b.end - start];
-            [run!(SubtractNorm { v, first: b.start, c, w })]
-        });
-    });
-    ww
 }
 
 fn same_length<T>(x: &[T], y: &[T]) {

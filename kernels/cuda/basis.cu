@@ -4,9 +4,9 @@
 // rows of V a second time, out of the caches.
 
 constexpr int THREADS = 256;
-constexpr int PACKS = 2;                            // of each thread
+constexpr int PACKS = 1;                            // of each thread
 constexpr int ROWS = THREADS * PACKS * PACK;
-constexpr int GROUP = 4;                            // columns summed at a time
+constexpr int GROUP = 8;                            // columns at a time
 
 // A thread's rows: PACKS packs, THREADS packs apart.
 struct Rows {
@@ -73,17 +73,17 @@ __device__ __forceinline__ void subtract_columns(const Rows& rows, const real* v
 __device__ __forceinline__ void project_columns(const Rows& rows, const real* v, i64 ld, int k, const Pack (&w)[PACKS], real* partials) {
     for (int j = 0; j < k; j += GROUP) {
         real sums[GROUP];
+        Pack column[GROUP][PACKS];
+        // columns beyond the last are the last again, and go nowhere
+#pragma unroll
+        for (int g = 0; g < GROUP; g++) rows.load(v + (j + g < k ? j + g : k - 1) * ld, column[g]);
 #pragma unroll
         for (int g = 0; g < GROUP; g++) {
             sums[g] = 0;
-            if (j + g < k) {
-                Pack column[PACKS];
-                rows.load(v + (j + g) * ld, column);
 #pragma unroll
-                for (int p = 0; p < PACKS; p++)
+            for (int p = 0; p < PACKS; p++)
 #pragma unroll
-                    for (int i = 0; i < PACK; i++) sums[g] += column[p].at[i] * w[p].at[i];
-            }
+                for (int i = 0; i < PACK; i++) sums[g] += column[g][p].at[i] * w[p].at[i];
         }
         block_sum(sums);
         if (threadIdx.x == 0) {

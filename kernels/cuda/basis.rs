@@ -1,11 +1,12 @@
 //! Several vectors at once: the basis of an Arnoldi process.
 
 use super::device::{Array, Device, Real};
-use super::error::Result;
+use super::error::{Error, Result};
 use super::module::Source;
 use super::number::Scalar;
 use super::step::{self, Steps};
 use super::vector::{self, Sums};
+use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
 
 /// The kernels.
@@ -14,9 +15,9 @@ pub(super) const SOURCE: Source = Source { file: "basis.cu", text: include_str!(
 /// Columns begin at multiples of so many entries.
 const ALIGN: usize = 64;
 
-/// Rows of a block: 256 threads of two packs of 16 bytes.
+/// Rows of a block: 256 threads of a pack of 16 bytes.
 fn rows_of_block<T>() -> usize {
-    256 * 2 * 16 / size_of::<T>()
+    256 * 16 / size_of::<T>()
 }
 
 /// Vectors of one length, side by side, and their inner products with another.
@@ -38,12 +39,51 @@ pub struct Basis<T: Real> {
     subtract_norm: CudaFunction,
     combine: CudaFunction,
     push: CudaFunction,
+    chip: Chip,
+}
+
+/// What decides how many blocks may work at once so that the rows they read twice stay in the L2.
+#[derive(Clone, Copy, Debug)]
+struct Chip {
+    multiprocessors: usize,
+    cache: usize,
+    /// Shared memory of a multiprocessor, and what one block may take.
+    shared: usize,
+    most_shared: usize,
+}
+
+impl Chip {
+    fn of(device: &Device) -> Result<Chip> {
+        let attribute = |which| Ok::<_, Error>(device.inner.context.attribute(which)?.max(0) as usize);
+        Ok(Chip {
+            multiprocessors: device.multiprocessors(),
+            cache: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
+            shared: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
+            most_shared: attribute(
+                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+            )?,
+        })
+    }
+
+    /// Shared memory to ask for, and not to use, so that no more blocks run than the L2 holds rows for.
+    fn reserve(self, bytes_of_block: usize) -> usize {
+        // other arrays pass through the cache as well
+        let fit = 7 * self.cache / 10 / (self.multiprocessors * bytes_of_block).max(1);
+        if fit >= 8 {
+            0
+        } else {
+            (self.shared / fit.max(1)).saturating_sub(4096).min(self.most_shared - 4096)
+        }
+    }
 }
 
 impl<T: Real> Basis<T> {
     /// Room for `count` vectors of `n` entries.
     pub fn new(device: &Device, n: usize, count: usize) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
+        let (chip, subtract_project) = (Chip::of(device)?, function("subtract_project")?);
+        let opt_in = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        subtract_project.set_attribute(opt_in, (chip.most_shared - 4096) as i32)?;
         let ld = n.next_multiple_of(ALIGN);
         Ok(Basis {
             device: device.clone(),
@@ -54,7 +94,8 @@ impl<T: Real> Basis<T> {
             last: 0,
             partials: device.zeros(n.div_ceil(rows_of_block::<T>()).max(1) * count.max(1))?,
             project: function("project")?,
-            subtract_project: function("subtract_project")?,
+            subtract_project,
+            chip,
             finish_projection: function("finish_projection")?,
             subtract_norm: function("subtract_norm")?,
             combine: function("combine")?,
@@ -123,8 +164,9 @@ impl<T: Real> Basis<T> {
             let gate = step::gate::<T>(&self.device)?;
             let mut launch = self.device.inner.stream.launch_builder(&self.subtract_project);
             launch.arg(&gate).arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&w).arg(&partials);
+            let reserve = self.chip.reserve(rows_of_block::<T>() * k * size_of::<T>());
             // SAFETY: arguments as in basis.cu; checked above
-            unsafe { launch.launch(self.config()) }?;
+            unsafe { launch.launch(LaunchConfig { shared_mem_bytes: reserve as u32, ..self.config() }) }?;
             self.finish_projection(k)
         };
         self.device.park(queue());

@@ -12,6 +12,7 @@ use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
 };
 use std::collections::HashMap;
+use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -21,13 +22,13 @@ pub trait Real: Value + DeviceRepr + ValidAsZeroBits {
     const C_NAME: &'static str;
     /// What a device keeps for it.
     #[doc(hidden)]
-    fn of(device: &Device) -> &PerElement<Self>;
+    fn kept_by(device: &Device) -> &PerElement<Self>;
 }
 
 impl Real for f32 {
     const C_NAME: &'static str = "float";
 
-    fn of(device: &Device) -> &PerElement<f32> {
+    fn kept_by(device: &Device) -> &PerElement<f32> {
         &device.inner.singles
     }
 }
@@ -35,7 +36,7 @@ impl Real for f32 {
 impl Real for f64 {
     const C_NAME: &'static str = "double";
 
-    fn of(device: &Device) -> &PerElement<f64> {
+    fn kept_by(device: &Device) -> &PerElement<f64> {
         &device.inner.doubles
     }
 }
@@ -181,6 +182,11 @@ impl Device {
         Ok(self.inner.context.mem_get_info()?)
     }
 
+    /// The stream, a `CUstream`, alive as long as this device.
+    pub fn stream(&self) -> *mut c_void {
+        self.inner.stream.cu_stream().cast()
+    }
+
     /// Waits until all work queued so far is done, and returns the first error since the last call.
     pub fn synchronize(&self) -> Result<()> {
         let waited = self.inner.stream.synchronize().map_err(Error::from);
@@ -204,7 +210,7 @@ impl Device {
 
     /// A kernel of a file, compiled for this device.
     pub(super) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
-        let mut modules = lock(&T::of(self).modules);
+        let mut modules = lock(&T::kept_by(self).modules);
         let module = match modules.get(source.file) {
             Some(module) => module.clone(),
             None => {
@@ -218,11 +224,11 @@ impl Device {
     }
 
     pub(super) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
-        T::of(self).slots.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
+        T::kept_by(self).slots.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
     }
 
     pub(super) fn vector<T: Real>(&self) -> Result<&Kernels<T>> {
-        T::of(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
+        T::kept_by(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
     }
 
     /// Makes an allocation, with typed errors.

@@ -228,7 +228,7 @@ impl<T: Real> Scalar<T> {
     pub(super) fn home(&self) -> Option<u64> {
         let home = self.home.as_ref()?;
         let device = home.device().ok()?;
-        lock(&T::of(&device).step).settled(self.assigned).then_some(home.address)
+        lock(&T::kept_by(&device).step).settled(self.assigned).then_some(home.address)
     }
 
     /// What kernels launched now evaluate.
@@ -277,7 +277,7 @@ impl<T: Real> Scalar<T> {
                 Some(home) => home.clone(),
                 None => device.slots::<T>()?.take(&device)?,
             };
-            let epoch = lock(&T::of(&device).step).assign(home.clone(), number.clone());
+            let epoch = lock(&T::kept_by(&device).step).assign(home.clone(), number.clone());
             Ok((home, epoch))
         });
         match assigned {

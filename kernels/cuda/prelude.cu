@@ -108,6 +108,32 @@ __device__ __forceinline__ bool closed(const Gate& gate) {
     return !active;
 }
 
+// ---- what the host is told
+
+// An entry of a ring in host memory: [what it is, how many numbers or which watch failed, number…]. Every word was empty
+// (all ones) before, and the host waits until none of those it needs is: words may arrive in any order, and nobody waits for
+// them here.
+struct Entry {
+    volatile double* words;
+
+    __device__ __forceinline__ Entry(double* ring, u32 width, u32 entries, u64 sequence)
+        : words(ring + (sequence % entries) * width) {}
+    __device__ __forceinline__ void word(u32 at, double v) {
+        // a NaN with every bit set would look empty
+        words[at] = v == v ? v : __longlong_as_double(0x7ff8000000000000ll);
+    }
+    __device__ __forceinline__ void number(u32 at, double v) { word(2 + at, v); }
+    __device__ __forceinline__ void done(u32 numbers, bool last) {
+        word(1, numbers);
+        word(0, last ? 1 : 0);
+    }
+    __device__ __forceinline__ void failed(u32 watch, double v) {
+        word(2, v);
+        word(1, watch);
+        word(0, 2);
+    }
+};
+
 // ---- sums over a grid, in an order that depends on the launch alone
 
 struct Sum {

@@ -77,15 +77,21 @@ pub(super) struct Kernel {
     product_dot: CudaFunction,
     /// Threads of a block.
     threads: u32,
+    /// Blocks of `product_dot` that run at once.
+    at_once: usize,
 }
 
 impl Kernel {
     /// The kernels of a name, launched with so many threads a block.
     pub(super) fn load<T: Real>(device: &Device, source: &Source, name: &str, threads: u32) -> Result<Self> {
+        let product_dot = device.function::<T>(source, &format!("{name}_dot"))?;
+        let per_multiprocessor =
+            product_dot.occupancy_max_active_blocks_per_multiprocessor(threads, 0, None)?;
         Ok(Kernel {
             product: device.function::<T>(source, name)?,
-            product_dot: device.function::<T>(source, &format!("{name}_dot"))?,
+            product_dot,
             threads,
+            at_once: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
         })
     }
 
@@ -133,10 +139,9 @@ impl Kernel {
         let (x, to) = (x.address(0), y.address(0));
         let mut launch = device.inner.stream.launch_builder(&self.product_dot);
         launch.arg(matrix).arg(&x).arg(&to).arg(&sums.raw);
-        // the last block sums one number of each: no more blocks than fit the device at once
-        let most = (8 * device.multiprocessors()).min(MAX_BLOCKS);
+        // the last block sums one number of each: no more blocks than run at once
         // SAFETY: as the caller promised; the loop over rows takes any grid
-        unsafe { launch.launch(self.config(threads, most)) }?;
+        unsafe { launch.launch(self.config(threads, self.at_once)) }?;
         let [xy] = sums.scalars();
         Ok(xy)
     }

@@ -25,23 +25,21 @@ struct System {
     u32 staged;               // groups that fit into shared memory
 };
 
-// A number and the call it belongs to, in words that are written and read whole: whoever finds the call has the number.
-struct alignas(16) Letter { u32 low, call, high, again; };
-
 struct Solve {
     Control* control;
-    const real* inverse;
+    const real* inverse;      // null for ones
     real* x;
     real* r;
     real* p;
     real* z;
     real* rho;
-    Letter* letters;          // 2 calls × 2 numbers × blocks
+    real* partials;           // 2 calls × 2 numbers × blocks
+    u32* barrier;             // arrivals, departures
+    double* log;              // 3 numbers an iteration
     double* ring;
     u32 width, entries;
     u32 rho_watch, sigma_watch;
     u32 count;                // iterations at most
-    u32 call;                 // the first call of this launch; no other launch has it, and none is 0
 };
 
 struct Shared {
@@ -49,45 +47,10 @@ struct Shared {
     real totals[2];
 };
 
-__device__ __forceinline__ void send(Letter* to, double v, u32 call) {
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(&to->low), "r"((u32)__double2loint(v)), "r"(call) : "memory");
-    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(&to->high), "r"((u32)__double2hiint(v)), "r"(call) : "memory");
-}
-
-// The sum of the numbers that all blocks sent in a call, those of blocks lane, lane + 32, … here. Letters are asked for
-// together, as many at a time as a chip of 256 multiprocessors sends.
-__device__ __forceinline__ double receive(const Letter* box, u32 call, u32 lane) {
+// Waits for all blocks, and adds v over all threads of the grid in a fixed order; everybody gets the sums, and sees what
+// everybody wrote before.
+template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve& s, Shared& shared, u32& calls) {
     constexpr int AT_ONCE = 8;
-    double sum = 0;
-    for (u32 first = lane; first < gridDim.x; first += AT_ONCE * 32) {
-        Letter letter[AT_ONCE];
-        bool waiting;
-        do {
-            waiting = false;
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                if (first + i * 32 < gridDim.x) {
-                    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                                 : "=r"(letter[i].low), "=r"(letter[i].call), "=r"(letter[i].high), "=r"(letter[i].again)
-                                 : "l"(box + first + i * 32) : "memory");
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                if (first + i * 32 < gridDim.x) waiting |= letter[i].call != call || letter[i].again != call;
-            }
-        } while (waiting);
-#pragma unroll
-        for (int i = 0; i < AT_ONCE; i++) {
-            if (first + i * 32 < gridDim.x) sum += __hiloint2double(letter[i].high, letter[i].low);
-        }
-    }
-    return sum;
-}
-
-// Waits for all blocks, and adds v over all threads of the grid in a fixed order; everybody gets the sums. `PUBLISH` what
-// was written before is seen by everybody after. Letters of a call are overwritten two calls later, when all have read them.
-template <int K, bool PUBLISH> __device__ __forceinline__ void meet(real (&v)[K], Letter* letters, Shared& shared, u32& call) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -96,18 +59,35 @@ template <int K, bool PUBLISH> __device__ __forceinline__ void meet(real (&v)[K]
     }
     __syncthreads();
     if (warp == 0) {
-        Letter* const box = letters + (call & 1) * 2 * gridDim.x;
-        real sums[K];
+        // the sums of two calls lie apart: nobody is a whole call ahead of another
+        real* const partials = s.partials + (calls & 1) * 2 * gridDim.x;
 #pragma unroll
-        for (int k = 0; k < K; k++) sums[k] = warp_sum(shared.warps[k][lane]);
-        if (lane == 0) {
-            if (PUBLISH) __threadfence();
-#pragma unroll
-            for (int k = 0; k < K; k++) send(box + k * gridDim.x + blockIdx.x, sums[k], call);
+        for (int k = 0; k < K; k++) {
+            const real sum = warp_sum(shared.warps[k][lane]);
+            if (lane == 0) __stcg(partials + k * gridDim.x + blockIdx.x, sum);
         }
+        if (lane == 0) {
+            const u32 all = (calls + 1) * gridDim.x;
+            u32 arrived;
+            asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(s.barrier) : "memory");
+            do {
+                asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(arrived) : "l"(s.barrier) : "memory");
+            } while (arrived < all);
+        }
+        __syncwarp();
+        real sums[K] = {};
+        for (u32 first = lane; first < gridDim.x; first += AT_ONCE * 32) {
+            real part[K][AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < K; k++) sums[k] = real(receive(box + k * gridDim.x, call, lane));
-        if (PUBLISH) __threadfence();
+            for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                for (int k = 0; k < K; k++)
+                    part[k][i] = first + i * 32 < gridDim.x ? __ldcg(partials + k * gridDim.x + first + i * 32) : real(0);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                for (int k = 0; k < K; k++) sums[k] += part[k][i];
+        }
 #pragma unroll
         for (int k = 0; k < K; k++) {
             const real sum = warp_sum(sums[k]);
@@ -117,7 +97,7 @@ template <int K, bool PUBLISH> __device__ __forceinline__ void meet(real (&v)[K]
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < K; k++) v[k] = shared.totals[k];
-    call++;
+    calls++;
 }
 
 extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, Solve s) {
@@ -149,15 +129,15 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
     for (u32 i = thread; i < own; i += THREADS) {
         r[i] = s.r[first + i];
         x[i] = s.x[first + i];
-        inverse[i] = s.inverse[first + i];
+        inverse[i] = s.inverse ? s.inverse[first + i] : real(1);
         window[i] = s.p[first + i];
     }
     for (u32 i = thread; i < around; i += THREADS) window[own + i] = __ldcg(s.p + halo[i]);
     real rho = *(volatile real*)s.rho;
     const double threshold = s.control->threshold;
-    u64 sequence = s.control->sequence;
-    const u64 before = sequence;
-    u32 call = s.call, failed = 0;
+    const u64 before = s.control->sequence;
+    u32 made = 0;
+    u32 calls = 0, failed = 0;
     real bad = 0;
     bool active = true;
     __syncthreads();
@@ -180,7 +160,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
                 sigma[0] += sum * window[row];
             }
         }
-        meet<1, false>(sigma, s.letters, shared, call);
+        meet(sigma, s, shared, calls);
         if (!holds(POSITIVE, rho)) { failed = s.rho_watch; bad = rho; active = false; break; }
         if (!holds(POSITIVE, sigma[0])) { failed = s.sigma_watch; bad = sigma[0]; active = false; break; }
 
@@ -194,23 +174,20 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
             sums[0] += ri * ri;
             sums[1] += ri * zi;
         }
-        meet<2, true>(sums, s.letters, shared, call);
+        meet(sums, s, shared, calls);
 
         const real beta = sums[1] / rho;
         rho = sums[1];
         for (u32 i = thread; i < own; i += THREADS) window[i] = inverse[i] * r[i] + beta * window[i];
         for (u32 i = thread; i < around; i += THREADS) window[own + i] = __ldcg(s.z + halo[i]) + beta * window[own + i];
         active = finite(sums[0]) && double(sums[0]) > threshold;
-        sequence++;
-        if (blockIdx.x == 0 && thread == 0) {
-            volatile double* entry = s.ring + (sequence % s.entries) * s.width;
-            entry[1] = 0;
-            entry[2] = !active;
-            entry[3] = 3;
-            entry[4] = sums[0];
-            entry[5] = alpha;
-            entry[6] = beta;
+        // not to the host yet: the next meeting would wait for that
+        if (blockIdx.x == 0 && thread == THREADS - 1) {
+            __stcg(s.log + 3 * made, double(sums[0]));
+            __stcg(s.log + 3 * made + 1, double(alpha));
+            __stcg(s.log + 3 * made + 2, double(beta));
         }
+        made++;
         __syncthreads();
     }
 
@@ -219,20 +196,23 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
         s.r[first + i] = r[i];
         s.p[first + i] = window[i];
     }
-    if (blockIdx.x == 0 && thread == 0) {
-        *s.rho = rho;
-        if (failed) {
-            sequence++;
-            volatile double* entry = s.ring + (sequence % s.entries) * s.width;
-            entry[1] = failed;
-            entry[2] = bad;
-            entry[3] = 0;
+    if (blockIdx.x == 0) {
+        __syncthreads();
+        for (u32 i = thread; i < made; i += THREADS) {
+            Entry entry(s.ring, s.width, s.entries, before + 1 + i);
+            for (int k = 0; k < 3; k++) entry.number(k, __ldcg(s.log + 3 * i + k));
+            entry.done(3, i + 1 == made && !active && !failed);
         }
-        s.control->sequence = sequence;
-        if (!active) s.control->active = 0;
-        __threadfence_system();
-        for (u64 known = before + 1; known <= sequence; known++) {
-            *(volatile u64*)(s.ring + (known % s.entries) * s.width) = known;
+        if (thread == 0) {
+            *s.rho = rho;
+            s.control->sequence = before + made + (failed != 0);
+            if (!active) s.control->active = 0;
+            if (failed) Entry(s.ring, s.width, s.entries, before + 1 + made).failed(failed, bad);
         }
+    }
+    // the last block to leave makes the barrier ready for the next launch
+    if (thread == 0 && atomicAdd(s.barrier + 1, 1u) == gridDim.x - 1) {
+        s.barrier[0] = 0;
+        s.barrier[1] = 0;
     }
 }

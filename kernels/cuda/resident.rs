@@ -9,7 +9,6 @@ use super::step::Steps;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
@@ -20,6 +19,8 @@ const WARPS: usize = THREADS / 32;
 const STATIC_SHARED: usize = 2048;
 /// Beyond so many entries a product is bound by memory, and a launch of its own costs little.
 const MOST_ENTRIES: usize = 5_000_000;
+/// Iterations of a launch, at most.
+const MOST_STEPS: usize = 512;
 /// Fewer rows than this are not worth a block.
 const FEWEST_ROWS: usize = 64;
 
@@ -146,10 +147,9 @@ pub struct Resident<T: Real> {
     slices: Array<u32>,
     columns: Array<u16>,
     values: Array<T>,
-    /// Four words for each of two calls, two numbers and every block.
-    letters: Array<u32>,
-    /// Calls that launches so far may have used.
-    calls: AtomicU32,
+    partials: Array<T>,
+    barrier: Array<u32>,
+    log: Array<f64>,
 }
 
 #[derive(Clone, Copy)]
@@ -167,13 +167,12 @@ unsafe impl DeviceRepr for RawSystem {}
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawSolve {
-    arrays: [u64; 9],
+    arrays: [u64; 11],
     width: u32,
     entries: u32,
     rho_watch: u32,
     sigma_watch: u32,
     count: u32,
-    call: u32,
 }
 // SAFETY: as `Solve` of resident.cu
 unsafe impl DeviceRepr for RawSolve {}
@@ -181,8 +180,8 @@ unsafe impl DeviceRepr for RawSolve {}
 /// The vectors of a solve between two steps.
 #[derive(Debug)]
 pub struct Iterate<'s, T: Real> {
-    /// The inverse of the diagonal.
-    pub inverse: &'s Array<T>,
+    /// The inverse of the diagonal that preconditions; none for ones.
+    pub inverse: Option<&'s Array<T>>,
     /// The solution.
     pub x: &'s mut Array<T>,
     /// The residual.
@@ -250,8 +249,9 @@ impl<T: Real> Resident<T> {
             columns: device.upload(&layout.columns)?,
             values: device.zeros(layout.entries.len())?,
             entries: layout.entries,
-            letters: device.zeros(16 * blocks)?,
-            calls: AtomicU32::new(1),
+            partials: device.zeros(4 * blocks)?,
+            barrier: device.zeros(2)?,
+            log: device.zeros(3 * MOST_STEPS)?,
             device: device.clone(),
         };
         resident.refill(values)?;
@@ -268,12 +268,12 @@ impl<T: Real> Resident<T> {
     /// Queues up to `count` iterations in one launch.
     pub fn steps(&self, at: Iterate<'_, T>, steps: &mut Steps<T>, count: usize) -> Result<usize> {
         let Iterate { inverse, x, r, p, z, rho, watched } = at;
-        for vector in [inverse, x, r, p, z] {
+        for vector in [inverse.unwrap_or(x), x, r, p, z] {
             assert_eq!(vector.len(), self.n, "vectors as long as the matrix");
             assert!(vector.device() == &self.device, "vectors on the device of the matrix");
         }
         let Some(rho) = rho.home() else { return Ok(0) };
-        let count = count.min(steps.room());
+        let count = count.min(steps.room()).min(MOST_STEPS);
         if count == 0 {
             return Ok(0);
         }
@@ -296,13 +296,15 @@ impl<T: Real> Resident<T> {
         let solve = RawSolve {
             arrays: [
                 steps.control(),
-                inverse.address(0),
+                inverse.map_or(0, |inverse| inverse.address(0)),
                 x.address(0),
                 r.address(0),
                 p.address(0),
                 z.address(0),
                 rho,
-                self.letters.address(0),
+                self.partials.address(0),
+                self.barrier.address(0),
+                self.log.address(0),
                 ring,
             ],
             width,
@@ -310,8 +312,6 @@ impl<T: Real> Resident<T> {
             rho_watch: steps.name(watched[0]),
             sigma_watch: steps.name(watched[1]),
             count: count as u32,
-            // two an iteration
-            call: self.calls.fetch_add(2 * count as u32, Ordering::Relaxed),
         };
         let config = LaunchConfig {
             grid_dim: (self.blocks as u32, 1, 1),

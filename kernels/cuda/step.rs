@@ -131,7 +131,7 @@ unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
 
 /// The gate for the next launch that changes a vector, with the watches that wait for one.
 pub(super) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
-    let mut step = lock(&T::of(device).step);
+    let mut step = lock(&T::kept_by(device).step);
     let mut gate = RawGate::open(step.control);
     if step.control == 0 {
         return Ok(gate);
@@ -200,7 +200,7 @@ fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
 
 /// What is assigned so far, on its way to its places.
 fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
-    let mut step = lock(&T::of(device).step);
+    let mut step = lock(&T::kept_by(device).step);
     step.epoch += 1;
     std::mem::take(&mut step.assignments)
 }
@@ -221,9 +221,10 @@ unsafe impl Send for Ring {}
 const FEWEST_ENTRIES: usize = 4 * LAG;
 /// Words of a ring, where that makes for more entries: room for many steps of one launch.
 const WORDS: usize = 8192;
-/// What comes before the numbers of an entry: its sequence number, the watch that failed, that number's value or whether
-/// this is the last, how many numbers follow.
-const HEAD: usize = 4;
+/// What comes before the numbers of an entry: what it is, and how many numbers follow or which watch failed.
+const HEAD: usize = 2;
+/// A word that was not written yet: no number that the device writes.
+const EMPTY: u64 = u64::MAX;
 /// Steps queued ahead of what is known.
 pub const LAG: usize = 8;
 
@@ -236,17 +237,47 @@ impl Ring {
         // SAFETY: the memory is freed once, on drop
         let words = unsafe { result::malloc_host(entries * width * 8, flags) }?.cast::<u64>();
         // SAFETY: it was just allocated with this length; no device writes to it yet
-        unsafe { words.write_bytes(0, entries * width) };
+        unsafe { words.write_bytes(0xff, entries * width) };
         Ok(Ring { words, width, entries, device: device.clone() })
     }
 
-    fn word(&self, sequence: u64, at: usize) -> u64 {
+    fn place(&self, sequence: u64, at: usize) -> *mut u64 {
         let entry = (sequence % self.entries as u64) as usize;
         assert!(at < self.width, "a word of the entry");
+        // SAFETY: within the allocation
+        unsafe { self.words.add(entry * self.width + at) }
+    }
+
+    /// A word of an entry, once it is written.
+    fn word(&self, sequence: u64, at: usize) -> Option<f64> {
         // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
-        unsafe { self.words.add(entry * self.width + at).read_volatile() }
+        let word = unsafe { self.place(sequence, at).read_volatile() };
+        (word != EMPTY).then_some(f64::from_bits(word))
+    }
+
+    /// Makes an entry empty again. The device writes to it once more when a later step was queued.
+    fn clear(&mut self, sequence: u64) {
+        for at in 0..self.width {
+            // SAFETY: within the allocation, and the device is done with the entry
+            unsafe { self.place(sequence, at).write_volatile(EMPTY) };
+        }
+    }
+
+    /// The entry of a step, once all of it is written: what it is, its count or watch, and its numbers.
+    fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(f64, usize)> {
+        let (what, count) = (self.word(sequence, 0)?, self.word(sequence, 1)? as usize);
+        numbers.clear();
+        let words = if what == FAILED { 1 } else { count };
+        for at in HEAD..self.width.min(HEAD + words) {
+            numbers.push(self.word(sequence, at)?);
+        }
+        Some((what, count))
     }
 }
+
+/// What entries are, beside those of numbers that more may follow.
+const LAST: f64 = 1.0;
+const FAILED: f64 = 2.0;
 
 impl Drop for Ring {
     fn drop(&mut self) {
@@ -343,7 +374,14 @@ impl<T: Real> Steps<T> {
     /// Begins anew: steps end the solve at this `‖r‖²`.
     pub fn begin(&mut self, threshold: f64) -> Result<()> {
         settle_assigned::<T>(&self.device)?;
-        self.known = self.queued;
+        if self.known < self.queued {
+            // what is still on its way is waited for, and forgotten
+            self.device.synchronize()?;
+            for step in self.known + 1..=self.queued {
+                self.ring.clear(step);
+            }
+            self.known = self.queued;
+        }
         let control = self.control();
         let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
         let mut launch =
@@ -394,7 +432,7 @@ impl<T: Real> Steps<T> {
         let name = self.name(what);
         // before the lock, which it takes as well
         let number = value.number();
-        lock(&T::of(&self.device).step).watches.push((number, must_be, name));
+        lock(&T::kept_by(&self.device).step).watches.push((number, must_be, name));
     }
 
     /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
@@ -442,7 +480,7 @@ impl<T: Real> Steps<T> {
             }
             _ => {}
         }
-        lock(&T::of(&self.device).step).control = self.control();
+        lock(&T::kept_by(&self.device).step).control = self.control();
         Ok(true)
     }
 
@@ -451,7 +489,7 @@ impl<T: Real> Steps<T> {
     pub fn end_step(&mut self, ok: bool) -> Result<bool> {
         let ended = if ok { self.end() } else { Ok(()) };
         {
-            let mut state = lock(&T::of(&self.device).step);
+            let mut state = lock(&T::kept_by(&self.device).step);
             state.control = 0;
             state.watches.clear();
         }
@@ -518,32 +556,31 @@ impl<T: Real> Steps<T> {
         }
         let next = self.known + 1;
         let mut spins = 0u32;
-        while self.ring.word(next, 0) != next {
+        let (what, count) = loop {
+            if let Some(entry) = self.ring.entry(next, numbers) {
+                break entry;
+            }
             spins += 1;
             if spins.is_multiple_of(4096) {
                 // SAFETY: the stream lives
                 match unsafe { sys::cuStreamQuery(self.device.inner.stream.cu_stream()) } {
                     sys::CUresult::CUDA_ERROR_NOT_READY => std::thread::yield_now(),
-                    sys::CUresult::CUDA_SUCCESS if self.ring.word(next, 0) == next => break,
-                    sys::CUresult::CUDA_SUCCESS => {
-                        self.device.parked().map_or(Ok(()), Err)?;
-                        return Ok(None);
-                    }
+                    sys::CUresult::CUDA_SUCCESS => match self.ring.entry(next, numbers) {
+                        Some(entry) => break entry,
+                        None => return self.device.parked().map_or(Ok(None), Err),
+                    },
                     failed => failed.result()?,
                 }
             }
             std::hint::spin_loop();
-        }
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        };
+        self.ring.clear(next);
         self.known = next;
-        let [failed, detail, count] = [1, 2, 3].map(|at| f64::from_bits(self.ring.word(next, at)));
-        if failed > 0.0 {
-            let what = self.names.get(failed as usize - 1).copied().unwrap_or("a watched number");
-            return Ok(Some(Entry::Failed { what, value: detail }));
+        if what == FAILED {
+            let name = count.checked_sub(1).and_then(|at| self.names.get(at));
+            let value = numbers.first().copied().unwrap_or(f64::NAN);
+            return Ok(Some(Entry::Failed { what: name.copied().unwrap_or("a watched number"), value }));
         }
-        let end = self.ring.width.min(HEAD + count as usize);
-        numbers.clear();
-        numbers.extend((HEAD..end).map(|at| f64::from_bits(self.ring.word(next, at))));
-        Ok(Some(Entry::Numbers { last: detail > 0.0 }))
+        Ok(Some(Entry::Numbers { last: what == LAST }))
     }
 }

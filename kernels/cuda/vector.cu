@@ -169,6 +169,21 @@ extern "C" __global__ __launch_bounds__(256) void axpy_dot_2(Gate gate, i64 n, N
     grid_sum(loop.op.sum, out);
 }
 
+// r ← r + a x; ‖r‖²
+struct AxpyNorm {
+    real a, sum[1];
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) {
+        w[0] = v[0] + a * v[1];
+        sum[0] += w[0] * w[0];
+    }
+};
+extern "C" __global__ __launch_bounds__(256) void axpy_norm(Gate gate, i64 n, Number a, const real* x, real* r, Sum out) {
+    if (closed(gate)) return;
+    Loop<AxpyNorm, 2, 1> loop{{value(a), {0}}, {r, x}, {r}};
+    over(n, loop);
+    grid_sum(loop.op.sum, out);
+}
+
 // x ← x + a p; p ← z + b p
 struct AxpyXpby {
     real a, b;

@@ -13,6 +13,8 @@ pub(super) const SOURCE: Source = Source { file: "vector.cu", text: include_str!
 
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
+/// Blocks of a multiprocessor: all of a launch run at once, with registers to spare.
+const BLOCKS: usize = 4;
 /// Blocks of a launch that sums, at most.
 pub(super) const MAX_BLOCKS: usize = 4096;
 
@@ -25,6 +27,7 @@ pub(super) struct Kernels<T: Real> {
     dot: CudaFunction,
     dot_2: CudaFunction,
     axpy_dot_2: CudaFunction,
+    axpy_norm: CudaFunction,
     axpy_xpby: CudaFunction,
     multiply: CudaFunction,
     multiply_dot: CudaFunction,
@@ -44,6 +47,7 @@ impl<T: Real> Kernels<T> {
             dot: function("dot")?,
             dot_2: function("dot_2")?,
             axpy_dot_2: function("axpy_dot_2")?,
+            axpy_norm: function("axpy_norm")?,
             axpy_xpby: function("axpy_xpby")?,
             multiply: function("multiply")?,
             multiply_dot: function("multiply_dot")?,
@@ -107,7 +111,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
 
 /// A launch of 256 threads a block: enough blocks for `items` a thread each, and no more than fit the device at once.
 pub(super) fn config(device: &Device, n: usize, items: usize) -> LaunchConfig {
-    let most = (8 * device.multiprocessors()).min(MAX_BLOCKS);
+    let most = (BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
     let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
     LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
@@ -251,6 +255,22 @@ pub fn axpy_dot_2<T: Real>(a: &Scalar<T>, x: &Array<T>, y: &Array<T>, r: &mut Ar
         Ok(sums.scalars())
     };
     parked_sums(r.device(), queue())
+}
+
+/// `r ← r + a x; ‖r‖²`
+pub fn axpy_norm<T: Real>(a: &Scalar<T>, x: &Array<T>, r: &mut Array<T>) -> Scalar<T> {
+    let queue = || {
+        let call = Call::new(r, &[x])?;
+        let (a, sums) = (a.number(), Sums::<T, 1>::new(call.device)?);
+        let (gate, a, x, to) = (call.gate()?, a.raw(), x.address(0), r.address(0));
+        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_norm);
+        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&to).arg(&sums.raw);
+        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(sums.scalars())
+    };
+    let [norm] = parked_sums(r.device(), queue());
+    norm
 }
 
 /// `x ← x + a p; p ← z + b p`

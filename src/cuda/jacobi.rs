@@ -1,42 +1,56 @@
 //! Jacobi in device memory.
 
-use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::{Jacobi, Real, Result};
+use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda, failed};
+use crate::formats::OnDevice;
+use crate::{Bsr, Jacobi, Real, Result};
 use krysp_kernels::cuda::vector;
 use krysp_solvers::{Error, LinearOperator, Space, check_spaces};
 
-/// The inverse of a diagonal in device memory, made by [`Jacobi::to`].
+/// The inverse of a diagonal, or of diagonal blocks, in device memory; made by [`Jacobi::to`].
 #[derive(Debug)]
 pub struct CudaJacobi<T: Real> {
-    inverse: CudaVector<T>,
+    inverse: Inverse<T>,
     space: CudaSpace<T>,
 }
 
+#[derive(Debug)]
+enum Inverse<T: Real> {
+    Diagonal(CudaVector<T>),
+    Blocks(OnCuda<T, Bsr<T>>),
+}
+
 impl<T: Real> Jacobi<T> {
-    /// A copy in the memory of a GPU. Blocks are not there yet.
+    /// A copy in the memory of a GPU.
     pub fn to(&self, gpu: &Cuda) -> Result<CudaJacobi<T>> {
         let space = CudaSpace::like(gpu, self.domain());
-        let mut jacobi = CudaJacobi { inverse: space.zeros()?, space };
+        let inverse = match self.blocks_as_csr()? {
+            None => Inverse::Diagonal(space.zeros()?),
+            Some(blocks) => Inverse::Blocks(Bsr::with_blocks(&blocks, self.block_size())?.to(gpu)?),
+        };
+        let mut jacobi = CudaJacobi { inverse, space };
         jacobi.refresh(self)?;
         Ok(jacobi)
     }
 }
 
 impl<T: Real> CudaJacobi<T> {
-    /// Takes new values from one in host memory.
+    /// Takes new values from one in host memory, of the same block size.
     pub fn refresh(&mut self, jacobi: &Jacobi<T>) -> Result<()> {
-        let Some(inverse) = jacobi.diagonal() else {
-            return Err(crate::Error::Option {
-                what: "the block size of a preconditioner on a GPU",
-                got: jacobi.block_size().to_string(),
-                expected: "1: blocks run in host memory only so far",
-            });
-        };
         if jacobi.domain() != self.space.host() {
             return Err(Error::Space { what: "the preconditioner", than: "its copy on the GPU" }.into());
         }
-        // both are in the numbering of the space
-        Ok(self.inverse.entries.write(inverse.as_slice())?)
+        match (&mut self.inverse, jacobi.diagonal(), jacobi.blocks_as_csr()?) {
+            // both are in the numbering of the space
+            (Inverse::Diagonal(mine), Some(inverse), _) => Ok(mine.entries.write(inverse.as_slice())?),
+            (Inverse::Blocks(mine), _, Some(blocks)) if mine.format().block_size() == jacobi.block_size() => {
+                mine.refresh(blocks.entries())
+            }
+            _ => Err(crate::Error::Option {
+                what: "the block size",
+                got: jacobi.block_size().to_string(),
+                expected: "that of the copy on the GPU",
+            }),
+        }
     }
 }
 
@@ -48,14 +62,24 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
     }
 
     fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
-        vector::multiply(&self.inverse.entries, &x.entries, &mut y.entries).map_err(failed)
+        match &self.inverse {
+            Inverse::Diagonal(d) => {
+                check_spaces(self, x, y)?;
+                vector::multiply(&d.entries, &x.entries, &mut y.entries).map_err(failed)
+            }
+            Inverse::Blocks(blocks) => blocks.apply(x, y),
+        }
     }
 
     fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        check_spaces(self, x, y)?;
-        let dot = vector::multiply_dot(&self.inverse.entries, &x.entries, &mut y.entries);
-        Ok(CudaScalar(dot.map_err(failed)?))
+        match &self.inverse {
+            Inverse::Diagonal(d) => {
+                check_spaces(self, x, y)?;
+                let dot = vector::multiply_dot(&d.entries, &x.entries, &mut y.entries);
+                Ok(CudaScalar(dot.map_err(failed)?))
+            }
+            Inverse::Blocks(blocks) => blocks.apply_dot(x, y),
+        }
     }
 
     fn axpy_apply_dot(
@@ -67,17 +91,28 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
     ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
-        let d = &self.inverse.entries;
-        let sums = vector::axpy_multiply_dot(&a.0, &q.entries, d, &mut r.entries, &mut z.entries);
-        Ok(sums.map_err(failed)?.map(CudaScalar))
+        match &self.inverse {
+            Inverse::Diagonal(d) => {
+                let (d, q) = (&d.entries, &q.entries);
+                let sums = vector::axpy_multiply_dot(&a.0, q, d, &mut r.entries, &mut z.entries);
+                Ok(sums.map_err(failed)?.map(CudaScalar))
+            }
+            Inverse::Blocks(blocks) => blocks.axpy_apply_dot(a, q, r, z),
+        }
     }
 
     fn diagonal(&self) -> Option<&CudaVector<T>> {
-        Some(&self.inverse)
+        match &self.inverse {
+            Inverse::Diagonal(d) => Some(d),
+            Inverse::Blocks(_) => None,
+        }
     }
 
     fn bytes(&self) -> usize {
-        self.inverse.entries.bytes()
+        match &self.inverse {
+            Inverse::Diagonal(d) => d.entries.bytes(),
+            Inverse::Blocks(blocks) => blocks.bytes(),
+        }
     }
 
     fn replays(&self) -> bool {

@@ -62,6 +62,12 @@ impl Cuda {
         Ok(self.device.synchronize()?)
     }
 
+    /// The queue as other CUDA libraries take it, a `CUstream`, alive as long as this. What they queue there runs in turn
+    /// with everything queued here.
+    pub fn stream(&self) -> *mut std::ffi::c_void {
+        self.device.stream()
+    }
+
     /// Vectors of `len` entries in its memory, in the user's numbering.
     pub fn space<T: Real>(&self, len: usize) -> CudaSpace<T> {
         CudaSpace::like(self, &crate::HostSpace::new(len))

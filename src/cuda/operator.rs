@@ -95,12 +95,13 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
     ) -> krysp_solvers::Result<usize> {
         let Some(resident) = self.resident()? else { return Ok(0) };
         let CgIterate { inverse, x, r, p, z, rho, watched } = at;
-        for vector in [inverse, &*x, &*r, &*p, &*z] {
+        for vector in [inverse.unwrap_or(x), &*x, &*r, &*p, &*z] {
             if vector.space() != &self.domain {
                 return Err(Error::Space { what: "a vector of the solve", than: "`A`" });
             }
         }
-        let (inverse, x, r) = (&inverse.entries, &mut x.entries, &mut r.entries);
+        let inverse = inverse.map(|inverse| &inverse.entries);
+        let (x, r) = (&mut x.entries, &mut r.entries);
         let at = Iterate { inverse, x, r, p: &mut p.entries, z: &mut z.entries, rho: &rho.0, watched };
         resident.steps(at, &mut steps.0, count).map_err(failed)
     }

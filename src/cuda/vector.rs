@@ -184,6 +184,10 @@ impl<T: Real> Vector for CudaVector<T> {
         vector::axpy_dot_2(&a.0, &x.entries, &y.entries, &mut self.entries).map(CudaScalar)
     }
 
+    fn axpy_norm(&mut self, a: &CudaScalar<T>, x: &Self) -> CudaScalar<T> {
+        CudaScalar(vector::axpy_norm(&a.0, &x.entries, &mut self.entries))
+    }
+
     fn axpy_xpby(&mut self, a: &CudaScalar<T>, p: &mut Self, z: &Self, b: &CudaScalar<T>) {
         vector::axpy_xpby(&a.0, &mut p.entries, &z.entries, &b.0, &mut self.entries);
     }

@@ -82,9 +82,8 @@ impl<T: Real> Format<T> for Ell<T> {
     }
 
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
-        let (slot, height) = (self.slices.slot(row), self.slices.height());
         let entries = self.source.pattern.offsets.range(row);
-        entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+        entries.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, slot));
     }
 }
 

@@ -193,9 +193,10 @@ impl<T: Real> Format<T> for Hyb<T> {
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
         let chunk = row / CHUNK * CHUNK;
         let next = self.source.pattern.rows().min(chunk + CHUNK);
-        let (slot, height) = (self.rows.before(chunk) + self.slices.slot(row), self.slices.height());
+        let before = self.rows.before(chunk);
         let mut entries = self.source.pattern.offsets.range(row);
-        entries.by_ref().take(self.width).enumerate().for_each(|(k, entry)| visit(entry, slot + k * height));
+        let first = entries.by_ref().take(self.width);
+        first.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, before + slot));
         if !entries.is_empty() {
             let slot = self.slices.first_slot(next) + self.rows.first_of(row);
             entries.enumerate().for_each(|(k, entry)| visit(entry, slot + k));

@@ -79,7 +79,6 @@ impl Slices {
     fn wide_columns(&self, pattern: &Pattern, longest: Longest) -> Buffer<u32> {
         let mut columns = Buffer::zeros(self.slots());
         fill_by_rows(self.rows, &mut columns, &|row| self.first_slot(row), &|rows, part, first| {
-            let end = rows.end;
             for start in rows.step_by(self.height) {
                 let slice = start / self.height;
                 let slots = self.slice(slice);
@@ -98,7 +97,6 @@ impl Slices {
                         part[slot - first] = entries.get(k).copied().unwrap_or(padding);
                     }
                 }
-                debug_assert!(start < end);
             }
         });
         columns
@@ -159,8 +157,8 @@ impl Slices {
         }
     }
 
-    /// The slot of a row's first entry; the next are [`Slices::height`] apart.
-    pub(super) fn slot(&self, row: usize) -> usize {
+    /// The slot of a row's first entry; the next are a height apart.
+    fn slot(&self, row: usize) -> usize {
         let place = match &self.sorted {
             None => row,
             Some(sorted) => row / CHUNK * CHUNK + sorted.place[row] as usize,
@@ -168,8 +166,9 @@ impl Slices {
         self.slice(place / self.height).start + place % self.height
     }
 
-    pub(super) fn height(&self) -> usize {
-        self.height
+    /// The slot of each of the entries of a row, in order.
+    pub(super) fn row_slots(&self, row: usize) -> impl Iterator<Item = usize> {
+        (self.slot(row)..).step_by(self.height)
     }
 
     /// Whether columns take 16 bits.

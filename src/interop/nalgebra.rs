@@ -43,22 +43,28 @@ impl<T: Real> TryFrom<&CooMatrix<T>> for Csr<T> {
     }
 }
 
-impl<T: Real> From<&Csr<T>> for CsrMatrix<T> {
-    fn from(csr: &Csr<T>) -> CsrMatrix<T> {
+impl<T: Real> TryFrom<&Csr<T>> for CsrMatrix<T> {
+    type Error = Error;
+
+    fn try_from(csr: &Csr<T>) -> Result<CsrMatrix<T>> {
         let (offsets, columns, values) = (csr.offsets(), wide_columns(csr), csr.entries().to_vec());
         CsrMatrix::try_from_csr_data(csr.rows(), csr.cols(), offsets, columns, values)
-            .unwrap_or_else(|_| unreachable!("rows are sorted and in range"))
+            .map_err(|error| Error::Unsuitable { format: "nalgebra-sparse", why: error.to_string() })
     }
 }
 
-impl<T: Real> From<&Csr<T>> for CooMatrix<T> {
-    fn from(csr: &Csr<T>) -> CooMatrix<T> {
-        CooMatrix::from(&CsrMatrix::from(csr))
+impl<T: Real> TryFrom<&Csr<T>> for CooMatrix<T> {
+    type Error = Error;
+
+    fn try_from(csr: &Csr<T>) -> Result<CooMatrix<T>> {
+        Ok(CooMatrix::from(&CsrMatrix::try_from(csr)?))
     }
 }
 
-impl<T: Real> From<&Csr<T>> for CscMatrix<T> {
-    fn from(csr: &Csr<T>) -> CscMatrix<T> {
-        CscMatrix::from(&CsrMatrix::from(csr))
+impl<T: Real> TryFrom<&Csr<T>> for CscMatrix<T> {
+    type Error = Error;
+
+    fn try_from(csr: &Csr<T>) -> Result<CscMatrix<T>> {
+        Ok(CscMatrix::from(&CsrMatrix::try_from(csr)?))
     }
 }

@@ -94,6 +94,20 @@ impl<T: Real> Jacobi<T> {
         }
     }
 
+    /// The inverted blocks as a matrix in their space; none for a diagonal.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn blocks_as_csr(&self) -> Result<Option<Csr<T>>> {
+        let Inverse::Blocks(blocks) = &self.inverse else { return Ok(None) };
+        let (n, size) = (blocks.space.len(), blocks.size);
+        let offsets: Vec<usize> = (0..=n).map(|row| row * size).collect();
+        let columns: Vec<usize> =
+            (0..n).flat_map(|row| (0..size).map(move |j| row / size * size + j)).collect();
+        // from column by column to row by row
+        let value = |row: usize, j: usize| blocks.values[(row / size * size + j) * size + row % size];
+        let values: Vec<T> = (0..n).flat_map(|row| (0..size).map(move |j| value(row, j))).collect();
+        Ok(Some(Csr::from_csr(n, n, &offsets, &columns, &values)?.declared_in(&blocks.space)))
+    }
+
     /// Takes new values from a matrix of the same space.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
         if csr.source().domain() != self.domain() {

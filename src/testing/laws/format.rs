@@ -21,7 +21,7 @@ pub struct Conversion<'c, T: Real, F> {
     /// Makes it.
     pub build: &'c (dyn Fn(&Csr<T>) -> crate::Result<F> + Sync),
     /// Whether it is entitled to refuse a matrix as unsuitable, unsymmetric or not square.
-    pub may_refuse: &'c dyn Fn(&Csr<T>) -> bool,
+    pub may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
 
 impl<T: Real, F> Conversion<'_, T, F> {
@@ -43,20 +43,28 @@ impl<T: Real, F> Conversion<'_, T, F> {
 /// Every law over every case. A format may refuse matrices only where the conversion says so, and must take one at least.
 pub fn format<T: Real, F: Format<T>>(cases: &[Case], conversion: &Conversion<'_, T, F>) -> Law<Tally> {
     const LAW: &str = "a format takes matrices";
-    let mut pools = vec![];
-    for threads in 1..=3 {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        pools.push(pool.map_err(unexpected(LAW))?);
-    }
-    let mut tally = Tally::default();
-    for case in cases {
-        let tested = one_case(&case.triplets, conversion, &pools)
-            .map_err(|broken| broken.on(&case.name).on(F::NAME))?;
-        *(if tested { &mut tally.tested } else { &mut tally.refused }) += 1;
-    }
+    let pool =
+        |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(unexpected(LAW));
+    let pools = [pool(1)?, pool(2)?, pool(3)?];
+    // on a thread of a pool: from outside, every operation would have to wake one
+    let tally = pools[1].install(|| all_cases(cases, conversion, &pools))?;
     if tally.tested == 0 {
         let how = format!("{} refused all {} of them", F::NAME, cases.len());
         return Err(Broken::new(LAW, how));
+    }
+    Ok(tally)
+}
+
+fn all_cases<T: Real, F: Format<T>>(
+    cases: &[Case],
+    conversion: &Conversion<'_, T, F>,
+    pools: &[rayon::ThreadPool],
+) -> Law<Tally> {
+    let mut tally = Tally::default();
+    for case in cases {
+        let tested = one_case(&case.triplets, conversion, pools)
+            .map_err(|broken| broken.on(&case.name).on(F::NAME))?;
+        *(if tested { &mut tally.tested } else { &mut tally.refused }) += 1;
     }
     Ok(tally)
 }

@@ -84,6 +84,12 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
         bench.same("axpy_dot_2's vector", &got, &expected)?;
         bench.same_sums("axpy_dot_2", sums, [expected.dot(&expected), expected.dot(&y)])?;
 
+        let (mut got, mut expected) = (start()?, start()?);
+        let sum = got.axpy_norm(&a, &x);
+        expected.axpby(&a, &x, &one);
+        bench.same("axpy_norm's vector", &got, &expected)?;
+        bench.same_sums("axpy_norm", [sum], [expected.dot(&expected)])?;
+
         for b in [0.0, 1.0, 0.5] {
             let b = scalar(b);
             for c in [0.0, 1.0, -1.25] {

@@ -1,0 +1,40 @@
+//! Our formats in device memory.
+
+use super::Result;
+use krysp::formats::OnDevice;
+use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Hyb, LinearOperator, Real, Sell};
+
+pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
+
+/// A conversion; none where the format refuses the matrix.
+pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Result<Option<Box<Operator<T>>>>;
+
+/// A format's name, and the way into it.
+pub struct Converter<T: Real> {
+    pub name: &'static str,
+    pub convert: Convert<T>,
+}
+
+fn converter<T: Real, F: OnDevice<T> + Clone + 'static>() -> Converter<T> {
+    let convert = |csr: &Csr<T>, gpu: &Cuda| -> Result<Option<Box<Operator<T>>>> {
+        match F::convert(csr) {
+            Ok(format) => Ok(Some(Box::new(format.to(gpu)?))),
+            Err(_) => Ok(None),
+        }
+    };
+    Converter { name: F::NAME, convert }
+}
+
+/// Every format that is there.
+pub fn converters<T: Real>() -> Vec<Converter<T>> {
+    vec![
+        converter::<T, Csr<T>>(),
+        converter::<T, Sell<T>>(),
+        converter::<T, EllpackR<T>>(),
+        converter::<T, Ell<T>>(),
+        converter::<T, Dia<T>>(),
+        converter::<T, Bsr<T>>(),
+        converter::<T, Hyb<T>>(),
+        converter::<T, Coo<T>>(),
+    ]
+}

@@ -1,0 +1,79 @@
+//! What the benches on a GPU are told.
+
+use super::Result;
+use super::cuda::Gpu;
+use super::{machine, record};
+use std::path::{Path, PathBuf};
+
+#[derive(Default)]
+pub struct Options {
+    /// The small matrices only.
+    pub quick: bool,
+    /// Nothing is written.
+    dry: bool,
+    machine: Option<String>,
+    out: Option<PathBuf>,
+    commit: Option<String>,
+    /// `NAME`, `NAME/f32`, or nothing for the usual ones.
+    wanted: Vec<String>,
+}
+
+/// A matrix to measure with, and the elements asked for.
+pub struct Wanted {
+    pub name: String,
+    pub f64: bool,
+    pub f32: bool,
+}
+
+impl Options {
+    pub fn from_args() -> Result<Options> {
+        let mut options = Options::default();
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            match &*arg {
+                "--quick" => options.quick = true,
+                "--dry" => options.dry = true,
+                "--machine" => options.machine = Some(args.next().ok_or("--machine needs a name")?),
+                "--out" => options.out = Some(args.next().ok_or("--out needs a folder")?.into()),
+                "--commit" => options.commit = Some(args.next().ok_or("--commit needs a commit")?),
+                // cargo's own
+                "--bench" => {}
+                flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
+                matrix => options.wanted.push(matrix.into()),
+            }
+        }
+        Ok(options)
+    }
+
+    /// The matrices asked for, or the usual ones.
+    pub fn matrices(&self, usual: &[&str]) -> Vec<Wanted> {
+        let all = usual.iter().map(|&name| name.into()).collect();
+        let wanted: &Vec<String> = if self.wanted.is_empty() { &all } else { &self.wanted };
+        let parse = |wish: &String| {
+            let (name, f64, f32) = match (wish.strip_suffix("/f64"), wish.strip_suffix("/f32")) {
+                (Some(name), _) => (name, true, false),
+                (_, Some(name)) => (name, false, true),
+                _ => (&**wish, true, true),
+            };
+            Wanted { name: name.into(), f64, f32 }
+        };
+        wanted.iter().map(parse).collect()
+    }
+
+    /// Date, commit and device: the first columns of every row.
+    pub fn stamp(&self, gpu: &Gpu) -> String {
+        let commit = self.commit.clone().unwrap_or_else(machine::commit);
+        format!("{},{commit},{}", machine::date(), gpu.name())
+    }
+
+    /// Appends rows to a file of the machine's record.
+    pub fn append(&self, gpu: &Gpu, file: &str, header: &str, rows: &[String]) -> Result<()> {
+        if self.dry || rows.is_empty() {
+            return Ok(());
+        }
+        let machine = self.machine.clone().unwrap_or_else(|| gpu.machine());
+        let folder =
+            self.out.as_deref().map_or_else(|| record::folder(&machine), |out: &Path| out.join(&machine));
+        record::append(&folder, file, header, rows)
+    }
+}

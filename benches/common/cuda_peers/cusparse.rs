@@ -1,0 +1,364 @@
+//! Products by cuSPARSE's generic interface, preprocessed once.
+
+use super::layouts::{self, Arrays, SLICE};
+use super::{CudaElement, Result};
+use cudarc::cusparse::sys::{
+    cusparseConstSpMatDescr_t, cusparseCreate, cusparseCreateConstBsr, cusparseCreateConstCoo,
+    cusparseCreateConstCsr, cusparseCreateConstSlicedEll, cusparseCreateDnVec, cusparseDestroy,
+    cusparseDestroyDnVec, cusparseDestroySpMat, cusparseDnVecDescr_t, cusparseGetVersion, cusparseHandle_t,
+    cusparseIndexBase_t, cusparseIndexType_t, cusparseOperation_t, cusparseOrder_t, cusparseSetStream,
+    cusparseSpMV, cusparseSpMV_bufferSize, cusparseSpMV_preprocess, cusparseSpMVAlg_t, cusparseStatus_t,
+    is_culib_present,
+};
+use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use krysp::Csr;
+use std::ffi::c_void;
+use std::ptr::{from_ref, null, null_mut};
+use std::rc::Rc;
+use std::sync::Arc;
+
+fn check(call: &str, status: cusparseStatus_t) -> Result<()> {
+    match status {
+        cusparseStatus_t::CUSPARSE_STATUS_SUCCESS => Ok(()),
+        failed => Err(format!("{call}: {failed:?}").into()),
+    }
+}
+
+/// The library, at work on a queue.
+pub struct Cusparse {
+    handle: cusparseHandle_t,
+    stream: Arc<CudaStream>,
+}
+
+impl Cusparse {
+    pub fn new(stream: &Arc<CudaStream>) -> Result<Rc<Cusparse>> {
+        // SAFETY: asks for the presence of a library only; every other call panics without it
+        if !unsafe { is_culib_present() } {
+            return Err("no cuSPARSE on this machine (libcusparse was not found)".into());
+        }
+        stream.context().bind_to_thread()?;
+        let mut handle = null_mut();
+        // SAFETY: writes a handle
+        check("cusparseCreate", unsafe { cusparseCreate(&mut handle) })?;
+        let library = Cusparse { handle, stream: stream.clone() };
+        // SAFETY: the handle is new, and its stream lives as long as it
+        check("cusparseSetStream", unsafe { cusparseSetStream(handle, stream.cu_stream().cast()) })?;
+        Ok(Rc::new(library))
+    }
+
+    /// As in 12603.
+    pub fn version(&self) -> Result<i32> {
+        let mut version = 0;
+        // SAFETY: writes a number
+        check("cusparseGetVersion", unsafe { cusparseGetVersion(self.handle, &mut version) })?;
+        Ok(version)
+    }
+}
+
+impl Drop for Cusparse {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the handle any more
+        unsafe { cusparseDestroy(self.handle) };
+    }
+}
+
+/// A layout, and the way it is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    CsrDefault,
+    Csr1,
+    Csr2,
+    Coo1,
+    Coo2,
+    Sliced,
+    /// Blocks of a side.
+    Blocked(usize),
+}
+
+impl Kind {
+    /// Every kind that suits a matrix with so many unknowns a node.
+    pub fn all(unknowns: usize) -> Vec<Kind> {
+        let mut kinds = vec![Kind::CsrDefault, Kind::Csr1, Kind::Csr2, Kind::Coo1, Kind::Coo2, Kind::Sliced];
+        if unknowns > 1 {
+            kinds.push(Kind::Blocked(unknowns));
+        }
+        kinds
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::CsrDefault => "cuSPARSE CSR default",
+            Kind::Csr1 => "cuSPARSE CSR ALG1",
+            Kind::Csr2 => "cuSPARSE CSR ALG2",
+            Kind::Coo1 => "cuSPARSE COO ALG1",
+            Kind::Coo2 => "cuSPARSE COO ALG2",
+            Kind::Sliced => "cuSPARSE SELL",
+            Kind::Blocked(_) => "cuSPARSE BSR",
+        }
+    }
+
+    fn algorithm(self) -> cusparseSpMVAlg_t {
+        match self {
+            Kind::CsrDefault => cusparseSpMVAlg_t::CUSPARSE_SPMV_ALG_DEFAULT,
+            Kind::Csr1 => cusparseSpMVAlg_t::CUSPARSE_SPMV_CSR_ALG1,
+            Kind::Csr2 => cusparseSpMVAlg_t::CUSPARSE_SPMV_CSR_ALG2,
+            Kind::Coo1 => cusparseSpMVAlg_t::CUSPARSE_SPMV_COO_ALG1,
+            Kind::Coo2 => cusparseSpMVAlg_t::CUSPARSE_SPMV_COO_ALG2,
+            Kind::Sliced => cusparseSpMVAlg_t::CUSPARSE_SPMV_SELL_ALG1,
+            Kind::Blocked(_) => cusparseSpMVAlg_t::CUSPARSE_SPMV_BSR_ALG1,
+        }
+    }
+
+    fn arrays<T: CudaElement>(self, csr: &Csr<T>) -> Option<Arrays<T>> {
+        match self {
+            Kind::CsrDefault | Kind::Csr1 | Kind::Csr2 => layouts::csr(csr),
+            Kind::Coo1 | Kind::Coo2 => layouts::coo(csr),
+            Kind::Sliced => layouts::sliced(csr),
+            Kind::Blocked(side) => layouts::blocked(csr, side),
+        }
+    }
+}
+
+/// A vector with its descriptor.
+struct Dense<T> {
+    entries: CudaSlice<T>,
+    descriptor: cusparseDnVecDescr_t,
+}
+
+impl<T: CudaElement> Dense<T> {
+    fn new(stream: &Arc<CudaStream>, entries: &[T]) -> Result<Self> {
+        let mut entries = stream.clone_htod(entries)?;
+        let mut descriptor = null_mut();
+        let address = entries.device_ptr_mut(stream).0 as *mut c_void;
+        let len = i64::try_from(entries.len())?;
+        // SAFETY: describes an array that lives as long as the descriptor
+        check("cusparseCreateDnVec", unsafe { cusparseCreateDnVec(&mut descriptor, len, address, T::TYPE) })?;
+        Ok(Dense { entries, descriptor })
+    }
+}
+
+impl<T> Drop for Dense<T> {
+    fn drop(&mut self) {
+        // SAFETY: nobody has the descriptor any more
+        unsafe { cusparseDestroyDnVec(self.descriptor.cast_const()) };
+    }
+}
+
+/// A matrix with its arrays.
+struct Sparse<T> {
+    descriptor: cusparseConstSpMatDescr_t,
+    offsets: CudaSlice<i32>,
+    columns: CudaSlice<i32>,
+    values: CudaSlice<T>,
+}
+
+impl<T: CudaElement> Sparse<T> {
+    /// In the layout of a kind, where it suits.
+    fn new(stream: &Arc<CudaStream>, kind: Kind, csr: &Csr<T>) -> Result<Option<Self>> {
+        const INDEX: cusparseIndexType_t = cusparseIndexType_t::CUSPARSE_INDEX_32I;
+        const BASE: cusparseIndexBase_t = cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
+        let Some(host) = kind.arrays(csr) else { return Ok(None) };
+        let mut sparse = Sparse {
+            descriptor: null(),
+            offsets: stream.clone_htod(&host.offsets)?,
+            columns: stream.clone_htod(&host.columns)?,
+            values: stream.clone_htod(&host.values)?,
+        };
+        let (rows, cols, nnz) = (csr.rows() as i64, csr.cols() as i64, csr.nnz() as i64);
+        let stored = host.values.len() as i64;
+        let offsets = sparse.offsets.device_ptr(stream).0 as *const c_void;
+        let columns = sparse.columns.device_ptr(stream).0 as *const c_void;
+        let values = sparse.values.device_ptr(stream).0 as *const c_void;
+        let to = &mut sparse.descriptor;
+        // SAFETY: describes arrays that live as long as the descriptor, of the lengths that the layout needs
+        let status = unsafe {
+            match kind {
+                Kind::CsrDefault | Kind::Csr1 | Kind::Csr2 => cusparseCreateConstCsr(
+                    to,
+                    rows,
+                    cols,
+                    nnz,
+                    offsets,
+                    columns,
+                    values,
+                    INDEX,
+                    INDEX,
+                    BASE,
+                    T::TYPE,
+                ),
+                Kind::Coo1 | Kind::Coo2 => cusparseCreateConstCoo(
+                    to,
+                    rows,
+                    cols,
+                    nnz,
+                    offsets,
+                    columns,
+                    values,
+                    INDEX,
+                    BASE,
+                    T::TYPE,
+                ),
+                Kind::Sliced => {
+                    let slice = SLICE as i64;
+                    cusparseCreateConstSlicedEll(
+                        to,
+                        rows,
+                        cols,
+                        nnz,
+                        stored,
+                        slice,
+                        offsets,
+                        columns,
+                        values,
+                        INDEX,
+                        INDEX,
+                        BASE,
+                        T::TYPE,
+                    )
+                }
+                Kind::Blocked(side) => {
+                    let (side, blocks) = (side as i64, host.columns.len() as i64);
+                    let (rows, cols, order) = (rows / side, cols / side, cusparseOrder_t::CUSPARSE_ORDER_ROW);
+                    cusparseCreateConstBsr(
+                        to,
+                        rows,
+                        cols,
+                        blocks,
+                        side,
+                        side,
+                        offsets,
+                        columns,
+                        values,
+                        INDEX,
+                        INDEX,
+                        BASE,
+                        T::TYPE,
+                        order,
+                    )
+                }
+            }
+        };
+        check("cusparseCreateConst…", status)?;
+        Ok(Some(sparse))
+    }
+}
+
+impl<T> Drop for Sparse<T> {
+    fn drop(&mut self) {
+        if !self.descriptor.is_null() {
+            // SAFETY: nobody has the descriptor any more
+            unsafe { cusparseDestroySpMat(self.descriptor) };
+        }
+    }
+}
+
+/// `y ← A x` of a matrix and two vectors, ready to be queued.
+pub struct Product<T> {
+    library: Rc<Cusparse>,
+    kind: Kind,
+    matrix: Sparse<T>,
+    buffer: CudaSlice<u8>,
+    x: Dense<T>,
+    y: Dense<T>,
+}
+
+impl<T: CudaElement> Product<T> {
+    /// With `y` full of NaN, preprocessed; none where the matrix does not suit the layout.
+    pub fn new(library: &Rc<Cusparse>, kind: Kind, csr: &Csr<T>, x: &[T]) -> Result<Option<Self>> {
+        let stream = &library.stream;
+        stream.context().bind_to_thread()?;
+        let Some(matrix) = Sparse::new(stream, kind, csr)? else { return Ok(None) };
+        let mut product = Product {
+            library: library.clone(),
+            kind,
+            matrix,
+            buffer: stream.alloc_zeros(1)?,
+            x: Dense::new(stream, x)?,
+            y: Dense::new(stream, &vec![T::narrow(f64::NAN); csr.rows()])?,
+        };
+        let (one, zero) = (T::narrow(1.0), T::narrow(0.0));
+        let mut bytes = 0;
+        // SAFETY: descriptors of living arrays; the numbers are read before it returns
+        check("cusparseSpMV_bufferSize", unsafe {
+            cusparseSpMV_bufferSize(
+                library.handle,
+                cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE,
+                from_ref(&one).cast(),
+                product.matrix.descriptor,
+                product.x.descriptor.cast_const(),
+                from_ref(&zero).cast(),
+                product.y.descriptor,
+                T::TYPE,
+                kind.algorithm(),
+                &mut bytes,
+            )
+        })?;
+        product.buffer = stream.alloc_zeros(bytes.max(1))?;
+        product.call("cusparseSpMV_preprocess", cusparseSpMV_preprocess)?;
+        Ok(Some(product))
+    }
+
+    /// Bytes of the matrix.
+    pub fn bytes(&self) -> usize {
+        let Sparse { offsets, columns, values, .. } = &self.matrix;
+        offsets.num_bytes() + columns.num_bytes() + values.num_bytes()
+    }
+
+    pub fn queue(&mut self) -> Result<()> {
+        self.call("cusparseSpMV", cusparseSpMV)
+    }
+
+    /// `x` on the device.
+    pub fn x(&self) -> &CudaSlice<T> {
+        &self.x.entries
+    }
+
+    pub fn x_mut(&mut self) -> &mut CudaSlice<T> {
+        &mut self.x.entries
+    }
+
+    /// `y` on the device.
+    pub fn y(&self) -> &CudaSlice<T> {
+        &self.y.entries
+    }
+
+    pub fn answer(&self) -> Result<Vec<T>> {
+        let y = self.library.stream.clone_dtoh(&self.y.entries)?;
+        self.library.stream.synchronize()?;
+        Ok(y)
+    }
+
+    fn call(&mut self, name: &str, function: SpMv) -> Result<()> {
+        let (one, zero) = (T::narrow(1.0), T::narrow(0.0));
+        let buffer = self.buffer.device_ptr_mut(&self.library.stream).0 as *mut c_void;
+        // SAFETY: descriptors of living arrays, a buffer of the size asked for; the numbers are read before it returns
+        check(name, unsafe {
+            function(
+                self.library.handle,
+                cusparseOperation_t::CUSPARSE_OPERATION_NON_TRANSPOSE,
+                from_ref(&one).cast(),
+                self.matrix.descriptor,
+                self.x.descriptor.cast_const(),
+                from_ref(&zero).cast(),
+                self.y.descriptor,
+                T::TYPE,
+                self.kind.algorithm(),
+                buffer,
+            )
+        })
+    }
+}
+
+/// `cusparseSpMV` and its preparation.
+type SpMv = unsafe fn(
+    cusparseHandle_t,
+    cusparseOperation_t,
+    *const c_void,
+    cusparseConstSpMatDescr_t,
+    cudarc::cusparse::sys::cusparseConstDnVecDescr_t,
+    *const c_void,
+    cusparseDnVecDescr_t,
+    cudarc::cusparse::sys::cudaDataType,
+    cusparseSpMVAlg_t,
+    *mut c_void,
+) -> cusparseStatus_t;

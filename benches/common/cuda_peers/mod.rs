@@ -1,0 +1,36 @@
+//! NVIDIA's libraries, as one would use them by hand: the only file of the benches, with those beside it, that calls
+//! foreign functions.
+
+#![allow(unsafe_code, reason = "cuSPARSE and cuBLAS are C; `cudarc` declares their functions and no more")]
+
+pub mod cusparse;
+mod layouts;
+pub mod textbook;
+
+use super::Result;
+use super::peers::Element;
+use cudarc::cusparse::sys::cudaDataType;
+use cudarc::driver::{CudaContext, CudaStream};
+use krysp::Cuda;
+use std::sync::Arc;
+
+/// A number that both libraries compute with.
+pub trait CudaElement: Element {
+    const TYPE: cudaDataType;
+}
+
+impl CudaElement for f32 {
+    const TYPE: cudaDataType = cudaDataType::CUDA_R_32F;
+}
+
+impl CudaElement for f64 {
+    const TYPE: cudaDataType = cudaDataType::CUDA_R_64F;
+}
+
+/// The queue of a GPU, for foreign work in turn with our own. Must not outlive it.
+pub fn stream(gpu: &Cuda) -> Result<Arc<CudaStream>> {
+    // both use the primary context of the device
+    let context = CudaContext::new(0)?;
+    // SAFETY: of that context; benches keep `gpu` as long as the stream
+    Ok(unsafe { context.wrap_borrowed_stream(gpu.stream().cast()) })
+}

@@ -1,0 +1,265 @@
+//! Products on a GPU: every format beside every layout of cuSPARSE, in one process, on the same data.
+//!
+//! ```text
+//! cargo bench --features peers --bench cuda_spmv                  the usual matrices, appended to benches/record/<machine>/
+//! cargo bench --features peers --bench cuda_spmv -- p1_10M_perm/f32 some.mtx.gz
+//!     --quick          small matrices
+//!     --dry            nothing written
+//!     --machine NAME   instead of one made of the GPU's name
+//!     --out DIR        instead of benches/record
+//!     --commit X       instead of the one in `KRYSP_COMMIT` at build time, or of git
+//! ```
+//!
+//! Answers are asserted before anything is timed. Times are of the device, back to back; `(cold)` after a matrix's name
+//! in the record: with nothing of it in the L2 cache, each product by itself.
+
+mod common;
+
+use common::answer::Answer;
+use common::contestants::{cast, compulsory_bytes};
+use common::cuda::Gpu;
+use common::cuda_formats::{Converter, Operator, converters};
+use common::cuda_options::Options;
+use common::cuda_peers::CudaElement;
+use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
+use common::record;
+use common::systems::{System, numbered, unknowns};
+use krysp::testing::matrices;
+use krysp::{Csr, Space};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+const USUAL: [&str; 15] = [
+    "st7_0.1M_nat",
+    "p1_0.1M_perm",
+    "st27_0.1M_nat",
+    "el3_0.3M_nat",
+    "rmat_2M",
+    "circuit_1M",
+    "el3_2M_perm",
+    "el3_10M_perm",
+    "p1_10M_perm",
+    "st27_10M_nat",
+    "st7_15M_nat",
+    "st27_100M_nat",
+    "st7_100M_nat",
+    "el3_100M_perm",
+    "p1_100M_perm",
+];
+
+const QUICK: [&str; 7] =
+    ["st7_0.1M_nat", "p1_0.1M_perm", "el3_0.3M_nat", "rmat_2M", "circuit_1M", "el3_2M_perm", "st7_2M_nat"];
+
+/// A matrix of at most so many bytes stays in the L2 cache, and is measured without it too.
+const CACHED: usize = 60 << 20;
+
+/// Bytes of device memory an entry that every contestant fits in.
+const ROOM: usize = 64;
+
+/// What a contestant did with one matrix.
+struct Line {
+    name: &'static str,
+    is_peer: bool,
+    setup_ms: f64,
+    bytes: usize,
+    warm_ms: f64,
+    cold_ms: Option<f64>,
+}
+
+/// Milliseconds of a matrix by contestant.
+type Case = BTreeMap<&'static str, f64>;
+
+fn main() -> common::Result<()> {
+    let options = Options::from_args()?;
+    let Some(mut gpu) = Gpu::first()? else { return Ok(()) };
+    let library = Cusparse::new(&gpu.stream)?;
+    println!("{}, cuSPARSE {}", options.stamp(&gpu), library.version()?);
+    let mut cases = vec![];
+    for wanted in options.matrices(if options.quick { &QUICK } else { &USUAL }) {
+        let started = Instant::now();
+        let systems = numbered(&wanted.name, |matrix| matrix)?;
+        println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
+        for system in systems {
+            if wanted.f64 {
+                let rows = spmv::<f64>(&system, &mut gpu, &library, &options, &mut cases)?;
+                options.append(&gpu, "spmv.csv", record::SPMV, &rows)?;
+            }
+            if wanted.f32 {
+                let rows = spmv::<f32>(&system, &mut gpu, &library, &options, &mut cases)?;
+                options.append(&gpu, "spmv.csv", record::SPMV, &rows)?;
+            }
+        }
+    }
+    profile(&cases);
+    Ok(())
+}
+
+/// Everybody with one matrix; rows for the record.
+fn spmv<T: CudaElement>(
+    system: &System,
+    gpu: &mut Gpu,
+    library: &Rc<Cusparse>,
+    options: &Options,
+    cases: &mut Vec<Case>,
+) -> common::Result<Vec<String>> {
+    let started = Instant::now();
+    let csr = cast::<T>(&system.csr)?;
+    let (id, element, bytes) = (system.id(), T::NAME, compulsory_bytes(&csr));
+    let (free, needed) = (gpu.cuda.memory()?.0, ROOM * csr.nnz());
+    if needed > free {
+        println!("\n{id} {element}: skipped, {needed} bytes of device memory may be needed, {free} are free");
+        return Ok(vec![]);
+    }
+    let x: Vec<T> = matrices::vector(csr.cols()).into_iter().map(T::narrow).collect();
+    let bench = Bench { answer: Answer::new(&csr, &x), x, cold: bytes <= CACHED, csr };
+    let bytes_per_ms = gpu.bandwidth()?;
+    let mut lines = vec![];
+    for converter in converters::<T>() {
+        let name = converter.name;
+        lines
+            .extend(bench.ours(&converter, gpu).map_err(|error| format!("{id} {element}, {name}: {error}"))?);
+    }
+    let mut left_out = vec![];
+    for kind in Kind::all(unknowns(&system.name)) {
+        match bench.theirs(kind, gpu, library) {
+            Ok(line) => lines.push(line),
+            Err(reason) => left_out.push(format!("{}: {reason}", kind.name())),
+        }
+    }
+    let csr = &bench.csr;
+
+    println!("\n{id} {element}: {} rows, {} entries", csr.rows(), csr.nnz());
+    let Some(peer) = best_peer(&lines, |line| Some(line.warm_ms)) else { return Err("no peer".into()) };
+    let cold_peer = best_peer(&lines, |line| line.cold_ms);
+    println!(
+        "{:<22}{:>10}{:>10}{:>8}{:>8}{:>8}{:>10}{:>8}",
+        "", "setup ms", "ms", "GB/s", "share", "ratio", "cold ms", "ratio"
+    );
+    for line in &lines {
+        let share = bytes as f64 / line.warm_ms / bytes_per_ms;
+        let cold = match (line.cold_ms, cold_peer) {
+            (Some(ms), Some((_, peer_ms))) => format!("{ms:>10.4}{:>8.2}", peer_ms / ms),
+            _ => String::new(),
+        };
+        println!(
+            "{:<22}{:>10.1}{:>10.4}{:>8.0}{share:>8.2}{:>8.2}{cold}",
+            line.name,
+            line.setup_ms,
+            line.warm_ms,
+            bytes as f64 / line.warm_ms / 1e6,
+            peer.1 / line.warm_ms,
+        );
+    }
+    left_out.iter().for_each(|reason| println!("left out: {reason}"));
+    println!("copying {:.0} GB/s; measured in {:.1?}", bytes_per_ms / 1e6, started.elapsed());
+
+    cases.push(lines.iter().map(|line| (line.name, line.warm_ms)).collect());
+    let stamp = options.stamp(gpu);
+    let row = |line: &Line, matrix: &str, ms: f64, (peer, peer_ms): (&str, f64)| {
+        format!(
+            "{stamp},{matrix},{},{},{element},{},{},{:.3},{ms:.5},{},{:.3},{peer},{peer_ms:.5},{:.3}",
+            csr.rows(),
+            csr.nnz(),
+            line.name,
+            system.numbering,
+            line.setup_ms + system.numbering_ms,
+            line.bytes,
+            bytes as f64 / ms / bytes_per_ms,
+            peer_ms / ms,
+        )
+    };
+    let mut rows = vec![];
+    for line in lines.iter().filter(|line| !line.is_peer) {
+        rows.push(row(line, &system.name, line.warm_ms, peer));
+        if let (Some(ms), Some(peer)) = (line.cold_ms, cold_peer) {
+            rows.push(row(line, &format!("{} (cold)", system.name), ms, peer));
+        }
+    }
+    Ok(rows)
+}
+
+/// The name and the time of the fastest peer.
+fn best_peer(lines: &[Line], ms: impl Fn(&Line) -> Option<f64>) -> Option<(&'static str, f64)> {
+    let timed = lines.iter().filter(|line| line.is_peer).filter_map(|line| Some((line.name, ms(line)?)));
+    timed.min_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+/// A matrix to multiply, and what must come out.
+struct Bench<T: CudaElement> {
+    csr: Csr<T>,
+    x: Vec<T>,
+    answer: Answer,
+    /// Whether to measure without the cache too.
+    cold: bool,
+}
+
+impl<T: CudaElement> Bench<T> {
+    /// One of our formats; nothing where it refuses the matrix.
+    fn ours(&self, converter: &Converter<T>, gpu: &mut Gpu) -> common::Result<Option<Line>> {
+        let started = Instant::now();
+        let Some(operator) = (converter.convert)(&self.csr, &gpu.cuda)? else { return Ok(None) };
+        gpu.cuda.synchronize()?;
+        let setup_ms = started.elapsed().as_secs_f64() * 1e3;
+        let operator: &Operator<T> = &*operator;
+        let x = operator.domain().vector(&self.x)?;
+        let mut y = operator.range().vector(&vec![T::narrow(f64::NAN); self.csr.rows()])?;
+        operator.apply(&x, &mut y)?;
+        let mut host = vec![T::narrow(0.0); self.csr.rows()];
+        operator.range().store(&y, &mut host)?;
+        self.answer.check(&host)?;
+        let mut product = || Ok(operator.apply(&x, &mut y)?);
+        let warm_ms = gpu.warm(&mut product)?;
+        let cold_ms = if self.cold { Some(gpu.cold(&mut product)?) } else { None };
+        Ok(Some(Line {
+            name: converter.name,
+            is_peer: false,
+            setup_ms,
+            bytes: operator.bytes(),
+            warm_ms,
+            cold_ms,
+        }))
+    }
+
+    /// cuSPARSE in one of its layouts.
+    fn theirs(&self, kind: Kind, gpu: &mut Gpu, library: &Rc<Cusparse>) -> common::Result<Line> {
+        let started = Instant::now();
+        let Some(mut product) = Product::new(library, kind, &self.csr, &self.x)? else {
+            return Err("the matrix does not suit it".into());
+        };
+        gpu.cuda.synchronize()?;
+        let setup_ms = started.elapsed().as_secs_f64() * 1e3;
+        product.queue()?;
+        self.answer.check(&product.answer()?)?;
+        let bytes = product.bytes();
+        let mut product = || product.queue();
+        let warm_ms = gpu.warm(&mut product)?;
+        let cold_ms = if self.cold { Some(gpu.cold(&mut product)?) } else { None };
+        Ok(Line { name: kind.name(), is_peer: true, setup_ms, bytes, warm_ms, cold_ms })
+    }
+}
+
+/// For each contestant the share of matrices in which it comes within a factor of the best.
+fn profile(cases: &[Case]) {
+    const FACTORS: [f64; 4] = [1.0, 1.05, 1.25, 2.0];
+    let names: Vec<&str> = cases
+        .iter()
+        .flat_map(Case::keys)
+        .copied()
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    println!("\nshare of {} products (matrix, numbering, element) within a factor of the best", cases.len());
+    println!("{:<22}{:>8}{:>8}{:>8}{:>8}", "", "best", "1.05", "1.25", "2");
+    for name in names {
+        let within = |factor: f64| {
+            let near = |case: &&Case| {
+                let best = case.values().copied().fold(f64::INFINITY, f64::min);
+                case.get(name).is_some_and(|&ms| ms <= factor * best)
+            };
+            cases.iter().filter(near).count() as f64 / cases.len() as f64
+        };
+        let shares = FACTORS.map(within).map(|share| format!("{share:>8.2}"));
+        println!("{name:<22}{}", shares.concat());
+    }
+}
