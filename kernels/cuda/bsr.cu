@@ -27,7 +27,7 @@ constexpr int WARPS = 8;      // of a block of threads
 
 // What registers allow: blocks of a lane in flight, and blocks of threads at a time.
 template <int B> struct Fit;
-template <> struct Fit<2> { static constexpr int IN_FLIGHT = 4, BLOCKS = sizeof(real) == 8 ? 3 : 4; };
+template <> struct Fit<2> { static constexpr int IN_FLIGHT = sizeof(real) == 8 ? 3 : 4, BLOCKS = sizeof(real) == 8 ? 3 : 4; };
 template <> struct Fit<3> { static constexpr int IN_FLIGHT = 2, BLOCKS = sizeof(real) == 8 ? 3 : 4; };
 template <> struct Fit<4> { static constexpr int IN_FLIGHT = sizeof(real) == 8 ? 1 : 2, BLOCKS = 3; };
 template <> struct Fit<6> { static constexpr int IN_FLIGHT = 1, BLOCKS = sizeof(real) == 8 ? 2 : 3; };

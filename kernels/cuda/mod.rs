@@ -47,11 +47,23 @@ pub const SOURCES: [&Source; 9] = [
 mod tests {
     use super::*;
 
+    /// Kernels that may keep registers in memory: this one is a whole solve, with as many threads as fit the chip.
+    const MAY_SPILL: [&str; 1] = ["resident_cg"];
+
+    /// Every kernel, for every architecture; no others may keep registers in memory.
     fn compiles<T: Real>() {
+        let mut spilling = vec![];
         for source in SOURCES {
             for arch in [75, 80, 90, 100] {
-                match compile::<T>(source, arch) {
-                    Ok(code) => assert!(code.starts_with(b"\x7fELF"), "{}, sm_{arch}", source.file),
+                match module::compile_and_tell::<T>(source, arch) {
+                    Ok((code, log)) => {
+                        assert!(code.starts_with(b"\x7fELF"), "{}, sm_{arch}", source.file);
+                        let kernels = source.text.matches("__global__").count();
+                        let (all, found) = spills(&log);
+                        assert!(all >= kernels && kernels > 0, "{}, sm_{arch}: {log}", source.file);
+                        let named = |kernel: String| format!("{}, sm_{arch}: {kernel}", source.file);
+                        spilling.extend(found.into_iter().map(named));
+                    }
                     Err(Error::NoCompiler) => {
                         println!("skipped: no NVRTC on this machine");
                         return;
@@ -60,6 +72,33 @@ mod tests {
                 }
             }
         }
+        assert!(spilling.is_empty(), "{spilling:#?}");
+    }
+
+    /// The number of kernels that the compiler tells of, and those that spill.
+    fn spills(log: &str) -> (usize, Vec<String>) {
+        let (mut all, mut kernel, mut spilling) = (0, "", vec![]);
+        for line in log.lines() {
+            if let Some((_, name)) = line.split_once("entry function '") {
+                (all, kernel) = (all + 1, name.split('\'').next().unwrap_or(name));
+            }
+            let spills = line.contains("bytes spill stores")
+                && !line.contains(" 0 bytes spill stores, 0 bytes spill loads");
+            if spills && !MAY_SPILL.contains(&kernel) {
+                spilling.push(format!("{kernel}: {}", line.trim()));
+            }
+        }
+        (all, spilling)
+    }
+
+    #[test]
+    fn spills_are_told_apart() {
+        let log = "ptxas info : Compiling entry function 'a' for 'sm_90'\n\
+                   8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n\
+                   ptxas info : Compiling entry function 'b' for 'sm_90'\n\
+                   24 bytes stack frame, 10 bytes spill stores, 20 bytes spill loads\n";
+        let spilling = "b: 24 bytes stack frame, 10 bytes spill stores, 20 bytes spill loads";
+        assert_eq!(spills(log), (2, vec![spilling.to_string()]));
     }
 
     #[test]

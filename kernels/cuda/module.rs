@@ -23,6 +23,11 @@ const PRELUDE: &str = include_str!("prelude.cu");
 
 /// Compiles a file for an element and an architecture (90 for `sm_90`) to machine code.
 pub fn compile<T: Real>(source: &Source, arch: u32) -> Result<Vec<u8>> {
+    Ok(compile_and_tell::<T>(source, arch)?.0)
+}
+
+/// As [`compile`], with what the compiler says: the registers that each kernel takes, and the bytes that it spills.
+pub(super) fn compile_and_tell<T: Real>(source: &Source, arch: u32) -> Result<(Vec<u8>, String)> {
     // SAFETY: asks for the presence of a library only
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::NoCompiler);
@@ -36,16 +41,17 @@ pub fn compile<T: Real>(source: &Source, arch: u32) -> Result<Vec<u8>> {
         "-std=c++17".into(),
         format!("-DREAL={}", T::C_NAME),
         "-default-device".into(),
+        "--ptxas-options=-v".into(),
     ];
     // SAFETY: the program was just created and is destroyed once, below
     let compiled = unsafe { result::compile_program(program, &options) };
-    let code = match compiled {
-        Ok(()) => cubin(program).map_err(failed),
-        // SAFETY: the program lives
-        Err(error) => Err(failed(match unsafe { result::get_program_log(program) } {
-            Ok(log) => log.iter().map(|&c| c as u8 as char).filter(|&c| c != '\0').collect(),
-            Err(_) => error.to_string(),
-        })),
+    // SAFETY: the program lives
+    let log = unsafe { result::get_program_log(program) }
+        .map(|log| log.iter().map(|&c| c as u8 as char).filter(|&c| c != '\0').collect::<String>());
+    let code = match (compiled, log) {
+        (Ok(()), log) => cubin(program).map(|code| (code, log.unwrap_or_default())).map_err(failed),
+        (Err(_), Ok(log)) => Err(failed(log)),
+        (Err(error), Err(_)) => Err(failed(error.to_string())),
     };
     // SAFETY: the program is used no more
     let _ = unsafe { result::destroy_program(program) };

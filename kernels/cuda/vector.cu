@@ -139,7 +139,7 @@ struct DotSquare {
     real sum[2];
     __device__ __forceinline__ void at(const real (&v)[2], real (&)[1]) { sum[0] += v[0] * v[1]; sum[1] += v[0] * v[0]; }
 };
-extern "C" __global__ __launch_bounds__(256) void dot_2(i64 n, const real* x, const real* y, const real* z, Sum out) {
+extern "C" __global__ __launch_bounds__(256, 4) void dot_2(i64 n, const real* x, const real* y, const real* z, Sum out) {
     real sum[2];
     if (x == z) {
         Loop<DotSquare, 2, 0> loop{{{0, 0}}, {x, y}, {nullptr}};
