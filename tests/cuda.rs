@@ -117,9 +117,6 @@ conformance! {
     hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
     ell: Ell::new;
     ellpack_r: EllpackR::new;
-    coo: Coo::new;
-    hyb: Hyb::new;
-    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
     hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) });
     sell: Sell::new;
     sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
