@@ -46,7 +46,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
 
-    /// Asks for what lies [`AHEAD`] of `count` numbers of a stream that are read now.
+    /// Asks for what lies ahead of the use of `count` numbers of a stream that are read now.
     #[inline(always)]
     fn prefetch_ahead<T>(at: *const T, count: usize) {
         for line in (0..count * size_of::<T>()).step_by(64) {
