@@ -16,7 +16,7 @@ pub struct CudaJacobi<T: Real> {
 #[derive(Debug)]
 enum Inverse<T: Real> {
     Diagonal(CudaVector<T>),
-    Blocks(OnCuda<T, Bsr<T>>),
+    Blocks(Box<OnCuda<T, Bsr<T>>>),
 }
 
 impl<T: Real> Jacobi<T> {
@@ -25,7 +25,7 @@ impl<T: Real> Jacobi<T> {
         let space = CudaSpace::like(gpu, self.domain());
         let inverse = match self.blocks_as_csr()? {
             None => Inverse::Diagonal(space.zeros()?),
-            Some(blocks) => Inverse::Blocks(Bsr::with_blocks(&blocks, self.block_size())?.to(gpu)?),
+            Some(blocks) => Inverse::Blocks(Box::new(Bsr::with_blocks(&blocks, self.block_size())?.to(gpu)?)),
         };
         let mut jacobi = CudaJacobi { inverse, space };
         jacobi.refresh(self)?;
