@@ -78,15 +78,17 @@ pub fn name() -> String {
     format!("{}-{}t", words.join("-"), rayon::current_num_threads())
 }
 
-/// The commit that is measured, marked where files differ from it: the one named to the compiler in `KRYSP_COMMIT`, for
-/// benches that run far from their sources, or the one that git sees.
+/// The commit that is measured, marked where files other than records differ from it: the one named to the compiler in
+/// `KRYSP_COMMIT`, for benches that run far from their sources, or the one that git sees.
 pub fn commit() -> String {
     if let Some(commit) = option_env!("KRYSP_COMMIT") {
         return commit.into();
     }
-    let git = Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).output();
-    let text = git.ok().and_then(|output| String::from_utf8(output.stdout).ok()).unwrap_or_default();
-    if text.trim().is_empty() { "unknown".into() } else { text.trim().into() }
+    let git = |args: &[&str]| Command::new("git").args(args).output().ok().filter(|run| run.status.success());
+    let Some(head) = git(&["rev-parse", "--short", "HEAD"]) else { return "unknown".into() };
+    let differs = git(&["diff", "--quiet", "HEAD", "--", ".", ":(exclude)benches/record"]).is_none();
+    let head = String::from_utf8_lossy(&head.stdout).trim().to_owned();
+    if differs { head + "-dirty" } else { head }
 }
 
 /// Today (UTC), as in 2025-11-21.
