@@ -23,7 +23,7 @@ const ITERATIONS: usize = 60;
 /// The residual to reach, and the patience for it.
 const TOLERANCE: f64 = 1e-8;
 const LIMIT: usize = 2000;
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(25);
 
 /// When each iteration ended.
 type Times = Arc<Mutex<Vec<Instant>>>;
