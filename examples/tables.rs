@@ -61,6 +61,11 @@ fn number(row: &Row, column: &str) -> f64 {
     text(row, column).parse().unwrap_or(f64::NAN)
 }
 
+/// Short times with the digits that tell them apart.
+fn milliseconds(ms: f64) -> String {
+    if ms < 1.0 { format!("{ms:.4}") } else { format!("{ms:.2}") }
+}
+
 /// A ratio, bold where we are ahead.
 fn ratio(value: f64) -> String {
     match value {
@@ -166,7 +171,7 @@ fn solve(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
         let (ms, iterations) = (number(row, "ms_per_iteration"), number(row, "iterations"));
         let peer = match number(row, "peer_ms_per_iteration") {
             ms if ms.is_nan() => "–".into(),
-            ms => format!("{} {ms:.2}", text(row, "peer")),
+            ms => format!("{} {}", text(row, "peer"), milliseconds(ms)),
         };
         let cells = [
             text(row, "matrix").into(),
@@ -176,8 +181,8 @@ fn solve(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
             format!("{:.0e}", number(row, "true_residual")),
             format!("{:.2}", number(row, "setup_ms") / 1e3),
             format!("{:.2}", ms * iterations / 1e3),
-            format!("{ms:.2}"),
-            format!("{:.2}", number(row, "budget_ms_per_iteration")),
+            milliseconds(ms),
+            milliseconds(number(row, "budget_ms_per_iteration")),
             peer,
             ratio(number(row, "ratio")),
         ];

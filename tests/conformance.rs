@@ -6,6 +6,7 @@ use krysp::formats::{Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, Sell, SellOp
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
 use krysp::testing::matrices::edge;
+use krysp::testing::skipped;
 use krysp::{Csr, Format, HostSpace, Jacobi, Numbering, Real, Result};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ fn at_every_level(test: impl Fn(Level)) {
     for level in Level::ALL {
         match force(level) {
             Some(_guard) => test(level),
-            None => println!("skipped: no {level} on this CPU"),
+            None => skipped(&format!("no {level} on this CPU")),
         }
     }
 }

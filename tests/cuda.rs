@@ -7,7 +7,7 @@ use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
 use krysp::testing::matrices::{self, edge};
-use krysp::testing::shared_matrix;
+use krysp::testing::{shared_matrix, skipped};
 use krysp::{
     BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Outcome, Real,
     Solution,
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The first GPU, or word of its absence.
 fn gpu() -> Option<Cuda> {
     if Cuda::devices().is_empty() {
-        println!("skipped: no CUDA device on this machine");
+        skipped("no CUDA device on this machine");
         return None;
     }
     Some(Cuda::new(0).unwrap())
@@ -484,7 +484,7 @@ fn threads_with_a_queue_each() {
 #[test]
 fn two_devices() {
     if Cuda::devices().len() < 2 {
-        println!("skipped: fewer than two CUDA devices on this machine");
+        skipped("fewer than two CUDA devices on this machine");
         return;
     }
     let (a, b) = poisson(16);
@@ -502,7 +502,7 @@ fn real_systems_solve_as_on_the_host() {
         [("heat_sink_p1_340k", false), ("elast_bracket_p1_59k", false), ("convdiff_channel_p1_186k", true)]
     {
         let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-            println!("skipped: {name} is not beside this checkout");
+            skipped(&format!("{name} is not beside this checkout"));
             continue;
         };
         let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(matrix).unwrap(), read_vector(rhs).unwrap());
@@ -518,7 +518,7 @@ fn real_systems_solve_as_on_the_host() {
         }
     }
     let (Some(matrix), Some(rhs)) = (shared_matrix("oseen_tiny"), shared_matrix("oseen_tiny_b")) else {
-        println!("skipped: oseen_tiny is not beside this checkout");
+        skipped("oseen_tiny is not beside this checkout");
         return;
     };
     let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(matrix).unwrap(), read_vector(rhs).unwrap());

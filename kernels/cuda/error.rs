@@ -8,7 +8,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// No driver.
-    #[error("no CUDA driver on this machine (libcuda was not found)")]
+    #[error(
+        "no CUDA driver on this machine (libcuda was not found): install NVIDIA's driver, or solve in host memory"
+    )]
     NoDriver,
     /// No run-time compiler.
     #[error(

@@ -493,7 +493,9 @@ impl<T: Real> Steps<T> {
             state.control = 0;
             state.watches.clear();
         }
+        // nothing of a step that failed is recorded with the next
         self.numbers.clear();
+        (self.coefficients, self.has_residual) = (None, false);
         if !std::mem::take(&mut self.recording) {
             if let Place::New = self.places[self.making] {
                 self.places[self.making] = Place::Warm;

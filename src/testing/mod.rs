@@ -4,6 +4,7 @@
 pub mod laws;
 pub mod matrices;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` where
@@ -15,9 +16,18 @@ pub fn shared_matrix(name: &str) -> Option<PathBuf> {
     ["fem", "fem/tiny", "real"].iter().map(|folder| root.join(folder).join(&file)).find(|path| path.is_file())
 }
 
+/// Says that a test, or a part of one, was skipped, and why. Test harnesses hide what a passing test prints; this stands in
+/// their output all the same.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    // a closed stderr is no reason to fail
+    let _ =
+        writeln!(std::io::stderr(), "skipped: {why} [{}]", thread.name().unwrap_or("a thread of its own"));
+}
+
 #[cfg(test)]
 mod tests {
-    use super::shared_matrix;
+    use super::{shared_matrix, skipped};
 
     #[test]
     fn a_matrix_that_does_not_exist_is_absent() {
@@ -27,7 +37,7 @@ mod tests {
     #[test]
     fn shared_matrices_are_found_in_every_folder() {
         if shared_matrix("bcsstk01").is_none() {
-            println!("skipped: no ../shared/matrices beside this checkout");
+            skipped("no ../shared/matrices beside this checkout");
             return;
         }
         for name in ["heat_sink_p1_27k", "heat_tiny", "bcsstk01"] {

@@ -3,13 +3,13 @@
 //! The large ones live outside the repository; where they are absent the test says so.
 
 use krysp::io::{read_matrix, read_vector};
-use krysp::testing::shared_matrix;
+use krysp::testing::{shared_matrix, skipped};
 use krysp::{BiCgStab, Cg, Csr, Gmres, Jacobi, Outcome, Solution};
 
 /// A matrix and its right-hand side, or word of their absence.
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
     let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-        println!("skipped: {name} is not beside this checkout");
+        skipped(&format!("{name} is not beside this checkout"));
         return None;
     };
     Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))

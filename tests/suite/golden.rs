@@ -2,7 +2,7 @@
 
 use krysp::formats::{hyb_bytes, row_length_quantile};
 use krysp::testing::matrices::SplitMix;
-use krysp::testing::shared_matrix;
+use krysp::testing::{shared_matrix, skipped};
 use krysp::{BiCgStab, Coo, Csr, Dia, Ell, EllpackR, Format, Hyb, Outcome, Real, Sell, Space, formats};
 
 /// Liu and Vinter (2015): six rows, the fourth empty, of the entries a to l = 1 to 12.
@@ -64,7 +64,7 @@ fn liu_and_vinter_segmented_sums() {
 fn vazquez_shares_of_ellpack() {
     for (name, printed) in [("qh1484", 86.8), ("gemat12", 90.7)] {
         let Some(path) = shared_matrix(name) else {
-            println!("skipped: {name} is not beside this checkout");
+            skipped(&format!("{name} is not beside this checkout"));
             continue;
         };
         let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();

@@ -580,7 +580,7 @@ fn tables(folder: &Path, found: &mut Vec<PathBuf>) {
 fn real_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/matrices");
     if !root.is_dir() {
-        println!("skipped: there are no matrices in {}", root.display());
+        krysp::testing::skipped(&format!("there are no matrices in {}", root.display()));
         return;
     }
     let mut found = Vec::new();
