@@ -16,6 +16,7 @@ mod module;
 mod number;
 mod product;
 mod resident;
+mod ring;
 pub mod sliced;
 mod slices;
 mod step;

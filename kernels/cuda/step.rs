@@ -8,8 +8,9 @@ use super::device::{Array, Device, Real, lock};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::number::{Kept, Number, RawNumber, Scalar, Slot};
+use super::ring::{FAILED, HEAD, LAST, Ring};
 use cudarc::driver::{
-    CudaFunction, CudaGraph, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, result, sys,
+    CudaFunction, CudaGraph, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg, sys,
 };
 use std::sync::Arc;
 
@@ -205,89 +206,8 @@ fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
     std::mem::take(&mut step.assignments)
 }
 
-/// Host memory that the device writes to.
-#[derive(Debug)]
-struct Ring {
-    words: *mut u64,
-    width: usize,
-    entries: usize,
-    device: Device,
-}
-
-// SAFETY: the memory is owned, and read through volatile loads only
-unsafe impl Send for Ring {}
-
-/// Entries of a ring, at least: those on their way, and as many that were given up.
-const FEWEST_ENTRIES: usize = 4 * LAG;
-/// Words of a ring, where that makes for more entries: room for many steps of one launch.
-const WORDS: usize = 8192;
-/// What comes before the numbers of an entry: what it is, and how many numbers follow or which watch failed.
-const HEAD: usize = 2;
-/// A word that was not written yet: no number that the device writes.
-const EMPTY: u64 = u64::MAX;
 /// Steps queued ahead of what is known.
 pub const LAG: usize = 8;
-
-impl Ring {
-    fn new(device: &Device, numbers: usize) -> Result<Ring> {
-        let width = HEAD + numbers;
-        let entries = (WORDS / width).max(FEWEST_ENTRIES);
-        device.inner.context.bind_to_thread()?;
-        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: the memory is freed once, on drop
-        let words = unsafe { result::malloc_host(entries * width * 8, flags) }?.cast::<u64>();
-        // SAFETY: it was just allocated with this length; no device writes to it yet
-        unsafe { words.write_bytes(0xff, entries * width) };
-        Ok(Ring { words, width, entries, device: device.clone() })
-    }
-
-    fn place(&self, sequence: u64, at: usize) -> *mut u64 {
-        let entry = (sequence % self.entries as u64) as usize;
-        assert!(at < self.width, "a word of the entry");
-        // SAFETY: within the allocation
-        unsafe { self.words.add(entry * self.width + at) }
-    }
-
-    /// A word of an entry, once it is written.
-    fn word(&self, sequence: u64, at: usize) -> Option<f64> {
-        // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
-        let word = unsafe { self.place(sequence, at).read_volatile() };
-        (word != EMPTY).then_some(f64::from_bits(word))
-    }
-
-    /// Makes an entry empty again. The device writes to it once more when a later step was queued.
-    fn clear(&mut self, sequence: u64) {
-        for at in 0..self.width {
-            // SAFETY: within the allocation, and the device is done with the entry
-            unsafe { self.place(sequence, at).write_volatile(EMPTY) };
-        }
-    }
-
-    /// The entry of a step, once all of it is written: what it is, its count or watch, and its numbers.
-    fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(f64, usize)> {
-        let (what, count) = (self.word(sequence, 0)?, self.word(sequence, 1)? as usize);
-        numbers.clear();
-        let words = if what == FAILED { 1 } else { count };
-        for at in HEAD..self.width.min(HEAD + words) {
-            numbers.push(self.word(sequence, at)?);
-        }
-        Some((what, count))
-    }
-}
-
-/// What entries are, beside those of numbers that more may follow.
-const LAST: f64 = 1.0;
-const FAILED: f64 = 2.0;
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // what is queued may still write here
-        self.device.park(self.device.synchronize());
-        // SAFETY: allocated by `malloc_host`, freed once, and the device is done with it
-        let freed = unsafe { result::free_host(self.words.cast()) };
-        self.device.park(freed.map_err(Error::from));
-    }
-}
 
 /// A step that can be queued again as it was.
 struct Recording {
@@ -399,8 +319,7 @@ impl<T: Real> Steps<T> {
 
     /// The ring as kernels see it: its address, the words of an entry, its entries.
     pub(super) fn ring(&self) -> (u64, u32, u32) {
-        // pinned memory has one address for host and device
-        (self.ring.words as u64, self.ring.width as u32, self.ring.entries as u32)
+        (self.ring.address(), self.ring.width as u32, self.ring.entries as u32)
     }
 
     /// How many steps one launch may record now: as many entries again stay for steps that were given up.
@@ -545,7 +464,6 @@ impl<T: Real> Steps<T> {
         if words > self.ring.width {
             return Err(Error::TooLarge { what: "an entry's words", got: words, limit: self.ring.width });
         }
-        // pinned memory has one address for host and device
         (ending.ring, ending.width, ending.entries) = self.ring();
         end(&self.device, ending, &assigned)
     }
