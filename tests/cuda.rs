@@ -73,6 +73,8 @@ fn conforms<T: Real, F: OnDevice<T> + Clone>(build: impl Fn(&Csr<T>) -> krysp::R
         let check = || {
             let mut a = format.to(&gpu).unwrap();
             laws::product(&a, triplets)?;
+            let round_trip = a.to_csr().unwrap();
+            assert!(round_trip.triplets().eq(csr.triplets()), "{name}: a round trip");
             laws::stale_values(&a)?;
             laws::second_product(&a)?;
             laws::operator_fusions(&a, Agreement::Rounding)?;
@@ -82,7 +84,11 @@ fn conforms<T: Real, F: OnDevice<T> + Clone>(build: impl Fn(&Csr<T>) -> krysp::R
             let values: Vec<T> = twice.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
             a.refresh(&values).unwrap();
             laws::product(&a, &twice)?;
-            assert!(a.to_csr().triplets().eq(twice.csr::<T>().unwrap().triplets()), "{name}: a round trip");
+            let round_trip = a.to_csr().unwrap();
+            assert!(round_trip.triplets().eq(twice.csr::<T>().unwrap().triplets()), "{name}: a round trip");
+            if let Ok(converted) = F::on(&gpu, &csr) {
+                laws::product(&converted, triplets)?;
+            }
             Ok(())
         };
         check().map_err(|broken: Broken| broken.on(name).on(F::NAME)).unwrap();

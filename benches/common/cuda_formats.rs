@@ -15,11 +15,12 @@ pub struct Converter<T: Real> {
     pub convert: Convert<T>,
 }
 
-fn converter<T: Real, F: OnDevice<T> + Clone + 'static>() -> Converter<T> {
+fn converter<T: Real, F: OnDevice<T> + 'static>() -> Converter<T> {
     let convert = |csr: &Csr<T>, gpu: &Cuda| -> Result<Option<Box<Operator<T>>>> {
-        match F::convert(csr) {
-            Ok(format) => Ok(Some(Box::new(format.to(gpu)?))),
-            Err(_) => Ok(None),
+        match F::on(gpu, csr) {
+            Ok(operator) => Ok(Some(Box::new(operator))),
+            Err(krysp::Error::Unsuitable { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     };
     Converter { name: F::NAME, convert }

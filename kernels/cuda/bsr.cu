@@ -135,3 +135,45 @@ KERNELS(bsr_2_short, u16, 2)
 KERNELS(bsr_3_short, u16, 3)
 KERNELS(bsr_4_short, u16, 4)
 KERNELS(bsr_6_short, u16, 6)
+
+// Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix; its columns and the
+// blocks of its block row both ascend. Marks a matrix with an entry in none of them.
+template <class Column> __device__ __forceinline__ void exchange_all(
+    const Bsr<Column>& a, const Rows& rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    const u32 of_block = size * size, wide = of_block % PACK == 0 ? PACK : 1, rows_of_slice = 32 / a.lanes;
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)a.rows * size; i += threads) {
+        const i64 place = i / size, slice = place / rows_of_slice;
+        const u32 of_row = i % size, first_lane = place % rows_of_slice * a.lanes;
+        const i64 row = (i64)(a.order ? a.order[place] : place) * size + of_row;
+        const u32 start = a.starts[slice], slots = (a.starts[slice + 1] - start) * a.lanes;
+        const auto block_at = [&](u32 k) {
+            if (k >= slots) return NONE;
+            const i64 group = start + k / a.lanes;
+            const Column stored = a.columns[group * 32 + first_lane + k % a.lanes];
+            if (stored == PADDING<Column>) return NONE;
+            return sizeof(Column) == 2 ? a.bases[group] + stored : u32(stored);
+        };
+        u32 k = 0, block = block_at(0);
+        for (i64 entry = rows.start(row), end = rows.start(row + 1); entry < end; entry++) {
+            const u32 column = columns[entry];
+            while (block < column / size) block = block_at(++k);
+            if (block != column / size) {
+                *misfit = 1;
+                break;
+            }
+            const u32 e = column % size * size + of_row;
+            const i64 load = (i64)(start + k / a.lanes) * (of_block / wide) + e / wide;
+            exchange(entries[entry], values[(load * 32 + first_lane + k % a.lanes) * wide + e % wide], back);
+        }
+    }
+}
+
+extern "C" __global__ __launch_bounds__(256) void bsr_exchange_wide(
+    Bsr<u32> a, Rows rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    exchange_all(a, rows, columns, entries, values, size, back, misfit);
+}
+extern "C" __global__ __launch_bounds__(256) void bsr_exchange_short(
+    Bsr<u16> a, Rows rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    exchange_all(a, rows, columns, entries, values, size, back, misfit);
+}

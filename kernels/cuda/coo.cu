@@ -162,3 +162,49 @@ template <bool ADD> __device__ __forceinline__ void finish(const Rest& rest, rea
 }
 extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { finish<false>(rest, y); }
 extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { finish<true>(rest, y); }
+
+// Coordinates of the last entries of each row: `here` are those, `all` the matrix they are of.
+struct Taken {
+    Rows all, here;
+    const u32* columns;       // of all
+    u32 last_row, last_column;
+    u64 slots;                // with padding, which repeats the last row and column
+};
+
+// The row that an entry is of: the last that starts at or before it, and is not empty.
+__device__ __forceinline__ i64 row_of(const Rows& rows, i64 entry) {
+    i64 low = 0, high = rows.count;   // start(low) ≤ entry < start(high)
+    while (high - low > 1) {
+        const i64 middle = (low + high) / 2;
+        if (rows.start(middle) <= entry) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+// Rows and columns of all slots.
+extern "C" __global__ __launch_bounds__(256) void coo_places(Taken a, u32* rows, u32* columns) {
+    const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
+    for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < (i64)a.slots; slot += threads) {
+        if (slot < count) {
+            const i64 row = row_of(a.here, slot);
+            rows[slot] = row;
+            columns[slot] = a.columns[a.all.start(row + 1) - (a.here.start(row + 1) - slot)];
+        } else {
+            rows[slot] = a.last_row;
+            columns[slot] = a.last_column;
+        }
+    }
+}
+
+// Takes values from entries that lie row by row, or gives them back.
+extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, real* values, u32 back) {
+    const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
+    for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
+        const i64 row = row_of(a.here, slot);
+        exchange(entries[a.all.start(row + 1) - (a.here.start(row + 1) - slot)], values[slot], back);
+    }
+}

@@ -2,14 +2,14 @@
 
 use super::device::{Array, Device, Real, lock};
 use super::error::Result;
-use super::layout::by_slices;
 use super::module::Source;
 use super::number::Scalar;
-use super::product::{Pattern, Product, check, check_square};
+use super::ordered::{Ordered, RawRows, Rows, Way};
+use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
-use super::vector::{self, THREADS, index};
-use crate::buffer::{Buffer, Plain};
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use super::vector::{self, index};
+use crate::index::Offsets;
+use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
 use std::sync::Mutex;
 
 /// The kernels.
@@ -26,7 +26,7 @@ const BUSY: usize = 40;
 #[derive(Debug)]
 struct Entries {
     /// The entries before each row, and all of them.
-    starts: Vec<usize>,
+    starts: Offsets,
     tiles: usize,
     tiles_of_chunk: usize,
 }
@@ -34,71 +34,48 @@ struct Entries {
 impl Entries {
     fn new(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Entries> {
         index("the number of rows", pattern.rows())?;
-        let mut starts = vec![0];
-        let mut end = 0;
-        for length in pattern.offsets().lengths() {
-            end += length.saturating_sub(skip);
-            starts.push(end);
-        }
-        let tiles = end.div_ceil(TILE);
+        let lengths = pattern.offsets().lengths().map(|length| length.saturating_sub(skip));
+        let starts = Offsets::from_lengths(lengths);
+        let tiles = starts.end().div_ceil(TILE);
         index("the number of tiles", tiles)?;
         let tiles_of_chunk = tiles.div_ceil((BUSY * multiprocessors).max(1)).clamp(1, LONGEST_CHUNK);
         Ok(Entries { starts, tiles, tiles_of_chunk })
     }
 
     fn rows(&self) -> usize {
-        self.starts.len() - 1
-    }
-
-    /// The last row with entries.
-    fn last_row(&self) -> usize {
-        self.starts.partition_point(|&start| start < self.count()).saturating_sub(1)
+        self.starts.ranges()
     }
 
     fn count(&self) -> usize {
-        self.starts[self.rows()]
+        self.starts.end()
     }
 
     fn chunks(&self) -> usize {
         self.tiles.div_ceil(self.tiles_of_chunk)
     }
 
-    /// An array of one element for each entry, and `padding` of them up to the end of the last tile.
-    fn array<X: Plain>(&self, padding: X, fill: &(impl Fn(usize, &mut [X]) + Sync)) -> Buffer<X> {
-        let rows = self.rows();
-        // what stands behind the last row is filled as one row more
-        let start = |row: usize| self.starts.get(row).copied().unwrap_or(self.tiles * TILE);
-        by_slices(rows + 1, &start, &|row, part: &mut [X]| {
-            if row < rows { fill(row, part) } else { part.fill(padding) }
-        })
-    }
-
-    /// An array of the pattern's entries, with padding.
-    fn of<X: Plain>(&self, pattern: Pattern<'_>, from: &[X], padding: X) -> Buffer<X> {
-        self.array(padding, &|row, part| {
-            let entries = pattern.row(row);
-            part.copy_from_slice(&from[entries.end - part.len()..entries.end]);
-        })
-    }
-
-    /// The row of each entry; padding repeats the last.
-    fn row_of_entries(&self) -> Buffer<u32> {
-        self.array(self.last_row() as u32, &|row, part| part.fill(row as u32))
-    }
-
-    /// The column of each entry; padding repeats the last of the last row.
-    fn columns(&self, pattern: Pattern<'_>) -> Buffer<u32> {
-        let column = pattern.row(self.last_row()).last().map_or(0, |entry| pattern.columns()[entry]);
-        self.of(pattern, pattern.columns(), column)
+    /// The row of an entry; behind the last entry, its row.
+    fn row_of(&self, entry: usize) -> usize {
+        let entry = entry.min(self.count().saturating_sub(1));
+        let (mut low, mut high) = (0, self.rows().max(1));
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            if self.starts.at(middle) <= entry {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// `[row, first chunk, last chunk]` of every row that crosses the borders of chunks.
-    fn crossing(&self, row_of_entries: &[u32]) -> Vec<u32> {
+    fn crossing(&self) -> Vec<u32> {
         let chunk_len = self.tiles_of_chunk * TILE;
         let mut crossing: Vec<u32> = vec![];
         for chunk in 1..self.chunks() {
-            let row = row_of_entries[chunk * chunk_len];
-            if row_of_entries[chunk * chunk_len - 1] != row {
+            let row = self.row_of(chunk * chunk_len) as u32;
+            if self.row_of(chunk * chunk_len - 1) as u32 != row {
                 continue;
             }
             match crossing.last_chunk_mut::<3>() {
@@ -111,7 +88,7 @@ impl Entries {
 
     /// Rows without entries.
     fn empty(&self) -> Vec<u32> {
-        let empty = |row: &usize| self.starts[*row] == self.starts[row + 1];
+        let empty = |row: &usize| self.starts.range(*row).is_empty();
         (0..self.rows()).filter(empty).map(|row| row as u32).collect()
     }
 }
@@ -120,6 +97,7 @@ impl Entries {
 #[derive(Debug)]
 pub(super) struct Coordinates<T: Real> {
     entries: Entries,
+    shape: Shape,
     rows: Array<u32>,
     columns: Array<u32>,
     values: Array<T>,
@@ -128,6 +106,7 @@ pub(super) struct Coordinates<T: Real> {
     carries: Array<T>,
     multiply: CudaFunction,
     finish: CudaFunction,
+    exchange: CudaFunction,
     /// Held while both kernels are queued: they share `carries`.
     queueing: Mutex<()>,
 }
@@ -166,35 +145,86 @@ pub(super) enum Onto {
     Y,
 }
 
+/// Coordinates of the last entries of rows, as the kernels that fill them see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawTaken {
+    all: RawRows,
+    here: RawRows,
+    columns: u64,
+    last_row: u32,
+    last_column: u32,
+    slots: u64,
+}
+// SAFETY: as `Taken` of coo.cu
+unsafe impl DeviceRepr for RawTaken {}
+
 impl<T: Real> Coordinates<T> {
-    /// All entries of every row but the first `skip`.
-    pub(super) fn new(
-        device: &Device,
-        pattern: Pattern<'_>,
-        values: &[T],
-        skip: usize,
-        onto: Onto,
-    ) -> Result<Self> {
-        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
+    /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.
+    pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
+        let device = ordered.device();
         let entries = Entries::new(pattern, skip, device.multiprocessors())?;
-        let rows = entries.row_of_entries();
         let empty = if onto == Onto::Nothing { entries.empty() } else { vec![] };
         let [multiply, finish] = match onto {
             Onto::Nothing => ["coo", "coo_finish"],
             Onto::Y => ["coo_add", "coo_finish_add"],
         };
-        Ok(Coordinates {
-            columns: device.upload(&entries.columns(pattern))?,
-            values: device.upload(&entries.of(pattern, values, T::zero()))?,
-            crossing: device.upload(&entries.crossing(&rows))?,
-            rows: device.upload(&rows)?,
+        let slots = entries.tiles * TILE;
+        let coordinates = Coordinates {
+            shape: pattern.shape(),
+            rows: device.zeros(slots)?,
+            columns: device.zeros(slots)?,
+            values: device.zeros(slots)?,
+            crossing: device.upload(&entries.crossing())?,
             empty: device.upload(&empty)?,
             carries: device.zeros(2 * entries.chunks())?,
             multiply: device.function::<T>(&SOURCE, multiply)?,
             finish: device.function::<T>(&SOURCE, finish)?,
+            exchange: device.function::<T>(&SOURCE, "coo_exchange")?,
             entries,
             queueing: Mutex::new(()),
-        })
+        };
+        coordinates.fill_places(ordered, pattern)?;
+        coordinates.exchange(ordered, Way::IntoSlots)?;
+        Ok(coordinates)
+    }
+
+    fn taken(&self, ordered: &Ordered<T>, here: &Rows, (last_row, last_column): (u32, u32)) -> RawTaken {
+        let (all, here, columns) = (ordered.rows.raw(), here.raw(), ordered.columns.address(0));
+        RawTaken { all, here, columns, last_row, last_column, slots: self.values.len() as u64 }
+    }
+
+    fn fill_places(&self, ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let (device, starts) = (ordered.device(), &self.entries.starts);
+        let (fill, here) = (device.function::<T>(&SOURCE, "coo_places")?, Rows::new(device, starts)?);
+        let row = self.entries.row_of(self.entries.count());
+        let column = pattern.row(row).last().map_or(0, |entry| pattern.columns()[entry]);
+        let taken = self.taken(ordered, &here, (row as u32, column));
+        let (rows, columns) = (self.rows.address(0), self.columns.address(0));
+        let mut launch = device.inner.stream.launch_builder(&fill);
+        launch.arg(&taken).arg(&rows).arg(&columns);
+        // SAFETY: arguments as in coo.cu; both arrays have so many slots
+        unsafe { launch.launch(config(self.rows.len())) }?;
+        Ok(())
+    }
+
+    /// Queues the copy of values between the order of rows and slots.
+    pub(super) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let device = ordered.device();
+        let here = Rows::new(device, &self.entries.starts)?;
+        let (taken, back) = (self.taken(ordered, &here, (0, 0)), u32::from(way == Way::Back));
+        let (entries, values) = (ordered.values.address(0), self.values.address(0));
+        let mut launch = device.inner.stream.launch_builder(&self.exchange);
+        launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
+        // SAFETY: arguments as in coo.cu; entries are those of the pattern, values have so many slots
+        unsafe { launch.launch(config(self.values.len())) }?;
+        Ok(())
     }
 
     /// `y ← A x` or `y ← y + A x`, for vectors that were compared with the matrix.
@@ -242,68 +272,55 @@ impl<T: Real> Coordinates<T> {
         let lists = self.crossing.bytes() + self.empty.bytes() + self.carries.bytes();
         self.rows.bytes() + self.columns.bytes() + self.values.bytes() + lists
     }
-
-    pub(super) fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.values.write(&self.entries.of(pattern, values, T::zero()))
-    }
-}
-
-fn config(threads: usize) -> LaunchConfig {
-    let blocks = threads.div_ceil(THREADS as usize) as u32;
-    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
 
 /// A matrix in coordinates.
 #[derive(Debug)]
-pub struct Coo<T: Real> {
-    shape: (usize, usize, usize),
-    coordinates: Coordinates<T>,
-}
+pub struct Coo<T: Real>(Coordinates<T>);
 
 impl<T: Real> Coo<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        let coordinates = Coordinates::new(device, pattern, values, 0, Onto::Nothing)?;
-        Ok(Coo { shape: pattern.shape(), coordinates })
-    }
-
-    /// New values, in the order of the entries of the pattern that the matrix was made from.
-    pub fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
-        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
-        self.coordinates.refill(pattern, values)
+        Ok(Coo(Coordinates::of(&Ordered::new(device, pattern, values)?, pattern, 0, Onto::Nothing)?))
     }
 }
 
 impl<T: Real> Product<T> for Coo<T> {
-    fn rows(&self) -> usize {
-        self.shape.0
-    }
-
-    fn cols(&self) -> usize {
-        self.shape.1
+    fn shape(&self) -> Shape {
+        self.0.shape
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self, self.coordinates.values.device(), x, y);
-        self.coordinates.multiply(x, y)
+        check(self.0.shape, self.0.values.device(), x, y);
+        self.0.multiply(x, y)
     }
 
     /// In a launch of its own: a row's entries may come from several warps.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self, self.coordinates.values.device(), x, y);
-        self.coordinates.multiply(x, y)?;
+        check_square(self.0.shape, self.0.values.device(), x, y);
+        self.0.multiply(x, y)?;
         Ok(vector::dot(x, y))
     }
 
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        let ordered = Ordered::with_values(self.0.values.device(), self.0.shape, pattern, values)?;
+        self.0.exchange(&ordered, Way::IntoSlots)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        let ordered = Ordered::zeros(self.0.values.device(), self.0.shape, pattern)?;
+        self.0.exchange(&ordered, Way::Back)?;
+        ordered.values.read(values)
+    }
+
     fn bytes(&self) -> usize {
-        self.coordinates.bytes()
+        self.0.bytes()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::tests::{Matrix, matrices};
+    use super::super::cases::{Matrix, matrices};
     use super::*;
 
     const NONE: u32 = u32::MAX;
@@ -355,7 +372,7 @@ mod tests {
             }
             target.put(open_row, open_sum);
         }
-        for crossing in entries.crossing(rows).chunks(3) {
+        for crossing in entries.crossing().chunks(3) {
             let &[row, first, last] = crossing else { unreachable!() };
             let part = |chunk: u32| carries[2 * chunk as usize + usize::from(chunk == first)];
             assert!(y[row as usize].is_nan());
@@ -430,20 +447,17 @@ mod tests {
     fn holds(matrix: &Matrix, skip: usize, multiprocessors: usize) {
         let pattern = matrix.pattern();
         let entries = Entries::new(pattern, skip, multiprocessors).unwrap();
-        let (rows, columns) = (entries.row_of_entries(), entries.columns(pattern));
-        let values = entries.of(pattern, &matrix.values, 0.0);
-        let mut expected = matrix.triplets();
+        let mut stored = matrix.triplets();
         let mut before = (usize::MAX, 0);
-        expected.retain(|&(row, ..)| {
+        stored.retain(|&(row, ..)| {
             before = if before.0 == row { (row, before.1 + 1) } else { (row, 0) };
             before.1 >= skip
         });
-        let stored: Vec<_> =
-            (0..entries.count()).map(|k| (rows[k] as usize, columns[k] as usize, values[k])).collect();
-        assert_eq!(stored, expected, "{}", matrix.name);
-        for k in entries.count()..rows.len() {
-            assert_eq!((rows[k], columns[k], values[k]), (rows[k - 1], columns[k - 1], 0.0));
-        }
+        assert_eq!(stored.len(), entries.count(), "{}", matrix.name);
+        let rows: Vec<u32> = (0..entries.tiles * TILE).map(|k| entries.row_of(k) as u32).collect();
+        let mut values: Vec<f64> = stored.iter().map(|&(.., value)| value).collect();
+        assert!(stored.iter().zip(&rows).all(|(&(row, ..), &of)| row == of as usize), "{}", matrix.name);
+        values.resize(rows.len(), 0.0);
         let mut y = vec![0.0; pattern.rows()];
         stored.iter().for_each(|&(row, _, value)| y[row] += value);
         assert_eq!(add_up(&entries, &rows, &values), y, "{}, {skip}, {multiprocessors}", matrix.name);

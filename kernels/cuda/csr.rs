@@ -4,9 +4,9 @@ use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
-use super::product::{Kernel, Pattern, Product, check, check_square};
+use super::ordered::{Ordered, Rows};
+use super::product::{Kernel, Pattern, Product, Shape, check, check_square};
 use super::vector::{THREADS, index};
-use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 
 /// The kernels.
@@ -21,19 +21,10 @@ const BUSY: usize = 1024;
 /// A matrix in compressed sparse rows.
 #[derive(Debug)]
 pub struct Csr<T: Real> {
-    offsets: AnyOffsets,
-    columns: Array<u32>,
-    values: Array<T>,
-    rows: usize,
-    cols: usize,
+    shape: Shape,
+    ordered: Ordered<T>,
     lanes: u32,
     kernel: Kernel,
-}
-
-#[derive(Debug)]
-enum AnyOffsets {
-    Short(Array<u32>),
-    Long(Array<u64>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -51,18 +42,15 @@ unsafe impl DeviceRepr for Raw {}
 impl<T: Real> Csr<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
         index("the number of rows", pattern.rows())?;
-        let (offsets, name) = match pattern.offsets() {
-            Offsets::Short(offsets) => (AnyOffsets::Short(device.upload(offsets)?), "csr_short"),
-            Offsets::Long(offsets) => (AnyOffsets::Long(device.upload(offsets)?), "csr_long"),
+        let ordered = Ordered::new(device, pattern, values)?;
+        let name = match &ordered.rows {
+            Rows::Short(_) => "csr_short",
+            Rows::Long(_) => "csr_long",
         };
         Ok(Csr {
-            offsets,
-            columns: device.upload(pattern.columns())?,
-            values: device.upload(values)?,
-            rows: pattern.rows(),
-            cols: pattern.cols(),
+            shape: pattern.shape(),
+            ordered,
             lanes: lanes(pattern.rows(), pattern.mean_length(), device.multiprocessors()),
             kernel: Kernel::load::<T>(device, &SOURCE, name, THREADS)?,
         })
@@ -73,23 +61,14 @@ impl<T: Real> Csr<T> {
         self.lanes as usize
     }
 
-    /// New values, in the order of the pattern's entries.
-    pub fn refill(&mut self, values: &[T]) -> Result<()> {
-        assert_eq!(values.len(), self.values.len(), "a value for each entry");
-        self.values.write(values)
-    }
-
     fn raw(&self) -> Raw {
-        let offsets = match &self.offsets {
-            AnyOffsets::Short(offsets) => offsets.address(0),
-            AnyOffsets::Long(offsets) => offsets.address(0),
-        };
-        let (columns, values) = (self.columns.address(0), self.values.address(0));
-        Raw { offsets, columns, values, rows: self.rows as u32, lanes: self.lanes }
+        let Ordered { rows, columns, values } = &self.ordered;
+        let (offsets, columns, values) = (rows.address(), columns.address(0), values.address(0));
+        Raw { offsets, columns, values, rows: self.shape.rows as u32, lanes: self.lanes }
     }
 
     fn threads(&self) -> usize {
-        self.rows * self.lanes as usize
+        self.shape.rows * self.lanes as usize
     }
 }
 
@@ -107,33 +86,37 @@ fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
     lanes
 }
 
+/// Values lie in the order of the pattern: nothing is filled by a kernel.
 impl<T: Real> Product<T> for Csr<T> {
-    fn rows(&self) -> usize {
-        self.rows
-    }
-
-    fn cols(&self) -> usize {
-        self.cols
+    fn shape(&self) -> Shape {
+        self.shape
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self, self.values.device(), x, y);
+        check(self.shape, self.ordered.device(), x, y);
         // SAFETY: offsets ascend to the number of columns and values; columns lie below the length of `x`
         unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }
     }
 
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self, self.values.device(), x, y);
+        check_square(self.shape, self.ordered.device(), x, y);
         // SAFETY: as in `product`
         unsafe { self.kernel.product_dot(&self.raw(), self.threads(), x, y) }
     }
 
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
+        self.ordered.values.write(values)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
+        self.ordered.values.read(values)
+    }
+
     fn bytes(&self) -> usize {
-        let offsets = match &self.offsets {
-            AnyOffsets::Short(offsets) => offsets.bytes(),
-            AnyOffsets::Long(offsets) => offsets.bytes(),
-        };
-        offsets + self.columns.bytes() + self.values.bytes()
+        let Ordered { rows, columns, values } = &self.ordered;
+        rows.bytes() + columns.bytes() + values.bytes()
     }
 }
 

@@ -4,6 +4,7 @@ use super::error::{Error, Result};
 use super::module::{Source, load_or_compile};
 use super::number::Slots;
 use super::step::Step;
+use super::transfer::{LARGE, Staging};
 use super::vector::Kernels;
 use crate::buffer::Plain;
 use crate::cpu::simd::Value;
@@ -75,8 +76,22 @@ pub(super) struct Inner {
     arch: u32,
     multiprocessors: usize,
     error: Mutex<Option<Error>>,
+    /// Made for the first large array that comes or goes.
+    staging: Mutex<Option<Staging>>,
     singles: PerElement<f32>,
     doubles: PerElement<f64>,
+}
+
+impl Inner {
+    /// Does a transfer through pinned memory.
+    fn staged(&self, transfer: impl FnOnce(&mut Staging) -> Result<()>) -> Result<()> {
+        let mut staging = lock(&self.staging);
+        let staging = match &mut *staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.context)?),
+        };
+        transfer(staging)
+    }
 }
 
 impl PartialEq for Device {
@@ -150,6 +165,7 @@ impl Device {
             arch: (10 * major + minor) as u32,
             multiprocessors: multiprocessors.max(1) as usize,
             error: Mutex::default(),
+            staging: Mutex::default(),
             singles: PerElement::default(),
             doubles: PerElement::default(),
             context,
@@ -314,9 +330,16 @@ impl<T: Element> Array<T> {
     /// Copies host data of the same length in.
     pub fn write(&mut self, host: &[T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
+        let inner = &self.device.inner;
+        if self.bytes() >= LARGE {
+            let to = self.address(0);
+            return inner.staged(|staging| {
+                // SAFETY: the array has as many bytes
+                unsafe { staging.upload(&inner.stream, crate::buffer::bytes_of(host), to) }
+            });
+        }
         if self.len > 0 {
-            let mut view = self.slice.slice_mut(..self.len);
-            self.device.inner.stream.memcpy_htod(host, &mut view)?;
+            inner.stream.memcpy_htod(host, &mut self.slice.slice_mut(..self.len))?;
         }
         Ok(())
     }
@@ -324,8 +347,15 @@ impl<T: Element> Array<T> {
     /// Copies out into host memory of the same length, when all work queued before is done.
     pub fn read(&self, host: &mut [T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
-        if self.len > 0 {
-            self.device.inner.stream.memcpy_dtoh(&self.slice.slice(..self.len), host)?;
+        let inner = &self.device.inner;
+        if self.bytes() >= LARGE {
+            let from = self.address(0);
+            inner.staged(|staging| {
+                // SAFETY: the array has as many bytes
+                unsafe { staging.download(&inner.stream, from, crate::buffer::bytes_of_mut(host)) }
+            })?;
+        } else if self.len > 0 {
+            inner.stream.memcpy_dtoh(&self.slice.slice(..self.len), host)?;
         }
         self.device.synchronize()
     }

@@ -86,3 +86,25 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
     }
 KERNELS(dia_1, 1)
 KERNELS(dia_4, 4)
+
+// Takes values from entries that lie row by row, or gives them back. A thread has a row; its columns and the diagonals
+// both ascend. Marks a matrix with an entry on none of them.
+extern "C" __global__ __launch_bounds__(256) void dia_exchange(
+    Dia a, Rows rows, const u32* columns, real* entries, real* values, u32 of_lane, u32 back, u32* misfit) {
+    const u32 wide = of_lane < PACK ? of_lane : PACK, loads = of_lane / wide, height = 32 * of_lane;
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += threads) {
+        real* slice = values + row / height * height * a.diagonals;
+        const u32 piece = row % height / 32, lane = row % 32;
+        u32 d = 0;
+        for (i64 entry = rows.start(row), end = rows.start(row + 1); entry < end; entry++) {
+            const u32 offset = columns[entry] - u32(row);
+            while (d < a.diagonals && u32(a.offsets[d]) != offset) d++;
+            if (d == a.diagonals) {
+                *misfit = 1;
+                break;
+            }
+            exchange(entries[entry], slice[((i64)(d * loads + piece / wide) * 32 + lane) * wide + piece % wide], back);
+        }
+    }
+}

@@ -55,6 +55,14 @@ pub enum Error {
         /// The largest value.
         limit: usize,
     },
+    /// A layout that would be mostly padding.
+    #[error("{slots} slots for {entries} entries are mostly padding")]
+    Padding {
+        /// Slots that would be stored.
+        slots: usize,
+        /// Entries of the matrix.
+        entries: usize,
+    },
     /// The driver reports an error.
     #[error("CUDA: {0}")]
     Driver(String),

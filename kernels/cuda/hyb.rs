@@ -6,7 +6,8 @@ use super::coo::{Coordinates, Onto};
 use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::number::Scalar;
-use super::product::{Pattern, Product};
+use super::ordered::{Ordered, Way};
+use super::product::{Layout, Pattern, Product, Shape, check_square};
 use super::sliced::{Sliced, Widths};
 use super::vector;
 
@@ -20,26 +21,22 @@ pub struct Hyb<T: Real> {
 impl<T: Real> Hyb<T> {
     /// A matrix with a value for each entry of the pattern, `width` of every row in slices.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], width: usize) -> Result<Self> {
+        let ordered = Ordered::new(device, pattern, values)?;
         Ok(Hyb {
-            first: Sliced::new(device, pattern, values, Widths::First(width))?,
-            overflow: Coordinates::new(device, pattern, values, width, Onto::Y)?,
+            first: Sliced::of(&ordered, pattern, Widths::First(width))?,
+            overflow: Coordinates::of(&ordered, pattern, width, Onto::Y)?,
         })
     }
 
-    /// New values, in the order of the entries of the pattern that the matrix was made from.
-    pub fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.first.refill(pattern, values)?;
-        self.overflow.refill(pattern, values)
+    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        self.first.exchange(ordered, way)?;
+        self.overflow.exchange(ordered, way)
     }
 }
 
 impl<T: Real> Product<T> for Hyb<T> {
-    fn rows(&self) -> usize {
-        self.first.rows()
-    }
-
-    fn cols(&self) -> usize {
-        self.first.cols()
+    fn shape(&self) -> Shape {
+        Layout::shape(&self.first)
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
@@ -52,12 +49,24 @@ impl<T: Real> Product<T> for Hyb<T> {
         if self.overflow.is_empty() {
             return self.first.product_dot(x, y);
         }
-        assert_eq!(self.rows(), self.cols(), "an inner product needs equal lengths");
+        check_square(Product::shape(self), self.first.values().device(), x, y);
         self.product(x, y)?;
         Ok(vector::dot(x, y))
     }
 
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        let (device, shape) = (self.first.values().device(), Product::shape(self));
+        let ordered = Ordered::with_values(device, shape, pattern, values)?;
+        self.exchange(&ordered, Way::IntoSlots)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        let ordered = Ordered::zeros(self.first.values().device(), Product::shape(self), pattern)?;
+        self.exchange(&ordered, Way::Back)?;
+        ordered.values.read(values)
+    }
+
     fn bytes(&self) -> usize {
-        self.first.bytes() + self.overflow.bytes()
+        Product::bytes(&self.first) + self.overflow.bytes()
     }
 }

@@ -5,21 +5,24 @@
 
 mod basis;
 pub mod bsr;
+#[cfg(test)]
+mod cases;
 pub mod coo;
 pub mod csr;
 mod device;
 pub mod dia;
 mod error;
 pub mod hyb;
-mod layout;
 mod module;
 mod number;
+mod ordered;
 mod product;
 mod resident;
 mod ring;
 pub mod sliced;
 mod slices;
 mod step;
+mod transfer;
 pub mod vector;
 
 pub use basis::Basis;
@@ -27,12 +30,12 @@ pub use device::{Array, Device, Element, Info, Real, count, devices};
 pub use error::{Error, Result};
 pub use module::{Source, compile};
 pub use number::Scalar;
-pub use product::{Pattern, Product};
+pub use product::{Pattern, Product, Shape};
 pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 9] = [
+pub const SOURCES: [&Source; 10] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &coo::SOURCE,
@@ -40,6 +43,7 @@ pub const SOURCES: [&Source; 9] = [
     &dia::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,
+    &slices::SOURCE,
     &step::SOURCE,
     &vector::SOURCE,
 ];

@@ -28,6 +28,27 @@ template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<
     return few;
 }
 
+// ---- patterns
+
+// Where the entries of rows lie, one row after the other.
+struct Rows {
+    const void* offsets;      // one for each row, and the end: of 64 bits if `wide`, of 32 if not
+    u32 count, wide;
+
+    __device__ __forceinline__ i64 start(i64 row) const {
+        return wide ? (i64)((const u64*)offsets)[row] : (i64)((const u32*)offsets)[row];
+    }
+};
+
+// A value goes into its slot, or `back` to where it came from.
+__device__ __forceinline__ void exchange(real& entry, real& slot, u32 back) {
+    if (back) {
+        entry = slot;
+    } else {
+        slot = entry;
+    }
+}
+
 // ---- scalars
 
 // factor · Π above / Π below, evaluated where it is used: a quotient costs no launch of its own.

@@ -4,19 +4,19 @@ use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
-use super::vector::{MAX_BLOCKS, Sums};
+use super::ordered::{Ordered, Way};
+use super::vector::{MAX_BLOCKS, Sums, THREADS};
 use crate::index::{Columns, Offsets};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use std::fmt::Debug;
+use std::ops::Range;
 
 /// A matrix in device memory.
 ///
 /// Products are queued, and bitwise the same from run to run on one device: nothing is added atomically.
-pub trait Product<T: Real>: Send + Sync + std::fmt::Debug {
-    /// The number of rows.
-    fn rows(&self) -> usize;
-
-    /// The number of columns.
-    fn cols(&self) -> usize;
+pub trait Product<T: Real>: Send + Sync + Debug {
+    /// The numbers of rows, of columns and of entries.
+    fn shape(&self) -> Shape;
 
     /// `y ← A x`, every entry of `y` written.
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()>;
@@ -24,8 +24,94 @@ pub trait Product<T: Real>: Send + Sync + std::fmt::Debug {
     /// `y ← A x; ⟨x, y⟩`, of a square matrix.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>>;
 
+    /// New values for the entries of the pattern that the matrix was made from.
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
+
+    /// The values of the entries of the pattern that the matrix was made from.
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()>;
+
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
+}
+
+/// How large a matrix is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The number of rows.
+    pub rows: usize,
+    /// The number of columns.
+    pub cols: usize,
+    /// The number of entries.
+    pub entries: usize,
+}
+
+/// A matrix that one kernel multiplies, filled by another.
+///
+/// # Safety
+/// `raw()` is the first argument of `kernel()`: its arrays live as long as the matrix, and are as the kernel expects for an
+/// `x` and a `y` as long as `shape()` says.
+pub(super) unsafe trait Layout: Send + Sync + Debug {
+    type Element: Real;
+    type Raw: DeviceRepr;
+    /// Whether slots follow from columns, beside the lengths of rows.
+    const BY_COLUMN: bool;
+
+    fn raw(&self) -> Self::Raw;
+
+    fn kernel(&self) -> &Kernel;
+
+    /// Threads of a product.
+    fn threads(&self) -> usize;
+
+    fn shape(&self) -> Shape;
+
+    fn bytes(&self) -> usize;
+
+    fn values(&self) -> &Array<Self::Element>;
+
+    /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
+    /// `BY_COLUMN` is true.
+    fn exchange(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
+}
+
+impl<T: Real, L: Layout<Element = T>> Product<T> for L {
+    fn shape(&self) -> Shape {
+        Layout::shape(self)
+    }
+
+    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        check(Layout::shape(self), self.values().device(), x, y);
+        // SAFETY: as the layout promises, for vectors of these lengths
+        unsafe { self.kernel().product(&self.raw(), self.threads(), x, y) }
+    }
+
+    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+        check_square(Layout::shape(self), self.values().device(), x, y);
+        // SAFETY: as in `product`
+        unsafe { self.kernel().product_dot(&self.raw(), self.threads(), x, y) }
+    }
+
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        let (device, shape) = (self.values().device(), Layout::shape(self));
+        let mut ordered = Ordered::with_values(device, shape, pattern, values)?;
+        if L::BY_COLUMN {
+            ordered = ordered.with_columns(pattern)?;
+        }
+        self.exchange(&ordered, Way::IntoSlots)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        let mut ordered = Ordered::zeros(self.values().device(), Layout::shape(self), pattern)?;
+        if L::BY_COLUMN {
+            ordered = ordered.with_columns(pattern)?;
+        }
+        self.exchange(&ordered, Way::Back)?;
+        ordered.values.read(values)
+    }
+
+    fn bytes(&self) -> usize {
+        Layout::bytes(self)
+    }
 }
 
 /// Where the entries of a matrix stand: rows of ascending columns.
@@ -55,6 +141,15 @@ impl<'a> Pattern<'a> {
     /// The number of entries.
     pub fn entries(self) -> usize {
         self.columns.len()
+    }
+
+    pub(super) fn shape(self) -> Shape {
+        Shape { rows: self.rows(), cols: self.cols(), entries: self.entries() }
+    }
+
+    /// The places of a row's entries among all entries.
+    pub(super) fn row(self, row: usize) -> Range<usize> {
+        self.offsets.range(row)
     }
 
     pub(super) fn offsets(self) -> &'a Offsets {
@@ -147,15 +242,21 @@ impl Kernel {
     }
 }
 
+/// A launch of at least so many threads, for kernels that take any grid.
+pub(super) fn config(threads: usize) -> LaunchConfig {
+    let blocks = threads.div_ceil(THREADS as usize).clamp(1, i32::MAX as usize) as u32;
+    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
+}
+
 /// Compares the vectors of a product with the matrix.
-pub(super) fn check<T: Real>(a: &impl Product<T>, device: &Device, x: &Array<T>, y: &Array<T>) {
-    assert_eq!(x.len(), a.cols(), "`x` has an entry for each column");
-    assert_eq!(y.len(), a.rows(), "`y` has an entry for each row");
+pub(super) fn check<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
+    assert_eq!(x.len(), shape.cols, "`x` has an entry for each column");
+    assert_eq!(y.len(), shape.rows, "`y` has an entry for each row");
     assert!(x.device() == device && y.device() == device, "a matrix and vectors of one device");
 }
 
 /// As [`check`], for an inner product of `x` and `y`.
-pub(super) fn check_square<T: Real>(a: &impl Product<T>, device: &Device, x: &Array<T>, y: &Array<T>) {
-    check(a, device, x, y);
-    assert_eq!(a.rows(), a.cols(), "an inner product needs equal lengths");
+pub(super) fn check_square<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
+    check(shape, device, x, y);
+    assert_eq!(shape.rows, shape.cols, "an inner product needs equal lengths");
 }

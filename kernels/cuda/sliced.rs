@@ -6,11 +6,12 @@
 use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::module::Source;
-use super::number::Scalar;
-use super::product::{Kernel, Pattern, Product, check, check_square};
+use super::ordered::{Ordered, Way};
+use super::product::{Kernel, Layout, Pattern, Shape};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address};
 use super::vector::THREADS;
 use cudarc::driver::DeviceRepr;
+use rayon::prelude::*;
 
 pub use super::slices::Widths;
 
@@ -23,10 +24,8 @@ const IN_FLIGHT: usize = 8;
 /// A matrix of rows in slices.
 #[derive(Debug)]
 pub struct Sliced<T: Real> {
-    cols: usize,
-    entries: usize,
-    slices: Slices,
-    arrays: SliceArrays,
+    shape: Shape,
+    slices: SliceArrays,
     lengths: Option<Array<u32>>,
     values: Array<T>,
     kernel: Kernel,
@@ -34,7 +33,7 @@ pub struct Sliced<T: Real> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Raw {
+pub(super) struct Raw {
     slices: RawSlices,
     lengths: u64,
     values: u64,
@@ -49,42 +48,48 @@ unsafe impl DeviceRepr for Raw {}
 impl<T: Real> Sliced<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], widths: Widths) -> Result<Self> {
-        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
+        Sliced::of(&Ordered::new(device, pattern, values)?, pattern, widths)
+    }
+
+    /// The same of a matrix on the device, whose pattern this is.
+    pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
+        let device = ordered.device();
         let lane = Lane { pack: 16 / size_of::<T>(), in_flight: IN_FLIGHT };
         let slices = Slices::new(pattern, widths, lane, device.multiprocessors())?;
-        let arrays = SliceArrays::new(device, &slices, pattern)?;
+        let slices = SliceArrays::new::<T>(slices, &ordered.rows, &ordered.columns)?;
+        let length = |row: usize| pattern.row(row).len() as u32;
         let lengths = match widths {
             Widths::Lengths => {
-                let lengths: Vec<u32> = pattern.offsets().lengths().map(|length| length as u32).collect();
+                let lengths: Vec<u32> = (0..pattern.rows()).into_par_iter().map(length).collect();
                 Some(device.upload(&lengths)?)
             }
             _ => None,
         };
-        let name = match (arrays.has_short_columns(), slices.pack) {
+        let name = match (slices.has_short_columns(), slices.pack) {
             (false, 1) => "sliced_wide",
             (false, _) => "sliced_wide_packed",
             (true, 1) => "sliced_short",
             (true, _) => "sliced_short_packed",
         };
-        Ok(Sliced {
-            cols: pattern.cols(),
-            entries: pattern.entries(),
-            arrays,
+        let sliced = Sliced {
+            shape: pattern.shape(),
             lengths,
-            values: device.upload(&slices.values(pattern, values))?,
+            values: device.zeros(slices.slots())?,
             kernel: Kernel::load::<T>(device, &SOURCE, name, THREADS)?,
             slices,
-        })
+        };
+        sliced.exchange(ordered, Way::IntoSlots)?;
+        Ok(sliced)
     }
 
     /// Whether columns take 16 bits.
     pub fn has_short_columns(&self) -> bool {
-        self.arrays.has_short_columns()
+        self.slices.has_short_columns()
     }
 
     /// Whether rows were sorted.
     pub fn is_sorted(&self) -> bool {
-        self.arrays.is_sorted()
+        self.slices.is_sorted()
     }
 
     /// Lanes that share a row.
@@ -96,55 +101,49 @@ impl<T: Real> Sliced<T> {
     pub fn slots(&self) -> usize {
         self.values.len()
     }
+}
 
-    /// New values, in the order of the entries of the pattern that the matrix was made from.
-    pub fn refill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        let made_from = (self.slices.rows, self.cols, self.entries);
-        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        assert_eq!(values.len(), pattern.entries(), "a value for each entry");
-        self.values.write(&self.slices.values(pattern, values))
-    }
+// SAFETY: slices are of the rows of `y`, their columns below the length of `x`, and `values` has as many slots; `lengths`
+// has as many as there are rows
+unsafe impl<T: Real> Layout for Sliced<T> {
+    type Element = T;
+    type Raw = Raw;
+    const BY_COLUMN: bool = false;
 
     fn raw(&self) -> Raw {
         Raw {
-            slices: self.arrays.raw(),
+            slices: self.slices.raw(),
             lengths: address(&self.lengths),
             values: self.values.address(0),
             rows: self.slices.rows as u32,
-            count: self.slices.slices() as u32,
-            width: self.slices.width() as u32,
+            count: self.slices.count as u32,
+            width: self.slices.width as u32,
             lanes: self.slices.lanes as u32,
         }
     }
 
+    fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
     fn threads(&self) -> usize {
-        self.slices.slices() * WARP
-    }
-}
-
-impl<T: Real> Product<T> for Sliced<T> {
-    fn rows(&self) -> usize {
-        self.slices.rows
+        self.slices.count * WARP
     }
 
-    fn cols(&self) -> usize {
-        self.cols
-    }
-
-    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self, self.values.device(), x, y);
-        // SAFETY: the layout made all arrays, for rows of `y` and columns below the length of `x`
-        unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }
-    }
-
-    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self, self.values.device(), x, y);
-        // SAFETY: as in `product`
-        unsafe { self.kernel.product_dot(&self.raw(), self.threads(), x, y) }
+    fn shape(&self) -> Shape {
+        self.shape
     }
 
     fn bytes(&self) -> usize {
         let lengths = self.lengths.as_ref().map_or(0, Array::bytes);
-        self.arrays.bytes() + lengths + self.values.bytes()
+        self.slices.bytes() + lengths + self.values.bytes()
+    }
+
+    fn values(&self) -> &Array<T> {
+        &self.values
+    }
+
+    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        self.slices.exchange(&ordered.rows, &ordered.values, &self.values, way)
     }
 }

@@ -1,14 +1,19 @@
 //! Where the slots of rows in slices lie, and what they hold.
 //!
 //! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced.cu says where
-//! slots lie.
+//! slots lie. How slices are cut follows from the lengths of rows, on the host; they are filled on the device.
 
-use super::device::{Array, Device, Real};
-use super::error::Result;
-use super::layout::by_slices;
-use super::product::Pattern;
+use super::device::{Array, Real};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::ordered::{Misfit, Rows, Way};
+use super::product::{Pattern, config};
 use super::vector::index;
-use crate::buffer::{Buffer, Plain};
+use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use rayon::prelude::*;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "slices.cu", text: include_str!("slices.cu") };
 
 /// Lanes of a warp.
 pub(super) const WARP: usize = 32;
@@ -16,10 +21,6 @@ pub(super) const WARP: usize = 32;
 const BUSY: usize = 1024;
 /// Rows are sorted by length within windows of so many.
 const WINDOW: usize = 768;
-/// No entry here: the kernel skips it.
-const PADDING: u32 = u32::MAX;
-/// The same of 16 bits.
-const SHORT_PADDING: u16 = u16::MAX;
 
 /// How wide slices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,16 +48,16 @@ pub(super) struct Lane {
     pub(super) in_flight: usize,
 }
 
-/// Where slots lie.
+/// How rows are cut.
 #[derive(Debug)]
 pub(super) struct Slices {
-    pub(super) rows: usize,
+    rows: usize,
     /// Entries of a row that are stored, at most.
     longest: usize,
     /// Lanes of a row.
-    pub(super) lanes: usize,
+    lanes: usize,
     /// Neighbouring slots of a lane.
-    pub(super) pack: usize,
+    pack: usize,
     starts: Starts,
     /// The row at each place, where rows were sorted.
     order: Option<Vec<u32>>,
@@ -83,40 +84,47 @@ impl Slices {
             Widths::First(entries) => entries,
             _ => usize::MAX,
         };
-        let length = |row: usize| pattern.row(row).len().min(longest);
-        let width = (0..rows).map(length).max().unwrap_or(0);
+        let length = |row: usize| pattern.row(row).len().min(longest) as u32;
+        let lengths: Vec<u32> = (0..rows).into_par_iter().map(length).collect();
+        let width = lengths.par_iter().copied().max().unwrap_or(0) as usize;
         let lanes = match widths {
             // Anzt et al. 2020
             Widths::Uniform if 100 * width > rows => width.next_power_of_two().min(WARP),
             _ => shared_by(rows, pattern.mean_length().min(width as f64), lane.in_flight, multiprocessors),
         };
-        let mut lengths: Vec<u32> = (0..rows).map(|row| length(row) as u32).collect();
         let height = WARP / lanes;
+        let mut longest_rows = longest_of(&lengths, height);
         let mut order = None;
-        if widths == (Widths::Each { sort: true }) {
+        // what sorting cannot save need not be sorted for
+        let fewest = pattern.entries().div_ceil(WARP);
+        if widths == (Widths::Each { sort: true }) && 10 * total(&longest_rows, lanes) > 11 * fewest {
             let by_length = sorted(&lengths);
-            let at = |order: &[u32]| -> Vec<u32> { order.iter().map(|&row| lengths[row as usize]).collect() };
-            let sorted = at(&by_length);
+            let at_places: Vec<u32> = by_length.par_iter().map(|&row| lengths[row as usize]).collect();
+            let sorted = longest_of(&at_places, height);
             // rows out of order cost their places and writes in pieces
-            if 10 * total(&lengths, height, lanes) > 11 * total(&sorted, height, lanes) {
-                order = Some(by_length);
-                lengths = sorted;
+            if 10 * total(&longest_rows, lanes) > 11 * total(&sorted, lanes) {
+                (order, longest_rows) = (Some(by_length), sorted);
             }
         }
         let uniform = !matches!(widths, Widths::Each { .. });
         let slots = |pack: usize| match uniform {
             true => width.div_ceil(pack * lanes) * pack,
-            false => total(&lengths, height, pack * lanes) * pack,
+            false => total(&longest_rows, pack * lanes) * pack,
         };
         // wider loads are worth little padding
         let pack = if 25 * slots(lane.pack) <= 26 * slots(1) { lane.pack } else { 1 };
         let starts = if uniform {
-            Starts::Uniform(index("the width of a row", width.div_ceil(pack * lanes))? as usize)
+            let width = index("the width of a row", width.div_ceil(pack * lanes))? as usize;
+            let (slots, entries) = (rows.div_ceil(height) * width * pack * WARP, pattern.entries());
+            if slots > 40 * entries + (1 << 22) {
+                return Err(Error::Padding { slots, entries });
+            }
+            Starts::Uniform(width)
         } else {
             let mut starts = vec![0u32];
             let mut end = 0usize;
-            for slice in lengths.chunks(height) {
-                end += widest(slice, pack * lanes);
+            for &longest in &longest_rows {
+                end += (longest as usize).div_ceil(pack * lanes);
                 starts.push(index("the number of groups", end)? as u32);
             }
             Starts::Each(starts)
@@ -124,134 +132,37 @@ impl Slices {
         Ok(Slices { rows, longest, lanes, pack, starts, order })
     }
 
-    /// Groups of every slice; 0 where slices differ.
-    pub(super) fn width(&self) -> usize {
-        match self.starts {
-            Starts::Uniform(width) => width,
-            Starts::Each(_) => 0,
-        }
+    fn count(&self) -> usize {
+        self.rows.div_ceil(WARP / self.lanes)
     }
 
-    /// Rows of a slice.
-    fn height(&self) -> usize {
-        WARP / self.lanes
-    }
-
-    pub(super) fn slices(&self) -> usize {
-        self.rows.div_ceil(self.height())
-    }
-
-    /// The group at which a slice starts.
-    fn start(&self, slice: usize) -> usize {
+    /// Groups of all slices.
+    fn groups(&self) -> usize {
         match &self.starts {
-            Starts::Uniform(width) => slice * width,
-            Starts::Each(starts) => starts[slice] as usize,
+            Starts::Uniform(width) => self.count() * width,
+            Starts::Each(starts) => starts[self.count()] as usize,
         }
-    }
-
-    /// The slot at which a slice starts.
-    pub(super) fn first_slot(&self, slice: usize) -> usize {
-        self.start(slice) * WARP * self.pack
-    }
-
-    /// Visits the rows of a slice: `(row, the slot of the slice that its k-th entry has)`.
-    pub(super) fn visit_rows(&self, slice: usize, mut visit: impl FnMut(usize, &dyn Fn(usize) -> usize)) {
-        let places = slice * self.height()..self.rows.min((slice + 1) * self.height());
-        for (at, place) in places.enumerate() {
-            let slot = |k: usize| {
-                let lane = at * self.lanes + k / self.pack % self.lanes;
-                let group = k / (self.pack * self.lanes);
-                (group * WARP + lane) * self.pack + k % self.pack
-            };
-            visit(self.order.as_ref().map_or(place, |order| order[place] as usize), &slot);
-        }
-    }
-
-    /// The row at a place, if there is one.
-    #[cfg(test)]
-    pub(super) fn row_at(&self, place: usize) -> Option<usize> {
-        let row = self.order.as_ref().map_or(Some(place), |order| Some(*order.get(place)? as usize));
-        row.filter(|_| place < self.rows)
-    }
-
-    /// The column of every slot as kernels find it; none of padding.
-    #[cfg(test)]
-    pub(super) fn column_of_slots(&self, pattern: Pattern<'_>) -> Vec<Option<u32>> {
-        let wide = self.columns(pattern);
-        let column = |(slot, &wide): (usize, &u32)| (wide, slot / (WARP * self.pack), slot % self.pack);
-        let slots = wide.iter().enumerate().map(column);
-        match self.short_columns(&wide) {
-            None => slots.map(|(wide, ..)| (wide != PADDING).then_some(wide)).collect(),
-            Some((bases, offsets)) => slots
-                .zip(offsets.iter())
-                .map(|((_, group, k), &offset)| {
-                    (offset != SHORT_PADDING).then(|| bases[group * self.pack + k] + u32::from(offset))
-                })
-                .collect(),
-        }
-    }
-
-    fn fill<X: Plain>(&self, pattern: Pattern<'_>, from: &[X], padding: X) -> Buffer<X> {
-        by_slices(self.slices(), &|slice| self.first_slot(slice), &|slice, part| {
-            part.fill(padding);
-            self.visit_rows(slice, |row, slot| {
-                for (k, entry) in pattern.row(row).take(self.longest).enumerate() {
-                    part[slot(k)] = from[entry];
-                }
-            });
-        })
-    }
-
-    /// The column of every slot.
-    fn columns(&self, pattern: Pattern<'_>) -> Buffer<u32> {
-        self.fill(pattern, pattern.columns(), PADDING)
-    }
-
-    /// The smallest column of every 32 that a warp reads at once, and the offsets of all from it, if 16 bits hold them.
-    fn short_columns(&self, columns: &[u32]) -> Option<(Buffer<u32>, Buffer<u16>)> {
-        let (pack, group) = (self.pack, WARP * self.pack);
-        let of_group = |k: usize, slots: &[u32]| {
-            let columns = || slots.iter().skip(k).step_by(pack).copied().filter(|&c| c != PADDING);
-            (columns().min().unwrap_or(0), columns().max().unwrap_or(0))
-        };
-        let groups = columns.len() / group;
-        let most = u32::from(SHORT_PADDING) - 1;
-        let fits = std::sync::atomic::AtomicBool::new(true);
-        let bases = by_slices(groups, &|g| g * pack, &|g, bases: &mut [u32]| {
-            for (k, base) in bases.iter_mut().enumerate() {
-                let (least, largest) = of_group(k, &columns[g * group..(g + 1) * group]);
-                *base = least;
-                if largest - least > most {
-                    fits.store(false, std::sync::atomic::Ordering::Relaxed);
-                }
-            }
-        });
-        if !fits.into_inner() {
-            return None;
-        }
-        let offsets = by_slices(groups, &|g| g * group, &|g, offsets: &mut [u16]| {
-            let bases = &bases[g * pack..(g + 1) * pack];
-            for (slot, offset) in offsets.iter_mut().enumerate() {
-                let column = columns[g * group + slot];
-                *offset =
-                    if column == PADDING { SHORT_PADDING } else { (column - bases[slot % pack]) as u16 };
-            }
-        });
-        Some((bases, offsets))
-    }
-
-    /// The value of every slot, from those of the pattern's entries.
-    pub(super) fn values<T: Real>(&self, pattern: Pattern<'_>, values: &[T]) -> Buffer<T> {
-        self.fill(pattern, values, T::zero())
     }
 }
 
 /// Where slots lie and which columns they hold, on a device.
 #[derive(Debug)]
 pub(super) struct SliceArrays {
+    pub(super) rows: usize,
+    /// Slices.
+    pub(super) count: usize,
+    /// Groups of every slice; 0 where slices differ.
+    pub(super) width: usize,
+    /// Lanes of a row.
+    pub(super) lanes: usize,
+    /// Neighbouring slots of a lane.
+    pub(super) pack: usize,
+    longest: usize,
+    slots: usize,
     starts: Option<Array<u32>>,
     order: Option<Array<u32>>,
     columns: ColumnArrays,
+    exchange: CudaFunction,
 }
 
 #[derive(Debug)]
@@ -260,21 +171,102 @@ enum ColumnArrays {
     Short { bases: Array<u32>, offsets: Array<u16> },
 }
 
+/// How rows are cut, as the kernels that fill slices see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawCut {
+    starts: u64,
+    order: u64,
+    rows: u32,
+    count: u32,
+    width: u32,
+    lanes: u32,
+    pack: u32,
+    longest: u32,
+}
+// SAFETY: as `Slices` of slices.cu
+unsafe impl DeviceRepr for RawCut {}
+
 impl SliceArrays {
-    pub(super) fn new(device: &Device, slices: &Slices, pattern: Pattern<'_>) -> Result<Self> {
-        let wide = slices.columns(pattern);
-        let columns = match slices.short_columns(&wide) {
-            None => ColumnArrays::Wide(device.upload(&wide)?),
-            Some((bases, offsets)) => {
-                ColumnArrays::Short { bases: device.upload(&bases)?, offsets: device.upload(&offsets)? }
-            }
-        };
-        let starts = match &slices.starts {
-            Starts::Uniform(_) => None,
-            Starts::Each(starts) => Some(device.upload(starts)?),
+    /// Slices of rows on a device, filled with their columns. `T` is what values will be.
+    pub(super) fn new<T: Real>(slices: Slices, rows: &Rows, columns: &Array<u32>) -> Result<Self> {
+        let device = columns.device();
+        let (count, slots) = (slices.count(), slices.groups() * WARP * slices.pack);
+        let (width, starts) = match &slices.starts {
+            Starts::Uniform(width) => (*width, None),
+            Starts::Each(starts) => (0, Some(device.upload(starts)?)),
         };
         let order = slices.order.as_deref().map(|order| device.upload(order)).transpose()?;
-        Ok(SliceArrays { starts, order, columns })
+        let bases = device.zeros(slices.groups() * slices.pack)?;
+        let mut arrays = SliceArrays {
+            rows: slices.rows,
+            count,
+            width,
+            lanes: slices.lanes,
+            pack: slices.pack,
+            longest: slices.longest,
+            slots,
+            starts,
+            order,
+            columns: ColumnArrays::Short { bases, offsets: device.zeros(slots)? },
+            exchange: device.function::<T>(&SOURCE, "slices_exchange")?,
+        };
+        if !arrays.fill_short::<T>(rows, columns)? {
+            // given back before as much again is asked for
+            arrays.columns = ColumnArrays::Wide(device.zeros(0)?);
+            arrays.columns = ColumnArrays::Wide(device.zeros(slots)?);
+            arrays.fill_wide::<T>(rows, columns)?;
+        }
+        Ok(arrays)
+    }
+
+    /// Fills columns of 16 bits, and says whether these are enough.
+    fn fill_short<T: Real>(&self, rows: &Rows, columns: &Array<u32>) -> Result<bool> {
+        let device = columns.device();
+        let (fill, misfit) = (device.function::<T>(&SOURCE, "slices_short")?, Misfit::none(device)?);
+        let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
+        let mark = misfit.address();
+        let mut launch = device.inner.stream.launch_builder(&fill);
+        launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.bases).arg(&raw.columns).arg(&mark);
+        // SAFETY: arguments as in slices.cu; arrays have as many groups and slots as slices were cut to
+        unsafe { launch.launch(config(self.count * WARP)) }?;
+        Ok(!misfit.is_set()?)
+    }
+
+    fn fill_wide<T: Real>(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
+        let device = columns.device();
+        let fill = device.function::<T>(&SOURCE, "slices_wide")?;
+        let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
+        let mut launch = device.inner.stream.launch_builder(&fill);
+        launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.columns);
+        // SAFETY: as in `fill_short`
+        unsafe { launch.launch(config(self.count * WARP)) }?;
+        Ok(())
+    }
+
+    /// Queues the copy of values between the order of rows and slots.
+    pub(super) fn exchange<T: Real>(
+        &self,
+        rows: &Rows,
+        entries: &Array<T>,
+        slots: &Array<T>,
+        way: Way,
+    ) -> Result<()> {
+        assert_eq!(slots.len(), self.slots, "a value for each slot");
+        let (cut, rows, back) = (self.cut(), rows.raw(), u32::from(way == Way::Back));
+        let (entries, slots) = (entries.address(0), slots.address(0));
+        let mut launch = self.device().inner.stream.launch_builder(&self.exchange);
+        launch.arg(&cut).arg(&rows).arg(&entries).arg(&slots).arg(&back);
+        // SAFETY: as in `fill_short`; entries are as many as the rows have
+        unsafe { launch.launch(config(self.count * WARP)) }?;
+        Ok(())
+    }
+
+    fn device(&self) -> &super::device::Device {
+        match &self.columns {
+            ColumnArrays::Wide(columns) => columns.device(),
+            ColumnArrays::Short { bases, .. } => bases.device(),
+        }
     }
 
     pub(super) fn has_short_columns(&self) -> bool {
@@ -283,6 +275,11 @@ impl SliceArrays {
 
     pub(super) fn is_sorted(&self) -> bool {
         self.order.is_some()
+    }
+
+    /// Slots, those of padding included.
+    pub(super) fn slots(&self) -> usize {
+        self.slots
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -300,6 +297,19 @@ impl SliceArrays {
             ColumnArrays::Short { bases, offsets } => (bases.address(0), offsets.address(0)),
         };
         RawSlices { starts: address(&self.starts), order: address(&self.order), bases, columns }
+    }
+
+    fn cut(&self) -> RawCut {
+        RawCut {
+            starts: address(&self.starts),
+            order: address(&self.order),
+            rows: self.rows as u32,
+            count: self.count as u32,
+            width: self.width as u32,
+            lanes: self.lanes as u32,
+            pack: self.pack as u32,
+            longest: u32::try_from(self.longest).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -327,126 +337,71 @@ fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: u
     lanes
 }
 
-/// Groups that hold the longest row of a slice.
-fn widest(lengths: &[u32], row_of_group: usize) -> usize {
-    (lengths.iter().copied().max().unwrap_or(0) as usize).div_ceil(row_of_group)
+/// The longest row of each slice.
+fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
+    lengths.par_chunks(height).with_min_len(1024).map(|slice| slice.iter().copied().max().unwrap_or(0)).collect()
 }
 
 /// Groups of all slices.
-fn total(lengths: &[u32], height: usize, row_of_group: usize) -> usize {
-    lengths.chunks(height).map(|slice| widest(slice, row_of_group)).sum()
+fn total(longest: &[u32], row_of_group: usize) -> usize {
+    longest.iter().map(|&longest| (longest as usize).div_ceil(row_of_group)).sum()
 }
 
 /// Rows by falling length within each window.
 fn sorted(lengths: &[u32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
-    for window in order.chunks_mut(WINDOW) {
-        window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));
-    }
+    let by_length = |window: &mut [u32]| window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));
+    order.par_chunks_mut(WINDOW).for_each(by_length);
     order
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::tests::{Matrix, matrices};
+    use super::super::cases::matrices;
     use super::*;
 
     fn lane(pack: usize) -> Lane {
         Lane { pack, in_flight: 8 }
     }
 
-    /// What the kernel reads, lane by lane.
-    fn walk(layout: &Slices, widths: Widths, matrix: &Matrix) -> Vec<(usize, usize, f64)> {
-        let pattern = matrix.pattern();
-        let columns = layout.column_of_slots(pattern);
-        let values = layout.values(pattern, &matrix.values);
-        let slots = layout.first_slot(layout.slices());
-        assert_eq!((columns.len(), values.len()), (slots, slots));
-        let (pack, lanes) = (layout.pack, layout.lanes);
-        let mut triplets = vec![];
-        let mut written = vec![false; layout.rows];
-        for slice in 0..layout.slices() {
-            let (start, end) = (layout.start(slice), layout.start(slice + 1));
-            for lane in 0..WARP {
-                let place = slice * (WARP / lanes) + lane / lanes;
-                let row = layout.row_at(place);
-                let mut groups = end - start;
-                if widths == Widths::Lengths {
-                    groups = pattern.row(place).len().div_ceil(pack * lanes);
-                }
-                let mut stopped = false;
-                for group in start..start + groups {
-                    for k in 0..pack {
-                        let slot = (group * WARP + lane) * pack + k;
-                        match (row, columns[slot]) {
-                            (_, None) => {
-                                stopped = true;
-                                assert_eq!(values[slot], 0.0);
-                            }
-                            (Some(row), Some(column)) => {
-                                // early stops need padding at the end of a lane only
-                                assert!(!stopped);
-                                triplets.push((row, column as usize, values[slot]));
-                            }
-                            (None, Some(column)) => panic!("column {column} of no row"),
-                        }
-                    }
-                }
-                if let (Some(row), 0) = (row, lane % lanes) {
-                    assert!(!std::mem::replace(&mut written[row], true));
-                }
-            }
-        }
-        assert!(written.iter().all(|&w| w), "every row is written");
-        triplets.sort_by_key(|&(row, column, _)| (row, column));
-        triplets
-    }
-
     #[test]
-    fn slices_hold_the_matrix() {
-        let all =
-            [Widths::Uniform, Widths::Lengths, Widths::Each { sort: false }, Widths::Each { sort: true }];
+    fn slices_have_room_for_their_rows() {
+        let all = [
+            Widths::Uniform,
+            Widths::Lengths,
+            Widths::First(3),
+            Widths::Each { sort: false },
+            Widths::Each { sort: true },
+        ];
         for matrix in &matrices() {
-            for widths in all {
-                for pack in [1, 2, 4] {
-                    for multiprocessors in [0, 1, 132] {
-                        let layout =
-                            Slices::new(matrix.pattern(), widths, lane(pack), multiprocessors).unwrap();
-                        let walked = walk(&layout, widths, matrix);
-                        assert_eq!(walked, matrix.triplets(), "{}, {widths:?}, {layout:?}", matrix.name);
-                    }
+            for (widths, pack, multiprocessors) in all
+                .iter()
+                .flat_map(|&widths| [1, 2, 4].map(|pack| (widths, pack)))
+                .flat_map(|(widths, pack)| [0, 1, 132].map(|count| (widths, pack, count)))
+            {
+                let pattern = matrix.pattern();
+                let slices = Slices::new(pattern, widths, lane(pack), multiprocessors).unwrap();
+                let height = WARP / slices.lanes;
+                let mut places: Vec<usize> = (0..slices.rows).collect();
+                if let Some(order) = &slices.order {
+                    places = order.iter().map(|&row| row as usize).collect();
+                    let windows = places.chunks(WINDOW).enumerate();
+                    assert!(windows.flat_map(|(w, rows)| rows.iter().map(move |row| (w, row))).all(|(w, row)| row / WINDOW == w));
                 }
+                for (slice, rows) in places.chunks(height).enumerate() {
+                    let groups = match &slices.starts {
+                        Starts::Uniform(width) => *width,
+                        Starts::Each(starts) => (starts[slice + 1] - starts[slice]) as usize,
+                    };
+                    let longest = rows.iter().map(|&row| pattern.row(row).len().min(slices.longest)).max().unwrap_or(0);
+                    let room = groups * slices.pack * slices.lanes;
+                    assert!(room >= longest, "{}, {widths:?}, {slices:?}", matrix.name);
+                    let uniform = matches!(slices.starts, Starts::Uniform(_));
+                    assert!(uniform || room < longest + slices.pack * slices.lanes, "{}", matrix.name);
+                }
+                places.sort_unstable();
+                assert!(places.into_iter().eq(0..slices.rows), "every row has a place");
             }
-        }
-    }
-
-    #[test]
-    fn the_first_entries_of_rows_can_stand_alone() {
-        for matrix in &matrices() {
-            for entries in [0, 1, 3, 1000] {
-                let widths = Widths::First(entries);
-                let layout = Slices::new(matrix.pattern(), widths, lane(2), 132).unwrap();
-                let mut before = (usize::MAX, 0);
-                let mut first = matrix.triplets();
-                first.retain(|&(row, _, _)| {
-                    before = if before.0 == row { (row, before.1 + 1) } else { (row, 0) };
-                    before.1 < entries
-                });
-                assert_eq!(walk(&layout, widths, matrix), first, "{}", matrix.name);
-            }
-        }
-    }
-
-    #[test]
-    fn columns_are_short_where_every_group_fits() {
-        let short = |matrix: &Matrix, pack| {
-            let layout = Slices::new(matrix.pattern(), Widths::Each { sort: false }, lane(pack), 0).unwrap();
-            layout.short_columns(&layout.columns(matrix.pattern())).is_some()
-        };
-        for matrix in &matrices() {
-            // the k-th entries of all rows are of one column here, however far the columns are apart
-            let expected = matrix.pattern().cols() < usize::from(u16::MAX) || matrix.name.starts_with("far");
-            assert_eq!(short(matrix, 1), expected, "{}", matrix.name);
         }
     }
 
@@ -455,19 +410,28 @@ mod tests {
         assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(20_000, mean, 8, 132)), [1, 2, 8]);
         assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(1_000_000, mean, 8, 132)), [1, 1, 1]);
         let matrix = &matrices()[5];
-        let layout = Slices::new(matrix.pattern(), Widths::Uniform, lane(2), 132).unwrap();
-        assert_eq!((layout.lanes, layout.slices()), (32, 1));
+        let slices = Slices::new(matrix.pattern(), Widths::Uniform, lane(2), 132).unwrap();
+        assert_eq!((slices.lanes, slices.count()), (32, 1));
     }
 
     #[test]
     fn sorting_saves_padding_or_is_left() {
         for matrix in &matrices() {
-            let slots = |sort| {
-                let layout = Slices::new(matrix.pattern(), Widths::Each { sort }, lane(1), 0).unwrap();
-                (layout.first_slot(layout.slices()), layout.order.is_some())
+            let groups = |sort| {
+                let slices = Slices::new(matrix.pattern(), Widths::Each { sort }, lane(1), 0).unwrap();
+                (slices.groups(), slices.order.is_some())
             };
-            let ((natural, _), (sorted, was)) = (slots(false), slots(true));
+            let ((natural, _), (sorted, was)) = (groups(false), groups(true));
             assert!(sorted <= natural && was == (10 * natural > 11 * sorted), "{}", matrix.name);
         }
+    }
+
+    #[test]
+    fn slices_of_padding_are_refused() {
+        let lengths = |row: usize| if row == 7 { 5000 } else { 0 };
+        let matrix = super::super::cases::with_lengths(50_000, 50_000, lengths);
+        let slices = |widths| Slices::new(matrix.pattern(), widths, lane(1), 132);
+        assert!(matches!(slices(Widths::Uniform), Err(Error::Padding { .. })));
+        assert!(slices(Widths::Each { sort: false }).is_ok());
     }
 }

@@ -16,7 +16,7 @@ pub struct CudaJacobi<T: Real> {
 #[derive(Debug)]
 enum Inverse<T: Real> {
     Diagonal(CudaVector<T>),
-    Blocks(Box<OnCuda<T, Bsr<T>>>),
+    Blocks { size: usize, inverse: Box<OnCuda<T, Bsr<T>>> },
 }
 
 impl<T: Real> Jacobi<T> {
@@ -25,7 +25,10 @@ impl<T: Real> Jacobi<T> {
         let space = CudaSpace::like(gpu, self.domain());
         let inverse = match self.blocks_as_csr()? {
             None => Inverse::Diagonal(space.zeros()?),
-            Some(blocks) => Inverse::Blocks(Box::new(Bsr::with_blocks(&blocks, self.block_size())?.to(gpu)?)),
+            Some(blocks) => {
+                let size = self.block_size();
+                Inverse::Blocks { size, inverse: Box::new(Bsr::on_with(gpu, &blocks, Some(size))?) }
+            }
         };
         let mut jacobi = CudaJacobi { inverse, space };
         jacobi.refresh(self)?;
@@ -42,8 +45,8 @@ impl<T: Real> CudaJacobi<T> {
         match (&mut self.inverse, jacobi.diagonal(), jacobi.blocks_as_csr()?) {
             // both are in the numbering of the space
             (Inverse::Diagonal(mine), Some(inverse), _) => Ok(mine.entries.write(inverse.as_slice())?),
-            (Inverse::Blocks(mine), _, Some(blocks)) if mine.format().block_size() == jacobi.block_size() => {
-                mine.refresh(blocks.entries())
+            (Inverse::Blocks { size, inverse }, _, Some(blocks)) if *size == jacobi.block_size() => {
+                inverse.refresh(blocks.entries())
             }
             _ => Err(crate::Error::Option {
                 what: "the block size",
@@ -67,7 +70,7 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
                 check_spaces(self, x, y)?;
                 vector::multiply(&d.entries, &x.entries, &mut y.entries).map_err(failed)
             }
-            Inverse::Blocks(blocks) => blocks.apply(x, y),
+            Inverse::Blocks { inverse: blocks, .. } => blocks.apply(x, y),
         }
     }
 
@@ -78,7 +81,7 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
                 let dot = vector::multiply_dot(&d.entries, &x.entries, &mut y.entries);
                 Ok(CudaScalar(dot.map_err(failed)?))
             }
-            Inverse::Blocks(blocks) => blocks.apply_dot(x, y),
+            Inverse::Blocks { inverse: blocks, .. } => blocks.apply_dot(x, y),
         }
     }
 
@@ -97,21 +100,21 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
                 let sums = vector::axpy_multiply_dot(&a.0, q, d, &mut r.entries, &mut z.entries);
                 Ok(sums.map_err(failed)?.map(CudaScalar))
             }
-            Inverse::Blocks(blocks) => blocks.axpy_apply_dot(a, q, r, z),
+            Inverse::Blocks { inverse: blocks, .. } => blocks.axpy_apply_dot(a, q, r, z),
         }
     }
 
     fn diagonal(&self) -> Option<&CudaVector<T>> {
         match &self.inverse {
             Inverse::Diagonal(d) => Some(d),
-            Inverse::Blocks(_) => None,
+            Inverse::Blocks { .. } => None,
         }
     }
 
     fn bytes(&self) -> usize {
         match &self.inverse {
             Inverse::Diagonal(d) => d.entries.bytes(),
-            Inverse::Blocks(blocks) => blocks.bytes(),
+            Inverse::Blocks { inverse: blocks, .. } => blocks.bytes(),
         }
     }
 

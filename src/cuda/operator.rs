@@ -1,18 +1,20 @@
 //! Formats in device memory, as operators.
 
 use super::{Cuda, CudaScalar, CudaSpace, CudaSteps, CudaVector, failed};
-use crate::formats::OnDevice;
+use crate::formats::{Format, OnDevice, Source, entries_of};
 use crate::{Csr, Real, Result};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Iterate, Product, Resident};
-use krysp_solvers::{CgIterate, Error, LinearOperator, Vector, check_spaces};
+use krysp_solvers::{CgIterate, Error, LinearOperator, Space, Vector, check_spaces};
 use std::sync::OnceLock;
 
-/// A matrix in device memory, made by [`OnDevice::to`] from a format in host memory.
+/// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`OnDevice::to`].
 ///
-/// The format stays in host memory beside it, for [`OnCuda::refresh`] and [`OnCuda::to_csr`].
+/// Its pattern stays in host memory beside it, shared with the matrix that it was made from, for [`OnCuda::refresh`] and
+/// [`OnCuda::to_csr`].
 #[derive(Debug)]
 pub struct OnCuda<T: Real, F: OnDevice<T>> {
-    format: F,
+    source: Source<T>,
     arrays: F::Arrays,
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
@@ -21,29 +23,36 @@ pub struct OnCuda<T: Real, F: OnDevice<T>> {
 }
 
 impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
-    pub(crate) fn new(format: F, gpu: &Cuda) -> Result<OnCuda<T, F>> {
-        let source = format.source();
+    pub(crate) fn new(gpu: &Cuda, csr: &Csr<T>, options: F::Options) -> Result<OnCuda<T, F>> {
+        let source = csr.source().clone();
         let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
-        let arrays = format.upload(gpu.device())?;
-        Ok(OnCuda { format, arrays, domain, range, resident: OnceLock::new() })
+        let arrays = F::lay_out(csr, options, gpu.device()).map_err(|error| match error {
+            crate::Error::Cuda(padding @ super::Error::Padding { .. }) => {
+                crate::Error::Unsuitable { format: F::NAME, why: padding.to_string() }
+            }
+            other => other,
+        })?;
+        Ok(OnCuda { source, arrays, domain, range, resident: OnceLock::new() })
     }
 
-    /// The format in host memory.
-    pub fn format(&self) -> &F {
-        &self.format
+    /// The matrix in host memory, with the values it has now.
+    pub fn to_csr(&self) -> Result<Csr<T>> {
+        Ok(Csr::from_source(self.source.clone(), self.entries()?))
     }
 
-    /// The matrix, with the values it has now.
-    pub fn to_csr(&self) -> Csr<T> {
-        self.format.to_csr()
+    /// The values of the pattern's entries.
+    fn entries(&self) -> std::result::Result<Buffer<T>, super::Error> {
+        let mut entries = Buffer::zeros(self.source.nnz());
+        self.arrays.entries(self.source.on_device(), &mut entries)?;
+        Ok(entries)
     }
 
     /// New values for the same pattern, in the order in which the matrix was given.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.format.refresh(values)?;
-        self.format.upload_values(&mut self.arrays)?;
+        let entries = entries_of(&self.source.pattern, values)?;
+        self.arrays.fill(self.source.on_device(), &entries)?;
         if let Some(Some(resident)) = self.resident.get_mut() {
-            resident.refill(self.format.to_csr().entries())?;
+            resident.refill(&entries)?;
         }
         Ok(())
     }
@@ -53,9 +62,9 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
         if let Some(resident) = self.resident.get() {
             return Ok(resident.as_ref());
         }
-        let (device, pattern) = (self.domain.gpu().device(), self.format.pattern());
+        let (device, pattern) = (self.domain.gpu().device(), self.source.on_device());
         let made = match self.domain == self.range && Resident::<T>::suits(pattern) {
-            true => Resident::new(device, pattern, self.format.to_csr().entries()).map_err(failed)?,
+            true => Resident::new(device, pattern, &self.entries().map_err(failed)?).map_err(failed)?,
             false => None,
         };
         Ok(self.resident.get_or_init(|| made).as_ref())
@@ -80,7 +89,7 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
 
     fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
         if self.domain != self.range {
-            let (rows, columns) = (self.arrays.rows(), self.arrays.cols());
+            let (rows, columns) = (self.range.len(), self.domain.len());
             return Err(Error::NotSquare { rows, columns });
         }
         check_spaces(self, x, y)?;

@@ -172,15 +172,21 @@ impl<T: Real> Format<T> for Bsr<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
     type Arrays = cuda::bsr::Bsr<T>;
+    type Options = Option<usize>;
 
-    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
-        let blocks = cuda::Pattern::new(&self.offsets, &self.columns);
-        let (pattern, csr) = (OnDevice::pattern(self), self.to_csr());
-        Ok(Self::Arrays::new(device, self.size, blocks, pattern, csr.entries())?)
+    fn defaults() -> Option<usize> {
+        None
     }
 
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        let blocks = cuda::Pattern::new(&self.offsets, &self.columns);
-        Ok(arrays.refill(blocks, OnDevice::pattern(self), self.to_csr().entries())?)
+    fn chosen(&self) -> Option<usize> {
+        Some(self.size)
+    }
+
+    /// With blocks of a size, or of the one that takes the fewest bytes.
+    fn lay_out(csr: &Csr<T>, size: Option<usize>, device: &cuda::Device) -> Result<Self::Arrays> {
+        let size = size.map_or_else(|| best_block_size(csr), Ok)?;
+        let (offsets, columns) = block_pattern(csr, size)?;
+        let (pattern, blocks) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
+        Ok(Self::Arrays::new(device, size, blocks, pattern, csr.entries())?)
     }
 }

@@ -101,13 +101,14 @@ impl<T: Real> Format<T> for Coo<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
     type Arrays = cuda::coo::Coo<T>;
+    type Options = ();
 
-    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, OnDevice::pattern(self), &self.values)?)
-    }
+    fn defaults() -> () {}
 
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(OnDevice::pattern(self), &self.values)?)
+    fn chosen(&self) -> () {}
+
+    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries())?)
     }
 }
 

@@ -8,6 +8,8 @@ use super::OnDevice;
 use super::pattern::Pattern;
 use super::{Format, Source, row_operator};
 use crate::{Error, HostSpace, Numbering, Real, Result};
+#[cfg(feature = "cuda")]
+use crate::cuda::{Cuda, OnCuda};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
@@ -231,12 +233,17 @@ impl<T: Real> Format<T> for Csr<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
     type Arrays = cuda::csr::Csr<T>;
+    type Options = ();
 
-    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, OnDevice::pattern(self), &self.values)?)
+    fn defaults() -> () {}
+
+    fn chosen(&self) -> () {}
+
+    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries())?)
     }
 
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(&self.values)?)
+    fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {
+        Self::on(gpu, self)
     }
 }

@@ -107,13 +107,14 @@ impl<T: Real> Format<T> for Dia<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
     type Arrays = cuda::dia::Dia<T>;
+    type Options = ();
 
-    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
-        let pattern = OnDevice::pattern(self);
-        Ok(Self::Arrays::new(device, pattern, self.to_csr().entries(), &self.diagonals)?)
-    }
+    fn defaults() -> () {}
 
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
+    fn chosen(&self) -> () {}
+
+    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+        let (pattern, diagonals) = (csr.source().on_device(), diagonals_of(csr)?);
+        Ok(Self::Arrays::new(device, pattern, csr.entries(), &diagonals)?)
     }
 }

@@ -90,13 +90,14 @@ impl<T: Real> Format<T> for Ell<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
     type Arrays = cuda::sliced::Sliced<T>;
+    type Options = ();
 
-    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
+    fn defaults() -> () {}
+
+    fn chosen(&self) -> () {}
+
+    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
         let widths = cuda::sliced::Widths::Uniform;
-        Ok(Self::Arrays::new(device, OnDevice::pattern(self), self.to_csr().entries(), widths)?)
-    }
-
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), widths)?)
     }
 }

@@ -207,14 +207,19 @@ impl<T: Real> Format<T> for Hyb<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
     type Arrays = cuda::hyb::Hyb<T>;
+    type Options = HybOptions;
 
-    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
-        let csr = self.to_csr();
-        Ok(Self::Arrays::new(device, OnDevice::pattern(self), csr.entries(), self.width)?)
+    fn defaults() -> HybOptions {
+        HybOptions::default()
     }
 
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
+    fn chosen(&self) -> HybOptions {
+        HybOptions { threshold: Threshold::Columns(self.width) }
+    }
+
+    fn lay_out(csr: &Csr<T>, options: HybOptions, device: &cuda::Device) -> Result<Self::Arrays> {
+        let (pattern, width) = (csr.source().on_device(), width_of(csr, options)?);
+        Ok(Self::Arrays::new(device, pattern, csr.entries(), width)?)
     }
 }
 

@@ -162,6 +162,12 @@ impl<T: Real> Source<T> {
         self.pattern.bytes()
     }
 
+    /// The pattern as devices take it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
+        krysp_kernels::cuda::Pattern::new(&self.pattern.offsets, &self.pattern.columns)
+    }
+
     pub(crate) fn parts(&self) -> Parts<'_> {
         self.layout.parts()
     }

@@ -2,33 +2,39 @@
 
 use super::Format;
 use crate::cuda::{Cuda, OnCuda};
-use crate::{Real, Result};
-use krysp_kernels::cuda::{self, Device, Pattern, Product};
+use crate::{Csr, Real, Result};
+use krysp_kernels::cuda::{self, Device, Product};
 
-/// A format that can move to a GPU, where its arrays may lie in another order than on the host.
+/// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
 pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
     /// What holds the matrix there.
     type Arrays: Product<T>;
 
-    /// The matrix as an operator in the memory of a GPU. What this holds is copied, and stays.
-    fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>>
-    where
-        Self: Clone,
-    {
-        OnCuda::new(self.clone(), gpu)
+    /// What one may choose.
+    type Options;
+
+    /// What is chosen where nothing is said.
+    fn defaults() -> Self::Options;
+
+    /// What was chosen for this one.
+    fn chosen(&self) -> Self::Options;
+
+    /// Lays a matrix out in the memory of a device.
+    #[doc(hidden)]
+    fn lay_out(csr: &Csr<T>, options: Self::Options, device: &Device) -> Result<Self::Arrays>;
+
+    /// A matrix in this format on a GPU, converted there: no slot of the format is filled in host memory.
+    fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<OnCuda<T, Self>> {
+        Self::on_with(gpu, csr, Self::defaults())
     }
 
-    /// A copy of the matrix in the memory of a device.
-    fn upload(&self, device: &Device) -> Result<Self::Arrays>;
+    /// The same with options.
+    fn on_with(gpu: &Cuda, csr: &Csr<T>, options: Self::Options) -> Result<OnCuda<T, Self>> {
+        OnCuda::new(gpu, csr, options)
+    }
 
-    /// Takes the values over that the matrix has now, after a [`Format::refresh`]: `arrays` were made by
-    /// [`OnDevice::upload`] of this matrix, or of one of equal pattern and options.
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()>;
-
-    /// Where the entries stand.
-    #[doc(hidden)]
-    fn pattern(&self) -> Pattern<'_> {
-        let pattern = &self.source().pattern;
-        Pattern::new(&pattern.offsets, &pattern.columns)
+    /// This matrix on a GPU. What is in host memory stays as it is; [`OnDevice::on`] does without it.
+    fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {
+        Self::on_with(gpu, &self.to_csr(), self.chosen())
     }
 }

@@ -170,15 +170,20 @@ impl<T: Real> Format<T> for Sell<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
     type Arrays = cuda::sliced::Sliced<T>;
+    type Options = SellOptions;
+
+    fn defaults() -> SellOptions {
+        SellOptions::new::<T>()
+    }
+
+    fn chosen(&self) -> SellOptions {
+        self.options
+    }
 
     /// In slices of 32 rows or fewer whatever the options say, sorted within 768 rows where that saves padding, unless
     /// [`SellOptions::window`] is 1.
-    fn upload(&self, device: &cuda::Device) -> Result<Self::Arrays> {
-        let widths = cuda::sliced::Widths::Each { sort: self.options.window != Some(1) };
-        Ok(Self::Arrays::new(device, OnDevice::pattern(self), self.to_csr().entries(), widths)?)
-    }
-
-    fn upload_values(&self, arrays: &mut Self::Arrays) -> Result<()> {
-        Ok(arrays.refill(OnDevice::pattern(self), self.to_csr().entries())?)
+    fn lay_out(csr: &Csr<T>, options: SellOptions, device: &cuda::Device) -> Result<Self::Arrays> {
+        let widths = cuda::sliced::Widths::Each { sort: options.window != Some(1) };
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), widths)?)
     }
 }
