@@ -4,14 +4,18 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
+use super::pattern::fill_by_rows;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::CHUNK;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A matrix of small dense blocks.
 #[derive(Clone, Debug)]
@@ -28,50 +32,21 @@ pub struct Bsr<T: Real> {
 /// The block sizes that have a kernel of their own.
 pub const BLOCK_SIZES: [usize; 4] = [2, 3, 4, 6];
 
+const LARGEST: usize = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
+
+/// In the order in which [`best_block_size`] tries them: three unknowns a node are the most frequent, and the larger a
+/// block without padding, the fewer smaller ones can take less.
+const MOST_PROMISING_FIRST: [usize; 4] = [3, 6, 4, 2];
+
 impl<T: Real> Bsr<T> {
     /// Converts with the block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
     pub fn new(csr: &Csr<T>) -> Result<Bsr<T>> {
-        let bytes = |size: usize| {
-            let (blocks, _) = count_blocks(csr, size)?;
-            Some(blocks * (size * size * size_of::<T>() + 4) + csr.rows() / size * 4)
-        };
-        let best = BLOCK_SIZES.into_iter().filter_map(|size| Some((bytes(size)?, size))).min();
-        let csr_bytes = csr.nnz() * (size_of::<T>() + 4) + csr.rows() * 4;
-        match best {
-            Some((bytes, size)) if bytes < csr_bytes || csr.nnz() == 0 => Bsr::with_blocks(csr, size),
-            Some((bytes, size)) => Err(Error::Unsuitable {
-                format: Self::NAME,
-                why: format!("its best block size {size} takes {bytes} bytes, CSR {csr_bytes}"),
-            }),
-            None => Err(Error::Unsuitable {
-                format: Self::NAME,
-                why: format!("no block size divides {} x {}", csr.rows(), csr.cols()),
-            }),
-        }
+        Bsr::with_blocks(csr, best_block_size(csr)?)
     }
 
     /// Converts with blocks of a size: 2, 3, 4 or 6.
     pub fn with_blocks(csr: &Csr<T>, size: usize) -> Result<Bsr<T>> {
-        if !BLOCK_SIZES.contains(&size) {
-            return Err(Error::Option {
-                what: "the block size",
-                got: size.to_string(),
-                expected: "2, 3, 4 or 6",
-            });
-        }
-        let unsuitable = |why| Error::Unsuitable { format: Self::NAME, why };
-        let Some((_, lengths)) = count_blocks(csr, size) else {
-            return Err(unsuitable(format!("{size} does not divide {} x {}", csr.rows(), csr.cols())));
-        };
-        let offsets = Offsets::from_lengths(lengths);
-        let mut columns = Vec::with_capacity(offsets.end());
-        let mut blocks = vec![];
-        for block_row in 0..csr.rows() / size {
-            block_columns(csr, block_row, size, &mut blocks);
-            columns.extend_from_slice(&blocks);
-        }
-        let columns = Columns::new(columns, csr.cols() / size)
-            .map_err(|_| unsuitable("a block lies outside the matrix".into()))?;
+        let (offsets, columns) = block_pattern(csr, size)?;
         let values = Buffer::zeros(offsets.end() * size * size + SLACK);
         let mut bsr = Bsr { source: csr.source().clone(), size, offsets, columns, values };
         bsr.fill(csr.entries());
@@ -92,43 +67,129 @@ impl<T: Real> Bsr<T> {
     }
 }
 
+fn unsuitable<T: Real>(why: String) -> Error {
+    Error::Unsuitable { format: Bsr::<T>::NAME, why }
+}
+
+/// The block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
+pub(crate) fn best_block_size<T: Real>(csr: &Csr<T>) -> Result<usize> {
+    let (rows, cols) = (csr.rows(), csr.cols());
+    if !BLOCK_SIZES.iter().any(|&size| divides(size, csr)) {
+        return Err(unsuitable::<T>(format!("no block size divides {rows} x {cols}")));
+    }
+    let csr_bytes = csr.nnz() * (size_of::<T>() + 4) + rows * 4;
+    let saves_any = if csr.nnz() == 0 { csr_bytes } else { csr_bytes - 1 };
+    let mut best: Option<(usize, usize)> = None;
+    for size in MOST_PROMISING_FIRST.into_iter().filter(|&size| divides(size, csr)) {
+        let (block_bytes, offset_bytes) = (size * size * size_of::<T>() + 4, rows / size * 4);
+        let limit = best.map_or(saves_any, |(bytes, _)| bytes);
+        let most = limit.saturating_sub(offset_bytes) / block_bytes;
+        if let Some(blocks) = count_blocks(csr, size, most) {
+            let found = (blocks * block_bytes + offset_bytes, size);
+            best = Some(best.map_or(found, |best| best.min(found)));
+        }
+    }
+    let none = || unsuitable::<T>(format!("blocks of no size take fewer bytes than CSR, {csr_bytes}"));
+    best.map(|(_, size)| size).ok_or_else(none)
+}
+
+/// Where the blocks of a size stand: where block rows begin, counted in blocks, and block columns.
+pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offsets, Columns)> {
+    if !BLOCK_SIZES.contains(&size) {
+        return Err(Error::Option {
+            what: "the block size",
+            got: size.to_string(),
+            expected: "2, 3, 4 or 6",
+        });
+    }
+    if !divides(size, csr) {
+        return Err(unsuitable::<T>(format!("{size} does not divide {} x {}", csr.rows(), csr.cols())));
+    }
+    let block_rows = csr.rows() / size;
+    let lengths = (0..block_rows).into_par_iter().with_min_len(CHUNK);
+    let lengths: Vec<usize> = lengths.map(|block_row| blocks_of_row(csr, block_row, size)).collect();
+    let offsets = Offsets::from_lengths(lengths);
+    let mut columns = Buffer::zeros(offsets.end());
+    fill_by_rows(block_rows, &mut columns, &|block_row| offsets.at(block_row), &|block_rows, part, _| {
+        let mut slots = part.iter_mut();
+        for block_row in block_rows {
+            for_each_block(csr, block_row, size, |column| {
+                if let Some(slot) = slots.next() {
+                    *slot = column;
+                }
+            });
+        }
+    });
+    let columns = Columns::new(columns, csr.cols() / size)
+        .map_err(|_| unsuitable::<T>("a block lies outside the matrix".into()))?;
+    Ok((offsets, columns))
+}
+
 /// The largest block size for which the rows of every block have equal patterns; 1 where there is none.
 pub fn row_blocks<T: Real>(csr: &Csr<T>) -> usize {
     let equal = |size: usize| {
-        let rows = 0..csr.rows();
-        rows.clone()
-            .step_by(size)
-            .all(|first| (first + 1..first + size).all(|row| csr.row_columns(row) == csr.row_columns(first)))
+        let block_rows = (0..csr.rows() / size).into_par_iter().with_min_len(CHUNK);
+        block_rows.map(|block_row| rows_are_equal(csr, block_row, size)).all(|equal| equal)
     };
     let fits = |size: &usize| csr.rows() > 0 && csr.rows().is_multiple_of(*size);
     BLOCK_SIZES.into_iter().rev().filter(fits).find(|&size| equal(size)).unwrap_or(1)
 }
 
-/// The block columns of a block row, ascending.
-fn block_columns<T: Real>(csr: &Csr<T>, block_row: usize, size: usize, blocks: &mut Vec<u32>) {
-    blocks.clear();
-    for row in block_row * size..(block_row + 1) * size {
-        blocks.extend(csr.row_columns(row).iter().map(|column| column / size as u32));
-        // rows of a node share their columns: most repeats go at once
-        blocks.dedup();
-    }
-    blocks.sort_unstable();
-    blocks.dedup();
+fn divides<T: Real>(size: usize, csr: &Csr<T>) -> bool {
+    csr.rows().is_multiple_of(size) && csr.cols().is_multiple_of(size)
 }
 
-/// The number of blocks, in all and of each block row; `None` where the size does not divide the matrix.
-fn count_blocks<T: Real>(csr: &Csr<T>, size: usize) -> Option<(usize, Vec<usize>)> {
-    if !csr.rows().is_multiple_of(size) || !csr.cols().is_multiple_of(size) {
-        return None;
+/// Whether the rows of a block row have one pattern.
+fn rows_are_equal<T: Real>(csr: &Csr<T>, block_row: usize, size: usize) -> bool {
+    let first = block_row * size;
+    (first + 1..first + size).all(|row| csr.row_columns(row) == csr.row_columns(first))
+}
+
+/// Visits the block columns of a block row, ascending.
+fn for_each_block<T: Real>(csr: &Csr<T>, block_row: usize, size: usize, mut visit: impl FnMut(u32)) {
+    // rows of a node mostly share their columns: one row stands for all
+    let distinct = if rows_are_equal(csr, block_row, size) { 1 } else { size };
+    let mut rows = [&[][..]; LARGEST];
+    for (k, row) in rows[..distinct].iter_mut().enumerate() {
+        *row = csr.row_columns(block_row * size + k);
     }
-    let mut blocks = vec![];
-    let lengths: Vec<usize> = (0..csr.rows() / size)
-        .map(|block_row| {
-            block_columns(csr, block_row, size, &mut blocks);
-            blocks.len()
-        })
-        .collect();
-    Some((lengths.iter().sum(), lengths))
+    let rows = &mut rows[..distinct];
+    while let Some(&column) = rows.iter().filter_map(|row| row.first()).min() {
+        let block = column / size as u32;
+        let end = (block + 1) * size as u32;
+        visit(block);
+        for row in &mut *rows {
+            while let [column, rest @ ..] = *row
+                && *column < end
+            {
+                *row = rest;
+            }
+        }
+    }
+}
+
+/// The number of blocks of a block row.
+fn blocks_of_row<T: Real>(csr: &Csr<T>, block_row: usize, size: usize) -> usize {
+    let mut blocks = 0;
+    for_each_block(csr, block_row, size, |_| blocks += 1);
+    blocks
+}
+
+/// The number of blocks, if at most `most`: stops where the padding of some block rows is more than that allows.
+fn count_blocks<T: Real>(csr: &Csr<T>, size: usize, most: usize) -> Option<usize> {
+    let allowed = (most * size * size).checked_sub(csr.nnz())?;
+    let padding = AtomicUsize::new(0);
+    let block_rows = csr.rows() / size;
+    // which threads stop first is chance, but not whether the sum passes what is allowed
+    (0..block_rows.div_ceil(CHUNK)).into_par_iter().try_for_each(|chunk| {
+        let range = chunk * CHUNK..block_rows.min((chunk + 1) * CHUNK);
+        let entries =
+            csr.pattern().offsets.at(range.end * size) - csr.pattern().offsets.at(range.start * size);
+        let blocks: usize = range.map(|block_row| blocks_of_row(csr, block_row, size)).sum();
+        let here = blocks * size * size - entries;
+        (padding.fetch_add(here, Ordering::Relaxed) + here <= allowed).then_some(())
+    })?;
+    Some((csr.nnz() + padding.into_inner()) / (size * size))
 }
 
 row_operator!(Bsr);
@@ -160,11 +221,14 @@ impl<T: Real> Format<T> for Bsr<T> {
         let pattern = &self.source.pattern;
         let blocks = self.offsets.range(row / self.size);
         let mut block = blocks.start;
+        let first_column = |block: usize| self.columns[block] as usize * self.size;
+        let mut first = if blocks.is_empty() { 0 } else { first_column(block) };
         for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
-            while self.columns[block] < column / self.size as u32 {
+            while first + self.size <= column as usize {
                 block += 1;
+                first = first_column(block);
             }
-            visit(entry, (block * self.size + column as usize % self.size) * self.size + row % self.size);
+            visit(entry, (block * self.size + column as usize - first) * self.size + row % self.size);
         }
     }
 }

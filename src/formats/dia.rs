@@ -10,8 +10,11 @@ use crate::{Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::dia::{self, HEIGHT};
 use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::CHUNK;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A matrix stored by diagonals.
 #[derive(Clone, Debug)]
@@ -24,21 +27,8 @@ pub struct Dia<T: Real> {
 impl<T: Real> Dia<T> {
     /// Converts a matrix; refuses one with so many diagonals that it would be mostly padding.
     pub fn new(csr: &Csr<T>) -> Result<Dia<T>> {
-        let mut used = vec![false; (csr.rows() + csr.cols()).saturating_sub(1)];
-        for row in 0..csr.rows() {
-            for &column in csr.row_columns(row) {
-                used[csr.rows() - 1 - row + column as usize] = true;
-            }
-        }
-        let diagonals: Vec<i64> = used
-            .iter()
-            .enumerate()
-            .filter(|(_, used)| **used)
-            .map(|(d, _)| d as i64 + 1 - csr.rows() as i64)
-            .collect();
-        let slots = csr.rows().next_multiple_of(HEIGHT) * diagonals.len();
-        check_padding(Self::NAME, slots, csr.nnz(), "SELL-P or CSR store scattered entries")?;
-        let values = Buffer::zeros(slots);
+        let diagonals = diagonals_of(csr)?;
+        let values = Buffer::zeros(csr.rows().next_multiple_of(HEIGHT) * diagonals.len());
         let mut dia = Dia { source: csr.source().clone(), diagonals, values };
         dia.fill(csr.entries());
         Ok(dia)
@@ -62,6 +52,34 @@ impl<T: Real> Dia<T> {
     fn array_bytes(&self) -> usize {
         size_of_val(&*self.diagonals) + size_of_val(&*self.values)
     }
+}
+
+/// The diagonals that hold entries, ascending; refuses a matrix with so many that it would be mostly padding.
+pub(crate) fn diagonals_of<T: Real>(csr: &Csr<T>) -> Result<Vec<i64>> {
+    const BITS: usize = u64::BITS as usize;
+    let (rows, most) = (csr.rows(), (csr.rows() + csr.cols()).saturating_sub(1));
+    let used: Vec<AtomicU64> = (0..most.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect();
+    (0..rows).into_par_iter().with_min_len(CHUNK).for_each(|row| {
+        for &column in csr.row_columns(row) {
+            let diagonal = rows - 1 - row + column as usize;
+            let (word, bit) = (&used[diagonal / BITS], 1 << (diagonal % BITS));
+            // threads share words without a write but for the first entry of a diagonal
+            if word.load(Ordering::Relaxed) & bit == 0 {
+                word.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    });
+    let mut diagonals = vec![];
+    for (k, word) in used.iter().enumerate() {
+        let mut left = word.load(Ordering::Relaxed);
+        while left != 0 {
+            diagonals.push((k * BITS) as i64 + i64::from(left.trailing_zeros()) + 1 - rows as i64);
+            left &= left - 1;
+        }
+    }
+    let slots = rows.next_multiple_of(HEIGHT) * diagonals.len();
+    check_padding(Dia::<T>::NAME, slots, csr.nnz(), "SELL-P or CSR store scattered entries")?;
+    Ok(diagonals)
 }
 
 row_operator!(Dia);

@@ -19,6 +19,7 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::coo::entry_rows;
+use super::pattern::fill_by_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result};
@@ -30,6 +31,7 @@ use krysp_kernels::cpu::threads::CHUNK;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
+use rayon::prelude::*;
 
 /// How many entries of every row ELLPACK stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -61,25 +63,68 @@ pub struct HybOptions {
 /// assert_eq!([-1.0, 0.0, 1.0 / 4.0, 3.0 / 4.0].map(|x| row_length_quantile(lengths, x)), [0, 1, 3, 9]);
 /// ```
 pub fn row_length_quantile(lengths: impl IntoIterator<Item = usize>, x: f64) -> usize {
+    let mut histogram = vec![];
+    lengths.into_iter().for_each(|length| count(&mut histogram, length, 1));
+    quantile(&histogram, x)
+}
+
+/// Counts so many rows of a length.
+fn count(histogram: &mut Vec<usize>, length: usize, rows: usize) {
+    if length >= histogram.len() {
+        histogram.resize(length + 1, 0);
+    }
+    histogram[length] += rows;
+}
+
+/// The number of rows of each length, up to the longest.
+fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
+    let rows = (0..csr.rows()).into_par_iter().with_min_len(64 * CHUNK);
+    let histograms = rows.fold(Vec::new, |mut histogram, row| {
+        count(&mut histogram, csr.row_columns(row).len(), 1);
+        histogram
+    });
+    histograms.reduce(Vec::new, |mut all, part| {
+        part.into_iter().enumerate().for_each(|(length, rows)| count(&mut all, length, rows));
+        all
+    })
+}
+
+/// [`row_length_quantile`], from the number of rows of each length.
+fn quantile(histogram: &[usize], x: f64) -> usize {
     if x < 0.0 {
         return 0;
     }
-    let (mut histogram, mut rows) = (vec![0usize], 0usize);
-    for length in lengths {
-        if length >= histogram.len() {
-            histogram.resize(length + 1, 0);
-        }
-        histogram[length] += 1;
-        rows += 1;
-    }
     // `x < F` in whole rows; what rounding makes of `x = k / rows` must not pass for more than `k`
-    let most = rows as f64 * (x + 4.0 * f64::EPSILON);
+    let most = histogram.iter().sum::<usize>() as f64 * (x + 4.0 * f64::EPSILON);
     let mut rows_up_to_here = 0;
     let reached = histogram.iter().position(|&rows| {
         rows_up_to_here += rows;
         rows_up_to_here as f64 > most
     });
-    reached.unwrap_or(histogram.len() - 1)
+    reached.unwrap_or(histogram.len().saturating_sub(1))
+}
+
+/// The entries of every row that ELLPACK stores; refuses a threshold that would leave mostly padding.
+pub(crate) fn width_of<T: Real>(csr: &Csr<T>, options: HybOptions) -> Result<usize> {
+    let histogram = row_length_histogram(csr);
+    let width = match options.threshold {
+        Threshold::MinimalStorage => {
+            let (value, index) = (size_of::<T>() as f64, size_of::<u32>() as f64);
+            quantile(&histogram, index / (value + 2.0 * index))
+        }
+        Threshold::Quantile(x) if x.is_nan() => {
+            return Err(Error::Option {
+                what: "the quantile of the row lengths",
+                got: x.to_string(),
+                expected: "a number: all overflow below 0, none from 1 − 1/rows on",
+            });
+        }
+        Threshold::Quantile(x) => quantile(&histogram, x),
+        Threshold::Columns(columns) => columns.min(histogram.len().saturating_sub(1)),
+    };
+    let slots = csr.rows().next_multiple_of(default_height::<T>()) * width;
+    check_padding(Hyb::<T>::NAME, slots, csr.nnz(), "a smaller threshold leaves more to coordinates")?;
+    Ok(width)
 }
 
 /// `S(t)`: the bytes of rows of these lengths, `t` entries of each in ELLPACK and the rest as coordinates.
@@ -112,33 +157,23 @@ impl<T: Real> Hyb<T> {
 
     /// Converts a matrix; refuses a threshold that would leave mostly padding.
     pub fn with(csr: &Csr<T>, options: HybOptions) -> Result<Hyb<T>> {
-        let lengths = csr.row_lengths();
-        let width = match options.threshold {
-            Threshold::MinimalStorage => {
-                let (value, index) = (size_of::<T>() as f64, size_of::<u32>() as f64);
-                row_length_quantile(lengths.clone(), index / (value + 2.0 * index))
-            }
-            Threshold::Quantile(x) if x.is_nan() => {
-                return Err(Error::Option {
-                    what: "the quantile of the row lengths",
-                    got: x.to_string(),
-                    expected: "a number: all overflow below 0, none from 1 − 1/rows on",
-                });
-            }
-            Threshold::Quantile(x) => row_length_quantile(lengths.clone(), x),
-            Threshold::Columns(columns) => columns.min(lengths.clone().max().unwrap_or(0)),
-        };
-        let height = default_height::<T>();
-        let overflow = Offsets::from_lengths(lengths.map(|length| length.saturating_sub(width)));
-        let slots = csr.rows().next_multiple_of(height) * width;
-        check_padding(Self::NAME, slots, csr.nnz(), "a smaller threshold leaves more to coordinates")?;
-        let slices =
-            Slices::new(Self::NAME, csr.pattern(), height, SliceWidths::Uniform(width), None, width)?;
+        let width = width_of(csr, options)?;
+        let widths = SliceWidths::Uniform(width);
+        let slices = Slices::new(Self::NAME, csr.pattern(), default_height::<T>(), widths, None, width)?;
+        let overflow = Offsets::from_lengths(csr.row_lengths().map(|length| length.saturating_sub(width)));
         let rows = entry_rows(Self::NAME, &overflow)?;
-        let long = (0..csr.rows()).filter_map(|row| csr.row_columns(row).get(width..));
-        let columns = Columns::new(long.flatten().copied().collect::<Vec<_>>(), csr.cols())
+        let mut columns = Buffer::zeros(overflow.end());
+        fill_by_rows(csr.rows(), &mut columns, &|row| overflow.at(row), &|rows, part, first| {
+            for row in rows {
+                let entries = overflow.range(row);
+                if let Some(long) = csr.row_columns(row).get(width..) {
+                    part[entries.start - first..entries.end - first].copy_from_slice(long);
+                }
+            }
+        });
+        let columns = Columns::new(columns, csr.cols())
             .map_err(|_| Error::Unsuitable { format: Self::NAME, why: "a column is out of range".into() })?;
-        let values = Buffer::zeros(slots + rows.len());
+        let values = Buffer::zeros(slices.slots() + rows.len());
         let mut hyb = Hyb { source: csr.source().clone(), width, slices, rows, columns, values };
         hyb.fill(csr.entries());
         Ok(hyb)
