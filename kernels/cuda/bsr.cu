@@ -139,7 +139,7 @@ KERNELS(bsr_6_short, u16, 6)
 // Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix; its columns and the
 // blocks of its block row both ascend. Marks a matrix with an entry in none of them.
 template <class Column> __device__ __forceinline__ void exchange_all(
-    const Bsr<Column>& a, const Rows& rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    const Bsr<Column>& a, const RowStarts& rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
     const u32 of_block = size * size, wide = of_block % PACK == 0 ? PACK : 1, rows_of_slice = 32 / a.lanes;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)a.rows * size; i += threads) {
@@ -170,10 +170,10 @@ template <class Column> __device__ __forceinline__ void exchange_all(
 }
 
 extern "C" __global__ __launch_bounds__(256) void bsr_exchange_wide(
-    Bsr<u32> a, Rows rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    Bsr<u32> a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
     exchange_all(a, rows, columns, entries, values, size, back, misfit);
 }
 extern "C" __global__ __launch_bounds__(256) void bsr_exchange_short(
-    Bsr<u16> a, Rows rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    Bsr<u16> a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
     exchange_all(a, rows, columns, entries, values, size, back, misfit);
 }

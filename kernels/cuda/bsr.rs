@@ -132,7 +132,15 @@ unsafe impl<T: Real> Layout for Bsr<T> {
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (size, back) = (self.size as u32, u32::from(way == Way::Back));
         let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
-        launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&size).arg(&back).arg(&mark);
+        launch
+            .arg(&matrix)
+            .arg(&rows)
+            .arg(&columns)
+            .arg(&entries)
+            .arg(&slots)
+            .arg(&size)
+            .arg(&back)
+            .arg(&mark);
         // SAFETY: arguments as in bsr.cu; rows are those of the matrix, and what is in no block is not moved
         unsafe { launch.launch(config(self.shape.rows)) }?;
         assert!(!misfit.is_set()?, "a block for each entry");

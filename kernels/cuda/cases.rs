@@ -47,9 +47,8 @@ pub(super) fn with_lengths(rows: usize, cols: usize, length: impl Fn(usize) -> u
 
 fn banded(rows: usize, offsets: &[i64]) -> Matrix {
     let inside = |column: &i64| (0..rows as i64).contains(column);
-    let row = |i: usize| {
-        offsets.iter().map(|o| i as i64 + o).filter(inside).map(|column| column as u32).collect()
-    };
+    let row =
+        |i: usize| offsets.iter().map(|o| i as i64 + o).filter(inside).map(|column| column as u32).collect();
     Matrix::new("bands", rows, (0..rows).map(row).collect())
 }
 

@@ -165,14 +165,14 @@ extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real
 
 // Coordinates of the last entries of each row: `here` are those, `all` the matrix they are of.
 struct Taken {
-    Rows all, here;
+    RowStarts all, here;
     const u32* columns;       // of all
     u32 last_row, last_column;
     u64 slots;                // with padding, which repeats the last row and column
 };
 
 // The row that an entry is of: the last that starts at or before it, and is not empty.
-__device__ __forceinline__ i64 row_of(const Rows& rows, i64 entry) {
+__device__ __forceinline__ i64 row_of(const RowStarts& rows, i64 entry) {
     i64 low = 0, high = rows.count;   // start(low) ≤ entry < start(high)
     while (high - low > 1) {
         const i64 middle = (low + high) / 2;

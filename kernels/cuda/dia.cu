@@ -90,7 +90,7 @@ KERNELS(dia_4, 4)
 // Takes values from entries that lie row by row, or gives them back. A thread has a row; its columns and the diagonals
 // both ascend. Marks a matrix with an entry on none of them.
 extern "C" __global__ __launch_bounds__(256) void dia_exchange(
-    Dia a, Rows rows, const u32* columns, real* entries, real* values, u32 of_lane, u32 back, u32* misfit) {
+    Dia a, RowStarts rows, const u32* columns, real* entries, real* values, u32 of_lane, u32 back, u32* misfit) {
     const u32 wide = of_lane < PACK ? of_lane : PACK, loads = of_lane / wide, height = 32 * of_lane;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += threads) {

@@ -62,7 +62,12 @@ impl<T: Real> Dia<T> {
             of_lane,
             offsets: device.upload(&offsets(diagonals))?,
             values: device.zeros(slots)?,
-            kernel: Kernel::load::<T>(device, &SOURCE, if of_lane == 1 { "dia_1" } else { "dia_4" }, THREADS)?,
+            kernel: Kernel::load::<T>(
+                device,
+                &SOURCE,
+                if of_lane == 1 { "dia_1" } else { "dia_4" },
+                THREADS,
+            )?,
             exchange: device.function::<T>(&SOURCE, "dia_exchange")?,
         };
         dia.exchange(&ordered, Way::IntoSlots)?;
@@ -125,7 +130,15 @@ unsafe impl<T: Real> Layout for Dia<T> {
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (of_lane, back) = (self.of_lane as u32, u32::from(way == Way::Back));
         let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
-        launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&of_lane).arg(&back).arg(&mark);
+        launch
+            .arg(&matrix)
+            .arg(&rows)
+            .arg(&columns)
+            .arg(&entries)
+            .arg(&slots)
+            .arg(&of_lane)
+            .arg(&back)
+            .arg(&mark);
         // SAFETY: arguments as in dia.cu; rows are those of the matrix, and what is on no diagonal is not moved
         unsafe { launch.launch(config(self.shape.rows)) }?;
         assert!(!misfit.is_set()?, "every entry stands on a diagonal");

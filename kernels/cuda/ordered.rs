@@ -21,7 +21,7 @@ pub(super) struct RawRows {
     count: u32,
     wide: u32,
 }
-// SAFETY: as `Rows` of prelude.cu
+// SAFETY: as `RowStarts` of prelude.cu
 unsafe impl DeviceRepr for RawRows {}
 
 impl Rows {
@@ -85,7 +85,12 @@ impl<T: Real> Ordered<T> {
     }
 
     /// The same with values.
-    pub(super) fn with_values(device: &Device, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+    pub(super) fn with_values(
+        device: &Device,
+        made_from: Shape,
+        pattern: Pattern<'_>,
+        values: &[T],
+    ) -> Result<Self> {
         let mut ordered = Ordered::zeros(device, made_from, pattern)?;
         ordered.values.write(values)?;
         Ok(ordered)

@@ -31,7 +31,7 @@ template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<
 // ---- patterns
 
 // Where the entries of rows lie, one row after the other.
-struct Rows {
+struct RowStarts {
     const void* offsets;      // one for each row, and the end: of 64 bits if `wide`, of 32 if not
     u32 count, wide;
 

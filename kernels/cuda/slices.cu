@@ -16,7 +16,7 @@ constexpr u16 SHORT_PADDING = u16(~u16(0));
 constexpr i64 NO_ENTRY = -1;
 
 // visit(slot, which 32 of a warp it is of, entry): the lanes of a warp together.
-template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a, const Rows& rows, Visit visit) {
+template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a, const RowStarts& rows, Visit visit) {
     const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes, warps = gridDim.x * (blockDim.x / 32);
     for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.count; slice += warps) {
         const i64 place = slice * rows_of_slice + lane / a.lanes;
@@ -33,6 +33,7 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
             end = a.starts[slice + 1];
         }
         for (i64 at = (i64)(lane % a.lanes) * a.pack; group < end; group++, at += a.lanes * a.pack) {
+#pragma unroll 1
             for (u32 k = 0; k < a.pack; k++) {
                 const i64 entry = at + k < length ? first + at + k : NO_ENTRY;
                 visit((group * 32 + lane) * a.pack + k, group * a.pack + k, entry);
@@ -41,13 +42,13 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
     }
 }
 
-extern "C" __global__ __launch_bounds__(256) void slices_wide(Slices a, Rows rows, const u32* columns, u32* slots) {
+extern "C" __global__ __launch_bounds__(256) void slices_wide(Slices a, RowStarts rows, const u32* columns, u32* slots) {
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? columns[entry] : PADDING; });
 }
 
 // Columns as offsets from the smallest of the 32 that a warp reads at once; marks a matrix where these need more bits.
 extern "C" __global__ __launch_bounds__(256) void slices_short(
-    Slices a, Rows rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
+    Slices a, RowStarts rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
     each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
         const u32 column = entry != NO_ENTRY ? columns[entry] : PADDING;
         u32 base = column;
@@ -63,7 +64,7 @@ extern "C" __global__ __launch_bounds__(256) void slices_short(
 }
 
 // Takes values from entries, zeros for padding, or gives them back.
-extern "C" __global__ __launch_bounds__(256) void slices_exchange(Slices a, Rows rows, real* entries, real* slots, u32 back) {
+extern "C" __global__ __launch_bounds__(256) void slices_exchange(Slices a, RowStarts rows, real* entries, real* slots, u32 back) {
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) {
         if (entry != NO_ENTRY) {
             exchange(entries[entry], slots[slot], back);

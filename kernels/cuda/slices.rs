@@ -339,7 +339,11 @@ fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: u
 
 /// The longest row of each slice.
 fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
-    lengths.par_chunks(height).with_min_len(1024).map(|slice| slice.iter().copied().max().unwrap_or(0)).collect()
+    lengths
+        .par_chunks(height)
+        .with_min_len(1024)
+        .map(|slice| slice.iter().copied().max().unwrap_or(0))
+        .collect()
 }
 
 /// Groups of all slices.
@@ -386,14 +390,19 @@ mod tests {
                 if let Some(order) = &slices.order {
                     places = order.iter().map(|&row| row as usize).collect();
                     let windows = places.chunks(WINDOW).enumerate();
-                    assert!(windows.flat_map(|(w, rows)| rows.iter().map(move |row| (w, row))).all(|(w, row)| row / WINDOW == w));
+                    assert!(
+                        windows
+                            .flat_map(|(w, rows)| rows.iter().map(move |row| (w, row)))
+                            .all(|(w, row)| row / WINDOW == w)
+                    );
                 }
                 for (slice, rows) in places.chunks(height).enumerate() {
                     let groups = match &slices.starts {
                         Starts::Uniform(width) => *width,
                         Starts::Each(starts) => (starts[slice + 1] - starts[slice]) as usize,
                     };
-                    let longest = rows.iter().map(|&row| pattern.row(row).len().min(slices.longest)).max().unwrap_or(0);
+                    let longest =
+                        rows.iter().map(|&row| pattern.row(row).len().min(slices.longest)).max().unwrap_or(0);
                     let room = groups * slices.pack * slices.lanes;
                     assert!(room >= longest, "{}, {widths:?}, {slices:?}", matrix.name);
                     let uniform = matches!(slices.starts, Starts::Uniform(_));

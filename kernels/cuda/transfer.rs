@@ -78,7 +78,9 @@ impl Staging {
             if let Some(&len) = lens.get(turn) {
                 let piece = self.piece(turn, len)?;
                 // SAFETY: within what the caller promised; the piece is not read before the event
-                unsafe { result::memcpy_dtoh_async(piece, from + (turn * PIECE) as u64, stream.cu_stream()) }?;
+                unsafe {
+                    result::memcpy_dtoh_async(piece, from + (turn * PIECE) as u64, stream.cu_stream())
+                }?;
                 self.done[turn % PIECES].record(stream)?;
             }
         }

@@ -103,9 +103,9 @@ impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
     type Arrays = cuda::coo::Coo<T>;
     type Options = ();
 
-    fn defaults() -> () {}
+    fn defaults() {}
 
-    fn chosen(&self) -> () {}
+    fn chosen(&self) {}
 
     fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
         Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries())?)

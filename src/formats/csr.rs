@@ -7,9 +7,9 @@
 use super::OnDevice;
 use super::pattern::Pattern;
 use super::{Format, Source, row_operator};
-use crate::{Error, HostSpace, Numbering, Real, Result};
 #[cfg(feature = "cuda")]
 use crate::cuda::{Cuda, OnCuda};
+use crate::{Error, HostSpace, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
@@ -235,9 +235,9 @@ impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
     type Arrays = cuda::csr::Csr<T>;
     type Options = ();
 
-    fn defaults() -> () {}
+    fn defaults() {}
 
-    fn chosen(&self) -> () {}
+    fn chosen(&self) {}
 
     fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
         Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries())?)

@@ -127,9 +127,9 @@ impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
     type Arrays = cuda::dia::Dia<T>;
     type Options = ();
 
-    fn defaults() -> () {}
+    fn defaults() {}
 
-    fn chosen(&self) -> () {}
+    fn chosen(&self) {}
 
     fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
         let (pattern, diagonals) = (csr.source().on_device(), diagonals_of(csr)?);

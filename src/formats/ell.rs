@@ -92,9 +92,9 @@ impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
     type Arrays = cuda::sliced::Sliced<T>;
     type Options = ();
 
-    fn defaults() -> () {}
+    fn defaults() {}
 
-    fn chosen(&self) -> () {}
+    fn chosen(&self) {}
 
     fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
         let widths = cuda::sliced::Widths::Uniform;
