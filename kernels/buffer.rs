@@ -1,5 +1,6 @@
 //! Arrays in host memory, aligned for SIMD and, when large, backed by huge pages.
 
+use crate::cpu::threads::over_rows;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -49,7 +50,7 @@ pub struct Buffer<T> {
 
 /// How the memory was obtained, and so how it is given back.
 enum Owner {
-    Aligned(Layout),
+    Aligned { base: NonNull<u8>, layout: Layout },
     Vec { capacity: usize },
 }
 
@@ -65,23 +66,27 @@ impl<T: Plain> Buffer<T> {
         if bytes == 0 {
             return Buffer::from(Vec::new());
         }
-        let align = if bytes >= 2 * HUGE { HUGE } else { LINE };
-        let Ok(layout) = Layout::from_size_align(bytes, align) else {
-            handle_alloc_error(Layout::new::<T>())
-        };
-        // SAFETY: the layout is not empty; zero bits are a value of `T`
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start.cast::<T>()) else { handle_alloc_error(layout) };
-        if align == HUGE {
+        // asked for an alignment, the allocator writes the zeros itself, on one thread and in small pages: large arrays
+        // ask for room to align in, and their pages come from the system when threads first write there
+        let huge = bytes >= 2 * HUGE;
+        let (size, align) = if huge { (bytes + HUGE, align_of::<T>()) } else { (bytes, LINE) };
+        let Ok(layout) = Layout::from_size_align(size, align) else { handle_alloc_error(Layout::new::<T>()) };
+        // SAFETY: the layout is not empty
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let skipped = if huge { base.addr().get().wrapping_neg() % HUGE } else { 0 };
+        // SAFETY: less than a huge page is skipped, which was asked for on top; zero bits are a value of `T`
+        let start = unsafe { base.add(skipped) }.cast::<T>();
+        if huge {
             advise_huge_pages(start.as_ptr().cast(), bytes);
         }
-        Buffer { start, len, owner: Owner::Aligned(layout) }
+        Buffer { start, len, owner: Owner::Aligned { base, layout } }
     }
 
     /// A copy of a slice.
     pub fn copy_of(slice: &[T]) -> Buffer<T> {
         let mut buffer = Buffer::zeros(slice.len());
-        buffer.copy_from_slice(slice);
+        over_rows(slice.len(), 2, &mut *buffer, &|range, part: &mut [T]| part.copy_from_slice(&slice[range]));
         buffer
     }
 }
@@ -116,7 +121,7 @@ impl<T> Drop for Buffer<T> {
     fn drop(&mut self) {
         match self.owner {
             // SAFETY: allocated with this layout; plain numbers need no drop
-            Owner::Aligned(layout) => unsafe { dealloc(self.start.as_ptr().cast(), layout) },
+            Owner::Aligned { base, layout } => unsafe { dealloc(base.as_ptr(), layout) },
             // SAFETY: these are the parts of the `Vec` it was made from
             Owner::Vec { capacity } => unsafe {
                 drop(Vec::from_raw_parts(self.start.as_ptr(), self.len, capacity));
@@ -171,7 +176,9 @@ mod tests {
             let buffer = Buffer::<f64>::zeros(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&v| v == 0.0));
-            assert!(len == 0 || (buffer.as_ptr() as usize).is_multiple_of(LINE));
+            let align = if len >= HUGE { HUGE } else { LINE };
+            assert!(len == 0 || (buffer.as_ptr() as usize).is_multiple_of(align));
+            assert_eq!(*buffer.clone(), *buffer);
         }
     }
 

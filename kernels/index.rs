@@ -1,6 +1,9 @@
 //! Index arrays that were checked once, so that kernels may trust them.
 
 use crate::buffer::{Buffer, Plain};
+use crate::cpu::threads::{find_row, over_rows};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Why an index array was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +22,12 @@ pub enum Invalid {
         /// The first offending position.
         position: usize,
     },
+}
+
+/// The first position whose number is smaller than the one before it.
+pub(crate) fn first_fall<O: Ord + Sync>(numbers: &[O]) -> Option<usize> {
+    let steps = numbers.len().saturating_sub(1);
+    find_row(steps, 1, &|step| numbers[step] > numbers[step + 1]).map(|step| step + 1)
 }
 
 /// Column indices, all below a bound.
@@ -66,12 +75,16 @@ impl<'a> ColumnsRef<'a> {
     /// Checks that every index lies below `bound`.
     pub fn new(indices: &'a [u32], bound: usize) -> Result<ColumnsRef<'a>, Invalid> {
         let limit = bound.min(Columns::LIMIT);
-        match indices.iter().position(|&i| i as usize >= limit) {
-            None => Ok(ColumnsRef { indices, bound }),
-            Some(position) => {
-                Err(Invalid::Bound { position, index: u64::from(indices[position]), bound: limit as u64 })
-            }
+        // a maximum runs on SIMD lanes, the search for a position does not
+        let largest = AtomicU32::new(0);
+        over_rows(indices.len(), 1, (), &|range, ()| {
+            largest.fetch_max(indices[range].iter().copied().max().unwrap_or(0), Ordering::Relaxed);
+        });
+        if indices.is_empty() || (largest.into_inner() as usize) < limit {
+            return Ok(ColumnsRef { indices, bound });
         }
+        let position = indices.iter().position(|&i| i as usize >= limit).unwrap_or(0);
+        Err(Invalid::Bound { position, index: u64::from(indices[position]), bound: limit as u64 })
     }
 
     /// What every index is below.
@@ -136,22 +149,16 @@ impl Offset for u64 {
 impl Offsets {
     /// Checks the order of the offsets and stores them as narrow as they fit.
     pub fn new(offsets: &[u64]) -> Result<Offsets, Invalid> {
-        let falls = |w: &[u64]| w[0] > w[1];
         if offsets.first() != Some(&0) {
             return Err(Invalid::Order { position: 0 });
         }
-        if let Some(at) = offsets.windows(2).position(falls) {
-            return Err(Invalid::Order { position: at + 1 });
+        if let Some(position) = first_fall(offsets) {
+            return Err(Invalid::Order { position });
         }
-        Ok(Offsets::narrow(offsets))
-    }
-
-    /// Stores offsets that ascend as narrow as they fit.
-    fn narrow(offsets: &[u64]) -> Offsets {
         if offsets.last().is_none_or(|&last| last <= u64::from(u32::MAX)) {
-            Offsets::Short(Ascending(offsets.iter().map(|&o| o as u32).collect::<Vec<_>>().into()))
+            Ok(Offsets::Short(Ascending(offsets.iter().map(|&o| o as u32).collect::<Vec<_>>().into())))
         } else {
-            Offsets::Long(Ascending(offsets.to_vec().into()))
+            Ok(Offsets::Long(Ascending(offsets.to_vec().into())))
         }
     }
 
@@ -163,13 +170,24 @@ impl Offsets {
 
     /// The offsets of ranges with these lengths.
     pub fn from_lengths(lengths: impl IntoIterator<Item = usize>) -> Offsets {
-        let mut offsets = vec![0u64];
+        let mut lengths = lengths.into_iter();
+        let mut short = Vec::with_capacity(lengths.size_hint().0 + 1);
+        short.push(0u32);
         let mut end = 0u64;
-        offsets.extend(lengths.into_iter().map(|length| {
+        while let Some(length) = lengths.next() {
             end = end.saturating_add(length as u64);
-            end
-        }));
-        Offsets::narrow(&offsets)
+            let Ok(offset) = u32::try_from(end) else {
+                let mut long: Vec<u64> = short.into_iter().map(u64::from).collect();
+                long.push(end);
+                long.extend(lengths.map(|length| {
+                    end = end.saturating_add(length as u64);
+                    end
+                }));
+                return Offsets::Long(Ascending(long.into()));
+            };
+            short.push(offset);
+        }
+        Offsets::Short(Ascending(short.into()))
     }
 
     /// The number of ranges.
@@ -183,7 +201,7 @@ impl Offsets {
     }
 
     /// The range at a position.
-    pub fn range(&self, position: usize) -> std::ops::Range<usize> {
+    pub fn range(&self, position: usize) -> Range<usize> {
         self.at(position)..self.at(position + 1)
     }
 
@@ -239,8 +257,8 @@ impl<'a> OffsetsRef<'a> {
         if offsets.first() != Some(&0) {
             return Err(Invalid::Order { position: 0 });
         }
-        match offsets.windows(2).position(|w| w[0] > w[1]) {
-            Some(at) => Err(Invalid::Order { position: at + 1 }),
+        match first_fall(offsets) {
+            Some(position) => Err(Invalid::Order { position }),
             None => Ok(OffsetsRef::Short(AscendingRef(offsets))),
         }
     }
@@ -262,7 +280,7 @@ impl<'a> OffsetsRef<'a> {
     }
 
     /// The range at a position.
-    pub fn range(self, position: usize) -> std::ops::Range<usize> {
+    pub fn range(self, position: usize) -> Range<usize> {
         self.at(position)..self.at(position + 1)
     }
 
@@ -306,11 +324,24 @@ mod tests {
     }
 
     #[test]
+    fn the_first_fault_of_long_arrays_is_reported() {
+        let mut indices: Vec<u32> = (0..200_000).collect();
+        assert!(Columns::new(indices.clone(), 200_000).is_ok());
+        assert!(OffsetsRef::from_short(&indices).is_ok());
+        (indices[70_000], indices[190_000]) = (200_007, 200_008);
+        let refused = Columns::new(indices.clone(), 200_000).unwrap_err();
+        assert_eq!(refused, Invalid::Bound { position: 70_000, index: 200_007, bound: 200_000 });
+        assert_eq!(OffsetsRef::from_short(&indices).unwrap_err(), Invalid::Order { position: 70_001 });
+    }
+
+    #[test]
     fn offsets_choose_their_width() {
         assert!(matches!(Offsets::new(&[0, 3, 3, u64::from(u32::MAX)]), Ok(Offsets::Short(_))));
         let long = Offsets::new(&[0, 3, 1 << 32]).unwrap();
         assert!(matches!(long, Offsets::Long(_)));
         assert_eq!((long.ranges(), long.end(), long.range(1)), (2, 1 << 32, 3..1 << 32));
+        assert_eq!(Offsets::from_lengths([3, (1 << 32) - 3]), long);
+        assert_eq!(Offsets::from_lengths([3, 0, 5]), Offsets::new(&[0, 3, 3, 8]).unwrap());
         assert_eq!(Offsets::new(&[0, 3, 2]), Err(Invalid::Order { position: 2 }));
         assert_eq!(Offsets::new(&[1, 3]), Err(Invalid::Order { position: 0 }));
         assert_eq!(Offsets::new(&[]), Err(Invalid::Order { position: 0 }));

@@ -9,7 +9,7 @@ use super::rows::RowProduct;
 use super::simd::{Lanes, Simd, Value};
 use super::threads::{CHUNK, chunks};
 use crate::buffer::Buffer;
-use crate::index::{Columns, Invalid, Offsets};
+use crate::index::{Columns, Invalid, Offsets, first_fall};
 use std::ops::Range;
 
 /// The row of each entry, ascending, and where the entries of each chunk of rows begin.
@@ -24,8 +24,8 @@ impl EntryRows {
     /// Checks that rows ascend and lie below `rows`.
     pub fn new(indices: impl Into<Buffer<u32>>, rows: usize) -> Result<EntryRows, Invalid> {
         let indices = indices.into();
-        if let Some(at) = indices.windows(2).position(|w| w[0] > w[1]) {
-            return Err(Invalid::Order { position: at + 1 });
+        if let Some(position) = first_fall(&indices) {
+            return Err(Invalid::Order { position });
         }
         let below = |bound: usize| indices.partition_point(|&row| (row as usize) < bound);
         let position = below(rows);

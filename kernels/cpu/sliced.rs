@@ -16,7 +16,7 @@
 
 use super::rows::RowProduct;
 use super::simd::{Lanes, MOST_LANES, Simd, Value};
-use super::threads::{CHUNK, chunks};
+use super::threads::{CHUNK, chunks, find_row};
 use crate::buffer::Buffer;
 use crate::index::{Columns, Invalid, Offsets};
 use std::ops::Range;
@@ -59,27 +59,30 @@ impl ShortColumns {
     pub fn new(
         bases: Vec<u32>,
         offsets: Buffer<u16>,
-        slots: impl Fn(usize) -> Range<usize>,
+        slots: impl Fn(usize) -> Range<usize> + Sync,
         bound: usize,
     ) -> Result<ShortColumns, Invalid> {
         let limit = bound.min(Columns::LIMIT) as u64;
         let mut checked = 0;
-        for (slice, &base) in bases.iter().enumerate() {
-            let slots = slots(slice);
+        for slots in (0..bases.len()).map(&slots) {
             // slices must follow one another, so that no slot escapes the check
             if slots.start != checked || slots.end > offsets.len() {
                 return Err(Invalid::Order { position: slots.start });
             }
             checked = slots.end;
-            if let Some(&offset) = offsets[slots.clone()].iter().max() {
-                let index = u64::from(base) + u64::from(offset);
-                if index >= limit {
-                    return Err(Invalid::Bound { position: slots.start, index, bound: limit });
-                }
-            }
         }
         if checked != offsets.len() {
             return Err(Invalid::Order { position: checked });
+        }
+        let largest = |slice: usize| {
+            let offset = offsets[slots(slice)].iter().max()?;
+            Some(u64::from(bases[slice]) + u64::from(*offset))
+        };
+        let beyond = |slice: usize| largest(slice).is_some_and(|index| index >= limit);
+        let numbers = offsets.len() / bases.len().max(1);
+        if let Some(slice) = find_row(bases.len(), numbers, &beyond) {
+            let (position, index) = (slots(slice).start, largest(slice).unwrap_or(limit));
+            return Err(Invalid::Bound { position, index, bound: limit });
         }
         Ok(ShortColumns { bases: bases.into(), offsets, bound })
     }

@@ -7,7 +7,7 @@
 //! Moves 12 B (f64) for two entries, half of what CSR moves, 8 B of offsets a row, and the vectors.
 
 use super::simd::{Simd, Task, Value, run};
-use super::threads::{block_rows, over_parts, sum_over_parts};
+use super::threads::{block_rows, find_row, over_parts, sum_over_parts};
 use super::vector::block_dot;
 use crate::buffer::Buffer;
 use crate::index::{Columns, Invalid, Offsets};
@@ -39,19 +39,26 @@ impl Halves {
         {
             return Err(Invalid::Order { position: 0 });
         }
-        for part in parts.windows(2) {
-            for row in part[0]..part[1] {
-                let range = offsets.range(row);
-                if inner[row] as usize > range.len() {
-                    return Err(Invalid::Order { position: row });
-                }
-                let inner = &columns[range.start..range.start + inner[row] as usize];
-                let inside = part[0]..row;
-                if let Some(at) = inner.iter().position(|&column| !inside.contains(&(column as usize))) {
+        let check = |row: usize, part_start: usize| {
+            let range = offsets.range(row);
+            if inner[row] as usize > range.len() {
+                return Err(Invalid::Order { position: row });
+            }
+            let inner = &columns[range.start..range.start + inner[row] as usize];
+            let inside = part_start..row;
+            match inner.iter().position(|&column| !inside.contains(&(column as usize))) {
+                None => Ok(()),
+                Some(at) => {
                     let (position, index) = (range.start + at, u64::from(inner[at]));
-                    return Err(Invalid::Bound { position, index, bound: row as u64 });
+                    Err(Invalid::Bound { position, index, bound: row as u64 })
                 }
             }
+        };
+        let entries_of_row = columns.len() / rows.max(1);
+        let part_start = |row: usize| parts[parts.partition_point(|&bound| bound <= row) - 1];
+        let fails = |row: usize| check(row, part_start(row)).is_err();
+        if let Some(row) = find_row(rows, entries_of_row, &fails) {
+            check(row, part_start(row))?;
         }
         Ok(Halves { parts, offsets, inner: inner.into(), columns })
     }

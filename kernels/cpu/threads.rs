@@ -5,6 +5,7 @@
 //! added in a fixed tree: reductions are bitwise the same for every number of threads.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Rows in a chunk: a multiple of every SIMD width, slice height and small block size.
 pub const CHUNK: usize = 768;
@@ -146,6 +147,32 @@ pub fn over_rows<D: Split>(rows: usize, streams: usize, data: D, work: &(impl Fn
     over_parts(count, &bound, data, work);
 }
 
+/// The result of each of `rows`, `streams` numbers read or written for it.
+pub fn map_rows<R: Default + Clone + Send>(
+    rows: usize,
+    streams: usize,
+    result: &(impl Fn(usize) -> R + Sync),
+) -> Vec<R> {
+    let mut results = vec![R::default(); rows];
+    over_rows(rows, streams, results.as_mut_slice(), &|rows, results: &mut [R]| {
+        for (row, to) in rows.zip(results) {
+            *to = result(row);
+        }
+    });
+    results
+}
+
+/// The first of `rows` of which something is true, `streams` numbers read for each.
+pub fn find_row(rows: usize, streams: usize, wanted: &(impl Fn(usize) -> bool + Sync)) -> Option<usize> {
+    let first = AtomicUsize::new(usize::MAX);
+    over_rows(rows, streams, (), &|mut rows, ()| {
+        if let Some(row) = rows.find(|&row| wanted(row)) {
+            first.fetch_min(row, Ordering::Relaxed);
+        }
+    });
+    Some(first.into_inner()).filter(|&row| row < rows)
+}
+
 /// As [`over_rows`]; sums `K` numbers that `work` gives for each block.
 pub fn sum_over_rows<T, const K: usize, D: Split>(
     rows: usize,
@@ -196,6 +223,11 @@ mod tests {
                 part.iter_mut().for_each(|v| *v += 1);
             });
             assert!(visits.iter().all(|&v| v == 1));
+            assert!(map_rows(rows, 8, &|row| row).into_iter().eq(0..rows));
+            for wanted in [0, rows / 3, rows.saturating_sub(1)] {
+                let found = find_row(rows, 8, &|row| row >= wanted);
+                assert_eq!(found, (rows > 0).then_some(wanted));
+            }
             let [count]: [f64; 1] = sum_over_rows(rows, 8, (), &|rows, (), sums| {
                 sums.fill(rows, |block| [chunks(block).map(|c| c.len() as f64).sum()]);
             });

@@ -10,11 +10,10 @@ use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::cpu::threads::{chunks, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
-use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A matrix of small dense blocks.
@@ -106,8 +105,7 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
         return Err(unsuitable::<T>(format!("{size} does not divide {} x {}", csr.rows(), csr.cols())));
     }
     let block_rows = csr.rows() / size;
-    let lengths = (0..block_rows).into_par_iter().with_min_len(CHUNK);
-    let lengths: Vec<usize> = lengths.map(|block_row| blocks_of_row(csr, block_row, size)).collect();
+    let lengths = map_rows(block_rows, 8 * size, &|block_row| blocks_of_row(csr, block_row, size));
     let offsets = Offsets::from_lengths(lengths);
     let mut columns = Buffer::zeros(offsets.end());
     fill_by_rows(block_rows, &mut columns, &|block_row| offsets.at(block_row), &|block_rows, part, _| {
@@ -128,8 +126,8 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
 /// The largest block size for which the rows of every block have equal patterns; 1 where there is none.
 pub fn row_blocks<T: Real>(csr: &Csr<T>) -> usize {
     let equal = |size: usize| {
-        let block_rows = (0..csr.rows() / size).into_par_iter().with_min_len(CHUNK);
-        block_rows.map(|block_row| rows_are_equal(csr, block_row, size)).all(|equal| equal)
+        let differs = |block_row: usize| !rows_are_equal(csr, block_row, size);
+        find_row(csr.rows() / size, 8 * size, &differs).is_none()
     };
     let fits = |size: &usize| csr.rows() > 0 && csr.rows().is_multiple_of(*size);
     BLOCK_SIZES.into_iter().rev().filter(fits).find(|&size| equal(size)).unwrap_or(1)
@@ -180,16 +178,20 @@ fn count_blocks<T: Real>(csr: &Csr<T>, size: usize, most: usize) -> Option<usize
     let allowed = (most * size * size).checked_sub(csr.nnz())?;
     let padding = AtomicUsize::new(0);
     let block_rows = csr.rows() / size;
-    // which threads stop first is chance, but not whether the sum passes what is allowed
-    (0..block_rows.div_ceil(CHUNK)).into_par_iter().try_for_each(|chunk| {
-        let range = chunk * CHUNK..block_rows.min((chunk + 1) * CHUNK);
-        let entries =
-            csr.pattern().offsets.at(range.end * size) - csr.pattern().offsets.at(range.start * size);
-        let blocks: usize = range.map(|block_row| blocks_of_row(csr, block_row, size)).sum();
-        let here = blocks * size * size - entries;
-        (padding.fetch_add(here, Ordering::Relaxed) + here <= allowed).then_some(())
-    })?;
-    Some((csr.nnz() + padding.into_inner()) / (size * size))
+    let offsets = &csr.pattern().offsets;
+    over_rows(block_rows, 8 * size, (), &|range, ()| {
+        for chunk in chunks(range) {
+            // when threads see this is chance, but not whether the sum passes what is allowed
+            if padding.load(Ordering::Relaxed) > allowed {
+                return;
+            }
+            let entries = offsets.at(chunk.end * size) - offsets.at(chunk.start * size);
+            let blocks: usize = chunk.map(|block_row| blocks_of_row(csr, block_row, size)).sum();
+            padding.fetch_add(blocks * size * size - entries, Ordering::Relaxed);
+        }
+    });
+    let padding = padding.into_inner();
+    (padding <= allowed).then_some((csr.nnz() + padding) / (size * size))
 }
 
 row_operator!(Bsr);
@@ -252,5 +254,62 @@ impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
         let (offsets, columns) = block_pattern(csr, size)?;
         let (pattern, blocks) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
         Ok(Self::Arrays::new(device, size, blocks, pattern, csr.entries())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::coo::tests::{matrices, obeys, with_lengths};
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Blocks by their definition.
+    fn blocks(csr: &Csr<f64>, size: usize) -> BTreeSet<(usize, usize)> {
+        csr.triplets().map(|(row, col, _)| (row / size, col / size)).collect()
+    }
+
+    /// Nodes with so many unknowns each, on a line.
+    fn nodes(count: usize, unknowns: usize) -> Csr<f64> {
+        let mut entries = vec![];
+        for node in 0..count {
+            for (other, k, l) in (0..9 * unknowns * unknowns)
+                .map(|i| (i / 9, i % 9))
+                .map(|(kl, other)| ((node + 5 * other) % count, kl / unknowns, kl % unknowns))
+            {
+                entries.push((node * unknowns + k, other * unknowns + l, 1.0 + (k + other) as f64));
+            }
+        }
+        Csr::from_triplets(count * unknowns, count * unknowns, &entries).unwrap()
+    }
+
+    #[test]
+    fn blocks_are_those_that_hold_entries() {
+        let some =
+            [nodes(60, 3), with_lengths(2400, |row| row % 9, 1200), with_lengths(12, |row| row * row, 144)];
+        for csr in &some {
+            for size in BLOCK_SIZES.into_iter().filter(|&size| divides(size, csr)) {
+                let (offsets, columns) = block_pattern(csr, size).unwrap();
+                let rows = (0..csr.rows() / size)
+                    .flat_map(|row| columns[offsets.range(row)].iter().map(move |&c| (row, c as usize)));
+                assert!(rows.eq(blocks(csr, size)), "{size}");
+                obeys(csr, |csr| Bsr::with_blocks(csr, size));
+            }
+        }
+    }
+
+    #[test]
+    fn the_best_size_takes_the_fewest_bytes() {
+        let mut some: Vec<Csr<f64>> = [1, 2, 3, 4, 6].map(|unknowns| nodes(1200, unknowns)).into();
+        some.extend(matrices());
+        for csr in &some {
+            let bytes = |size: usize| blocks(csr, size).len() * (size * size * 8 + 4) + csr.rows() / size * 4;
+            let sizes = BLOCK_SIZES.into_iter().filter(|&size| divides(size, csr));
+            let best = sizes.map(|size| (bytes(size), size)).min();
+            let csr_bytes = csr.nnz() * 12 + csr.rows() * 4;
+            let expected = best.filter(|&(bytes, _)| bytes < csr_bytes || csr.nnz() == 0);
+            assert_eq!(best_block_size(csr).ok(), expected.map(|(_, size)| size));
+        }
+        let found = [2, 3, 4, 6].map(|unknowns| best_block_size(&nodes(1200, unknowns)).unwrap());
+        assert_eq!(found, [2, 3, 4, 6]);
     }
 }

@@ -10,10 +10,9 @@ use crate::{Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::dia::{self, HEIGHT};
 use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::cpu::threads::over_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
-use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A matrix stored by diagonals.
@@ -59,8 +58,10 @@ pub(crate) fn diagonals_of<T: Real>(csr: &Csr<T>) -> Result<Vec<i64>> {
     const BITS: usize = u64::BITS as usize;
     let (rows, most) = (csr.rows(), (csr.rows() + csr.cols()).saturating_sub(1));
     let used: Vec<AtomicU64> = (0..most.div_ceil(BITS)).map(|_| AtomicU64::new(0)).collect();
-    (0..rows).into_par_iter().with_min_len(CHUNK).for_each(|row| {
-        for &column in csr.row_columns(row) {
+    over_rows(rows, 8, (), &|range, ()| {
+        for (row, &column) in
+            range.flat_map(|row| csr.row_columns(row).iter().map(move |column| (row, column)))
+        {
             let diagonal = rows - 1 - row + column as usize;
             let (word, bit) = (&used[diagonal / BITS], 1 << (diagonal % BITS));
             // threads share words without a write but for the first entry of a diagonal

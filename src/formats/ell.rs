@@ -11,8 +11,10 @@ use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::over_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A matrix in ELLPACK.
 #[derive(Clone, Debug)]
@@ -25,7 +27,12 @@ pub struct Ell<T: Real> {
 
 /// Slices of one width, the longest row's.
 pub(super) fn uniform<T: Real>(format: &'static str, pattern: &Pattern) -> Result<(Slices, usize)> {
-    let width = pattern.offsets.lengths().max().unwrap_or(0);
+    let longest = AtomicUsize::new(0);
+    over_rows(pattern.rows(), 1, (), &|rows, ()| {
+        let here = rows.map(|row| pattern.row(row).len()).max().unwrap_or(0);
+        longest.fetch_max(here, Ordering::Relaxed);
+    });
+    let width = longest.into_inner();
     let height = default_height::<T>();
     let slots = pattern.rows().next_multiple_of(height) * width;
     check_padding(format, slots, pattern.entries(), "SELL-P or CSR store rows of unequal length")?;

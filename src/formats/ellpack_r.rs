@@ -11,6 +11,7 @@ use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::map_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 
@@ -27,7 +28,7 @@ impl<T: Real> EllpackR<T> {
     /// Converts a matrix; refuses one that would be mostly padding.
     pub fn new(csr: &Csr<T>) -> Result<EllpackR<T>> {
         let (slices, _) = uniform::<T>(Self::NAME, csr.pattern())?;
-        let lengths: Vec<u32> = csr.row_lengths().map(|length| length as u32).collect();
+        let lengths: Vec<u32> = map_rows(csr.rows(), 1, &|row| csr.row_columns(row).len() as u32);
         let values = Buffer::zeros(slices.slots());
         let mut ell = EllpackR { source: csr.source().clone(), slices, lengths: lengths.into(), values };
         ell.fill(csr.entries());

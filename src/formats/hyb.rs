@@ -27,11 +27,11 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::coo::EntryRows;
 use krysp_kernels::cpu::hyb;
 use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::cpu::threads::{CHUNK, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
-use rayon::prelude::*;
+use std::sync::{Mutex, PoisonError};
 
 /// How many entries of every row ELLPACK stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -78,15 +78,14 @@ fn count(histogram: &mut Vec<usize>, length: usize, rows: usize) {
 
 /// The number of rows of each length, up to the longest.
 fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
-    let rows = (0..csr.rows()).into_par_iter().with_min_len(64 * CHUNK);
-    let histograms = rows.fold(Vec::new, |mut histogram, row| {
-        count(&mut histogram, csr.row_columns(row).len(), 1);
-        histogram
-    });
-    histograms.reduce(Vec::new, |mut all, part| {
+    let histogram = Mutex::new(vec![]);
+    over_rows(csr.rows(), 1, (), &|rows, ()| {
+        let mut part = vec![];
+        rows.for_each(|row| count(&mut part, csr.row_columns(row).len(), 1));
+        let mut all = histogram.lock().unwrap_or_else(PoisonError::into_inner);
         part.into_iter().enumerate().for_each(|(length, rows)| count(&mut all, length, rows));
-        all
-    })
+    });
+    histogram.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// [`row_length_quantile`], from the number of rows of each length.

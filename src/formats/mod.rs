@@ -301,3 +301,63 @@ macro_rules! row_operator {
     };
 }
 pub(crate) use row_operator;
+
+#[cfg(test)]
+mod tests {
+    use super::coo::tests::with_lengths;
+    use super::*;
+    use crate::simd::{Level, force};
+
+    /// What a conversion stores, and what it computes.
+    fn result<F: Format<f64>>(format: &F) -> (usize, Vec<f64>, Vec<f64>) {
+        let x: Vec<f64> = (0..format.domain().len()).map(|i| 1.0 / (1.0 + i as f64)).collect();
+        let (mut vector, mut y) = (format.domain().zeros().unwrap(), format.range().zeros().unwrap());
+        format.domain().load(&x, &mut vector).unwrap();
+        format.apply(&vector, &mut y).unwrap();
+        (format.bytes(), format.values().to_vec(), y.as_slice().to_vec())
+    }
+
+    fn results(csr: &Csr<f64>) -> Vec<(usize, Vec<f64>, Vec<f64>)> {
+        let sorted = SellOptions { window: Some(CHUNK), ..SellOptions::new::<f64>() };
+        vec![
+            result(&Bsr::with_blocks(csr, 3).unwrap()),
+            result(&Coo::new(csr).unwrap()),
+            result(&Ell::new(csr).unwrap()),
+            result(&EllpackR::new(csr).unwrap()),
+            result(&Hyb::new(csr).unwrap()),
+            result(&Sell::new(csr).unwrap()),
+            result(&Sell::with(csr, sorted).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn thread_counts_do_not_show_in_conversions() {
+        // other tests force others meanwhile
+        let _one_level = force(Level::Portable);
+        for cols in [30_000, 3_000_000] {
+            let csr = with_lengths::<f64>(30_000, |row| row % 11, cols);
+            let on = |threads| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| results(&csr))
+            };
+            let one = on(1);
+            for many in [2, 5].map(on) {
+                for (format, (one, many)) in one.iter().zip(many).enumerate() {
+                    assert_eq!(one.0, many.0, "{format}");
+                    assert!(one.1 == many.1, "values {format}");
+                    assert!(one.2 == many.2, "product {format}");
+                }
+            }
+        }
+        let band = (0..30_000usize).flat_map(|i| {
+            [i, (i + 1) % 30_000, (i + 40) % 30_000].into_iter().flat_map(move |j| [(i, j, 2.0), (j, i, 2.0)])
+        });
+        let band = Csr::from_triplets(30_000, 30_000, &band.collect::<Vec<_>>()).unwrap();
+        let on = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| [result(&Dia::new(&band).unwrap()), result(&SymCsr::new(&band).unwrap())])
+        };
+        let one = on(1);
+        assert!([2, 5].map(on).iter().all(|many| *many == one));
+    }
+}

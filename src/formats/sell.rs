@@ -16,7 +16,7 @@ use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::cpu::sliced::height_step;
-use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::cpu::threads::{CHUNK, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
@@ -63,7 +63,7 @@ impl<T: Real> Sell<T> {
                 expected: "a multiple of 8 (f64) or 16 (f32) that divides 768",
             });
         }
-        let lengths: Vec<usize> = csr.row_lengths().collect();
+        let lengths = map_rows(csr.rows(), 1, &|row| csr.row_columns(row).len());
         let natural = widths(&lengths, height);
         let (widths, order) = match options.window {
             Some(1) => (natural, None),
@@ -78,10 +78,12 @@ impl<T: Real> Sell<T> {
                 });
             }
             None => {
-                let (sorted, order) = sorted(&lengths, height, CHUNK);
                 let total = |widths: &[usize]| widths.iter().sum::<usize>();
                 // scattering the sums costs about as much as a fifth of padding
-                if 5 * total(&natural) > 6 * total(&sorted) { (sorted, order) } else { (natural, None) }
+                let saves = |sorted: usize| 5 * total(&natural) * height > 6 * sorted;
+                // at best, sorting leaves no padding
+                let after = saves(csr.nnz()).then(|| sorted(&lengths, height, CHUNK));
+                after.filter(|(sorted, _)| saves(total(sorted) * height)).unwrap_or((natural, None))
             }
         };
         let slots = widths.iter().sum::<usize>() * height;
@@ -120,19 +122,31 @@ impl<T: Real> Sell<T> {
 
 /// The longest row of each slice.
 fn widths(lengths: &[usize], height: usize) -> Vec<usize> {
-    lengths.chunks(height).map(|slice| slice.iter().copied().max().unwrap_or(0)).collect()
+    map_rows(lengths.len().div_ceil(height), height, &|slice| {
+        let rows = lengths[slice * height..].iter().take(height);
+        rows.copied().max().unwrap_or(0)
+    })
 }
 
 /// Widths after sorting within windows, and the row of its chunk at each place.
 fn sorted(lengths: &[usize], height: usize, window: usize) -> (Vec<usize>, Option<Vec<u16>>) {
-    let mut order: Vec<u16> = (0..lengths.len()).map(|row| (row % CHUNK) as u16).collect();
-    let mut by_place = Vec::with_capacity(lengths.len());
-    for (w, order) in order.chunks_mut(window).enumerate() {
-        let chunk = w * window / CHUNK * CHUNK;
-        let length = |row: u16| lengths[chunk + row as usize];
-        order.sort_by_key(|&row| std::cmp::Reverse(length(row)));
-        by_place.extend(order.iter().map(|&row| length(row)));
-    }
+    let mut order = vec![0u16; lengths.len()];
+    let mut by_place = vec![0; lengths.len()];
+    let data = (order.as_mut_slice(), by_place.as_mut_slice());
+    over_rows(lengths.len(), 16, data, &|rows, (order, by_place): (&mut [u16], &mut [usize])| {
+        let windows = order.chunks_mut(window).zip(by_place.chunks_mut(window));
+        for (start, (order, by_place)) in rows.step_by(window).zip(windows) {
+            let chunk = start / CHUNK * CHUNK;
+            let length = |row: u16| lengths[chunk + row as usize];
+            for (row, place) in (start..).zip(&mut *order) {
+                *place = (row - chunk) as u16;
+            }
+            order.sort_by_key(|&row| std::cmp::Reverse(length(row)));
+            for (place, &row) in by_place.iter_mut().zip(&*order) {
+                *place = length(row);
+            }
+        }
+    });
     (widths(&by_place, height), Some(order))
 }
 

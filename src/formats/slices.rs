@@ -2,9 +2,9 @@
 
 use super::pattern::{Pattern, fill_by_rows};
 use crate::{Error, Real, Result};
-use krysp_kernels::buffer::Buffer;
+use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::sliced::{ChunkOrder, ShortColumns, Sliced, SlicedColumns, Widths, height_step};
-use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::cpu::threads::{CHUNK, map_rows, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
 
 /// The width of each slice.
@@ -52,49 +52,55 @@ impl Slices {
             None => None,
             Some(order) => {
                 let mut place = vec![0u16; rows];
-                for (chunk, order) in order.chunks(CHUNK).enumerate() {
-                    for (at, &row) in order.iter().enumerate() {
-                        place[chunk * CHUNK + row as usize] = at as u16;
+                over_rows(rows, 1, place.as_mut_slice(), &|rows, place: &mut [u16]| {
+                    let chunks = place.chunks_mut(CHUNK).zip(order[rows].chunks(CHUNK));
+                    for (place, order) in chunks {
+                        order.iter().enumerate().for_each(|(at, &row)| place[row as usize] = at as u16);
                     }
-                }
+                });
                 Some(Sorted { order: ChunkOrder::new(order).map_err(invalid)?, place })
             }
         };
         let nothing = Columns::new(Vec::new(), 0).map_err(invalid)?;
         let mut slices = Slices { rows, height, widths, columns: SlicedColumns::Wide(nothing), sorted };
-        let wide = slices.wide_columns(pattern, longest);
-        slices.columns = match slices.short_columns(&wide) {
-            Some((bases, offsets)) => {
+        slices.columns = match slices.short_bases(pattern, longest) {
+            Some(bases) => {
+                let offset = |slice: usize, column: u32| (column - bases[slice]) as u16;
+                let offsets = slices.columns_as(pattern, longest, &offset);
                 let slots = |slice: usize| slices.slice(slice);
                 SlicedColumns::Short(
                     ShortColumns::new(bases, offsets, slots, pattern.cols()).map_err(invalid)?,
                 )
             }
-            None => SlicedColumns::Wide(Columns::new(wide, pattern.cols()).map_err(invalid)?),
+            None => {
+                let columns = slices.columns_as(pattern, longest, &|_, column| column);
+                SlicedColumns::Wide(Columns::new(columns, pattern.cols()).map_err(invalid)?)
+            }
         };
         Ok(slices)
     }
 
-    /// The column of every slot; padding repeats a column that its row or slice uses anyway.
-    fn wide_columns(&self, pattern: &Pattern, longest: Longest) -> Buffer<u32> {
+    /// The column of every slot, stored as `store(slice, column)`; padding repeats a column that its row or slice uses
+    /// anyway.
+    fn columns_as<X: Plain>(
+        &self,
+        pattern: &Pattern,
+        longest: Longest,
+        store: &(impl Fn(usize, u32) -> X + Sync),
+    ) -> Buffer<X> {
         let mut columns = Buffer::zeros(self.slots());
         fill_by_rows(self.rows, &mut columns, &|row| self.first_slot(row), &|rows, part, first| {
-            for start in rows.step_by(self.height) {
-                let slice = start / self.height;
+            for slice in rows.step_by(self.height).map(|start| start / self.height) {
                 let slots = self.slice(slice);
-                let in_slice = |place: usize| self.row_at(start + place).filter(|&row| row < self.rows);
-                let some_column = (0..self.height)
-                    .filter_map(|place| pattern.row(in_slice(place)?).first().copied())
-                    .next()
-                    .unwrap_or(0);
+                if slots.is_empty() {
+                    continue;
+                }
+                let base = self.bounds(pattern, longest, slice).map_or(0, |(smallest, _)| smallest);
                 for place in 0..self.height {
-                    let entries: &[u32] = match in_slice(place) {
-                        Some(row) => &pattern.row(row)[..pattern.row(row).len().min(longest)],
-                        None => &[],
-                    };
-                    let padding = entries.last().copied().unwrap_or(some_column);
+                    let entries = self.stored(pattern, longest, slice * self.height + place);
+                    let padding = entries.last().copied().unwrap_or(base);
                     for (k, slot) in slots.clone().skip(place).step_by(self.height).enumerate() {
-                        part[slot - first] = entries.get(k).copied().unwrap_or(padding);
+                        part[slot - first] = store(slice, entries.get(k).copied().unwrap_or(padding));
                     }
                 }
             }
@@ -102,26 +108,31 @@ impl Slices {
         columns
     }
 
-    /// Offsets from the smallest column of each slice, if 16 bits hold them all.
-    fn short_columns(&self, wide: &[u32]) -> Option<(Vec<u32>, Buffer<u16>)> {
-        let count = self.rows.div_ceil(self.height);
-        let mut bases = Vec::with_capacity(count);
-        for slice in 0..count {
-            let columns = &wide[self.slice(slice)];
-            let base = columns.iter().copied().min().unwrap_or(0);
-            if columns.iter().copied().max().unwrap_or(0) - base > u32::from(u16::MAX) {
-                return None;
-            }
-            bases.push(base);
+    /// The smallest column of each slice, if 16 bits hold what all others are beyond it.
+    fn short_bases(&self, pattern: &Pattern, longest: Longest) -> Option<Vec<u32>> {
+        let slices = self.rows.div_ceil(self.height);
+        let base = |slice: usize| {
+            let (smallest, largest) = self.bounds(pattern, longest, slice).unwrap_or_default();
+            (largest - smallest <= u32::from(u16::MAX)).then_some(smallest)
+        };
+        map_rows(slices, self.height, &base).into_iter().collect()
+    }
+
+    /// The smallest and the largest column of a slice, if it has any.
+    fn bounds(&self, pattern: &Pattern, longest: Longest, slice: usize) -> Option<(u32, u32)> {
+        let rows = slice * self.height..(slice + 1) * self.height;
+        let rows = rows.map(|place| self.stored(pattern, longest, place));
+        // columns ascend within a row
+        let ends = rows.filter_map(|columns| Some((*columns.first()?, *columns.last()?)));
+        ends.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
+    /// The columns that are stored of the row at a place.
+    fn stored<'p>(&self, pattern: &'p Pattern, longest: Longest, place: usize) -> &'p [u32] {
+        match self.row_at(place).filter(|&row| row < self.rows) {
+            Some(row) => &pattern.row(row)[..pattern.row(row).len().min(longest)],
+            None => &[],
         }
-        let mut offsets = Buffer::zeros(wide.len());
-        for (slice, &base) in bases.iter().enumerate() {
-            let slots = self.slice(slice);
-            for (offset, &column) in offsets[slots.clone()].iter_mut().zip(&wide[slots]) {
-                *offset = (column - base) as u16;
-            }
-        }
-        Some((bases, offsets))
     }
 
     /// The row at a place.
