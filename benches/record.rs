@@ -87,6 +87,7 @@ impl Options {
 }
 
 fn main() -> common::Result<()> {
+    machine::join_threads()?;
     let options = Options::from_args()?;
     let stamp = format!("{},{},{}", machine::date(), machine::commit(), machine::device());
     println!("{stamp} ({})", options.machine);
