@@ -87,6 +87,7 @@ impl Options {
 }
 
 fn main() -> common::Result<()> {
+    machine::join_threads()?;
     let options = Options::from_args()?;
     let stamp = format!("{},{},{}", machine::date(), machine::commit(), machine::device());
     println!("{stamp} ({})", options.machine);
@@ -153,22 +154,25 @@ fn spmv<T: Element>(
     let (peer, &peer_seconds) = best(|whose| whose != Whose::Ours)?;
     let (_, &crate_seconds) = best(|whose| whose == Whose::Crate)?;
     let (_, &loop_seconds) = best(|whose| whose == Whose::Loop)?;
+    let library_seconds = best(|whose| whose == Whose::Library).ok().map(|(_, &seconds)| seconds);
 
     let (id, element, bytes) = (system.id(), T::NAME, compulsory_bytes(&csr) as f64);
     let vectors = (csr.rows() + csr.cols()) * size_of::<T>();
     println!("\n{id} {element}: {} rows, {} entries", csr.rows(), csr.nnz());
-    let head = ["ms", "GB/s", "share", "own bytes", "to crates", "to a loop"];
-    println!("{:<20}{}", "", head.map(|name| format!("{name:>11}")).concat());
+    let mut head = vec!["ms", "GB/s", "share", "own bytes", "to crates", "to a loop"];
+    head.extend(library_seconds.map(|_| "to MKL"));
+    println!("{:<20}{}", "", head.iter().map(|name| format!("{name:>11}")).collect::<String>());
     let share = |seconds: f64| bytes / seconds / bytes_per_second;
     for (contestant, &seconds) in timed() {
         let own = match contestant.whose {
             Whose::Ours => (contestant.bytes + vectors) as f64 / seconds / bytes_per_second,
             _ => f64::NAN,
         };
-        let cells =
-            [bytes / seconds / 1e9, share(seconds), own, crate_seconds / seconds, loop_seconds / seconds];
-        let cells = cells.map(|cell| if cell.is_nan() { "–".into() } else { format!("{cell:.2}") });
-        let cells = cells.map(|cell| format!("{cell:>11}")).concat();
+        let mut cells =
+            vec![bytes / seconds / 1e9, share(seconds), own, crate_seconds / seconds, loop_seconds / seconds];
+        cells.extend(library_seconds.map(|theirs| theirs / seconds));
+        let cell = |cell: f64| if cell.is_nan() { "–".into() } else { format!("{cell:.2}") };
+        let cells: String = cells.into_iter().map(|value| format!("{:>11}", cell(value))).collect();
         println!("{:<20}{:>11.3}{cells}", contestant.name, seconds * 1e3);
     }
     println!("{:<20}{:>11}{:>11.2}", "reading", "", bytes_per_second / 1e9);

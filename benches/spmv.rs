@@ -9,12 +9,14 @@
 mod common;
 
 use common::contestants::{cast, compulsory_bytes, contestants};
+use common::machine;
 use common::peers::Element;
 use common::systems::{System, systems};
 use criterion::{Criterion, Throughput};
 use krysp::testing::matrices;
 
 fn main() -> common::Result<()> {
+    machine::join_threads()?;
     let mut criterion = Criterion::default().sample_size(20).configure_from_args();
     // only what the filter names is built
     let filter: Vec<String> =

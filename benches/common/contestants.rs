@@ -2,6 +2,7 @@
 
 use super::Result;
 use super::answer::Answer;
+use super::mkl::mkl;
 use super::peers::{Element, peers};
 use krysp::{
     Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, LinearOperator, Real, Sell, Space, SymCsr,
@@ -23,6 +24,8 @@ pub enum Whose {
     Crate,
     /// The loop that one writes first.
     Loop,
+    /// A library's that is no crate.
+    Library,
 }
 
 pub struct Contestant<T> {
@@ -86,6 +89,7 @@ pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant
         all.push(Contestant { name, whose: Whose::Ours, setup_ms, bytes, product });
     }
     all.extend(peers(csr, &x)?);
+    all.extend(mkl(csr, &x)?);
     let answer = Answer::new(csr, &x);
     for contestant in &mut all {
         contestant.product.multiply();

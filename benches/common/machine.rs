@@ -46,6 +46,12 @@ impl Bandwidth {
     }
 }
 
+/// Makes the main thread one of rayon's, as OpenMP does with its own: else it sleeps during every product, and two threads
+/// are to be woken for each instead of one. For the start of `main`.
+pub fn join_threads() -> super::Result<()> {
+    Ok(rayon::ThreadPoolBuilder::new().use_current_thread().build_global()?)
+}
+
 /// What the kernel says of the first processor.
 fn cpuinfo(key: &str) -> Option<String> {
     let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;

@@ -13,6 +13,7 @@ pub mod cuda_options;
 #[cfg(feature = "cuda")]
 pub mod cuda_peers;
 pub mod machine;
+pub mod mkl;
 pub mod peers;
 pub mod read;
 pub mod record;

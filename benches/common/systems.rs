@@ -31,7 +31,7 @@ impl System {
     pub fn id(&self) -> String {
         match self.numbering {
             "given" => self.name.clone(),
-            other => format!("{}_{other}", self.name),
+            other => format!("{}_{}", self.name, other.replace(' ', "_")),
         }
     }
 }
@@ -54,6 +54,11 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
 fn is_shuffled(name: &str) -> bool {
     let shuffled = ["tet_rand", "rmat20", "circuit1m", "el3_20k", "p1_200k", "el3_200k"];
     shuffled.contains(&name) || name.ends_with("_perm")
+}
+
+/// A graph without neighbourhoods, whose longest rows every other row leads to.
+fn has_hubs(name: &str) -> bool {
+    name == "rmat20"
 }
 
 /// Unknowns that belong to a node of the mesh, one after the other.
@@ -83,8 +88,8 @@ fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
     Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
-/// A matrix by its name or its file, as it is given, and where that is shuffled also as reverse Cuthill and McKee number
-/// it; `prepare` changes a generated one first.
+/// A matrix by its name or its file, as it is given, where that is shuffled also as reverse Cuthill and McKee number it,
+/// and a graph with hubs with its longest rows first; `prepare` changes a generated one first.
 pub fn numbered(wanted: &str, prepare: impl FnOnce(Matrix) -> Matrix) -> Result<Vec<System>> {
     let file = Some(PathBuf::from(wanted)).filter(|path| path.is_file());
     let (name, csr, shuffled) = match (matrices::named(wanted), file.or_else(|| shared_matrix(wanted))) {
@@ -96,13 +101,20 @@ pub fn numbered(wanted: &str, prepare: impl FnOnce(Matrix) -> Matrix) -> Result<
         }
     };
     let mut systems = vec![];
-    if shuffled {
+    let mut add = |numbering, number: &dyn Fn() -> Result<Numbering>| -> Result<()> {
         let started = Instant::now();
-        let rcm = csr.renumbered(&rcm(&csr, unknowns(name))?)?;
+        let new = csr.renumbered(&number()?)?;
         let numbering_ms = started.elapsed().as_secs_f64() * 1e3;
         // the same arrays again, in a space without numbering: what peers see, too
-        let csr = Csr::from_csr(rcm.rows(), rcm.cols(), &rcm.offsets(), rcm.columns(), rcm.entries())?;
-        systems.push(System { name: name.into(), numbering: "rcm", csr, numbering_ms });
+        let csr = Csr::from_csr(new.rows(), new.cols(), &new.offsets(), new.columns(), new.entries())?;
+        systems.push(System { name: name.into(), numbering, csr, numbering_ms });
+        Ok(())
+    };
+    if shuffled {
+        add("rcm", &|| rcm(&csr, unknowns(name)))?;
+    }
+    if has_hubs(name) {
+        add("by length", &|| Ok(Numbering::by_length(&csr)?))?;
     }
     systems.insert(0, System { name: name.into(), numbering: "given", csr, numbering_ms: 0.0 });
     Ok(systems)
