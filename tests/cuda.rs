@@ -2,7 +2,10 @@
 //! was skipped.
 #![cfg(feature = "cuda")]
 
-use krysp::formats::{Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Threshold};
+use krysp::cuda::OnCuda;
+use krysp::formats::{
+    Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, Threshold,
+};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -61,17 +64,25 @@ fn sums_are_bitwise_the_same_from_run_to_run() {
 }
 
 /// Every law of operators over every case, made by `build`; a format may refuse what it refuses on the host.
-fn conforms<T: Real, F: OnDevice<T> + Clone>(build: impl Fn(&Csr<T>) -> krysp::Result<F>) {
+fn conforms<T: Real, F: OnDevice<T>>(build: impl Fn(&Csr<T>) -> krysp::Result<F>) {
+    conforms_on::<T, F>(|gpu, a| build(a)?.to(gpu));
+}
+
+/// The same, made on the GPU.
+fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<OnCuda<T, F>>) {
     let Some(gpu) = gpu() else { return };
     let mut tested = 0;
     let mut cases: Vec<Case> = laws::cases();
     cases.extend(laws::large_cases());
     for Case { name, triplets } in &cases {
         let csr = triplets.csr::<T>().unwrap();
-        let Ok(format) = build(&csr) else { continue };
+        let mut a = match build(&gpu, &csr) {
+            Ok(a) => a,
+            Err(krysp::Error::Unsuitable { .. }) => continue,
+            Err(error) => panic!("{name}: {error}"),
+        };
         tested += 1;
-        let check = || {
-            let mut a = format.to(&gpu).unwrap();
+        let mut check = || {
             laws::product(&a, triplets)?;
             let round_trip = a.to_csr().unwrap();
             assert!(round_trip.triplets().eq(csr.triplets()), "{name}: a round trip");
@@ -132,6 +143,20 @@ conformance! {
     bsr_4: |a| Bsr::with_blocks(a, 4);
     bsr_6: |a| Bsr::with_blocks(a, 6);
     sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
+}
+
+mod csr_merge_path {
+    use super::*;
+
+    #[test]
+    fn f64() {
+        conforms_on::<f64, Csr<f64>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
+    }
+
+    #[test]
+    fn f32() {
+        conforms_on::<f32, Csr<f32>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
+    }
 }
 
 #[test]
@@ -212,7 +237,7 @@ where
     [host, device]
 }
 
-type DeviceSolver<L> = Solver<L, krysp::cuda::OnCuda<f64, Csr<f64>>, krysp::cuda::CudaJacobi<f64>>;
+type DeviceSolver<L> = Solver<L, OnCuda<f64, Csr<f64>>, krysp::cuda::CudaJacobi<f64>>;
 
 fn poisson(side: usize) -> (Csr<f64>, Vec<f64>) {
     let a = matrices::stencil7(side).csr::<f64>().unwrap();

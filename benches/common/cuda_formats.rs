@@ -1,7 +1,8 @@
 //! Our formats in device memory.
 
 use super::Result;
-use krysp::formats::OnDevice;
+use krysp::cuda::OnCuda;
+use krysp::formats::{OnDevice, Strategy};
 use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Hyb, LinearOperator, Real, Sell};
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
@@ -16,20 +17,28 @@ pub struct Converter<T: Real> {
 }
 
 fn converter<T: Real, F: OnDevice<T> + 'static>() -> Converter<T> {
-    let convert = |csr: &Csr<T>, gpu: &Cuda| -> Result<Option<Box<Operator<T>>>> {
-        match F::on(gpu, csr) {
-            Ok(operator) => Ok(Some(Box::new(operator))),
-            Err(krysp::Error::Unsuitable { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    };
-    Converter { name: F::NAME, convert }
+    Converter { name: F::NAME, convert: |csr, gpu| suited(F::on(gpu, csr)) }
+}
+
+/// Nothing where the format refused the matrix.
+fn suited<T: Real, F: OnDevice<T> + 'static>(
+    converted: krysp::Result<OnCuda<T, F>>,
+) -> Result<Option<Box<Operator<T>>>> {
+    match converted {
+        Ok(operator) => Ok(Some(Box::new(operator))),
+        Err(krysp::Error::Unsuitable { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Every format that is there.
 pub fn converters<T: Real>() -> Vec<Converter<T>> {
     vec![
         converter::<T, Csr<T>>(),
+        Converter {
+            name: "CSR merge-path",
+            convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::MergePath)),
+        },
         converter::<T, Sell<T>>(),
         converter::<T, EllpackR<T>>(),
         converter::<T, Ell<T>>(),

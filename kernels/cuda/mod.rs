@@ -13,6 +13,7 @@ mod device;
 pub mod dia;
 mod error;
 pub mod hyb;
+pub mod merge;
 mod module;
 mod number;
 mod ordered;
@@ -22,6 +23,7 @@ mod ring;
 pub mod sliced;
 mod slices;
 mod step;
+pub mod strategy;
 mod transfer;
 pub mod vector;
 
@@ -35,12 +37,13 @@ pub use resident::{Iterate, Resident};
 pub use step::{Condition, Entry, LAG, Steps};
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 10] = [
+pub const SOURCES: [&Source; 11] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &coo::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
+    &merge::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,

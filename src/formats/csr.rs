@@ -14,7 +14,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda;
+use krysp_kernels::cuda::{self, strategy::Strategy};
 use std::sync::Arc;
 
 /// A matrix in compressed sparse rows.
@@ -232,15 +232,19 @@ impl<T: Real> Format<T> for Csr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
-    type Arrays = cuda::csr::Csr<T>;
-    type Options = ();
+    type Arrays = cuda::strategy::AnyCsr<T>;
+    type Options = Strategy;
 
-    fn defaults() {}
+    fn defaults() -> Strategy {
+        Strategy::default()
+    }
 
-    fn chosen(&self) {}
+    fn chosen(&self) -> Strategy {
+        Strategy::default()
+    }
 
-    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries())?)
+    fn lay_out(csr: &Csr<T>, strategy: Strategy, device: &cuda::Device) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), strategy)?)
     }
 
     fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {

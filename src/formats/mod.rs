@@ -29,6 +29,8 @@ pub use ellpack_r::EllpackR;
 pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
 pub use input::Index;
 #[cfg(feature = "cuda")]
+pub use krysp_kernels::cuda::strategy::Strategy;
+#[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
 pub use sell::{Sell, SellOptions};
 pub use symmetric::SymCsr;

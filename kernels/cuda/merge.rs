@@ -1,0 +1,262 @@
+//! Compressed sparse rows on a device, cut by work: blocks of threads take equally many entries and ends of rows. The
+//! kernel says how, and what is moved.
+
+use super::device::{Array, Device, Real, lock};
+use super::error::Result;
+use super::module::Source;
+use super::number::Scalar;
+use super::ordered::{Ordered, RawRows};
+use super::product::{Pattern, Product, Shape, check, check_square, config};
+use super::slices::WARP;
+use super::vector::{self, THREADS, index};
+use crate::index::Offsets;
+use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use rayon::prelude::*;
+use std::sync::Mutex;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "merge.cu", text: include_str!("merge.cu") };
+
+/// Entries and ends of rows that a warp takes.
+const TILE: usize = 8 * WARP;
+/// Tiles of a block of threads.
+const TILES: usize = THREADS as usize / WARP;
+
+/// The list of the ends of rows and the entries, cut into tiles.
+#[derive(Debug)]
+struct Tiles {
+    /// Rows that end before each tile, up to a whole block, and all of them.
+    first: Vec<u32>,
+    /// `[row, first block, last block]` of every row that crosses the borders of blocks.
+    crossing: Vec<u32>,
+}
+
+impl Tiles {
+    fn new(offsets: &Offsets) -> Result<Tiles> {
+        let (rows, items) = (offsets.ranges(), offsets.ranges() + offsets.end());
+        index("the number of rows", rows)?;
+        let blocks = items.div_ceil(TILE * TILES);
+        index("the number of tiles", blocks * TILES)?;
+        let before = |tile: usize| ends_before(offsets, (tile * TILE).min(items)) as u32;
+        let first: Vec<u32> = (0..=blocks * TILES).into_par_iter().map(before).collect();
+        let mut crossing: Vec<u32> = vec![];
+        for block in 1..blocks {
+            let row = first[block * TILES];
+            let entry = block * TILES * TILE - row as usize;
+            if row as usize == rows || offsets.at(row as usize) >= entry {
+                continue;
+            }
+            match crossing.last_chunk_mut::<3>() {
+                Some([same, _, last]) if *same == row => *last = block as u32,
+                _ => crossing.extend([row, block as u32 - 1, block as u32]),
+            }
+        }
+        Ok(Tiles { first, crossing })
+    }
+
+    fn blocks(&self) -> usize {
+        (self.first.len() - 1) / TILES
+    }
+}
+
+/// Rows whose end is among the first `items` of the list.
+fn ends_before(offsets: &Offsets, items: usize) -> usize {
+    let (mut low, mut high) = (items.saturating_sub(offsets.end()), items.min(offsets.ranges()));
+    while low < high {
+        let middle = (low + high) / 2;
+        // before its end come its entries and all rows before it
+        if offsets.at(middle + 1) + middle < items {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// A matrix in compressed sparse rows, cut by work.
+#[derive(Debug)]
+pub struct Merge<T: Real> {
+    shape: Shape,
+    ordered: Ordered<T>,
+    first: Array<u32>,
+    crossing: Array<u32>,
+    carries: Array<T>,
+    multiply: CudaFunction,
+    finish: CudaFunction,
+    /// Held while both kernels are queued: they share `carries`.
+    queueing: Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Raw {
+    rows: RawRows,
+    columns: u64,
+    values: u64,
+    first: u64,
+    carries: u64,
+    entries: u64,
+}
+// SAFETY: as `Merge` of merge.cu
+unsafe impl DeviceRepr for Raw {}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawCrossing {
+    rows: u64,
+    carries: u64,
+    count: u32,
+}
+// SAFETY: as `Crossing` of merge.cu
+unsafe impl DeviceRepr for RawCrossing {}
+
+impl<T: Real> Merge<T> {
+    /// A matrix with a value for each entry of the pattern.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        let tiles = Tiles::new(pattern.offsets())?;
+        Ok(Merge {
+            shape: pattern.shape(),
+            ordered: Ordered::new(device, pattern, values)?,
+            carries: device.zeros(2 * tiles.blocks())?,
+            first: device.upload(&tiles.first)?,
+            crossing: device.upload(&tiles.crossing)?,
+            multiply: device.function::<T>(&SOURCE, "merge")?,
+            finish: device.function::<T>(&SOURCE, "merge_finish")?,
+            queueing: Mutex::new(()),
+        })
+    }
+
+    fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        let blocks = self.carries.len() / 2;
+        if blocks == 0 {
+            return Ok(());
+        }
+        let stream = &y.device().inner.stream;
+        let Ordered { rows, columns, values } = &self.ordered;
+        let raw = Raw {
+            rows: rows.raw(),
+            columns: columns.address(0),
+            values: values.address(0),
+            first: self.first.address(0),
+            carries: self.carries.address(0),
+            entries: self.shape.entries as u64,
+        };
+        let (x, y) = (x.address(0), y.address(0));
+        let _queueing = lock(&self.queueing);
+        let mut launch = stream.launch_builder(&self.multiply);
+        launch.arg(&raw).arg(&x).arg(&y);
+        // SAFETY: arguments as in merge.cu; tiles are whole blocks, rows those of `y`, columns below the length of `x`
+        unsafe { launch.launch(config(blocks * THREADS as usize)) }?;
+        let count = self.crossing.len() / 3;
+        if count > 0 {
+            let crossing =
+                RawCrossing { rows: self.crossing.address(0), carries: raw.carries, count: count as u32 };
+            let mut launch = stream.launch_builder(&self.finish);
+            launch.arg(&crossing).arg(&y);
+            // SAFETY: arguments as in merge.cu; rows are those of `y`, blocks those that have carries
+            unsafe { launch.launch(config(count * WARP)) }?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Product<T> for Merge<T> {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        check(self.shape, self.ordered.device(), x, y);
+        self.multiply(x, y)
+    }
+
+    /// In a launch of its own: a row's entries may come from several blocks.
+    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+        check_square(self.shape, self.ordered.device(), x, y);
+        self.multiply(x, y)?;
+        Ok(vector::dot(x, y))
+    }
+
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
+        self.ordered.values.write(values)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
+        self.ordered.values.read(values)
+    }
+
+    fn bytes(&self) -> usize {
+        let Ordered { rows, columns, values } = &self.ordered;
+        let lists = self.first.bytes() + self.crossing.bytes() + self.carries.bytes();
+        rows.bytes() + columns.bytes() + values.bytes() + lists
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{Matrix, matrices};
+    use super::*;
+
+    /// What the kernels do with the values of all entries, a tile at a time.
+    fn add_up(tiles: &Tiles, matrix: &Matrix) -> Vec<f64> {
+        let offsets = matrix.pattern().offsets();
+        let (rows, items) = (offsets.ranges(), offsets.ranges() + offsets.end());
+        let mut y = vec![f64::NAN; rows];
+        let mut write = |row: usize, sum: f64| {
+            assert!(y[row].is_nan(), "row {row} is written once");
+            y[row] = sum;
+        };
+        let mut carries = vec![];
+        let entry = |tile: usize| (tile * TILE).min(items) - tiles.first[tile] as usize;
+        for block in 0..tiles.blocks() {
+            let (mut carry, mut out) = (0.0, 0.0);
+            let first_of_block = entry(block * TILES);
+            for tile in block * TILES..(block + 1) * TILES {
+                let (first, end) = (tiles.first[tile] as usize, tiles.first[tile + 1] as usize);
+                let (from, to) = (entry(tile), entry(tile + 1));
+                assert!(to - from + end - first <= TILE);
+                let sum = |from: usize, to: usize| matrix.values[from..to].iter().sum::<f64>();
+                for row in first..end {
+                    let here = sum(offsets.at(row).max(from), offsets.at(row + 1));
+                    match (offsets.at(row) < from, offsets.at(row) < first_of_block) {
+                        (false, _) => write(row, here),
+                        (true, false) => write(row, carry + here),
+                        (true, true) => out = carry + here,
+                    }
+                    carry = 0.0;
+                }
+                if end < rows {
+                    carry += sum(offsets.at(end).max(from).min(to), to);
+                }
+            }
+            carries.push([out, carry]);
+        }
+        for crossing in tiles.crossing.chunks(3) {
+            let &[row, first, last] = crossing else { unreachable!() };
+            let part = |block: u32| carries[block as usize][usize::from(block != last)];
+            write(row as usize, (first..=last).map(part).sum());
+        }
+        y
+    }
+
+    #[test]
+    fn tiles_hold_the_matrix_and_add_up() {
+        for matrix in &matrices() {
+            let tiles = Tiles::new(matrix.pattern().offsets()).unwrap();
+            let mut y = vec![0.0; matrix.pattern().rows()];
+            matrix.triplets().iter().for_each(|&(row, _, value)| y[row] += value);
+            assert_eq!(add_up(&tiles, matrix), y, "{}", matrix.name);
+        }
+    }
+
+    #[test]
+    fn a_row_ends_behind_its_entries() {
+        let offsets = Offsets::from_lengths([2, 0, 3]);
+        // entry entry END END entry entry entry END
+        let ends = [0, 0, 0, 1, 2, 2, 2, 2, 3];
+        assert_eq!(std::array::from_fn(|items| ends_before(&offsets, items)), ends);
+    }
+}
