@@ -13,6 +13,7 @@ use crate::{Error, HostSpace, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::{find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{self, strategy::Strategy};
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl<T: Real> Csr<T> {
 
     /// Where rows begin: one offset for each row, and the end.
     pub fn offsets(&self) -> Vec<usize> {
-        (0..=self.rows()).map(|row| self.pattern().offsets.at(row)).collect()
+        map_rows(self.rows() + 1, 2, &|row| self.pattern().offsets.at(row))
     }
 
     /// The entries, row by row.
@@ -90,7 +91,7 @@ impl<T: Real> Csr<T> {
     /// The diagonal, zero where nothing is stored.
     pub fn diagonal_entries(&self) -> Vec<T> {
         let entry = |row: usize| self.get(row, row).unwrap_or_default();
-        (0..self.rows().min(self.cols())).map(entry).collect()
+        map_rows(self.rows().min(self.cols()), 8, &entry)
     }
 
     /// The stored entry at a place.
@@ -108,25 +109,36 @@ impl<T: Real> Csr<T> {
 
     /// Refuses infinite and NaN entries.
     pub fn check_finite(&self) -> Result<()> {
-        match self.triplets().find(|(_, _, value)| !krysp_solvers::Element::is_finite(*value)) {
-            None => Ok(()),
-            Some((row, col, value)) => Err(Error::NotFinite { row, col, value: value.to_f64() }),
-        }
+        self.check_entries(|row, col, value| {
+            let finite = krysp_solvers::Element::is_finite(value);
+            if finite { Ok(()) } else { Err(Error::NotFinite { row, col, value: value.to_f64() }) }
+        })
     }
 
     /// Refuses a matrix with `aᵢⱼ ≠ aⱼᵢ`, beyond `tolerance` times the larger of the two.
     pub fn check_symmetric(&self, tolerance: f64) -> Result<()> {
         self.check_square("symmetry")?;
-        for (row, col, value) in self.triplets() {
+        self.check_entries(|row, col, value| {
             let mirrored = self.get(col, row).unwrap_or_default();
             let (a, b) = (value.to_f64(), mirrored.to_f64());
             let largest = a.abs().max(b.abs());
             let agree = (a - b).abs() <= tolerance * largest && largest.is_finite();
-            if a != b && !agree {
-                return Err(Error::NotSymmetric { row, col, value: a, mirrored: b });
+            if a == b || agree {
+                Ok(())
+            } else {
+                Err(Error::NotSymmetric { row, col, value: a, mirrored: b })
             }
-        }
-        Ok(())
+        })
+    }
+
+    /// Checks every entry, `check(row, column, value)`; the first that is refused is reported.
+    pub(super) fn check_entries(&self, check: impl Fn(usize, usize, T) -> Result<()> + Sync) -> Result<()> {
+        let check_row = |row: usize| {
+            let mut entries = self.row_columns(row).iter().zip(self.row_values(row));
+            entries.try_for_each(|(&col, &value)| check(row, col as usize, value))
+        };
+        let refused = find_row(self.rows(), 16, &|row| check_row(row).is_err());
+        refused.map_or(Ok(()), check_row)
     }
 
     fn check_square(&self, what: &'static str) -> Result<()> {
@@ -138,8 +150,15 @@ impl<T: Real> Csr<T> {
     /// triangle.
     pub fn mirrored(&self) -> Result<Csr<T>> {
         self.check_square("mirroring a triangle")?;
-        let places = || self.triplets().map(|(row, col, _)| (row, col));
-        let (below, above) = (places().find(|(row, col)| row > col), places().find(|(row, col)| row < col));
+        let below = (0..self.rows()).find_map(|row| {
+            let first = *self.row_columns(row).first()? as usize;
+            (first < row).then_some((row, first))
+        });
+        let above = (0..self.rows()).find_map(|row| {
+            let columns = self.row_columns(row);
+            let after = columns.partition_point(|&column| column as usize <= row);
+            Some((row, *columns.get(after)? as usize))
+        });
         if let (Some((row, col)), Some((other_row, other_col))) = (below, above) {
             return Err(Error::NotTriangle { row, col, other_row, other_col });
         }
@@ -174,9 +193,14 @@ impl<T: Real> Csr<T> {
     }
 
     fn rearranged(&self, (pattern, order): (Pattern, Vec<u32>), space: HostSpace<T>) -> Csr<T> {
-        let values: Vec<T> = order.iter().map(|&from| self.values[from as usize]).collect();
+        let mut values = Buffer::zeros(order.len());
+        over_rows(order.len(), 2, &mut *values, &|entries, values: &mut [T]| {
+            for (value, &from) in values.iter_mut().zip(&order[entries]) {
+                *value = self.values[from as usize];
+            }
+        });
         let source = Source::new(Arc::new(pattern), space.clone(), space);
-        Csr { source, values: Buffer::copy_of(&values) }
+        Csr { source, values }
     }
 
     /// The same rows and columns as those of a space, whose numbering they are in already.

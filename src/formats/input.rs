@@ -1,9 +1,10 @@
 //! The arrays that users have, checked once.
 
-use super::pattern::Pattern;
+use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Source};
 use crate::{Error, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::threads::{find_row, map_rows};
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::Arc;
 
@@ -56,9 +57,9 @@ impl Index for i32 {
 impl<T: Real> Csr<T> {
     /// From `(row, column, value)`, in any order; values of equal places are added up in the order given.
     pub fn from_triplets<I: Index>(rows: usize, cols: usize, entries: &[(I, I, T)]) -> Result<Csr<T>> {
-        let row = indices("row", rows, entries.iter().map(|e| e.0))?;
-        let column = indices("column", cols, entries.iter().map(|e| e.1))?;
-        let values: Vec<T> = entries.iter().map(|e| e.2).collect();
+        let row = indices("row", rows, entries, |e| e.0)?;
+        let column = indices("column", cols, entries, |e| e.1)?;
+        let values: Vec<T> = map_rows(entries.len(), 4, &|k| entries[k].2);
         Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, &values)
     }
 
@@ -72,8 +73,8 @@ impl<T: Real> Csr<T> {
     ) -> Result<Csr<T>> {
         same_length("the columns", column.len(), values.len())?;
         same_length("the rows", row.len(), values.len())?;
-        let row = indices("row", rows, row.iter().copied())?;
-        let column = indices("column", cols, column.iter().copied())?;
+        let row = indices("row", rows, row, |&i| i)?;
+        let column = indices("column", cols, column, |&j| j)?;
         Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, values)
     }
 
@@ -85,7 +86,7 @@ impl<T: Real> Csr<T> {
         columns: &[J],
         values: &[T],
     ) -> Result<Csr<T>> {
-        let columns = indices("column", cols, columns.iter().copied())?;
+        let columns = indices("column", cols, columns, |&j| j)?;
         let offsets = checked_offsets("row", rows, offsets, columns.len())?;
         same_length("the values", values.len(), columns.len())?;
         let pattern = if rows_are_sorted(&offsets, &columns) {
@@ -104,11 +105,16 @@ impl<T: Real> Csr<T> {
         row: &[J],
         values: &[T],
     ) -> Result<Csr<T>> {
-        let row = indices("row", rows, row.iter().copied())?;
+        let row = indices("row", rows, row, |&i| i)?;
         let offsets = checked_offsets("column", cols, offsets, row.len())?;
         same_length("the values", values.len(), row.len())?;
-        let column: Vec<u32> =
-            (0..cols).flat_map(|j| std::iter::repeat_n(j as u32, offsets.range(j).len())).collect();
+        let mut column = Buffer::zeros(row.len());
+        fill_by_rows(cols, &mut column, &|j| offsets.at(j), &|columns, part, first| {
+            for j in columns {
+                let range = offsets.range(j);
+                part[range.start - first..range.end - first].fill(j as u32);
+            }
+        });
         Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, values)
     }
 
@@ -137,7 +143,7 @@ impl<T: Real> Csr<T> {
         };
         dimension("column", cols)?;
         let columns = match J::adopted(columns) {
-            Err(columns) => indices("column", cols, columns.into_iter())?,
+            Err(columns) => indices("column", cols, &columns, |&j| j)?,
             Ok(columns) => columns,
         };
         if !rows_are_sorted(&offsets, &columns) {
@@ -175,17 +181,19 @@ fn same_length(what: &'static str, got: usize, expected: usize) -> Result<()> {
 }
 
 /// Indices as 32 bits, each below its bound.
-fn indices<I: Index>(what: &'static str, bound: usize, given: impl Iterator<Item = I>) -> Result<Vec<u32>> {
+fn indices<E: Sync, I: Index>(
+    what: &'static str,
+    bound: usize,
+    given: &[E],
+    index: impl Fn(&E) -> I + Sync,
+) -> Result<Vec<u32>> {
     dimension(what, bound)?;
-    let mut indices = Vec::with_capacity(given.size_hint().0);
-    for (position, index) in given.enumerate() {
-        let index = index.to_i128();
-        if !(0..bound as i128).contains(&index) {
-            return Err(Error::Index { position, what, index, bound });
-        }
-        indices.push(index as u32);
+    let index = |e: &E| index(e).to_i128();
+    let outside = |position: usize| !(0..bound as i128).contains(&index(&given[position]));
+    if let Some(position) = find_row(given.len(), 1, &outside) {
+        return Err(Error::Index { position, what, index: index(&given[position]), bound });
     }
-    Ok(indices)
+    Ok(map_rows(given.len(), 2, &|position| index(&given[position]) as u32))
 }
 
 fn checked_offsets<I: Index>(
@@ -227,5 +235,6 @@ fn checked_offsets<I: Index>(
 }
 
 fn rows_are_sorted(offsets: &Offsets, columns: &[u32]) -> bool {
-    (0..offsets.ranges()).all(|row| columns[offsets.range(row)].windows(2).all(|w| w[0] < w[1]))
+    let falls = |row: usize| columns[offsets.range(row)].windows(2).any(|w| w[0] >= w[1]);
+    find_row(offsets.ranges(), 8, &falls).is_none()
 }

@@ -2,9 +2,8 @@
 
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::threads::{Split, over_rows};
+use krysp_kernels::cpu::threads::{Split, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// The pattern of a matrix: sorted rows, and how given values become entries. Shared by every format made from one
@@ -53,11 +52,20 @@ impl Given {
     }
 }
 
-/// Entries as they come: a row, a column, and the value's place in what the user gave.
-#[derive(Clone, Copy)]
-struct Entry {
-    column: u32,
-    place: u32,
+/// An entry of a row as it comes: its column, and below it the value's place in what the user gave. Places are distinct,
+/// so that sorted entries are in the order of a stable sort by column.
+type Entry = u64;
+
+fn entry(column: u32, place: usize) -> Entry {
+    u64::from(column) << 32 | place as u64
+}
+
+fn column_of(entry: Entry) -> u32 {
+    (entry >> 32) as u32
+}
+
+fn place_of(entry: Entry) -> u32 {
+    entry as u32
 }
 
 impl Pattern {
@@ -91,34 +99,35 @@ impl Pattern {
 
     /// A pattern from the rows and columns of its entries, in any order; equal places are summed.
     pub(crate) fn from_coordinates(rows: usize, cols: usize, row: &[u32], column: &[u32]) -> Result<Pattern> {
-        check_places(row.len())?;
-        let mut starts = vec![0u64; rows + 1];
-        for &row in row {
-            starts[row as usize + 1] += 1;
-        }
-        for i in 0..rows {
-            starts[i + 1] += starts[i];
-        }
-        let mut entries = vec![Entry { column: 0, place: 0 }; row.len()];
-        let mut next = starts.clone();
-        for (place, (&row, &column)) in row.iter().zip(column).enumerate() {
-            let at = &mut next[row as usize];
-            entries[*at as usize] = Entry { column, place: place as u32 };
-            *at += 1;
-        }
-        Self::from_rows(cols, &Offsets::new(&starts).map_err(|_| unreachable_order())?, entries, row.len())
+        Self::from_places(rows, cols, row.len(), &|k| (row[k], column[k]))
+    }
+
+    /// A pattern of so many entries, entry `k` at the row and the column `place(k)`; equal places are summed.
+    fn from_places(
+        rows: usize,
+        cols: usize,
+        count: usize,
+        place: &(impl Fn(usize) -> (u32, u32) + Sync),
+    ) -> Result<Pattern> {
+        check_places(count)?;
+        let (starts, entries) = by_rows(rows, count, place);
+        Self::from_rows(cols, &starts, entries)
     }
 
     /// A pattern from rows whose entries may be unsorted and repeated.
     pub(crate) fn from_unsorted_rows(offsets: &Offsets, columns: &[u32], cols: usize) -> Result<Pattern> {
         check_places(columns.len())?;
-        let entries =
-            columns.iter().enumerate().map(|(place, &column)| Entry { column, place: place as u32 });
-        Self::from_rows(cols, offsets, entries.collect(), columns.len())
+        let mut entries = Buffer::zeros(columns.len());
+        over_rows(columns.len(), 2, &mut *entries, &|places, entries: &mut [Entry]| {
+            for (place, to) in places.zip(entries) {
+                *to = entry(columns[place], place);
+            }
+        });
+        Self::from_rows(cols, offsets, entries)
     }
 
-    fn from_rows(cols: usize, starts: &Offsets, mut entries: Vec<Entry>, given: usize) -> Result<Pattern> {
-        let rows = starts.ranges();
+    fn from_rows(cols: usize, starts: &Offsets, mut entries: Buffer<Entry>) -> Result<Pattern> {
+        let (rows, given) = (starts.ranges(), entries.len());
         let mut lengths = vec![0usize; rows];
         let start = |row| starts.at(row);
         let by_row = ByRow::new(&mut entries, &start);
@@ -129,33 +138,38 @@ impl Pattern {
         )| {
             for (row, length) in range.zip(lengths) {
                 let entries = entries.row_mut(row, starts.range(row).len());
-                // places are distinct, so the order is that of a stable sort
-                entries.sort_unstable_by_key(|e| (e.column, e.place));
-                *length = entries.chunk_by(|a, b| a.column == b.column).count();
+                entries.sort_unstable();
+                *length = of_one_column(entries).count();
             }
         });
-        let offsets = Offsets::from_lengths(lengths.iter().copied());
-        if offsets.end() == entries.len() {
-            let columns = entries.par_iter().map(|e| e.column).collect();
-            let in_order = entries.par_iter().enumerate().all(|(k, e)| e.place as usize == k);
-            let given = if in_order {
-                Given::InOrder { len: given }
-            } else {
-                let from: Vec<u32> = entries.par_iter().map(|e| e.place).collect();
-                Given::Permuted { len: given, from: from.into() }
-            };
-            return Ok(Pattern { offsets, columns: checked(columns, cols)?, given });
+        let offsets = Offsets::from_lengths(lengths);
+        let mut columns = Buffer::zeros(offsets.end());
+        fill_by_rows(rows, &mut columns, &|row| offsets.at(row), &|rows, part, _| {
+            let all = rows.flat_map(|row| of_one_column(&entries[starts.range(row)]));
+            part.iter_mut().zip(all).for_each(|(column, same)| *column = column_of(same[0]));
+        });
+        let columns = checked(columns, cols)?;
+        let summed = offsets.end() < given;
+        if !summed && find_row(given, 2, &|k| place_of(entries[k]) as usize != k).is_none() {
+            return Ok(Pattern { offsets, columns, given: Given::InOrder { len: given } });
         }
-        let (mut columns, mut sums) = (Vec::with_capacity(offsets.end()), Vec::with_capacity(offsets.end()));
-        for row in 0..rows {
-            for same in entries[starts.range(row)].chunk_by(|a, b| a.column == b.column) {
-                columns.push(same[0].column);
-                sums.push(same.len());
+        let from = map_rows(given, 3, &|k| place_of(entries[k])).into();
+        if !summed {
+            return Ok(Pattern { offsets, columns, given: Given::Permuted { len: given, from } });
+        }
+        let mut sums = vec![0u32; offsets.end() + 1];
+        sums[offsets.end()] = given as u32;
+        let sums_of_rows = &mut sums[..offsets.end()];
+        fill_by_rows(rows, sums_of_rows, &|row| offsets.at(row), &|rows, part, _| {
+            let mut start = starts.at(rows.start);
+            let all = rows.flat_map(|row| of_one_column(&entries[starts.range(row)]));
+            for (sum, same) in part.iter_mut().zip(all) {
+                *sum = start as u32;
+                start += same.len();
             }
-        }
-        let from: Vec<u32> = entries.iter().map(|e| e.place).collect();
-        let given = Given::Summed { len: given, starts: Offsets::from_lengths(sums), from: from.into() };
-        Ok(Pattern { offsets, columns: checked(columns, cols)?, given })
+        });
+        let starts = Offsets::from_short(sums).map_err(|_| unreachable_order())?;
+        Ok(Pattern { offsets, columns, given: Given::Summed { len: given, starts, from } })
     }
 
     /// The pattern with every entry put elsewhere: `place(row, column)` says where, in a matrix of the same shape.
@@ -163,43 +177,47 @@ impl Pattern {
     /// that each new entry is.
     pub(crate) fn rearranged(
         &self,
-        place: impl Fn(u32, u32) -> (u32, u32),
+        place: impl Fn(u32, u32) -> (u32, u32) + Sync,
         mirror: bool,
     ) -> Result<(Pattern, Vec<u32>)> {
-        let copies = if mirror { 2 * self.entries() } else { self.entries() };
-        let (mut row, mut column) = (Vec::with_capacity(copies), Vec::with_capacity(copies));
-        let mut origin = Vec::with_capacity(copies);
-        for i in 0..self.rows() {
-            for (k, &j) in self.offsets.range(i).zip(self.row(i)) {
-                let (to_row, to_column) = place(i as u32, j);
-                row.push(to_row);
-                column.push(to_column);
-                origin.push(k as u32);
-                if mirror && i as u32 != j {
-                    row.push(to_column);
-                    column.push(to_row);
-                    origin.push(k as u32);
-                }
+        let (rows, entries) = (self.rows(), self.entries());
+        let mut row = Buffer::zeros(entries);
+        fill_by_rows(rows, &mut row, &|row| self.offsets.at(row), &|rows, part, first| {
+            for row in rows {
+                let range = self.offsets.range(row);
+                part[range.start - first..range.end - first].fill(row as u32);
             }
-        }
-        let mut pattern = Self::from_coordinates(self.rows(), self.cols(), &row, &column)?;
+        });
+        let off_diagonal = |&k: &u32| mirror && row[k as usize] != self.columns[k as usize];
+        let again: Vec<u32> = (0..entries as u32).filter(off_diagonal).collect();
+        let origin = |k: usize| if k < entries { k } else { again[k - entries] as usize };
+        let mut pattern = Self::from_places(rows, self.cols(), entries + again.len(), &|k| {
+            let (to_row, to_column) = place(row[origin(k)], self.columns[origin(k)]);
+            if k < entries { (to_row, to_column) } else { (to_column, to_row) }
+        })?;
         // the new pattern's given values are this one's entries: go back to what the user gave
         let len = self.given.len();
-        let order: Vec<u32> = (0..pattern.entries())
-            .map(|k| pattern.given.sources(k).next().map_or(0, |s| origin[s as usize]))
-            .collect();
+        let order: Vec<u32> = map_rows(pattern.entries(), 3, &|k| {
+            pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32)
+        });
         pattern.given = match &self.given {
-            Given::InOrder { .. } if order.iter().enumerate().all(|(k, &o)| k == o as usize) => {
+            Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
                 Given::InOrder { len }
             }
-            Given::InOrder { .. } | Given::Permuted { .. } => {
-                let from: Vec<u32> = order.iter().flat_map(|&o| self.given.sources(o as usize)).collect();
+            // an entry's place is that of its value
+            Given::InOrder { .. } => Given::Permuted { len, from: Buffer::copy_of(&order) },
+            Given::Permuted { from, .. } => {
+                let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
                 Given::Permuted { len, from: from.into() }
             }
             Given::Summed { starts, .. } => {
                 let starts = Offsets::from_lengths(order.iter().map(|&o| starts.range(o as usize).len()));
-                let from: Vec<u32> = order.iter().flat_map(|&o| self.given.sources(o as usize)).collect();
-                Given::Summed { len, starts, from: from.into() }
+                let mut from = Buffer::zeros(starts.end());
+                fill_by_rows(order.len(), &mut from, &|k| starts.at(k), &|entries, part, _| {
+                    let sources = order[entries].iter().flat_map(|&o| self.given.sources(o as usize));
+                    part.iter_mut().zip(sources).for_each(|(to, source)| *to = source);
+                });
+                Given::Summed { len, starts, from }
             }
         };
         Ok((pattern, order))
@@ -216,7 +234,9 @@ impl Pattern {
             });
         }
         match &self.given {
-            Given::InOrder { .. } => entries.copy_from_slice(given),
+            Given::InOrder { .. } => over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| {
+                entries.copy_from_slice(&given[range]);
+            }),
             Given::Permuted { from, .. } => {
                 over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| {
                     for (entry, &from) in entries.iter_mut().zip(&from[range]) {
@@ -238,11 +258,105 @@ impl Pattern {
     }
 }
 
+/// Runs of sorted entries at one place.
+fn of_one_column(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
+    entries.chunk_by(|&a, &b| column_of(a) == column_of(b))
+}
+
+/// Buckets of rows at most, in a sort by rows; and how many entries are worth one more.
+const BUCKETS: usize = 512;
+const BUCKET: usize = 4096;
+
+/// Entries sorted by row, in the order given within each, and where rows begin.
+///
+/// Each thread takes a piece of the entries, counts how many fall into each bucket of rows, and puts them there, each
+/// piece behind the one before. Then buckets are sorted by themselves: few rows, which stay in a cache.
+fn by_rows(
+    rows: usize,
+    count: usize,
+    place: &(impl Fn(usize) -> (u32, u32) + Sync),
+) -> (Offsets, Buffer<Entry>) {
+    let most = (count / BUCKET).clamp(1, BUCKETS);
+    let shift = (0..usize::BITS).find(|&shift| rows >> shift < most).unwrap_or(0);
+    let (buckets, bucket_of) = ((rows >> shift) + 1, |row: u32| row as usize >> shift);
+    let piece = count.div_ceil(tasks(count)).max(1);
+    let pieces: Vec<Range<usize>> =
+        (0..count).step_by(piece).map(|start| start..count.min(start + piece)).collect();
+    let mut counts = vec![vec![0usize; buckets]; pieces.len()];
+    over_parts(pieces.len(), &|piece| piece, counts.as_mut_slice(), &|range, counts: &mut [Vec<usize>]| {
+        for (piece, counts) in pieces[range].iter().zip(counts) {
+            piece.clone().for_each(|k| counts[bucket_of(place(k).0)] += 1);
+        }
+    });
+
+    let (mut row, mut unsorted) = (Buffer::<u32>::zeros(count), Buffer::<Entry>::zeros(count));
+    let in_order = |bucket: usize| counts.iter().map(move |counts| counts[bucket]);
+    let lengths: Vec<usize> = (0..buckets).flat_map(in_order).collect();
+    // bucket by bucket: the part of each piece
+    let parts = cut(&mut row, &lengths).into_iter().zip(cut(&mut unsorted, &lengths));
+    let mut targets: Vec<Vec<_>> = pieces.iter().map(|_| Vec::with_capacity(buckets)).collect();
+    for (at, part) in parts.enumerate() {
+        targets[at % pieces.len()].push(part);
+    }
+    over_parts(pieces.len(), &|piece| piece, targets.as_mut_slice(), &|range, targets: &mut [Vec<_>]| {
+        for (piece, targets) in pieces[range].iter().zip(targets) {
+            let mut filled = vec![0usize; buckets];
+            for k in piece.clone() {
+                let (to_row, column) = place(k);
+                let bucket = bucket_of(to_row);
+                let (row, unsorted) = &mut targets[bucket];
+                let at = &mut filled[bucket];
+                (row[*at], unsorted[*at]) = (to_row, entry(column, k));
+                *at += 1;
+            }
+        }
+    });
+
+    let lengths: Vec<usize> = (0..buckets).map(|bucket| in_order(bucket).sum()).collect();
+    let bounds = Offsets::from_lengths(lengths);
+    let mut row_lengths = vec![0usize; rows];
+    let first_row = |bucket: usize| rows.min(bucket << shift);
+    let of_bucket = |rows: &Range<usize>| bounds.range(rows.start >> shift);
+    over_parts(buckets, &first_row, row_lengths.as_mut_slice(), &|rows, lengths: &mut [usize]| {
+        if !rows.is_empty() {
+            row[of_bucket(&rows)].iter().for_each(|&row| lengths[row as usize - rows.start] += 1);
+        }
+    });
+    let starts = Offsets::from_lengths(row_lengths);
+    let mut sorted = Buffer::zeros(count);
+    let start = |row: usize| starts.at(row);
+    over_parts(buckets, &first_row, ByRow::new(&mut sorted, &start), &|rows, sorted: ByRow<'_, Entry>| {
+        if rows.is_empty() {
+            return;
+        }
+        let range = of_bucket(&rows);
+        let (sorted, first) = sorted.all();
+        let mut next: Vec<usize> = rows.clone().map(|row| starts.at(row) - first).collect();
+        for (&row, &entry) in row[range.clone()].iter().zip(&unsorted[range]) {
+            let at = &mut next[row as usize - rows.start];
+            sorted[*at] = entry;
+            *at += 1;
+        }
+    });
+    (starts, sorted)
+}
+
+/// Consecutive pieces of these lengths.
+fn cut<'a, X>(mut data: &'a mut [X], lengths: &[usize]) -> Vec<&'a mut [X]> {
+    let mut pieces = Vec::with_capacity(lengths.len());
+    for &length in lengths {
+        let (piece, rest) = data.split_at_mut(length);
+        pieces.push(piece);
+        data = rest;
+    }
+    pieces
+}
+
 fn unreachable_order() -> Error {
     Error::Offsets { position: 0, offset: 0, entries: 0 }
 }
 
-fn checked(columns: Vec<u32>, cols: usize) -> Result<Columns> {
+fn checked(columns: impl Into<Buffer<u32>>, cols: usize) -> Result<Columns> {
     Columns::new(columns, cols).map_err(|invalid| match invalid {
         krysp_kernels::index::Invalid::Bound { position, index, bound } => {
             Error::Index { position, what: "column", index: i128::from(index), bound: bound as usize }
@@ -307,4 +421,37 @@ pub(crate) fn fill_by_rows<X: Plain>(
         let (part, first) = part.all();
         fill(rows, part, first);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Places in no order, some of them repeated.
+    fn scattered(rows: usize, cols: usize, count: usize) -> (Vec<u32>, Vec<u32>) {
+        let number = |k: usize, factor: usize, bound: usize| ((k * factor) % 1_000_003 % bound) as u32;
+        (0..count).map(|k| (number(k, 7919, rows), number(k / 3, 104_729, cols))).unzip()
+    }
+
+    #[test]
+    fn patterns_from_coordinates_are_those_of_a_sorted_map() {
+        for (rows, cols, count) in
+            [(0, 0, 0), (3, 2, 0), (1, 1, 5), (511, 40, 900), (512, 9, 700), (70_000, 300, 200_000)]
+        {
+            let (row, column) = scattered(rows.max(1), cols.max(1), count);
+            let mut expected = BTreeMap::<(u32, u32), Vec<u32>>::new();
+            for (place, at) in row.iter().copied().zip(column.iter().copied()).enumerate() {
+                expected.entry(at).or_default().push(place as u32);
+            }
+            for threads in [1, 3] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let pattern = pool.install(|| Pattern::from_coordinates(rows, cols, &row, &column)).unwrap();
+                assert_eq!((pattern.rows(), pattern.cols()), (rows, cols));
+                let places = (0..rows).flat_map(|row| pattern.row(row).iter().map(move |&c| (row as u32, c)));
+                let found = places.enumerate().map(|(k, at)| (at, pattern.given.sources(k).collect()));
+                assert!(found.eq(expected.clone()), "{rows} x {cols}, {count} entries, {threads} threads");
+            }
+        }
+    }
 }

@@ -3,14 +3,16 @@
 //! Half the bytes of CSR where entries lie near the diagonal. Rows are cut into parts that threads compute apart; pairs
 //! that cross parts are stored on both sides, so a numbering that keeps neighbours together (RCM) matters here.
 
-use super::pattern::Pattern;
+use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Format, Source};
 use crate::{Error, HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::symmetric::{self, Halves};
-use krysp_kernels::cpu::threads::block_rows;
+use krysp_kernels::cpu::threads::{block_rows, map_rows, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_solvers::LinearOperator;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A symmetric matrix, stored by halves.
 #[derive(Clone, Debug)]
@@ -27,18 +29,21 @@ impl<T: Real> SymCsr<T> {
         let pattern = csr.pattern();
         let parts = parts(pattern);
         let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
-        let (mut lengths, mut inner, mut columns) = (vec![], vec![], vec![]);
-        for part in partition::ranges(&parts) {
-            for row in part.clone() {
-                let start = columns.len();
-                let stored = stored(pattern, row, part.start, part.end);
-                inner.push(stored.mirrored.len() as u32);
-                let entries = stored.mirrored.chain(stored.rest);
-                columns.extend(entries.map(|entry| pattern.columns[entry]));
-                lengths.push(columns.len() - start);
-            }
-        }
+        let stored_of = |row: usize| {
+            let next = parts.partition_point(|&bound| bound <= row);
+            stored(pattern, row, parts[next - 1], parts[next])
+        };
+        let lengths = map_rows(csr.rows(), 8, &|row| {
+            let stored = stored_of(row);
+            (stored.mirrored.len() as u32, stored.mirrored.len() + stored.rest.count())
+        });
+        let (inner, lengths): (Vec<u32>, Vec<usize>) = lengths.into_iter().unzip();
         let offsets = Offsets::from_lengths(lengths);
+        let mut columns = Buffer::zeros(offsets.end());
+        fill_by_rows(csr.rows(), &mut columns, &|row| offsets.at(row), &|rows, part, _| {
+            let entries = rows.map(stored_of).flat_map(|stored| stored.mirrored.chain(stored.rest));
+            part.iter_mut().zip(entries).for_each(|(column, entry)| *column = pattern.columns[entry]);
+        });
         let columns = Columns::new(columns, csr.cols()).map_err(unsuitable)?;
         let values = Buffer::zeros(offsets.end());
         let halves = Halves::new(parts, offsets, inner, columns).map_err(unsuitable)?;
@@ -63,7 +68,7 @@ impl<T: Real> SymCsr<T> {
 /// The entries of a row that are stored with it.
 struct Stored<R> {
     /// Below the diagonal and in the part.
-    mirrored: std::ops::Range<usize>,
+    mirrored: Range<usize>,
     /// The diagonal, and what lies in other parts.
     rest: R,
 }
@@ -88,12 +93,19 @@ fn stored(
 fn parts(pattern: &Pattern) -> Vec<usize> {
     let block = block_rows(pattern.rows());
     let crossing = |bounds: &[usize]| -> usize {
-        partition::ranges(bounds)
-            .map(|part| {
-                let outside = |&&column: &&u32| !part.contains(&(column as usize));
-                part.clone().map(|row| pattern.row(row).iter().filter(outside).count()).sum::<usize>()
-            })
-            .sum()
+        let outside = |part: &Range<usize>, row: usize| {
+            let before = |bound: usize| pattern.row(row).partition_point(|&column| (column as usize) < bound);
+            before(part.start) + pattern.row(row).len() - before(part.end)
+        };
+        let sum = AtomicUsize::new(0);
+        over_rows(pattern.rows(), 8, (), &|rows, ()| {
+            for part in partition::ranges(bounds) {
+                let here = part.start.max(rows.start)..part.end.min(rows.end);
+                let crossing = here.map(|row| outside(&part, row)).sum();
+                sum.fetch_add(crossing, Ordering::Relaxed);
+            }
+        });
+        sum.into_inner()
     };
     let mut bounds = vec![];
     for count in [64, 32, 16, 8] {
@@ -112,16 +124,22 @@ fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
         return Err(Error::NotSquare { what: "symmetric storage", rows, cols });
     }
     let diagonal = csr.diagonal_entries();
-    for (row, col, value) in csr.triplets().filter(|(row, col, _)| row != col) {
+    csr.check_entries(|row, col, value| {
+        if row == col {
+            return Ok(());
+        }
         let mirrored = csr.get(col, row);
         let (a, b) = (value.to_f64(), mirrored.unwrap_or_default().to_f64());
-        let scale = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt().max(a.abs()).max(b.abs());
-        let agree = (a - b).abs() <= 100.0 * T::EPSILON * scale && scale.is_finite();
-        if mirrored.is_none() || (a != b && !agree) {
-            return Err(Error::NotSymmetric { row, col, value: a, mirrored: b });
+        let agree = || {
+            let scale = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
+            let scale = scale.max(a.abs()).max(b.abs());
+            (a - b).abs() <= 100.0 * T::EPSILON * scale && scale.is_finite()
+        };
+        if mirrored.is_some() && (a == b || agree()) {
+            return Ok(());
         }
-    }
-    Ok(())
+        Err(Error::NotSymmetric { row, col, value: a, mirrored: b })
+    })
 }
 
 impl<T: Real> LinearOperator for SymCsr<T> {
