@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "cuSPARSE and cuBLAS are C; `cudarc` declares their functions and no more")]
 
+pub mod arnoldi;
 pub mod cusparse;
 mod layouts;
 pub mod textbook;
