@@ -2,9 +2,10 @@
 
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
+use super::gate;
 use super::module::Source;
 use super::number::Scalar;
-use super::step::{self, Steps};
+use super::step::Steps;
 use super::vector::{self, Sums};
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
@@ -119,7 +120,7 @@ impl<T: Real> Basis<T> {
         self.check(j + 1, w);
         let (n, norm, w, v) =
             (self.n as i64, norm_squared.number(), w.address(0), self.columns.address(j * self.ld));
-        let (gate, norm) = (step::gate::<T>(&self.device)?, norm.raw());
+        let (gate, norm) = (gate::gate::<T>(&self.device)?, norm.raw());
         let mut launch = self.device.inner.stream.launch_builder(&self.push);
         launch.arg(&gate).arg(&n).arg(&norm).arg(&w).arg(&v);
         // SAFETY: arguments as in basis.cu; `w` and column `j` hold `n` entries
@@ -161,7 +162,7 @@ impl<T: Real> Basis<T> {
             let (n, ld, count) = (self.n as i64, self.ld as i64, k as i32);
             let (v, c) = (self.columns.address(0), self.coefficients[0].address(0));
             let (w, partials) = (w.address(0), self.partials.address(0));
-            let gate = step::gate::<T>(&self.device)?;
+            let gate = gate::gate::<T>(&self.device)?;
             let mut launch = self.device.inner.stream.launch_builder(&self.subtract_project);
             launch.arg(&gate).arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&w).arg(&partials);
             let reserve = self.chip.reserve(rows_of_block::<T>() * k * size_of::<T>());
@@ -193,7 +194,7 @@ impl<T: Real> Basis<T> {
             let (n, ld, count) = (self.n as i64, self.ld as i64, k as i32);
             let (v, c) = (self.columns.address(0), self.coefficients[self.last].address(0));
             let (w, partials) = (w.address(0), self.partials.address(0));
-            let gate = step::gate::<T>(&self.device)?;
+            let gate = gate::gate::<T>(&self.device)?;
             let mut launch = self.device.inner.stream.launch_builder(&self.subtract_norm);
             launch.arg(&gate).arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&w).arg(&partials);
             // SAFETY: arguments as in basis.cu; checked above

@@ -6,14 +6,12 @@ use super::module::Source;
 use super::ordered::{Misfit, Ordered, Rows, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, config};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths};
+use super::tuning::BLOCKS_IN_FLIGHT;
 use super::vector::{THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("bsr.cu") };
-
-/// Blocks that a lane should have where lanes share a block row.
-const IN_FLIGHT: usize = 3;
 
 /// A matrix of small dense blocks.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ impl<T: Real> Bsr<T> {
         assert_eq!((pattern.rows(), pattern.cols()), scalar, "blocks of the size make up the matrix");
         index("the number of rows", pattern.rows())?;
         let ordered = Ordered::new(device, pattern, values)?;
-        let lane = Lane { pack: 1, in_flight: IN_FLIGHT };
+        let lane = Lane { pack: 1, in_flight: BLOCKS_IN_FLIGHT };
         let slices = Slices::new(blocks, Widths::Each { sort: true }, lane, device.multiprocessors())?;
         let slices = {
             let (rows, columns) = (Rows::new(device, blocks.offsets())?, device.upload(blocks.columns())?);

@@ -7,6 +7,7 @@ use super::number::Scalar;
 use super::ordered::{Ordered, RawRows, Rows, Way};
 use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
+use super::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use super::vector::{self, index};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
@@ -17,10 +18,6 @@ pub(super) const SOURCE: Source = Source { file: "coo.cu", text: include_str!("c
 
 /// Entries that a warp takes at a time.
 const TILE: usize = 4 * WARP;
-/// Tiles of a chunk, at most.
-const LONGEST_CHUNK: usize = 16;
-/// Warps of a multiprocessor that hide the latency of memory.
-const BUSY: usize = 40;
 
 /// Where entries lie: those of every row, but for the first `skip`.
 #[derive(Debug)]
@@ -38,7 +35,8 @@ impl Entries {
         let starts = Offsets::from_lengths(lengths);
         let tiles = starts.end().div_ceil(TILE);
         index("the number of tiles", tiles)?;
-        let tiles_of_chunk = tiles.div_ceil((BUSY * multiprocessors).max(1)).clamp(1, LONGEST_CHUNK);
+        let tiles_of_chunk =
+            tiles.div_ceil((WARPS_OF_CHUNKS * multiprocessors).max(1)).clamp(1, TILES_OF_CHUNK);
         Ok(Entries { starts, tiles, tiles_of_chunk })
     }
 

@@ -6,17 +6,12 @@ use super::module::Source;
 use super::number::Scalar;
 use super::ordered::{Ordered, Rows};
 use super::product::{Kernel, Pattern, Product, Shape, check, check_square};
+use super::tuning::{BUSY, ENTRIES_PER_LANE};
 use super::vector::{THREADS, index};
 use cudarc::driver::DeviceRepr;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "csr.cu", text: include_str!("csr.cu") };
-
-/// Threads that walk a row have so many of its entries each, at least.
-const ENTRIES_PER_LANE: f64 = 3.0;
-
-/// Threads of a multiprocessor that hide the latency of memory: below, shorter shares of a row make more of them.
-const BUSY: usize = 1024;
 
 /// A matrix in compressed sparse rows.
 #[derive(Debug)]

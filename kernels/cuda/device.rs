@@ -1,9 +1,9 @@
 //! A device, its one stream of work, its memory, and the first thing that went wrong on it.
 
 use super::error::{Error, Result};
+use super::gate::Step;
 use super::module::{Source, load_or_compile};
 use super::number::Slots;
-use super::step::Step;
 use super::transfer::{LARGE, Staging};
 use super::vector::Kernels;
 use crate::buffer::Plain;

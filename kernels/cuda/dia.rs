@@ -5,6 +5,7 @@ use super::error::Result;
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, config};
+use super::tuning::ROWS_FOR_FOUR;
 use super::vector::{THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
 
@@ -13,8 +14,6 @@ pub(super) const SOURCE: Source = Source { file: "dia.cu", text: include_str!("d
 
 /// Lanes of a warp.
 const WARP: usize = 32;
-/// Rows of a multiprocessor from which on a lane takes four of them.
-const MANY: usize = 2048;
 /// Diagonals that a kernel reads the offsets of at once, at most.
 const BATCH: usize = 8;
 /// The offset of no diagonal: no row reaches a column with it.
@@ -53,7 +52,7 @@ impl<T: Real> Dia<T> {
         index("the number of diagonals", diagonals.len())?;
         assert!(diagonals.is_sorted(), "diagonals ascend");
         let rows = index("the number of rows", pattern.rows())? as usize;
-        let of_lane = if rows >= MANY * device.multiprocessors() { 4 } else { 1 };
+        let of_lane = if rows >= ROWS_FOR_FOUR * device.multiprocessors() { 4 } else { 1 };
         let slots = rows.next_multiple_of(WARP * of_lane) * diagonals.len();
         let ordered = Ordered::new(device, pattern, values)?;
         let dia = Dia {

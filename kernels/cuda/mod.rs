@@ -12,6 +12,7 @@ pub mod csr;
 mod device;
 pub mod dia;
 mod error;
+mod gate;
 pub mod hyb;
 pub mod merge;
 mod module;
@@ -25,16 +26,19 @@ mod slices;
 mod step;
 pub mod strategy;
 mod transfer;
+pub mod tuning;
 pub mod vector;
 
 pub use basis::Basis;
 pub use device::{Array, Device, Element, Info, Real, count, devices};
 pub use error::{Error, Result};
+pub use gate::Condition;
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use product::{Pattern, Product, Shape};
 pub use resident::{Iterate, Resident};
-pub use step::{Condition, Entry, LAG, Steps};
+pub use step::{Entry, Steps};
+pub use tuning::LAG;
 
 /// Every file of kernels.
 pub const SOURCES: [&Source; 11] = [
@@ -47,7 +51,7 @@ pub const SOURCES: [&Source; 11] = [
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
-    &step::SOURCE,
+    &gate::SOURCE,
     &vector::SOURCE,
 ];
 

@@ -3,7 +3,7 @@
 
 use super::device::{Device, Inner, Real, lock};
 use super::error::{Error, Result};
-use super::step;
+use super::gate;
 use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -166,7 +166,7 @@ impl<T: Real> Number<T> {
         let Some(Ok(device)) = self.device() else { return self };
         let slot = device.slots::<T>().and_then(|slots| slots.take(&device));
         let settled = slot.and_then(|slot| {
-            step::settle(&device, &[(slot.clone(), self.clone())])?;
+            gate::settle(&device, &[(slot.clone(), self.clone())])?;
             Ok(Number::slot(slot))
         });
         settled.unwrap_or_else(|error| {

@@ -6,6 +6,7 @@ use super::module::Source;
 use super::number::Scalar;
 use super::product::Pattern;
 use super::step::Steps;
+use super::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT};
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
@@ -17,12 +18,8 @@ const THREADS: usize = 1024;
 const WARPS: usize = THREADS / 32;
 /// Shared memory that the kernel takes beside what is asked for.
 const STATIC_SHARED: usize = 2048;
-/// Beyond so many entries a product is bound by memory, and a launch of its own costs little.
-const MOST_ENTRIES: usize = 5_000_000;
 /// Iterations of a launch, at most.
 const MOST_STEPS: usize = 512;
-/// Fewer rows than this are not worth a block.
-const FEWEST_ROWS: usize = 64;
 
 /// What a block owns, in its own numbering: its rows first, then its halo.
 #[derive(Debug, Default)]
@@ -200,7 +197,7 @@ impl<T: Real> Resident<T> {
     /// Whether a matrix is small enough to be worth laying out.
     pub fn suits(pattern: Pattern<'_>) -> bool {
         let (n, entries) = (pattern.rows(), pattern.entries());
-        n == pattern.cols() && n > 0 && entries > 0 && entries <= MOST_ENTRIES
+        n == pattern.cols() && n > 0 && entries > 0 && entries <= MOST_RESIDENT
     }
 
     /// Lays out a square matrix; `None` where it is too large to gain from this, or its blocks refer to too much.
@@ -215,7 +212,7 @@ impl<T: Real> Resident<T> {
         }
         let most = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
         let most = (most.max(0) as usize).saturating_sub(STATIC_SHARED);
-        let blocks = n.div_ceil(FEWEST_ROWS).min(device.multiprocessors());
+        let blocks = n.div_ceil(FEWEST_RESIDENT_ROWS).min(device.multiprocessors());
         let Some(layout) = Layout::new(pattern, blocks) else { return Ok(None) };
         let vectors = (layout.window + 4 * layout.own) * size_of::<T>();
         let group = 32 * (size_of::<T>() + size_of::<u16>());

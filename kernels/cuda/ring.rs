@@ -5,7 +5,7 @@
 
 use super::device::Device;
 use super::error::{Error, Result};
-use super::step::LAG;
+use super::tuning::LAG;
 use cudarc::driver::{result, sys};
 
 /// Host memory that the device writes to.

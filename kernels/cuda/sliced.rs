@@ -9,6 +9,7 @@ use super::module::Source;
 use super::ordered::{Ordered, Way};
 use super::product::{Kernel, Layout, Pattern, Shape};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address};
+use super::tuning::SLOTS_IN_FLIGHT;
 use super::vector::THREADS;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
@@ -17,9 +18,6 @@ pub use super::slices::Widths;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "sliced.cu", text: include_str!("sliced.cu") };
-
-/// A lane's slots that are in flight at once.
-const IN_FLIGHT: usize = 8;
 
 /// A matrix of rows in slices.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ impl<T: Real> Sliced<T> {
     /// The same of a matrix on the device, whose pattern this is.
     pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         let device = ordered.device();
-        let lane = Lane { pack: 16 / size_of::<T>(), in_flight: IN_FLIGHT };
+        let lane = Lane { pack: 16 / size_of::<T>(), in_flight: SLOTS_IN_FLIGHT };
         let slices = Slices::new(pattern, widths, lane, device.multiprocessors())?;
         let slices = SliceArrays::new::<T>(slices, &ordered.rows, &ordered.columns)?;
         let length = |row: usize| pattern.row(row).len() as u32;

@@ -8,6 +8,7 @@ use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Rows, Way};
 use super::product::{Pattern, config};
+use super::tuning::{BUSY, SORTED_ROWS};
 use super::vector::index;
 use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
 use rayon::prelude::*;
@@ -17,10 +18,6 @@ pub(super) const SOURCE: Source = Source { file: "slices.cu", text: include_str!
 
 /// Lanes of a warp.
 pub(super) const WARP: usize = 32;
-/// Threads of a multiprocessor that hide the latency of memory.
-const BUSY: usize = 1024;
-/// Rows are sorted by length within windows of so many.
-const WINDOW: usize = 768;
 
 /// How wide slices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,7 +352,7 @@ fn total(longest: &[u32], row_of_group: usize) -> usize {
 fn sorted(lengths: &[u32]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
     let by_length = |window: &mut [u32]| window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));
-    order.par_chunks_mut(WINDOW).for_each(by_length);
+    order.par_chunks_mut(SORTED_ROWS).for_each(by_length);
     order
 }
 
@@ -389,11 +386,11 @@ mod tests {
                 let mut places: Vec<usize> = (0..slices.rows).collect();
                 if let Some(order) = &slices.order {
                     places = order.iter().map(|&row| row as usize).collect();
-                    let windows = places.chunks(WINDOW).enumerate();
+                    let windows = places.chunks(SORTED_ROWS).enumerate();
                     assert!(
                         windows
                             .flat_map(|(w, rows)| rows.iter().map(move |row| (w, row)))
-                            .all(|(w, row)| row / WINDOW == w)
+                            .all(|(w, row)| row / SORTED_ROWS == w)
                     );
                 }
                 for (slice, rows) in places.chunks(height).enumerate() {

@@ -2,9 +2,10 @@
 
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
+use super::gate::{self, RawGate};
 use super::module::Source;
 use super::number::{RawNumber, Scalar, Slot};
-use super::step::{self, RawGate};
+use super::tuning::VECTOR_BLOCKS;
 use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::sync::Arc;
 
@@ -13,8 +14,6 @@ pub(super) const SOURCE: Source = Source { file: "vector.cu", text: include_str!
 
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
-/// Blocks of a multiprocessor: all of a launch run at once, with registers to spare.
-const BLOCKS: usize = 4;
 /// Blocks of a launch that sums, at most.
 pub(super) const MAX_BLOCKS: usize = 4096;
 
@@ -32,7 +31,7 @@ pub(super) struct Kernels<T: Real> {
     multiply: CudaFunction,
     multiply_dot: CudaFunction,
     axpy_multiply_dot: CudaFunction,
-    pub(super) step: step::Kernels,
+    pub(super) steps: gate::Kernels,
     partials: CudaSlice<T>,
     ticket: CudaSlice<u32>,
 }
@@ -52,7 +51,7 @@ impl<T: Real> Kernels<T> {
             multiply: function("multiply")?,
             multiply_dot: function("multiply_dot")?,
             axpy_multiply_dot: function("axpy_multiply_dot")?,
-            step: step::Kernels::new::<T>(device)?,
+            steps: gate::Kernels::new::<T>(device)?,
             partials: device.zeros(2 * MAX_BLOCKS)?.into_slice(),
             ticket: device.zeros(1)?.into_slice(),
         })
@@ -111,7 +110,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
 
 /// A launch of 256 threads a block: enough blocks for `items` a thread each, and no more than fit the device at once.
 pub(super) fn config(device: &Device, n: usize, items: usize) -> LaunchConfig {
-    let most = (BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
+    let most = (VECTOR_BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
     let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
     LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
@@ -137,7 +136,7 @@ impl<'d, T: Real> Call<'d, T> {
     }
 
     fn gate(&self) -> Result<RawGate<T>> {
-        step::gate(self.device)
+        gate::gate(self.device)
     }
 }
 

@@ -1,0 +1,204 @@
+//! What the kernels of a step are told: what to watch before a vector changes, and what to write when the step ends.
+
+use super::device::{Device, Real, lock};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::number::{Number, RawNumber, Slot};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use std::sync::Arc;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "step.cu", text: include_str!("step.cu") };
+
+#[derive(Debug)]
+pub(super) struct Kernels {
+    end_step: CudaFunction,
+    pub(super) begin_steps: CudaFunction,
+}
+
+impl Kernels {
+    pub(super) fn new<T: Real>(device: &Device) -> Result<Self> {
+        let function = |name| device.function::<T>(&SOURCE, name);
+        Ok(Kernels { end_step: function("end_step")?, begin_steps: function("begin_steps")? })
+    }
+}
+
+/// What a watched number must be; a number that is not finite fails every condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Condition {
+    /// Neither infinite nor NaN.
+    Finite = 0,
+    /// Finite and not zero.
+    NonZero = 1,
+    /// Finite and above zero.
+    Positive = 2,
+}
+
+/// What the kernels of a step in the making still have to do.
+#[derive(Debug)]
+pub(super) struct Step<T> {
+    /// The address of the gate's state within a step; zero outside.
+    pub(super) control: u64,
+    pub(super) watches: Vec<(Number<T>, Condition, u32)>,
+    assignments: Vec<(Arc<Slot>, Number<T>)>,
+    /// Counts how often assignments were settled.
+    epoch: u64,
+}
+
+impl<T> Default for Step<T> {
+    fn default() -> Self {
+        Step { control: 0, watches: Vec::new(), assignments: Vec::new(), epoch: 1 }
+    }
+}
+
+impl<T> Step<T> {
+    /// Whether what was assigned then has reached its place.
+    pub(super) fn settled(&self, assigned: u64) -> bool {
+        assigned < self.epoch
+    }
+
+    pub(super) fn assign(&mut self, home: Arc<Slot>, number: Number<T>) -> u64 {
+        self.assignments.retain(|(other, _)| other.address != home.address);
+        self.assignments.push((home, number));
+        self.epoch
+    }
+}
+
+/// Watches of a gate.
+const WATCHES: usize = 2;
+/// Assignments and numbers that the end of a step takes.
+const ASSIGNMENTS: usize = 6;
+pub(super) const NUMBERS: usize = 3;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawWatch<T> {
+    number: RawNumber<T>,
+    condition: u32,
+    id: u32,
+}
+
+/// A gate as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawGate<T> {
+    control: u64,
+    watches: u32,
+    watch: [RawWatch<T>; WATCHES],
+}
+// SAFETY: as `Gate` of prelude.cu
+unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
+
+impl<T: Real> RawGate<T> {
+    pub(super) fn open(control: u64) -> Self {
+        let nothing = RawWatch { number: RawNumber::constant(T::one()), condition: 0, id: 0 };
+        RawGate { control, watches: 0, watch: [nothing; WATCHES] }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawAssignment<T> {
+    home: u64,
+    number: RawNumber<T>,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawEnding<T> {
+    pub(super) gate: RawGate<T>,
+    pub(super) assignments: u32,
+    pub(super) numbers: u32,
+    pub(super) has_residual: u32,
+    pub(super) coefficients: u32,
+    pub(super) first: u64,
+    pub(super) second: u64,
+    pub(super) ring: u64,
+    pub(super) width: u32,
+    pub(super) entries: u32,
+    pub(super) number: [RawNumber<T>; NUMBERS],
+    pub(super) assignment: [RawAssignment<T>; ASSIGNMENTS],
+}
+// SAFETY: as `Ending` of step.cu
+unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
+
+/// The gate for the next launch that changes a vector, with the watches that wait for one.
+pub(super) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
+    let mut step = lock(&T::kept_by(device).step);
+    let mut gate = RawGate::open(step.control);
+    if step.control == 0 {
+        return Ok(gate);
+    }
+    if step.watches.len() > WATCHES {
+        return Err(Error::TooLarge {
+            what: "the number of watches",
+            got: step.watches.len(),
+            limit: WATCHES,
+        });
+    }
+    for (raw, (number, condition, id)) in gate.watch.iter_mut().zip(step.watches.drain(..)) {
+        *raw = RawWatch { number: number.raw(), condition: condition as u32, id };
+        gate.watches += 1;
+    }
+    Ok(gate)
+}
+
+/// Ends a step, or settles what was assigned outside of one.
+pub(super) fn end<T: Real>(
+    device: &Device,
+    mut ending: RawEnding<T>,
+    of: &[(Arc<Slot>, Number<T>)],
+) -> Result<()> {
+    if of.len() > ASSIGNMENTS {
+        return Err(Error::TooLarge { what: "the number of assignments", got: of.len(), limit: ASSIGNMENTS });
+    }
+    for (raw, (home, number)) in ending.assignment.iter_mut().zip(of) {
+        *raw = RawAssignment { home: home.address, number: number.raw() };
+    }
+    ending.assignments = of.len() as u32;
+    let one_warp = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
+    let mut launch = device.inner.stream.launch_builder(&device.vector::<T>()?.steps.end_step);
+    launch.arg(&ending);
+    // SAFETY: arguments as in step.cu; the addresses are those of slots, arrays and rings that live
+    unsafe { launch.launch(one_warp) }?;
+    Ok(())
+}
+
+impl<T: Real> RawEnding<T> {
+    pub(super) fn nothing() -> Self {
+        let number = RawNumber::constant(T::zero());
+        RawEnding {
+            gate: RawGate::open(0),
+            assignments: 0,
+            numbers: 0,
+            has_residual: 0,
+            coefficients: 0,
+            first: 0,
+            second: 0,
+            ring: 0,
+            width: 0,
+            entries: 1,
+            number: [number; NUMBERS],
+            assignment: [RawAssignment { home: 0, number }; ASSIGNMENTS],
+        }
+    }
+}
+
+/// Puts numbers into slots, now.
+pub(super) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)]) -> Result<()> {
+    end(device, RawEnding::nothing(), numbers)
+}
+
+/// Settles what is assigned so far.
+pub(super) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
+    let assigned = take_assigned::<T>(device);
+    if assigned.is_empty() { Ok(()) } else { settle(device, &assigned) }
+}
+
+/// What is assigned so far, on its way to its places.
+pub(super) fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
+    let mut step = lock(&T::kept_by(device).step);
+    step.epoch += 1;
+    std::mem::take(&mut step.assignments)
+}

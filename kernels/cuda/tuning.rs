@@ -1,0 +1,43 @@
+//! What was found by measuring: on an H200 (sm_90), f64 and f32, as `benches/record/h200` holds it.
+//!
+//! Every constant names the matrices that decided. Other architectures use the same until they are measured.
+
+/// Threads of a multiprocessor that hide the latency of memory: below, rows are shared by more lanes (st7_20k, el3_20k).
+pub const BUSY: usize = 1024;
+
+/// Entries of a row that a lane of [`Csr`](super::csr::Csr) has, at least (st7_15M, el3_10M, p1_10M).
+pub const ENTRIES_PER_LANE: f64 = 3.0;
+
+/// Slots that a lane of [`Sliced`](super::sliced::Sliced) has in flight: more do not fit registers at full occupancy, fewer
+/// leave bandwidth unused (el3_100M, p1_100M).
+pub const SLOTS_IN_FLIGHT: usize = 8;
+
+/// Rows of a window that is sorted by length: as on the host, small enough that `y` is written in pieces of cache lines.
+pub const SORTED_ROWS: usize = 768;
+
+/// Blocks that a lane of [`Bsr`](super::bsr::Bsr) should have before lanes share a block row (el3_20k, el3_2M).
+pub const BLOCKS_IN_FLIGHT: usize = 3;
+
+/// Rows of a multiprocessor from which on a lane of [`Dia`](super::dia::Dia) takes four. With one, two, four rows of a lane
+/// st27_10M takes 0.0247, 0.0234, 0.0230 ms (f64) and 0.0145, 0.0135, 0.0124 (f32), st7_15M 0.0431, 0.0391, 0.0376 and
+/// 0.0196, 0.0181, 0.0174.
+pub const ROWS_FOR_FOUR: usize = 2048;
+
+/// Tiles of a chunk of [`Coo`](super::coo::Coo), at most, and warps of a multiprocessor that chunks are cut for (rmat_2M,
+/// circuit_1M).
+pub const TILES_OF_CHUNK: usize = 16;
+/// See [`TILES_OF_CHUNK`].
+pub const WARPS_OF_CHUNKS: usize = 40;
+
+/// Entries from which on conjugate gradients run as launches of their own instead of one on the chip: products are then
+/// bound by memory (`solve.csv`: st7_20k to el3_2M).
+pub const MOST_RESIDENT: usize = 5_000_000;
+
+/// Rows that are worth a block of that launch (st7_20k).
+pub const FEWEST_RESIDENT_ROWS: usize = 64;
+
+/// Blocks of a multiprocessor for operations on vectors: all run at once, with registers to spare (`solve.csv`).
+pub const VECTOR_BLOCKS: usize = 4;
+
+/// Steps queued ahead of what is known: enough that the device of a small system never waits for the host (st7_20k).
+pub const LAG: usize = 8;
