@@ -5,6 +5,7 @@
 //! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is.
 
 use super::rows::RowProduct;
+use super::scattered::{SAMPLE, look};
 use super::simd::{Lanes, MOST_LANES, Simd, Value};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
@@ -51,6 +52,12 @@ impl<T: Value> Csr<'_, T> {
     #[inline(always)]
     unsafe fn walk<S: Simd, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T]) {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let middle = |row: &[O]| self.columns.get((row[0].get() + row[1].get()) / 2).copied();
+        let look = look(x, offsets.windows(2).take(SAMPLE).filter_map(middle));
+        let ahead = |k: usize, count: usize| match look {
+            0 => &[][..],
+            _ => self.columns.get(k + look..k + look + count).unwrap_or_default(),
+        };
         let (values, columns, x) = (self.values.as_ptr(), self.columns.as_ptr(), x.as_ptr());
         let total = self.values.len().min(self.columns.len());
         let mut last_columns = [0; MOST_LANES];
@@ -64,12 +71,14 @@ impl<T: Value> Csr<'_, T> {
                 while k + lanes < end {
                     S::prefetch_ahead(values.add(k), lanes);
                     S::prefetch_ahead(columns.add(k), lanes);
+                    S::prefetch_at(x, ahead(k, lanes));
                     let x = T::In::<S>::gather(x, columns.add(k));
                     (sum, other) = (other, T::In::<S>::load(values.add(k)).mul_add(x, sum));
                     k += lanes;
                 }
                 S::prefetch_ahead(values.add(k), lanes);
                 S::prefetch_ahead(columns.add(k), lanes);
+                S::prefetch_at(x, ahead(k, end - k));
                 let mut columns = columns.add(k);
                 if k + lanes > total {
                     std::ptr::copy_nonoverlapping(columns, last_columns.as_mut_ptr(), end - k);

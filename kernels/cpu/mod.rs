@@ -10,6 +10,7 @@ pub mod dia;
 pub mod hyb;
 mod portable;
 pub mod rows;
+mod scattered;
 pub mod simd;
 pub mod sliced;
 pub mod symmetric;

@@ -54,6 +54,14 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
+    /// Asks for `x` at some columns.
+    #[inline(always)]
+    fn prefetch_at<T>(x: *const T, columns: &[u32]) {
+        for &column in columns {
+            Self::prefetch(x.wrapping_add(column as usize));
+        }
+    }
+
     /// `a b + c`, rounded as [`Lanes::mul_add`] does.
     #[inline(always)]
     fn mul_add<T: Value>(a: T, b: T, c: T) -> T {

@@ -15,6 +15,7 @@
 //! that its row uses anyway by zero: an infinite `x` gives NaN where arithmetic would give infinity.
 
 use super::rows::RowProduct;
+use super::scattered::{SAMPLE, look};
 use super::simd::{Lanes, MOST_LANES, Simd, Value};
 use super::threads::{CHUNK, chunks, find_row};
 use crate::buffer::Buffer;
@@ -194,12 +195,15 @@ impl<T: Value> RowProduct<T> for Sliced<'_, T> {
         let first = rows.start;
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
-            let x = x.as_ptr();
+            let (all, x) = (x, x.as_ptr());
             // SAFETY: handed down from the caller
             unsafe {
                 match self.columns {
                     SlicedColumns::Wide(columns) => {
-                        self.chunk::<S, _>(chunk, y, WideLookup { x, columns: columns.as_ptr() });
+                        let here = columns.get(self.before(chunk.start)..).unwrap_or_default();
+                        let look = look(all, here.iter().take(SAMPLE).copied());
+                        let (columns, len) = (columns.as_ptr(), columns.len());
+                        self.chunk::<S, _>(chunk, y, WideLookup { x, columns, len, look });
                     }
                     SlicedColumns::Short(short) => {
                         let (bases, offsets) = (short.bases.as_ptr(), short.offsets.as_ptr());
@@ -225,6 +229,9 @@ trait Lookup<T: Value>: Copy {
 struct WideLookup<T> {
     x: *const T,
     columns: *const u32,
+    len: usize,
+    /// How many slots ahead `x` is asked for.
+    look: usize,
 }
 
 impl<T: Value> Lookup<T> for WideLookup<T> {
@@ -237,6 +244,11 @@ impl<T: Value> Lookup<T> for WideLookup<T> {
     #[inline(always)]
     fn prefetch_ahead<S: Simd>(self, slot: usize, count: usize) {
         S::prefetch_ahead(self.columns.wrapping_add(slot), count);
+        let ahead = slot + self.look;
+        if self.look > 0 && ahead + count <= self.len {
+            // SAFETY: that many columns stand there
+            S::prefetch_at(self.x, unsafe { std::slice::from_raw_parts(self.columns.add(ahead), count) });
+        }
     }
 }
 
