@@ -1,8 +1,8 @@
 //! The driver: construction, stopping, observation, restarts and reports, once for all methods.
 
 use crate::{
-    CancelToken, ElemOf, Element, Ending, Error, Identity, LinearOperator, Outcome, Progress, Report, Result,
-    Scalar, ScalarOf, Solution, Space, SpaceOf, Steps, Stopping, Vector, lanczos,
+    CancelToken, Cost, ElemOf, Element, Ending, Error, Identity, LinearOperator, Method, Outcome, Patience,
+    Progress, Report, Result, Scalar, Solution, Space, SpaceOf, Steps, Stopping, System, Vector, lanczos,
 };
 use num_traits::Float;
 use std::time::{Duration, Instant};
@@ -12,131 +12,6 @@ const LEAP: usize = 256;
 
 /// Sees the progress and says whether to stop.
 type Observer = Box<dyn FnMut(&Progress) -> bool + Send>;
-
-/// The system a method works on.
-#[derive(Debug)]
-pub struct System<'s, A: LinearOperator, M> {
-    /// The operator.
-    pub a: &'s A,
-    /// The preconditioner, which applies `M⁻¹`.
-    pub m: &'s M,
-    /// The right-hand side.
-    pub b: &'s A::Vector,
-}
-
-impl<A: LinearOperator, M> System<'_, A, M> {
-    /// `r ← b − A x; ‖r‖²`
-    pub fn residual(&self, x: &A::Vector, r: &mut A::Vector) -> Result<ScalarOf<A::Vector>> {
-        let one = ElemOf::<A::Vector>::from_f64(1.0);
-        self.a.apply(x, r)?;
-        r.axpby(&one.into(), self.b, &(-one).into());
-        Ok(r.norm_squared())
-    }
-}
-
-/// What one iteration costs: the budget that benches hold it to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
-    /// Products with `A`, each one reading of its format.
-    pub products: f64,
-    /// Applications of `M⁻¹`.
-    pub preconditionings: f64,
-    /// Vectors read or written, those of the products and of a diagonal `M⁻¹` included.
-    pub vectors: f64,
-}
-
-/// A residual that has not fallen so far in so many iterations will not.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Patience {
-    /// The iterations.
-    pub iterations: usize,
-    /// The part of the residual by which it must fall.
-    pub fall: f64,
-}
-
-/// A Krylov method: its workspace and one iteration.
-pub trait Method<V: Vector> {
-    /// The vectors and scalars an iteration works with, kept from solve to solve.
-    type Work: Send;
-
-    /// Room to work in.
-    fn workspace(&self, space: &V::Space) -> Result<Self::Work>;
-
-    /// Begins at `x`: computes `r = b − A x` afresh and returns `‖r‖²`.
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>;
-
-    /// One iteration, the one at a place in the method's cycle. All state is in the workspace. Nothing is decided on the
-    /// host, which learns from what is recorded: the step may be queued, and replayed.
-    fn step<A, M>(
-        &self,
-        system: &System<'_, A, M>,
-        x: &mut V,
-        work: &mut Self::Work,
-        place: usize,
-        steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>;
-
-    /// Queues up to `count` steps at once, where operator and hardware can run them without the host in between; says how
-    /// many.
-    fn leap<A, M>(
-        &self,
-        _system: &System<'_, A, M>,
-        _x: &mut V,
-        _work: &mut Self::Work,
-        _steps: &mut V::Steps,
-        _count: usize,
-    ) -> Result<usize>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
-        Ok(0)
-    }
-
-    /// Numbers that a step records at most, for so many unknowns.
-    fn numbers(&self, _len: usize) -> usize {
-        1
-    }
-
-    /// The steps after which the method finishes and starts again, for so many unknowns. Methods without cycles record
-    /// their residual, and change `x` in every step.
-    fn cycle(&self, _len: usize) -> Option<usize> {
-        None
-    }
-
-    /// Learns from the numbers that a step recorded; returns `‖r‖`. Methods of Lanczos type add `[α, β]`.
-    fn learn(&self, _work: &mut Self::Work, numbers: &[f64], _lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
-        Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
-    }
-
-    /// Brings `x` up to the iterate last reported, for methods that assemble it late.
-    fn finish<A, M>(&self, _system: &System<'_, A, M>, _x: &mut V, _work: &mut Self::Work) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
-        Ok(())
-    }
-
-    /// What one iteration costs.
-    fn cost(&self) -> Cost;
-
-    /// When there is no hope left.
-    fn patience(&self) -> Patience {
-        Patience { iterations: 2000, fall: 0.01 }
-    }
-
-    /// Whether a breakdown may be cured by starting again from the true residual.
-    fn restarts_after_breakdown(&self) -> bool {
-        false
-    }
-}
 
 /// A method, an operator and a preconditioner, ready to solve. Made by `Cg::new(op)` and its like.
 pub struct Solver<K, A, M>

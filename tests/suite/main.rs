@@ -3,6 +3,7 @@
 mod endings;
 mod fem;
 mod golden;
+mod matrix_market;
 mod matrix_market_errors;
 mod methods;
 mod properties;
