@@ -212,3 +212,43 @@ template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Su
         *sum.ticket = 0;
     }
 }
+
+// ---- rows that several chunks of entries have parts of
+
+constexpr u32 NO_ROW = ~0u;
+
+// A chunk carries out what it has of the rows that cross its borders, and the one that comes last adds up all parts, in
+// their order: nothing is added atomically.
+struct Crossing {
+    const u32* borders;       // before each chunk, and behind the last: the number of the row that crosses it, or NO_ROW
+    const u32* rows;          // [row, first chunk, last chunk] of each of these rows
+    real* carries;            // of each chunk: of the row that began before, of the row that begins here and goes on
+    u32* arrived;             // chunks of a row that are done; zero before and after
+};
+
+// A warp, whose lanes wrote what a chunk carries out, says so.
+template <bool ADD> __device__ __forceinline__ void arrive(const Crossing& crossing, u32 number, real* y) {
+    const u32 lane = threadIdx.x % 32;
+    const u32* of_row = crossing.rows + 3 * (i64)number;
+    const u32 row = __ldg(of_row), first = __ldg(of_row + 1), last = __ldg(of_row + 2);
+    __threadfence();
+    __syncwarp();
+    u32 before = 0;
+    // counts back to zero with the last of them
+    if (lane == 0) before = atomicInc(crossing.arrived + number, last - first);
+    if (__shfl_sync(ALL, before, 0) != last - first) return;
+    __threadfence();
+    real sum = 0;
+    for (u32 chunk = first + lane; chunk <= last; chunk += 32) {
+        sum += __ldcg(crossing.carries + (2 * (i64)chunk + (chunk == first)));
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) y[row] = ADD ? y[row] + sum : sum;
+}
+
+// The same for both borders of a chunk.
+template <bool ADD> __device__ __forceinline__ void arrive(const Crossing& crossing, i64 chunk, real* y) {
+    const u32 before = __ldg(crossing.borders + chunk), behind = __ldg(crossing.borders + chunk + 1);
+    if (before != NO_ROW) arrive<ADD>(crossing, before, y);
+    if (behind != NO_ROW && behind != before) arrive<ADD>(crossing, behind, y);
+}
