@@ -8,21 +8,27 @@
 //     the lane with a row's last entry writes the row;
 //     what the tile's last row has so far goes to the next tile.
 //
-// A row that crosses the border of a chunk is not written at once: each chunk carries its part out, and the one that comes
-// last adds up all parts, in their order. Nothing is added atomically, so every product is bitwise the same.
+// A row that crosses the border of a chunk is not written: each chunk carries its part out, and `coo_finish` adds the
+// parts of such rows in order. Nothing is added atomically, so every product is bitwise the same.
 //
-// Moves 16 B (f64) or 12 B (f32) an entry, x and y; 20 B or 12 B a chunk and 16 B a crossing row; 4 B a row without
-// entries, which is set to zero. One launch.
+// Moves 16 B (f64) or 12 B (f32) an entry, x and y; 16 B or 8 B a chunk and 12 B a crossing row; 4 B a row without
+// entries, which `coo_finish` sets to zero.
 
 struct Coo {
     const u32* rows;          // of entries, the last repeated to a multiple of the tile
     const u32* columns;
     const real* values;       // zero beyond the last entry
-    const u32* empty;         // rows without entries
-    Crossing crossing;
-    u32 empties;
+    real* carries;            // of each chunk: of its first row, of its last
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;
+};
+
+// Rows that cross the borders of chunks, and rows without entries.
+struct Rest {
+    const u32* crossing;      // [row, first chunk, last chunk] each
+    const u32* empty;
+    const real* carries;
+    u32 crossings, empties;
 };
 
 constexpr int OF_LANE = 4;    // entries of a lane in a tile
@@ -58,20 +64,19 @@ template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* a
     return entries;
 }
 
-// y ← A x, or y ← y + A x if ADD.
+// y ← A x, or y ← y + A x if ADD, but for the rows in `Rest`.
 template <bool ADD> __device__ __forceinline__ void multiply(const Coo& a, const real* x, real* y) {
     const u32 lane = threadIdx.x % 32;
-    const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, chunk = thread / 32;
-    for (i64 i = thread; i < a.empties; i += (i64)gridDim.x * blockDim.x) y[__ldg(a.empty + i)] = 0;
+    const i64 chunk = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     i64 tile = chunk * a.tiles_of_chunk;
     const i64 end = tile + a.tiles_of_chunk < a.tiles ? tile + a.tiles_of_chunk : a.tiles;
     if (tile >= end) return;
     constexpr int TILE = 32 * OF_LANE;
 
-    const u32 first_row = __ldg(a.rows + tile * TILE);
-    Target target{y, a.crossing.carries + 2 * chunk, NONE, NONE};
-    if (__ldg(a.crossing.borders + chunk) != NO_ROW) target.first = first_row;
-    if (__ldg(a.crossing.borders + chunk + 1) != NO_ROW) target.last = __ldg(a.rows + (end * TILE - 1));
+    Target target{y, a.carries + 2 * chunk, NONE, NONE};
+    const u32 first_row = __ldg(a.rows + tile * TILE), last_row = __ldg(a.rows + (end * TILE - 1));
+    if (tile > 0 && __ldg(a.rows + (tile * TILE - 1)) == first_row) target.first = first_row;
+    if (end < a.tiles && __ldg(a.rows + end * TILE) == last_row) target.last = last_row;
 
     u32 open_row = first_row;     // the row of the entry before this tile, and what it has so far
     real open_sum = 0;
@@ -130,7 +135,6 @@ template <bool ADD> __device__ __forceinline__ void multiply(const Coo& a, const
         open_sum = __shfl_sync(ALL, sum, 31);
     }
     if (lane == 0) put<ADD>(target, open_row, open_sum);
-    arrive<ADD>(a.crossing, chunk, y);
 }
 
 extern "C" __global__ __launch_bounds__(256, 5) void coo(Coo a, const real* x, real* y) {
@@ -139,6 +143,25 @@ extern "C" __global__ __launch_bounds__(256, 5) void coo(Coo a, const real* x, r
 extern "C" __global__ __launch_bounds__(256, 5) void coo_add(Coo a, const real* x, real* y) {
     multiply<true>(a, x, y);
 }
+
+// The rows of `rest`: a warp each for those that cross the borders of chunks, a thread each for those without entries.
+template <bool ADD> __device__ __forceinline__ void finish(const Rest& rest, real* y) {
+    const u32 lane = threadIdx.x % 32;
+    const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, threads = (i64)gridDim.x * blockDim.x;
+    for (i64 i = thread / 32; i < rest.crossings; i += threads / 32) {
+        const u32 row = __ldg(rest.crossing + 3 * i), last = __ldg(rest.crossing + 3 * i + 2);
+        const u32 first = __ldg(rest.crossing + 3 * i + 1);
+        // the first chunk's last row is every later chunk's first
+        real sum = 0;
+        for (u32 chunk = first + lane; chunk <= last; chunk += 32) sum += rest.carries[2 * (i64)chunk + (chunk == first)];
+        sum = warp_sum(sum);
+        if (lane == 0) y[row] = ADD ? y[row] + sum : sum;
+    }
+    if (ADD) return;
+    for (i64 i = thread; i < rest.empties; i += threads) y[__ldg(rest.empty + i)] = 0;
+}
+extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { finish<false>(rest, y); }
+extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { finish<true>(rest, y); }
 
 // Coordinates of the last entries of each row: `here` are those, `all` the matrix they are of.
 struct Taken {

@@ -1,7 +1,6 @@
 //! Coordinates on a device: warps take equally many entries each. The kernel says how, and what is moved.
 
-use super::crossing::{self, Crossing, RawCrossing};
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -12,6 +11,7 @@ use super::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use super::vector::{self, index};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use std::sync::Mutex;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "coo.cu", text: include_str!("coo.cu") };
@@ -67,13 +67,21 @@ impl Entries {
         low
     }
 
-    /// Rows that cross the borders of chunks.
-    fn crossing(&self) -> crossing::Rows {
+    /// `[row, first chunk, last chunk]` of every row that crosses the borders of chunks.
+    fn crossing(&self) -> Vec<u32> {
         let chunk_len = self.tiles_of_chunk * TILE;
-        crossing::Rows::new(self.chunks(), |chunk| {
-            let row = self.row_of(chunk * chunk_len);
-            (self.row_of(chunk * chunk_len - 1) == row).then_some(row)
-        })
+        let mut crossing: Vec<u32> = vec![];
+        for chunk in 1..self.chunks() {
+            let row = self.row_of(chunk * chunk_len) as u32;
+            if self.row_of(chunk * chunk_len - 1) as u32 != row {
+                continue;
+            }
+            match crossing.last_chunk_mut::<3>() {
+                Some([same, _, last]) if *same == row => *last = chunk as u32,
+                _ => crossing.extend([row, chunk as u32 - 1, chunk as u32]),
+            }
+        }
+        crossing
     }
 
     /// Rows without entries.
@@ -91,10 +99,14 @@ pub(super) struct Coordinates<T: Real> {
     rows: Array<u32>,
     columns: Array<u32>,
     values: Array<T>,
+    crossing: Array<u32>,
     empty: Array<u32>,
-    crossing: Crossing<T>,
+    carries: Array<T>,
     multiply: CudaFunction,
+    finish: CudaFunction,
     exchange: CudaFunction,
+    /// Held while both kernels are queued: they share `carries`.
+    queueing: Mutex<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,14 +115,24 @@ struct Raw {
     rows: u64,
     columns: u64,
     values: u64,
-    empty: u64,
-    crossing: RawCrossing,
-    empties: u32,
+    carries: u64,
     tiles: u32,
     tiles_of_chunk: u32,
 }
 // SAFETY: as `Coo` of coo.cu
 unsafe impl DeviceRepr for Raw {}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawRest {
+    crossing: u64,
+    empty: u64,
+    carries: u64,
+    crossings: u32,
+    empties: u32,
+}
+// SAFETY: as `Rest` of coo.cu
+unsafe impl DeviceRepr for RawRest {}
 
 /// What becomes of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,18 +163,24 @@ impl<T: Real> Coordinates<T> {
         let device = ordered.device();
         let entries = Entries::new(pattern, skip, device.multiprocessors())?;
         let empty = if onto == Onto::Nothing { entries.empty() } else { vec![] };
-        let multiply = if onto == Onto::Nothing { "coo" } else { "coo_add" };
+        let [multiply, finish] = match onto {
+            Onto::Nothing => ["coo", "coo_finish"],
+            Onto::Y => ["coo_add", "coo_finish_add"],
+        };
         let slots = entries.tiles * TILE;
         let coordinates = Coordinates {
             shape: pattern.shape(),
             rows: device.zeros(slots)?,
             columns: device.zeros(slots)?,
             values: device.zeros(slots)?,
+            crossing: device.upload(&entries.crossing())?,
             empty: device.upload(&empty)?,
-            crossing: Crossing::new(device, &entries.crossing())?,
+            carries: device.zeros(2 * entries.chunks())?,
             multiply: device.function::<T>(&SOURCE, multiply)?,
+            finish: device.function::<T>(&SOURCE, finish)?,
             exchange: device.function::<T>(&SOURCE, "coo_exchange")?,
             entries,
+            queueing: Mutex::new(()),
         };
         coordinates.fill_places(ordered, pattern)?;
         coordinates.exchange(ordered, Way::IntoSlots)?;
@@ -199,26 +227,37 @@ impl<T: Real> Coordinates<T> {
 
     /// `y ← A x` or `y ← y + A x`, for vectors that were compared with the matrix.
     pub(super) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        let threads = (self.entries.chunks() * WARP).max(self.empty.len());
-        if threads == 0 {
-            return Ok(());
+        let stream = &y.device().inner.stream;
+        let (x, y, carries) = (x.address(0), y.address(0), self.carries.address(0));
+        let (crossings, empties) = (self.crossing.len() / 3, self.empty.len());
+        let _queueing = lock(&self.queueing);
+        if self.entries.tiles > 0 {
+            let raw = Raw {
+                rows: self.rows.address(0),
+                columns: self.columns.address(0),
+                values: self.values.address(0),
+                carries,
+                tiles: self.entries.tiles as u32,
+                tiles_of_chunk: self.entries.tiles_of_chunk as u32,
+            };
+            let mut launch = stream.launch_builder(&self.multiply);
+            launch.arg(&raw).arg(&x).arg(&y);
+            // SAFETY: arguments as in coo.cu; rows and columns were checked with the pattern, tiles are whole
+            unsafe { launch.launch(config(self.entries.chunks() * WARP)) }?;
         }
-        let raw = Raw {
-            rows: self.rows.address(0),
-            columns: self.columns.address(0),
-            values: self.values.address(0),
-            empty: self.empty.address(0),
-            crossing: self.crossing.raw(),
-            empties: self.empty.len() as u32,
-            tiles: self.entries.tiles as u32,
-            tiles_of_chunk: self.entries.tiles_of_chunk as u32,
-        };
-        let (x, to) = (x.address(0), y.address(0));
-        let mut launch = y.device().inner.stream.launch_builder(&self.multiply);
-        launch.arg(&raw).arg(&x).arg(&to);
-        // SAFETY: arguments as in coo.cu; rows and columns were checked with the pattern, tiles are whole; products of one
-        // matrix run one after the other, so that all of them find the counts of `crossing` zero
-        unsafe { launch.launch(config(threads)) }?;
+        if crossings + empties > 0 {
+            let rest = RawRest {
+                crossing: self.crossing.address(0),
+                empty: self.empty.address(0),
+                carries,
+                crossings: crossings as u32,
+                empties: empties as u32,
+            };
+            let mut launch = stream.launch_builder(&self.finish);
+            launch.arg(&rest).arg(&y);
+            // SAFETY: arguments as in coo.cu; rows are those of `y`, chunks those that have carries
+            unsafe { launch.launch(config((crossings * WARP).max(empties))) }?;
+        }
         Ok(())
     }
 
@@ -228,7 +267,7 @@ impl<T: Real> Coordinates<T> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let lists = self.empty.bytes() + self.crossing.bytes();
+        let lists = self.crossing.bytes() + self.empty.bytes() + self.carries.bytes();
         self.rows.bytes() + self.columns.bytes() + self.values.bytes() + lists
     }
 }
@@ -280,8 +319,9 @@ impl<T: Real> Product<T> for Coo<T> {
 #[cfg(test)]
 mod tests {
     use super::super::cases::{Matrix, matrices};
-    use super::super::crossing::NO_ROW;
     use super::*;
+
+    const NONE: u32 = u32::MAX;
 
     /// What `put` of the kernel writes to: `y`, the carries of a chunk, and the rows that other chunks share.
     struct Target<'t> {
@@ -307,18 +347,17 @@ mod tests {
     fn add_up(entries: &Entries, rows: &[u32], products: &[f64]) -> Vec<f64> {
         let mut y = vec![f64::NAN; entries.rows()];
         let mut carries = vec![f64::NAN; 2 * entries.chunks()];
-        let crossing = entries.crossing();
-        let borders = crossing.borders();
         for chunk in 0..entries.chunks() {
             let start = chunk * entries.tiles_of_chunk;
             let end = entries.tiles.min(start + entries.tiles_of_chunk);
             let (first, last) = (rows[start * TILE], rows[end * TILE - 1]);
-            let shared = |row: u32, border: u32| if border == NO_ROW { NO_ROW } else { row };
+            let shared = |row: u32, other: Option<&u32>| if other == Some(&row) { row } else { NONE };
+            let before = (start * TILE).checked_sub(1).map(|entry| &rows[entry]);
             let mut target = Target {
                 y: &mut y,
                 carries: &mut carries[2 * chunk..][..2],
-                first: shared(first, borders[chunk]),
-                last: shared(last, borders[chunk + 1]),
+                first: shared(first, before),
+                last: shared(last, rows.get(end * TILE)),
             };
             let (mut open_row, mut open_sum) = (first, 0.0);
             for tile in start..end {
@@ -331,7 +370,7 @@ mod tests {
             }
             target.put(open_row, open_sum);
         }
-        for crossing in crossing.list.chunks(3) {
+        for crossing in entries.crossing().chunks(3) {
             let &[row, first, last] = crossing else { unreachable!() };
             let part = |chunk: u32| carries[2 * chunk as usize + usize::from(chunk == first)];
             assert!(y[row as usize].is_nan());

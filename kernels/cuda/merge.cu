@@ -6,19 +6,26 @@
 // adds up each row that ends here, and the warp together those that are long.
 //
 // What a row has in earlier warps of the block is passed on through shared memory. A row that crosses the borders of
-// blocks is not written at once: each block carries its parts out, and the one that comes last adds them up in order.
-// Nothing is added atomically, so every product is bitwise the same.
+// blocks is not written: each block carries its parts out, and `merge_finish` adds them in order. Nothing is added
+// atomically, so every product is bitwise the same.
 //
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, 4 B a tile, x and y; 20 B or 12 B a block and 16 B a
-// crossing row. One launch.
+// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, 4 B a tile, x and y; 16 B or 8 B a block and 12 B a
+// crossing row.
 
 struct Merge {
     RowStarts rows;
     const u32* columns;
     const real* values;
     const u32* first;         // rows that end before each tile, up to a whole block, and all of them
-    Crossing crossing;        // the borders of blocks
+    real* carries;            // of each block: of the row that began before, of the row that goes on
     u64 entries;
+};
+
+// Rows that cross the borders of blocks.
+struct Crossing {
+    const u32* rows;          // [row, first block, last block] each
+    const real* carries;
+    u32 count;
 };
 
 constexpr int WARPS = 8, OF_LANE = 8, TILE = 32 * OF_LANE;
@@ -116,10 +123,8 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void merge(Merge a, const r
     if (lane == 0) tails[warp] = tail;
     __syncthreads();
 
-    if (warp > 0) return;
-    if (lane == 0) {
+    if (threadIdx.x == 0) {
         real carry = 0, out = 0;
-        bool ended = false;
         for (int w = 0; w < WARPS; w++) {
             if (ends[w]) {
                 if (head_rows[w] != NONE) {
@@ -130,14 +135,22 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void merge(Merge a, const r
                     }
                 }
                 carry = 0;
-                ended = true;
             }
             carry += tails[w];
         }
-        // a row that goes through from border to border began before
-        const bool through = !ended && __ldg(a.crossing.borders + blockIdx.x) != NO_ROW;
-        a.crossing.carries[2 * (i64)blockIdx.x] = through ? carry : out;
-        a.crossing.carries[2 * (i64)blockIdx.x + 1] = carry;
+        a.carries[2 * (i64)blockIdx.x] = out;
+        a.carries[2 * (i64)blockIdx.x + 1] = carry;
     }
-    arrive<false>(a.crossing, (i64)blockIdx.x, y);
+}
+
+// A warp has a row.
+extern "C" __global__ __launch_bounds__(256) void merge_finish(Crossing a, real* y) {
+    const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
+    for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32; i < a.count; i += warps) {
+        const u32 row = __ldg(a.rows + 3 * i), first = __ldg(a.rows + 3 * i + 1), last = __ldg(a.rows + 3 * i + 2);
+        real sum = 0;
+        for (u32 block = first + lane; block <= last; block += 32) sum += a.carries[2 * (i64)block + (block != last)];
+        sum = warp_sum(sum);
+        if (lane == 0) y[row] = sum;
+    }
 }

@@ -1,8 +1,7 @@
 //! Compressed sparse rows on a device, cut by work: blocks of threads take equally many entries and ends of rows. The
 //! kernel says how, and what is moved.
 
-use super::crossing::{self, Crossing, RawCrossing};
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -13,6 +12,7 @@ use super::vector::{self, THREADS, index};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
 use rayon::prelude::*;
+use std::sync::Mutex;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "merge.cu", text: include_str!("merge.cu") };
@@ -27,8 +27,8 @@ const TILES: usize = THREADS as usize / WARP;
 struct Tiles {
     /// Rows that end before each tile, up to a whole block, and all of them.
     first: Vec<u32>,
-    /// Rows that cross the borders of blocks.
-    crossing: crossing::Rows,
+    /// `[row, first block, last block]` of every row that crosses the borders of blocks.
+    crossing: Vec<u32>,
 }
 
 impl Tiles {
@@ -39,11 +39,18 @@ impl Tiles {
         index("the number of tiles", blocks * TILES)?;
         let before = |tile: usize| ends_before(offsets, (tile * TILE).min(items)) as u32;
         let first: Vec<u32> = (0..=blocks * TILES).into_par_iter().map(before).collect();
-        let crossing = crossing::Rows::new(blocks, |block| {
-            let row = first[block * TILES] as usize;
-            let entry = block * TILES * TILE - row;
-            (row < rows && offsets.at(row) < entry).then_some(row)
-        });
+        let mut crossing: Vec<u32> = vec![];
+        for block in 1..blocks {
+            let row = first[block * TILES];
+            let entry = block * TILES * TILE - row as usize;
+            if row as usize == rows || offsets.at(row as usize) >= entry {
+                continue;
+            }
+            match crossing.last_chunk_mut::<3>() {
+                Some([same, _, last]) if *same == row => *last = block as u32,
+                _ => crossing.extend([row, block as u32 - 1, block as u32]),
+            }
+        }
         Ok(Tiles { first, crossing })
     }
 
@@ -73,9 +80,12 @@ pub struct Merge<T: Real> {
     shape: Shape,
     ordered: Ordered<T>,
     first: Array<u32>,
-    crossing: Crossing<T>,
-    blocks: usize,
+    crossing: Array<u32>,
+    carries: Array<T>,
     multiply: CudaFunction,
+    finish: CudaFunction,
+    /// Held while both kernels are queued: they share `carries`.
+    queueing: Mutex<()>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -85,11 +95,21 @@ struct Raw {
     columns: u64,
     values: u64,
     first: u64,
-    crossing: RawCrossing,
+    carries: u64,
     entries: u64,
 }
 // SAFETY: as `Merge` of merge.cu
 unsafe impl DeviceRepr for Raw {}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawCrossing {
+    rows: u64,
+    carries: u64,
+    count: u32,
+}
+// SAFETY: as `Crossing` of merge.cu
+unsafe impl DeviceRepr for RawCrossing {}
 
 impl<T: Real> Merge<T> {
     /// A matrix with a value for each entry of the pattern.
@@ -98,32 +118,45 @@ impl<T: Real> Merge<T> {
         Ok(Merge {
             shape: pattern.shape(),
             ordered: Ordered::new(device, pattern, values)?,
-            blocks: tiles.blocks(),
+            carries: device.zeros(2 * tiles.blocks())?,
             first: device.upload(&tiles.first)?,
-            crossing: Crossing::new(device, &tiles.crossing)?,
+            crossing: device.upload(&tiles.crossing)?,
             multiply: device.function::<T>(&SOURCE, "merge")?,
+            finish: device.function::<T>(&SOURCE, "merge_finish")?,
+            queueing: Mutex::new(()),
         })
     }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        if self.blocks == 0 {
+        let blocks = self.carries.len() / 2;
+        if blocks == 0 {
             return Ok(());
         }
+        let stream = &y.device().inner.stream;
         let Ordered { rows, columns, values } = &self.ordered;
         let raw = Raw {
             rows: rows.raw(),
             columns: columns.address(0),
             values: values.address(0),
             first: self.first.address(0),
-            crossing: self.crossing.raw(),
+            carries: self.carries.address(0),
             entries: self.shape.entries as u64,
         };
-        let (x, to) = (x.address(0), y.address(0));
-        let mut launch = y.device().inner.stream.launch_builder(&self.multiply);
-        launch.arg(&raw).arg(&x).arg(&to);
-        // SAFETY: arguments as in merge.cu; tiles are whole blocks, rows those of `y`, columns below the length of `x`;
-        // products of one matrix run one after the other, so that all of them find the counts of `crossing` zero
-        unsafe { launch.launch(config(self.blocks * THREADS as usize)) }?;
+        let (x, y) = (x.address(0), y.address(0));
+        let _queueing = lock(&self.queueing);
+        let mut launch = stream.launch_builder(&self.multiply);
+        launch.arg(&raw).arg(&x).arg(&y);
+        // SAFETY: arguments as in merge.cu; tiles are whole blocks, rows those of `y`, columns below the length of `x`
+        unsafe { launch.launch(config(blocks * THREADS as usize)) }?;
+        let count = self.crossing.len() / 3;
+        if count > 0 {
+            let crossing =
+                RawCrossing { rows: self.crossing.address(0), carries: raw.carries, count: count as u32 };
+            let mut launch = stream.launch_builder(&self.finish);
+            launch.arg(&crossing).arg(&y);
+            // SAFETY: arguments as in merge.cu; rows are those of `y`, blocks those that have carries
+            unsafe { launch.launch(config(count * WARP)) }?;
+        }
         Ok(())
     }
 }
@@ -157,7 +190,7 @@ impl<T: Real> Product<T> for Merge<T> {
 
     fn bytes(&self) -> usize {
         let Ordered { rows, columns, values } = &self.ordered;
-        let lists = self.first.bytes() + self.crossing.bytes();
+        let lists = self.first.bytes() + self.crossing.bytes() + self.carries.bytes();
         rows.bytes() + columns.bytes() + values.bytes() + lists
     }
 }
@@ -165,7 +198,6 @@ impl<T: Real> Product<T> for Merge<T> {
 #[cfg(test)]
 mod tests {
     use super::super::cases::{Matrix, matrices};
-    use super::super::crossing::NO_ROW;
     use super::*;
 
     /// What the kernels do with the values of all entries, a tile at a time.
@@ -177,10 +209,10 @@ mod tests {
             assert!(y[row].is_nan(), "row {row} is written once");
             y[row] = sum;
         };
-        let (mut carries, borders) = (vec![], tiles.crossing.borders());
+        let mut carries = vec![];
         let entry = |tile: usize| (tile * TILE).min(items) - tiles.first[tile] as usize;
-        for (block, &border) in borders.iter().take(tiles.blocks()).enumerate() {
-            let (mut carry, mut out, mut ended) = (0.0, 0.0, false);
+        for block in 0..tiles.blocks() {
+            let (mut carry, mut out) = (0.0, 0.0);
             let first_of_block = entry(block * TILES);
             for tile in block * TILES..(block + 1) * TILES {
                 let (first, end) = (tiles.first[tile] as usize, tiles.first[tile + 1] as usize);
@@ -194,18 +226,17 @@ mod tests {
                         (true, false) => write(row, carry + here),
                         (true, true) => out = carry + here,
                     }
-                    (carry, ended) = (0.0, true);
+                    carry = 0.0;
                 }
                 if end < rows {
                     carry += sum(offsets.at(end).max(from).min(to), to);
                 }
             }
-            let through = !ended && border != NO_ROW;
-            carries.push([if through { carry } else { out }, carry]);
+            carries.push([out, carry]);
         }
-        for crossing in tiles.crossing.list.chunks(3) {
+        for crossing in tiles.crossing.chunks(3) {
             let &[row, first, last] = crossing else { unreachable!() };
-            let part = |block: u32| carries[block as usize][usize::from(block == first)];
+            let part = |block: u32| carries[block as usize][usize::from(block != last)];
             write(row as usize, (first..=last).map(part).sum());
         }
         y

@@ -8,7 +8,6 @@ pub mod bsr;
 #[cfg(test)]
 mod cases;
 pub mod coo;
-mod crossing;
 pub mod csr;
 mod device;
 pub mod dia;
