@@ -15,6 +15,9 @@ pub(super) const SOURCE: Source = Source { file: "csr.cu", text: include_str!("c
 /// Threads that walk a row have so many of its entries each, at least.
 const ENTRIES_PER_LANE: f64 = 3.0;
 
+/// Entries that a thread asks for at once: `AHEAD` of csr.cu.
+pub(super) const AHEAD: usize = 4;
+
 /// Threads of a multiprocessor that hide the latency of memory: below, shorter shares of a row make more of them.
 const BUSY: usize = 1024;
 
@@ -73,7 +76,7 @@ impl<T: Real> Csr<T> {
 }
 
 /// Threads for a row of a matrix with rows of this mean length.
-fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
+pub(super) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
     let mut lanes = 1;
     while lanes < 32 {
         let filled = mean_length / f64::from(2 * lanes) >= ENTRIES_PER_LANE;
