@@ -8,7 +8,7 @@ use super::error::Result;
 use super::module::Source;
 use super::ordered::{Ordered, Way};
 use super::product::{Kernel, Layout, Pattern, Shape};
-use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address};
+use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
 use super::vector::THREADS;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
@@ -19,7 +19,12 @@ pub use super::slices::Widths;
 pub(super) const SOURCE: Source = Source { file: "sliced.cu", text: include_str!("sliced.cu") };
 
 /// A lane's slots that are in flight at once.
-const IN_FLIGHT: usize = 8;
+pub const IN_FLIGHT: usize = 8;
+
+/// Lanes that share a row of a matrix with rows of this mean length; where all are padded to one length, at least so many.
+pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
+    shared_by(rows, mean_length, IN_FLIGHT, multiprocessors)
+}
 
 /// A matrix of rows in slices.
 #[derive(Debug)]
