@@ -22,8 +22,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A matrix is assembled as [`Csr`] and moved into the [format](formats) that its rows and the hardware like best. Every
-//! format is a [`LinearOperator`], every preconditioner too, and every [method](solvers) runs on all of them.
+//! A matrix is assembled as [`Csr`] and moved into the [format](formats) that its rows and the hardware like best, which
+//! [`Operator::auto`] can pick. Every format is a [`LinearOperator`], every preconditioner too, and every
+//! [method](solvers) runs on all of them.
 
 // What tests and examples may do, the library may not.
 #![deny(
@@ -36,6 +37,7 @@
     clippy::print_stderr
 )]
 
+pub mod choice;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
@@ -51,6 +53,7 @@ mod scaling;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use choice::{Choice, Host, Operator};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaSpace, CudaVector};
 pub use error::{Error, Result};

@@ -12,8 +12,8 @@ use krysp::testing::laws::{self, Agreement, Broken, Case};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Outcome, Real,
-    Solution,
+    BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Operator,
+    Outcome, Real, Solution,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -490,6 +490,28 @@ fn a_full_device_says_so_and_goes_on() {
     }
     let (a, b) = poisson(8);
     assert!(Cg::new(a.to(&gpu).unwrap()).solve(&b).unwrap().report.converged());
+}
+
+#[test]
+fn what_is_chosen_obeys_the_laws() {
+    let Some(gpu) = gpu() else { return };
+    for name in ["st7_20k", "el3_2M_perm", "p1_0.1M_perm", "rmat_2M", "circuit_1M"] {
+        let matrix = matrices::named(name).unwrap();
+        let (csr, triplets) = (matrix.csr::<f64>().unwrap(), matrix.to_triplets());
+        let mut a = Operator::auto(&csr, &gpu).unwrap();
+        println!("{name}: {}\n", a.choice());
+        let named = |broken: Broken| broken.on(name);
+        laws::product(&a, &triplets).map_err(named).unwrap();
+        laws::operator_fusions(&a, Agreement::Rounding).map_err(named).unwrap();
+        let mut twice = triplets;
+        twice.entries.iter_mut().for_each(|entry| entry.2 *= 2.0);
+        a.refresh(&csr.entries().iter().map(|value| 2.0 * value).collect::<Vec<_>>()).unwrap();
+        laws::product(&a, &twice).map_err(named).unwrap();
+    }
+    let (csr, b) = poisson(16);
+    let a = Operator::auto(&csr, &gpu).unwrap();
+    assert!(a.replays());
+    assert!(Cg::new(&a).solve(&b).unwrap().report.converged());
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn suited<T: Real, F: OnDevice<T> + 'static>(
 /// Every format that is there.
 pub fn converters<T: Real>() -> Vec<Converter<T>> {
     vec![
-        converter::<T, Csr<T>>(),
+        Converter { name: "CSR", convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Classical)) },
         Converter {
             name: "CSR merge-path",
             convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::MergePath)),

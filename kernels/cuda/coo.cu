@@ -9,7 +9,8 @@
 //     what the tile's last row has so far goes to the next tile.
 //
 // A row that crosses the border of a chunk is not written: each chunk carries its part out, and `coo_finish` adds the
-// parts of such rows in order. Nothing is added atomically, so every product is bitwise the same.
+// parts of such rows in order. Nothing is added atomically, so every product is bitwise the same. (One launch, in which the
+// chunk that comes last adds up the row, took 3 to 5 % longer on an H200: circuit_1M 0.0137 ms for 0.0131, f64.)
 //
 // Moves 16 B (f64) or 12 B (f32) an entry, x and y; 16 B or 8 B a chunk and 12 B a crossing row; 4 B a row without
 // entries, which `coo_finish` sets to zero.

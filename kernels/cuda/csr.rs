@@ -13,6 +13,9 @@ use cudarc::driver::DeviceRepr;
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "csr.cu", text: include_str!("csr.cu") };
 
+/// Entries that a thread asks for at once: `AHEAD` of csr.cu.
+pub(super) const AHEAD: usize = 4;
+
 /// A matrix in compressed sparse rows.
 #[derive(Debug)]
 pub struct Csr<T: Real> {
@@ -68,7 +71,7 @@ impl<T: Real> Csr<T> {
 }
 
 /// Threads for a row of a matrix with rows of this mean length.
-fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
+pub(super) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
     let mut lanes = 1;
     while lanes < 32 {
         let filled = mean_length / f64::from(2 * lanes) >= ENTRIES_PER_LANE;

@@ -8,7 +8,7 @@ use super::error::Result;
 use super::module::Source;
 use super::ordered::{Ordered, Way};
 use super::product::{Kernel, Layout, Pattern, Shape};
-use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address};
+use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
 use super::tuning::SLOTS_IN_FLIGHT;
 use super::vector::THREADS;
 use cudarc::driver::DeviceRepr;
@@ -18,6 +18,11 @@ pub use super::slices::Widths;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "sliced.cu", text: include_str!("sliced.cu") };
+
+/// Lanes that share a row of a matrix with rows of this mean length; where all are padded to one length, at least so many.
+pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
+    shared_by(rows, mean_length, SLOTS_IN_FLIGHT, multiprocessors)
+}
 
 /// A matrix of rows in slices.
 #[derive(Debug)]

@@ -326,7 +326,7 @@ pub(super) struct RawSlices {
 }
 
 /// Lanes that share a row, so that long rows and few keep a device busy.
-fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: usize) -> usize {
+pub(super) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: usize) -> usize {
     let mut lanes = 1;
     while lanes < 8 && rows * lanes < BUSY * multiprocessors && mean_length > (lanes * in_flight) as f64 {
         lanes *= 2;

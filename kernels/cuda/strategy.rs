@@ -1,73 +1,148 @@
-//! Ways to share the entries of compressed sparse rows among threads.
+//! Ways to share the entries of compressed sparse rows among threads, and which of them suits a matrix.
 
-use super::csr::Csr;
+use super::csr::{AHEAD, Csr, lanes};
 use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::merge::Merge;
 use super::number::Scalar;
 use super::product::{Pattern, Product, Shape};
+use rayon::prelude::*;
 
 /// How threads of a device share a matrix in compressed sparse rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// Equally many threads for every row, by the mean length.
+    /// One of the others, by the [costs](Rows) of the longest row and of all entries.
     #[default]
+    Automatic,
+    /// Equally many threads for every row, by the mean length.
     Classical,
     /// Equally many entries and ends of rows for every warp, whatever the lengths of rows.
     MergePath,
 }
 
+/// What bytes alone do not tell of a product, in microseconds and bytes a microsecond. From `benches/record/h200/spmv.csv`,
+/// f64: circuit_1M (longest row 126,000, two lanes each) and rmat_2M in CSR and in CSR merge-path, el3_0.3M_nat and
+/// el3_10M_perm in CSR.
+mod cost {
+    /// A lane waits so long for each [`AHEAD`](super::AHEAD) entries that it asks for at once.
+    pub(super) const WAIT: f64 = 0.6;
+    /// A product of few entries, one thread or more a row.
+    pub(super) const CLASSICAL: f64 = 2.9;
+    /// The bytes that all threads read, one or more a row.
+    pub(super) const CLASSICAL_RATE: f64 = 3.2e6;
+    /// A product of few entries, cut by work.
+    pub(super) const MERGE: f64 = 9.0;
+    /// The bytes that all threads read, cut by work.
+    pub(super) const MERGE_RATE: f64 = 2.0e6;
+}
+
+/// The rows of a matrix, as far as they decide how threads share them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rows {
+    /// How many.
+    pub count: usize,
+    /// Entries of all.
+    pub entries: usize,
+    /// Entries of the longest.
+    pub longest: usize,
+    /// Bytes of an entry's value.
+    pub value: usize,
+}
+
+impl Rows {
+    fn of<T>(pattern: Pattern<'_>) -> Rows {
+        let (count, entries) = (pattern.rows(), pattern.entries());
+        let longest = (0..count).into_par_iter().map(|row| pattern.row(row).len()).max();
+        Rows { count, entries, longest: longest.unwrap_or(0), value: size_of::<T>() }
+    }
+
+    /// Bytes of offsets, columns and values.
+    fn bytes(self) -> f64 {
+        (self.count * 4 + self.entries * (4 + self.value)) as f64
+    }
+
+    /// Microseconds of a product by [`Strategy::Classical`]: those of all entries, or of the longest row.
+    pub fn classical(self, multiprocessors: usize) -> f64 {
+        let mean = self.entries as f64 / self.count.max(1) as f64;
+        let lanes = lanes(self.count, mean, multiprocessors) as usize;
+        let waits = self.longest.div_ceil(lanes * AHEAD) as f64;
+        cost::CLASSICAL + f64::max(self.bytes() / cost::CLASSICAL_RATE, waits * cost::WAIT)
+    }
+
+    /// Microseconds of a product by [`Strategy::MergePath`], whatever the rows.
+    pub fn merge_path(self) -> f64 {
+        cost::MERGE + self.bytes() / cost::MERGE_RATE
+    }
+
+    /// What [`Strategy::Automatic`] is for these rows.
+    pub fn strategy(self, multiprocessors: usize) -> Strategy {
+        match self.classical(multiprocessors) <= self.merge_path() {
+            true => Strategy::Classical,
+            false => Strategy::MergePath,
+        }
+    }
+}
+
 /// Compressed sparse rows, shared one way or another.
 #[derive(Debug)]
-pub enum AnyCsr<T: Real> {
-    /// By rows.
-    Classical(Csr<T>),
-    /// By work.
-    MergePath(Merge<T>),
-}
+pub struct AnyCsr<T: Real>(Box<dyn Product<T>>);
 
 impl<T: Real> AnyCsr<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], strategy: Strategy) -> Result<Self> {
-        Ok(match strategy {
-            Strategy::Classical => AnyCsr::Classical(Csr::new(device, pattern, values)?),
-            Strategy::MergePath => AnyCsr::MergePath(Merge::new(device, pattern, values)?),
-        })
-    }
-
-    fn inner(&self) -> &dyn Product<T> {
-        match self {
-            AnyCsr::Classical(csr) => csr,
-            AnyCsr::MergePath(csr) => csr,
-        }
+        let strategy = match strategy {
+            Strategy::Automatic => Rows::of::<T>(pattern).strategy(device.multiprocessors()),
+            chosen => chosen,
+        };
+        Ok(AnyCsr(match strategy {
+            Strategy::MergePath => Box::new(Merge::new(device, pattern, values)?),
+            _ => Box::new(Csr::new(device, pattern, values)?),
+        }))
     }
 }
 
 impl<T: Real> Product<T> for AnyCsr<T> {
     fn shape(&self) -> Shape {
-        self.inner().shape()
+        self.0.shape()
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        self.inner().product(x, y)
+        self.0.product(x, y)
     }
 
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        self.inner().product_dot(x, y)
+        self.0.product_dot(x, y)
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        match self {
-            AnyCsr::Classical(csr) => csr.fill(pattern, values),
-            AnyCsr::MergePath(csr) => csr.fill(pattern, values),
-        }
+        self.0.fill(pattern, values)
     }
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        self.inner().entries(pattern, values)
+        self.0.entries(pattern, values)
     }
 
     fn bytes(&self) -> usize {
-        self.inner().bytes()
+        self.0.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_long_row_decides() {
+        let strategy = |count, entries, longest| Rows { count, entries, longest, value: 8 }.strategy(132);
+        // meshes, however large
+        for (rows, mean) in [(0, 0), (1, 1), (20_000, 7), (14_000_000, 7), (4_000, 66), (1_200_000, 79)] {
+            assert_eq!(strategy(rows, rows * mean, mean + 20), Strategy::Classical, "{rows}");
+        }
+        // a dense row among short ones, a vector
+        assert_eq!(strategy(200_000, 1_359_203, 126_000), Strategy::MergePath);
+        assert_eq!(strategy(1, 10_000_000, 10_000_000), Strategy::MergePath);
+        // the longer all take, the longer a row may be
+        let longest = |rows: usize| (1..).find(|&l| strategy(rows, 7 * rows, l) == Strategy::MergePath);
+        assert!(longest(10_000) < longest(10_000_000));
     }
 }

@@ -72,6 +72,11 @@ fn unsuitable<T: Real>(why: String) -> Error {
 
 /// The block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
 pub(crate) fn best_block_size<T: Real>(csr: &Csr<T>) -> Result<usize> {
+    best_blocks(csr).map(|(_, size)| size)
+}
+
+/// The fewest bytes that blocks of one size take, and the size; refuses a matrix on which none saves any against CSR.
+pub(crate) fn best_blocks<T: Real>(csr: &Csr<T>) -> Result<(usize, usize)> {
     let (rows, cols) = (csr.rows(), csr.cols());
     if !BLOCK_SIZES.iter().any(|&size| divides(size, csr)) {
         return Err(unsuitable::<T>(format!("no block size divides {rows} x {cols}")));
@@ -89,7 +94,7 @@ pub(crate) fn best_block_size<T: Real>(csr: &Csr<T>) -> Result<usize> {
         }
     }
     let none = || unsuitable::<T>(format!("blocks of no size take fewer bytes than CSR, {csr_bytes}"));
-    best.map(|(_, size)| size).ok_or_else(none)
+    best.ok_or_else(none)
 }
 
 /// Where the blocks of a size stand: where block rows begin, counted in blocks, and block columns.

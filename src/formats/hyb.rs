@@ -77,7 +77,7 @@ fn count(histogram: &mut Vec<usize>, length: usize, rows: usize) {
 }
 
 /// The number of rows of each length, up to the longest.
-fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
+pub(crate) fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     let histogram = Mutex::new(vec![]);
     over_rows(csr.rows(), 1, (), &|rows, ()| {
         let mut part = vec![];
@@ -89,7 +89,7 @@ fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
 }
 
 /// [`row_length_quantile`], from the number of rows of each length.
-fn quantile(histogram: &[usize], x: f64) -> usize {
+pub(crate) fn quantile(histogram: &[usize], x: f64) -> usize {
     if x < 0.0 {
         return 0;
     }
@@ -103,14 +103,17 @@ fn quantile(histogram: &[usize], x: f64) -> usize {
     reached.unwrap_or(histogram.len().saturating_sub(1))
 }
 
+/// The quantile at which HYB takes the fewest bytes, `p / (v + 2p)`.
+pub(crate) fn fewest_bytes_at<T>() -> f64 {
+    let (value, index) = (size_of::<T>() as f64, size_of::<u32>() as f64);
+    index / (value + 2.0 * index)
+}
+
 /// The entries of every row that ELLPACK stores; refuses a threshold that would leave mostly padding.
 pub(crate) fn width_of<T: Real>(csr: &Csr<T>, options: HybOptions) -> Result<usize> {
     let histogram = row_length_histogram(csr);
     let width = match options.threshold {
-        Threshold::MinimalStorage => {
-            let (value, index) = (size_of::<T>() as f64, size_of::<u32>() as f64);
-            quantile(&histogram, index / (value + 2.0 * index))
-        }
+        Threshold::MinimalStorage => quantile(&histogram, fewest_bytes_at::<T>()),
         Threshold::Quantile(x) if x.is_nan() => {
             return Err(Error::Option {
                 what: "the quantile of the row lengths",

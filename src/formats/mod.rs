@@ -19,20 +19,25 @@ mod sell;
 mod slices;
 mod symmetric;
 
+pub(crate) use bsr::best_blocks;
 pub use bsr::{BLOCK_SIZES, Bsr, row_blocks};
 pub use coo::Coo;
 pub use csr::Csr;
 pub use csr_ref::CsrRef;
 pub use dia::Dia;
+pub(crate) use dia::diagonals_of;
 pub use ell::Ell;
 pub use ellpack_r::EllpackR;
 pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
+pub(crate) use hyb::{fewest_bytes_at, quantile, row_length_histogram};
 pub use input::Index;
 #[cfg(feature = "cuda")]
 pub use krysp_kernels::cuda::strategy::Strategy;
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
+pub(crate) use sell::Cut;
 pub use sell::{Sell, SellOptions};
+pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use symmetric::SymCsr;
 
 use crate::{HostSpace, HostVector, Real, Result, partition};

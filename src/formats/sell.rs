@@ -55,6 +55,50 @@ impl<T: Real> Sell<T> {
 
     /// Converts a matrix.
     pub fn with(csr: &Csr<T>, options: SellOptions) -> Result<Sell<T>> {
+        let Cut { widths, order } = Cut::new(csr, options)?;
+        let widths = SliceWidths::Each(Offsets::from_lengths(widths));
+        let slices = Slices::new(Self::NAME, csr.pattern(), options.height, widths, order, usize::MAX)?;
+        let values = Buffer::zeros(slices.slots());
+        let mut sell = Sell { source: csr.source().clone(), options, slices, values };
+        sell.fill(csr.entries());
+        Ok(sell)
+    }
+
+    /// How it was cut.
+    pub fn options(&self) -> SellOptions {
+        self.options
+    }
+
+    /// Whether rows were sorted.
+    pub fn is_sorted(&self) -> bool {
+        self.slices.sorted()
+    }
+
+    /// Whether columns take 16 bits.
+    pub fn has_short_columns(&self) -> bool {
+        self.slices.short()
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        self.slices.kernel(&self.values, None)
+    }
+
+    fn array_bytes(&self) -> usize {
+        self.slices.bytes() + size_of_val(&*self.values)
+    }
+}
+
+/// How rows come to lie in slices.
+pub(crate) struct Cut {
+    /// The longest row of each slice.
+    pub(crate) widths: Vec<usize>,
+    /// The row of its chunk that stands at each place, where rows are sorted.
+    pub(crate) order: Option<Vec<u16>>,
+}
+
+impl Cut {
+    /// Cuts a matrix; refuses options out of range, and slices that would be mostly padding.
+    pub(crate) fn new<T: Real>(csr: &Csr<T>, options: SellOptions) -> Result<Cut> {
         let height = options.height;
         if height == 0 || !height.is_multiple_of(height_step::<T>()) || !CHUNK.is_multiple_of(height) {
             return Err(Error::Option {
@@ -87,36 +131,8 @@ impl<T: Real> Sell<T> {
             }
         };
         let slots = widths.iter().sum::<usize>() * height;
-        check_padding(Self::NAME, slots, csr.nnz(), "CSR stores rows of any length")?;
-        let widths = SliceWidths::Each(Offsets::from_lengths(widths));
-        let slices = Slices::new(Self::NAME, csr.pattern(), height, widths, order, usize::MAX)?;
-        let values = Buffer::zeros(slices.slots());
-        let mut sell = Sell { source: csr.source().clone(), options, slices, values };
-        sell.fill(csr.entries());
-        Ok(sell)
-    }
-
-    /// How it was cut.
-    pub fn options(&self) -> SellOptions {
-        self.options
-    }
-
-    /// Whether rows were sorted.
-    pub fn is_sorted(&self) -> bool {
-        self.slices.sorted()
-    }
-
-    /// Whether columns take 16 bits.
-    pub fn has_short_columns(&self) -> bool {
-        self.slices.short()
-    }
-
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        self.slices.kernel(&self.values, None)
-    }
-
-    fn array_bytes(&self) -> usize {
-        self.slices.bytes() + size_of_val(&*self.values)
+        check_padding(Sell::<T>::NAME, slots, csr.nnz(), "CSR stores rows of any length")?;
+        Ok(Cut { widths, order })
     }
 }
 

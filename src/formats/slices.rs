@@ -4,7 +4,7 @@ use super::pattern::{Pattern, fill_by_rows};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::sliced::{ChunkOrder, ShortColumns, Sliced, SlicedColumns, Widths, height_step};
-use krysp_kernels::cpu::threads::{CHUNK, map_rows, over_rows};
+use krysp_kernels::cpu::threads::{CHUNK, find_row, map_rows, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
 
 /// The width of each slice.
@@ -34,7 +34,7 @@ pub(super) struct Slices {
 }
 
 /// The first `longest` entries of each row at most; the rest is stored elsewhere.
-pub(super) type Longest = usize;
+pub(crate) type Longest = usize;
 
 impl Slices {
     /// Lays out the rows of a pattern, `order` giving the row of its chunk that stands at each place.
@@ -113,7 +113,7 @@ impl Slices {
         let slices = self.rows.div_ceil(self.height);
         let base = |slice: usize| {
             let (smallest, largest) = self.bounds(pattern, longest, slice).unwrap_or_default();
-            (largest - smallest <= u32::from(u16::MAX)).then_some(smallest)
+            fit(smallest, largest).then_some(smallest)
         };
         map_rows(slices, self.height, &base).into_iter().collect()
     }
@@ -122,9 +122,7 @@ impl Slices {
     fn bounds(&self, pattern: &Pattern, longest: Longest, slice: usize) -> Option<(u32, u32)> {
         let rows = slice * self.height..(slice + 1) * self.height;
         let rows = rows.map(|place| self.stored(pattern, longest, place));
-        // columns ascend within a row
-        let ends = rows.filter_map(|columns| Some((*columns.first()?, *columns.last()?)));
-        ends.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+        bounds(rows)
     }
 
     /// The columns that are stored of the row at a place.
@@ -219,8 +217,40 @@ impl Slices {
     }
 }
 
+/// The smallest and the largest column of some rows.
+fn bounds<'p>(rows: impl Iterator<Item = &'p [u32]>) -> Option<(u32, u32)> {
+    // columns ascend within a row
+    let ends = rows.filter_map(|columns| Some((*columns.first()?, *columns.last()?)));
+    ends.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+}
+
+/// Whether 16 bits hold what the largest column is beyond the smallest.
+fn fit(smallest: u32, largest: u32) -> bool {
+    largest - smallest <= u32::from(u16::MAX)
+}
+
+/// Whether columns would take 16 bits in slices of this height, laid out as in [`Slices::new`].
+pub(crate) fn has_short_columns(
+    pattern: &Pattern,
+    height: usize,
+    order: Option<&[u16]>,
+    longest: Longest,
+) -> bool {
+    let rows = pattern.rows();
+    let row_at = |place: usize| order.map_or(place, |order| place / CHUNK * CHUNK + order[place] as usize);
+    let stored = |place: usize| {
+        let row = pattern.row(row_at(place));
+        &row[..row.len().min(longest)]
+    };
+    let wide = |slice: usize| {
+        let places = slice * height..rows.min((slice + 1) * height);
+        bounds(places.map(stored)).is_some_and(|(smallest, largest)| !fit(smallest, largest))
+    };
+    find_row(rows.div_ceil(height), height, &wide).is_none()
+}
+
 /// Refuses a layout whose padding would be out of proportion.
-pub(super) fn check_padding(format: &'static str, slots: usize, entries: usize, instead: &str) -> Result<()> {
+pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, instead: &str) -> Result<()> {
     if slots <= 20 * entries + (1 << 20) {
         return Ok(());
     }
@@ -229,6 +259,6 @@ pub(super) fn check_padding(format: &'static str, slots: usize, entries: usize, 
 }
 
 /// Two of the widest registers: enough independent sums to hide the latency of an addition at every level.
-pub(super) fn default_height<T: Real>() -> usize {
+pub(crate) fn default_height<T: Real>() -> usize {
     2 * height_step::<T>()
 }

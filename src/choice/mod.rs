@@ -1,0 +1,175 @@
+//! The format that suits a matrix and a machine, and why.
+//!
+//! ```
+//! use krysp::{Cg, Csr, Host, Operator};
+//!
+//! // −u″ on a thousand points
+//! let inside = |i: usize| (0..2).map(move |k| (i + k, i + 1 - k, -1.0));
+//! let entries: Vec<_> = (0..1000).map(|i| (i, i, 2.0)).chain((0..999).flat_map(inside)).collect();
+//! let csr = Csr::from_triplets(1000, 1000, &entries)?;
+//!
+//! let a = Operator::auto(&csr, &Host)?;
+//! println!("{}", a.choice());
+//! assert_eq!(a.choice().stored().to_string(), "DIA, 3 diagonals");
+//! assert!(Cg::new(&a).solve(&[1.0; 1000])?.report.converged());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Every format is given a cost: the bytes that a product reads of it, times what a byte of this format costs on this
+//! machine, and what starting and waiting cost; the least wins. The factors come from the committed records and stand in
+//! one place for each machine. Bytes come from row lengths, diagonals, blocks and spans of columns: only the winner is
+//! converted.
+
+mod candidate;
+#[cfg(feature = "cuda")]
+mod gpu;
+mod host;
+mod layouts;
+
+pub use candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
+
+#[cfg(feature = "cuda")]
+use crate::Cuda;
+use crate::{Csr, Error, Real, Result};
+use krysp_solvers::{CgIterate, ElemOf, LinearOperator, ScalarOf, SpaceOf, StepsOf, Vector};
+use machine::{Costs, Refresh};
+
+/// A matrix in the format that suits it and the machine best, by what bytes and records say.
+///
+/// It passes every method on to that format, and takes new values for the same pattern.
+pub struct Operator<V: Vector> {
+    matrix: Box<dyn Refresh<V>>,
+    choice: Choice,
+}
+
+impl<V: Vector> Operator<V> {
+    /// Converts a matrix to the format that is likely to be fastest: on `&Host`, the threads of this program, or on a
+    /// `&Cuda`.
+    pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
+        let footprints = layouts::of(csr, machine.slice_height());
+        let mut choice = Choice::new(footprints, |rows, stored, bytes| machine.cost(rows, stored, bytes));
+        loop {
+            match machine.store(csr, choice.stored()) {
+                Ok(matrix) => return Ok(Operator { matrix, choice }),
+                // what only a conversion finds, an index out of its range for example
+                Err(Error::Unsuitable { format, why }) if choice.next_best(format, why.clone()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// What was chosen, and what was not and why.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// New values for the same pattern, in the order in which the matrix was given. The format stays.
+    pub fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()> {
+        self.matrix.refresh(values)
+    }
+}
+
+impl<V: Vector> std::fmt::Debug for Operator<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator").field("choice", &self.choice).finish_non_exhaustive()
+    }
+}
+
+/// Host memory, and the threads that compute there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Host;
+
+/// Where a matrix can be put: [`Host`], or a GPU.
+pub trait Machine<T: Real>: Costs<T> {}
+
+impl<T: Real> Machine<T> for Host {}
+#[cfg(feature = "cuda")]
+impl<T: Real> Machine<T> for Cuda {}
+
+mod machine {
+    use super::{RowStatistics, Stored};
+    use crate::{Csr, Real, Result};
+    use krysp_solvers::{ElemOf, LinearOperator, Vector};
+
+    /// What the chooser asks of a machine.
+    pub trait Costs<T: Real> {
+        /// Vectors that live there.
+        type Vector: Vector<Elem = T>;
+
+        /// Rows that SELL-P pads to one length.
+        fn slice_height(&self) -> usize;
+
+        /// What a product that reads so many bytes costs there, in bytes streamed in the same time; none where there is
+        /// no such format.
+        fn cost(&self, rows: &RowStatistics, stored: Stored, bytes: usize) -> Option<f64>;
+
+        /// Converts a matrix.
+        fn store(&self, csr: &Csr<T>, stored: Stored) -> Result<Box<dyn Refresh<Self::Vector>>>;
+    }
+
+    /// An operator that takes new values for the same pattern.
+    pub trait Refresh<V: Vector>: LinearOperator<Vector = V> {
+        /// New values, in the order in which the matrix was given.
+        fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
+    }
+}
+
+/// Passes every method on: the format must not lose its fusions.
+impl<V: Vector> LinearOperator for Operator<V> {
+    type Vector = V;
+
+    fn domain(&self) -> &SpaceOf<V> {
+        self.matrix.domain()
+    }
+
+    fn range(&self) -> &SpaceOf<V> {
+        self.matrix.range()
+    }
+
+    fn apply(&self, x: &V, y: &mut V) -> krysp_solvers::Result<()> {
+        self.matrix.apply(x, y)
+    }
+
+    fn apply_dot(&self, x: &V, y: &mut V) -> krysp_solvers::Result<ScalarOf<V>> {
+        self.matrix.apply_dot(x, y)
+    }
+
+    fn axpy_apply_dot(
+        &self,
+        a: &ScalarOf<V>,
+        q: &V,
+        r: &mut V,
+        z: &mut V,
+    ) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
+        self.matrix.axpy_apply_dot(a, q, r, z)
+    }
+
+    fn cg_steps(
+        &self,
+        at: CgIterate<'_, V>,
+        steps: &mut StepsOf<V>,
+        count: usize,
+    ) -> krysp_solvers::Result<usize> {
+        self.matrix.cg_steps(at, steps, count)
+    }
+
+    fn diagonal(&self) -> Option<&V> {
+        self.matrix.diagonal()
+    }
+
+    fn is_identity(&self) -> bool {
+        self.matrix.is_identity()
+    }
+
+    fn bytes(&self) -> usize {
+        self.matrix.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        self.matrix.replays()
+    }
+
+    fn reproducible(&self) -> bool {
+        self.matrix.reproducible()
+    }
+}
