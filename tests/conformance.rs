@@ -2,7 +2,9 @@
 //!
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
-use krysp::formats::{Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, Sell, SellOptions, SymCsr, Threshold};
+use krysp::formats::{
+    Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, Sell, SellOptions, SymBsr, SymCsr, Threshold,
+};
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
 use krysp::testing::matrices::edge;
@@ -69,6 +71,10 @@ conformance! {
     sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
     dia: Dia::new, many_diagonals;
     symmetric_csr: SymCsr::new, unsymmetric;
+    symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2), |a| unsymmetric(a) || !divides(2, a);
+    symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3), |a| unsymmetric(a) || !divides(3, a);
+    symmetric_bsr_4: |a| SymBsr::with_blocks(a, 4), |a| unsymmetric(a) || !divides(4, a);
+    symmetric_bsr_6: |a| SymBsr::with_blocks(a, 6), |a| unsymmetric(a) || !divides(6, a);
     hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) }), |_| false;
     hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) }), mostly_padding;
     bsr: Bsr::new, |_| true;

@@ -5,7 +5,8 @@ use super::answer::Answer;
 use super::mkl::mkl;
 use super::peers::{Element, peers};
 use krysp::{
-    Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, LinearOperator, Real, Sell, Space, SymCsr,
+    Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, LinearOperator, Real, Sell, Space, SymBsr,
+    SymCsr,
 };
 use std::time::Instant;
 
@@ -64,10 +65,11 @@ fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {
 }
 
 /// A matrix in every format that suits it.
-pub fn formats<T: Real>(csr: &Csr<T>) -> [Converted<T>; 9] {
+pub fn formats<T: Real>(csr: &Csr<T>) -> [Converted<T>; 10] {
     [
         converted::<T, Csr<T>>(csr),
         converted::<T, SymCsr<T>>(csr),
+        converted::<T, SymBsr<T>>(csr),
         converted::<T, Sell<T>>(csr),
         converted::<T, Bsr<T>>(csr),
         converted::<T, Dia<T>>(csr),

@@ -14,5 +14,6 @@ mod scattered;
 pub mod simd;
 pub mod sliced;
 pub mod symmetric;
+pub mod symmetric_blocks;
 pub mod threads;
 pub mod vector;

@@ -16,6 +16,7 @@ use std::ops::Range;
 /// Where the stored entries of a symmetric matrix stand; checked once.
 #[derive(Clone, Debug)]
 pub struct Halves {
+    size: usize,
     parts: Vec<usize>,
     offsets: Offsets,
     inner: Buffer<u32>,
@@ -23,18 +24,20 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// `parts`: boundaries of rows, at multiples of a block. `inner`: of each row's entries, how many at its beginning lie
-    /// below the diagonal and in the row's part, to be mirrored; the rest is used as it stands.
+    /// `size`: rows of a block, 1 for single entries; rows and entries are those of blocks. `parts`: boundaries of rows, so
+    /// that reductions may be cut there. `inner`: of each row's entries, how many at its beginning lie below the diagonal
+    /// and in the row's part, to be mirrored; the rest is used as it stands.
     pub fn new(
+        size: usize,
         parts: Vec<usize>,
         offsets: Offsets,
         inner: Vec<u32>,
         columns: Columns,
     ) -> Result<Halves, Invalid> {
         let rows = offsets.ranges();
-        let block = block_rows(rows);
+        let block = block_rows(rows * size);
         let covered = parts.first() == Some(&0) && parts.last() == Some(&rows);
-        let aligned = parts.iter().all(|&bound| bound == rows || bound.is_multiple_of(block));
+        let aligned = parts.iter().all(|&bound| bound == rows || (bound * size).is_multiple_of(block));
         if !covered || !aligned || !parts.is_sorted() || inner.len() != rows || columns.len() < offsets.end()
         {
             return Err(Invalid::Order { position: 0 });
@@ -60,7 +63,7 @@ impl Halves {
         if let Some(row) = find_row(rows, entries_of_row, &fails) {
             check(row, part_start(row))?;
         }
-        Ok(Halves { parts, offsets, inner: inner.into(), columns })
+        Ok(Halves { size, parts, offsets, inner: inner.into(), columns })
     }
 
     /// Where rows begin.
@@ -91,10 +94,12 @@ impl Halves {
             + size_of_val(&*self.columns)
     }
 
-    fn check<T>(&self, values: &[T], x: &[T], y: &[T]) {
-        assert!(values.len() >= self.offsets.end(), "a value for each stored entry");
-        assert!(self.columns.bound() <= x.len() && x.len() == y.len(), "`x` and `y` fit the matrix");
-        assert_eq!(self.offsets.ranges(), y.len(), "`y` has a place for each row");
+    /// Compares with a loop over blocks of `size`.
+    pub(super) fn check<T>(&self, size: usize, values: usize, x: &[T], y: &[T]) {
+        assert_eq!(self.size, size, "blocks of the loop's size");
+        assert!(values >= self.offsets.end() * size * size, "values for each stored block");
+        assert!(self.columns.bound() * size <= x.len() && x.len() == y.len(), "`x` and `y` fit the matrix");
+        assert_eq!(self.offsets.ranges() * size, y.len(), "`y` has a place for each row");
     }
 }
 
@@ -156,7 +161,7 @@ impl<T: Value> Task for Part<'_, T> {
 
 /// `y ← A x`
 pub fn product<T: Value>(halves: &Halves, values: &[T], x: &[T], y: &mut [T]) {
-    halves.check(values, x, y);
+    halves.check(1, values.len(), x, y);
     let bound = |part: usize| halves.parts[part];
     over_parts(halves.parts.len() - 1, &bound, y, &|rows, y: &mut [T]| {
         run(Part { halves, values, rows, x, y })
@@ -165,7 +170,7 @@ pub fn product<T: Value>(halves: &Halves, values: &[T], x: &[T], y: &mut [T]) {
 
 /// `y ← A x; ⟨x, y⟩`
 pub fn product_dot<T: Value>(halves: &Halves, values: &[T], x: &[T], y: &mut [T]) -> T {
-    halves.check(values, x, y);
+    halves.check(1, values.len(), x, y);
     let bound = |part: usize| halves.parts[part];
     let [xy] = sum_over_parts(halves.parts.len() - 1, &bound, y, &|rows, y: &mut [T], sums| {
         run(Part { halves, values, rows: rows.clone(), x, y });

@@ -5,7 +5,7 @@ use crate::formats::{
     Cut, SellOptions, best_blocks, check_padding, diagonals_of, fewest_bytes_at, has_short_columns, quantile,
     row_length_histogram,
 };
-use crate::{Bsr, Csr, Dia, Ell, EllpackR, Error, Format, Hyb, Real, Result, Sell, SymCsr};
+use crate::{Bsr, Csr, Dia, Ell, EllpackR, Error, Format, Hyb, Real, Result, Sell, SymBsr, SymCsr};
 use krysp_kernels::cpu::threads::CHUNK;
 
 /// Bytes of a row's or a column's index.
@@ -31,6 +31,7 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize) -> Footprints {
         Ok(matrix.coo()),
         Ok(Footprint { stored: Stored::MergeCsr, ..matrix.csr() }),
         Err(Candidate::Unsuitable { format: SymCsr::<T>::NAME, why: SYMMETRIC.into() }),
+        Err(Candidate::Unsuitable { format: SymBsr::<T>::NAME, why: SYMMETRIC.into() }),
     ];
     Footprints { rows, csr: matrix.csr(), others }
 }

@@ -18,6 +18,7 @@ pub(crate) mod pattern;
 mod sell;
 mod slices;
 mod symmetric;
+mod symmetric_bsr;
 
 pub(crate) use bsr::best_blocks;
 pub use bsr::{BLOCK_SIZES, Bsr, row_blocks};
@@ -39,6 +40,7 @@ pub(crate) use sell::Cut;
 pub use sell::{Sell, SellOptions};
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use symmetric::SymCsr;
+pub use symmetric_bsr::SymBsr;
 
 use crate::{HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;

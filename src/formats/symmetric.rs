@@ -31,7 +31,7 @@ impl<T: Real> SymCsr<T> {
         let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
         let stored_of = |row: usize| {
             let next = parts.partition_point(|&bound| bound <= row);
-            stored(pattern, row, parts[next - 1], parts[next])
+            stored(&pattern.offsets, &pattern.columns, row, parts[next - 1]..parts[next])
         };
         let lengths = map_rows(csr.rows(), 8, &|row| {
             let stored = stored_of(row);
@@ -46,7 +46,7 @@ impl<T: Real> SymCsr<T> {
         });
         let columns = Columns::new(columns, csr.cols()).map_err(unsuitable)?;
         let values = Buffer::zeros(offsets.end());
-        let halves = Halves::new(parts, offsets, inner, columns).map_err(unsuitable)?;
+        let halves = Halves::new(1, parts, offsets, inner, columns).map_err(unsuitable)?;
         let mut sym = SymCsr { source: csr.source().clone(), halves, values };
         sym.fill(csr.entries());
         Ok(sym)
@@ -58,31 +58,33 @@ impl<T: Real> SymCsr<T> {
     }
 
     /// The part of a row.
-    fn part_of(&self, row: usize) -> (usize, usize) {
+    fn part_of(&self, row: usize) -> Range<usize> {
         let parts = self.halves.parts();
         let next = parts.partition_point(|&bound| bound <= row);
-        (parts[next - 1], parts[next])
+        parts[next - 1]..parts[next]
     }
 }
 
-/// The entries of a row that are stored with it.
-struct Stored<R> {
+/// The entries of a row that are stored with it, or its blocks.
+pub(super) struct Stored<R> {
     /// Below the diagonal and in the part.
-    mirrored: Range<usize>,
+    pub(super) mirrored: Range<usize>,
     /// The diagonal, and what lies in other parts.
-    rest: R,
+    pub(super) rest: R,
 }
 
-fn stored(
-    pattern: &Pattern,
+/// `columns` are those of all rows, which begin at `offsets`.
+pub(super) fn stored(
+    offsets: &Offsets,
+    columns: &[u32],
     row: usize,
-    start: usize,
-    end: usize,
+    part: Range<usize>,
 ) -> Stored<impl Iterator<Item = usize> + use<>> {
-    let (range, columns) = (pattern.offsets.range(row), pattern.row(row));
+    let range = offsets.range(row);
+    let columns = &columns[range.clone()];
     let below = |bound: usize| range.start + columns.partition_point(|&column| (column as usize) < bound);
-    let (inner, diagonal) = (below(start), below(row));
-    let (after, outside) = (below(row + 1), below(end));
+    let (inner, diagonal) = (below(part.start), below(row));
+    let (after, outside) = (below(row + 1), below(part.end));
     Stored {
         mirrored: inner..diagonal,
         rest: (range.start..inner).chain(diagonal..after).chain(outside.max(after)..range.end),
@@ -90,7 +92,7 @@ fn stored(
 }
 
 /// As many parts as keep nearly all pairs within one: threads need some, every crossing pair is stored twice.
-fn parts(pattern: &Pattern) -> Vec<usize> {
+pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
     let block = block_rows(pattern.rows());
     let crossing = |bounds: &[usize]| -> usize {
         let outside = |part: &Range<usize>, row: usize| {
@@ -118,7 +120,7 @@ fn parts(pattern: &Pattern) -> Vec<usize> {
 }
 
 /// Refuses a matrix that is not symmetric up to the rounding of its assembly.
-fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
+pub(super) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     let (rows, cols) = (csr.rows(), csr.cols());
     if rows != cols {
         return Err(Error::NotSquare { what: "symmetric storage", rows, cols });
@@ -189,8 +191,8 @@ impl<T: Real> Format<T> for SymCsr<T> {
     }
 
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
-        let (start, end) = self.part_of(row);
-        let stored = stored(&self.source.pattern, row, start, end);
+        let pattern = &self.source.pattern;
+        let stored = stored(&pattern.offsets, &pattern.columns, row, self.part_of(row));
         let entries = stored.mirrored.chain(stored.rest);
         entries.zip(self.halves.offsets().range(row)).for_each(|(entry, slot)| visit(entry, slot));
     }
@@ -200,18 +202,24 @@ impl<T: Real> Format<T> for SymCsr<T> {
     }
 
     fn to_csr(&self) -> Csr<T> {
-        let pattern = &self.source.pattern;
-        let mut entries = Buffer::zeros(pattern.entries());
-        for row in 0..pattern.rows() {
-            self.slots(row, |entry, slot| {
-                let value = self.values[slot];
-                entries[entry] = value;
-                let column = pattern.columns[entry] as usize;
-                if let Ok(at) = pattern.row(column).binary_search(&(row as u32)) {
-                    entries[pattern.offsets.at(column) + at] = value;
-                }
-            });
-        }
-        Csr::from_source(self.source.clone(), entries)
+        mirrored_to_csr(self)
     }
+}
+
+/// The matrix of a format that stores half of it.
+pub(super) fn mirrored_to_csr<T: Real>(half: &impl Format<T>) -> Csr<T> {
+    let (source, values) = (half.source(), half.values());
+    let pattern = &source.pattern;
+    let mut entries = Buffer::zeros(pattern.entries());
+    for row in 0..pattern.rows() {
+        half.slots(row, |entry, slot| {
+            let value = values[slot];
+            entries[entry] = value;
+            let column = pattern.columns[entry] as usize;
+            if let Ok(at) = pattern.row(column).binary_search(&(row as u32)) {
+                entries[pattern.offsets.at(column) + at] = value;
+            }
+        });
+    }
+    Csr::from_source(source.clone(), entries)
 }

@@ -1,0 +1,116 @@
+//! Symmetric rows of blocks, each block read once: as [`symmetric`](super::symmetric), with `B × B` entries for a column.
+//!
+//! Moves 8 B (f64) for two entries, 4 B for `2 B²` of them, and the vectors: half of what [`bsr`](super::bsr) moves.
+
+use super::bsr::SLACK;
+use super::simd::{AHEAD, Simd, Task, Value, run};
+use super::symmetric::Halves;
+use super::threads::{over_parts, sum_over_parts};
+use super::vector::block_dot;
+use std::ops::Range;
+
+struct Part<'a, T, const B: usize, const P: usize> {
+    halves: &'a Halves,
+    values: &'a [T],
+    /// Of blocks.
+    rows: Range<usize>,
+    x: &'a [T],
+    y: &'a mut [T],
+}
+
+impl<T: Value, const B: usize, const P: usize> Task for Part<'_, T, B, P> {
+    type Output = ();
+
+    /// Columns of blocks are read in pieces of `P ≥ B` numbers, of which the first `B` count.
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Part { halves, values, rows, x, y } = self;
+        let first = rows.start * B;
+        let (values, columns) = (values.as_ptr(), halves.columns().as_ptr());
+        let (x, y) = (x.as_ptr(), y.as_mut_ptr());
+        let mut start = halves.offsets().at(rows.start);
+        for row in rows {
+            let end = halves.offsets().at(row + 1);
+            // one register of sums for each column of a block keeps the additions independent
+            let mut sums = [[T::zero(); P]; B];
+            // SAFETY: `Halves::new` checked offsets, columns and that inner columns lie in this part, before this row;
+            // `check` compared the lengths, SLACK values after the last block included
+            unsafe {
+                let middle = start + *halves.inner().get_unchecked(row) as usize;
+                let own: [T; B] = x.add(row * B).cast::<[T; B]>().read_unaligned();
+                for k in start..middle {
+                    let block = values.add(k * B * B);
+                    let at = *columns.add(k) as usize * B;
+                    S::prefetch_ahead(block.wrapping_byte_add(AHEAD), B * B);
+                    let mirrored = y.add(at - first);
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        let column = block.add(j * B).cast::<[T; P]>().read_unaligned();
+                        let x = *x.add(at + j);
+                        for (sum, value) in sums.iter_mut().zip(column) {
+                            *sum = S::mul_add(value, x, *sum);
+                        }
+                        let mut back = *mirrored.add(j);
+                        for (own, value) in own.into_iter().zip(column) {
+                            back = S::mul_add(value, own, back);
+                        }
+                        *mirrored.add(j) = back;
+                    }
+                }
+                for k in middle..end {
+                    let block = values.add(k * B * B);
+                    let x = x.add(*columns.add(k) as usize * B);
+                    for (j, sums) in sums.iter_mut().enumerate() {
+                        let column = block.add(j * B).cast::<[T; P]>().read_unaligned();
+                        let x = *x.add(j);
+                        for (sum, value) in sums.iter_mut().zip(column) {
+                            *sum = S::mul_add(value, x, *sum);
+                        }
+                    }
+                }
+                // rows above add to these later, none has before
+                for i in 0..B {
+                    let sum = sums.iter().fold(T::zero(), |all, column| all + column[i]);
+                    *y.add(row * B + i - first) = sum;
+                }
+            }
+            start = end;
+        }
+    }
+}
+
+/// The rows of a part, for blocks of a size that was compared: 2, 3, 4, or 6 for any other.
+fn part<T: Value>(size: usize, halves: &Halves, values: &[T], rows: Range<usize>, x: &[T], y: &mut [T]) {
+    let rows = rows.start / size..rows.end / size;
+    match size {
+        2 => run(Part::<T, 2, 2> { halves, values, rows, x, y }),
+        3 => run(Part::<T, 3, 4> { halves, values, rows, x, y }),
+        4 => run(Part::<T, 4, 4> { halves, values, rows, x, y }),
+        _ => run(Part::<T, 6, 8> { halves, values, rows, x, y }),
+    }
+}
+
+fn check<T>(size: usize, halves: &Halves, values: &[T], x: &[T], y: &[T]) {
+    assert!([2, 3, 4, 6].contains(&size), "blocks of 2, 3, 4 or 6");
+    halves.check(size, values.len().saturating_sub(SLACK), x, y);
+}
+
+/// `y ← A x`, with blocks of 2, 3, 4 or 6 column by column, and [`SLACK`] zeros after the last.
+pub fn product<T: Value>(size: usize, halves: &Halves, values: &[T], x: &[T], y: &mut [T]) {
+    check(size, halves, values, x, y);
+    let bound = |part: usize| halves.parts()[part] * size;
+    over_parts(halves.parts().len() - 1, &bound, y, &|rows, y: &mut [T]| {
+        part(size, halves, values, rows, x, y)
+    });
+}
+
+/// `y ← A x; ⟨x, y⟩`
+pub fn product_dot<T: Value>(size: usize, halves: &Halves, values: &[T], x: &[T], y: &mut [T]) -> T {
+    check(size, halves, values, x, y);
+    let bound = |part: usize| halves.parts()[part] * size;
+    let [xy] = sum_over_parts(halves.parts().len() - 1, &bound, y, &|rows, y: &mut [T], sums| {
+        part(size, halves, values, rows.clone(), x, y);
+        let first = rows.start;
+        sums.fill(rows, |block| [block_dot(&x[block.clone()], &y[block.start - first..block.end - first])]);
+    });
+    xy
+}

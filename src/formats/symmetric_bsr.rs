@@ -1,0 +1,151 @@
+//! Symmetric BSR: each pair of blocks `A_ij = A_jiᵀ` is read once.
+//!
+//! For symmetric matrices with several unknowns a node: half the bytes of BSR where blocks lie near the diagonal. Rows are
+//! cut into parts as in [`SymCsr`](super::SymCsr), and pairs that cross parts are stored on both sides.
+
+use super::bsr::{best_block_size, block_pattern};
+use super::pattern::fill_by_rows;
+use super::symmetric::{check_symmetric, mirrored_to_csr, parts, stored};
+use super::{Csr, Format, Source};
+use crate::{Error, HostSpace, HostVector, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::bsr::SLACK;
+use krysp_kernels::cpu::symmetric::Halves;
+use krysp_kernels::cpu::symmetric_blocks;
+use krysp_kernels::cpu::threads::map_rows;
+use krysp_kernels::index::{Columns, Offsets};
+use krysp_solvers::LinearOperator;
+
+/// A symmetric matrix of small dense blocks, stored by halves.
+#[derive(Clone, Debug)]
+pub struct SymBsr<T: Real> {
+    source: Source<T>,
+    size: usize,
+    /// Of blocks.
+    halves: Halves,
+    values: Buffer<T>,
+}
+
+impl<T: Real> SymBsr<T> {
+    /// Converts a symmetric matrix with the block size of [`Bsr::new`](super::Bsr::new). Where `a_ij` and `a_ji` differ by
+    /// rounding, the one below the diagonal counts.
+    pub fn new(csr: &Csr<T>) -> Result<SymBsr<T>> {
+        SymBsr::with_blocks(csr, best_block_size(csr)?)
+    }
+
+    /// Converts a symmetric matrix with blocks of a size: 2, 3, 4 or 6.
+    pub fn with_blocks(csr: &Csr<T>, size: usize) -> Result<SymBsr<T>> {
+        let (offsets, columns) = block_pattern(csr, size)?;
+        check_symmetric(csr)?;
+        let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
+        let rows = offsets.ranges();
+        // parts begin at whole blocks
+        let parts: Vec<usize> = parts(csr.pattern()).into_iter().map(|bound| bound / size).collect();
+        let stored_of = |row: usize| {
+            let next = parts.partition_point(|&bound| bound <= row);
+            stored(&offsets, &columns, row, parts[next - 1]..parts[next])
+        };
+        let lengths = map_rows(rows, 8, &|row| {
+            let stored = stored_of(row);
+            (stored.mirrored.len() as u32, stored.mirrored.len() + stored.rest.count())
+        });
+        let (inner, lengths): (Vec<u32>, Vec<usize>) = lengths.into_iter().unzip();
+        let kept = Offsets::from_lengths(lengths);
+        let mut kept_columns = Buffer::zeros(kept.end());
+        fill_by_rows(rows, &mut kept_columns, &|row| kept.at(row), &|rows, part, _| {
+            let blocks = rows.map(stored_of).flat_map(|stored| stored.mirrored.chain(stored.rest));
+            part.iter_mut().zip(blocks).for_each(|(column, block)| *column = columns[block]);
+        });
+        let kept_columns = Columns::new(kept_columns, csr.cols() / size).map_err(unsuitable)?;
+        let values = Buffer::zeros(kept.end() * size * size + SLACK);
+        let halves = Halves::new(size, parts, kept, inner, kept_columns).map_err(unsuitable)?;
+        let mut sym = SymBsr { source: csr.source().clone(), size, halves, values };
+        sym.fill(csr.entries());
+        Ok(sym)
+    }
+
+    /// The block size.
+    pub fn block_size(&self) -> usize {
+        self.size
+    }
+}
+
+impl<T: Real> LinearOperator for SymBsr<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        self.source.domain()
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.source.check(x, y)?;
+        let (x, y) = (x.as_slice(), y.as_mut_slice());
+        symmetric_blocks::product(self.size, &self.halves, &self.values, x, y);
+        Ok(())
+    }
+
+    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
+        self.source.check(x, y)?;
+        let (x, y) = (x.as_slice(), y.as_mut_slice());
+        Ok(symmetric_blocks::product_dot(self.size, &self.halves, &self.values, x, y))
+    }
+
+    fn bytes(&self) -> usize {
+        self.halves.bytes() + size_of_val(&*self.values)
+    }
+}
+
+impl<T: Real> Format<T> for SymBsr<T> {
+    const NAME: &'static str = "symmetric BSR";
+
+    fn convert(csr: &Csr<T>) -> Result<Self> {
+        SymBsr::new(csr)
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        self.halves.offsets().at(row / self.size) * self.size * self.size
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        let (size, pattern) = (self.size, &self.source.pattern);
+        let blocks = self.halves.offsets().range(row / size);
+        let columns = &self.halves.columns()[blocks.clone()];
+        // both ascend, the mirrored before all others
+        let (mirrored, rest) = columns.split_at(self.halves.inner()[row / size] as usize);
+        for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
+            let block = column / size as u32;
+            let at = mirrored.binary_search(&block).or_else(|_| {
+                let at = rest.binary_search(&block)?;
+                Ok::<usize, usize>(mirrored.len() + at)
+            });
+            // what is above the diagonal in its part is its mirror image
+            if let Ok(at) = at {
+                visit(entry, ((blocks.start + at) * size + column as usize % size) * size + row % size);
+            }
+        }
+    }
+
+    /// Zeros in blocks that are not full, for each entry that is stored.
+    fn padding(&self) -> f64 {
+        let slots = self.halves.offsets().end() * self.size * self.size;
+        let mut stored = 0;
+        (0..self.source.pattern.rows()).for_each(|row| self.slots(row, |_, _| stored += 1));
+        if stored == 0 { 0.0 } else { (slots - stored) as f64 / stored as f64 }
+    }
+
+    fn to_csr(&self) -> Csr<T> {
+        mirrored_to_csr(self)
+    }
+}
