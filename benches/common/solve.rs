@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Formats worth solving with; those that only win products on odd matrices are left out.
-const FORMATS: [&str; 5] = ["CSR", "symmetric CSR", "SELL-P", "BSR", "DIA"];
+const FORMATS: [&str; 6] = ["CSR", "symmetric CSR", "symmetric BSR", "SELL-P", "BSR", "DIA"];
 
 /// Iterations of a turn: two cycles of the restarted method.
 const ITERATIONS: usize = 60;
