@@ -1,6 +1,7 @@
 //! What was found by measuring: on an H200 (sm_90), f64 and f32, as `benches/record/h200` holds it.
 //!
-//! Every constant names the matrices that decided. Other architectures use the same until they are measured.
+//! Every constant names matrices of that record on which it matters. Other architectures use the same until they are
+//! measured.
 
 /// Threads of a multiprocessor that hide the latency of memory: below, rows are shared by more lanes (st7_20k, el3_20k).
 pub const BUSY: usize = 1024;

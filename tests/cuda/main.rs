@@ -1,19 +1,18 @@
-//! Vectors, formats and solves on a GPU obey the laws, and agree with host memory. Without a GPU every test says that it
-//! was skipped.
+//! Solves on a GPU agree with those in host memory, and vectors and formats obey the laws. Without a GPU every test says
+//! that it was skipped.
 #![cfg(feature = "cuda")]
 
+mod conformance;
+
 use krysp::cuda::OnCuda;
-use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, Threshold,
-};
+use krysp::formats::OnDevice;
 use krysp::io::{read_matrix, read_vector};
-use krysp::solvers::{LinearOperator, Method, Solver, Space, Vector};
-use krysp::testing::laws::{self, Agreement, Broken, Case};
-use krysp::testing::matrices::{self, edge};
+use krysp::solvers::{LinearOperator, Method, Solver, Space};
+use krysp::testing::laws::{self, Agreement, Broken};
+use krysp::testing::matrices::{self};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Operator,
-    Outcome, Real, Solution,
+    BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Operator, Outcome, Solution,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,173 +24,6 @@ fn gpu() -> Option<Cuda> {
         return None;
     }
     Some(Cuda::new(0).unwrap())
-}
-
-fn vectors<T: Real>() {
-    let Some(gpu) = gpu() else { return };
-    for n in edge::EDGE_SIZES.into_iter().chain([0, 1535, 1537, 50_000, 196_609]) {
-        let space = gpu.space::<T>(n);
-        let named = |broken: Broken| broken.on(&format!("{n} entries"));
-        laws::vector_fusions(&space, Agreement::Rounding).map_err(named).unwrap();
-        laws::basis_fusions(&space, Agreement::Rounding).map_err(named).unwrap();
-    }
-    let backwards = Arc::new(Numbering::from_old_of_new((0..1000).rev().collect()).unwrap());
-    let space = krysp::CudaSpace::like(&gpu, &krysp::HostSpace::<T>::numbered(backwards));
-    laws::vector_fusions(&space, Agreement::Rounding).unwrap();
-}
-
-#[test]
-fn vectors_f64() {
-    vectors::<f64>();
-}
-
-#[test]
-fn vectors_f32() {
-    vectors::<f32>();
-}
-
-#[test]
-fn sums_are_bitwise_the_same_from_run_to_run() {
-    let Some(gpu) = gpu() else { return };
-    use krysp::solvers::Scalar;
-    let space = gpu.space::<f64>(1_000_003);
-    let (x, y) = (space.vector(&laws::numbers(1_000_003, 1)), space.vector(&laws::numbers(1_000_003, 2)));
-    let (x, y) = (x.unwrap(), y.unwrap());
-    let first = x.dot(&y).read().unwrap();
-    for _ in 0..20 {
-        assert_eq!(x.dot(&y).read().unwrap().to_bits(), first.to_bits());
-    }
-}
-
-/// Every law of operators over every case, made by `build`; a format may refuse what it refuses on the host.
-fn conforms<T: Real, F: OnDevice<T>>(build: impl Fn(&Csr<T>) -> krysp::Result<F>) {
-    conforms_on::<T, F>(|gpu, a| build(a)?.to(gpu));
-}
-
-/// The same, made on the GPU.
-fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<OnCuda<T, F>>) {
-    let Some(gpu) = gpu() else { return };
-    let mut tested = 0;
-    let mut cases: Vec<Case> = laws::cases();
-    cases.extend(laws::large_cases());
-    for Case { name, triplets } in &cases {
-        let csr = triplets.csr::<T>().unwrap();
-        let mut a = match build(&gpu, &csr) {
-            Ok(a) => a,
-            Err(krysp::Error::Unsuitable { .. }) => continue,
-            Err(error) => panic!("{name}: {error}"),
-        };
-        tested += 1;
-        let mut check = || {
-            laws::product(&a, triplets)?;
-            let round_trip = a.to_csr().unwrap();
-            assert!(round_trip.triplets().eq(csr.triplets()), "{name}: a round trip");
-            laws::stale_values(&a)?;
-            laws::second_product(&a)?;
-            laws::operator_fusions(&a, Agreement::Rounding)?;
-            // new values: the old ones, doubled
-            let mut twice = triplets.clone();
-            twice.entries.iter_mut().for_each(|entry| entry.2 *= 2.0);
-            let values: Vec<T> = twice.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
-            a.refresh(&values).unwrap();
-            laws::product(&a, &twice)?;
-            let round_trip = a.to_csr().unwrap();
-            assert!(round_trip.triplets().eq(twice.csr::<T>().unwrap().triplets()), "{name}: a round trip");
-            if let Ok(converted) = F::on(&gpu, &csr) {
-                laws::product(&converted, triplets)?;
-            }
-            Ok(())
-        };
-        check().map_err(|broken: Broken| broken.on(name).on(F::NAME)).unwrap();
-    }
-    println!("{}: {tested} matrices on {}", F::NAME, gpu.name());
-    assert!(tested > 0);
-}
-
-macro_rules! conformance {
-    ($($name:ident: $build:expr;)*) => {$(
-        mod $name {
-            use super::*;
-
-            #[test]
-            fn f64() {
-                conforms::<f64, _>($build);
-            }
-
-            #[test]
-            fn f32() {
-                conforms::<f32, _>($build);
-            }
-        }
-    )*};
-}
-
-conformance! {
-    csr: |a| Ok(a.clone());
-    coo: Coo::new;
-    hyb: Hyb::new;
-    hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) });
-    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
-    ell: Ell::new;
-    ellpack_r: EllpackR::new;
-    hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) });
-    sell: Sell::new;
-    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
-    dia: Dia::new;
-    bsr_2: |a| Bsr::with_blocks(a, 2);
-    bsr_3: |a| Bsr::with_blocks(a, 3);
-    bsr_4: |a| Bsr::with_blocks(a, 4);
-    bsr_6: |a| Bsr::with_blocks(a, 6);
-    sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
-}
-
-mod csr_merge_path {
-    use super::*;
-
-    #[test]
-    fn f64() {
-        conforms_on::<f64, Csr<f64>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
-    }
-
-    #[test]
-    fn f32() {
-        conforms_on::<f32, Csr<f32>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
-    }
-}
-
-#[test]
-fn jacobi_obeys() {
-    let Some(gpu) = gpu() else { return };
-    for n in [0, 1, 31, 1537, 50_000] {
-        let diagonal = edge::diagonal(n);
-        let mut inverse = diagonal.clone();
-        inverse.entries.iter_mut().for_each(|entry| entry.2 = 1.0 / entry.2);
-        let jacobi = Jacobi::new(&diagonal.csr::<f64>().unwrap()).unwrap().to(&gpu).unwrap();
-        laws::product(&jacobi, &inverse).unwrap();
-        laws::stale_values(&jacobi).unwrap();
-        laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
-    }
-}
-
-#[test]
-fn blocks_of_jacobi_are_those_of_the_host() {
-    let Some(gpu) = gpu() else { return };
-    let a = matrices::elasticity(8).diagonally_dominant().csr::<f64>().unwrap();
-    let backwards = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
-    for a in [a.clone(), a.renumbered(&backwards).unwrap()] {
-        let host = Jacobi::blocks(&a, 3).unwrap();
-        let mut device = host.to(&gpu).unwrap();
-        laws::operator_fusions(&device, Agreement::Rounding).unwrap();
-        device.refresh(&host).unwrap();
-        let b: Vec<f64> = laws::numbers(a.rows(), 9);
-        let on_host = Cg::new(&a).preconditioner(&host).rtol(1e-9).solve(&b).unwrap();
-        let on_device = Cg::new(a.to(&gpu).unwrap()).preconditioner(&device).rtol(1e-9).solve(&b).unwrap();
-        assert_eq!(on_host.report.iterations, on_device.report.iterations);
-        for (one, other) in on_host.x.iter().zip(&on_device.x) {
-            assert!((one - other).abs() <= 1e-8 * (1.0 + one.abs()), "{one} {other}");
-        }
-        assert!(device.refresh(&Jacobi::new(&a).unwrap()).is_err());
-    }
 }
 
 /// Residuals of the first iterations agree closely, the numbers of iterations nearly, and `x` is the iterate reported.
