@@ -3,7 +3,7 @@
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
 use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, Sell, SellOptions, SymBsr, SymCsr, Threshold,
+    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, Sell, SellOptions, SymBsr, SymCsr, Threshold,
 };
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
@@ -70,6 +70,11 @@ conformance! {
     sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) }), |_| false;
     sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
     dia: Dia::new, many_diagonals;
+    halo: Halo::new, |_| false;
+    halo_2: |a| Halo::with_nodes(a, 2), |a| !divides(2, a);
+    halo_3: |a| Halo::with_nodes(a, 3), |a| !divides(3, a);
+    halo_4: |a| Halo::with_nodes(a, 4), |a| !divides(4, a);
+    halo_6: |a| Halo::with_nodes(a, 6), |a| !divides(6, a);
     symmetric_csr: SymCsr::new, unsymmetric;
     symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2), |a| unsymmetric(a) || !divides(2, a);
     symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3), |a| unsymmetric(a) || !divides(3, a);

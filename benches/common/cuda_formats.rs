@@ -3,7 +3,7 @@
 use super::Result;
 use krysp::cuda::OnCuda;
 use krysp::formats::{OnDevice, Strategy};
-use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Hyb, LinearOperator, Real, Sell};
+use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell};
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
@@ -44,6 +44,7 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
         converter::<T, Ell<T>>(),
         converter::<T, Dia<T>>(),
         converter::<T, Bsr<T>>(),
+        converter::<T, Halo<T>>(),
         converter::<T, Hyb<T>>(),
         converter::<T, Coo<T>>(),
     ]

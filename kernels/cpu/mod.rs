@@ -7,6 +7,7 @@ pub mod bsr;
 pub mod coo;
 pub mod csr;
 pub mod dia;
+pub mod halo;
 pub mod hyb;
 mod portable;
 pub mod rows;

@@ -92,7 +92,10 @@ impl<T: Real> Bsr<T> {
 unsafe impl<T: Real> Layout for Bsr<T> {
     type Element = T;
     type Raw = Raw;
-    const BY_COLUMN: bool = true;
+
+    fn by_column(&self) -> bool {
+        true
+    }
 
     fn raw(&self) -> Raw {
         Raw {

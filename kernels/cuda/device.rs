@@ -193,6 +193,12 @@ impl Device {
         self.inner.multiprocessors
     }
 
+    /// Bytes of shared memory that a block of threads can have.
+    pub(super) fn shared_memory(&self) -> Result<usize> {
+        let most = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        Ok(self.inner.context.attribute(most)?.max(0) as usize)
+    }
+
     /// Bytes free and bytes in all.
     pub fn memory(&self) -> Result<(usize, usize)> {
         Ok(self.inner.context.mem_get_info()?)

@@ -90,7 +90,10 @@ fn offsets(diagonals: &[i64]) -> Vec<u32> {
 unsafe impl<T: Real> Layout for Dia<T> {
     type Element = T;
     type Raw = Raw;
-    const BY_COLUMN: bool = true;
+
+    fn by_column(&self) -> bool {
+        true
+    }
 
     fn raw(&self) -> Raw {
         Raw {

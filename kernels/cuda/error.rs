@@ -63,6 +63,16 @@ pub enum Error {
         /// Entries of the matrix.
         entries: usize,
     },
+    /// Rows that need more of `x` than shared memory has room for.
+    #[error("rows {} to {} need {window} entries of x, at most {most} fit a block's shared memory", rows.start, rows.end)]
+    Window {
+        /// The rows, of nodes where these have several.
+        rows: std::ops::Range<usize>,
+        /// What they need.
+        window: usize,
+        /// What fits.
+        most: usize,
+    },
     /// The driver reports an error.
     #[error("CUDA: {0}")]
     Driver(String),

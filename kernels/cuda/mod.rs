@@ -13,6 +13,7 @@ mod device;
 pub mod dia;
 mod error;
 mod gate;
+pub mod halo;
 pub mod hyb;
 pub mod merge;
 mod module;
@@ -41,12 +42,13 @@ pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 11] = [
+pub const SOURCES: [&Source; 12] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &coo::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
+    &halo::SOURCE,
     &merge::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,

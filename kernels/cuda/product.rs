@@ -5,8 +5,9 @@ use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
 use super::ordered::{Ordered, Way};
-use super::vector::{MAX_BLOCKS, Sums, THREADS};
+use super::vector::{MAX_BLOCKS, Sums, THREADS, index};
 use crate::index::{Columns, Offsets};
+use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
 use std::fmt::Debug;
 use std::ops::Range;
@@ -53,8 +54,9 @@ pub struct Shape {
 pub(super) unsafe trait Layout: Send + Sync + Debug {
     type Element: Real;
     type Raw: DeviceRepr;
+
     /// Whether slots follow from columns, beside the lengths of rows.
-    const BY_COLUMN: bool;
+    fn by_column(&self) -> bool;
 
     fn raw(&self) -> Self::Raw;
 
@@ -70,7 +72,7 @@ pub(super) unsafe trait Layout: Send + Sync + Debug {
     fn values(&self) -> &Array<Self::Element>;
 
     /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
-    /// `BY_COLUMN` is true.
+    /// `by_column` says so.
     fn exchange(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
 }
 
@@ -94,7 +96,7 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let (device, shape) = (self.values().device(), Layout::shape(self));
         let mut ordered = Ordered::with_values(device, shape, pattern, values)?;
-        if L::BY_COLUMN {
+        if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
         self.exchange(&ordered, Way::IntoSlots)
@@ -102,7 +104,7 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         let mut ordered = Ordered::zeros(self.values().device(), Layout::shape(self), pattern)?;
-        if L::BY_COLUMN {
+        if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
         self.exchange(&ordered, Way::Back)?;
@@ -156,7 +158,7 @@ impl<'a> Pattern<'a> {
         self.offsets
     }
 
-    pub(super) fn columns(self) -> &'a [u32] {
+    pub(super) fn columns(self) -> &'a Columns {
         self.columns
     }
 
@@ -172,8 +174,10 @@ pub(super) struct Kernel {
     product_dot: CudaFunction,
     /// Threads of a block.
     threads: u32,
-    /// Blocks of `product_dot` that run at once.
-    at_once: usize,
+    /// Bytes of shared memory of a block, beside what the kernel declares.
+    shared: u32,
+    /// Blocks of `product_dot`, at most.
+    most_summing: usize,
 }
 
 impl Kernel {
@@ -186,13 +190,37 @@ impl Kernel {
             product: device.function::<T>(source, name)?,
             product_dot,
             threads,
-            at_once: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
+            shared: 0,
+            // the last block sums one number of each: no more than run at once
+            most_summing: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
         })
+    }
+
+    /// The same with shared memory for each block, of which there are as many as there is work for: what a block begins
+    /// with is too much to be begun with twice.
+    pub(super) fn with_shared_memory<T: Real>(
+        device: &Device,
+        source: &Source,
+        name: &str,
+        threads: u32,
+        bytes: usize,
+    ) -> Result<Self> {
+        let shared = index("the shared memory of a block", bytes)?;
+        let kernel = Kernel::load::<T>(device, source, name, threads)?;
+        for function in [&kernel.product, &kernel.product_dot] {
+            let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            function.set_attribute(largest, shared)?;
+        }
+        Ok(Kernel { shared: shared as u32, most_summing: MAX_BLOCKS, ..kernel })
     }
 
     fn config(&self, threads: usize, most_blocks: usize) -> LaunchConfig {
         let blocks = threads.div_ceil(self.threads as usize).clamp(1, most_blocks);
-        LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (self.threads, 1, 1), shared_mem_bytes: 0 }
+        LaunchConfig {
+            grid_dim: (blocks as u32, 1, 1),
+            block_dim: (self.threads, 1, 1),
+            shared_mem_bytes: self.shared,
+        }
     }
 
     /// `y ← A x` on at least so many threads.
@@ -234,9 +262,8 @@ impl Kernel {
         let (x, to) = (x.address(0), y.address(0));
         let mut launch = device.inner.stream.launch_builder(&self.product_dot);
         launch.arg(matrix).arg(&x).arg(&to).arg(&sums.raw);
-        // the last block sums one number of each: no more blocks than run at once
         // SAFETY: as the caller promised; the loop over rows takes any grid
-        unsafe { launch.launch(self.config(threads, self.at_once)) }?;
+        unsafe { launch.launch(self.config(threads, self.most_summing)) }?;
         let [xy] = sums.scalars();
         Ok(xy)
     }

@@ -111,7 +111,10 @@ impl<T: Real> Sliced<T> {
 unsafe impl<T: Real> Layout for Sliced<T> {
     type Element = T;
     type Raw = Raw;
-    const BY_COLUMN: bool = false;
+
+    fn by_column(&self) -> bool {
+        false
+    }
 
     fn raw(&self) -> Raw {
         Raw {

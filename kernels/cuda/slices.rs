@@ -3,7 +3,7 @@
 //! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced.cu says where
 //! slots lie. How slices are cut follows from the lengths of rows, on the host; they are filled on the device.
 
-use super::device::{Array, Real};
+use super::device::{Array, Element, Real};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Rows, Way};
@@ -311,7 +311,7 @@ impl SliceArrays {
 }
 
 /// The address of an array, null where there is none.
-pub(super) fn address(array: &Option<Array<u32>>) -> u64 {
+pub(super) fn address<X: Element>(array: &Option<Array<X>>) -> u64 {
     array.as_ref().map_or(0, |array| array.address(0))
 }
 

@@ -15,7 +15,7 @@ pub(super) const SOURCE: Source = Source { file: "vector.cu", text: include_str!
 /// Threads of a block.
 pub(super) const THREADS: u32 = 256;
 /// Blocks of a launch that sums, at most.
-pub(super) const MAX_BLOCKS: usize = 4096;
+pub(super) const MAX_BLOCKS: usize = 1 << 16;
 
 /// The kernels, and room for the sums of each block.
 #[derive(Debug)]

@@ -40,6 +40,13 @@ pub enum Stored {
         /// Rows and columns of a block.
         size: usize,
     },
+    /// Blocks of rows with a window of `x`.
+    Halo {
+        /// Rows of a node.
+        size: usize,
+        /// Entries of `x` outside of the blocks' own, all blocks together.
+        halo: usize,
+    },
     /// Diagonals.
     Dia {
         /// How many.
@@ -59,6 +66,7 @@ impl Stored {
             Stored::EllpackR { .. } => "ELLPACK-R",
             Stored::Hyb { .. } => "HYB",
             Stored::Bsr { .. } => "BSR",
+            Stored::Halo { .. } => "Halo",
             Stored::Dia { .. } => "DIA",
         }
     }
@@ -78,6 +86,7 @@ impl fmt::Display for Stored {
                 write!(f, ", {width} slots a row and {overflow} entries beyond")
             }
             Stored::Bsr { size } => write!(f, ", blocks of {size} x {size}"),
+            Stored::Halo { size, halo } => write!(f, ", nodes of {size}, {halo} entries of x in halos"),
             Stored::Dia { diagonals } => write!(f, ", {diagonals} diagonals"),
         }
     }

@@ -4,7 +4,7 @@ use super::machine::{Costs, Refresh};
 use super::{RowStatistics, Stored};
 use crate::cuda::OnCuda;
 use crate::formats::{HybOptions, OnDevice, SellOptions, Strategy, Threshold};
-use crate::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Hyb, Real, Result, Sell};
+use crate::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, Real, Result, Sell};
 use krysp_kernels::cuda::sliced::lanes;
 use krysp_kernels::cuda::strategy::Rows;
 use krysp_kernels::cuda::tuning::SLOTS_IN_FLIGHT;
@@ -23,6 +23,8 @@ mod cost {
     pub(super) const SLICES_WAIT: f64 = 0.65;
     /// A product of blocks: el3_0.3M_nat, el3_2M_perm.
     pub(super) const BSR: f64 = 4.0;
+    /// A product with windows: p1_10M_perm, el3_10M_perm.
+    pub(super) const HALO: f64 = 5.0;
     /// A product of diagonals, and what it waits for each: st7_0.1M_nat, st27_0.1M_nat, el3_0.3M_nat.
     pub(super) const DIA: f64 = 2.0;
     pub(super) const DIAGONAL: f64 = 0.12;
@@ -50,6 +52,7 @@ fn microseconds(rows: &RowStatistics, stored: Stored, bytes: usize, multiprocess
         Stored::Hyb { .. } => cost::HYB + stream * cost::COO_FACTOR,
         Stored::Sell { .. } | Stored::Ell { .. } | Stored::EllpackR { .. } => slices(),
         Stored::Bsr { .. } => cost::BSR + stream,
+        Stored::Halo { halo, .. } => cost::HALO + stream + (halo * rows.value) as f64 / cost::BYTES,
         Stored::Dia { diagonals } => cost::DIA + f64::max(stream, diagonals as f64 * cost::DIAGONAL),
     }
 }
@@ -59,6 +62,10 @@ impl<T: Real> Costs<T> for Cuda {
 
     fn slice_height(&self) -> usize {
         32
+    }
+
+    fn has_windows(&self) -> bool {
+        true
     }
 
     fn cost(&self, rows: &RowStatistics, stored: Stored, bytes: usize) -> Option<f64> {
@@ -78,6 +85,7 @@ impl<T: Real> Costs<T> for Cuda {
                 Box::new(Hyb::on_with(self, csr, options)?)
             }
             Stored::Bsr { size } => Box::new(Bsr::on_with(self, csr, Some(size))?),
+            Stored::Halo { size, .. } => Box::new(Halo::on_with(self, csr, Some(size))?),
             Stored::Dia { .. } => Box::new(Dia::on(self, csr)?),
         })
     }
@@ -98,7 +106,7 @@ mod tests {
     /// What would be chosen on a GPU of 132 multiprocessors.
     fn choose<T: Real>(name: &str) -> Choice {
         let csr = named(name).unwrap().csr::<T>().unwrap();
-        Choice::new(layouts::of(&csr, 32), |rows, stored, bytes| {
+        Choice::new(layouts::of(&csr, 32, true), |rows, stored, bytes| {
             Some(microseconds(rows, stored, bytes, 132) * cost::BYTES)
         })
     }

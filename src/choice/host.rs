@@ -4,7 +4,7 @@ use super::machine::{Costs, Refresh};
 use super::{Host, RowStatistics, Stored};
 use crate::formats::{HybOptions, Threshold, default_height};
 use crate::simd::{self, Level};
-use crate::{Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, Real, Result, Sell};
+use crate::{Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Halo, HostVector, Hyb, Real, Result, Sell};
 use krysp_solvers::ElemOf;
 
 /// What bytes do not tell. The numbers are ratios of times in `benches/record/`, of `zen3-1t`, `zen3-2t` and
@@ -34,11 +34,16 @@ impl<T: Real> Costs<T> for Host {
         default_height::<T>()
     }
 
+    fn has_windows(&self) -> bool {
+        // the caches of a CPU hold what a window would
+        false
+    }
+
     fn cost(&self, rows: &RowStatistics, stored: Stored, bytes: usize) -> Option<f64> {
         let wide = simd::level() == Level::Avx512;
         let bytes = bytes as f64;
         Some(match stored {
-            Stored::MergeCsr => return None,
+            Stored::MergeCsr | Stored::Halo { .. } => return None,
             Stored::Csr => bytes + cost::CSR_ROW * rows.rows as f64,
             Stored::Coo => bytes * cost::COO,
             Stored::Hyb { .. } => bytes * cost::HYB,
@@ -60,6 +65,7 @@ impl<T: Real> Costs<T> for Host {
                 Box::new(Hyb::with(csr, HybOptions { threshold: Threshold::Columns(width) })?)
             }
             Stored::Bsr { size } => Box::new(Bsr::with_blocks(csr, size)?),
+            Stored::Halo { size, .. } => Box::new(Halo::with_nodes(csr, size)?),
             Stored::Dia { .. } => Box::new(Dia::new(csr)?),
         })
     }

@@ -2,17 +2,17 @@
 
 use super::candidate::{Candidate, Footprint, Footprints, RowStatistics, Stored};
 use crate::formats::{
-    Cut, SellOptions, best_blocks, check_padding, diagonals_of, fewest_bytes_at, has_short_columns, quantile,
-    row_length_histogram,
+    Cut, HaloFootprint, SellOptions, best_blocks, check_padding, diagonals_of, fewest_bytes_at,
+    halo_footprint, has_short_columns, quantile, row_length_histogram,
 };
-use crate::{Bsr, Csr, Dia, Ell, EllpackR, Error, Format, Hyb, Real, Result, Sell, SymBsr, SymCsr};
+use crate::{Bsr, Csr, Dia, Ell, EllpackR, Error, Format, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr};
 use krysp_kernels::cpu::threads::CHUNK;
 
 /// Bytes of a row's or a column's index.
 const INDEX: usize = size_of::<u32>();
 
-/// What every format would take, in slices of this height where it has slices.
-pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize) -> Footprints {
+/// What every format would take, in slices of this height where it has slices; windows of `x` only if they are a choice.
+pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footprints {
     let matrix = Analysis { csr, height, lengths: &row_length_histogram(csr) };
     let unsuited = |format| {
         move |error| match error {
@@ -21,7 +21,7 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize) -> Footprints {
         }
     };
     let rows = matrix.statistics();
-    let others = vec![
+    let mut others = vec![
         matrix.dia().map_err(unsuited(Dia::<T>::NAME)),
         matrix.bsr().map_err(unsuited(Bsr::<T>::NAME)),
         matrix.sell().map_err(unsuited(Sell::<T>::NAME)),
@@ -33,6 +33,9 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize) -> Footprints {
         Err(Candidate::Unsuitable { format: SymCsr::<T>::NAME, why: SYMMETRIC.into() }),
         Err(Candidate::Unsuitable { format: SymBsr::<T>::NAME, why: SYMMETRIC.into() }),
     ];
+    if windows {
+        others.push(matrix.halo().map_err(unsuited(Halo::<T>::NAME)));
+    }
     Footprints { rows, csr: matrix.csr(), others }
 }
 
@@ -105,6 +108,11 @@ impl<T: Real> Analysis<'_, T> {
         let (bytes, size) = best_blocks(self.csr)?;
         let blocks = (bytes - self.csr.rows() / size * INDEX) / (size * size * size_of::<T>() + INDEX);
         Ok(self.footprint(Stored::Bsr { size }, bytes, blocks * size * size))
+    }
+
+    fn halo(&self) -> Result<Footprint> {
+        let HaloFootprint { size, bytes, slots, halo } = halo_footprint(self.csr)?;
+        Ok(self.footprint(Stored::Halo { size, halo }, bytes, slots))
     }
 
     fn sell(&self) -> Result<Footprint> {

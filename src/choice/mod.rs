@@ -46,7 +46,7 @@ impl<V: Vector> Operator<V> {
     /// Converts a matrix to the format that is likely to be fastest: on `&Host`, the threads of this program, or on a
     /// `&Cuda`.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
-        let footprints = layouts::of(csr, machine.slice_height());
+        let footprints = layouts::of(csr, machine.slice_height(), machine.has_windows());
         let mut choice = Choice::new(footprints, |rows, stored, bytes| machine.cost(rows, stored, bytes));
         loop {
             match machine.store(csr, choice.stored()) {
@@ -98,6 +98,9 @@ mod machine {
 
         /// Rows that SELL-P pads to one length.
         fn slice_height(&self) -> usize;
+
+        /// Whether blocks of rows may have a window of `x` each.
+        fn has_windows(&self) -> bool;
 
         /// What a product that reads so many bytes costs there, in bytes streamed in the same time; none where there is
         /// no such format.

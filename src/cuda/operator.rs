@@ -27,8 +27,8 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
         let source = csr.source().clone();
         let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
         let arrays = F::lay_out(csr, options, gpu.device()).map_err(|error| match error {
-            crate::Error::Cuda(padding @ super::Error::Padding { .. }) => {
-                crate::Error::Unsuitable { format: F::NAME, why: padding.to_string() }
+            crate::Error::Cuda(why @ (super::Error::Padding { .. } | super::Error::Window { .. })) => {
+                crate::Error::Unsuitable { format: F::NAME, why: why.to_string() }
             }
             other => other,
         })?;

@@ -10,6 +10,7 @@ mod csr_ref;
 mod dia;
 mod ell;
 mod ellpack_r;
+mod halo;
 mod hyb;
 mod input;
 #[cfg(feature = "cuda")]
@@ -29,6 +30,8 @@ pub use dia::Dia;
 pub(crate) use dia::diagonals_of;
 pub use ell::Ell;
 pub use ellpack_r::EllpackR;
+pub use halo::Halo;
+pub(crate) use halo::{Footprint as HaloFootprint, footprint as halo_footprint};
 pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
 pub(crate) use hyb::{fewest_bytes_at, quantile, row_length_histogram};
 pub use input::Index;

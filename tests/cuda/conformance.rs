@@ -3,7 +3,7 @@
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, Threshold,
+    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, Threshold,
 };
 use krysp::solvers::Vector;
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -126,6 +126,11 @@ conformance! {
     bsr_3: |a| Bsr::with_blocks(a, 3);
     bsr_4: |a| Bsr::with_blocks(a, 4);
     bsr_6: |a| Bsr::with_blocks(a, 6);
+    halo: Halo::new;
+    halo_2: |a| Halo::with_nodes(a, 2);
+    halo_3: |a| Halo::with_nodes(a, 3);
+    halo_4: |a| Halo::with_nodes(a, 4);
+    halo_6: |a| Halo::with_nodes(a, 6);
     sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
 }
 

@@ -1,0 +1,271 @@
+// Blocks of rows with their window of x in shared memory: every column is a short index into it.
+//
+// A block of threads has a block of nodes, B rows each, in slices of 32: B warps have a slice, a thread each row. The
+// window holds the block's own x and its halo, and a zero at the end that padding points to. Slots of a slice come in
+// groups, one for each of its 32 nodes; entry (i, j) of the node at lane l is number (j 32 + l) B + i of its group: a
+// thread multiplies a row of a dense block.
+//
+// Where nodes have one row, places take 12 bits: those of four groups are packed into three words of each lane, the fourth
+// in the upper bits of the others; the words that begin an incomplete four are stored. Else they take 16 bits, one for B².
+//
+// Moves 9.5 B (f64) or 5.5 B (f32) a slot for B = 1, 8 + 2/B² or 4 + 2/B² for larger blocks; 4 B and B numbers a column of
+// a halo, which other blocks read too; 4 or 8 B a slice, 8 B a block, 2 B a node where these are sorted; x and y.
+
+struct Halo {
+    const u32* bounds;        // nodes at which blocks begin, multiples of 32, and the end
+    const u32* halos;         // where the halo of each block begins, and the end
+    const u32* halo;          // nodes
+    const u32* slices;        // of 32 nodes: the group at which each starts, and the end
+    const u32* words;         // the same in words of 32 lanes, where places are packed
+    const u16* order;         // the node of its block at each place; null where they stand in order
+    const u16* columns;       // places of nodes in the window
+    const real* values;
+    u32 blocks;
+    u32 cols;                 // nodes of x
+};
+
+// Where a block's nodes are, and what of x it reads.
+struct Block {
+    u32 first, rows, own, from, outside;
+
+    __device__ __forceinline__ Block(const Halo& a, u32 block) {
+        first = __ldg(a.bounds + block);
+        rows = __ldg(a.bounds + block + 1) - first;
+        from = __ldg(a.halos + block);
+        outside = __ldg(a.halos + block + 1) - from;
+        own = first >= a.cols ? 0 : min(rows, a.cols - first);
+    }
+    __device__ __forceinline__ u32 slices() const { return (rows + 31) / 32; }
+    // The place that holds zero.
+    __device__ __forceinline__ u32 zero() const { return own + outside; }
+};
+
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
+// A copy into shared memory that nobody waits for before `gathered`.
+__device__ __forceinline__ void gather(real* to, const real* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(sizeof(real)) : "memory");
+#else
+    *to = __ldg(from);
+#endif
+}
+__device__ __forceinline__ void gathered() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+    __syncthreads();
+}
+
+template <int B> constexpr int THREADS = B == 3 || B == 6 ? 384 : 256;
+// Groups that a thread asks for at once.
+template <int B> constexpr int GROUPS = B == 1 ? 8 : B == 2 || B == 3 ? 4 : B == 4 ? 2 : 1;
+// What registers allow.
+template <int B, bool DOT> constexpr int BLOCKS = sizeof(real) == 8 ? (B % 3 == 0 ? 2 : 4) : B % 3 == 0 ? 3 : B == 1 && !DOT ? 6 : 5;
+
+// The upper bits of the k-th of three words: a third of a place.
+__device__ __forceinline__ u32 third(u32 place, int k) { return (place >> 4 * k & 15) << 12; }
+
+// Places of a lane in `GROUPS` groups.
+template <int B> struct Places {
+    static constexpr int U = GROUPS<B>;
+    u16 column[U];
+
+    __device__ __forceinline__ void load(const u16* columns, int left, u32 zero) {
+#pragma unroll
+        for (int u = 0; u < U; u++) column[u] = u < left ? __ldcs(columns + u * 32) : zero;
+    }
+    __device__ __forceinline__ u32 operator[](int u) const { return column[u]; }
+};
+
+// The same, packed.
+template <> struct Places<1> {
+    static constexpr int U = GROUPS<1>;
+    u16 word[U / 4 * 3];
+
+    __device__ __forceinline__ void load(const u16* words, int left, u32 zero) {
+#pragma unroll
+        for (int w = 0; w < U / 4 * 3; w++) {
+            word[w] = w / 3 * 4 + w % 3 < left ? __ldcs(words + w * 32) : zero | third(zero, w % 3);
+        }
+    }
+    __device__ __forceinline__ u32 operator[](int u) const {
+        const u16* four = word + u / 4 * 3;
+        return u % 4 < 3 ? four[u % 4] & 4095u : four[0] >> 12 | four[1] >> 12 << 4 | four[2] >> 12 << 8;
+    }
+};
+
+// The slots of a thread's row in several groups.
+template <int B> struct Batch {
+    static constexpr int U = GROUPS<B>;
+    real v[U][B];
+    Places<B> place;
+
+    // those of `left` groups from the one that the addresses are of
+    __device__ __forceinline__ void load(const real* values, const u16* columns, int left, u32 zero) {
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+#pragma unroll
+            for (int j = 0; j < B; j++) v[u][j] = u < left ? __ldcs(values + (u * B + j) * 32 * B) : real(0);
+        }
+        place.load(columns, left, zero);
+    }
+
+    __device__ __forceinline__ real product(const real* window) const {
+        real sum = 0;
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            const real* x = window + place[u] * B;
+#pragma unroll
+            for (int j = 0; j < B; j++) sum += v[u][j] * x[j];
+        }
+        return sum;
+    }
+};
+
+// Returns this thread's part of ⟨x, y⟩ if DOT.
+template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& a, const real* __restrict__ x, real* __restrict__ y) {
+    constexpr int WIDE = 32 * B, SLICES = THREADS<B> / WIDE, U = GROUPS<B>;
+    real* const window = (real*)shared_memory;
+    const u32 q = threadIdx.x % WIDE, lane = q / B;
+    real xy = 0;
+    for (u32 block = blockIdx.x; block < a.blocks; block += gridDim.x) {
+        const Block at(a, block);
+        // the window of the block before has been read
+        if (block != blockIdx.x) __syncthreads();
+        for (u32 i = threadIdx.x; i < at.own * B; i += THREADS<B>) gather(window + i, x + ((i64)at.first * B + i));
+#pragma unroll 4
+        for (u32 i = threadIdx.x; i < at.outside * B; i += THREADS<B>) {
+            gather(window + at.own * B + i, x + ((i64)__ldg(a.halo + at.from + i / B) * B + i % B));
+        }
+        if (threadIdx.x < B) window[at.zero() * B + threadIdx.x] = 0;
+
+        Batch<B> batch;
+        u32 slice = threadIdx.x / WIDE, group, end;
+        const real* values;
+        const u16* columns;
+        const auto begin = [&]() {
+            if (slice >= at.slices()) return;
+            group = __ldg(a.slices + at.first / 32 + slice);
+            end = __ldg(a.slices + at.first / 32 + slice + 1);
+            values = a.values + ((i64)group * (B * WIDE) + q);
+            columns = a.columns + ((i64)(B == 1 ? __ldg(a.words + at.first / 32 + slice) : group) * 32 + lane);
+            batch.load(values, columns, int(end - group), at.zero());
+        };
+        // asked for before the window is there
+        begin();
+        gathered();
+        while (slice < at.slices()) {
+            real sum = batch.product(window);
+            for (group += U; group < end; group += U) {
+                values += U * (B * WIDE);
+                columns += (B == 1 ? U / 4 * 3 : U) * 32;
+                batch.load(values, columns, int(end - group), at.zero());
+                sum += batch.product(window);
+            }
+            const u32 place = slice * 32 + lane;
+            if (place < at.rows) {
+                const u32 node = a.order ? __ldg(a.order + at.first + place) : place;
+                y[(i64)(at.first + node) * B + q % B] = sum;
+                if (DOT) xy += window[node * B + q % B] * sum;
+            }
+            slice += SLICES;
+            begin();
+        }
+    }
+    return xy;
+}
+
+#define KERNELS(NAME, B)                                                                                                \
+    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B, false>) void NAME(Halo a, const real* x, real* y) {          \
+        multiply<B, false>(a, x, y);                                                                                    \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B, true>) void NAME##_dot(Halo a, const real* x, real* y, Sum sum) { \
+        real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
+        grid_sum(xy, sum);                                                                                              \
+    }
+KERNELS(halo_1, 1)
+KERNELS(halo_2, 2)
+KERNELS(halo_3, 3)
+KERNELS(halo_4, 4)
+KERNELS(halo_6, 6)
+
+// visit(which of `parts`, node or none, lane, slice) of every place of a block.
+constexpr u32 NONE = ~0u;
+template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, const Block& at, u32 parts, Visit visit) {
+    for (u32 i = threadIdx.x; i < at.slices() * 32 * parts; i += blockDim.x) {
+        const u32 place = i / parts;
+        const u32 node = place >= at.rows ? NONE : at.first + (a.order ? a.order[at.first + place] : place);
+        visit(i % parts, node, place % 32, at.first / 32 + place / 32);
+    }
+}
+
+// Places from the columns of the nodes, which lie row by row; a block of threads has a block. Every column stands in the
+// window.
+extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
+    for (u32 block = blockIdx.x; block < a.blocks; block += gridDim.x) {
+        const Block at(a, block);
+        each_node(a, at, 1, [&](u32, u32 node, u32 lane, u32 slice) {
+            const i64 first = node != NONE ? rows.start(node) : 0, count = node != NONE ? rows.start(node + 1) - first : 0;
+            const auto place_of = [&](u32 k) {
+                if (k >= count) return at.zero();
+                const u32 column = from[first + k];
+                if (column - at.first < at.own) return column - at.first;
+                u32 low = 0, high = at.outside;
+                while (low < high) {
+                    const u32 middle = (low + high) / 2;
+                    if (a.halo[at.from + middle] < column) low = middle + 1; else high = middle;
+                }
+                return at.own + low;
+            };
+            const u32 group = a.slices[slice], groups = a.slices[slice + 1] - group;
+            if (!a.words) {
+                for (u32 k = 0; k < groups; k++) columns[(i64)(group + k) * 32 + lane] = place_of(k);
+                return;
+            }
+            for (u32 k = 0, word = a.words[slice]; k < groups; k += 4) {
+                const u32 fourth = k + 3 < groups ? place_of(k + 3) : at.zero();
+                for (u32 of_four = 0; of_four < 3 && k + of_four < groups; of_four++, word++) {
+                    columns[(i64)word * 32 + lane] = place_of(k + of_four) | third(fourth, of_four);
+                }
+            }
+        });
+    }
+}
+
+// Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix. Where nodes have one
+// row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
+extern "C" __global__ __launch_bounds__(256, 4) void halo_exchange(
+    Halo a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    for (u32 block = blockIdx.x; block < a.blocks; block += gridDim.x) {
+        const Block at(a, block);
+        each_node(a, at, size, [&](u32 of_node, u32 node, u32 lane, u32 slice) {
+            if (node == NONE) return;
+            const i64 row = (i64)node * size + of_node;
+            const i64 first = rows.start(row), end = rows.start(row + 1);
+            const u32 group = a.slices[slice], groups = a.slices[slice + 1] - group;
+            if (size == 1) {
+                const i64 fits = end - first <= groups ? end : first + groups;
+                if (fits < end) *misfit = 1;
+                for (i64 e = first; e < fits; e++) exchange(entries[e], values[(group + (e - first)) * 32 + lane], back);
+                return;
+            }
+            const auto node_at = [&](u32 k) {
+                if (k >= groups) return NONE;
+                const u32 place = a.columns[(i64)(group + k) * 32 + lane];
+                if (place < at.own) return at.first + place;
+                return place < at.zero() ? a.halo[at.from + (place - at.own)] : NONE;
+            };
+            u32 k = 0, here = node_at(0);
+            for (i64 e = first; e < end; e++) {
+                const u32 column = columns[e], wanted = column / size;
+                while (here < wanted) here = node_at(++k);
+                if (here != wanted) {
+                    *misfit = 1;
+                    break;
+                }
+                exchange(entries[e], values[(((i64)(group + k) * size + column % size) * 32 + lane) * size + of_node], back);
+            }
+        });
+    }
+}

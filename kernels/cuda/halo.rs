@@ -1,0 +1,344 @@
+//! Blocks of rows with their window of `x` in shared memory. The kernel says where slots lie, and what is moved.
+
+use super::device::{Array, Device, Real};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::ordered::{Misfit, Ordered, Rows, Way};
+use super::product::{Kernel, Layout, Pattern, Shape};
+use super::slices::{WARP, address};
+use super::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
+use super::vector::{THREADS, index};
+use crate::cpu::threads::Split;
+use crate::windows::{LARGEST, TooLarge, Windows};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use rayon::prelude::*;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "halo.cu", text: include_str!("halo.cu") };
+
+/// Places that 12 bits name, one of them for padding.
+const PACKED: usize = (1 << 12) - 1;
+
+/// A matrix in blocks of rows, each with its window.
+#[derive(Debug)]
+pub struct Halo<T: Real> {
+    shape: Shape,
+    /// Rows of a node.
+    size: usize,
+    /// Nodes of `x`.
+    cols: usize,
+    blocks: usize,
+    /// Threads of a block.
+    threads: usize,
+    bounds: Array<u32>,
+    halos: Array<u32>,
+    halo: Array<u32>,
+    slices: Array<u32>,
+    words: Option<Array<u32>>,
+    order: Option<Array<u16>>,
+    columns: Array<u16>,
+    values: Array<T>,
+    kernel: Kernel,
+    exchange: CudaFunction,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Raw {
+    bounds: u64,
+    halos: u64,
+    halo: u64,
+    slices: u64,
+    words: u64,
+    order: u64,
+    columns: u64,
+    values: u64,
+    blocks: u32,
+    cols: u32,
+}
+// SAFETY: as `Halo` of halo.cu
+unsafe impl DeviceRepr for Raw {}
+
+impl<T: Real> Halo<T> {
+    /// A matrix with a value for each entry of the pattern, of nodes with `size` rows each: 1, 2, 3, 4 or 6. Every entry
+    /// stands in one of the dense blocks whose pattern is `nodes`.
+    pub fn new(
+        device: &Device,
+        size: usize,
+        nodes: Pattern<'_>,
+        pattern: Pattern<'_>,
+        values: &[T],
+    ) -> Result<Self> {
+        let scalar = (nodes.rows() * size, nodes.cols() * size);
+        assert_eq!((pattern.rows(), pattern.cols()), scalar, "blocks of the size make up the matrix");
+        index("the number of rows", pattern.rows())?;
+        let memory = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR;
+        let most = (memory / (size * size_of::<T>())).saturating_sub(1).min(largest_window(size));
+        let height = height(nodes.rows(), size, resident_windows(size) * device.multiprocessors());
+        let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)
+            .map_err(|TooLarge { rows, window }| Error::Window { rows, window, most })?;
+        let cut = Cut::new(nodes, &windows)?;
+
+        let ordered = Ordered::new(device, pattern, values)?;
+        let (threads, name) = (if size % 3 == 0 { 384 } else { 256 }, format!("halo_{size}"));
+        let shared = (windows.largest() + 1) * size * size_of::<T>();
+        let words = if size == 1 { Some(words(&cut.starts)) } else { None };
+        let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);
+        let halo = Halo {
+            shape: pattern.shape(),
+            size,
+            cols: nodes.cols(),
+            blocks: windows.count(),
+            threads,
+            bounds: device.upload(windows.bounds())?,
+            halos: device.upload(windows.starts())?,
+            halo: device.upload(windows.all_halos())?,
+            slices: device.upload(&cut.starts)?,
+            order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
+            words: words.as_deref().map(|words| device.upload(words)).transpose()?,
+            columns: device.zeros(columns * WARP)?,
+            values: device.zeros(cut.groups() * WARP * size * size)?,
+            kernel: Kernel::with_shared_memory::<T>(device, &SOURCE, &name, threads as u32, shared)?,
+            exchange: device.function::<T>(&SOURCE, "halo_exchange")?,
+        };
+        if size == 1 {
+            halo.fill_columns(&ordered.rows, &ordered.columns)?;
+        } else {
+            let (rows, columns) = (Rows::new(device, nodes.offsets())?, device.upload(nodes.columns())?);
+            halo.fill_columns(&rows, &columns)?;
+        }
+        halo.exchange(&ordered, Way::IntoSlots)?;
+        Ok(halo)
+    }
+
+    /// Rows of a node.
+    pub fn node_size(&self) -> usize {
+        self.size
+    }
+
+    /// Blocks of rows.
+    pub fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// Nodes in halos, all blocks together.
+    pub fn halo_nodes(&self) -> usize {
+        self.halo.len()
+    }
+
+    /// Whether nodes were sorted by length within their blocks.
+    pub fn is_sorted(&self) -> bool {
+        self.order.is_some()
+    }
+
+    fn fill_columns(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
+        let device = columns.device();
+        let fill = device.function::<T>(&SOURCE, "halo_columns")?;
+        let (matrix, rows, from) = (self.raw(), rows.raw(), columns.address(0));
+        let to = self.columns.address(0);
+        let mut launch = device.inner.stream.launch_builder(&fill);
+        launch.arg(&matrix).arg(&rows).arg(&from).arg(&to);
+        // SAFETY: arguments as in halo.cu; `columns` are those that windows and slices were made from
+        unsafe { launch.launch(self.config()) }?;
+        Ok(())
+    }
+
+    /// A launch of a block of threads for each block of rows, for kernels that take any grid.
+    fn config(&self) -> LaunchConfig {
+        let blocks = self.blocks.clamp(1, i32::MAX as usize) as u32;
+        LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
+    }
+}
+
+// SAFETY: blocks are of the nodes of `y`; the nodes of halos lie below the nodes of `x`, columns within the window or on the
+// zero behind it, for which there is shared memory; slots are as many as slices were cut to
+unsafe impl<T: Real> Layout for Halo<T> {
+    type Element = T;
+    type Raw = Raw;
+
+    fn by_column(&self) -> bool {
+        self.size > 1
+    }
+
+    fn raw(&self) -> Raw {
+        Raw {
+            bounds: self.bounds.address(0),
+            halos: self.halos.address(0),
+            halo: self.halo.address(0),
+            slices: self.slices.address(0),
+            words: address(&self.words),
+            order: address(&self.order),
+            columns: self.columns.address(0),
+            values: self.values.address(0),
+            blocks: self.blocks as u32,
+            cols: self.cols as u32,
+        }
+    }
+
+    fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    fn threads(&self) -> usize {
+        self.blocks * self.threads
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn bytes(&self) -> usize {
+        let windows = self.bounds.bytes() + self.halos.bytes() + self.halo.bytes();
+        let order = self.order.as_ref().map_or(0, Array::bytes);
+        let slices = self.slices.bytes() + self.words.as_ref().map_or(0, Array::bytes);
+        windows + slices + order + self.columns.bytes() + self.values.bytes()
+    }
+
+    fn values(&self) -> &Array<T> {
+        &self.values
+    }
+
+    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        let misfit = Misfit::none(self.values.device())?;
+        let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
+        let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
+        let (size, back) = (self.size as u32, u32::from(way == Way::Back));
+        let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
+        launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
+        launch.arg(&size).arg(&back).arg(&mark);
+        // SAFETY: arguments as in halo.cu; rows are those of the matrix, and what has no slot is not moved
+        unsafe { launch.launch(self.config()) }?;
+        assert!(!misfit.is_set()?, "a slot for each entry");
+        Ok(())
+    }
+}
+
+/// Places of a window that a column can name, the one that holds zero apart.
+fn largest_window(size: usize) -> usize {
+    if size == 1 { PACKED } else { LARGEST }
+}
+
+/// Nodes of a block: as many as pays, in blocks that `at_once` of run at a time and all of them to the end.
+fn height(nodes: usize, size: usize, at_once: usize) -> usize {
+    let (fewest, most) = ROWS_OF_WINDOW;
+    let rounds = (nodes * size).div_ceil(most * at_once).max(1);
+    let rows = (nodes * size).div_ceil(rounds * at_once).clamp(fewest, most);
+    rows.div_ceil(size).next_multiple_of(WARP)
+}
+
+/// The words at which packed places of slices start, and the end: three for four groups.
+fn words(starts: &[u32]) -> Vec<u32> {
+    let mut end = 0;
+    let mut words = Vec::with_capacity(starts.len());
+    words.push(end);
+    for slice in starts.windows(2) {
+        let groups = slice[1] - slice[0];
+        end += groups / 4 * 3 + groups % 4;
+        words.push(end);
+    }
+    words
+}
+
+/// How the nodes of blocks lie in slices.
+#[derive(Debug)]
+struct Cut {
+    /// The group at which each slice starts, and the end.
+    starts: Vec<u32>,
+    /// The node of its block at each place, where nodes were sorted by length.
+    order: Option<Vec<u16>>,
+}
+
+impl Cut {
+    fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<Cut> {
+        let lengths: Vec<u32> =
+            (0..nodes.rows()).into_par_iter().map(|node| nodes.row(node).len() as u32).collect();
+        let natural = longest(&lengths);
+        let total = |longest: &[u32]| longest.iter().map(|&longest| longest as usize).sum::<usize>();
+        let (mut order, mut by_length) = (vec![0u16; nodes.rows()], vec![0u32; nodes.rows()]);
+        let mut rest = (order.as_mut_slice(), by_length.as_mut_slice());
+        let mut blocks = vec![];
+        for block in 0..windows.count() {
+            let rows = windows.rows(block);
+            let (here, others) = rest.split(rows.len());
+            blocks.push((&lengths[rows], here));
+            rest = others;
+        }
+        blocks.into_par_iter().with_min_len(8).for_each(|(lengths, (order, by_length))| {
+            order.iter_mut().enumerate().for_each(|(place, node)| *node = place as u16);
+            order.sort_by_key(|&node| std::cmp::Reverse(lengths[node as usize]));
+            by_length.iter_mut().zip(&*order).for_each(|(length, &node)| *length = lengths[node as usize]);
+        });
+        let sorted = longest(&by_length);
+        // an order costs two bytes a node, and a slot ten or so
+        let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes.rows();
+        let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
+        let mut starts = Vec::with_capacity(longest.len() + 1);
+        starts.push(0u32);
+        let mut end = 0usize;
+        for longest in longest {
+            end += longest as usize;
+            starts.push(index("the number of groups", end)? as u32);
+        }
+        let (slots, entries) = (end * WARP, nodes.entries());
+        if slots > 40 * entries + (1 << 22) {
+            return Err(Error::Padding { slots, entries });
+        }
+        Ok(Cut { starts, order })
+    }
+
+    /// Groups of all slices.
+    fn groups(&self) -> usize {
+        self.starts.last().map_or(0, |&end| end as usize)
+    }
+}
+
+/// The longest of each slice.
+fn longest(lengths: &[u32]) -> Vec<u32> {
+    let longest = |slice: &[u32]| slice.iter().copied().max().unwrap_or(0);
+    lengths.par_chunks(WARP).with_min_len(1024).map(longest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::matrices;
+    use super::*;
+
+    #[test]
+    fn slices_have_room_for_their_rows() {
+        for matrix in &matrices() {
+            let pattern = matrix.pattern();
+            for height in [32, 64, 512] {
+                let windows = Windows::new(pattern.offsets(), pattern.columns(), height, WARP, LARGEST);
+                let windows = windows.unwrap();
+                let cut = Cut::new(pattern, &windows).unwrap();
+                assert_eq!(cut.starts.len(), pattern.rows().div_ceil(WARP) + 1);
+                let mut seen = vec![false; pattern.rows()];
+                for block in 0..windows.count() {
+                    let rows = windows.rows(block);
+                    for place in rows.clone() {
+                        let node = match &cut.order {
+                            Some(order) => rows.start + order[place] as usize,
+                            None => place,
+                        };
+                        assert!(rows.contains(&node) && !std::mem::replace(&mut seen[node], true));
+                        let groups = cut.starts[place / WARP + 1] - cut.starts[place / WARP];
+                        assert!(groups as usize >= pattern.row(node).len(), "{}", matrix.name);
+                    }
+                }
+                assert!(seen.into_iter().all(|seen| seen));
+            }
+        }
+    }
+
+    #[test]
+    fn three_words_hold_four_places() {
+        assert_eq!(words(&[0, 0, 1, 5, 10, 17]), [0, 0, 1, 4, 8, 14]);
+    }
+
+    #[test]
+    fn blocks_grow_with_the_matrix() {
+        let rows = [100, 342_361, 658_503, 6_644_672];
+        assert_eq!(rows.map(|rows| height(rows, 1, 528)), [256, 672, 1248, 1408]);
+        assert_eq!([100, 405_224].map(|nodes| height(nodes, 3, 528)), [96, 384]);
+    }
+}

@@ -1,0 +1,227 @@
+//! Blocks of rows, and the part of `x` that each of them reads: its window.
+//!
+//! A window begins with the entries of `x` that belong to the block's own rows; those of other columns, its halo, follow
+//! in ascending order. Every column of the block is then an index into the window, of 16 bits.
+
+use crate::index::{Columns, Offsets};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// Places of a window, at most: one more is kept for padding.
+pub const LARGEST: usize = u16::MAX as usize;
+
+/// Blocks of rows and their windows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Windows {
+    cols: usize,
+    /// The rows at which blocks begin, and the end.
+    bounds: Vec<u32>,
+    /// Where the halo of each block begins, and the end.
+    starts: Vec<u32>,
+    /// The columns of each halo, ascending.
+    halo: Vec<u32>,
+}
+
+/// Rows whose window is larger than allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// The rows.
+    pub rows: Range<usize>,
+    /// Places of their window.
+    pub window: usize,
+}
+
+impl Windows {
+    /// Blocks of `height` rows, a multiple of `grain`; where a window has more than `most` places, the block is halved, at
+    /// a multiple of `grain`, until none has. Refuses `grain` rows with a larger window.
+    pub fn new(
+        offsets: &Offsets,
+        columns: &Columns,
+        height: usize,
+        grain: usize,
+        most: usize,
+    ) -> Result<Windows, TooLarge> {
+        assert!(grain > 0 && height.is_multiple_of(grain) && height > 0, "blocks are whole grains");
+        let (rows, cols, most) = (offsets.ranges(), columns.bound(), most.min(LARGEST));
+        let block = |block: usize| {
+            let mut done = vec![];
+            let mut left = vec![block * height..rows.min((block + 1) * height)];
+            while let Some(rows) = left.pop() {
+                let halo = halo(offsets, columns, rows.clone());
+                let window = own(&rows, cols).len() + halo.len();
+                if window <= most {
+                    done.push((rows.end as u32, halo));
+                } else if rows.len() > grain {
+                    let middle = rows.start
+                        + (rows.len() / 2).next_multiple_of(grain).min((rows.len() - 1) / grain * grain);
+                    left.push(middle..rows.end);
+                    left.push(rows.start..middle);
+                } else {
+                    return Err(TooLarge { rows, window });
+                }
+            }
+            Ok(done)
+        };
+        let blocks: Vec<Vec<(u32, Vec<u32>)>> =
+            (0..rows.div_ceil(height)).into_par_iter().map(block).collect::<Result<_, _>>()?;
+        let (mut bounds, mut starts, mut places) = (vec![0], vec![0], 0);
+        for (end, halo) in blocks.iter().flatten() {
+            places += halo.len();
+            bounds.push(*end);
+            // a column of a halo stands for an entry, of which there may be more than 2³², but not of different blocks
+            let Ok(place) = u32::try_from(places) else {
+                return Err(TooLarge { rows: 0..rows, window: places });
+            };
+            starts.push(place);
+        }
+        let mut halo = vec![0; places];
+        let mut rest = halo.as_mut_slice();
+        let mut pieces = vec![];
+        for (_, from) in blocks.iter().flatten() {
+            let (to, others) = rest.split_at_mut(from.len());
+            pieces.push((to, from));
+            rest = others;
+        }
+        pieces.into_par_iter().with_min_len(16).for_each(|(to, from)| to.copy_from_slice(from));
+        Ok(Windows { cols, bounds, starts, halo })
+    }
+
+    /// The number of blocks.
+    pub fn count(&self) -> usize {
+        self.bounds.len() - 1
+    }
+
+    /// The rows of a block.
+    pub fn rows(&self, block: usize) -> Range<usize> {
+        self.bounds[block] as usize..self.bounds[block + 1] as usize
+    }
+
+    /// The columns that a window begins with.
+    pub fn own(&self, block: usize) -> Range<usize> {
+        own(&self.rows(block), self.cols)
+    }
+
+    /// The columns that follow.
+    pub fn halo(&self, block: usize) -> &[u32] {
+        &self.halo[self.starts[block] as usize..self.starts[block + 1] as usize]
+    }
+
+    /// The places of a window.
+    pub fn len(&self, block: usize) -> usize {
+        self.own(block).len() + self.halo(block).len()
+    }
+
+    /// Whether there are no blocks.
+    pub fn is_empty(&self) -> bool {
+        self.count() == 0
+    }
+
+    /// The places of the largest window.
+    pub fn largest(&self) -> usize {
+        (0..self.count()).map(|block| self.len(block)).max().unwrap_or(0)
+    }
+
+    /// The place of a column in a window that has it.
+    pub fn place(&self, block: usize, column: u32) -> usize {
+        let own = self.own(block);
+        match own.contains(&(column as usize)) {
+            true => column as usize - own.start,
+            false => own.len() + self.halo(block).partition_point(|&c| c < column),
+        }
+    }
+
+    /// The column at a place of a window.
+    pub fn column(&self, block: usize, place: usize) -> usize {
+        let own = self.own(block);
+        match place.checked_sub(own.len()) {
+            None => own.start + place,
+            Some(place) => self.halo(block)[place] as usize,
+        }
+    }
+
+    /// The number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The rows at which blocks begin, and the end.
+    pub fn bounds(&self) -> &[u32] {
+        &self.bounds
+    }
+
+    /// Where the halo of each block begins among [`Windows::all_halos`], and the end.
+    pub fn starts(&self) -> &[u32] {
+        &self.starts
+    }
+
+    /// The columns of all halos, block after block.
+    pub fn all_halos(&self) -> &[u32] {
+        &self.halo
+    }
+}
+
+/// The columns that have the numbers of these rows.
+fn own(rows: &Range<usize>, cols: usize) -> Range<usize> {
+    rows.start.min(cols)..rows.end.min(cols)
+}
+
+/// The other columns of rows, ascending.
+fn halo(offsets: &Offsets, columns: &Columns, rows: Range<usize>) -> Vec<u32> {
+    let outside = |&column: &u32| !rows.contains(&(column as usize));
+    let mut halo: Vec<u32> =
+        columns[offsets.at(rows.start)..offsets.at(rows.end)].iter().copied().filter(outside).collect();
+    halo.sort_unstable();
+    halo.dedup();
+    halo
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows with entries in these columns.
+    fn matrix(cols: usize, rows: &[Vec<u32>]) -> (Offsets, Columns) {
+        (Offsets::from_lengths(rows.iter().map(Vec::len)), Columns::new(rows.concat(), cols).unwrap())
+    }
+
+    fn band(rows: usize, cols: usize, reach: usize) -> Vec<Vec<u32>> {
+        let row = |i: usize| (i.saturating_sub(reach)..cols.min(i + reach + 1)).step_by(3).map(|c| c as u32);
+        (0..rows).map(|i| row(i).collect()).collect()
+    }
+
+    #[test]
+    fn every_column_has_its_place() {
+        for (rows, cols, reach) in
+            [(1000, 1000, 40), (333, 1000, 5), (1000, 333, 400), (64, 64, 64), (0, 5, 1)]
+        {
+            let entries = band(rows, cols, reach);
+            let (offsets, columns) = matrix(cols, &entries);
+            let windows = Windows::new(&offsets, &columns, 128, 32, 500).unwrap();
+            assert_eq!(windows.bounds().last(), Some(&(rows as u32)));
+            assert_eq!(windows.is_empty(), rows == 0);
+            for block in 0..windows.count() {
+                assert!(windows.rows(block).start.is_multiple_of(32) && windows.len(block) <= 500);
+                let window: Vec<u32> =
+                    windows.own(block).map(|c| c as u32).chain(windows.halo(block).iter().copied()).collect();
+                assert!(windows.halo(block).is_sorted());
+                for row in windows.rows(block) {
+                    let found = |&c: &u32| windows.column(block, windows.place(block, c)) == c as usize;
+                    assert!(entries[row].iter().all(|c| window[windows.place(block, *c)] == *c && found(c)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_with_large_windows_are_halved() {
+        let mut entries = band(1000, 5000, 1);
+        entries[700] = (0..400).collect();
+        let (offsets, columns) = matrix(5000, &entries);
+        let windows = Windows::new(&offsets, &columns, 256, 32, 450).unwrap();
+        assert_eq!(windows.bounds()[..3], [0, 256, 512]);
+        assert!(windows.largest() <= 450 && windows.count() > 4);
+        assert!(windows.bounds().windows(2).all(|b| b[0] < b[1]));
+        let refused = Windows::new(&offsets, &columns, 256, 32, 300).unwrap_err();
+        assert!(refused.rows.contains(&700) && refused.window > 300, "{refused:?}");
+    }
+}
