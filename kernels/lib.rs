@@ -21,4 +21,5 @@ pub mod cpu;
 pub mod cuda;
 pub mod index;
 pub mod map;
+pub mod pairs;
 pub mod windows;

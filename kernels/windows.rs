@@ -121,6 +121,11 @@ impl Windows {
         (0..self.count()).map(|block| self.len(block)).max().unwrap_or(0)
     }
 
+    /// The rows of the largest block.
+    pub fn tallest(&self) -> usize {
+        (0..self.count()).map(|block| self.rows(block).len()).max().unwrap_or(0)
+    }
+
     /// The place of a column in a window that has it.
     pub fn place(&self, block: usize, column: u32) -> usize {
         let own = self.own(block);

@@ -3,7 +3,10 @@
 use super::Result;
 use krysp::cuda::OnCuda;
 use krysp::formats::{OnDevice, Strategy};
-use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell};
+use krysp::{
+    Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell, SymBsr,
+    SymCsr,
+};
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
@@ -26,7 +29,7 @@ fn suited<T: Real, F: OnDevice<T> + 'static>(
 ) -> Result<Option<Box<Operator<T>>>> {
     match converted {
         Ok(operator) => Ok(Some(Box::new(operator))),
-        Err(krysp::Error::Unsuitable { .. }) => Ok(None),
+        Err(krysp::Error::Unsuitable { .. } | krysp::Error::NotSymmetric { .. }) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
@@ -45,6 +48,8 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
         converter::<T, Dia<T>>(),
         converter::<T, Bsr<T>>(),
         converter::<T, Halo<T>>(),
+        converter::<T, SymCsr<T>>(),
+        converter::<T, SymBsr<T>>(),
         converter::<T, Hyb<T>>(),
         converter::<T, Coo<T>>(),
     ]

@@ -42,21 +42,6 @@ struct Block {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// A copy into shared memory that nobody waits for before `gathered`.
-__device__ __forceinline__ void gather(real* to, const real* from) {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(sizeof(real)) : "memory");
-#else
-    *to = __ldg(from);
-#endif
-}
-__device__ __forceinline__ void gathered() {
-#if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_all;" ::: "memory");
-#endif
-    __syncthreads();
-}
-
 template <int B> constexpr int THREADS = B == 3 || B == 6 ? 384 : 256;
 // Groups that a thread asks for at once.
 template <int B> constexpr int GROUPS = B == 1 ? 8 : B == 2 || B == 3 ? 4 : B == 4 ? 2 : 1;

@@ -26,6 +26,7 @@ pub mod sliced;
 mod slices;
 mod step;
 pub mod strategy;
+pub mod symmetric;
 mod transfer;
 pub mod tuning;
 pub mod vector;
@@ -42,7 +43,7 @@ pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 12] = [
+pub const SOURCES: [&Source; 13] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &coo::SOURCE,
@@ -53,6 +54,7 @@ pub const SOURCES: [&Source; 12] = [
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
+    &symmetric::SOURCE,
     &gate::SOURCE,
     &vector::SOURCE,
 ];

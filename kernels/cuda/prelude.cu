@@ -212,3 +212,20 @@ template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Su
         *sum.ticket = 0;
     }
 }
+
+// ---- shared memory
+
+// A copy into shared memory that nobody waits for before `gathered`.
+__device__ __forceinline__ void gather(real* to, const real* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(sizeof(real)) : "memory");
+#else
+    *to = __ldg(from);
+#endif
+}
+__device__ __forceinline__ void gathered() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+    __syncthreads();
+}

@@ -3,12 +3,16 @@
 //! Half the bytes of CSR where entries lie near the diagonal. Rows are cut into parts that threads compute apart; pairs
 //! that cross parts are stored on both sides, so a numbering that keeps neighbours together (RCM) matters here.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Format, Source};
 use crate::{Error, HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::symmetric::{self, Halves};
 use krysp_kernels::cpu::threads::{block_rows, map_rows, over_rows};
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_solvers::LinearOperator;
 use std::ops::Range;
@@ -222,4 +226,21 @@ pub(super) fn mirrored_to_csr<T: Real>(half: &impl Format<T>) -> Csr<T> {
         });
     }
     Csr::from_source(source.clone(), entries)
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for SymCsr<T> {
+    type Arrays = cuda::symmetric::Symmetric<T>;
+    type Options = ();
+
+    fn defaults() {}
+
+    fn chosen(&self) {}
+
+    /// In blocks of rows that keep the `x` they read in shared memory.
+    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+        check_symmetric(csr)?;
+        let pattern = csr.source().on_device();
+        Ok(Self::Arrays::new(device, 1, pattern, pattern, csr.entries())?)
+    }
 }

@@ -3,6 +3,8 @@
 //! For symmetric matrices with several unknowns a node: half the bytes of BSR where blocks lie near the diagonal. Rows are
 //! cut into parts as in [`SymCsr`](super::SymCsr), and pairs that cross parts are stored on both sides.
 
+#[cfg(feature = "cuda")]
+use super::OnDevice;
 use super::bsr::{best_block_size, block_pattern};
 use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, mirrored_to_csr, parts, stored};
@@ -13,6 +15,8 @@ use krysp_kernels::cpu::bsr::SLACK;
 use krysp_kernels::cpu::symmetric::Halves;
 use krysp_kernels::cpu::symmetric_blocks;
 use krysp_kernels::cpu::threads::map_rows;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_solvers::LinearOperator;
 
@@ -147,5 +151,29 @@ impl<T: Real> Format<T> for SymBsr<T> {
 
     fn to_csr(&self) -> Csr<T> {
         mirrored_to_csr(self)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
+    type Arrays = cuda::symmetric::Symmetric<T>;
+    type Options = Option<usize>;
+
+    fn defaults() -> Option<usize> {
+        None
+    }
+
+    fn chosen(&self) -> Option<usize> {
+        Some(self.size)
+    }
+
+    /// In blocks of rows that keep the `x` they read in shared memory, with dense blocks of a size, or of the one that
+    /// takes the fewest bytes.
+    fn lay_out(csr: &Csr<T>, size: Option<usize>, device: &cuda::Device) -> Result<Self::Arrays> {
+        let size = size.map_or_else(|| best_block_size(csr), Ok)?;
+        let (offsets, columns) = block_pattern(csr, size)?;
+        check_symmetric(csr)?;
+        let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
+        Ok(Self::Arrays::new(device, size, nodes, pattern, csr.entries())?)
     }
 }

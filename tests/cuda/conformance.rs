@@ -3,7 +3,8 @@
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, Threshold,
+    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, SymBsr,
+    SymCsr, Threshold,
 };
 use krysp::solvers::Vector;
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -62,7 +63,11 @@ fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp:
         let csr = triplets.csr::<T>().unwrap();
         let mut a = match build(&gpu, &csr) {
             Ok(a) => a,
-            Err(krysp::Error::Unsuitable { .. }) => continue,
+            Err(
+                krysp::Error::Unsuitable { .. }
+                | krysp::Error::NotSymmetric { .. }
+                | krysp::Error::NotSquare { .. },
+            ) => continue,
             Err(error) => panic!("{name}: {error}"),
         };
         tested += 1;
@@ -131,6 +136,11 @@ conformance! {
     halo_3: |a| Halo::with_nodes(a, 3);
     halo_4: |a| Halo::with_nodes(a, 4);
     halo_6: |a| Halo::with_nodes(a, 6);
+    symmetric_csr: SymCsr::new;
+    symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2);
+    symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3);
+    symmetric_bsr_4: |a| SymBsr::with_blocks(a, 4);
+    symmetric_bsr_6: |a| SymBsr::with_blocks(a, 6);
     sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
 }
 

@@ -1,0 +1,232 @@
+// Symmetric matrices, each pair of entries within a block of rows stored once.
+//
+// A block of threads has a block of nodes, B rows each, with the window of halo.cu, and sums of its own in shared memory.
+// A pair (i, j) of the block is stored at one of its ends and adds to the sums of both: y_i += A_ij x_j in registers of the
+// thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs come in steps, a barrier after each; those of one step have
+// different i and different j, so that nothing is added atomically and the order of additions is fixed. Pairs that cross
+// blocks are stored at both ends, and fill the places that steps leave empty.
+//
+// Nodes are sorted by what they store, in slices of 32, a lane for each; a thread has R of them. Group s of a slice holds
+// step s: number (i, j) of the dense block at lane l is (i B + j) 32 + l of the group. Diagonal blocks are stored by their
+// upper half, in the order of rows.
+//
+// Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for two entries of a pair, for one of a diagonal or a crossing pair; windows as
+// halo.cu has them; x and y.
+
+struct Symmetric {
+    const u32* bounds;        // nodes at which blocks begin, multiples of 32, and the end
+    const u32* halos;         // where the halo of each block begins, and the end
+    const u32* halo;          // nodes
+    const u32* slices;        // of 32 nodes: the group at which each starts, and the end
+    const u32* steps;         // of each block: those with a barrier
+    const u16* order;         // the node of its block at each place
+    const u16* columns;       // places of nodes in the window
+    const real* values;
+    const real* diagonals;
+    u32 blocks;
+    u32 window;               // places of the largest window and its zero: where sums begin
+};
+
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
+template <int B> constexpr int HALF = B * (B + 1) / 2;
+// Nodes of a thread: what registers hold.
+template <int B> constexpr int NODES = B == 1 ? 4 : B > 3 ? 1 : sizeof(real) == 8 ? 2 : 4;
+template <int B> constexpr int BLOCKS = B == 1 ? 3 : B == 3 ? (sizeof(real) == 8 ? 3 : 2) : 2;
+constexpr int THREADS = 256, WARPS = THREADS / 32;
+
+// A dense block and the place of its column.
+template <int B> struct Slot {
+    real v[B * B];
+    u32 place;
+
+    __device__ __forceinline__ void load(const Symmetric& a, u32 group, u32 lane) {
+        const real* values = a.values + ((i64)group * (B * B * 32) + lane);
+#pragma unroll
+        for (int e = 0; e < B * B; e++) v[e] = __ldcs(values + e * 32);
+        place = __ldcs(a.columns + ((i64)group * 32 + lane));
+    }
+};
+
+// Returns this thread's part of ⟨x, y⟩ if DOT.
+template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
+    constexpr int R = NODES<B>;
+    // one block of threads for each block of nodes; one that is idle where there are none
+    const u32 block = blockIdx.x;
+    const bool idle = block >= a.blocks;
+    const u32 first = idle ? 0 : __ldg(a.bounds + block), own = idle ? 0 : __ldg(a.bounds + block + 1) - first;
+    const u32 from = idle ? 0 : __ldg(a.halos + block), outside = idle ? 0 : __ldg(a.halos + block + 1) - from;
+    const u32 steps = idle ? 0 : __ldg(a.steps + block);
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    real* const window = (real*)shared_memory;
+    real* const sums = window + a.window * B;
+    for (u32 i = threadIdx.x; i < own * B; i += THREADS) {
+        gather(window + i, x + ((i64)first * B + i));
+        sums[i] = 0;
+    }
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < outside * B; i += THREADS) {
+        gather(window + own * B + i, x + ((i64)__ldg(a.halo + from + i / B) * B + i % B));
+    }
+    if (threadIdx.x < B) window[(own + outside) * B + threadIdx.x] = 0;
+
+    u32 start[R], groups[R], node[R], most = steps;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const u32 place = (r * WARPS + warp) * 32 + lane, slice = first / 32 + r * WARPS + warp;
+        start[r] = groups[r] = 0;
+        node[r] = place < own ? __ldg(a.order + first + place) : own;
+        if (place / 32 * 32 < own) {
+            start[r] = __ldg(a.slices + slice);
+            groups[r] = __ldg(a.slices + slice + 1) - start[r];
+        }
+        most = max(most, groups[r]);
+    }
+    // small blocks are asked for a step ahead; of one number, all at once
+    constexpr int AHEAD = B == 1 ? R : B <= 3 ? 1 : 0;
+    Slot<B> next[AHEAD ? AHEAD : 1];
+#pragma unroll
+    for (int r = 0; r < AHEAD; r++) {
+        if (groups[r] > 0) next[r].load(a, start[r], lane);
+    }
+    gathered();
+    real mine[R][B], x_i[R][B];
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+#pragma unroll
+        for (int i = 0; i < B; i++) {
+            mine[r][i] = 0;
+            x_i[r][i] = node[r] < own ? window[node[r] * B + i] : real(0);
+        }
+    }
+    for (u32 s = 0; s < most; s++) {
+        Slot<B> now[AHEAD > 1 ? AHEAD : 1];
+        if (AHEAD > 1) {
+#pragma unroll
+            for (int r = 0; r < AHEAD; r++) {
+                now[r] = next[r];
+                if (s + 1 < groups[r]) next[r].load(a, start[r] + s + 1, lane);
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            if (AHEAD == 1) {
+                now[0] = next[0];
+                const int then = r + 1 < R ? r + 1 : 0;
+                const u32 at = r + 1 < R ? s : s + 1;
+                if (at < groups[then]) next[0].load(a, start[then] + at, lane);
+            }
+            if (AHEAD == 0 && s < groups[r]) now[0].load(a, start[r] + s, lane);
+            if (s >= groups[r]) continue;
+            const Slot<B>& slot = now[AHEAD > 1 ? r : 0];
+            const real* x_j = window + slot.place * B;
+#pragma unroll
+            for (int i = 0; i < B; i++) {
+#pragma unroll
+                for (int j = 0; j < B; j++) mine[r][i] += slot.v[i * B + j] * x_j[j];
+            }
+            if (slot.place < own) {
+#pragma unroll
+                for (int j = 0; j < B; j++) {
+                    real sum = 0;
+#pragma unroll
+                    for (int i = 0; i < B; i++) sum += slot.v[i * B + j] * x_i[r][i];
+                    sums[slot.place * B + j] += sum;
+                }
+            }
+        }
+        if (s < steps) __syncthreads();
+    }
+    real xy = 0;
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        if (node[r] >= own) continue;
+        const real* d = a.diagonals + ((i64)(first / 32 + r * WARPS + warp) * (32 * HALF<B>) + lane);
+        real sum[B];
+#pragma unroll
+        for (int i = 0; i < B; i++) sum[i] = mine[r][i] + sums[node[r] * B + i];
+        int e = 0;
+#pragma unroll
+        for (int i = 0; i < B; i++) {
+#pragma unroll
+            for (int j = i; j < B; j++) {
+                const real v = __ldcs(d + 32 * e++);
+                sum[i] += v * x_i[r][j];
+                if (j != i) sum[j] += v * x_i[r][i];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < B; i++) {
+            sums[node[r] * B + i] = sum[i];
+            if (DOT) xy += x_i[r][i] * sum[i];
+        }
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < own * B; i += THREADS) y[(i64)first * B + i] = sums[i];
+    return xy;
+}
+
+#define KERNELS(NAME, B)                                                                                                \
+    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
+        multiply<B, false>(a, x, y);                                                                                    \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
+        real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
+        grid_sum(xy, sum);                                                                                              \
+    }
+KERNELS(symmetric_1, 1)
+KERNELS(symmetric_2, 2)
+KERNELS(symmetric_3, 3)
+KERNELS(symmetric_4, 4)
+KERNELS(symmetric_6, 6)
+
+// The entry of a row in a column; none where there is none.
+constexpr i64 NO_ENTRY = -1;
+__device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i64 row, u32 column) {
+    i64 low = rows.start(row), high = rows.start(row + 1);
+    const i64 end = high;
+    while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (columns[middle] < column) low = middle + 1; else high = middle;
+    }
+    return low < end && columns[low] == column ? low : NO_ENTRY;
+}
+
+// Takes values from entries that lie row by row, or gives them back; a block of threads has a block of nodes. Of the two
+// entries of a pair that is stored once, that below the diagonal counts.
+extern "C" __global__ __launch_bounds__(256, 4) void symmetric_exchange(
+    Symmetric a, RowStarts rows, const u32* columns, real* entries, real* values, real* diagonals, u32 size, u32 back) {
+    const u32 block = blockIdx.x, first = a.bounds[block], own = a.bounds[block + 1] - first;
+    const u32 from = a.halos[block], outside = a.halos[block + 1] - from;
+    const auto move = [&](real& slot, u32 row, u32 column, bool paired) {
+        const bool turned = paired && row < column;
+        const i64 entry = turned ? find(rows, columns, column, row) : find(rows, columns, row, column);
+        if (entry == NO_ENTRY) {
+            if (!back) slot = 0;
+            return;
+        }
+        exchange(entries[entry], slot, back);
+        if (!back || !paired || row == column) return;
+        const i64 mirrored = turned ? find(rows, columns, row, column) : find(rows, columns, column, row);
+        if (mirrored != NO_ENTRY) entries[mirrored] = slot;
+    };
+    for (u32 place = threadIdx.x; place < (own + 31) / 32 * 32; place += blockDim.x) {
+        const u32 slice = first / 32 + place / 32, lane = place % 32, group = a.slices[slice], end = a.slices[slice + 1];
+        if (place >= own) continue;
+        const u32 node = first + a.order[first + place];
+        u32 e = 0;
+        for (u32 i = 0; i < size; i++) {
+            for (u32 j = i; j < size; j++, e++) {
+                move(diagonals[((i64)slice * (size * (size + 1) / 2) + e) * 32 + lane], node * size + i, node * size + j, true);
+            }
+        }
+        for (u32 g = group; g < end; g++) {
+            const u32 at = a.columns[(i64)g * 32 + lane];
+            if (at >= own + outside) continue;
+            const u32 other = at < own ? first + at : a.halo[from + (at - own)];
+            for (u32 k = 0; k < size * size; k++) {
+                move(values[((i64)g * (size * size) + k) * 32 + lane], node * size + k / size, other * size + k % size, at < own);
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! Symmetric matrices on a device, each pair of entries within a block of rows stored once. The kernel says where slots lie,
+//! and what is moved.
+
+use super::device::{Array, Device, Real};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::ordered::{Ordered, Way};
+use super::product::{Kernel, Layout, Pattern, Shape};
+use super::slices::WARP;
+use super::tuning::WINDOWS_OF_MULTIPROCESSOR;
+use super::vector::{MAX_BLOCKS, THREADS, index};
+use crate::pairs::{self, Pair};
+use crate::windows::{LARGEST, TooLarge, Windows};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use rayon::prelude::*;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "symmetric.cu", text: include_str!("symmetric.cu") };
+
+/// A symmetric matrix in blocks of rows, each with its window and its sums.
+#[derive(Debug)]
+pub struct Symmetric<T: Real> {
+    shape: Shape,
+    /// Rows of a node.
+    size: usize,
+    blocks: usize,
+    /// Places of the largest window, and of its zero.
+    window: usize,
+    bounds: Array<u32>,
+    halos: Array<u32>,
+    halo: Array<u32>,
+    slices: Array<u32>,
+    steps: Array<u32>,
+    order: Array<u16>,
+    columns: Array<u16>,
+    values: Array<T>,
+    diagonals: Array<T>,
+    kernel: Kernel,
+    exchange: CudaFunction,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Raw {
+    bounds: u64,
+    halos: u64,
+    halo: u64,
+    slices: u64,
+    steps: u64,
+    order: u64,
+    columns: u64,
+    values: u64,
+    diagonals: u64,
+    blocks: u32,
+    window: u32,
+}
+// SAFETY: as `Symmetric` of symmetric.cu
+unsafe impl DeviceRepr for Raw {}
+
+impl<T: Real> Symmetric<T> {
+    /// A matrix with a value for each entry of the pattern, of nodes with `size` rows each: 1, 2, 3, 4 or 6. Every entry
+    /// stands in one of the dense blocks whose pattern is `nodes`, and has its mirror image.
+    pub fn new(
+        device: &Device,
+        size: usize,
+        nodes: Pattern<'_>,
+        pattern: Pattern<'_>,
+        values: &[T],
+    ) -> Result<Self> {
+        let scalar = (nodes.rows() * size, nodes.cols() * size);
+        assert_eq!((pattern.rows(), pattern.cols()), scalar, "blocks of the size make up the matrix");
+        assert_eq!(nodes.rows(), nodes.cols(), "a symmetric matrix is square");
+        index("the number of rows", pattern.rows())?;
+        let height = THREADS as usize * nodes_of_thread::<T>(size);
+        let places = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR / (size * size_of::<T>());
+        // sums have their place beside the window
+        let most = places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST);
+        let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)
+            .map_err(|TooLarge { rows, window }| Error::Window { rows, window, most })?;
+        if windows.count() > MAX_BLOCKS {
+            return Err(Error::TooLarge {
+                what: "the number of blocks",
+                got: windows.count(),
+                limit: MAX_BLOCKS,
+            });
+        }
+        let cut = Cut::new(nodes, &windows)?;
+        let window = windows.largest() + 1;
+        let shared = (window + windows.tallest()) * size * size_of::<T>();
+        let slices = cut.starts.len() - 1;
+        let symmetric = Symmetric {
+            shape: pattern.shape(),
+            size,
+            blocks: windows.count(),
+            window,
+            bounds: device.upload(windows.bounds())?,
+            halos: device.upload(windows.starts())?,
+            halo: device.upload(windows.all_halos())?,
+            slices: device.upload(&cut.starts)?,
+            steps: device.upload(&cut.steps)?,
+            order: device.upload(&cut.order)?,
+            values: device.zeros(cut.columns.len() * size * size)?,
+            columns: device.upload(&cut.columns)?,
+            diagonals: device.zeros(slices * WARP * size * (size + 1) / 2)?,
+            kernel: Kernel::with_shared_memory::<T>(
+                device,
+                &SOURCE,
+                &format!("symmetric_{size}"),
+                THREADS,
+                shared,
+            )?,
+            exchange: device.function::<T>(&SOURCE, "symmetric_exchange")?,
+        };
+        symmetric.exchange(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
+        Ok(symmetric)
+    }
+}
+
+/// `NODES` of symmetric.cu.
+fn nodes_of_thread<T>(size: usize) -> usize {
+    match size {
+        1 => 4,
+        2 | 3 if size_of::<T>() == 8 => 2,
+        2 | 3 => 4,
+        _ => 1,
+    }
+}
+
+// SAFETY: blocks are of the nodes of `y`, and no larger than threads have nodes; the nodes of halos lie below the nodes of
+// `x`, columns within the window or on the zero behind it, for which there is shared memory, as for the sums; pairs of one
+// step have different ends; slots are as many as slices were cut to
+unsafe impl<T: Real> Layout for Symmetric<T> {
+    type Element = T;
+    type Raw = Raw;
+
+    fn by_column(&self) -> bool {
+        true
+    }
+
+    fn raw(&self) -> Raw {
+        Raw {
+            bounds: self.bounds.address(0),
+            halos: self.halos.address(0),
+            halo: self.halo.address(0),
+            slices: self.slices.address(0),
+            steps: self.steps.address(0),
+            order: self.order.address(0),
+            columns: self.columns.address(0),
+            values: self.values.address(0),
+            diagonals: self.diagonals.address(0),
+            blocks: self.blocks as u32,
+            window: self.window as u32,
+        }
+    }
+
+    fn kernel(&self) -> &Kernel {
+        &self.kernel
+    }
+
+    fn threads(&self) -> usize {
+        self.blocks * THREADS as usize
+    }
+
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn bytes(&self) -> usize {
+        let windows = self.bounds.bytes() + self.halos.bytes() + self.halo.bytes();
+        let slices = self.slices.bytes() + self.steps.bytes() + self.order.bytes();
+        windows + slices + self.columns.bytes() + self.values.bytes() + self.diagonals.bytes()
+    }
+
+    fn values(&self) -> &Array<T> {
+        &self.values
+    }
+
+    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        if self.blocks == 0 {
+            return Ok(());
+        }
+        let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
+        let (entries, slots) = (ordered.values.address(0), self.values.address(0));
+        let (diagonals, size, back) =
+            (self.diagonals.address(0), self.size as u32, u32::from(way == Way::Back));
+        let config = LaunchConfig {
+            grid_dim: (self.blocks as u32, 1, 1),
+            block_dim: (THREADS, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
+        launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&diagonals);
+        launch.arg(&size).arg(&back);
+        // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and what has no entry is not moved
+        unsafe { launch.launch(config) }?;
+        Ok(())
+    }
+}
+
+/// What the nodes of blocks store, and where.
+#[derive(Debug)]
+struct Cut {
+    /// The group at which each slice starts, and the end.
+    starts: Vec<u32>,
+    /// Of each block.
+    steps: Vec<u32>,
+    /// The node of its block at each place: those that store most first.
+    order: Vec<u16>,
+    /// Places in windows, 32 a group.
+    columns: Vec<u16>,
+}
+
+/// The same of one block.
+struct Part {
+    steps: usize,
+    order: Vec<u16>,
+    /// The groups of each slice.
+    groups: Vec<u32>,
+    columns: Vec<u16>,
+}
+
+impl Cut {
+    fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<Cut> {
+        let part = |block| Part::new(nodes, windows, block);
+        let parts: Vec<Part> = (0..windows.count()).into_par_iter().map(part).collect();
+        let mut starts = vec![0];
+        let mut end = 0usize;
+        for &groups in parts.iter().flat_map(|part| &part.groups) {
+            end += groups as usize;
+            starts.push(index("the number of groups", end)? as u32);
+        }
+        let steps = parts.iter().map(|part| part.steps as u32).collect();
+        let order = parts.iter().flat_map(|part| part.order.iter().copied()).collect();
+        let mut columns = vec![0; end * WARP];
+        let (mut rest, mut pieces) = (columns.as_mut_slice(), vec![]);
+        for part in &parts {
+            let (here, others) = rest.split_at_mut(part.columns.len());
+            pieces.push((here, &part.columns));
+            rest = others;
+        }
+        pieces.into_par_iter().with_min_len(8).for_each(|(to, from)| to.copy_from_slice(from));
+        Ok(Cut { starts, steps, order, columns })
+    }
+}
+
+impl Part {
+    fn new(nodes: Pattern<'_>, windows: &Windows, block: usize) -> Part {
+        let (rows, zero) = (windows.rows(block), windows.len(block) as u16);
+        let mut pairs = vec![];
+        let mut crossing = vec![];
+        let mut ends = vec![];
+        for node in rows.clone() {
+            for &column in &nodes.columns()[nodes.row(node)] {
+                let place = windows.place(block, column) as u16;
+                if !rows.contains(&(column as usize)) {
+                    crossing.push(place);
+                } else if (column as usize) < node {
+                    pairs.push(((node - rows.start) as u16, place));
+                }
+            }
+            ends.push(crossing.len());
+        }
+        let (pairs, steps) = pairs::steps(rows.len(), &pairs);
+        // the place that each node adds to in each step
+        let mut slots = vec![vec![zero; steps]; rows.len()];
+        for Pair { owner, other, step } in pairs {
+            slots[owner as usize][step as usize] = other;
+        }
+        let mut crossing = crossing.into_iter();
+        let mut from = 0;
+        for (slots, &end) in slots.iter_mut().zip(&ends) {
+            let mut at = 0;
+            for place in crossing.by_ref().take(end - from) {
+                while slots.get(at).is_some_and(|&slot| slot != zero) {
+                    at += 1;
+                }
+                match slots.get_mut(at) {
+                    Some(slot) => *slot = place,
+                    None => slots.push(place),
+                }
+            }
+            from = end;
+            while slots.last() == Some(&zero) {
+                slots.pop();
+            }
+        }
+        let mut order: Vec<u16> = (0..rows.len() as u16).collect();
+        order.sort_by_key(|&node| std::cmp::Reverse(slots[node as usize].len()));
+        let (mut groups, mut columns) = (vec![], vec![]);
+        for slice in order.chunks(WARP) {
+            let longest = slots[slice[0] as usize].len();
+            groups.push(longest as u32);
+            for step in 0..longest {
+                let place = |&node: &u16| slots[node as usize].get(step).copied().unwrap_or(zero);
+                columns.extend(slice.iter().map(place));
+                columns.extend(std::iter::repeat_n(zero, WARP - slice.len()));
+            }
+        }
+        Part { steps, order, groups, columns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{Columns, Offsets};
+    use std::collections::BTreeMap;
+
+    /// Nodes of a ring that know those at some distances, on both sides.
+    fn ring(nodes: usize, distances: impl Fn(usize) -> Vec<usize>) -> (Offsets, Columns) {
+        let mut rows = vec![std::collections::BTreeSet::new(); nodes];
+        for node in 0..nodes {
+            rows[node].insert(node as u32);
+            for other in distances(node).into_iter().map(|distance| (node + distance) % nodes) {
+                rows[node].insert(other as u32);
+                rows[other].insert(node as u32);
+            }
+        }
+        let offsets = Offsets::from_lengths(rows.iter().map(|row| row.len()));
+        (offsets, Columns::new(rows.into_iter().flatten().collect::<Vec<_>>(), nodes).unwrap())
+    }
+
+    /// What is stored stands for every entry once, and the pairs of a step do not meet.
+    #[test]
+    fn slots_stand_for_all_entries() {
+        for (nodes, far) in [(0, 1), (1, 1), (31, 7), (64, 20), (500, 3), (1000, 170)] {
+            let (offsets, columns) = ring(nodes, |node| vec![1, 2, far, far + node % 5, 1 + node % 17]);
+            let pattern = Pattern::new(&offsets, &columns);
+            for height in [32, 256] {
+                let windows = Windows::new(&offsets, &columns, height, WARP, LARGEST).unwrap();
+                let cut = Cut::new(pattern, &windows).unwrap();
+                let mut found = BTreeMap::new();
+                for block in 0..windows.count() {
+                    let rows = windows.rows(block);
+                    for step in 0.. {
+                        let (mut others, mut any) = (vec![], false);
+                        for place in 0..rows.len() {
+                            let slice = rows.start / WARP + place / WARP;
+                            let group = cut.starts[slice] as usize + step;
+                            if group >= cut.starts[slice + 1] as usize {
+                                continue;
+                            }
+                            any = true;
+                            let at = cut.columns[group * WARP + place % WARP] as usize;
+                            if at == windows.len(block) {
+                                continue;
+                            }
+                            let node = rows.start + cut.order[rows.start + place] as usize;
+                            let other = windows.column(block, at);
+                            *found.entry((node, other)).or_insert(0) += 1;
+                            if rows.contains(&other) {
+                                assert!(step < cut.steps[block] as usize, "a pair after the last step");
+                                others.push(other);
+                                *found.entry((other, node)).or_insert(0) += 1;
+                            }
+                        }
+                        let count = others.len();
+                        others.sort_unstable();
+                        others.dedup();
+                        assert_eq!(others.len(), count, "two pairs of a step add to one node");
+                        if !any {
+                            break;
+                        }
+                    }
+                }
+                let expected: BTreeMap<_, _> = (0..nodes)
+                    .flat_map(|node| columns[offsets.range(node)].iter().map(move |&c| (node, c as usize)))
+                    .filter(|(node, other)| node != other)
+                    .map(|entry| (entry, 1))
+                    .collect();
+                assert_eq!(found, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Pairs of nodes, each handled at one of its ends, in steps that never meet at a node.
+//!
+//! Where a pair is stored once, its owner adds to the sums of both ends. Pairs of one step have different owners and
+//! different other ends, so that all of a step can add at once without atomics.
+//!
+//! 1. Owners: pairs are walked along trails, each owned by the node it is left at; a node then owns half of its pairs, up
+//!    to one.
+//! 2. Steps: owners and other ends are two sides of a bipartite graph, whose edges take as many colours as its largest
+//!    degree (Kőnig 1916). A pair that finds no colour free at both ends frees one by exchanging two along a path.
+
+/// A pair as it is handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// Where it is stored.
+    pub owner: u16,
+    /// The other end.
+    pub other: u16,
+    /// When it is handled.
+    pub step: u16,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// Gives every pair of two different nodes an owner and a step, and says how many steps there are.
+pub fn steps(nodes: usize, pairs: &[(u16, u16)]) -> (Vec<Pair>, usize) {
+    let mut directed = trails(nodes, pairs);
+    let mut degree = vec![[0usize; 2]; nodes];
+    for pair in &directed {
+        degree[pair.owner as usize][0] += 1;
+        degree[pair.other as usize][1] += 1;
+    }
+    let colours = degree.iter().flatten().copied().max().unwrap_or(0);
+    let mut taken = Taken { colours, pairs: [vec![NONE; nodes * colours], vec![NONE; nodes * colours]] };
+    for at in 0..directed.len() {
+        let Pair { owner, other, .. } = directed[at];
+        let (free, free_there) = (taken.free(0, owner), taken.free(1, other));
+        let both = (0..colours).find(|&c| taken.at(0, owner, c) == NONE && taken.at(1, other, c) == NONE);
+        let step = both.unwrap_or_else(|| {
+            taken.exchange(&mut directed, other, free, free_there);
+            free
+        });
+        directed[at].step = step as u16;
+        taken.set(&directed[at], at as u32);
+    }
+    (directed, colours)
+}
+
+/// The pair of each colour at each node, as owner and as other end.
+struct Taken {
+    colours: usize,
+    pairs: [Vec<u32>; 2],
+}
+
+impl Taken {
+    fn at(&self, side: usize, node: u16, colour: usize) -> u32 {
+        self.pairs[side][node as usize * self.colours + colour]
+    }
+
+    /// The first colour that no pair has there; there is one as long as a pair has none.
+    fn free(&self, side: usize, node: u16) -> usize {
+        (0..self.colours).find(|&colour| self.at(side, node, colour) == NONE).unwrap_or(0)
+    }
+
+    fn set(&mut self, pair: &Pair, at: u32) {
+        let colour = pair.step as usize;
+        self.pairs[0][pair.owner as usize * self.colours + colour] = at;
+        self.pairs[1][pair.other as usize * self.colours + colour] = at;
+    }
+
+    /// Makes `colour` free at an other end, where `instead` is: exchanges both along the path of pairs that have one of
+    /// them.
+    fn exchange(&mut self, pairs: &mut [Pair], end: u16, colour: usize, instead: usize) {
+        let (mut path, mut node, mut side, mut next, mut then) = (vec![], end, 1, colour, instead);
+        loop {
+            let at = self.at(side, node, next);
+            if at == NONE {
+                break;
+            }
+            path.push(at as usize);
+            let pair = &pairs[at as usize];
+            node = if side == 1 { pair.owner } else { pair.other };
+            side = 1 - side;
+            std::mem::swap(&mut next, &mut then);
+        }
+        for &at in &path {
+            self.set(&pairs[at], NONE);
+        }
+        for &at in &path {
+            let step = &mut pairs[at].step;
+            *step = if *step as usize == colour { instead as u16 } else { colour as u16 };
+            self.set(&pairs[at], at as u32);
+        }
+    }
+}
+
+/// Pairs along trails through all of them, those that end at nodes of odd degree first.
+fn trails(nodes: usize, pairs: &[(u16, u16)]) -> Vec<Pair> {
+    let mut starts = vec![0usize; nodes + 1];
+    for &(a, b) in pairs {
+        starts[a as usize + 1] += 1;
+        starts[b as usize + 1] += 1;
+    }
+    for node in 0..nodes {
+        starts[node + 1] += starts[node];
+    }
+    let (mut next, mut ends) = (starts.clone(), vec![(0u16, 0usize); 2 * pairs.len()]);
+    for (at, &(a, b)) in pairs.iter().enumerate() {
+        for (from, to) in [(a, b), (b, a)] {
+            ends[next[from as usize]] = (to, at);
+            next[from as usize] += 1;
+        }
+    }
+    next.copy_from_slice(&starts);
+    let mut left: Vec<usize> = starts.windows(2).map(|s| s[1] - s[0]).collect();
+    let mut walked = vec![None; pairs.len()];
+    let mut walk = |from: usize, left: &mut [usize]| {
+        let mut node = from;
+        while let Some(&(to, at)) = ends[next[node]..starts[node + 1]].first() {
+            next[node] += 1;
+            if walked[at].is_none() {
+                walked[at] = Some(Pair { owner: node as u16, other: to, step: 0 });
+                left[node] -= 1;
+                left[to as usize] -= 1;
+                node = to as usize;
+            }
+        }
+    };
+    for odd_only in [true, false] {
+        for node in 0..nodes {
+            while left[node] > 0 && (!odd_only || !left[node].is_multiple_of(2)) {
+                walk(node, &mut left);
+            }
+        }
+    }
+    walked.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn holds(nodes: usize, pairs: &[(u16, u16)]) -> usize {
+        let (found, count) = steps(nodes, pairs);
+        assert_eq!(found.len(), pairs.len());
+        let mut degree = vec![0usize; nodes];
+        let mut owned = vec![0usize; nodes];
+        let (mut owners, mut others) = (HashSet::new(), HashSet::new());
+        for (pair, &(a, b)) in found.iter().zip(pairs) {
+            assert!((pair.owner, pair.other) == (a, b) || (pair.owner, pair.other) == (b, a));
+            assert!((pair.step as usize) < count);
+            assert!(owners.insert((pair.step, pair.owner)), "an owner twice in a step");
+            assert!(others.insert((pair.step, pair.other)), "another end twice in a step");
+            degree[a as usize] += 1;
+            degree[b as usize] += 1;
+            owned[pair.owner as usize] += 1;
+        }
+        for (degree, owned) in degree.iter().zip(owned) {
+            assert!(2 * owned <= degree + 1 && degree <= &(2 * owned + 1), "{owned} of {degree}");
+        }
+        assert_eq!(count, degree.iter().map(|d| d.div_ceil(2)).max().unwrap_or(0));
+        count
+    }
+
+    #[test]
+    fn steps_never_meet() {
+        assert_eq!(holds(0, &[]), 0);
+        assert_eq!(holds(5, &[]), 0);
+        assert_eq!(holds(2, &[(1, 0)]), 1);
+        // a ring, a star, a complete graph
+        assert_eq!(holds(9, &(0..9).map(|i| (i, (i + 1) % 9)).collect::<Vec<_>>()), 1);
+        assert_eq!(holds(30, &(1..30).map(|i| (0, i)).collect::<Vec<_>>()), 15);
+        let all = |n: u16| (0..n).flat_map(|i| (0..i).map(move |j| (i, j))).collect::<Vec<_>>();
+        for n in 2..40 {
+            holds(n as usize, &all(n));
+        }
+        // meshes with holes, in no order
+        for seed in 1..30u32 {
+            let keep = |&(i, j): &(u16, u16)| {
+                (u32::from(i) * 7919 + u32::from(j) * 104_729)
+                    .wrapping_mul(seed.wrapping_mul(2_654_435_761) | 1)
+                    >> 29
+                    > 2
+                    && i - j < 40
+            };
+            let mut pairs: Vec<_> = all(150).into_iter().filter(keep).collect();
+            pairs.sort_by_key(|&(i, j)| (u32::from(i) * 31 + u32::from(j) * 17 * seed) % 1009);
+            assert!(pairs.len() > 500);
+            holds(150, &pairs);
+        }
+    }
+}
