@@ -54,7 +54,7 @@ impl Given {
 
 /// An entry of a row as it comes: its column, and below it the value's place in what the user gave. Places are distinct,
 /// so that sorted entries are in the order of a stable sort by column.
-type Entry = u64;
+pub(crate) type Entry = u64;
 
 fn entry(column: u32, place: usize) -> Entry {
     u64::from(column) << 32 | place as u64
@@ -64,7 +64,7 @@ fn column_of(entry: Entry) -> u32 {
     (entry >> 32) as u32
 }
 
-fn place_of(entry: Entry) -> u32 {
+pub(crate) fn place_of(entry: Entry) -> u32 {
     entry as u32
 }
 
@@ -271,7 +271,7 @@ const BUCKET: usize = 4096;
 ///
 /// Each thread takes a piece of the entries, counts how many fall into each bucket of rows, and puts them there, each
 /// piece behind the one before. Then buckets are sorted by themselves: few rows, which stay in a cache.
-fn by_rows(
+pub(crate) fn by_rows(
     rows: usize,
     count: usize,
     place: &(impl Fn(usize) -> (u32, u32) + Sync),
@@ -342,7 +342,7 @@ fn by_rows(
 }
 
 /// Consecutive pieces of these lengths.
-fn cut<'a, X>(mut data: &'a mut [X], lengths: &[usize]) -> Vec<&'a mut [X]> {
+pub(crate) fn cut<'a, X>(mut data: &'a mut [X], lengths: &[usize]) -> Vec<&'a mut [X]> {
     let mut pieces = Vec::with_capacity(lengths.len());
     for &length in lengths {
         let (piece, rest) = data.split_at_mut(length);
