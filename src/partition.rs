@@ -11,6 +11,10 @@
 //!    gather in the last part, and finds each boundary by bisection;
 //! 3. its imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their magnitudes.
 
+mod halo;
+
+pub use halo::{Halo, halo};
+
 use crate::{Error, Result};
 use krysp_kernels::index::OffsetsRef;
 use std::ops::Range;

@@ -162,7 +162,7 @@ impl<T: Real> Csr<T> {
         if let (Some((row, col)), Some((other_row, other_col))) = (below, above) {
             return Err(Error::NotTriangle { row, col, other_row, other_col });
         }
-        let pattern = self.pattern().rearranged(|row, col| (row, col), true)?;
+        let pattern = self.pattern().mirrored()?;
         Ok(self.rearranged(pattern, self.source.domain().clone()))
     }
 
@@ -188,11 +188,15 @@ impl<T: Real> Csr<T> {
             let user = from.map_or(index, |n| n.old_of_new()[index as usize]);
             to.map_or(user, |n| n.new_of_old()[user as usize])
         };
-        let pattern = self.pattern().rearranged(|row, col| (place(row), place(col)), false)?;
+        let origin = |index: usize| {
+            let user = to.map_or(index as u32, |n| n.old_of_new()[index]);
+            from.map_or(user, |n| n.new_of_old()[user as usize])
+        };
+        let pattern = self.pattern().renumbered(origin, place)?;
         Ok(self.rearranged(pattern, space.clone()))
     }
 
-    fn rearranged(&self, (pattern, order): (Pattern, Vec<u32>), space: HostSpace<T>) -> Csr<T> {
+    fn rearranged(&self, (pattern, order): (Pattern, Buffer<u32>), space: HostSpace<T>) -> Csr<T> {
         let mut values = Buffer::zeros(order.len());
         over_rows(order.len(), 2, &mut *values, &|entries, values: &mut [T]| {
             for (value, &from) in values.iter_mut().zip(&order[entries]) {

@@ -21,8 +21,8 @@ mod slices;
 mod symmetric;
 mod symmetric_bsr;
 
-pub(crate) use bsr::best_blocks;
 pub use bsr::{BLOCK_SIZES, Bsr, row_blocks};
+pub(crate) use bsr::{best_blocks, block_pattern};
 pub use coo::Coo;
 pub use csr::Csr;
 pub use csr_ref::CsrRef;

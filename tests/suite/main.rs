@@ -1,6 +1,7 @@
 //! Everything that is tested through the public interface, in one program: it compiles the library's loops once.
 
 mod choice;
+mod clustering;
 mod endings;
 mod fem;
 mod golden;

@@ -1,0 +1,30 @@
+//! What blocks of consecutive rows read beyond themselves.
+
+use crate::{Csr, Real};
+use rayon::prelude::*;
+
+/// The columns outside of themselves that blocks of rows touch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Halo {
+    /// Of all blocks, in the mean of all rows.
+    pub per_row: f64,
+    /// Of the block with the most.
+    pub largest: usize,
+}
+
+/// The halo of a matrix cut into blocks of so many consecutive rows: in each, the distinct columns among its entries that
+/// are not rows of its own.
+pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> Halo {
+    let (rows, per_block) = (csr.rows(), rows_per_block.max(1));
+    let of_block = |block: usize| {
+        let own = block * per_block..rows.min((block + 1) * per_block);
+        let columns = own.clone().flat_map(|row| csr.row_columns(row)).copied();
+        let mut outside: Vec<u32> = columns.filter(|&column| !own.contains(&(column as usize))).collect();
+        outside.sort_unstable();
+        outside.chunk_by(|a, b| a == b).count()
+    };
+    let blocks = rows.div_ceil(per_block);
+    let halos: Vec<usize> = (0..blocks).into_par_iter().map(of_block).collect();
+    let (sum, largest) = (halos.iter().sum::<usize>(), halos.into_iter().max().unwrap_or(0));
+    Halo { per_row: sum as f64 / rows.max(1) as f64, largest }
+}

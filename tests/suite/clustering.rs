@@ -1,0 +1,134 @@
+//! Numberings whose runs are compact: valid on every graph, the same on any number of threads, and as good as promised.
+
+use krysp::partition::halo;
+use krysp::testing::matrices::{
+    self, Matrix, Triplets, circuit, edge, elasticity, hashed_circuit, random, rmat, stencil7, tetrahedra,
+};
+use krysp::testing::{shared_matrix, skipped};
+use krysp::{Csr, Error, Numbering};
+
+fn on_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(run)
+}
+
+fn shuffled_tetrahedra(side: usize) -> Csr<f64> {
+    tetrahedra(side, matrices::Numbering::Shuffled(5)).csr().unwrap()
+}
+
+/// Halo entries a row after renumbering, in blocks of so many rows.
+fn halo_with(a: &Csr<f64>, numbering: &Numbering, rows: usize) -> f64 {
+    halo(&a.renumbered(numbering).unwrap(), rows).per_row
+}
+
+/// Nodes that lie apart, and pairs of nodes.
+fn scattered(pairs: usize) -> Triplets {
+    let both_ways = |i: u32| [(3 * i, 3 * i + 1, 1.0), (3 * i + 1, 3 * i, 1.0)];
+    let entries = (0..pairs as u32).flat_map(both_ways).collect();
+    Triplets { rows: 3 * pairs, cols: 3 * pairs, entries }
+}
+
+/// A numbering is checked to be a permutation where it is made: these must not be refused, nor take forever.
+#[test]
+fn every_square_graph_is_numbered_alike_on_any_number_of_threads() {
+    let named = |name: &str, matrix: Matrix| (name.to_owned(), matrix.csr::<f64>().unwrap());
+    let from = |(name, t): (String, Triplets)| (name, t.csr::<f64>().unwrap());
+    let edge_cases = edge::edge_cases().into_iter().map(from).filter(|(_, a)| a.rows() == a.cols());
+    let cases = edge_cases.chain([
+        from(("arrow".into(), edge::arrow(5_000))),
+        from(("dense column".into(), edge::dense_column(3_000, 7))),
+        from(("diagonal".into(), edge::diagonal(20_000))),
+        from(("chain".into(), edge::tridiagonal(20_000))),
+        from(("cycle of one direction".into(), edge::cyclic_shift(3_000))),
+        from(("pairs and singles".into(), scattered(5_000))),
+        from(("unsymmetric".into(), random(3_000, 3_000, 0.001, 4))),
+        named("stencil", stencil7(24)),
+        named("tetrahedra", tetrahedra(18, matrices::Numbering::Shuffled(3))),
+        named("elasticity", elasticity(8)),
+        named("R-MAT", rmat(11, 16_000)),
+        named("circuit", circuit(6_000, 900)),
+        named("hubs", hashed_circuit(6_000)),
+    ]);
+    for (name, a) in cases {
+        for rows in [1, 64, 1000] {
+            let number = || Numbering::clustered(&a, rows).unwrap();
+            let numbering = on_threads(1, number);
+            assert_eq!(numbering.len(), a.rows(), "{name}");
+            for threads in [2, 5] {
+                assert_eq!(on_threads(threads, number), numbering, "{name}, {rows} rows, {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn rectangles_are_refused() {
+    let a = edge::empty(3, 4).csr::<f64>().unwrap();
+    assert!(matches!(Numbering::clustered(&a, 10), Err(Error::NotSquare { rows: 3, cols: 4, .. })));
+}
+
+#[test]
+fn unknowns_of_a_node_stay_together() {
+    let a = elasticity(9).csr::<f64>().unwrap();
+    let numbering = Numbering::clustered(&a, 300).unwrap();
+    for node in numbering.old_of_new().chunks(3) {
+        assert!(node[0].is_multiple_of(3) && node[1] == node[0] + 1 && node[2] == node[0] + 2, "{node:?}");
+    }
+}
+
+/// METIS 5.2 reaches 0.528 on such a mesh by recursive bisection, reverse Cuthill and McKee 1.86.
+#[test]
+fn runs_of_a_shuffled_mesh_are_compact() {
+    let a = shuffled_tetrahedra(40);
+    let clustered = Numbering::clustered(&a, 1024).unwrap();
+    let found = halo_with(&a, &clustered, 1024);
+    let rcm = halo_with(&a, &Numbering::rcm(&a).unwrap(), 1024);
+    println!("{found} {rcm}");
+    assert!(found < 0.6, "{found}");
+    assert!(found < 0.4 * rcm, "{found} {rcm}");
+    // the largest block too
+    let largest = halo(&a.renumbered(&clustered).unwrap(), 1024).largest;
+    assert!(largest < 1024, "{largest}");
+    // and runs of other lengths
+    for rows in [256, 512, 1536, 2048] {
+        let (other, rcm) =
+            (halo_with(&a, &clustered, rows), halo_with(&a, &Numbering::rcm(&a).unwrap(), rows));
+        assert!(other < 0.75 * rcm, "{rows}: {other} {rcm}");
+    }
+}
+
+#[test]
+fn what_falls_apart_is_cut_where_it_does() {
+    // 40 cubes of 5³ nodes, shuffled into each other
+    let cube = stencil7(5).to_triplets();
+    let mut entries = vec![];
+    for copy in 0..40 {
+        let place = |i: u32| (i as usize) * 40 + copy;
+        entries.extend(cube.entries.iter().map(|&(i, j, value)| (place(i), place(j), value)));
+    }
+    let a = Csr::from_triplets(5000, 5000, &entries).unwrap();
+    let found = halo_with(&a, &Numbering::clustered(&a, 1000).unwrap(), 1000);
+    println!("{found}");
+    assert!(found < 0.02, "{found}");
+}
+
+#[test]
+fn halos_of_a_chain_are_its_ends() {
+    let a = edge::tridiagonal(100).csr::<f64>().unwrap();
+    let halo = halo(&a, 10);
+    assert_eq!((halo.largest, halo.per_row), (2, 0.18));
+}
+
+/// METIS 5.2 reaches 0.207 and 0.539 by recursive bisection.
+#[test]
+fn runs_of_real_meshes_are_compact() {
+    for (name, bound) in [("heat_sink_p1_27k", 0.24), ("elast_bracket_p1_59k", 0.66)] {
+        let Some(path) = shared_matrix(name) else {
+            skipped(&format!("{name} is not beside this checkout"));
+            continue;
+        };
+        let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
+        let found = halo_with(&a, &Numbering::clustered(&a, 1024).unwrap(), 1024);
+        println!("{name} {found}");
+        assert!(found < bound, "{name}: {found}");
+    }
+}
