@@ -21,3 +21,4 @@ pub mod cpu;
 pub mod cuda;
 pub mod index;
 pub mod map;
+pub mod strategy;

@@ -2,7 +2,8 @@
 //! in launches of their own. Moves what [`Sliced`] and [`Coo`](super::coo::Coo) move; rows with overflow read and write
 //! `y` once more.
 
-use super::coo::{Coordinates, Onto};
+use super::chunks::Onto;
+use super::coo::Coordinates;
 use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::number::Scalar;

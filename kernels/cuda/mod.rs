@@ -7,6 +7,7 @@ mod basis;
 pub mod bsr;
 #[cfg(test)]
 mod cases;
+mod chunks;
 pub mod coo;
 pub mod csr;
 mod device;
@@ -14,6 +15,7 @@ pub mod dia;
 mod error;
 mod gate;
 pub mod hyb;
+pub mod load_balance;
 pub mod merge;
 mod module;
 mod number;
@@ -23,6 +25,8 @@ mod resident;
 mod ring;
 pub mod sliced;
 mod slices;
+pub mod speculative;
+mod speculative_on_host;
 mod step;
 pub mod strategy;
 mod transfer;
@@ -37,20 +41,22 @@ pub use module::{Source, compile};
 pub use number::Scalar;
 pub use product::{Pattern, Product, Shape};
 pub use resident::{Iterate, Resident};
+pub use speculative_on_host::SpeculativeOnHost;
 pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 11] = [
+pub const SOURCES: [&Source; 12] = [
     &basis::SOURCE,
     &bsr::SOURCE,
-    &coo::SOURCE,
+    &chunks::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &merge::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
+    &speculative::SOURCE,
     &gate::SOURCE,
     &vector::SOURCE,
 ];

@@ -102,8 +102,24 @@ impl<T: Real> Ordered<T> {
         Ok(self)
     }
 
+    /// New values for the pattern that it was made from.
+    pub(super) fn fill(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        self.values.write(values)
+    }
+
+    /// The values, in the order of the pattern that it was made from.
+    pub(super) fn entries(&self, made_from: Shape, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        self.values.read(values)
+    }
+
     pub(super) fn device(&self) -> &Device {
         self.values.device()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.rows.bytes() + self.columns.bytes() + self.values.bytes()
     }
 }
 
