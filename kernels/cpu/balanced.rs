@@ -17,8 +17,9 @@ use super::simd::{Simd, Task, Value, run};
 use crate::index::OffsetsRef;
 use std::ops::Range;
 
-/// Entries of a task: a hundred times what handing it over costs, and few against those of a thread.
-const PIECE: usize = 1 << 14;
+/// Entries of a task: a hundred times what handing it over costs, few against those of a thread, and no fewer than any
+/// product has that is left to one thread.
+const PIECE: usize = 1 << 15;
 
 /// A matrix whose rows may be of any length.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn rows_of_many_pieces_among_others() {
-        let lengths = [3, 0, 5 * PIECE + 17, PIECE, PIECE + 1, 0, 0, 7, 40_000, 1];
+        let lengths = [3, 0, 5 * PIECE + 17, PIECE, PIECE + 1, 0, 0, 7, 70_000, 1];
         let offsets = Offsets::from_lengths(lengths);
         let cols = 1000;
         let columns: Vec<u32> = (0..offsets.end()).map(|k| (k * 7 % cols) as u32).collect();

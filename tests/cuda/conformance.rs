@@ -3,7 +3,7 @@
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, Threshold,
+    Bsr, Coo, Crossing, Dia, Ell, EllpackR, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, Threshold,
 };
 use krysp::solvers::Vector;
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -129,18 +129,31 @@ conformance! {
     sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
 }
 
-mod csr_merge_path {
-    use super::*;
+/// Formats with options that the host has not.
+macro_rules! conformance_on {
+    ($($name:ident: $format:ident, $options:expr;)*) => {$(
+        mod $name {
+            use super::*;
 
-    #[test]
-    fn f64() {
-        conforms_on::<f64, Csr<f64>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
-    }
+            #[test]
+            fn f64() {
+                conforms_on::<f64, $format<f64>>(|gpu, a| $format::on_with(gpu, a, $options));
+            }
 
-    #[test]
-    fn f32() {
-        conforms_on::<f32, Csr<f32>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
-    }
+            #[test]
+            fn f32() {
+                conforms_on::<f32, $format<f32>>(|gpu, a| $format::on_with(gpu, a, $options));
+            }
+        }
+    )*};
+}
+
+conformance_on! {
+    csr_classical: Csr, Strategy::Classical;
+    csr_load_balance: Csr, Strategy::LoadBalance;
+    csr_merge_path: Csr, Strategy::MergePath;
+    csr_speculative: Csr, Strategy::Speculative;
+    coo_atomic: Coo, Crossing::Atomic;
 }
 
 #[test]
