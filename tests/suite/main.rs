@@ -4,6 +4,7 @@ mod choice;
 mod endings;
 mod fem;
 mod golden;
+mod irregular;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;
