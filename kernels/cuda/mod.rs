@@ -15,6 +15,7 @@ pub mod dia;
 mod error;
 mod gate;
 pub mod hyb;
+mod lengths;
 pub mod load_balance;
 pub mod merge;
 mod module;
@@ -46,12 +47,13 @@ pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 12] = [
+pub const SOURCES: [&Source; 13] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
+    &lengths::SOURCE,
     &merge::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,

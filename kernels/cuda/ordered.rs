@@ -46,12 +46,18 @@ impl Rows {
         }
     }
 
-    pub(super) fn raw(&self) -> RawRows {
-        let (len, wide) = match self {
-            Rows::Short(offsets) => (offsets.len(), 0),
-            Rows::Long(offsets) => (offsets.len(), 1),
+    /// How many rows.
+    pub(super) fn count(&self) -> usize {
+        let offsets = match self {
+            Rows::Short(offsets) => offsets.len(),
+            Rows::Long(offsets) => offsets.len(),
         };
-        RawRows { offsets: self.address(), count: (len - 1) as u32, wide }
+        offsets - 1
+    }
+
+    pub(super) fn raw(&self) -> RawRows {
+        let wide = matches!(self, Rows::Long(_)).into();
+        RawRows { offsets: self.address(), count: self.count() as u32, wide }
     }
 }
 

@@ -3,7 +3,7 @@
 use krysp::formats::{HybOptions, Strategy, Threshold};
 use krysp::simd::{Level, force};
 use krysp::testing::matrices::edge;
-use krysp::{Coo, Element, Host, HostVector, Hyb, LinearOperator, Operator, Real, Sell};
+use krysp::{Coo, Element, Host, HostVector, Hyb, LinearOperator, Operator, Real};
 
 fn wide<T: Element>(value: T) -> f64 {
     value.to_f64()
@@ -35,7 +35,6 @@ fn extreme_rows<T: Real>(size: usize) {
         }
         is_exact(&format!("{name}, COO"), &Coo::new(&csr).unwrap(), &x, &expected);
         is_exact(&format!("{name}, HYB"), &Hyb::with(&csr, overflow).unwrap(), &x, &expected);
-        is_exact(&format!("{name}, SELL-P"), &Sell::new(&csr).unwrap(), &x, &expected);
         is_exact(&format!("{name}, auto"), &Operator::auto(&csr, &Host).unwrap(), &x, &expected);
     }
 }
