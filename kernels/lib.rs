@@ -22,4 +22,5 @@ pub mod cuda;
 pub mod index;
 pub mod map;
 pub mod pairs;
+pub mod strategy;
 pub mod windows;

@@ -3,7 +3,8 @@
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
 use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, Sell, SellOptions, SymBsr, SymCsr, Threshold,
+    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, Sell, SellOptions, Strategy, SymBsr, SymCsr,
+    Threshold,
 };
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
@@ -61,6 +62,8 @@ macro_rules! conformance {
 
 conformance! {
     csr: |a| Ok(a.clone()), |_| false;
+    csr_classical: |a| Ok(a.clone().with_strategy(Strategy::Classical)), |_| false;
+    csr_speculative: |a| Ok(a.clone().with_strategy(Strategy::Speculative)), |_| false;
     coo: Coo::new, |_| false;
     hyb: Hyb::new, |_| false;
     hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), |_| false;

@@ -2,7 +2,7 @@
 
 use super::Result;
 use krysp::cuda::OnCuda;
-use krysp::formats::{OnDevice, Strategy};
+use krysp::formats::{Crossing, OnDevice, Strategy};
 use krysp::{
     Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell, SymBsr,
     SymCsr,
@@ -39,8 +39,16 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
     vec![
         Converter { name: "CSR", convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Classical)) },
         Converter {
+            name: "CSR load-balance",
+            convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::LoadBalance)),
+        },
+        Converter {
             name: "CSR merge-path",
             convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::MergePath)),
+        },
+        Converter {
+            name: "CSR speculative",
+            convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Speculative)),
         },
         converter::<T, Sell<T>>(),
         converter::<T, EllpackR<T>>(),
@@ -52,5 +60,9 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
         converter::<T, SymBsr<T>>(),
         converter::<T, Hyb<T>>(),
         converter::<T, Coo<T>>(),
+        Converter {
+            name: "COO atomic",
+            convert: |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::Atomic)),
+        },
     ]
 }

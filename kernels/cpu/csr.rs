@@ -47,6 +47,18 @@ impl<T: Value> RowProduct<T> for Csr<'_, T> {
 }
 
 impl<T: Value> Csr<'_, T> {
+    /// `Σ_k v_k x_{c_k}` over entries of one row.
+    ///
+    /// # Safety
+    /// As [`RowProduct::product`], for entries of the matrix.
+    #[inline(always)]
+    pub(super) unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
+        let mut sum = [T::zero()];
+        // SAFETY: handed down from the caller
+        unsafe { self.walk::<S, u64>(&[entries.start as u64, entries.end as u64], x, &mut sum) };
+        sum[0]
+    }
+
     /// # Safety
     /// As [`RowProduct::product`].
     #[inline(always)]

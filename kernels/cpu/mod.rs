@@ -2,6 +2,7 @@
 
 mod avx2;
 mod avx512;
+pub mod balanced;
 pub mod basis;
 pub mod bsr;
 pub mod coo;
@@ -14,6 +15,7 @@ pub mod rows;
 mod scattered;
 pub mod simd;
 pub mod sliced;
+pub mod speculative;
 pub mod symmetric;
 pub mod symmetric_blocks;
 pub mod threads;

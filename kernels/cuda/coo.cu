@@ -10,18 +10,93 @@
 //
 // A row that crosses the border of a chunk is not written: each chunk carries its part out, and `coo_finish` adds the
 // parts of such rows in order. Nothing is added atomically, so every product is bitwise the same. (One launch, in which the
-// chunk that comes last adds up the row, took 3 to 5 % longer on an H200: circuit_1M 0.0137 ms for 0.0131, f64.)
+// chunk that comes last adds up the row, took 3 to 5 % longer on an H200: circuit_1M 0.0137 ms for 0.0131, f64.) But for
+// `coo_atomic`, which adds the parts of such rows to zeros in y, in whatever order chunks come.
 //
 // Moves 16 B (f64) or 12 B (f32) an entry, x and y; 16 B or 8 B a chunk and 12 B a crossing row; 4 B a row without
 // entries, which `coo_finish` sets to zero.
 
+// `CsrByEntries` has no row for each entry: a warp finds those of a tile in the places where rows start. It moves 4 B less
+// an entry, and 4 or 8 B a row and 4 B a tile more (load balance, CSRI of Anzt et al.).
+
+// Rows, columns and values of a lane's entries.
+struct Entries {
+    Few<u32, OF_LANE> rows, columns;
+    Few<real, OF_LANE> values;
+};
+
 struct Coo {
+    static constexpr bool IS_PADDED = true;
     const u32* rows;          // of entries, the last repeated to a multiple of the tile
     const u32* columns;
     const real* values;       // zero beyond the last entry
     real* carries;            // of each chunk: of its first row, of its last
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;
+
+    __device__ __forceinline__ u32 first_row(i64 tile) const { return __ldg(rows + tile * TILE); }
+    // Whether a tile's first row has entries before it.
+    __device__ __forceinline__ bool continues(i64 tile) const { return __ldg(rows + (tile * TILE - 1)) == first_row(tile); }
+    __device__ __forceinline__ Entries entries(i64 tile, u32 lane) const {
+        const Few<u32, OF_LANE> columns = of_lane(this->columns, tile, lane);
+        return {of_lane(rows, tile, lane), columns, of_lane(values, tile, lane)};
+    }
+};
+
+struct CsrByEntries {
+    static constexpr bool IS_PADDED = false;
+    RowStarts rows;
+    const u32* first;         // row of each tile's first entry, and of the last entry
+    const u32* columns;
+    const real* values;
+    real* carries;            // as of `Coo`
+    u64 count;                // entries
+    u32 tiles, tiles_of_chunk;
+
+    __device__ __forceinline__ u32 first_row(i64 tile) const { return __ldg(first + tile); }
+    __device__ __forceinline__ bool continues(i64 tile) const { return rows.start(first_row(tile)) < tile * TILE; }
+    __device__ __forceinline__ Entries entries(i64 tile, u32 lane) const {
+        const Few<u32, OF_LANE> columns = of_lane(this->columns, tile, lane, (i64)count, BEYOND);
+        const Few<real, OF_LANE> values = of_lane(this->values, tile, lane, (i64)count, real(0));
+        return {rows_of_lane(tile, lane), columns, values};
+    }
+    // Rows that begin in the tile leave their mark at their first entry; a lane's rows are those of the last marks.
+    __device__ __forceinline__ Few<u32, OF_LANE> rows_of_lane(i64 tile, u32 lane) const {
+        __shared__ Few<u32, OF_LANE> marks[WARPS][32];
+        const u32 row = first_row(tile), last = first_row(tile + 1);
+        const i64 from = tile * TILE, to = from + TILE;
+        Few<u32, OF_LANE> found;
+        if (last - row > NEAR) {
+            i64 here = row;
+#pragma unroll 1
+            for (int k = 0; k < OF_LANE; k++) {
+                const i64 entry = from + lane * OF_LANE + k;
+                here = rows.row_of(entry, here, (i64)last + 1);
+                found.at[k] = here;
+            }
+            return found;
+        }
+        Few<u32, OF_LANE>* of_warp = marks[threadIdx.x / 32];
+        __syncwarp();
+        of_warp[lane] = {0, 0, 0, 0};
+        __syncwarp();
+        for (u32 at = row + 1 + lane; at <= last; at += 32) {
+            const i64 start = rows.start(at);
+            // rows without entries leave none
+            if (start < to && start < rows.start(at + 1)) of_warp[(start - from) / OF_LANE].at[(start - from) % OF_LANE] = at - row;
+        }
+        __syncwarp();
+        found = of_warp[lane];
+#pragma unroll
+        for (int k = 1; k < OF_LANE; k++) {
+            if (found.at[k] == 0) found.at[k] = found.at[k - 1];
+        }
+        const u32 before = __ballot_sync(ALL, found.at[OF_LANE - 1] != 0) & ~(ALL << lane);
+        const u32 mark = __shfl_sync(ALL, found.at[OF_LANE - 1], before ? 31 - __clz(before) : 0);
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) found.at[k] = row + (found.at[k] ? found.at[k] : before ? mark : 0);
+        return found;
+    }
 };
 
 // Rows that cross the borders of chunks, and rows without entries.
@@ -32,64 +107,54 @@ struct Rest {
     u32 crossings, empties;
 };
 
-constexpr int OF_LANE = 4;    // entries of a lane in a tile
-
 // Where the sum of a row goes: into y, or out of the chunk.
 struct Target {
     real* y;
     real* carries;            // of this chunk
     u32 first, last;          // rows that other chunks share; NONE where they do not
 };
-constexpr u32 NONE = ~0u;
 
-template <bool ADD> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
-    if (row == target.first) {
+// What becomes of y: it is written, added to, or written but for the rows that chunks share, which are added atomically.
+enum Onto { WRITE, ADD, ATOMIC };
+
+template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
+    if (ONTO == ATOMIC && (row == target.first || row == target.last)) {
+        atomicAdd(target.y + row, sum);
+    } else if (row == target.first) {
         target.carries[0] = sum;
     } else if (row == target.last) {
         target.carries[1] = sum;
     } else {
-        target.y[row] = ADD ? target.y[row] + sum : sum;
+        target.y[row] = ONTO == ADD ? target.y[row] + sum : sum;
     }
 }
 
-template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane) {
-    constexpr int WIDE = 16 / sizeof(X) < OF_LANE ? 16 / sizeof(X) : OF_LANE;
-    const Few<X, WIDE>* pieces = (const Few<X, WIDE>*)array + (tile * 32 + lane) * (OF_LANE / WIDE);
-    Few<X, OF_LANE> entries;
-#pragma unroll
-    for (int q = 0; q < OF_LANE / WIDE; q++) {
-        const Few<X, WIDE> piece = stream(pieces + q);
-#pragma unroll
-        for (int k = 0; k < WIDE; k++) entries.at[q * WIDE + k] = piece.at[k];
-    }
-    return entries;
-}
-
-// y ← A x, or y ← y + A x if ADD, but for the rows in `Rest`.
-template <bool ADD> __device__ __forceinline__ void multiply(const Coo& a, const real* x, real* y) {
+// y ← A x, or y ← y + A x, but for the rows in `Rest`.
+template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(const Matrix& a, const real* x, real* y) {
     const u32 lane = threadIdx.x % 32;
     const i64 chunk = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     i64 tile = chunk * a.tiles_of_chunk;
     const i64 end = tile + a.tiles_of_chunk < a.tiles ? tile + a.tiles_of_chunk : a.tiles;
     if (tile >= end) return;
-    constexpr int TILE = 32 * OF_LANE;
 
     Target target{y, a.carries + 2 * chunk, NONE, NONE};
-    const u32 first_row = __ldg(a.rows + tile * TILE), last_row = __ldg(a.rows + (end * TILE - 1));
-    if (tile > 0 && __ldg(a.rows + (tile * TILE - 1)) == first_row) target.first = first_row;
-    if (end < a.tiles && __ldg(a.rows + end * TILE) == last_row) target.last = last_row;
+    u32 open_row = a.first_row(tile);
+    if (tile > 0 && a.continues(tile)) target.first = open_row;
+    if (end < a.tiles && a.continues(end)) target.last = a.first_row(end);
 
-    u32 open_row = first_row;     // the row of the entry before this tile, and what it has so far
-    real open_sum = 0;
+    // `open_row`: the row of the entry before this tile
+    real open_sum = 0;            // what it has so far
     for (; tile < end; tile++) {
-        const Few<u32, OF_LANE> columns = of_lane(a.columns, tile, lane);
-        const Few<u32, OF_LANE> rows = of_lane(a.rows, tile, lane);
-        const Few<real, OF_LANE> values = of_lane(a.values, tile, lane);
+        const Entries entries = a.entries(tile, lane);
+        const Few<u32, OF_LANE>&rows = entries.rows, &columns = entries.columns;
         // never so; the compiler asks for all of the above before it can know
         if (columns.at[0] == NONE) return;
         real product[OF_LANE];
 #pragma unroll
-        for (int k = 0; k < OF_LANE; k++) product[k] = values.at[k] * __ldg(x + columns.at[k]);
+        for (int k = 0; k < OF_LANE; k++) {
+            const bool here = Matrix::IS_PADDED || columns.at[k] != BEYOND;
+            product[k] = here ? entries.values.at[k] * __ldg(x + columns.at[k]) : real(0);
+        }
 
         // `head`: what this lane has of its first row; `tail`: of its last
         real head = 0, tail = product[0];
@@ -102,7 +167,7 @@ template <bool ADD> __device__ __forceinline__ void multiply(const Coo& a, const
                 if (one_row) {
                     head = tail;
                 } else {
-                    put<ADD>(target, rows.at[k - 1], tail);
+                    put<ONTO>(target, rows.at[k - 1], tail);
                 }
                 one_row = false;
                 tail = product[k];
@@ -114,39 +179,39 @@ template <bool ADD> __device__ __forceinline__ void multiply(const Coo& a, const
         if (lane == 0) row_before = open_row;
         const bool continues = rows.at[0] == row_before;
         // the first lane takes over from the tile before
-        if (lane == 0 && !continues) put<ADD>(target, open_row, open_sum);
+        if (lane == 0 && !continues) put<ONTO>(target, open_row, open_sum);
         real sum = tail;
         if (lane == 0 && continues && one_row) sum += open_sum;
-        // lanes from `start` on share their last row with this one
-        const u32 restarts = __ballot_sync(ALL, lane == 0 || !one_row || !continues);
-        const int start = 31 - __clz(restarts & (ALL >> (31 - lane)));
-#pragma unroll
-        for (int step = 1; step < 32; step *= 2) {
-            const real before = __shfl_up_sync(ALL, sum, step);
-            if ((int)lane - step >= start) sum += before;
-        }
+        sum = scan_rows(sum, __ballot_sync(ALL, lane == 0 || !one_row || !continues));
         real sum_before = __shfl_up_sync(ALL, sum, 1);
         if (lane == 0) sum_before = open_sum;
 
         // rows that end: the first of a lane with several, and the last of a lane whose neighbour goes on with another
-        if (!one_row) put<ADD>(target, rows.at[0], continues ? sum_before + head : head);
+        if (!one_row) put<ONTO>(target, rows.at[0], continues ? sum_before + head : head);
         const u32 row_behind = __shfl_down_sync(ALL, rows.at[0], 1);
-        if (lane < 31 && row_behind != rows.at[OF_LANE - 1]) put<ADD>(target, rows.at[OF_LANE - 1], sum);
+        if (lane < 31 && row_behind != rows.at[OF_LANE - 1]) put<ONTO>(target, rows.at[OF_LANE - 1], sum);
         open_row = __shfl_sync(ALL, rows.at[OF_LANE - 1], 31);
         open_sum = __shfl_sync(ALL, sum, 31);
     }
-    if (lane == 0) put<ADD>(target, open_row, open_sum);
+    if (lane == 0) put<ONTO>(target, open_row, open_sum);
 }
 
 extern "C" __global__ __launch_bounds__(256, 5) void coo(Coo a, const real* x, real* y) {
-    multiply<false>(a, x, y);
+    multiply<WRITE>(a, x, y);
 }
 extern "C" __global__ __launch_bounds__(256, 5) void coo_add(Coo a, const real* x, real* y) {
-    multiply<true>(a, x, y);
+    multiply<ADD>(a, x, y);
+}
+// Over zeros.
+extern "C" __global__ __launch_bounds__(256, 5) void coo_atomic(Coo a, const real* x, real* y) {
+    multiply<ATOMIC>(a, x, y);
+}
+extern "C" __global__ __launch_bounds__(256, 4) void csr_by_entries(CsrByEntries a, const real* x, real* y) {
+    multiply<WRITE>(a, x, y);
 }
 
 // The rows of `rest`: a warp each for those that cross the borders of chunks, a thread each for those without entries.
-template <bool ADD> __device__ __forceinline__ void finish(const Rest& rest, real* y) {
+template <Onto ONTO> __device__ __forceinline__ void finish(const Rest& rest, real* y) {
     const u32 lane = threadIdx.x % 32;
     const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, threads = (i64)gridDim.x * blockDim.x;
     for (i64 i = thread / 32; i < rest.crossings; i += threads / 32) {
@@ -156,13 +221,13 @@ template <bool ADD> __device__ __forceinline__ void finish(const Rest& rest, rea
         real sum = 0;
         for (u32 chunk = first + lane; chunk <= last; chunk += 32) sum += rest.carries[2 * (i64)chunk + (chunk == first)];
         sum = warp_sum(sum);
-        if (lane == 0) y[row] = ADD ? y[row] + sum : sum;
+        if (lane == 0) y[row] = ONTO == ADD ? y[row] + sum : sum;
     }
-    if (ADD) return;
+    if (ONTO == ADD) return;
     for (i64 i = thread; i < rest.empties; i += threads) y[__ldg(rest.empty + i)] = 0;
 }
-extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { finish<false>(rest, y); }
-extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { finish<true>(rest, y); }
+extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { finish<WRITE>(rest, y); }
+extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { finish<ADD>(rest, y); }
 
 // Coordinates of the last entries of each row: `here` are those, `all` the matrix they are of.
 struct Taken {
@@ -172,40 +237,30 @@ struct Taken {
     u64 slots;                // with padding, which repeats the last row and column
 };
 
-// The row that an entry is of: the last that starts at or before it, and is not empty.
-__device__ __forceinline__ i64 row_of(const RowStarts& rows, i64 entry) {
-    i64 low = 0, high = rows.count;   // start(low) ≤ entry < start(high)
-    while (high - low > 1) {
-        const i64 middle = (low + high) / 2;
-        if (rows.start(middle) <= entry) {
-            low = middle;
-        } else {
-            high = middle;
-        }
+// Calls visit(slot, row, its entry of `all`): `all` may be of another pattern than what the matrix was made from.
+template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a, Visit visit) {
+    const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
+    for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
+        const i64 row = a.here.row_of(slot, 0, a.here.count);
+        const i64 entry = a.all.start(row + 1) - (a.here.start(row + 1) - slot);
+        if (entry >= a.all.start(row)) visit(slot, row, entry);
     }
-    return low;
 }
 
 // Rows and columns of all slots.
 extern "C" __global__ __launch_bounds__(256) void coo_places(Taken a, u32* rows, u32* columns) {
+    each_slot(a, [&](i64 slot, i64 row, i64 entry) {
+        rows[slot] = row;
+        columns[slot] = a.columns[entry];
+    });
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
-    for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < (i64)a.slots; slot += threads) {
-        if (slot < count) {
-            const i64 row = row_of(a.here, slot);
-            rows[slot] = row;
-            columns[slot] = a.columns[a.all.start(row + 1) - (a.here.start(row + 1) - slot)];
-        } else {
-            rows[slot] = a.last_row;
-            columns[slot] = a.last_column;
-        }
+    for (i64 slot = count + (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < (i64)a.slots; slot += threads) {
+        rows[slot] = a.last_row;
+        columns[slot] = a.last_column;
     }
 }
 
 // Takes values from entries that lie row by row, or gives them back.
 extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, real* values, u32 back) {
-    const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
-    for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
-        const i64 row = row_of(a.here, slot);
-        exchange(entries[a.all.start(row + 1) - (a.here.start(row + 1) - slot)], values[slot], back);
-    }
+    each_slot(a, [&](i64 slot, i64, i64 entry) { exchange(entries[entry], values[slot], back); });
 }

@@ -103,18 +103,15 @@ impl<T: Real> Product<T> for Csr<T> {
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
-        self.ordered.values.write(values)
+        self.ordered.fill(self.shape, pattern, values)
     }
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
-        self.ordered.values.read(values)
+        self.ordered.entries(self.shape, pattern, values)
     }
 
     fn bytes(&self) -> usize {
-        let Ordered { rows, columns, values } = &self.ordered;
-        rows.bytes() + columns.bytes() + values.bytes()
+        self.ordered.bytes()
     }
 }
 

@@ -350,6 +350,11 @@ impl<T: Element> Array<T> {
         Ok(())
     }
 
+    /// Queues that all entries become zero.
+    pub fn clear(&mut self) -> Result<()> {
+        Ok(self.device.inner.stream.memset_zeros(&mut self.slice)?)
+    }
+
     /// Copies out into host memory of the same length, when all work queued before is done.
     pub fn read(&self, host: &mut [T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");

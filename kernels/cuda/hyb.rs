@@ -2,14 +2,26 @@
 //! in launches of their own. Moves what [`Sliced`] and [`Coo`](super::coo::Coo) move; rows with overflow read and write
 //! `y` once more.
 
-use super::coo::{Coordinates, Onto};
+use super::chunks::Onto;
+use super::coo::Coordinates;
 use super::device::{Array, Device, Real};
 use super::error::Result;
+use super::lengths;
 use super::number::Scalar;
 use super::ordered::{Ordered, Way};
 use super::product::{Layout, Pattern, Product, Shape, check_square};
 use super::sliced::{Sliced, Widths};
 use super::vector;
+
+/// Entries of every row that slices store: as many as the shortest length has that more rows than `rows` do not exceed, and
+/// `most`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Width {
+    /// So many rows may be as long or shorter; from the number of all on, none overflows.
+    pub rows: f64,
+    /// The most.
+    pub most: usize,
+}
 
 /// A matrix in slices and coordinates.
 #[derive(Debug)]
@@ -19,9 +31,10 @@ pub struct Hyb<T: Real> {
 }
 
 impl<T: Real> Hyb<T> {
-    /// A matrix with a value for each entry of the pattern, `width` of every row in slices.
-    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], width: usize) -> Result<Self> {
+    /// A matrix with a value for each entry of the pattern.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], width: Width) -> Result<Self> {
         let ordered = Ordered::new(device, pattern, values)?;
+        let width = lengths::quantile(device, &ordered.rows, width.rows)?.min(width.most);
         Ok(Hyb {
             first: Sliced::of(&ordered, pattern, Widths::First(width))?,
             overflow: Coordinates::of(&ordered, pattern, width, Onto::Y)?,

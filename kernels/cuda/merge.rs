@@ -179,19 +179,15 @@ impl<T: Real> Product<T> for Merge<T> {
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
-        self.ordered.values.write(values)
+        self.ordered.fill(self.shape, pattern, values)
     }
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        assert_eq!(pattern.shape(), self.shape, "the pattern it was made from");
-        self.ordered.values.read(values)
+        self.ordered.entries(self.shape, pattern, values)
     }
 
     fn bytes(&self) -> usize {
-        let Ordered { rows, columns, values } = &self.ordered;
-        let lists = self.first.bytes() + self.crossing.bytes() + self.carries.bytes();
-        rows.bytes() + columns.bytes() + values.bytes() + lists
+        self.ordered.bytes() + self.first.bytes() + self.crossing.bytes() + self.carries.bytes()
     }
 }
 

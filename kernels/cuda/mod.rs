@@ -7,6 +7,7 @@ mod basis;
 pub mod bsr;
 #[cfg(test)]
 mod cases;
+mod chunks;
 pub mod coo;
 pub mod csr;
 mod device;
@@ -15,6 +16,8 @@ mod error;
 mod gate;
 pub mod halo;
 pub mod hyb;
+mod lengths;
+pub mod load_balance;
 pub mod merge;
 mod module;
 mod number;
@@ -24,6 +27,8 @@ mod resident;
 mod ring;
 pub mod sliced;
 mod slices;
+pub mod speculative;
+mod speculative_on_host;
 mod step;
 pub mod strategy;
 pub mod symmetric;
@@ -39,21 +44,24 @@ pub use module::{Source, compile};
 pub use number::Scalar;
 pub use product::{Pattern, Product, Shape};
 pub use resident::{Iterate, Resident};
+pub use speculative_on_host::SpeculativeOnHost;
 pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 13] = [
+pub const SOURCES: [&Source; 15] = [
     &basis::SOURCE,
     &bsr::SOURCE,
-    &coo::SOURCE,
+    &chunks::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &halo::SOURCE,
+    &lengths::SOURCE,
     &merge::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
+    &speculative::SOURCE,
     &symmetric::SOURCE,
     &gate::SOURCE,
     &vector::SOURCE,

@@ -46,12 +46,18 @@ impl Rows {
         }
     }
 
-    pub(super) fn raw(&self) -> RawRows {
-        let (len, wide) = match self {
-            Rows::Short(offsets) => (offsets.len(), 0),
-            Rows::Long(offsets) => (offsets.len(), 1),
+    /// How many rows.
+    pub(super) fn count(&self) -> usize {
+        let offsets = match self {
+            Rows::Short(offsets) => offsets.len(),
+            Rows::Long(offsets) => offsets.len(),
         };
-        RawRows { offsets: self.address(), count: (len - 1) as u32, wide }
+        offsets - 1
+    }
+
+    pub(super) fn raw(&self) -> RawRows {
+        let wide = matches!(self, Rows::Long(_)).into();
+        RawRows { offsets: self.address(), count: self.count() as u32, wide }
     }
 }
 
@@ -102,8 +108,24 @@ impl<T: Real> Ordered<T> {
         Ok(self)
     }
 
+    /// New values for the pattern that it was made from.
+    pub(super) fn fill(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        self.values.write(values)
+    }
+
+    /// The values, in the order of the pattern that it was made from.
+    pub(super) fn entries(&self, made_from: Shape, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        self.values.read(values)
+    }
+
     pub(super) fn device(&self) -> &Device {
         self.values.device()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.rows.bytes() + self.columns.bytes() + self.values.bytes()
     }
 }
 

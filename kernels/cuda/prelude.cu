@@ -38,6 +38,18 @@ struct RowStarts {
     __device__ __forceinline__ i64 start(i64 row) const {
         return wide ? (i64)((const u64*)offsets)[row] : (i64)((const u32*)offsets)[row];
     }
+    // The last row from `low` on and before `high` that starts at or before an entry; row `low` does.
+    __device__ __forceinline__ i64 row_of(i64 entry, i64 low, i64 high) const {
+        while (high - low > 1) {
+            const i64 middle = (low + high) / 2;
+            if (start(middle) <= entry) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        return low;
+    }
 };
 
 // A value goes into its slot, or `back` to where it came from.

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// A matrix in device memory.
 ///
-/// Products are queued, and bitwise the same from run to run on one device: nothing is added atomically.
+/// Products are queued, and bitwise the same from run to run on one device, unless the matrix says otherwise.
 pub trait Product<T: Real>: Send + Sync + Debug {
     /// The numbers of rows, of columns and of entries.
     fn shape(&self) -> Shape;
@@ -33,6 +33,11 @@ pub trait Product<T: Real>: Send + Sync + Debug {
 
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
+
+    /// Whether two products of one `x` are bitwise the same.
+    fn reproducible(&self) -> bool {
+        true
+    }
 }
 
 /// How large a matrix is.

@@ -1,24 +1,15 @@
-//! Ways to share the entries of compressed sparse rows among threads, and which of them suits a matrix.
+//! Compressed sparse rows on a device, shared among threads by one of the strategies, and which of them suits a matrix.
 
 use super::csr::{AHEAD, Csr, lanes};
 use super::device::{Array, Device, Real};
 use super::error::Result;
+use super::load_balance::LoadBalance;
 use super::merge::Merge;
 use super::number::Scalar;
 use super::product::{Pattern, Product, Shape};
+use super::speculative::Speculative;
+use crate::strategy::Strategy;
 use rayon::prelude::*;
-
-/// How threads of a device share a matrix in compressed sparse rows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strategy {
-    /// One of the others, by the [costs](Rows) of the longest row and of all entries.
-    #[default]
-    Automatic,
-    /// Equally many threads for every row, by the mean length.
-    Classical,
-    /// Equally many entries and ends of rows for every warp, whatever the lengths of rows.
-    MergePath,
-}
 
 /// What bytes alone do not tell of a product, in microseconds and bytes a microsecond. From `benches/record/h200/spmv.csv`,
 /// f64: circuit_1M (longest row 126,000, two lanes each) and rmat_2M in CSR and in CSR merge-path, el3_0.3M_nat and
@@ -95,8 +86,10 @@ impl<T: Real> AnyCsr<T> {
             chosen => chosen,
         };
         Ok(AnyCsr(match strategy {
+            Strategy::LoadBalance => Box::new(LoadBalance::new(device, pattern, values)?),
             Strategy::MergePath => Box::new(Merge::new(device, pattern, values)?),
-            _ => Box::new(Csr::new(device, pattern, values)?),
+            Strategy::Speculative => Box::new(Speculative::new(device, pattern, values)?),
+            Strategy::Automatic | Strategy::Classical => Box::new(Csr::new(device, pattern, values)?),
         }))
     }
 }
@@ -124,6 +117,10 @@ impl<T: Real> Product<T> for AnyCsr<T> {
 
     fn bytes(&self) -> usize {
         self.0.bytes()
+    }
+
+    fn reproducible(&self) -> bool {
+        self.0.reproducible()
     }
 }
 

@@ -122,4 +122,8 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
     fn replays(&self) -> bool {
         true
     }
+
+    fn reproducible(&self) -> bool {
+        self.arrays.reproducible()
+    }
 }

@@ -101,14 +101,18 @@ impl<T: Real> Format<T> for Coo<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
     type Arrays = cuda::coo::Coo<T>;
-    type Options = ();
+    type Options = cuda::coo::Crossing;
 
-    fn defaults() {}
+    fn defaults() -> Self::Options {
+        Self::Options::default()
+    }
 
-    fn chosen(&self) {}
+    fn chosen(&self) -> Self::Options {
+        Self::Options::default()
+    }
 
-    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries())?)
+    fn lay_out(csr: &Csr<T>, crossing: Self::Options, device: &cuda::Device) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), crossing)?)
     }
 }
 

@@ -1,21 +1,22 @@
 //! Compressed sparse rows: the hub of all formats.
 //!
 //! A row's entries lie together, sorted by column. A product moves 12 bytes an entry (f64) or 8 (f32), 4 of offsets a
-//! row, and the vectors.
+//! row, and the vectors. How threads share it is its [`Strategy`].
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::Pattern;
-use super::{Format, Source, row_operator};
+use super::{Format, Source, Strategy};
 #[cfg(feature = "cuda")]
 use crate::cuda::{Cuda, OnCuda};
-use crate::{Error, HostSpace, Numbering, Real, Result};
+use crate::{Error, HostSpace, HostVector, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::csr;
-use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::balanced::Balanced;
 use krysp_kernels::cpu::threads::{find_row, map_rows, over_rows};
+use krysp_kernels::cpu::{csr, speculative};
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda::{self, strategy::Strategy};
+use krysp_kernels::cuda;
+use krysp_solvers::{LinearOperator, Vector};
 use std::sync::Arc;
 
 /// A matrix in compressed sparse rows.
@@ -26,11 +27,32 @@ use std::sync::Arc;
 pub struct Csr<T: Real> {
     source: Source<T>,
     values: Buffer<T>,
+    strategy: Strategy,
 }
 
 impl<T: Real> Csr<T> {
     pub(crate) fn from_source(source: Source<T>, values: Buffer<T>) -> Csr<T> {
-        Csr { source, values }
+        Csr { source, values, strategy: Strategy::Automatic }
+    }
+
+    /// The same matrix, shared by threads another way: here, and on a GPU to which it is moved.
+    ///
+    /// ```
+    /// use krysp::Csr;
+    /// use krysp::formats::Strategy;
+    ///
+    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 3.0)])?.with_strategy(Strategy::Classical);
+    /// assert_eq!(a.strategy(), Strategy::Classical);
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_strategy(self, strategy: Strategy) -> Csr<T> {
+        Csr { strategy, ..self }
+    }
+
+    /// How threads share it.
+    pub fn strategy(&self) -> Strategy {
+        self.strategy
     }
 
     /// The number of rows.
@@ -204,7 +226,7 @@ impl<T: Real> Csr<T> {
             }
         });
         let source = Source::new(Arc::new(pattern), space.clone(), space);
-        Csr { source, values }
+        Csr { source, values, strategy: self.strategy }
     }
 
     /// The same rows and columns as those of a space, whose numbering they are in already.
@@ -218,17 +240,57 @@ impl<T: Real> Csr<T> {
         &self.source.pattern
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
+    fn kernel(&self) -> csr::Csr<'_, T> {
         let Pattern { offsets, columns, .. } = self.pattern();
         csr::Csr { offsets: offsets.into(), columns: columns.into(), values: &self.values }
     }
+}
 
-    fn array_bytes(&self) -> usize {
+/// Rows that are cut only where they are long cost nothing where none is: [`Strategy::Automatic`] is
+/// [`Strategy::LoadBalance`] here.
+impl<T: Real> LinearOperator for Csr<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        self.source.domain()
+    }
+
+    fn range(&self) -> &HostSpace<T> {
+        self.source.range()
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        match self.strategy {
+            Strategy::Classical => self.source.product(&self.kernel(), x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source.product(&Balanced(self.kernel()), x, y)
+            }
+            Strategy::Speculative => {
+                self.source.check(x, y)?;
+                speculative::product(&self.kernel(), x.as_slice(), y.as_mut_slice());
+                Ok(())
+            }
+        }
+    }
+
+    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
+        match self.strategy {
+            Strategy::Classical => self.source.product_dot(&self.kernel(), x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source.product_dot(&Balanced(self.kernel()), x, y)
+            }
+            Strategy::Speculative => {
+                self.source.check_square()?;
+                self.apply(x, y)?;
+                Ok(x.dot(y))
+            }
+        }
+    }
+
+    fn bytes(&self) -> usize {
         self.pattern().offsets.bytes() + size_of_val(self.columns()) + size_of_val(&*self.values)
     }
 }
-
-row_operator!(Csr);
 
 impl<T: Real> Format<T> for Csr<T> {
     const NAME: &'static str = "CSR";
@@ -268,7 +330,7 @@ impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
     }
 
     fn chosen(&self) -> Strategy {
-        Strategy::default()
+        self.strategy
     }
 
     fn lay_out(csr: &Csr<T>, strategy: Strategy, device: &cuda::Device) -> Result<Self::Arrays> {

@@ -2,6 +2,7 @@
 
 use super::{Layout, row_operator};
 use crate::{Error, HostSpace, Real, Result};
+use krysp_kernels::cpu::balanced::Balanced;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::index::{ColumnsRef, Invalid, OffsetsRef};
@@ -85,7 +86,7 @@ impl<'a, T: Real> CsrRef<'a, T> {
     }
 
     fn kernel(&self) -> impl RowProduct<T> + '_ {
-        csr::Csr { offsets: self.offsets, columns: self.columns, values: self.values }
+        Balanced(csr::Csr { offsets: self.offsets, columns: self.columns, values: self.values })
     }
 
     fn array_bytes(&self) -> usize {

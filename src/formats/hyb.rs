@@ -42,8 +42,38 @@ pub enum Threshold {
     /// The [quantile](row_length_quantile) of the row lengths at `x`: all overflow below 0, no padding at 0, none
     /// overflows from `1 − 1/rows` on. 2/3 is the rule of Bell and Garland.
     Quantile(f64),
+    /// The same, and no more than a share of the number of rows: slots of padding then stay below that share of all places
+    /// of a square matrix, however long most rows are.
+    BoundedQuantile {
+        /// Where the quantile is taken.
+        x: f64,
+        /// The share, from 0 on.
+        share: f64,
+    },
     /// So many; no more than the longest row has.
     Columns(usize),
+}
+
+impl Threshold {
+    /// Every threshold is `min(Q_R(x), most)`: these.
+    fn limits<T>(self, rows: usize) -> Result<(f64, usize)> {
+        let refused = |what, got: f64, expected| Err(Error::Option { what, got: got.to_string(), expected });
+        match self {
+            Threshold::MinimalStorage => Ok((fewest_bytes_at::<T>(), usize::MAX)),
+            Threshold::Quantile(x) | Threshold::BoundedQuantile { x, .. } if x.is_nan() => {
+                let expected = "a number: all overflow below 0, none from 1 − 1/rows on";
+                refused("the quantile of the row lengths", x, expected)
+            }
+            Threshold::Quantile(x) => Ok((x, usize::MAX)),
+            Threshold::BoundedQuantile { x, share } if share >= 0.0 => {
+                Ok((x, (share * rows as f64) as usize))
+            }
+            Threshold::BoundedQuantile { share, .. } => {
+                refused("the share of the rows", share, "a number from 0 on")
+            }
+            Threshold::Columns(columns) => Ok((f64::INFINITY, columns)),
+        }
+    }
 }
 
 /// How a matrix is divided between ELLPACK and coordinates.
@@ -90,17 +120,18 @@ pub(crate) fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
 
 /// [`row_length_quantile`], from the number of rows of each length.
 pub(crate) fn quantile(histogram: &[usize], x: f64) -> usize {
-    if x < 0.0 {
-        return 0;
-    }
-    // `x < F` in whole rows; what rounding makes of `x = k / rows` must not pass for more than `k`
-    let most = histogram.iter().sum::<usize>() as f64 * (x + 4.0 * f64::EPSILON);
+    let most = share_of_rows(histogram.iter().sum(), x);
     let mut rows_up_to_here = 0;
     let reached = histogram.iter().position(|&rows| {
         rows_up_to_here += rows;
         rows_up_to_here as f64 > most
     });
     reached.unwrap_or(histogram.len().saturating_sub(1))
+}
+
+/// `x < F` in whole rows: `x = k / rows` is `k`, however it was rounded, and all below zero is below.
+fn share_of_rows(rows: usize, x: f64) -> f64 {
+    if x < 0.0 { -1.0 } else { rows as f64 * (x + 4.0 * f64::EPSILON) }
 }
 
 /// The quantile at which HYB takes the fewest bytes, `p / (v + 2p)`.
@@ -111,19 +142,8 @@ pub(crate) fn fewest_bytes_at<T>() -> f64 {
 
 /// The entries of every row that ELLPACK stores; refuses a threshold that would leave mostly padding.
 pub(crate) fn width_of<T: Real>(csr: &Csr<T>, options: HybOptions) -> Result<usize> {
-    let histogram = row_length_histogram(csr);
-    let width = match options.threshold {
-        Threshold::MinimalStorage => quantile(&histogram, fewest_bytes_at::<T>()),
-        Threshold::Quantile(x) if x.is_nan() => {
-            return Err(Error::Option {
-                what: "the quantile of the row lengths",
-                got: x.to_string(),
-                expected: "a number: all overflow below 0, none from 1 − 1/rows on",
-            });
-        }
-        Threshold::Quantile(x) => quantile(&histogram, x),
-        Threshold::Columns(columns) => columns.min(histogram.len().saturating_sub(1)),
-    };
+    let (x, most) = options.threshold.limits::<T>(csr.rows())?;
+    let width = quantile(&row_length_histogram(csr), x).min(most);
     let slots = csr.rows().next_multiple_of(default_height::<T>()) * width;
     check_padding(Hyb::<T>::NAME, slots, csr.nnz(), "a smaller threshold leaves more to coordinates")?;
     Ok(width)
@@ -255,8 +275,9 @@ impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
     }
 
     fn lay_out(csr: &Csr<T>, options: HybOptions, device: &cuda::Device) -> Result<Self::Arrays> {
-        let (pattern, width) = (csr.source().on_device(), width_of(csr, options)?);
-        Ok(Self::Arrays::new(device, pattern, csr.entries(), width)?)
+        let (x, most) = options.threshold.limits::<T>(csr.rows())?;
+        let width = cuda::hyb::Width { rows: share_of_rows(csr.rows(), x), most };
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), width)?)
     }
 }
 
@@ -276,6 +297,7 @@ mod tests {
             for x in [-1.0, 0.0, 1.0 / 4.0, 1.0 / 3.0, 2.0 / 3.0, all] {
                 obeys(csr, |csr| with(csr, Threshold::Quantile(x)));
             }
+            obeys(csr, |csr| with(csr, Threshold::BoundedQuantile { x: 0.9, share: 0.005 }));
             for columns in [0, 1, 3, 1000] {
                 obeys(csr, |csr| with(csr, Threshold::Columns(columns)));
             }
@@ -357,6 +379,17 @@ mod tests {
         let ellpack = with(&csr, Threshold::Quantile(1.0 - 1.0 / 900.0)).unwrap();
         assert_eq!((ellpack.width(), ellpack.ell_share()), (6, 1.0));
         assert!(with(&csr, Threshold::Quantile(f64::NAN)).is_err());
+    }
+
+    #[test]
+    fn a_share_of_the_rows_bounds_the_quantile() {
+        let csr = with_lengths::<f64>(900, |row| 2 + row % 5, 900);
+        let width = |x, share| with(&csr, Threshold::BoundedQuantile { x, share }).map(|hyb| hyb.width());
+        let widths = [(0.7, 1.0), (0.7, 0.0), (0.7, 0.0034), (0.0, 0.0034), (2.0, 0.0056)];
+        assert_eq!(widths.map(|(x, share)| width(x, share).unwrap()), [5, 0, 3, 2, 5]);
+        for (x, share) in [(f64::NAN, 1.0), (0.5, f64::NAN), (0.5, -0.1)] {
+            assert!(width(x, share).is_err());
+        }
     }
 
     #[test]

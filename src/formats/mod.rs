@@ -36,7 +36,8 @@ pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
 pub(crate) use hyb::{fewest_bytes_at, quantile, row_length_histogram};
 pub use input::Index;
 #[cfg(feature = "cuda")]
-pub use krysp_kernels::cuda::strategy::Strategy;
+pub use krysp_kernels::cuda::coo::Crossing;
+pub use krysp_kernels::strategy::Strategy;
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
 pub(crate) use sell::Cut;
@@ -47,7 +48,7 @@ pub use symmetric_bsr::SymBsr;
 
 use crate::{HostSpace, HostVector, Real, Result, partition};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::rows::Parts;
+use krysp_kernels::cpu::rows::{self, Parts, RowProduct};
 use krysp_kernels::cpu::threads::{self, CHUNK};
 use krysp_kernels::index::OffsetsRef;
 use krysp_solvers::{Error, LinearOperator, Space, Vector};
@@ -180,12 +181,22 @@ impl<T: Real> Source<T> {
         krysp_kernels::cuda::Pattern::new(&self.pattern.offsets, &self.pattern.columns)
     }
 
-    pub(crate) fn parts(&self) -> Parts<'_> {
-        self.layout.parts()
+    pub(crate) fn product(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.layout.product(kernel, x, y)
     }
 
-    pub(crate) fn block_parts(&self) -> Option<Parts<'_>> {
-        self.layout.block_parts()
+    pub(crate) fn product_dot(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T> {
+        self.layout.product_dot(kernel, x, y)
     }
 
     pub(crate) fn check_square(&self) -> krysp_solvers::Result<()> {
@@ -235,12 +246,32 @@ impl<T: Real> Layout<T> {
         &self.range
     }
 
-    pub(crate) fn parts(&self) -> Parts<'_> {
-        Parts::new(&self.parts)
+    /// `y ← A x`
+    pub(crate) fn product(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.check(x, y)?;
+        rows::product(kernel, Parts::new(&self.parts), x.as_slice(), y.as_mut_slice());
+        Ok(())
     }
 
-    pub(crate) fn block_parts(&self) -> Option<Parts<'_>> {
-        self.block_parts.as_deref().map(Parts::new)
+    /// `y ← A x; ⟨x, y⟩`
+    pub(crate) fn product_dot(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T> {
+        let Some(parts) = &self.block_parts else {
+            self.check_square()?;
+            self.product(kernel, x, y)?;
+            return Ok(x.dot(y));
+        };
+        self.check(x, y)?;
+        Ok(rows::product_dot(kernel, Parts::new(parts), x.as_slice(), y.as_mut_slice()))
     }
 
     /// Refuses an inner product of vectors in unequal spaces.
@@ -285,25 +316,11 @@ macro_rules! row_operator {
             }
 
             fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<()> {
-                self.$layout.check(x, y)?;
-                krysp_kernels::cpu::rows::product(
-                    &self.kernel(),
-                    self.$layout.parts(),
-                    x.as_slice(),
-                    y.as_mut_slice(),
-                );
-                Ok(())
+                self.$layout.product(&self.kernel(), x, y)
             }
 
             fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
-                let Some(parts) = self.$layout.block_parts() else {
-                    self.$layout.check_square()?;
-                    self.apply(x, y)?;
-                    return Ok(krysp_solvers::Vector::dot(x, y));
-                };
-                self.$layout.check(x, y)?;
-                let (x, y) = (x.as_slice(), y.as_mut_slice());
-                Ok(krysp_kernels::cpu::rows::product_dot(&self.kernel(), parts, x, y))
+                self.$layout.product_dot(&self.kernel(), x, y)
             }
 
             fn bytes(&self) -> usize {

@@ -3,13 +3,13 @@
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy, SymBsr,
-    SymCsr, Threshold,
+    Bsr, Coo, Crossing, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy,
+    SymBsr, SymCsr, Threshold,
 };
 use krysp::solvers::Vector;
 use krysp::testing::laws::{self, Agreement, Broken, Case};
 use krysp::testing::matrices::{self, edge};
-use krysp::{Cg, Csr, Cuda, Jacobi, Numbering, Real};
+use krysp::{Cg, Csr, Cuda, Jacobi, LinearOperator, Numbering, Real};
 use std::sync::Arc;
 
 fn vectors<T: Real>() {
@@ -120,6 +120,7 @@ conformance! {
     coo: Coo::new;
     hyb: Hyb::new;
     hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) });
+    hyb_bounded: |a| Hyb::with(a, HybOptions { threshold: Threshold::BoundedQuantile { x: 0.9, share: 0.01 } });
     hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
     ell: Ell::new;
     ellpack_r: EllpackR::new;
@@ -144,17 +145,55 @@ conformance! {
     sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
 }
 
-mod csr_merge_path {
-    use super::*;
+/// Formats with options that the host has not.
+macro_rules! conformance_on {
+    ($($name:ident: $format:ident, $options:expr;)*) => {$(
+        mod $name {
+            use super::*;
 
-    #[test]
-    fn f64() {
-        conforms_on::<f64, Csr<f64>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
-    }
+            #[test]
+            fn f64() {
+                conforms_on::<f64, $format<f64>>(|gpu, a| $format::on_with(gpu, a, $options));
+            }
 
-    #[test]
-    fn f32() {
-        conforms_on::<f32, Csr<f32>>(|gpu, a| Csr::on_with(gpu, a, Strategy::MergePath));
+            #[test]
+            fn f32() {
+                conforms_on::<f32, $format<f32>>(|gpu, a| $format::on_with(gpu, a, $options));
+            }
+        }
+    )*};
+}
+
+conformance_on! {
+    csr_classical: Csr, Strategy::Classical;
+    csr_load_balance: Csr, Strategy::LoadBalance;
+    csr_merge_path: Csr, Strategy::MergePath;
+    csr_speculative: Csr, Strategy::Speculative;
+    coo_atomic: Coo, Crossing::Atomic;
+    hyb_minimal_storage: Hyb, HybOptions::default();
+    hyb_last_quantile: Hyb, HybOptions { threshold: Threshold::Quantile(0.999) };
+}
+
+/// The quantile that the device finds is the host's: so are the bytes of what it stores.
+#[test]
+fn thresholds_are_those_of_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let matrices = [
+        matrices::hashed_rmat(13, 8).csr::<f64>().unwrap(),
+        matrices::hashed_circuit(20_000).csr::<f64>().unwrap(),
+        // beyond the bins of one histogram
+        edge::whole_rows(300, 40_000, |row| if row % 3 == 0 { 30_000 + row } else { 2000 + 100 * row })
+            .csr::<f64>()
+            .unwrap(),
+    ];
+    for csr in &matrices {
+        for x in [-1.0, 0.0, 0.1, 1.0 / 3.0, 0.5, 2.0 / 3.0, 0.9, 0.97] {
+            let threshold = Threshold::Quantile(x);
+            let width = krysp::formats::row_length_quantile(csr.row_lengths(), x);
+            let bytes =
+                |threshold| Hyb::on_with(&gpu, csr, HybOptions { threshold }).map(|hyb| hyb.bytes()).ok();
+            assert_eq!(bytes(threshold), bytes(Threshold::Columns(width)), "{x}");
+        }
     }
 }
 

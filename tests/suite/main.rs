@@ -5,6 +5,7 @@ mod clustering;
 mod endings;
 mod fem;
 mod golden;
+mod irregular;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;

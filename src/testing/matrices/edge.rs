@@ -91,6 +91,46 @@ pub fn explicit_zeros(n: usize) -> Triplets {
     square(n, entries)
 }
 
+/// Rows of so many neighbouring columns each, values -1, 0 and 1: with [`whole_vector`] every partial sum is a small whole
+/// number, and a product in any order of summation is exact.
+pub fn whole_rows(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Triplets {
+    let mut entries = Vec::new();
+    for row in 0..rows {
+        entries.extend((row..row + length(row).min(cols)).map(|at| {
+            let value = (at % 3) as f64 - 1.0;
+            (row as u32, (at % cols) as u32, value)
+        }));
+    }
+    Triplets { rows, cols, entries }
+}
+
+/// -2, -1, 0, 1, 2 in turns.
+pub fn whole_vector(length: usize) -> Vec<f64> {
+    (0..length).map(|j| (j % 5) as f64 - 2.0).collect()
+}
+
+/// What long rows and rows without entries do to those who cut a matrix: one row of `size` entries alone and among short
+/// ones, all rows empty but one at either end or in the middle, a gap of `size / 10` empty rows, empty rows in every
+/// second place and in none.
+pub fn extreme_rows(size: usize) -> Vec<(&'static str, Triplets)> {
+    let (rows, gap) = (size / 5, size / 10);
+    let but_one = move |one: usize| move |row: usize| if row == one { 300 } else { 0 };
+    let at_gap = move |row: usize| if (gap / 3..gap / 3 + gap).contains(&row) { 0 } else { 1 + row % 5 };
+    vec![
+        ("one row", whole_rows(1, size, |_| size)),
+        (
+            "one row among short ones",
+            whole_rows(gap, size, |row| if row == gap / 2 { size } else { row % 4 }),
+        ),
+        ("all empty but the first", whole_rows(rows, 1000, but_one(0))),
+        ("all empty but one in the middle", whole_rows(rows, 1000, but_one(rows / 2))),
+        ("all empty but the last", whole_rows(rows, 1000, but_one(rows - 1))),
+        ("a gap", whole_rows(2 * gap, 5000, at_gap)),
+        ("every second row is empty", whole_rows(rows, 5000, |row| row % 2 * (1 + row % 7))),
+        ("no row is empty", whole_rows(rows, 5000, |row| 1 + row % 3)),
+    ]
+}
+
 /// Row lengths that climb through every edge size, a row of each, empty rows between: `2 · 21` rows of up to
 /// 769 entries.
 pub fn every_row_length() -> Triplets {

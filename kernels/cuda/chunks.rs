@@ -1,0 +1,324 @@
+//! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
+
+use super::device::{Array, Device, Real, lock};
+use super::error::Result;
+use super::module::Source;
+use super::product::{Pattern, config};
+use super::slices::WARP;
+use super::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
+use super::vector::index;
+use crate::index::Offsets;
+use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use std::sync::Mutex;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source {
+    file: "coo.cu",
+    text: concat!(include_str!("tiles.cu"), "#line 1 \"coo.cu\"\n", include_str!("coo.cu")),
+};
+
+/// Entries that a warp takes at a time.
+pub(super) const TILE: usize = 4 * WARP;
+
+/// The entries of every row but the first `skip`, in tiles and chunks of tiles.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    /// The entries before each row, and all of them.
+    pub(super) starts: Offsets,
+    pub(super) tiles: usize,
+    pub(super) tiles_of_chunk: usize,
+}
+
+impl Chunks {
+    pub(super) fn new(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
+        index("the number of rows", pattern.rows())?;
+        let lengths = pattern.offsets().lengths().map(|length| length.saturating_sub(skip));
+        let starts = Offsets::from_lengths(lengths);
+        let tiles = starts.end().div_ceil(TILE);
+        index("the number of tiles", tiles)?;
+        let tiles_of_chunk =
+            tiles.div_ceil((WARPS_OF_CHUNKS * multiprocessors).max(1)).clamp(1, TILES_OF_CHUNK);
+        Ok(Chunks { starts, tiles, tiles_of_chunk })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.starts.ranges()
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.starts.end()
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.tiles.div_ceil(self.tiles_of_chunk)
+    }
+
+    /// The row of an entry; behind the last entry, its row.
+    pub(super) fn row_of(&self, entry: usize) -> usize {
+        let entry = entry.min(self.count().saturating_sub(1));
+        let (mut low, mut high) = (0, self.rows().max(1));
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            if self.starts.at(middle) <= entry {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// `[row, first chunk, last chunk]` of every row that crosses the borders of chunks.
+    pub(super) fn crossing(&self) -> Vec<u32> {
+        let chunk_len = self.tiles_of_chunk * TILE;
+        let mut crossing: Vec<u32> = vec![];
+        for chunk in 1..self.chunks() {
+            let row = self.row_of(chunk * chunk_len) as u32;
+            if self.row_of(chunk * chunk_len - 1) as u32 != row {
+                continue;
+            }
+            match crossing.last_chunk_mut::<3>() {
+                Some([same, _, last]) if *same == row => *last = chunk as u32,
+                _ => crossing.extend([row, chunk as u32 - 1, chunk as u32]),
+            }
+        }
+        crossing
+    }
+
+    /// Rows without entries.
+    pub(super) fn empty(&self) -> Vec<u32> {
+        let empty = |row: &usize| self.starts.range(*row).is_empty();
+        (0..self.rows()).filter(empty).map(|row| row as u32).collect()
+    }
+}
+
+/// What becomes of `y`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Onto {
+    /// `y ← A x`
+    Nothing,
+    /// `y ← y + A x`
+    Y,
+}
+
+/// The rows that chunks leave to a second kernel, and what they carry out for it.
+#[derive(Debug)]
+pub(super) struct Borders<T: Real> {
+    crossing: Array<u32>,
+    empty: Array<u32>,
+    carries: Array<T>,
+    finish: CudaFunction,
+    /// Held while both kernels are queued: they share `carries`.
+    queueing: Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawRest {
+    crossing: u64,
+    empty: u64,
+    carries: u64,
+    crossings: u32,
+    empties: u32,
+}
+// SAFETY: as `Rest` of coo.cu
+unsafe impl DeviceRepr for RawRest {}
+
+impl<T: Real> Borders<T> {
+    pub(super) fn new(device: &Device, chunks: &Chunks, onto: Onto) -> Result<Self> {
+        let (empty, finish) = match onto {
+            Onto::Nothing => (chunks.empty(), "coo_finish"),
+            Onto::Y => (vec![], "coo_finish_add"),
+        };
+        Ok(Borders {
+            crossing: device.upload(&chunks.crossing())?,
+            empty: device.upload(&empty)?,
+            carries: device.zeros(2 * chunks.chunks())?,
+            finish: device.function::<T>(&SOURCE, finish)?,
+            queueing: Mutex::new(()),
+        })
+    }
+
+    /// Queues the product, which is told where carries go, and the kernel that finishes it.
+    pub(super) fn finish(&self, y: &mut Array<T>, product: impl FnOnce(u64) -> Result<()>) -> Result<()> {
+        let (crossings, empties) = (self.crossing.len() / 3, self.empty.len());
+        let rest = RawRest {
+            crossing: self.crossing.address(0),
+            empty: self.empty.address(0),
+            carries: self.carries.address(0),
+            crossings: crossings as u32,
+            empties: empties as u32,
+        };
+        let (stream, to) = (&y.device().inner.stream, y.address(0));
+        let _queueing = lock(&self.queueing);
+        product(rest.carries)?;
+        if crossings + empties > 0 {
+            let mut launch = stream.launch_builder(&self.finish);
+            launch.arg(&rest).arg(&to);
+            // SAFETY: arguments as in coo.cu; rows are those of `y`, chunks those that have carries
+            unsafe { launch.launch(config((crossings * WARP).max(empties))) }?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.crossing.bytes() + self.empty.bytes() + self.carries.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{Matrix, matrices};
+    use super::*;
+
+    const NONE: u32 = u32::MAX;
+
+    /// What `put` of the kernel writes to: `y`, the carries of a chunk, and the rows that other chunks share.
+    struct Target<'t> {
+        y: &'t mut [f64],
+        carries: &'t mut [f64],
+        first: u32,
+        last: u32,
+    }
+
+    impl Target<'_> {
+        fn put(&mut self, row: u32, sum: f64) {
+            let to = match row {
+                row if row == self.first => &mut self.carries[0],
+                row if row == self.last => &mut self.carries[1],
+                row => &mut self.y[row as usize],
+            };
+            assert!(to.is_nan(), "row {row} is written once");
+            *to = sum;
+        }
+    }
+
+    /// What the kernels do with the products of all entries, a tile at a time.
+    fn add_up(chunks: &Chunks, rows: &[u32], products: &[f64]) -> Vec<f64> {
+        let mut y = vec![f64::NAN; chunks.rows()];
+        let mut carries = vec![f64::NAN; 2 * chunks.chunks()];
+        for chunk in 0..chunks.chunks() {
+            let start = chunk * chunks.tiles_of_chunk;
+            let end = chunks.tiles.min(start + chunks.tiles_of_chunk);
+            let (first, last) = (rows[start * TILE], rows[end * TILE - 1]);
+            let shared = |row: u32, other: Option<&u32>| if other == Some(&row) { row } else { NONE };
+            let before = (start * TILE).checked_sub(1).map(|entry| &rows[entry]);
+            let mut target = Target {
+                y: &mut y,
+                carries: &mut carries[2 * chunk..][..2],
+                first: shared(first, before),
+                last: shared(last, rows.get(end * TILE)),
+            };
+            let (mut open_row, mut open_sum) = (first, 0.0);
+            for tile in start..end {
+                (open_row, open_sum) = tile_of(
+                    &rows[tile * TILE..][..TILE],
+                    &products[tile * TILE..][..TILE],
+                    (open_row, open_sum),
+                    &mut target,
+                );
+            }
+            target.put(open_row, open_sum);
+        }
+        for crossing in chunks.crossing().chunks(3) {
+            let &[row, first, last] = crossing else { unreachable!() };
+            let part = |chunk: u32| carries[2 * chunk as usize + usize::from(chunk == first)];
+            assert!(y[row as usize].is_nan());
+            y[row as usize] = (first..=last).map(part).sum();
+        }
+        for row in chunks.empty() {
+            assert!(y[row as usize].is_nan());
+            y[row as usize] = 0.0;
+        }
+        y
+    }
+
+    /// A tile of the kernel, all lanes in step.
+    fn tile_of(
+        rows: &[u32],
+        products: &[f64],
+        (open_row, open_sum): (u32, f64),
+        target: &mut Target<'_>,
+    ) -> (u32, f64) {
+        let of_lane = TILE / WARP;
+        let (mut head, mut tail, mut one_row) = ([0.0; WARP], [0.0; WARP], [true; WARP]);
+        for lane in 0..WARP {
+            let (rows, products) =
+                (&rows[lane * of_lane..][..of_lane], &products[lane * of_lane..][..of_lane]);
+            tail[lane] = products[0];
+            for k in 1..of_lane {
+                if rows[k] == rows[k - 1] {
+                    tail[lane] += products[k];
+                } else {
+                    if one_row[lane] {
+                        head[lane] = tail[lane];
+                    } else {
+                        target.put(rows[k - 1], tail[lane]);
+                    }
+                    one_row[lane] = false;
+                    tail[lane] = products[k];
+                }
+            }
+        }
+        let first = |lane: usize| rows[lane * of_lane];
+        let last = |lane: usize| rows[lane * of_lane + of_lane - 1];
+        let continues = |lane: usize| first(lane) == if lane == 0 { open_row } else { last(lane - 1) };
+        if !continues(0) {
+            target.put(open_row, open_sum);
+        }
+        let mut sum = tail;
+        if continues(0) && one_row[0] {
+            sum[0] += open_sum;
+        }
+        let restarts = |lane: usize| lane == 0 || !one_row[lane] || !continues(lane);
+        let start = |lane: usize| (0..=lane).rev().find(|&lane| restarts(lane)).unwrap();
+        for step in [1, 2, 4, 8, 16] {
+            let before = sum;
+            for lane in step..WARP {
+                if lane - step >= start(lane) {
+                    sum[lane] += before[lane - step];
+                }
+            }
+        }
+        for lane in 0..WARP {
+            let before = if lane == 0 { open_sum } else { sum[lane - 1] };
+            if !one_row[lane] {
+                target.put(first(lane), if continues(lane) { before + head[lane] } else { head[lane] });
+            }
+            if lane + 1 < WARP && first(lane + 1) != last(lane) {
+                target.put(last(lane), sum[lane]);
+            }
+        }
+        (last(WARP - 1), sum[WARP - 1])
+    }
+
+    fn holds(matrix: &Matrix, skip: usize, multiprocessors: usize) {
+        let pattern = matrix.pattern();
+        let chunks = Chunks::new(pattern, skip, multiprocessors).unwrap();
+        let mut stored = matrix.triplets();
+        let mut before = (usize::MAX, 0);
+        stored.retain(|&(row, ..)| {
+            before = if before.0 == row { (row, before.1 + 1) } else { (row, 0) };
+            before.1 >= skip
+        });
+        assert_eq!(stored.len(), chunks.count(), "{}", matrix.name);
+        let rows: Vec<u32> = (0..chunks.tiles * TILE).map(|k| chunks.row_of(k) as u32).collect();
+        let mut values: Vec<f64> = stored.iter().map(|&(.., value)| value).collect();
+        assert!(stored.iter().zip(&rows).all(|(&(row, ..), &of)| row == of as usize), "{}", matrix.name);
+        values.resize(rows.len(), 0.0);
+        let mut y = vec![0.0; pattern.rows()];
+        stored.iter().for_each(|&(row, _, value)| y[row] += value);
+        assert_eq!(add_up(&chunks, &rows, &values), y, "{}, {skip}, {multiprocessors}", matrix.name);
+    }
+
+    #[test]
+    fn coordinates_hold_the_matrix_and_add_up() {
+        for matrix in &matrices() {
+            for skip in [0, 1, 3, 1000] {
+                for multiprocessors in [0, 1, 132] {
+                    holds(matrix, skip, multiprocessors);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Compressed sparse rows on a device, cut by entries: warps take equally many each and find the rows of these where rows
+//! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
+
+use super::chunks::{Borders, Chunks, Onto, SOURCE, TILE};
+use super::device::{Array, Device, Real};
+use super::error::Result;
+use super::number::Scalar;
+use super::ordered::{Ordered, RawRows};
+use super::product::{Pattern, Product, Shape, check, check_square, config};
+use super::slices::WARP;
+use super::vector;
+use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use rayon::prelude::*;
+
+/// A matrix in compressed sparse rows, cut by entries.
+#[derive(Debug)]
+pub struct LoadBalance<T: Real> {
+    shape: Shape,
+    ordered: Ordered<T>,
+    chunks: Chunks,
+    first: Array<u32>,
+    borders: Borders<T>,
+    multiply: CudaFunction,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Raw {
+    rows: RawRows,
+    first: u64,
+    columns: u64,
+    values: u64,
+    carries: u64,
+    count: u64,
+    tiles: u32,
+    tiles_of_chunk: u32,
+}
+// SAFETY: as `CsrByEntries` of coo.cu
+unsafe impl DeviceRepr for Raw {}
+
+/// The row of each tile's first entry, and of the last entry.
+fn first_rows(chunks: &Chunks) -> Vec<u32> {
+    (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
+}
+
+impl<T: Real> LoadBalance<T> {
+    /// A matrix with a value for each entry of the pattern.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
+        Ok(LoadBalance {
+            shape: pattern.shape(),
+            ordered: Ordered::new(device, pattern, values)?,
+            first: device.upload(&first_rows(&chunks))?,
+            borders: Borders::new(device, &chunks, Onto::Nothing)?,
+            multiply: device.function::<T>(&SOURCE, "csr_by_entries")?,
+            chunks,
+        })
+    }
+
+    fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        let (from, to) = (x.address(0), y.address(0));
+        self.borders.finish(y, |carries| {
+            if self.chunks.tiles == 0 {
+                return Ok(());
+            }
+            let Ordered { rows, columns, values } = &self.ordered;
+            let raw = Raw {
+                rows: rows.raw(),
+                first: self.first.address(0),
+                columns: columns.address(0),
+                values: values.address(0),
+                carries,
+                count: self.shape.entries as u64,
+                tiles: self.chunks.tiles as u32,
+                tiles_of_chunk: self.chunks.tiles_of_chunk as u32,
+            };
+            let mut launch = x.device().inner.stream.launch_builder(&self.multiply);
+            launch.arg(&raw).arg(&from).arg(&to);
+            // SAFETY: arguments as in coo.cu; rows are those of `y`, columns below the length of `x`, and what lies
+            // beyond `count` entries is not read
+            unsafe { launch.launch(config(self.chunks.chunks() * WARP)) }?;
+            Ok(())
+        })
+    }
+}
+
+/// Values lie in the order of the pattern: nothing is filled by a kernel.
+impl<T: Real> Product<T> for LoadBalance<T> {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        check(self.shape, self.ordered.device(), x, y);
+        self.multiply(x, y)
+    }
+
+    /// In a launch of its own: a row's entries may come from several warps.
+    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+        check_square(self.shape, self.ordered.device(), x, y);
+        self.multiply(x, y)?;
+        Ok(vector::dot(x, y))
+    }
+
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        self.ordered.fill(self.shape, pattern, values)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        self.ordered.entries(self.shape, pattern, values)
+    }
+
+    fn bytes(&self) -> usize {
+        self.ordered.bytes() + self.first.bytes() + self.borders.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{matrices, with_lengths};
+    use super::*;
+    use crate::index::Offsets;
+
+    const OF_LANE: usize = TILE / WARP;
+    /// As in tiles.cu.
+    const NEAR: u32 = 4 * TILE as u32;
+
+    /// What the kernel finds for the entries of a tile, all lanes in step.
+    fn rows_of_tile(starts: &Offsets, first: &[u32], tile: usize) -> Vec<u32> {
+        let (row, last) = (first[tile], first[tile + 1]);
+        let (from, to) = (tile * TILE, (tile + 1) * TILE);
+        if last - row > NEAR {
+            let mut here = row as usize;
+            let found = (0..TILE).map(|k| {
+                if k % OF_LANE == 0 {
+                    here = row as usize;
+                }
+                let rows = here..last as usize + 1;
+                here = rows.start + (rows.start + 1..rows.end).filter(|&r| starts.at(r) <= from + k).count();
+                here as u32
+            });
+            return found.collect();
+        }
+        let mut marks = vec![0; TILE];
+        for at in row + 1..=last {
+            let range = starts.range(at as usize);
+            if range.start < to && !range.is_empty() {
+                assert_eq!(marks[range.start - from], 0, "one row leaves a mark");
+                marks[range.start - from] = at - row;
+            }
+        }
+        let mut found = vec![];
+        let mut lanes: Vec<[u32; OF_LANE]> =
+            marks.chunks(OF_LANE).map(|lane| lane.try_into().unwrap()).collect();
+        for lane in &mut lanes {
+            (1..OF_LANE)
+                .filter(|&k| lane[k] == 0)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .for_each(|k| lane[k] = lane[k - 1]);
+        }
+        for lane in 0..WARP {
+            let before = (0..lane).rev().map(|lane| lanes[lane][OF_LANE - 1]).find(|&mark| mark != 0);
+            let mark = |k: usize| if lanes[lane][k] == 0 { before.unwrap_or(0) } else { lanes[lane][k] };
+            found.extend((0..OF_LANE).map(|k| row + mark(k)));
+        }
+        found
+    }
+
+    #[test]
+    fn rows_are_found_where_they_start() {
+        let mut all = matrices();
+        // rows without entries, few and many of them
+        for gap in [1, 5, 37, 600, 5000] {
+            all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
+        }
+        let mut far = 0;
+        for matrix in &all {
+            let chunks = Chunks::new(matrix.pattern(), 0, 132).unwrap();
+            let first = first_rows(&chunks);
+            far += first.windows(2).filter(|rows| rows[1] - rows[0] > NEAR).count();
+            for tile in 0..chunks.tiles {
+                let expected: Vec<u32> =
+                    (tile * TILE..(tile + 1) * TILE).map(|k| chunks.row_of(k) as u32).collect();
+                assert_eq!(rows_of_tile(&chunks.starts, &first, tile), expected, "{}, {tile}", matrix.name);
+            }
+        }
+        assert!(far > 0, "a tile whose rows are searched");
+    }
+}

@@ -1,0 +1,281 @@
+// Compressed sparse rows by speculative segmented sums (Liu and Vinter): y_i ← Σ_k v_k x_{c_k}, from plain arrays. Nothing is
+// prepared, and nothing of the matrix is stored twice.
+//
+// A bunch of threads, here a warp, walks tiles of 128 neighbouring entries:
+//
+//     boundaries of tiles are looked up among the places where rows start: rows [start, stop) end in the tile;
+//     where rows begin, a descriptor in shared memory has a flag; the first entry of the tile has one always;
+//     products are added up from flag to flag, and what the row before has so far to the first;
+//     the k-th sum goes to y[start + k], as if every row had entries; the sum of a row that goes on, to the next tile;
+//     a tile with fewer sums than rows is dirty: its range is recorded.
+//
+// A bunch's first row, where it began in an earlier bunch, is not written: its sums go to the synchroniser. The second stage,
+// `speculative_finish`, adds these up in order, moves the sums of dirty tiles to their rows and sets rows without entries to
+// zero. Ranges come in any order and have no row in common, so every product is bitwise the same.
+//
+// Departures from the paper:
+// 1. a dirty tile, too, hands the sum of its last row on, where the paper's listing drops it;
+// 2. rows that began before the tile leave no flag, where the listing writes to a negative place;
+// 3. a bunch that starts with a row writes it, where the listing adds it to what y held before; and what is synchronised is
+//    written, not added;
+// 4. rows before the first entry belong to the first tile, where the listing leaves them as they were;
+// 5. the warp searches for the first row of its bunch together; other boundaries are met while it reads where rows start;
+// 6. a tile of more rows than it can have entries is dirty for certain: its sums go to their rows at once, found by search, and
+//    only zeros are left to the second stage, in pieces;
+// 7. tiles of 4 entries a lane and up to 16 of them for both elements, as coordinates take them (theirs: 8 or 4, and 7).
+//
+// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 20 B or 12 B a bunch; 8 B a dirty tile, and the
+// offsets and y of its rows once more.
+
+// What the first stage leaves to the second.
+struct Unfinished {
+    real* carries;            // of each bunch: of the row that began before, of the row that goes on
+    u32* rows;                // that each bunch's first entry is of, where that row began before; NONE where it did not
+    u32* counts;              // of ranges; of blocks of the second stage that are done
+    u32* ranges;              // [start, stop] each, the start with FILL where only zeros are missing
+};
+
+struct Speculative {
+    RowStarts rows;
+    const u32* columns;
+    const real* values;
+    Unfinished left;
+    u64 count;                // entries
+    u32 tiles, tiles_of_bunch;
+};
+
+constexpr u32 FILL = 1u << 31;
+// Rows of a range that only zeros are missing in.
+constexpr int PIECE = 1024;
+// Rows of a tile, over 32: more are searched for.
+constexpr int NEAR_BATCHES = TILE / 32 + 1;
+
+// The last row from `low` on and before `high` that starts at or before an entry, found by a warp; row `low` does.
+__device__ __forceinline__ i64 row_by_warp(const RowStarts& rows, i64 entry, i64 low, i64 high) {
+    const int lane = threadIdx.x % 32;
+    while (high - low > 32) {
+        const i64 probe = low + (high - low) * (lane + 1) / 33;
+        const int passed = __popc(__ballot_sync(ALL, rows.start(probe) <= entry));
+        const i64 next_low = __shfl_sync(ALL, probe, passed ? passed - 1 : 0);
+        const i64 next_high = __shfl_sync(ALL, probe, passed < 32 ? passed : 31);
+        if (passed) low = next_low;
+        if (passed < 32) high = next_high;
+    }
+    const bool starts = low + lane < high && rows.start(low + lane) <= entry;
+    return low + __popc(__ballot_sync(ALL, starts)) - 1;
+}
+
+extern "C" __global__ __launch_bounds__(256, 4) void speculative(Speculative a, const real* x, real* y) {
+    __shared__ u32 descriptors[WARPS][32];
+    __shared__ u32 tables[WARPS][TILE];
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const i64 bunch = (i64)blockIdx.x * WARPS + warp, count = (i64)a.count;
+    i64 tile = bunch * a.tiles_of_bunch;
+    const i64 end = tile + a.tiles_of_bunch < a.tiles ? tile + a.tiles_of_bunch : a.tiles;
+    if (tile >= end) return;
+    u32* descriptor = descriptors[warp];
+    u32* table = tables[warp];
+
+    i64 start = -1;               // not found yet
+    bool continues = false;       // the row `start` began before this tile
+    bool is_shared = false;       // and before this bunch
+    real transmitted = 0;         // what it has in this bunch so far
+    for (; tile < end; tile++) {
+        const i64 from = tile * TILE, to = from + TILE < count ? from + TILE : count;
+        const Few<u32, OF_LANE> columns = of_lane(a.columns, tile, lane, count, BEYOND);
+        const Few<real, OF_LANE> values = of_lane(a.values, tile, lane, count, real(0));
+        if (start < 0) {
+            start = tile > 0 ? row_by_warp(a.rows, from, 0, (i64)a.rows.count + 1) : 0;
+            is_shared = continues = a.rows.start(start) < from;
+            if (lane == 0) a.left.rows[bunch] = is_shared ? u32(start) : NONE;
+        }
+        real product[OF_LANE];
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) {
+            product[k] = columns.at[k] != BEYOND ? values.at[k] * __ldg(x + columns.at[k]) : real(0);
+        }
+
+        // the descriptor, and the row that the next tile starts with
+        __syncwarp();
+        descriptor[lane] = 0;
+        __syncwarp();
+        i64 stop = start;
+        bool open = true, more = true;
+        for (int batch = 0; batch < NEAR_BATCHES && more; batch++) {
+            const i64 row = stop + 1 + lane;
+            const i64 begins = row <= a.rows.count ? a.rows.start(row) : to + 1;
+            if (begins < to) ((unsigned char*)descriptor)[begins - from] = 1;
+            if (__any_sync(ALL, begins == to)) open = false;
+            const int passed = __popc(__ballot_sync(ALL, begins <= to));
+            stop += passed;
+            more = passed == 32;
+        }
+        const bool is_far = more;
+        __syncwarp();
+        u32 flags = (descriptor[lane] * 0x01020408u) >> 24;   // a bit for each byte
+        u32 found[OF_LANE] = {0, 0, 0, 0};
+        if (is_far) {
+            stop = row_by_warp(a.rows, to, stop, (i64)a.rows.count + 1);
+            open = a.rows.start(stop) < to;
+            i64 row = start;
+            flags = 0;
+#pragma unroll
+            for (int k = 0; k < OF_LANE; k++) {
+                const i64 entry = from + lane * OF_LANE + k;
+                if (entry < to) {
+                    row = a.rows.row_of(entry, row, stop + 1);
+                    if (a.rows.start(row) == entry) flags |= 1u << k;
+                }
+                found[k] = row;
+            }
+        }
+        if (lane == 0) flags |= 1;
+
+        // segments that begin before this lane, and in all
+        u32 before_here = 0, segments = 0;
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) {
+            const u32 begin = __ballot_sync(ALL, flags >> k & 1);
+            before_here += __popc(begin & ~(ALL << lane));
+            segments += __popc(begin);
+        }
+        if (is_far) {
+            u32 segment = before_here;
+#pragma unroll
+            for (int k = 0; k < OF_LANE; k++) {
+                if (flags >> k & 1) table[segment++] = found[k];
+            }
+            __syncwarp();
+        }
+        const auto put = [&](u32 segment, real sum) {
+            if (segment == 0 && is_shared) {
+                a.left.carries[2 * bunch] = sum;
+            } else {
+                y[is_far ? table[segment] : start + segment] = sum;
+            }
+        };
+
+        if (lane == 0 && continues) product[0] += transmitted;
+        // `head`: what this lane has of a segment that began before; `tail`: of its last
+        real head = 0, tail = product[0];
+        bool begun = flags & 1;
+        u32 segment = before_here + begun;    // the lane's next
+#pragma unroll
+        for (int k = 1; k < OF_LANE; k++) {
+            if (flags >> k & 1) {
+                if (begun) {
+                    put(segment - 1, tail);
+                } else {
+                    head = tail;
+                }
+                begun = true;
+                segment++;
+                tail = product[k];
+            } else {
+                tail += product[k];
+            }
+        }
+        const real sum = scan_rows(tail, __ballot_sync(ALL, begun));
+        const real sum_before = __shfl_up_sync(ALL, sum, 1);
+        if (lane > 0 && begun) put(before_here - 1, flags & 1 ? sum_before : sum_before + head);
+        if (lane == 31 && !open) put(segments - 1, sum);
+        transmitted = open ? __shfl_sync(ALL, sum, 31) : real(0);
+
+        const i64 sums = (i64)segments - open;
+        if (is_far || sums < stop - start) {
+            const u32 pieces = is_far ? (stop - start + PIECE - 1) / PIECE : 1;
+            u32 place = 0;
+            if (lane == 0) place = atomicAdd(a.left.counts, pieces);
+            place = __shfl_sync(ALL, place, 0);
+            for (u32 piece = lane; piece < pieces; piece += 32) {
+                const i64 first = is_far ? start + (i64)piece * PIECE : start;
+                const i64 last = is_far && first + PIECE < stop ? first + PIECE : stop;
+                a.left.ranges[2 * (i64)(place + piece)] = u32(first) | (is_far ? FILL : 0);
+                a.left.ranges[2 * (i64)(place + piece) + 1] = last;
+            }
+        }
+        if (sums > 0) is_shared = false;
+        continues = open;
+        start = stop;
+    }
+    if (lane == 0) a.left.carries[2 * bunch + 1] = transmitted;
+}
+
+// The rows that cross the borders of bunches: a lane has those of few bunches, the warp those of many.
+__device__ __forceinline__ void synchronise(const Speculative& a, real* y) {
+    constexpr int FEW = 4;
+    const u32 lane = threadIdx.x % 32, warps = gridDim.x * WARPS;
+    const i64 of_bunch = (i64)a.tiles_of_bunch * TILE, bunches = (a.tiles + a.tiles_of_bunch - 1) / a.tiles_of_bunch;
+    const real* carries = a.left.carries;
+    for (i64 first = ((i64)blockIdx.x * WARPS + threadIdx.x / 32) * 32; first < bunches; first += (i64)warps * 32) {
+        const i64 bunch = first + lane;
+        const u32 row = bunch < bunches ? a.left.rows[bunch] : NONE;
+        // the second bunch of a row has it
+        const bool mine = row != NONE && a.rows.start(row) / of_bunch == bunch - 1;
+        const i64 last = mine ? (a.rows.start(row + 1) - 1) / of_bunch : 0;
+        const bool many = mine && last - bunch >= FEW;
+        if (mine && !many) {
+            real sum = carries[2 * (bunch - 1) + 1];
+            for (i64 at = bunch; at < last; at++) sum += carries[2 * at + 1];
+            y[row] = sum + carries[2 * last];
+        }
+        for (u32 left = __ballot_sync(ALL, many); left; left &= left - 1) {
+            const int whose = __ffs(left) - 1;
+            const i64 begin = __shfl_sync(ALL, bunch, whose) - 1, end = __shfl_sync(ALL, last, whose);
+            constexpr int AHEAD = 8;
+            real sum = lane == 0 ? carries[2 * end] : real(0);
+            for (i64 at = begin + lane; at < end; at += 32 * AHEAD) {
+                real parts[AHEAD];
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++) parts[k] = at + 32 * k < end ? carries[2 * (at + 32 * k) + 1] : real(0);
+#pragma unroll
+                for (int k = 0; k < AHEAD; k++) sum += parts[k];
+            }
+            sum = warp_sum(sum);
+            if ((int)lane == whose) y[row] = sum;
+        }
+    }
+}
+
+// Moves the sums of a dirty tile to their rows, by a warp: all are read before one is written.
+__device__ __forceinline__ void rearrange(const RowStarts& rows, i64 start, i64 stop, real* y) {
+    const u32 lane = threadIdx.x % 32;
+    real sum[NEAR_BATCHES];
+    bool moves[NEAR_BATCHES];
+    i64 from = start;
+#pragma unroll
+    for (int batch = 0; batch < NEAR_BATCHES; batch++) {
+        const i64 row = start + batch * 32 + lane;
+        const bool has_entries = row < stop && rows.start(row) < rows.start(row + 1);
+        const u32 all = __ballot_sync(ALL, has_entries);
+        const i64 slot = from + __popc(all & ~(ALL << lane));
+        // the first row may be another bunch's as well: it stays where it is
+        moves[batch] = row < stop && !(has_entries && slot == row);
+        sum[batch] = has_entries && slot != row ? y[slot] : real(0);
+        from += __popc(all);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int batch = 0; batch < NEAR_BATCHES; batch++) {
+        if (moves[batch]) y[start + batch * 32 + lane] = sum[batch];
+    }
+}
+
+extern "C" __global__ __launch_bounds__(256) void speculative_finish(Speculative a, real* y) {
+    const u32 ranges = *(volatile u32*)a.left.counts, warps = gridDim.x * WARPS;
+    synchronise(a, y);
+    for (i64 i = (i64)blockIdx.x * WARPS + threadIdx.x / 32; i < ranges; i += warps) {
+        const u32 first = a.left.ranges[2 * i];
+        const i64 start = first & ~FILL, stop = a.left.ranges[2 * i + 1];
+        if (first & FILL) {
+            for (i64 row = start + threadIdx.x % 32; row < stop; row += 32) {
+                if (a.rows.start(row) == a.rows.start(row + 1)) y[row] = 0;
+            }
+        } else {
+            rearrange(a.rows, start, stop, y);
+        }
+    }
+    // the block that comes last prepares the next product
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(a.left.counts + 1, 1u) == gridDim.x - 1) a.left.counts[0] = a.left.counts[1] = 0;
+}

@@ -1,0 +1,451 @@
+//! Compressed sparse rows on a device, by speculative segmented sums: nothing is prepared. The kernel says how, and what is
+//! moved.
+
+use super::device::{Array, Device, Real, lock};
+use super::error::Result;
+use super::module::Source;
+use super::number::Scalar;
+use super::ordered::{Ordered, RawRows};
+use super::product::{Pattern, Product, Shape, check, check_square, config};
+use super::slices::WARP;
+use super::tuning::{TILES_OF_CHUNK, VECTOR_BLOCKS, WARPS_OF_CHUNKS};
+use super::vector::{self, THREADS, index};
+use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use std::sync::Mutex;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source {
+    file: "speculative.cu",
+    text: concat!(include_str!("tiles.cu"), "#line 1 \"speculative.cu\"\n", include_str!("speculative.cu")),
+};
+
+/// Entries of a tile.
+const TILE: usize = 4 * WARP;
+/// As in speculative.cu.
+const PIECE: usize = 1024;
+/// The bit of a range that only zeros are missing in.
+pub(super) const FILL: u32 = 1 << 31;
+
+/// How entries are cut, by their number alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    pub(super) shape: Shape,
+    tiles: usize,
+    tiles_of_bunch: usize,
+}
+
+impl Cut {
+    fn new(shape: Shape, multiprocessors: usize) -> Result<Cut> {
+        index("the number of rows", shape.rows)?;
+        let tiles = match shape.rows {
+            0 => 0,
+            _ => shape.entries.div_ceil(TILE).max(1),
+        };
+        index("the number of tiles", tiles)?;
+        let warps = (WARPS_OF_CHUNKS * multiprocessors).max(1);
+        Ok(Cut { shape, tiles, tiles_of_bunch: tiles.div_ceil(warps).clamp(1, TILES_OF_CHUNK) })
+    }
+
+    pub(super) fn bunches(self) -> usize {
+        self.tiles.div_ceil(self.tiles_of_bunch)
+    }
+
+    /// Entries of a bunch.
+    pub(super) fn of_bunch(self) -> usize {
+        self.tiles_of_bunch * TILE
+    }
+
+    /// Ranges of rows that the first stage may record: one for every tile, and the pieces of long ones.
+    pub(super) fn most_ranges(self) -> usize {
+        self.tiles + self.shape.rows / PIECE
+    }
+}
+
+/// What the first stage leaves to the second, as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawUnfinished {
+    pub(super) carries: u64,
+    pub(super) rows: u64,
+    pub(super) counts: u64,
+    pub(super) ranges: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Raw {
+    rows: RawRows,
+    columns: u64,
+    values: u64,
+    left: RawUnfinished,
+    count: u64,
+    tiles: u32,
+    tiles_of_bunch: u32,
+}
+// SAFETY: as `Speculative` of speculative.cu
+unsafe impl DeviceRepr for Raw {}
+
+/// The arrays of a matrix, and the first stage.
+#[derive(Debug)]
+pub(super) struct Speculation<T: Real> {
+    pub(super) cut: Cut,
+    pub(super) ordered: Ordered<T>,
+    speculate: CudaFunction,
+}
+
+impl<T: Real> Speculation<T> {
+    pub(super) fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        Ok(Speculation {
+            cut: Cut::new(pattern.shape(), device.multiprocessors())?,
+            ordered: Ordered::new(device, pattern, values)?,
+            speculate: device.function::<T>(&SOURCE, "speculative")?,
+        })
+    }
+
+    fn raw(&self, left: RawUnfinished) -> Raw {
+        let Ordered { rows, columns, values } = &self.ordered;
+        let (rows, columns, values) = (rows.raw(), columns.address(0), values.address(0));
+        let Cut { shape, tiles, tiles_of_bunch } = self.cut;
+        let (tiles, tiles_of_bunch) = (tiles as u32, tiles_of_bunch as u32);
+        Raw { rows, columns, values, left, count: shape.entries as u64, tiles, tiles_of_bunch }
+    }
+
+    /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `cut` says.
+    pub(super) fn queue(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
+        let (raw, x_address) = (self.raw(left), x.address(0));
+        let mut launch = x.device().inner.stream.launch_builder(&self.speculate);
+        launch.arg(&raw).arg(&x_address).arg(&y);
+        // SAFETY: arguments as in speculative.cu; rows are those of `y`, columns below the length of `x`
+        unsafe { launch.launch(config(self.cut.bunches() * WARP)) }?;
+        Ok(())
+    }
+}
+
+/// A matrix in compressed sparse rows, multiplied by speculation.
+#[derive(Debug)]
+pub struct Speculative<T: Real> {
+    matrix: Speculation<T>,
+    carries: Array<T>,
+    rows: Array<u32>,
+    counts: Array<u32>,
+    ranges: Array<u32>,
+    finish: CudaFunction,
+    /// Held while both kernels are queued: they share what the first leaves.
+    queueing: Mutex<()>,
+}
+
+impl<T: Real> Speculative<T> {
+    /// A matrix with a value for each entry of the pattern.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        let matrix = Speculation::new(device, pattern, values)?;
+        let cut = matrix.cut;
+        Ok(Speculative {
+            matrix,
+            carries: device.zeros(2 * cut.bunches())?,
+            rows: device.zeros(cut.bunches())?,
+            counts: device.zeros(2)?,
+            ranges: device.zeros(2 * cut.most_ranges())?,
+            finish: device.function::<T>(&SOURCE, "speculative_finish")?,
+            queueing: Mutex::new(()),
+        })
+    }
+
+    fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        if y.is_empty() {
+            return Ok(());
+        }
+        let left = RawUnfinished {
+            carries: self.carries.address(0),
+            rows: self.rows.address(0),
+            counts: self.counts.address(0),
+            ranges: self.ranges.address(0),
+        };
+        let (to, device) = (y.address(0), y.device());
+        // as many warps as there may be dirty tiles, and no more than run at once
+        let at_once = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
+        let raw = self.matrix.raw(left);
+        let _queueing = lock(&self.queueing);
+        self.matrix.queue(x, to, left)?;
+        let mut launch = device.inner.stream.launch_builder(&self.finish);
+        launch.arg(&raw).arg(&to);
+        // SAFETY: arguments as in speculative.cu; what the first stage leaves are rows of `y`
+        unsafe { launch.launch(config((self.matrix.cut.tiles * WARP).min(at_once))) }?;
+        Ok(())
+    }
+}
+
+/// Values lie in the order of the pattern: nothing is filled by a kernel.
+impl<T: Real> Product<T> for Speculative<T> {
+    fn shape(&self) -> Shape {
+        self.matrix.cut.shape
+    }
+
+    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        check(self.matrix.cut.shape, self.matrix.ordered.device(), x, y);
+        self.multiply(x, y)
+    }
+
+    /// In a launch of its own: a row's entries may come from several warps.
+    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+        check_square(self.matrix.cut.shape, self.matrix.ordered.device(), x, y);
+        self.multiply(x, y)?;
+        Ok(vector::dot(x, y))
+    }
+
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        self.matrix.ordered.fill(self.matrix.cut.shape, pattern, values)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        self.matrix.ordered.entries(self.matrix.cut.shape, pattern, values)
+    }
+
+    fn bytes(&self) -> usize {
+        self.matrix.ordered.bytes() + self.carries.bytes() + self.rows.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{Matrix, matrices, with_lengths};
+    use super::*;
+    use crate::cpu::speculative::{NONE, rearrange, row_at, synchronise};
+    use crate::index::Offsets;
+    use std::ops::Range;
+
+    const OF_LANE: usize = TILE / WARP;
+    /// As in speculative.cu.
+    const NEAR_BATCHES: usize = TILE / WARP + 1;
+
+    /// What the first stage writes.
+    struct Left {
+        y: Vec<f64>,
+        carries: Vec<f64>,
+        rows: Vec<u32>,
+        /// Rows, and whether only zeros are missing.
+        ranges: Vec<(Range<usize>, bool)>,
+    }
+
+    /// The first stage with the products of all entries, a tile at a time, all lanes in step.
+    fn speculate(cut: Cut, offsets: &Offsets, products: &[f64]) -> Left {
+        let mut left = Left {
+            y: vec![f64::NAN; cut.shape.rows],
+            carries: vec![f64::NAN; 2 * cut.bunches()],
+            rows: vec![0; cut.bunches()],
+            ranges: vec![],
+        };
+        for bunch in 0..cut.bunches() {
+            let first = bunch * cut.tiles_of_bunch;
+            let mut start = if first == 0 { 0 } else { row_at(offsets.into(), first * TILE) };
+            let mut continues = offsets.at(start) < first * TILE;
+            let mut is_shared = continues;
+            let mut transmitted = 0.0;
+            left.rows[bunch] = if is_shared { start as u32 } else { NONE };
+            for tile in first..cut.tiles.min(first + cut.tiles_of_bunch) {
+                let (from, to) = (tile * TILE, products.len().min((tile + 1) * TILE));
+                let mut product: Vec<f64> = products[from..to].to_vec();
+                product.resize(TILE, 0.0);
+                if continues {
+                    product[0] += transmitted;
+                }
+                let Walk { stop, open, flags, found } = walk(offsets, start, from, to);
+                let sums = segments(&flags, &product, |segment, sum, is_last| {
+                    if is_last && open {
+                        transmitted = sum;
+                    } else if segment == 0 && is_shared {
+                        left.carries[2 * bunch] = sum;
+                    } else {
+                        let row = found.as_ref().map_or(start + segment, |rows| rows[segment]);
+                        assert!(left.y[row].is_nan(), "row {row} is written once");
+                        left.y[row] = sum;
+                    }
+                });
+                if !open {
+                    transmitted = 0.0;
+                }
+                let sums = sums - usize::from(open);
+                if found.is_some() {
+                    let pieces = (start..stop).step_by(PIECE);
+                    left.ranges.extend(pieces.map(|at| (at..stop.min(at + PIECE), true)));
+                } else if sums < stop - start {
+                    left.ranges.push((start..stop, false));
+                }
+                is_shared &= sums == 0;
+                (continues, start) = (open, stop);
+            }
+            left.carries[2 * bunch + 1] = transmitted;
+        }
+        assert!(left.ranges.len() <= cut.most_ranges());
+        left
+    }
+
+    /// What a tile is found to have.
+    struct Walk {
+        stop: usize,
+        open: bool,
+        flags: Vec<bool>,
+        /// The row of each segment, where they are far apart.
+        found: Option<Vec<usize>>,
+    }
+
+    fn walk(offsets: &Offsets, start: usize, from: usize, to: usize) -> Walk {
+        let (mut stop, mut open, mut more) = (start, true, true);
+        let mut flags = vec![false; TILE];
+        for _ in 0..NEAR_BATCHES {
+            if !more {
+                break;
+            }
+            let begins = |lane: usize| {
+                let row = stop + 1 + lane;
+                if row <= offsets.ranges() { offsets.at(row) } else { to + 1 }
+            };
+            let passed = (0..WARP).filter(|&lane| begins(lane) <= to).count();
+            (0..WARP).map(begins).filter(|&begin| begin < to).for_each(|begin| flags[begin - from] = true);
+            open &= !(0..WARP).any(|lane| begins(lane) == to);
+            stop += passed;
+            more = passed == WARP;
+        }
+        let mut found = None;
+        if more {
+            stop = row_at(offsets.into(), to);
+            open = offsets.at(stop) < to;
+            let rows: Vec<usize> = (from..to).map(|entry| row_at(offsets.into(), entry)).collect();
+            let begins = |k: usize| offsets.at(rows[k]) == from + k;
+            flags = (0..TILE).map(|k| k < rows.len() && begins(k)).collect();
+            let of_segments = (0..rows.len()).filter(|&k| k == 0 || begins(k)).map(|k| rows[k]);
+            found = Some(if rows.is_empty() { vec![start] } else { of_segments.collect() });
+        }
+        flags[0] = true;
+        Walk { stop, open, flags, found }
+    }
+
+    /// Calls put(segment, sum, whether it is the last); returns how many there are.
+    fn segments(flags: &[bool], product: &[f64], mut put: impl FnMut(usize, f64, bool)) -> usize {
+        let begun = |lane: usize| flags[lane * OF_LANE..][..OF_LANE].contains(&true);
+        let before_here = |lane: usize| flags[..lane * OF_LANE].iter().filter(|&&flag| flag).count();
+        let all = before_here(WARP);
+        let (mut head, mut tail) = ([0.0; WARP], [0.0; WARP]);
+        let mut puts = vec![];
+        for lane in 0..WARP {
+            let at = lane * OF_LANE;
+            let mut is_begun = flags[at];
+            let mut segment = before_here(lane) + usize::from(is_begun);
+            tail[lane] = product[at];
+            for k in at + 1..at + OF_LANE {
+                if !flags[k] {
+                    tail[lane] += product[k];
+                    continue;
+                }
+                if is_begun {
+                    puts.push((segment - 1, tail[lane]));
+                } else {
+                    head[lane] = tail[lane];
+                }
+                is_begun = true;
+                segment += 1;
+                tail[lane] = product[k];
+            }
+        }
+        let mut sum = tail;
+        let start = |lane: usize| (0..=lane).rev().find(|&lane| begun(lane)).unwrap();
+        for step in [1, 2, 4, 8, 16] {
+            let before = sum;
+            (step..WARP)
+                .filter(|&lane| lane - step >= start(lane))
+                .for_each(|lane| sum[lane] += before[lane - step]);
+        }
+        for lane in (1..WARP).filter(|&lane| begun(lane)) {
+            let whole = if flags[lane * OF_LANE] { sum[lane - 1] } else { sum[lane - 1] + head[lane] };
+            puts.push((before_here(lane) - 1, whole));
+        }
+        puts.push((all - 1, sum[WARP - 1]));
+        puts.into_iter().for_each(|(segment, sum)| put(segment, sum, segment + 1 == all));
+        all
+    }
+
+    /// The second stage on the device.
+    fn finish(cut: Cut, offsets: &Offsets, left: &mut Left) {
+        let Left { y, carries, rows, ranges } = left;
+        for (range, only_zeros) in ranges.iter() {
+            let has_entries = |row: usize| !offsets.range(row).is_empty();
+            if *only_zeros {
+                range.clone().filter(|&row| !has_entries(row)).for_each(|row| y[row] = 0.0);
+                continue;
+            }
+            assert!(range.len() < NEAR_BATCHES * WARP);
+            let before = y.clone();
+            let mut slot = range.start;
+            for row in range.clone() {
+                if !has_entries(row) {
+                    y[row] = 0.0;
+                    continue;
+                }
+                if slot != row {
+                    y[row] = before[slot];
+                }
+                slot += 1;
+            }
+        }
+        for (bunch, &row) in rows.iter().enumerate().filter(|(_, row)| **row != NONE) {
+            let row = row as usize;
+            if offsets.at(row) / cut.of_bunch() == bunch - 1 {
+                let last = (offsets.at(row + 1) - 1) / cut.of_bunch();
+                let sum: f64 = (bunch - 1..last).map(|at| carries[2 * at + 1]).sum();
+                y[row] = sum + carries[2 * last];
+            }
+        }
+    }
+
+    /// Both forms of the second stage give the sums of all rows.
+    fn adds_up(matrix: &Matrix, multiprocessors: usize) -> Left {
+        let (pattern, name) = (matrix.pattern(), &matrix.name);
+        let offsets = pattern.offsets();
+        let cut = Cut::new(pattern.shape(), multiprocessors).unwrap();
+        let mut expected = vec![0.0; pattern.rows()];
+        matrix.triplets().iter().for_each(|&(row, _, value)| expected[row] += value);
+        let mut left = speculate(cut, offsets, &matrix.values);
+        let mut y = left.y.clone();
+        for (range, only_zeros) in &left.ranges {
+            match only_zeros {
+                false => rearrange(offsets.into(), range.clone(), &mut y[range.clone()]),
+                true => {
+                    let empty = range.clone().filter(|&row| offsets.range(row).is_empty());
+                    empty.for_each(|row| y[row] = 0.0);
+                }
+            }
+        }
+        synchronise(offsets.into(), cut.of_bunch(), &left.rows, &left.carries, &mut y);
+        assert_eq!(y, expected, "on the host: {name}, {multiprocessors}");
+        finish(cut, offsets, &mut left);
+        assert_eq!(left.y, expected, "{name}, {multiprocessors}");
+        left
+    }
+
+    #[test]
+    fn both_stages_add_up() {
+        let mut all = matrices();
+        // from 30 % of rows without entries on, few and many in a row; rows of several bunches
+        for gap in [1, 2, 5, 37, 600, 5000] {
+            all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
+            all.push(with_lengths(9_000, 900, |row| [0, 1, 0, 40, 2, 0, 0][row % 7]));
+            all.push(with_lengths(7_000, 20_000, |row| if row % 3000 == gap { 15_000 } else { gap % 2 }));
+        }
+        let (mut dirty, mut far) = (0, 0);
+        for matrix in &all {
+            for multiprocessors in [0, 1, 132] {
+                let left = adds_up(matrix, multiprocessors);
+                far += left.ranges.iter().filter(|range| range.1).count();
+                dirty += left.ranges.iter().filter(|range| !range.1).count();
+            }
+        }
+        assert!(dirty > 0 && far > 0);
+    }
+
+    #[test]
+    fn nothing_is_dirty_without_empty_rows() {
+        for length in [1, 2, 7, 128, 300] {
+            let matrix = with_lengths(1000, 5000, |row| length + row % 3);
+            assert_eq!(adds_up(&matrix, 1).ranges, []);
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Speculative segmented sums with the second stage on the host, as Liu and Vinter have it on chips where processor and GPU
+//! share memory: the device speculates, the host waits for it, moves the sums of dirty tiles and synchronises bunches.
+//!
+//! It stalls every product, and `y` is the host's afterwards: nothing to solve with, but to compare
+//! [`Speculative`](super::speculative::Speculative) with.
+
+use super::device::{Array, Device, Element, Real};
+use super::error::Result;
+use super::product::{Pattern, Shape};
+use super::speculative::{FILL, RawUnfinished, Speculation};
+use crate::cpu::speculative::{rearrange, synchronise};
+use crate::index::Offsets;
+use cudarc::driver::UnifiedSlice;
+
+/// A matrix, and what both see of a product.
+#[derive(Debug)]
+pub struct SpeculativeOnHost<T: Real> {
+    matrix: Speculation<T>,
+    offsets: Offsets,
+    y: UnifiedSlice<T>,
+    carries: UnifiedSlice<T>,
+    rows: UnifiedSlice<u32>,
+    counts: UnifiedSlice<u32>,
+    ranges: UnifiedSlice<u32>,
+}
+
+impl<T: Real> SpeculativeOnHost<T> {
+    /// A matrix with a value for each entry of the pattern.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        let matrix = Speculation::new(device, pattern, values)?;
+        let cut = matrix.cut;
+        Ok(SpeculativeOnHost {
+            offsets: pattern.offsets().clone(),
+            y: visible(device, cut.shape.rows)?,
+            carries: visible(device, 2 * cut.bunches())?,
+            rows: visible(device, cut.bunches())?,
+            counts: visible(device, 2)?,
+            ranges: visible(device, 2 * cut.most_ranges())?,
+            matrix,
+        })
+    }
+
+    /// The numbers of rows, of columns and of entries.
+    pub fn shape(&self) -> Shape {
+        self.matrix.cut.shape
+    }
+
+    /// `A x`, done when this returns.
+    pub fn product(&mut self, x: &Array<T>) -> Result<&[T]> {
+        let shape = self.shape();
+        assert_eq!(x.len(), shape.cols, "`x` has an entry for each column");
+        assert!(x.device() == self.matrix.ordered.device(), "a matrix and a vector of one device");
+        if shape.rows == 0 {
+            return Ok(&[]);
+        }
+        let device = x.device();
+        let left = RawUnfinished {
+            carries: address(device, &self.carries),
+            rows: address(device, &self.rows),
+            counts: address(device, &self.counts),
+            ranges: address(device, &self.ranges),
+        };
+        self.matrix.queue(x, address(device, &self.y), left)?;
+        device.synchronize()?;
+        let y = &mut self.y.as_mut_slice()?[..shape.rows];
+        let counts = self.counts.as_mut_slice()?;
+        let ranges = &self.ranges.as_slice()?[..2 * counts[0] as usize];
+        counts[0] = 0;
+        let offsets = (&self.offsets).into();
+        for range in ranges.chunks_exact(2) {
+            let rows = (range[0] & !FILL) as usize..range[1] as usize;
+            if range[0] & FILL == 0 {
+                rearrange(offsets, rows.clone(), &mut y[rows]);
+            } else {
+                rows.filter(|&row| self.offsets.range(row).is_empty()).for_each(|row| y[row] = T::zero());
+            }
+        }
+        let bunches = self.matrix.cut.bunches();
+        let (rows, carries) = (&self.rows.as_slice()?[..bunches], self.carries.as_slice()?);
+        synchronise(offsets, self.matrix.cut.of_bunch(), rows, carries, y);
+        Ok(y)
+    }
+}
+
+/// Zeros that host and device see.
+fn visible<T: Element>(device: &Device, len: usize) -> Result<UnifiedSlice<T>> {
+    // SAFETY: its bytes are set to zero before anybody reads them, and zero bytes are a `T`
+    let mut slice = unsafe { device.inner.context.alloc_unified(len.max(1), true) }?;
+    device.inner.stream.memset_zeros(&mut slice)?;
+    device.synchronize()?;
+    Ok(slice)
+}
+
+fn address<T>(device: &Device, slice: &UnifiedSlice<T>) -> u64 {
+    use cudarc::driver::DevicePtr;
+    slice.device_ptr(&device.inner.stream).0
+}

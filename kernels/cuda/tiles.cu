@@ -1,0 +1,48 @@
+// Tiles of equally many entries, one after the other whatever rows they are of: what kernels that cut a matrix by entries
+// have in common. A lane of a warp has neighbours.
+
+constexpr int OF_LANE = 4, TILE = 32 * OF_LANE;
+constexpr int WARPS = 8;      // of a block
+constexpr u32 NONE = ~0u;
+// The column of what stands beyond the last entry.
+constexpr u32 BEYOND = NONE - 1;
+// Rows that a warp reads one after the other to find those of a tile; among more, each lane searches its own.
+constexpr int NEAR = 4 * TILE;
+
+// A lane's part of a tile that lies wholly within the array.
+template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane) {
+    constexpr int WIDE = 16 / sizeof(X) < OF_LANE ? 16 / sizeof(X) : OF_LANE;
+    const Few<X, WIDE>* pieces = (const Few<X, WIDE>*)array + (tile * 32 + lane) * (OF_LANE / WIDE);
+    Few<X, OF_LANE> entries;
+#pragma unroll
+    for (int q = 0; q < OF_LANE / WIDE; q++) {
+        const Few<X, WIDE> piece = stream(pieces + q);
+#pragma unroll
+        for (int k = 0; k < WIDE; k++) entries.at[q * WIDE + k] = piece.at[k];
+    }
+    return entries;
+}
+
+// The same of an array of `count`, with `beyond` where it has ended.
+template <class X>
+__device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane, i64 count, X beyond) {
+    if ((tile + 1) * TILE <= count) return of_lane(array, tile, lane);
+    Few<X, OF_LANE> entries;
+#pragma unroll
+    for (int k = 0; k < OF_LANE; k++) {
+        const i64 at = tile * TILE + lane * OF_LANE + k;
+        entries.at[k] = at < count ? array[at] : beyond;
+    }
+    return entries;
+}
+
+// What lanes have of one row, added up to each of them: a lane of `restarts` begins anew.
+__device__ __forceinline__ real scan_rows(real sum, u32 restarts) {
+    const int lane = threadIdx.x % 32, start = 31 - __clz(restarts & (ALL >> (31 - lane)));
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const real before = __shfl_up_sync(ALL, sum, step);
+        if (lane - step >= start) sum += before;
+    }
+    return sum;
+}

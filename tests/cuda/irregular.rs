@@ -1,0 +1,148 @@
+//! Rows that nobody would share out by rows: every format that cuts a matrix by entries.
+
+use super::gpu;
+use krysp::formats::{Crossing, HybOptions, OnDevice, Strategy, Threshold};
+use krysp::testing::matrices::{self, edge};
+use krysp::{Coo, Csr, Cuda, CudaVector, Element, Hyb, LinearOperator, Real, Space};
+
+fn wide<T: Element>(value: T) -> f64 {
+    value.to_f64()
+}
+
+type Operator<T> = Box<dyn LinearOperator<Vector = CudaVector<T>>>;
+
+/// A matrix in every format that cuts it by entries.
+fn cut_by_entries<T: Real>(gpu: &Cuda, csr: &Csr<T>) -> Vec<(String, Operator<T>)> {
+    let strategies = [Strategy::Automatic, Strategy::LoadBalance, Strategy::MergePath, Strategy::Speculative];
+    let csr_by = |strategy| {
+        let operator = Csr::on_with(gpu, csr, strategy).unwrap();
+        (format!("CSR {strategy:?}"), Box::new(operator) as Operator<T>)
+    };
+    let mut all: Vec<_> = strategies.map(csr_by).into();
+    for crossing in [Crossing::CarriedOut, Crossing::Atomic] {
+        let operator = Coo::on_with(gpu, csr, crossing).unwrap();
+        all.push((format!("COO {crossing:?}"), Box::new(operator)));
+    }
+    let options = HybOptions { threshold: Threshold::Columns(1) };
+    if let Ok(operator) = Hyb::on_with(gpu, csr, options) {
+        all.push(("HYB".into(), Box::new(operator)));
+    }
+    all
+}
+
+fn product<T: Real>(a: &Operator<T>, x: &[T]) -> Vec<T> {
+    let x = a.domain().vector(x).unwrap();
+    let rows = a.range().len();
+    let mut y = a.range().vector(&vec![T::from_f64(f64::NAN); rows]).unwrap();
+    a.apply(&x, &mut y).unwrap();
+    let mut host = vec![T::zero(); rows];
+    a.range().store(&y, &mut host).unwrap();
+    host
+}
+
+/// One row of ten million entries, a gap of a million rows, and what else [`edge::extreme_rows`] has: exact.
+fn extreme_rows<T: Real>() {
+    let Some(gpu) = gpu() else { return };
+    for (name, triplets) in edge::extreme_rows(10_000_000) {
+        let csr = triplets.csr::<T>().unwrap();
+        let x = edge::whole_vector(csr.cols());
+        let expected = triplets.product_reference(&x).0;
+        let x: Vec<T> = x.into_iter().map(T::from_f64).collect();
+        for (format, a) in cut_by_entries(&gpu, &csr) {
+            // a second product finds what the first left
+            for _ in 0..2 {
+                let y = product(&a, &x);
+                let wrong = y.iter().zip(&expected).position(|(y, expected)| wide(*y) != *expected);
+                assert_eq!(wrong, None, "{name}, {format}");
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_rows_f64() {
+    extreme_rows::<f64>();
+}
+
+#[test]
+fn extreme_rows_f32() {
+    extreme_rows::<f32>();
+}
+
+/// A thousand products, all the same in every bit, wherever an operator says that they are.
+#[test]
+fn a_thousand_products_are_bitwise_one() {
+    let Some(gpu) = gpu() else { return };
+    let half_empty = matrices::rmat(14, 200_000);
+    for (name, matrix) in [("R-MAT", half_empty), ("circuit", matrices::hashed_circuit(40_000))] {
+        let csr = matrix.csr::<f32>().unwrap();
+        let x: Vec<f32> = matrices::vector(csr.cols()).into_iter().map(|x| x as f32).collect();
+        for (format, a) in cut_by_entries(&gpu, &csr) {
+            if !a.reproducible() {
+                println!("{format} is not reproducible, and says so");
+                continue;
+            }
+            let first = product(&a, &x);
+            for _ in 1..1000 {
+                let again = product(&a, &x);
+                assert!(
+                    first.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits()),
+                    "{name}, {format}"
+                );
+            }
+        }
+    }
+}
+
+/// Products are recorded and replayed in solves: what one leaves for the next must be as it was.
+#[test]
+fn a_solve_is_the_same_by_every_strategy() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::hashed_circuit(20_000).diagonally_dominant().csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let expected = krysp::BiCgStab::new(&a).rtol(1e-10).solve(&b).unwrap();
+    for (format, operator) in cut_by_entries(&gpu, &a) {
+        let solution = krysp::BiCgStab::new(operator).rtol(1e-10).solve(&b).unwrap();
+        assert!(solution.report.converged(), "{format}: {}", solution.report);
+        for (x, expected) in solution.x.iter().zip(&expected.x) {
+            assert!((x - expected).abs() <= 1e-7 * (1.0 + expected.abs()), "{format}: {x}, {expected}");
+        }
+    }
+}
+
+/// The second stage of a speculative product on the host gives what the one on the device gives.
+fn second_stages<T: Real>() {
+    use krysp_kernels::cuda::{Device, Pattern, SpeculativeOnHost};
+    use krysp_kernels::index::{Columns, Offsets};
+    let Some(gpu) = gpu() else { return };
+    let device = Device::new(0).unwrap();
+    let mut all = edge::extreme_rows(100_000);
+    all.push(("R-MAT", matrices::rmat(14, 200_000).to_triplets()));
+    for (name, triplets) in all {
+        let csr = triplets.csr::<T>().unwrap();
+        let x: Vec<T> = edge::whole_vector(csr.cols()).into_iter().map(T::from_f64).collect();
+        let on_device =
+            product::<T>(&(Box::new(Csr::on_with(&gpu, &csr, Strategy::Speculative).unwrap()) as _), &x);
+        let offsets: Vec<u64> = csr.offsets().iter().map(|&offset| offset as u64).collect();
+        let (offsets, columns) =
+            (Offsets::new(&offsets).unwrap(), Columns::new(csr.columns().to_vec(), csr.cols()).unwrap());
+        let pattern = Pattern::new(&offsets, &columns);
+        let mut on_host = SpeculativeOnHost::new(&device, pattern, csr.entries()).unwrap();
+        let x = device.upload(&x).unwrap();
+        for _ in 0..3 {
+            let y = on_host.product(&x).unwrap();
+            let close = |(a, b): (&T, &T)| (wide(*a) - wide(*b)).abs() <= 1e-4 * (1.0 + wide(*b).abs());
+            assert!(y.iter().zip(&on_device).all(close), "{name}");
+        }
+    }
+}
+
+#[test]
+fn second_stages_agree_f64() {
+    second_stages::<f64>();
+}
+
+#[test]
+fn second_stages_agree_f32() {
+    second_stages::<f32>();
+}
