@@ -22,7 +22,7 @@ use common::{median, record};
 use krysp::cuda::CudaJacobi;
 use krysp::solvers::{Method, Solver};
 use krysp::testing::matrices::{self, Matrix};
-use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Space, Vector};
+use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Halo, Jacobi, Outcome, Space, Vector};
 use rayon::prelude::*;
 use std::rc::Rc;
 use std::time::Instant;
@@ -33,7 +33,7 @@ const USUAL: [&str; 8] =
 const QUICK: [&str; 4] = ["st7_20k", "el3_20k", "st7_200k", "p1_200k"];
 
 /// Formats worth solving with, where they take the matrix.
-const FORMATS: [&str; 4] = ["CSR", "SELL-P", "BSR", "DIA"];
+const FORMATS: [&str; 6] = ["CSR", "SELL-P", "BSR", "DIA", "Halo", "symmetric BSR"];
 
 /// Families of symmetric indefinite matrices, to be made positive definite.
 const INDEFINITE: [&str; 5] = ["st7_", "st27_", "el3_", "p1_", "tiny_el3"];
@@ -96,7 +96,8 @@ fn main() -> common::Result<()> {
         let started = Instant::now();
         let indefinite = INDEFINITE.iter().any(|family| wanted.name.starts_with(family));
         let definite = |matrix: Matrix| if indefinite { matrix.diagonally_dominant() } else { matrix };
-        let systems = numbered(&wanted.name, definite)?;
+        let rows_per_block = |csr: &Csr<f64>| Some(Halo::rows_per_block(&gpu.cuda, csr));
+        let systems = numbered(&wanted.name, definite, rows_per_block)?;
         println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
         for system in systems {
             let rows = solve(&system, &mut gpu, &library, &options)?;

@@ -25,7 +25,7 @@ use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
 use common::record;
 use common::systems::{System, numbered, unknowns};
 use krysp::testing::matrices;
-use krysp::{Csr, Space};
+use krysp::{Csr, Halo, Space};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
@@ -78,7 +78,8 @@ fn main() -> common::Result<()> {
     let mut cases = vec![];
     for wanted in options.matrices(if options.quick { &QUICK } else { &USUAL }) {
         let started = Instant::now();
-        let systems = numbered(&wanted.name, |matrix| matrix)?;
+        let rows_per_block = |csr: &Csr<f64>| Some(Halo::rows_per_block(&gpu.cuda, csr));
+        let systems = numbered(&wanted.name, |matrix| matrix, rows_per_block)?;
         println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
         for system in systems {
             if wanted.f64 {

@@ -47,7 +47,7 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
         .collect();
     let others = wanted.iter().filter(|wish| !listed().any(|name| goes_with(name, wish)));
     names.extend(others.filter_map(|wish| wish.split('/').next()).map(String::from));
-    names.into_iter().map(|name| numbered(&name, |matrix| matrix))
+    names.into_iter().map(|name| numbered(&name, |matrix| matrix, |_| None))
 }
 
 /// Generated in a numbering without regard to neighbourhoods.
@@ -88,9 +88,14 @@ fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
     Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
-/// A matrix by its name or its file, as it is given, where that is shuffled also as reverse Cuthill and McKee number it,
+/// A matrix by its name or its file, as it is given, where that is shuffled also as reverse Cuthill and McKee number it and
+/// in blocks of so many rows that are close to each other,
 /// and a graph with hubs with its longest rows first; `prepare` changes a generated one first.
-pub fn numbered(wanted: &str, prepare: impl FnOnce(Matrix) -> Matrix) -> Result<Vec<System>> {
+pub fn numbered(
+    wanted: &str,
+    prepare: impl FnOnce(Matrix) -> Matrix,
+    rows_per_block: impl Fn(&Csr<f64>) -> Option<usize>,
+) -> Result<Vec<System>> {
     let file = Some(PathBuf::from(wanted)).filter(|path| path.is_file());
     let (name, csr, shuffled) = match (matrices::named(wanted), file.or_else(|| shared_matrix(wanted))) {
         (Some(matrix), _) => (wanted, prepare(matrix).csr()?, is_shuffled(wanted)),
@@ -112,6 +117,9 @@ pub fn numbered(wanted: &str, prepare: impl FnOnce(Matrix) -> Matrix) -> Result<
     };
     if shuffled {
         add("rcm", &|| rcm(&csr, unknowns(name)))?;
+        if let Some(rows) = rows_per_block(&csr) {
+            add("clustered", &|| Ok(Numbering::clustered(&csr, rows)?))?;
+        }
     }
     if has_hubs(name) {
         add("by length", &|| Ok(Numbering::by_length(&csr)?))?;

@@ -74,7 +74,7 @@ impl<T: Real> Halo<T> {
         index("the number of rows", pattern.rows())?;
         let memory = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR;
         let most = (memory / (size * size_of::<T>())).saturating_sub(1).min(largest_window(size));
-        let height = height(nodes.rows(), size, resident_windows(size) * device.multiprocessors());
+        let height = nodes_per_block(nodes.rows(), size, device.multiprocessors());
         let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)
             .map_err(|TooLarge { rows, window }| Error::Window { rows, window, most })?;
         let cut = Cut::new(nodes, &windows)?;
@@ -216,6 +216,11 @@ unsafe impl<T: Real> Layout for Halo<T> {
 /// Places of a window that a column can name, the one that holds zero apart.
 fn largest_window(size: usize) -> usize {
     if size == 1 { PACKED } else { LARGEST }
+}
+
+/// Nodes of a block, on a device with so many multiprocessors.
+pub fn nodes_per_block(nodes: usize, size: usize, multiprocessors: usize) -> usize {
+    height(nodes, size, resident_windows(size) * multiprocessors)
 }
 
 /// Nodes of a block: as many as pays, in blocks that `at_once` of run at a time and all of them to the end.

@@ -174,6 +174,28 @@ impl<T: Real> Format<T> for Halo<T> {
 }
 
 #[cfg(feature = "cuda")]
+impl<T: Real> Halo<T> {
+    /// The rows of a block on a GPU: what a numbering should bring together.
+    ///
+    /// ```no_run
+    /// # fn main() -> krysp::Result<()> {
+    /// # let csr = krysp::Csr::<f64>::from_triplets(1, 1, &[(0, 0, 1.0)])?;
+    /// use krysp::formats::OnDevice;
+    /// use krysp::{Cuda, Halo, Numbering};
+    ///
+    /// let gpu = Cuda::new(0)?;
+    /// let numbering = Numbering::clustered(&csr, Halo::rows_per_block(&gpu, &csr))?;
+    /// let a = Halo::on(&gpu, &csr.renumbered(&numbering)?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rows_per_block(gpu: &crate::Cuda, csr: &Csr<T>) -> usize {
+        let size = best_size(csr);
+        cuda::halo::nodes_per_block(csr.rows() / size, size, gpu.device().multiprocessors()) * size
+    }
+}
+
+#[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
     type Arrays = cuda::halo::Halo<T>;
     type Options = Option<usize>;
