@@ -3,6 +3,7 @@
 use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
+use krysp_kernels::cpu::threads::over_rows;
 use krysp_kernels::cpu::vector;
 use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector};
 use std::marker::PhantomData;
@@ -47,6 +48,15 @@ impl<T: Real> HostSpace<T> {
     }
 }
 
+/// `to[i] = from[places[i]]`.
+pub(crate) fn gather<T: Real>(from: &[T], places: &[u32], to: &mut [T]) {
+    over_rows(to.len(), 3, to, &|range, to: &mut [T]| {
+        for (to, &place) in to.iter_mut().zip(&places[range]) {
+            *to = from[place as usize];
+        }
+    });
+}
+
 impl<T> PartialEq for HostSpace<T> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
@@ -75,9 +85,7 @@ impl<T: Real> Space for HostSpace<T> {
         match &self.numbering {
             None => into.entries.copy_from_slice(host),
             Some(numbering) => {
-                for (entry, &old) in into.entries.iter_mut().zip(numbering.old_of_new()) {
-                    *entry = host[old as usize];
-                }
+                gather(host, numbering.old_of_new(), &mut into.entries);
             }
         }
         Ok(())
@@ -89,9 +97,7 @@ impl<T: Real> Space for HostSpace<T> {
         match &self.numbering {
             None => host.copy_from_slice(&from.entries),
             Some(numbering) => {
-                for (entry, &old) in from.entries.iter().zip(numbering.old_of_new()) {
-                    host[old as usize] = *entry;
-                }
+                gather(&from.entries, numbering.new_of_old(), host);
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::steps::CudaSteps;
 use super::{Cuda, failed};
+use crate::host::gather;
 use crate::{HostSpace, Numbering, Real};
 use krysp_kernels::cuda::{self, Array, vector};
 use krysp_solvers::{Basis, Error, Result, Scalar, Space, Vector};
@@ -67,7 +68,8 @@ impl<T: Real> Space for CudaSpace<T> {
         match self.numbering() {
             None => into.entries.write(host).map_err(failed),
             Some(numbering) => {
-                let entries: Vec<T> = numbering.old_of_new().iter().map(|&old| host[old as usize]).collect();
+                let mut entries = vec![T::zero(); host.len()];
+                gather(host, numbering.old_of_new(), &mut entries);
                 into.entries.write(&entries).map_err(failed)
             }
         }
@@ -81,9 +83,7 @@ impl<T: Real> Space for CudaSpace<T> {
             Some(numbering) => {
                 let mut entries = vec![T::zero(); host.len()];
                 from.entries.read(&mut entries).map_err(failed)?;
-                for (entry, &old) in entries.iter().zip(numbering.old_of_new()) {
-                    host[old as usize] = *entry;
-                }
+                gather(&entries, numbering.new_of_old(), host);
                 Ok(())
             }
         }

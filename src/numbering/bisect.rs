@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Rounds of smoothing.
-const SMOOTHING: usize = 4;
+const SMOOTHING: usize = 2;
 
 /// Passes of refinement at most.
 const PASSES: usize = 4;
@@ -103,8 +103,8 @@ impl Part {
         };
         let [a, b] = self.halves(target);
         // the target may be less than a vertex
-        if a.len() == 0 || b.len() == 0 {
-            order.copy_from_slice(if a.len() == 0 { &b.ids } else { &a.ids });
+        if let Some(all) = [&a, &b].into_iter().find(|half| half.len() == order.len()) {
+            order.copy_from_slice(&all.ids);
             return;
         }
         let (to_a, to_b) = order.split_at_mut(a.len());

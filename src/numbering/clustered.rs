@@ -12,19 +12,25 @@
 //! 2. halves are found by distances from far-off vertices instead of growing from random ones;
 //! 3. runs have equally many rows, exactly: refinement only exchanges.
 
-use super::Numbering;
 use super::aggregate::{clusters, coarse};
 use super::bisect::{Cuts, Part};
 use super::exchange::exchange;
 use super::graph::{Coarse, Graph, Pattern};
+use super::{Numbering, inverse};
+use crate::formats::pattern::cut;
 use crate::formats::{block_pattern, row_blocks};
 use crate::{Csr, Error, Real, Result};
+use rayon::prelude::*;
 
 /// Clusters in a run: what is much smaller than a run can be put together to any shape.
 const CLUSTERS_IN_RUN: usize = 64;
 
 /// Where a run is cut further, so that shorter ones are compact as well.
-const LEAST: f64 = 0.25;
+const LEAST: f64 = 0.5;
+
+/// Up to so many clusters are laid out as a whole, more of them in groups of about so many.
+const WHOLE: usize = 32 * 1024;
+const GROUP: f64 = 16.0 * 1024.0;
 
 /// Rounds of exchange: later ones find little.
 const ROUNDS: u32 = 8;
@@ -35,7 +41,8 @@ impl Numbering {
     /// so. What [`halo`](crate::partition::halo) counts is near the least that is possible.
     ///
     /// Only the pattern counts, taken as symmetric. Unknowns of one node whose rows have one pattern (blocks as in
-    /// [`row_blocks`]) stay together, in order. The same matrix is numbered alike on any number of threads.
+    /// [`row_blocks`]) stay together, in order: `rows_per_block` should be a multiple of their number. The same matrix is
+    /// numbered alike on any number of threads.
     ///
     /// ```
     /// use krysp::{Csr, Numbering, partition::halo};
@@ -78,11 +85,56 @@ fn clustered(graph: &Pattern<'_>, run: usize) -> Vec<u32> {
 }
 
 /// Clusters in a line.
+///
+/// A large graph is cut into groups first, along the line of its own clusters: bisections of all of it would be slow, and the
+/// first ones serial.
 fn line(graph: &Coarse, cuts: Cuts) -> Vec<u32> {
+    let (order, starts) =
+        groups(graph, cuts).unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
+    let places = inverse(&order);
+    let ends = starts.iter().skip(1).copied().chain([order.len()]);
+    let mut weight = 0.0;
+    let groups: Vec<(usize, &[u32], f64)> = starts
+        .iter()
+        .zip(ends)
+        .map(|(&start, end)| {
+            let (members, before) = (&order[start..end], weight);
+            weight += members.iter().map(|&v| f64::from(graph.weight(v))).sum::<f64>();
+            (start, members, before)
+        })
+        .collect();
+    let lengths: Vec<usize> = groups.iter().map(|(_, members, _)| members.len()).collect();
+    let mut line = vec![0; order.len()];
+    let targets = cut(&mut line, &lengths).into_par_iter().zip(&groups);
+    targets.for_each(|(target, &(start, members, before))| {
+        Part::new(graph, members, start, &places).lay_out(before, cuts, target);
+    });
+    line
+}
+
+/// The vertices of a large graph in an order cut into groups, and where groups begin: whole runs, and few enough vertices.
+fn groups(graph: &Coarse, cuts: Cuts) -> Option<(Vec<u32>, Vec<usize>)> {
     let vertices = graph.vertices();
-    let (mut order, places) = (vec![0; vertices], Vec::from_iter(0..vertices as u32));
-    if vertices > 0 {
-        Part::new(graph, &places, 0, &places).lay_out(0.0, cuts, &mut order);
+    if vertices <= WHOLE {
+        return None;
     }
-    order
+    // as large as neighbourhoods are
+    let clusters = clusters(graph, vertices);
+    let coarser = coarse(graph, &clusters);
+    if coarser.vertices() > vertices / 2 {
+        return None;
+    }
+    let weight: f64 = graph.weights.iter().map(|&weight| f64::from(weight)).sum();
+    let group = cuts.run * (weight * GROUP / (vertices as f64 * cuts.run)).round().max(1.0);
+    let mut order = clusters.expand(&line(&coarser, Cuts { run: group, least: group }));
+    let (mut starts, mut before) = (vec![0], 0.0);
+    for (place, &v) in order.iter().enumerate() {
+        let weight = f64::from(graph.weight(v));
+        if before + 0.5 * weight > group * starts.len() as f64 {
+            starts.push(place);
+        }
+        before += weight;
+    }
+    exchange(graph, &mut order, &starts, ROUNDS);
+    Some((order, starts))
 }

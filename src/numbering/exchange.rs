@@ -9,6 +9,7 @@
 
 use super::aggregate::{Tally, scrambled};
 use super::graph::Graph;
+use super::inverse;
 use krysp_kernels::cpu::threads::map_rows;
 use rayon::prelude::*;
 
@@ -23,7 +24,7 @@ struct Wish {
 const CONTENT: i32 = i32::MIN;
 
 /// A vertex may lose so many edges if another gains more for it.
-const SACRIFICE: i32 = 2;
+const SACRIFICE: i32 = 1;
 
 /// A wish granted unless nobody comes in return: two runs, whether from the first to the second, what it costs, who.
 type Move = (u32, u32, bool, i32, u32);
@@ -32,7 +33,12 @@ type Move = (u32, u32, bool, i32, u32);
 pub(super) fn exchange<G: Graph>(graph: &G, order: &mut [u32], starts: &[usize], rounds: u32) {
     let vertices = order.len();
     let mut place = inverse(order);
-    let mut run_of = run_of_each(order, starts);
+    let mut run_at = vec![0; vertices];
+    for (run, &start) in starts.iter().enumerate() {
+        let end = starts.get(run + 1).copied().unwrap_or(vertices);
+        run_at[start..end].fill(run as u32);
+    }
+    let mut run_of = map_rows(vertices, 3, &|v| run_at[place[v] as usize]);
     let mut wishes = vec![Wish::default(); vertices];
     let mut changed = vec![true; vertices];
     for round in 0..rounds {
@@ -94,23 +100,4 @@ fn wish<G: Graph>(graph: &G, vertex: u32, run_of: &[u32]) -> Wish {
     let best = tally.entries().max_by_key(|&(run, sum)| (sum, run));
     let wish = best.map(|(run, sum)| Wish { run, saves: sum as i32 - stays });
     wish.filter(|wish| wish.saves >= -SACRIFICE).unwrap_or(Wish { run: own, saves: CONTENT })
-}
-
-/// The run of each vertex.
-fn run_of_each(order: &[u32], starts: &[usize]) -> Vec<u32> {
-    let mut run_of = vec![0; order.len()];
-    for (run, &start) in starts.iter().enumerate() {
-        let end = starts.get(run + 1).copied().unwrap_or(order.len());
-        order[start..end].iter().for_each(|&v| run_of[v as usize] = run as u32);
-    }
-    run_of
-}
-
-/// The place of each vertex in an order.
-pub(super) fn inverse(order: &[u32]) -> Vec<u32> {
-    let mut places = vec![0; order.len()];
-    for (place, &vertex) in order.iter().enumerate() {
-        places[vertex as usize] = place as u32;
-    }
-    places
 }

@@ -11,6 +11,9 @@ mod graph;
 mod rcm;
 
 use crate::{Csr, Error, Real, Result};
+use krysp_kernels::cpu::threads::{find_row, over_rows};
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A permutation of unknowns, with its inverse.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,13 +25,10 @@ pub struct Numbering {
 impl Numbering {
     /// From the old index of each new one.
     pub fn from_old_of_new(old_of_new: Vec<u32>) -> Result<Numbering> {
-        let len = old_of_new.len();
-        let mut new_of_old = vec![u32::MAX; len];
-        for (position, &index) in old_of_new.iter().enumerate() {
-            match new_of_old.get_mut(index as usize) {
-                Some(place) if *place == u32::MAX => *place = position as u32,
-                _ => return Err(Error::NotPermutation { len, position, index: index as usize }),
-            }
+        let new_of_old = inverse(&old_of_new);
+        let is_wrong = |new: usize| new_of_old.get(old_of_new[new] as usize) != Some(&(new as u32));
+        if find_row(old_of_new.len(), 2, &is_wrong).is_some() {
+            return Err(not_permutation(&old_of_new));
         }
         Ok(Numbering { old_of_new, new_of_old })
     }
@@ -60,5 +60,33 @@ impl Numbering {
     /// The new index of each old one.
     pub fn new_of_old(&self) -> &[u32] {
         &self.new_of_old
+    }
+}
+
+/// The new index of each old one. Where an index occurs twice, either of the two; what is out of range is left out.
+fn inverse(old_of_new: &[u32]) -> Vec<u32> {
+    let len = old_of_new.len();
+    let places: Vec<AtomicU32> = (0..len).into_par_iter().map(|_| AtomicU32::new(u32::MAX)).collect();
+    over_rows(len, 2, (), &|range, ()| {
+        for new in range {
+            if let Some(place) = places.get(old_of_new[new] as usize) {
+                place.store(new as u32, Ordering::Relaxed);
+            }
+        }
+    });
+    places.into_iter().map(AtomicU32::into_inner).collect()
+}
+
+/// Where what should have been a permutation goes wrong first.
+fn not_permutation(old_of_new: &[u32]) -> Error {
+    let len = old_of_new.len();
+    let mut seen = vec![false; len];
+    let mut is_new =
+        |index: u32| seen.get_mut(index as usize).is_some_and(|seen| !std::mem::replace(seen, true));
+    let position = old_of_new.iter().take_while(|&&index| is_new(index)).count();
+    Error::NotPermutation {
+        len,
+        position,
+        index: old_of_new.get(position).map_or(0, |&index| index as usize),
     }
 }
