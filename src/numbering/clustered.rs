@@ -38,7 +38,7 @@ const ROUNDS: u32 = 8;
 impl Numbering {
     /// A numbering in which every `rows_per_block` consecutive rows are tied closely to each other and to few others, as the
     /// parts of a graph partitioner are: the first so many, the next, and so on. Other runs of rows are compact too, if less
-    /// so. What [`halo`](crate::partition::halo) counts is near the least that is possible.
+    /// so. Within a run, longer rows come first. What [`halo`](crate::partition::halo) counts is near the least that is possible.
     ///
     /// Only the pattern counts, taken as symmetric. Unknowns of one node whose rows have one pattern (blocks as in
     /// [`row_blocks`]) stay together, in order: `rows_per_block` should be a multiple of their number. The same matrix is
@@ -81,6 +81,10 @@ fn clustered(graph: &Pattern<'_>, run: usize) -> Vec<u32> {
     let mut order = clusters.expand(&line(&coarse(graph, &clusters), cuts));
     let starts: Vec<usize> = (0..order.len()).step_by(run).collect();
     exchange(graph, &mut order, &starts, ROUNDS);
+    // formats that pad rows to one length need not sort them again
+    let falling =
+        |run: &mut [u32]| run.sort_by_key(|&vertex| std::cmp::Reverse(graph.neighbours(vertex).len()));
+    order.par_chunks_mut(run).for_each(falling);
     order
 }
 
