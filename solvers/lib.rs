@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`cg`] | conjugate gradients, for symmetric positive definite systems |
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
+//! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
 
 // What tests and examples may do, the library may not.
@@ -28,6 +29,7 @@ mod error;
 pub mod gmres;
 mod lanczos;
 mod method;
+pub mod minres;
 mod operator;
 mod report;
 mod solver;
@@ -41,6 +43,7 @@ pub use element::Element;
 pub use error::{Error, Result};
 pub use gmres::Gmres;
 pub use method::{Cost, Method, Patience, System};
+pub use minres::Minres;
 pub use operator::{CgIterate, Identity, LinearOperator, OperatorFn, check_spaces};
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;

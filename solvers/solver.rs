@@ -357,7 +357,7 @@ where
                         steps
                             .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
                         queued += 1;
-                        place += usize::from(cycle.is_some());
+                        place = if cycle.is_some() { place + 1 } else { (place + 1) % method.places() };
                     }
                 }
             }

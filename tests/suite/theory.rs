@@ -1,26 +1,11 @@
 //! What theory says about the methods, measured.
 
+use crate::truth::{check, norm, residual};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
     BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Numbering, Outcome, Report, Solution,
     formats,
 };
-
-/// `‖b − A x‖` in twice the precision, and the rounding to expect of it in plain arithmetic.
-fn residual_and_rounding(a: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
-    let entries = a.triplets().map(|(i, j, v)| (i as u32, j as u32, v)).collect();
-    let (product, magnitude) = Triplets { rows: a.rows(), cols: a.cols(), entries }.product_reference(x);
-    let differences: Vec<f64> = product.iter().zip(b).map(|(y, b)| b - y).collect();
-    (norm(&differences), 2.0 * f64::EPSILON * (norm(&magnitude) + norm(b)))
-}
-
-fn residual(a: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {
-    residual_and_rounding(a, x, b).0
-}
-
-fn norm(x: &[f64]) -> f64 {
-    x.iter().map(|x| x * x).sum::<f64>().sqrt()
-}
 
 /// Tridiagonal, with convection: not symmetric.
 fn convection(n: usize) -> Csr<f64> {
@@ -151,21 +136,6 @@ fn unrestarted_gmres_ends_in_n_steps() {
         let report = Gmres::new(&a).restart(n).rtol(1e-10).solve(&b).unwrap().report;
         assert!(report.converged() && report.iterations <= n, "{report}");
     }
-}
-
-/// The outcome is honest: the true residual is that of `x`, and `Converged` means what it says.
-fn check(a: &Csr<f64>, b: &[f64], rtol: f64, Solution { x, report }: &Solution<f64>) {
-    let (exact, rounding) = residual_and_rounding(a, x, b);
-    if matches!(report.outcome, Outcome::NotFinite { .. }) {
-        // said so, whether it is the residual or `x` that ran away
-        return;
-    }
-    assert!(x.iter().all(|x| x.is_finite()), "{report}");
-    assert!((exact - report.true_residual).abs() <= 1e-8 * exact + rounding, "{exact:e}, {report}");
-    if report.converged() {
-        assert!(exact <= 2.0 * rtol * norm(b) + rounding, "{exact:e}, {report}");
-    }
-    assert_eq!(report.history.len(), report.iterations + 1);
 }
 
 fn methods(a: &Csr<f64>, b: &[f64], rtol: f64) -> [Solution<f64>; 3] {
