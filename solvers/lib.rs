@@ -10,6 +10,7 @@
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
+//! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
 
 // What tests and examples may do, the library may not.
 #![deny(
@@ -26,6 +27,8 @@ pub mod bicgstab;
 pub mod cg;
 mod element;
 mod error;
+pub mod fcg;
+pub mod fgmres;
 pub mod gmres;
 mod lanczos;
 mod method;
@@ -41,6 +44,8 @@ pub use bicgstab::BiCgStab;
 pub use cg::Cg;
 pub use element::Element;
 pub use error::{Error, Result};
+pub use fcg::Fcg;
+pub use fgmres::Fgmres;
 pub use gmres::Gmres;
 pub use method::{Cost, Method, Patience, System};
 pub use minres::Minres;

@@ -3,6 +3,7 @@
 mod choice;
 mod endings;
 mod fem;
+mod flexible;
 mod golden;
 mod indefinite;
 mod matrix_market;
