@@ -25,6 +25,7 @@
 
 pub mod bicgstab;
 pub mod cg;
+mod deflation;
 mod element;
 mod error;
 pub mod fcg;

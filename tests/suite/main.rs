@@ -9,6 +9,7 @@ mod indefinite;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;
+mod null_space;
 mod properties;
 mod theory;
 mod truth;
