@@ -40,6 +40,14 @@ pub enum Error {
         /// The other.
         than: &'static str,
     },
+    /// Bounds of eigenvalues that none can lie between.
+    #[error("eigenvalues between {low:e} and {high:e}: the bounds must be finite, above zero, and in order")]
+    Bounds {
+        /// The lower bound.
+        low: f64,
+        /// The upper bound.
+        high: f64,
+    },
     /// A vector that is to span a null space with others adds nothing to them.
     #[error("vector {vector} of the null space is zero, or a combination of those before it")]
     Dependent {

@@ -10,6 +10,7 @@
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
+//! | [`chebyshev`] | a polynomial of `A` as a preconditioner |
 //! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
 
 // What tests and examples may do, the library may not.
@@ -25,6 +26,7 @@
 
 pub mod bicgstab;
 pub mod cg;
+pub mod chebyshev;
 mod deflation;
 mod element;
 mod error;
@@ -43,6 +45,7 @@ mod vector;
 
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;
+pub use chebyshev::Chebyshev;
 pub use element::Element;
 pub use error::{Error, Result};
 pub use fcg::Fcg;

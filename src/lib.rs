@@ -62,8 +62,8 @@ pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres, Outcome, Progress,
-    Report, Solution, Space, Stopping, Vector,
+    BiCgStab, CancelToken, Cg, Chebyshev, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres, Outcome,
+    Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
 pub use preconditioners::Jacobi;

@@ -3,6 +3,7 @@
 #![cfg(feature = "cuda")]
 
 mod conformance;
+mod methods;
 
 use krysp::cuda::OnCuda;
 use krysp::formats::OnDevice;
