@@ -42,6 +42,7 @@ mod solver;
 mod steps;
 mod stopping;
 mod vector;
+mod verdict;
 
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;

@@ -1,11 +1,11 @@
 //! The driver: construction, stopping, observation, restarts and reports, once for all methods.
 
 use crate::deflation::{Deflated, NullSpace};
+use crate::verdict::{converged, finite_or, norm, trivial};
 use crate::{
     CancelToken, Cost, ElemOf, Element, Ending, Error, Identity, LinearOperator, Method, Outcome, Patience,
-    Progress, Report, Result, Scalar, Solution, Space, SpaceOf, Steps, Stopping, System, Vector, lanczos,
+    Progress, Report, Result, Solution, Space, SpaceOf, Steps, Stopping, System, Vector, lanczos,
 };
-use num_traits::Float;
 use std::time::{Duration, Instant};
 
 /// Steps queued at once, at most: limits and tokens are looked at in between.
@@ -316,7 +316,7 @@ where
             return Ok(Outcome::NotFinite { whence: "the initial residual" });
         }
         if first <= threshold {
-            return Ok(Outcome::Converged);
+            return converged(first, threshold, &self.report, x);
         }
         room.steps.forget();
         loop {
@@ -329,18 +329,21 @@ where
             let truth = norm::<A::Vector>(self.method.start(&system, x, &mut room.work)?)?;
             self.report.true_residual = truth;
             if truth <= threshold {
-                return Ok(Outcome::Converged);
+                return converged(truth, threshold, &self.report, x);
             }
             if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
                 return Ok(Outcome::NotFinite { whence: "the solution" });
             }
             let may_help = truth < 0.5 * before;
             match outcome {
-                Outcome::Converged if truth <= 2.0 * threshold => return Ok(Outcome::Converged),
-                Outcome::Converged if !may_help => return Ok(Outcome::Stagnated),
+                Outcome::Converged if truth <= 2.0 * threshold => {
+                    return converged(truth, 2.0 * threshold, &self.report, x);
+                }
+                Outcome::Converged if !may_help => return finite_or(Outcome::Stagnated, x),
                 Outcome::Converged => {}
-                Outcome::Breakdown { .. } if may_help && self.method.restarts_after_breakdown() => {}
-                ended => return Ok(ended),
+                Outcome::Breakdown { .. } | Outcome::NotFinite { .. }
+                    if may_help && self.method.restarts_after_breakdown() => {}
+                ended => return finite_or(ended, x),
             }
             self.report.restarts += 1;
             room.lanczos.clear();
@@ -460,23 +463,6 @@ where
             + cost.preconditionings * (preconditioner + deflation * vector) as f64
             + cost.vectors * vector as f64) as u64
     }
-}
-
-/// Solves `A x = 0`, and tells a right-hand side that is zero from one whose square underflows.
-fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Result<Outcome> {
-    let (zero, largest) = (V::Elem::from_f64(0.0), <V::Elem as Element>::Real::min_positive_value().recip());
-    x.axpby(&V::Elem::from_f64(largest.into()).into(), b, &zero.into());
-    report.true_residual = 0.0;
-    report.history.push(0.0);
-    if norm::<V>(x.norm_squared())? == 0.0 {
-        return Ok(Outcome::Converged);
-    }
-    x.axpby(&zero.into(), b, &zero.into());
-    Ok(Outcome::Breakdown { what: "‖b‖²", value: 0.0, iteration: 0 })
-}
-
-fn norm<V: Vector>(squared: V::Scalar) -> Result<f64> {
-    Ok(squared.read()?.to_f64().sqrt())
 }
 
 fn fits(what: &'static str, got: usize, of: &'static str, expected: usize) -> Result<()> {

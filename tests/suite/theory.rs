@@ -3,8 +3,8 @@
 use crate::truth::{check, norm, residual};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Numbering, Outcome, Report, Solution,
-    formats,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Minres, Numbering, Outcome,
+    Report, Solution, formats,
 };
 
 /// Tridiagonal, with convection: not symmetric.
@@ -138,11 +138,13 @@ fn unrestarted_gmres_ends_in_n_steps() {
     }
 }
 
-fn methods(a: &Csr<f64>, b: &[f64], rtol: f64) -> [Solution<f64>; 3] {
+fn methods(a: &Csr<f64>, b: &[f64], rtol: f64) -> [Solution<f64>; 5] {
     [
         Cg::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
         BiCgStab::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
         Gmres::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
+        Fcg::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
+        Minres::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
     ]
 }
 
@@ -197,7 +199,7 @@ fn outcomes_are_honest() {
                     check(&a, &b, rtol, solution);
                 }
                 // GMRES minimises, up to its backward error: it cannot make things worse, singular or not
-                let [_, _, Solution { x, report }] = &solutions;
+                let [_, _, Solution { x, report }, ..] = &solutions;
                 let rounding = 100.0 * f64::EPSILON * norm(a.entries()) * norm(x);
                 assert!(report.true_residual <= norm(&b) * (1.0 + 1e-10) + rounding, "{name}: {report}");
             }
@@ -227,6 +229,8 @@ fn singular_consistent_systems_are_solved() {
         Cg::new(&a).rtol(1e-9).solve(&b).unwrap(),
         Gmres::new(&a).restart(40).rtol(1e-9).solve(&b).unwrap(),
         BiCgStab::new(&a).rtol(1e-9).solve(&b).unwrap(),
+        Minres::new(&a).rtol(1e-9).solve(&b).unwrap(),
+        Fcg::new(&a).rtol(1e-9).solve(&b).unwrap(),
     ] {
         check(&a, &b, 1e-9, &solution);
         assert!(solution.report.converged(), "{}", solution.report);
@@ -249,6 +253,7 @@ fn numberings_do_not_show() {
             Cg::new(&a).preconditioner(&jacobi).rtol(1e-12).solve(&b).unwrap(),
             BiCgStab::new(&sell).preconditioner(&jacobi).rtol(1e-12).solve(&b).unwrap(),
             Gmres::new(&a).preconditioner(&jacobi).rtol(1e-12).solve_from(&b, &expected).unwrap(),
+            Minres::new(&sell).preconditioner(&jacobi).rtol(1e-12).solve(&b).unwrap(),
         ] {
             check(&mesh, &b, 1e-12, &solution);
             let error: Vec<f64> = solution.x.iter().zip(&expected).map(|(x, y)| x - y).collect();
@@ -304,6 +309,10 @@ fn a_second_solve_is_bitwise_the_first() {
     same(&bicgstab.solve(&b).unwrap(), &bicgstab.solve(&b).unwrap());
     let mut gmres = Gmres::new(&a).restart(7);
     same(&gmres.solve(&b).unwrap(), &gmres.solve(&b).unwrap());
+    let mut minres = Minres::new(&a);
+    same(&minres.solve(&b).unwrap(), &minres.solve(&b).unwrap());
+    let mut fgmres = Fgmres::new(&a).restart(7);
+    same(&fgmres.solve(&b).unwrap(), &fgmres.solve(&b).unwrap());
     // for every number of threads
     for threads in [1, 2, 3] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
