@@ -209,7 +209,20 @@ pub(super) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, int
 /// Settles what is assigned so far.
 pub(super) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     let assigned = take_assigned::<T>(device);
-    if assigned.is_empty() { Ok(()) } else { settle(device, &assigned) }
+    if assigned.is_empty() {
+        return Ok(());
+    }
+    if assigned.len() <= ASSIGNMENTS {
+        return settle(device, &assigned);
+    }
+    // more than one launch takes: all are evaluated before the first reaches its place, which others may read
+    let (mut values, mut homes) = (Vec::new(), Vec::new());
+    for (home, number) in assigned {
+        let slot = device.slots::<T>()?.take(device)?;
+        homes.push((home, Number::slot(slot.clone())));
+        values.push((slot, number));
+    }
+    values.chunks(ASSIGNMENTS).chain(homes.chunks(ASSIGNMENTS)).try_for_each(|some| settle(device, some))
 }
 
 /// What is assigned so far, on its way to its places.

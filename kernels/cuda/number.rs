@@ -139,7 +139,7 @@ impl<T: Real> Number<T> {
         Number { factor, above: Vec::new(), below: Vec::new(), zero_over_zero: false }
     }
 
-    fn slot(slot: Arc<Slot>) -> Self {
+    pub(super) fn slot(slot: Arc<Slot>) -> Self {
         Number { above: vec![slot], ..Number::constant(T::one()) }
     }
 
@@ -277,19 +277,17 @@ impl<T: Real> Scalar<T> {
             let sum = a.factor + b.factor;
             return Scalar::constant(if root { sum.sqrt() } else { sum });
         };
-        let queued = device.and_then(|device| {
-            let slot = device.slots::<T>().and_then(|slots| slots.take(&device));
-            let sum = slot.and_then(|slot| {
-                gate::add(&device, [&a, &b], root, &slot)?;
-                Ok(Scalar::in_slot(slot))
-            });
-            Ok(sum.unwrap_or_else(|error| {
-                device.park(Err(error));
-                Scalar::constant(T::nan())
-            }))
+        // where the device is gone, whoever could ask is gone with it
+        let Ok(device) = device else { return Scalar::constant(T::nan()) };
+        let queued = device.slots::<T>().and_then(|slots| {
+            let slot = slots.take(&device)?;
+            gate::add(&device, [&a, &b], root, &slot)?;
+            Ok(Scalar::in_slot(slot))
         });
-        // the device is gone, and with it whoever could ask
-        queued.unwrap_or_else(|_| Scalar::constant(T::nan()))
+        queued.unwrap_or_else(|error| {
+            device.park(Err(error));
+            Scalar::constant(T::nan())
+        })
     }
 
     /// Takes the value of another, in a fixed place that changes when the step ends.

@@ -5,7 +5,7 @@ use krysp::formats::OnDevice;
 use krysp::solvers::LinearOperator;
 use krysp::testing::laws;
 use krysp::testing::matrices;
-use krysp::{Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome};
+use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome};
 
 /// `k` distinct eigenvalues of both signs.
 fn indefinite(n: usize, k: usize) -> Csr<f64> {
@@ -108,4 +108,23 @@ fn polynomials_precondition_as_on_the_host() {
     let host = Cg::new(&a).preconditioner(&ours).rtol(1e-10).solve(&b).unwrap();
     let device = Cg::new(&op).preconditioner(&theirs).rtol(1e-10).solve(&b).unwrap();
     agree(&a, &b, &host, &device, 1);
+}
+
+#[test]
+fn solvers_take_turns_on_one_device() {
+    let Some(gpu) = gpu() else { return };
+    let (a, b) = poisson(12);
+    let op = a.to(&gpu).unwrap();
+    // each leaves scalars that were begun with and never used: more of them than one launch settles
+    let (mut first, mut second) = (BiCgStab::new(&op).rtol(1e-8), BiCgStab::new(&op).rtol(1e-8));
+    let (mut third, mut fourth) = (Minres::new(&op).rtol(1e-8), Minres::new(&op).rtol(1e-8));
+    let bicgstab = first.solve(&b).unwrap();
+    let minres = third.solve(&b).unwrap();
+    assert!(bicgstab.report.converged() && minres.report.converged());
+    for _ in 0..2 {
+        assert_eq!(second.solve(&b).unwrap().x, bicgstab.x);
+        assert_eq!(fourth.solve(&b).unwrap().x, minres.x);
+        assert_eq!(first.solve(&b).unwrap().x, bicgstab.x);
+        assert_eq!(third.solve(&b).unwrap().x, minres.x);
+    }
 }
