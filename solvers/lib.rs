@@ -12,6 +12,8 @@
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
 //! | [`chebyshev`] | a polynomial of `A` as a preconditioner |
 //! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
+//!
+//! All of them solve up to a null space that is known, such as constants or rigid motions: [`Solver::null_space`].
 
 // What tests and examples may do, the library may not.
 #![deny(
