@@ -102,9 +102,11 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         let [ts, tt] = t.dot_2(r, t);
         omega.assign(&ts.quotient(tt)); // ω = ⟨t, s⟩ / ⟨t, t⟩
         steps.watch("⟨t, s⟩ / ⟨t, t⟩", omega, Finite)?;
+        let [rr, rho_next] = r.axpy_dot_2(&-omega.clone(), t, shadow); // r = s − ω t,  ‖r‖²,  ρ = ⟨r̃, r⟩
+        // on singular matrices a step may lead out of all numbers: `x` does not take it
+        steps.watch("‖r‖²", &rr, Finite)?;
         x.axpbypcz(alpha, p_hat, omega, s_hat, &one); // x = x + α p̂ + ω ŝ
         rho_before.assign(rho);
-        let [rr, rho_next] = r.axpy_dot_2(&-omega.clone(), t, shadow); // r = s − ω t,  ‖r‖²,  ρ = ⟨r̃, r⟩
         rho.assign(&rho_next);
         steps.residual(&rr)
     }

@@ -21,16 +21,16 @@ pub type Cg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<ConjugateGr
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConjugateGradients;
 
-const RHO: &str = "⟨r, M⁻¹r⟩";
-const SIGMA: &str = "⟨p, Ap⟩";
+pub(crate) const RHO: &str = "⟨r, M⁻¹r⟩";
+pub(crate) const SIGMA: &str = "⟨p, Ap⟩";
 
 /// The state of an iteration.
 pub struct Work<V: Vector> {
-    r: V,
-    z: V,
-    p: V,
-    q: V,
-    rho: ScalarOf<V>,
+    pub(crate) r: V,
+    pub(crate) z: V,
+    pub(crate) p: V,
+    pub(crate) q: V,
+    pub(crate) rho: ScalarOf<V>,
 }
 
 impl<V: Vector> Method<V> for ConjugateGradients {

@@ -40,6 +40,33 @@ pub enum Error {
         /// The other.
         than: &'static str,
     },
+    /// Bounds of eigenvalues that none can lie between.
+    #[error("eigenvalues between {low:e} and {high:e}: the bounds must be finite, above zero, and in order")]
+    Bounds {
+        /// The lower bound.
+        low: f64,
+        /// The upper bound.
+        high: f64,
+    },
+    /// A vector that is to span a null space with others adds nothing to them.
+    #[error("vector {vector} of the null space is zero, or a combination of those before it")]
+    Dependent {
+        /// Which one, from 0 on.
+        vector: usize,
+    },
+    /// A vector is not mapped to zero.
+    #[error(
+        "vector {vector} is not in the null space of `A`: `A v` has norm {image:e}, where the same entries with other \
+         signs give {usual:e}"
+    )]
+    NotNull {
+        /// Which one, from 0 on.
+        vector: usize,
+        /// `‖A v‖`
+        image: f64,
+        /// What is usual for a vector of this size.
+        usual: f64,
+    },
     /// A watched number left its range. The driver turns this into [`Outcome::Breakdown`](crate::Outcome::Breakdown).
     #[error("breakdown: {what} = {value:e}")]
     Breakdown {

@@ -22,12 +22,12 @@ pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<Generali
 /// The method behind [`Gmres`].
 #[derive(Clone, Copy, Debug)]
 pub struct GeneralisedMinimalResidual {
-    restart: usize,
+    pub(crate) restart: usize,
 }
 
 impl GeneralisedMinimalResidual {
     /// Steps of a cycle for so many unknowns.
-    fn steps(&self, len: usize) -> usize {
+    pub(crate) fn steps(&self, len: usize) -> usize {
         self.restart.min(len.max(1))
     }
 }
@@ -56,9 +56,20 @@ pub struct Work<V: Vector> {
     basis: V::Basis,
     w: V,
     v: V,
-    z: V,
-    y: Vec<V::Elem>,
+    /// `M⁻¹ v` of the last step.
+    pub(crate) z: V,
+    pub(crate) y: Vec<V::Elem>,
     least_squares: LeastSquares,
+}
+
+impl<V: Vector> Work<V> {
+    /// The coordinates of the least residual of this cycle, which ends here.
+    pub(crate) fn minimiser(&mut self) -> &[V::Elem] {
+        let Work { y, least_squares, .. } = self;
+        y.clear();
+        y.extend(least_squares.solve().iter().map(|&y| V::Elem::from_f64(y)));
+        y
+    }
 }
 
 /// `min ‖g − H y‖` for the Hessenberg matrix `H` of a cycle, made triangular by rotations column by column.
@@ -202,12 +213,10 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
     {
-        let Work { basis, v, z, y, least_squares, .. } = work;
-        y.clear();
-        y.extend(least_squares.solve().iter().map(|&y| V::Elem::from_f64(y)));
-        if y.is_empty() {
+        if work.minimiser().is_empty() {
             return Ok(());
         }
+        let Work { basis, v, z, y, .. } = work;
         basis.combine(y, v)?; // v = V y
         system.m.apply(v, z)?;
         x.axpy(&V::Elem::one().into(), z); // x = x + M⁻¹ V y

@@ -8,7 +8,12 @@
 //! | --- | --- |
 //! | [`cg`] | conjugate gradients, for symmetric positive definite systems |
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
+//! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
+//! | [`chebyshev`] | a polynomial of `A` as a preconditioner |
+//! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
+//!
+//! All of them solve up to a null space that is known, such as constants or rigid motions: [`Solver::null_space`].
 
 // What tests and examples may do, the library may not.
 #![deny(
@@ -23,24 +28,34 @@
 
 pub mod bicgstab;
 pub mod cg;
+pub mod chebyshev;
+mod deflation;
 mod element;
 mod error;
+pub mod fcg;
+pub mod fgmres;
 pub mod gmres;
 mod lanczos;
 mod method;
+pub mod minres;
 mod operator;
 mod report;
 mod solver;
 mod steps;
 mod stopping;
 mod vector;
+mod verdict;
 
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;
+pub use chebyshev::Chebyshev;
 pub use element::Element;
 pub use error::{Error, Result};
+pub use fcg::Fcg;
+pub use fgmres::Fgmres;
 pub use gmres::Gmres;
 pub use method::{Cost, Method, Patience, System};
+pub use minres::Minres;
 pub use operator::{CgIterate, Identity, LinearOperator, OperatorFn, check_spaces};
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;

@@ -57,7 +57,7 @@ pub trait Method<V: Vector> {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>;
 
-    /// One iteration, the one at a place in the method's cycle. All state is in the workspace. Nothing is decided on the
+    /// One iteration, the one at a place in the method's cycle, or of its [`places`](Method::places). All state is in the workspace. Nothing is decided on the
     /// host, which learns from what is recorded: the step may be queued, and replayed.
     fn step<A, M>(
         &self,
@@ -97,6 +97,12 @@ pub trait Method<V: Vector> {
     /// their residual, and change `x` in every step.
     fn cycle(&self, _len: usize) -> Option<usize> {
         None
+    }
+
+    /// The places that the steps of a method without cycles take in turn, from 0 on: what is written in one step and read in
+    /// the next may then change roles instead of being copied.
+    fn places(&self) -> usize {
+        1
     }
 
     /// Learns from the numbers that a step recorded; returns `‖r‖`. Methods of Lanczos type add `[α, β]`.

@@ -115,7 +115,7 @@ pub fn check_spaces<A: LinearOperator + ?Sized>(a: &A, x: &A::Vector, y: &A::Vec
 }
 
 /// Refuses an operator between unequal spaces.
-fn check_square<A: LinearOperator + ?Sized>(a: &A) -> Result<()> {
+pub(crate) fn check_square<A: LinearOperator + ?Sized>(a: &A) -> Result<()> {
     let (domain, range) = (a.domain(), a.range());
     if domain == range {
         return Ok(());

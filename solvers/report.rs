@@ -67,6 +67,9 @@ pub struct Report {
     pub true_residual: f64,
     /// `‖b‖`
     pub rhs_norm: f64,
+    /// The norm of the part of `b` that was taken out, because it lies along the null space that was given; zero without one.
+    /// `rhs_norm` and the residuals are those of the rest.
+    pub removed: f64,
     /// How often the method was started again from the true residual.
     pub restarts: usize,
     /// The time from the call to the return.
@@ -85,6 +88,7 @@ impl Default for Report {
             history: Vec::new(),
             true_residual: f64::NAN,
             rhs_norm: f64::NAN,
+            removed: 0.0,
             restarts: 0,
             time: Duration::ZERO,
             bytes: 0,

@@ -1,10 +1,11 @@
 //! The driver: construction, stopping, observation, restarts and reports, once for all methods.
 
+use crate::deflation::{Deflated, NullSpace};
+use crate::verdict::{converged, finite_or, norm, trivial};
 use crate::{
     CancelToken, Cost, ElemOf, Element, Ending, Error, Identity, LinearOperator, Method, Outcome, Patience,
-    Progress, Report, Result, Scalar, Solution, Space, SpaceOf, Steps, Stopping, System, Vector, lanczos,
+    Progress, Report, Result, Solution, Space, SpaceOf, Steps, Stopping, System, Vector, lanczos,
 };
-use num_traits::Float;
 use std::time::{Duration, Instant};
 
 /// Steps queued at once, at most: limits and tokens are looked at in between.
@@ -20,8 +21,9 @@ where
     K: Method<A::Vector>,
 {
     pub(crate) method: K,
-    operator: A,
+    pub(crate) operator: A,
     preconditioner: M,
+    pub(crate) null_space: Option<NullSpace<A::Vector>>,
     stopping: Stopping,
     cancel: Option<CancelToken>,
     observers: Vec<Observer>,
@@ -34,6 +36,8 @@ struct Room<K: Method<V>, V: Vector> {
     space: SpaceOf<V>,
     work: K::Work,
     steps: V::Steps,
+    /// `b` without its part along the null space, where there is one.
+    rhs: Option<V>,
     /// What a step recorded.
     numbers: Vec<f64>,
     /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
@@ -46,6 +50,7 @@ impl<K: Method<V>, V: Vector> Room<K, V> {
             space: space.clone(),
             work: method.workspace(space)?,
             steps: V::Steps::new(space, method.numbers(space.len()))?,
+            rhs: None,
             numbers: Vec::new(),
             lanczos: Vec::new(),
         })
@@ -64,6 +69,7 @@ where
             method: K::default(),
             operator,
             preconditioner,
+            null_space: None,
             stopping: Stopping::new(ElemOf::<A::Vector>::EPSILON),
             cancel: None,
             observers: Vec::new(),
@@ -88,6 +94,7 @@ where
             method: self.method,
             operator: self.operator,
             preconditioner,
+            null_space: self.null_space,
             stopping: self.stopping,
             cancel: self.cancel,
             observers: self.observers,
@@ -220,7 +227,7 @@ where
         self.report.history.clear();
         self.report.restarts = 0;
         room.lanczos.clear();
-        let outcome = self.iterate(b, x, &mut room, started);
+        let outcome = self.deflate(b, x, &mut room, started);
         self.report.condition = lanczos::condition(&room.lanczos);
         self.room = Some(room);
         self.report.outcome = outcome?;
@@ -248,12 +255,36 @@ where
             (b.space() == range, "`b`"),
             (x.space() == domain, "`x`"),
             (m.domain() == range && m.range() == domain, "the preconditioner"),
+            (self.null_space.as_ref().is_none_or(|null| null.space() == range), "the null space"),
         ] {
             if !matches {
                 return Err(Error::Space { what, than: "`A`" });
             }
         }
         Ok(())
+    }
+
+    /// Iterates on what is left of the system without the null space, where there is one.
+    fn deflate(
+        &mut self,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        room: &mut Room<K, A::Vector>,
+        started: Instant,
+    ) -> Result<Outcome> {
+        self.report.removed = 0.0;
+        let Some(null_space) = &self.null_space else { return self.iterate(b, x, room, started) };
+        let mut rhs = match room.rhs.take() {
+            Some(rhs) => rhs,
+            None => room.space.zeros()?,
+        };
+        rhs.copy_from(b);
+        null_space.remove(&mut rhs);
+        self.report.removed = null_space.removed()?;
+        null_space.remove(x);
+        let outcome = self.iterate(&rhs, x, room, started);
+        room.rhs = Some(rhs);
+        outcome
     }
 
     /// Runs the method until something ends it, and again from the true residual where that may help.
@@ -273,8 +304,11 @@ where
         if report.rhs_norm == 0.0 {
             return trivial(b, x, report);
         }
-        let threshold = self.stopping.threshold(report.rhs_norm);
-        let system = System { a: &self.operator, m: &self.preconditioner, b };
+        // what was taken out leaves its rounding behind
+        let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
+        let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
+        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
+        let system = System { a: &self.operator, m: &m, b };
         let first = norm::<A::Vector>(self.method.start(&system, x, &mut room.work)?)?;
         self.report.true_residual = first;
         self.report.history.push(first);
@@ -282,30 +316,34 @@ where
             return Ok(Outcome::NotFinite { whence: "the initial residual" });
         }
         if first <= threshold {
-            return Ok(Outcome::Converged);
+            return converged(first, threshold, &self.report, x);
         }
         room.steps.forget();
         loop {
             let outcome = self.run(b, x, room, started, threshold)?;
             // The recurrence has spoken; now the truth, which is also the place to start from again.
-            let system = System { a: &self.operator, m: &self.preconditioner, b };
+            let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
+            let system = System { a: &self.operator, m: &m, b };
             self.method.finish(&system, x, &mut room.work)?;
             let before = self.report.true_residual;
             let truth = norm::<A::Vector>(self.method.start(&system, x, &mut room.work)?)?;
             self.report.true_residual = truth;
             if truth <= threshold {
-                return Ok(Outcome::Converged);
+                return converged(truth, threshold, &self.report, x);
             }
             if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
                 return Ok(Outcome::NotFinite { whence: "the solution" });
             }
             let may_help = truth < 0.5 * before;
             match outcome {
-                Outcome::Converged if truth <= 2.0 * threshold => return Ok(Outcome::Converged),
-                Outcome::Converged if !may_help => return Ok(Outcome::Stagnated),
+                Outcome::Converged if truth <= 2.0 * threshold => {
+                    return converged(truth, 2.0 * threshold, &self.report, x);
+                }
+                Outcome::Converged if !may_help => return finite_or(Outcome::Stagnated, x),
                 Outcome::Converged => {}
-                Outcome::Breakdown { .. } if may_help && self.method.restarts_after_breakdown() => {}
-                ended => return Ok(ended),
+                Outcome::Breakdown { .. } | Outcome::NotFinite { .. }
+                    if may_help && self.method.restarts_after_breakdown() => {}
+                ended => return finite_or(ended, x),
             }
             self.report.restarts += 1;
             room.lanczos.clear();
@@ -324,9 +362,10 @@ where
         started: Instant,
         threshold: f64,
     ) -> Result<Outcome> {
-        let system = System { a: &self.operator, m: &self.preconditioner, b };
+        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
+        let system = System { a: &self.operator, m: &m, b };
         let method = &self.method;
-        let Room { space, work, steps, numbers, lanczos } = room;
+        let Room { space, work, steps, numbers, lanczos, .. } = room;
         let replays = self.operator.replays() && self.preconditioner.replays();
         let cycle = method.cycle(space.len());
         let report = &mut self.report;
@@ -357,7 +396,7 @@ where
                         steps
                             .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
                         queued += 1;
-                        place += usize::from(cycle.is_some());
+                        place = if cycle.is_some() { place + 1 } else { (place + 1) % method.places() };
                     }
                 }
             }
@@ -419,27 +458,11 @@ where
         // a diagonal M⁻¹ is a vector, and counted among them
         let diagonal = self.preconditioner.diagonal().is_some();
         let preconditioner = if diagonal { 0 } else { self.preconditioner.bytes() };
+        let deflation = self.null_space.as_ref().map_or(0, NullSpace::vectors);
         (cost.products * self.operator.bytes() as f64
-            + cost.preconditionings * preconditioner as f64
+            + cost.preconditionings * (preconditioner + deflation * vector) as f64
             + cost.vectors * vector as f64) as u64
     }
-}
-
-/// Solves `A x = 0`, and tells a right-hand side that is zero from one whose square underflows.
-fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Result<Outcome> {
-    let (zero, largest) = (V::Elem::from_f64(0.0), <V::Elem as Element>::Real::min_positive_value().recip());
-    x.axpby(&V::Elem::from_f64(largest.into()).into(), b, &zero.into());
-    report.true_residual = 0.0;
-    report.history.push(0.0);
-    if norm::<V>(x.norm_squared())? == 0.0 {
-        return Ok(Outcome::Converged);
-    }
-    x.axpby(&zero.into(), b, &zero.into());
-    Ok(Outcome::Breakdown { what: "‖b‖²", value: 0.0, iteration: 0 })
-}
-
-fn norm<V: Vector>(squared: V::Scalar) -> Result<f64> {
-    Ok(squared.read()?.to_f64().sqrt())
 }
 
 fn fits(what: &'static str, got: usize, of: &'static str, expected: usize) -> Result<()> {

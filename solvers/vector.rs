@@ -3,7 +3,7 @@
 use crate::{Element, Result, Steps};
 use num_traits::One;
 use std::fmt::Debug;
-use std::ops::{Div, Mul, Neg};
+use std::ops::{Add, Div, Mul, Neg};
 
 /// The element type of a vector type.
 pub type ElemOf<V> = <V as Vector>::Elem;
@@ -16,9 +16,10 @@ pub type SpaceOf<V> = <V as Vector>::Space;
 
 /// What a reduction gives: a number in host memory, a slot in device memory, an all-reduced number between ranks.
 ///
-/// Arithmetic on scalars may be lazy. [`Scalar::read`] is the only call that waits for the hardware.
+/// Arithmetic on scalars may be lazy: products and quotients cost nothing anywhere, a sum or a root a launch on a GPU.
+/// [`Scalar::read`] is the only call that waits for the hardware.
 pub trait Scalar<T>:
-    Clone + Send + From<T> + Neg<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+    Clone + Send + From<T> + Neg<Output = Self> + Add<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
     /// Copies a value into this scalar's place. State carried from one iteration to the next lives in fixed places, so
     /// that a recorded iteration can be replayed.
@@ -29,6 +30,9 @@ pub trait Scalar<T>:
 
     /// `self / divisor`, and zero where both are zero.
     fn quotient(self, divisor: Self) -> Self;
+
+    /// `√self`, of a real number.
+    fn sqrt(self) -> Self;
 }
 
 impl<T: Element> Scalar<T> for T {
@@ -42,6 +46,11 @@ impl<T: Element> Scalar<T> for T {
 
     fn quotient(self, divisor: T) -> T {
         if self.is_zero() && divisor.is_zero() { T::zero() } else { self / divisor }
+    }
+
+    fn sqrt(self) -> T {
+        // rounded twice is rounded once here: a double holds more than twice the digits of a float
+        T::from_f64(self.to_f64().sqrt())
     }
 }
 

@@ -22,6 +22,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The same line with loose ends is known up to a constant, and so is what it can carry:
+//!
+//! ```
+//! # use krysp::{Chebyshev, Csr, Jacobi, Minres};
+//! # let mut entries = vec![];
+//! # for i in 1..5 {
+//! #     entries.extend([(i, i, 1.0), (i, i - 1, -1.0), (i - 1, i, -1.0), (i - 1, i - 1, 1.0)]);
+//! # }
+//! # let a = Csr::from_triplets(5, 5, &entries)?;
+//! let polynomial = Chebyshev::new(&a, Jacobi::new(&a)?, 2)?;
+//! let mut solver = Minres::new(&a).preconditioner(polynomial).null_space(&[[1.0; 5]])?;
+//! let solution = solver.solve(&[2.0, 0.0, 0.0, 0.0, 0.0])?;
+//! assert!(solution.report.converged());
+//! // one fifth of the load at every point, for which there is no counterweight
+//! assert!((solution.report.removed - 0.4 * 5.0_f64.sqrt()).abs() < 1e-14);
+//! assert!(solution.x.iter().sum::<f64>().abs() < 1e-12);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! A matrix is assembled as [`Csr`] and moved into the [format](formats) that its rows and the hardware like best, which
 //! [`Operator::auto`] can pick. Every format is a [`LinearOperator`], every preconditioner too, and every
 //! [method](solvers) runs on all of them.
@@ -62,8 +81,8 @@ pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Element, Gmres, LinearOperator, Outcome, Progress, Report, Solution, Space,
-    Stopping, Vector,
+    BiCgStab, CancelToken, Cg, Chebyshev, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres, Outcome,
+    Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
 pub use preconditioners::Jacobi;

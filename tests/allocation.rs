@@ -7,7 +7,10 @@
 
 use krysp::solvers::Method;
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Outcome, solvers::Solver};
+use krysp::{
+    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Minres, Outcome,
+    solvers::Solver,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -66,6 +69,15 @@ fn every_method(a: &Csr<f64>, each: impl Fn(&str, usize, usize)) {
     each("BiCGStab", count, iterations);
     let (count, iterations) = allocations(Gmres::new(a).rtol(1e-3).restart(10), a);
     each("GMRES", count, iterations);
+    let (count, iterations) = allocations(Minres::new(a).rtol(1e-2).preconditioner(&jacobi), a);
+    each("MINRES", count, iterations);
+    let (count, iterations) = allocations(Fcg::new(a).rtol(1e-2).preconditioner(&jacobi), a);
+    each("flexible CG", count, iterations);
+    let (count, iterations) = allocations(Fgmres::new(a).rtol(1e-2).restart(10), a);
+    each("flexible GMRES", count, iterations);
+    let polynomial = Chebyshev::new(a, &jacobi, 2).unwrap();
+    let (count, iterations) = allocations(Cg::new(a).rtol(1e-2).preconditioner(&polynomial), a);
+    each("CG with a polynomial", count, iterations * 4);
 }
 
 #[test]
@@ -80,6 +92,10 @@ fn a_second_solve_allocates_nothing() {
             every_method(&a, |method, count, _| {
                 assert_eq!(count, 0, "{method} on {} rows, {threads} threads", a.rows());
             });
+            let floating = matrices::stencil7(side).zero_row_sums().csr::<f64>().unwrap();
+            let constants = [vec![1.0; floating.rows()]];
+            let solver = Cg::new(&floating).null_space(&constants).unwrap().rtol(1e-2);
+            assert_eq!(allocations(solver, &floating).0, 0, "{side}, {threads} threads");
         });
     }
     // outside, one block of 63 jobs after the other: each iteration hands over fewer than 20

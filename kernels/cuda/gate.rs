@@ -12,6 +12,7 @@ pub(super) const SOURCE: Source = Source { file: "step.cu", text: include_str!("
 
 #[derive(Debug)]
 pub(super) struct Kernels {
+    add: CudaFunction,
     end_step: CudaFunction,
     pub(super) begin_steps: CudaFunction,
 }
@@ -19,7 +20,11 @@ pub(super) struct Kernels {
 impl Kernels {
     pub(super) fn new<T: Real>(device: &Device) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
-        Ok(Kernels { end_step: function("end_step")?, begin_steps: function("begin_steps")? })
+        Ok(Kernels {
+            add: function("add")?,
+            end_step: function("end_step")?,
+            begin_steps: function("begin_steps")?,
+        })
     }
 }
 
@@ -190,10 +195,34 @@ pub(super) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)
     end(device, RawEnding::nothing(), numbers)
 }
 
+/// Puts the sum of two numbers, or its square root, into a slot, now.
+pub(super) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Slot) -> Result<()> {
+    let ([a, b], root) = (of.map(Number::raw), u32::from(root));
+    let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
+    let mut launch = device.inner.stream.launch_builder(&device.vector::<T>()?.steps.add);
+    launch.arg(&a).arg(&b).arg(&root).arg(&into.address);
+    // SAFETY: arguments as in step.cu; the addresses are those of slots that live
+    unsafe { launch.launch(one) }?;
+    Ok(())
+}
+
 /// Settles what is assigned so far.
 pub(super) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     let assigned = take_assigned::<T>(device);
-    if assigned.is_empty() { Ok(()) } else { settle(device, &assigned) }
+    if assigned.is_empty() {
+        return Ok(());
+    }
+    if assigned.len() <= ASSIGNMENTS {
+        return settle(device, &assigned);
+    }
+    // more than one launch takes: all are evaluated before the first reaches its place, which others may read
+    let (mut values, mut homes) = (Vec::new(), Vec::new());
+    for (home, number) in assigned {
+        let slot = device.slots::<T>()?.take(device)?;
+        homes.push((home, Number::slot(slot.clone())));
+        values.push((slot, number));
+    }
+    values.chunks(ASSIGNMENTS).chain(homes.chunks(ASSIGNMENTS)).try_for_each(|some| settle(device, some))
 }
 
 /// What is assigned so far, on its way to its places.

@@ -1,5 +1,5 @@
-//! Scalars that stay on the device: a reduction leaves its result in a slot of device memory, and arithmetic on slots is
-//! evaluated by the kernel that uses it.
+//! Scalars that stay on the device: a reduction leaves its result in a slot of device memory, and products and quotients of
+//! slots are evaluated by the kernel that uses them. Sums and roots are computed at once, into a slot of their own.
 
 use super::device::{Device, Inner, Real, lock};
 use super::error::{Error, Result};
@@ -139,7 +139,7 @@ impl<T: Real> Number<T> {
         Number { factor, above: Vec::new(), below: Vec::new(), zero_over_zero: false }
     }
 
-    fn slot(slot: Arc<Slot>) -> Self {
+    pub(super) fn slot(slot: Arc<Slot>) -> Self {
         Number { above: vec![slot], ..Number::constant(T::one()) }
     }
 
@@ -258,6 +258,36 @@ impl<T: Real> Scalar<T> {
     /// `self / other`, and zero where both are zero.
     pub fn quotient(&self, other: &Self) -> Self {
         Scalar::of(Number { zero_over_zero: true, ..self.number().over(other.number()) })
+    }
+
+    /// `self + other`
+    pub fn plus(&self, other: &Self) -> Self {
+        self.combined(other, false)
+    }
+
+    /// `√self`
+    pub fn root(&self) -> Self {
+        self.combined(&Scalar::constant(T::zero()), true)
+    }
+
+    /// The sum, or its root, computed now; NaN, and the error kept, where that could not be queued.
+    fn combined(&self, other: &Self, root: bool) -> Self {
+        let (a, b) = (self.number(), other.number());
+        let Some(device) = a.device().or_else(|| b.device()) else {
+            let sum = a.factor + b.factor;
+            return Scalar::constant(if root { sum.sqrt() } else { sum });
+        };
+        // where the device is gone, whoever could ask is gone with it
+        let Ok(device) = device else { return Scalar::constant(T::nan()) };
+        let queued = device.slots::<T>().and_then(|slots| {
+            let slot = slots.take(&device)?;
+            gate::add(&device, [&a, &b], root, &slot)?;
+            Ok(Scalar::in_slot(slot))
+        });
+        queued.unwrap_or_else(|error| {
+            device.park(Err(error));
+            Scalar::constant(T::nan())
+        })
     }
 
     /// Takes the value of another, in a fixed place that changes when the step ends.

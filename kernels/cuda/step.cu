@@ -1,4 +1,11 @@
-// The end of a step: what it watched, what it recorded for the host, what it carries over. One warp.
+// Numbers between vector operations, and the end of a step: what it watched, what it recorded for the host, what it carries
+// over. One warp.
+
+// a + b, or its square root. Not gated: a slot that nobody reads once the solve has ended.
+extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
+    const real v = value(a) + value(b);
+    *sum = root ? sqrt(v) : v;
+}
 
 struct Assignment {
     real* home;

@@ -6,7 +6,7 @@ use crate::host::gather;
 use crate::{HostSpace, Numbering, Real};
 use krysp_kernels::cuda::{self, Array, vector};
 use krysp_solvers::{Basis, Error, Result, Scalar, Space, Vector};
-use std::ops::{Div, Mul, Neg};
+use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
 /// Device memory: vectors of a length, in the user's numbering or another, on one GPU's queue.
@@ -108,6 +108,14 @@ impl<T: Real> Neg for CudaScalar<T> {
     }
 }
 
+impl<T: Real> Add for CudaScalar<T> {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        CudaScalar(self.0.plus(&other.0))
+    }
+}
+
 impl<T: Real> Mul for CudaScalar<T> {
     type Output = Self;
 
@@ -135,6 +143,10 @@ impl<T: Real> Scalar<T> for CudaScalar<T> {
 
     fn quotient(self, divisor: Self) -> Self {
         CudaScalar(self.0.quotient(&divisor.0))
+    }
+
+    fn sqrt(self) -> Self {
+        CudaScalar(self.0.root())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod conformance;
 mod irregular;
+mod methods;
 
 use krysp::cuda::OnCuda;
 use krysp::formats::OnDevice;

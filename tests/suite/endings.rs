@@ -1,10 +1,11 @@
 //! How solves end: limits, breakdowns, numbers that are not finite, misuse.
 
+use crate::truth::{norm, residual};
 use krysp::solvers::{Error, Identity};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Csr, Gmres, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Outcome,
-    Progress, Solution, Space, Stopping, operator_fn,
+    BiCgStab, CancelToken, Cg, Csr, Fcg, Fgmres, Gmres, HostSpace, HostVector, Jacobi, LinearOperator,
+    Minres, Numbering, Outcome, Progress, Solution, Space, Stopping, operator_fn,
 };
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -18,12 +19,15 @@ fn finite(x: &[f64]) -> bool {
     x.iter().all(|x| x.is_finite())
 }
 
-/// The three methods on one system, from a guess.
-fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 3] {
+/// Every method on one system, from a guess.
+fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 6] {
     [
         Cg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         BiCgStab::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Gmres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
+        Fcg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
+        Fgmres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
+        Minres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
     ]
 }
 
@@ -39,10 +43,15 @@ fn the_identity_takes_one_step() {
 
 #[test]
 fn one_unknown() {
-    let [cg, bicgstab, gmres] = methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
-    assert!(matches!(cg.report.outcome, Outcome::Breakdown { what: "⟨p, Ap⟩", value: -256.0, iteration: 1 }));
-    assert_eq!(cg.x, [0.0]);
-    for Solution { x, report } in [bicgstab, gmres] {
+    let [cg, bicgstab, gmres, fcg, fgmres, minres] = methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
+    for Solution { x, report } in [cg, fcg] {
+        assert!(matches!(
+            report.outcome,
+            Outcome::Breakdown { what: "⟨p, Ap⟩", value: -256.0, iteration: 1 }
+        ));
+        assert_eq!(x, [0.0]);
+    }
+    for Solution { x, report } in [bicgstab, gmres, fgmres, minres] {
         assert_eq!((x, report.outcome), (vec![-2.0], Outcome::Converged));
     }
 }
@@ -50,7 +59,7 @@ fn one_unknown() {
 #[test]
 fn a_skew_symmetric_matrix_breaks_bicgstab_down_and_x_stays_sound() {
     let a = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, -1.0)]).unwrap();
-    let [cg, bicgstab, gmres] = methods(&a, &[1.0, 0.0], &[0.0; 2]);
+    let [cg, bicgstab, gmres, ..] = methods(&a, &[1.0, 0.0], &[0.0; 2]);
     for broken in [cg, bicgstab] {
         let Outcome::Breakdown { value, iteration, .. } = broken.report.outcome else {
             panic!("{}", broken.report)
@@ -95,6 +104,39 @@ fn a_right_hand_side_whose_square_underflows_is_not_called_solved() {
     let a = edge::tridiagonal(20).csr::<f32>().unwrap();
     let report = Cg::new(&a).solve(&[1e-30; 20]).unwrap().report;
     assert!(!report.converged(), "{report}");
+}
+
+#[test]
+fn a_residual_whose_square_underflows_is_not_called_converged() {
+    let a = edge::tridiagonal(20).csr::<f64>().unwrap();
+    for tiny in [1e-140, 1e-150, 1e-153, 1e-155, 1e-158] {
+        let b: Vec<f64> = matrices::vector(20).iter().map(|b| tiny * b).collect();
+        for Solution { x, report } in methods(&a, &b, &[0.0; 20]) {
+            println!("{tiny:e}: {report}");
+            // computed where nothing underflows
+            let scaled = |v: &[f64]| v.iter().map(|v| v / tiny).collect::<Vec<_>>();
+            let (truth, whole) = (residual(&a, &scaled(&x), &scaled(&b)), norm(&scaled(&b)));
+            assert!(!report.converged() || truth <= 2e-10 * whole, "{truth:e}, {report}");
+            assert!(report.converged() || tiny < 1e-150, "{report}");
+        }
+    }
+    let a = edge::tridiagonal(20).csr::<f32>().unwrap();
+    let report = Cg::new(&a).rtol(1e-6).solve(&[1e-18; 20]).unwrap().report;
+    assert!(matches!(report.outcome, Outcome::Breakdown { what: "‖r‖²", .. }), "{report}");
+}
+
+#[test]
+fn a_solution_that_runs_away_where_the_matrix_does_not_see_it_is_told() {
+    // the first column is empty: its unknown is anything, and grows with the directions
+    for seed in 0..40 {
+        let n = 10 + seed as usize;
+        let mut triplets = matrices::random(n, n, 0.2, seed);
+        triplets.entries.retain(|e| e.1 != 0);
+        let a = triplets.csr::<f64>().unwrap();
+        let Solution { x, report } = BiCgStab::new(&a).rtol(1e-10).solve(&matrices::vector(n)).unwrap();
+        assert!(finite(&x) || matches!(report.outcome, Outcome::NotFinite { .. }), "{report}");
+        assert!(!report.converged(), "{report}");
+    }
 }
 
 #[test]
@@ -168,6 +210,9 @@ fn numbers_that_are_not_finite_are_found() {
             Cg::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
             BiCgStab::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
             Gmres::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
+            Fcg::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
+            Fgmres::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
+            Minres::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
         ] {
             assert!(matches!(report.outcome, Outcome::NotFinite { .. }), "{report}");
         }
@@ -215,6 +260,9 @@ fn limits_keep_the_iterate() {
         Cg::new(&a).max_iterations(5).solve(&b).unwrap(),
         BiCgStab::new(&a).max_iterations(5).solve(&b).unwrap(),
         Gmres::new(&a).max_iterations(5).solve(&b).unwrap(),
+        Fcg::new(&a).max_iterations(5).solve(&b).unwrap(),
+        Fgmres::new(&a).max_iterations(5).solve(&b).unwrap(),
+        Minres::new(&a).max_iterations(5).solve(&b).unwrap(),
     ] {
         assert_eq!((report.iterations, &report.outcome), (5, &Outcome::IterationLimit));
         assert!(report.true_residual < start && x.iter().any(|&x| x != 0.0));
@@ -292,6 +340,9 @@ fn observers_see_every_iteration() {
         Cg::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         BiCgStab::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Gmres::new(&a).restart(4).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
+        Fcg::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
+        Fgmres::new(&a).restart(4).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
+        Minres::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
     ] {
         let seen: Vec<Progress> = seen.lock().unwrap().drain(..report.iterations).collect();
         assert!(seen.iter().map(|p| p.iteration).eq(1..=report.iterations));

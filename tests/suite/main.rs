@@ -1,13 +1,18 @@
 //! Everything that is tested through the public interface, in one program: it compiles the library's loops once.
 
+mod chebyshev;
 mod choice;
 mod clustering;
 mod endings;
 mod fem;
+mod flexible;
 mod golden;
+mod indefinite;
 mod irregular;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;
+mod null_space;
 mod properties;
 mod theory;
+mod truth;

@@ -1,26 +1,11 @@
 //! What theory says about the methods, measured.
 
+use crate::truth::{check, norm, residual};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Numbering, Outcome, Report, Solution,
-    formats,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Minres, Numbering, Outcome,
+    Report, Solution, formats,
 };
-
-/// `‖b − A x‖` in twice the precision, and the rounding to expect of it in plain arithmetic.
-fn residual_and_rounding(a: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
-    let entries = a.triplets().map(|(i, j, v)| (i as u32, j as u32, v)).collect();
-    let (product, magnitude) = Triplets { rows: a.rows(), cols: a.cols(), entries }.product_reference(x);
-    let differences: Vec<f64> = product.iter().zip(b).map(|(y, b)| b - y).collect();
-    (norm(&differences), 2.0 * f64::EPSILON * (norm(&magnitude) + norm(b)))
-}
-
-fn residual(a: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {
-    residual_and_rounding(a, x, b).0
-}
-
-fn norm(x: &[f64]) -> f64 {
-    x.iter().map(|x| x * x).sum::<f64>().sqrt()
-}
 
 /// Tridiagonal, with convection: not symmetric.
 fn convection(n: usize) -> Csr<f64> {
@@ -153,26 +138,13 @@ fn unrestarted_gmres_ends_in_n_steps() {
     }
 }
 
-/// The outcome is honest: the true residual is that of `x`, and `Converged` means what it says.
-fn check(a: &Csr<f64>, b: &[f64], rtol: f64, Solution { x, report }: &Solution<f64>) {
-    let (exact, rounding) = residual_and_rounding(a, x, b);
-    if matches!(report.outcome, Outcome::NotFinite { .. }) {
-        // said so, whether it is the residual or `x` that ran away
-        return;
-    }
-    assert!(x.iter().all(|x| x.is_finite()), "{report}");
-    assert!((exact - report.true_residual).abs() <= 1e-8 * exact + rounding, "{exact:e}, {report}");
-    if report.converged() {
-        assert!(exact <= 2.0 * rtol * norm(b) + rounding, "{exact:e}, {report}");
-    }
-    assert_eq!(report.history.len(), report.iterations + 1);
-}
-
-fn methods(a: &Csr<f64>, b: &[f64], rtol: f64) -> [Solution<f64>; 3] {
+fn methods(a: &Csr<f64>, b: &[f64], rtol: f64) -> [Solution<f64>; 5] {
     [
         Cg::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
         BiCgStab::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
         Gmres::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
+        Fcg::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
+        Minres::new(a).rtol(rtol).max_iterations(3000).solve(b).unwrap(),
     ]
 }
 
@@ -227,7 +199,7 @@ fn outcomes_are_honest() {
                     check(&a, &b, rtol, solution);
                 }
                 // GMRES minimises, up to its backward error: it cannot make things worse, singular or not
-                let [_, _, Solution { x, report }] = &solutions;
+                let [_, _, Solution { x, report }, ..] = &solutions;
                 let rounding = 100.0 * f64::EPSILON * norm(a.entries()) * norm(x);
                 assert!(report.true_residual <= norm(&b) * (1.0 + 1e-10) + rounding, "{name}: {report}");
             }
@@ -257,6 +229,8 @@ fn singular_consistent_systems_are_solved() {
         Cg::new(&a).rtol(1e-9).solve(&b).unwrap(),
         Gmres::new(&a).restart(40).rtol(1e-9).solve(&b).unwrap(),
         BiCgStab::new(&a).rtol(1e-9).solve(&b).unwrap(),
+        Minres::new(&a).rtol(1e-9).solve(&b).unwrap(),
+        Fcg::new(&a).rtol(1e-9).solve(&b).unwrap(),
     ] {
         check(&a, &b, 1e-9, &solution);
         assert!(solution.report.converged(), "{}", solution.report);
@@ -279,6 +253,7 @@ fn numberings_do_not_show() {
             Cg::new(&a).preconditioner(&jacobi).rtol(1e-12).solve(&b).unwrap(),
             BiCgStab::new(&sell).preconditioner(&jacobi).rtol(1e-12).solve(&b).unwrap(),
             Gmres::new(&a).preconditioner(&jacobi).rtol(1e-12).solve_from(&b, &expected).unwrap(),
+            Minres::new(&sell).preconditioner(&jacobi).rtol(1e-12).solve(&b).unwrap(),
         ] {
             check(&mesh, &b, 1e-12, &solution);
             let error: Vec<f64> = solution.x.iter().zip(&expected).map(|(x, y)| x - y).collect();
@@ -334,6 +309,10 @@ fn a_second_solve_is_bitwise_the_first() {
     same(&bicgstab.solve(&b).unwrap(), &bicgstab.solve(&b).unwrap());
     let mut gmres = Gmres::new(&a).restart(7);
     same(&gmres.solve(&b).unwrap(), &gmres.solve(&b).unwrap());
+    let mut minres = Minres::new(&a);
+    same(&minres.solve(&b).unwrap(), &minres.solve(&b).unwrap());
+    let mut fgmres = Fgmres::new(&a).restart(7);
+    same(&fgmres.solve(&b).unwrap(), &fgmres.solve(&b).unwrap());
     // for every number of threads
     for threads in [1, 2, 3] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

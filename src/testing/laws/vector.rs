@@ -112,6 +112,11 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     bench.same_sums("norm_squared", [x.norm_squared()], [x.dot(&x)])?;
     bench.same_sums("dot_2", x.dot_2(&y, &z), [x.dot(&y), x.dot(&z)])?;
     bench.same_sums("dot_2 with itself", x.dot_2(&x, &z), [x.dot(&x), x.dot(&z)])?;
+    let [xy, xz] = [x.dot(&y), x.dot(&z)];
+    let value = |s: &ScalarOf<S::Vector>| s.read().map_err(unexpected(FUSIONS));
+    bench.same_sums("a sum of scalars", [xy.clone() + xz.clone()], [(value(&xy)? + value(&xz)?).into()])?;
+    let root = ElemOf::<S::Vector>::from_f64(value(&x.dot(&x))?.to_f64().sqrt());
+    bench.same_sums("a root of a scalar", [x.dot(&x).sqrt()], [root.into()])?;
     bench.same_sums("a second dot", [x.dot(&y)], [x.dot(&y)])?;
 
     let nan = vec![ElemOf::<S::Vector>::from_f64(f64::NAN); space.len()];

@@ -74,6 +74,20 @@ impl Matrix {
         self
     }
 
+    /// The same with the diagonal minus the sum of its row's other entries, as without boundary conditions: constants are
+    /// mapped to zero. (Rows without a diagonal stay as they are.)
+    pub fn zero_row_sums(mut self) -> Self {
+        for row in 0..self.rows {
+            let entries = self.offsets[row] as usize..self.offsets[row + 1] as usize;
+            let (columns, values) = (&self.columns[entries.clone()], &mut self.values[entries]);
+            if let Ok(at) = columns.binary_search(&(row as u32)) {
+                values[at] = 0.0;
+                values[at] = -values.iter().sum::<f64>();
+            }
+        }
+        self
+    }
+
     /// Assembles by rows, in two passes so that memory peaks at the matrix itself. `pattern` appends the
     /// columns of a row in any order, repeats allowed; `fill` then gets the sorted distinct columns and
     /// writes their values.

@@ -1,0 +1,72 @@
+//! Flexible conjugate gradients (Notay 2000), for symmetric positive definite `A` and preconditioners that change from one
+//! iteration to the next: inner solves to a loose tolerance, multigrid cycles that adapt.
+//!
+//! The direction is made conjugate to the one before explicitly, `⟨p', A p⟩ = 0`, instead of by the symmetry of a fixed
+//! `M`. As `r' − r = −α A p` that is the `β` of Polak and Ribière,
+//!
+//! ```text
+//! β = ⟨z', r' − r⟩ / ⟨z, r⟩ = −⟨z', A p⟩ / ⟨p, A p⟩
+//! ```
+//!
+//! and costs one more inner product, no more memory. With a fixed `M` it is conjugate gradients, step by step.
+//!
+//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
+//! format and 16 vectors (`p`, `q`; `r` twice, `q`; `r`, `d`, `z`; `z`, `r`, `q`; `x` twice, `p` twice, `z`). Memory: four
+//! vectors.
+
+use crate::Condition::Positive;
+use crate::cg::{ConjugateGradients, RHO, SIGMA, Work};
+use crate::{Cost, Identity, LinearOperator, Method, Result, Scalar, Solver, Steps, System, Vector};
+
+/// Flexible conjugate gradients: `Fcg::new(op).preconditioner(inner).solve(&b)`.
+pub type Fcg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<FlexibleConjugateGradients, A, M>;
+
+/// The method behind [`Fcg`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlexibleConjugateGradients;
+
+impl<V: Vector> Method<V> for FlexibleConjugateGradients {
+    type Work = Work<V>;
+
+    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+        ConjugateGradients.workspace(space)
+    }
+
+    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        ConjugateGradients.start(system, x, work)
+    }
+
+    fn step<A, M>(
+        &self,
+        &System { a, m, .. }: &System<'_, A, M>,
+        x: &mut V,
+        work: &mut Work<V>,
+        _: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        let Work { r, z, p, q, rho } = work;
+        steps.watch(RHO, rho, Positive)?;
+        let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩
+        steps.watch(SIGMA, &sigma, Positive)?;
+        let alpha = rho.clone() / sigma.clone(); // α = ρ / σ
+        let rr = r.axpy_norm(&-alpha.clone(), q); // r = r − α q,  ‖r‖²
+        m.apply(r, z)?; // z = M⁻¹ r
+        let [rho_next, zq] = z.dot_2(r, q); // ρ' = ⟨z, r⟩,  ⟨z, A p⟩
+        let beta = -(zq / sigma); // β = −⟨z, A p⟩ / ⟨p, A p⟩
+        x.axpy_xpby(&alpha, p, z, &beta); // x = x + α p,  p = z + β p
+        rho.assign(&rho_next);
+        steps.residual(&rr)
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { products: 1.0, preconditionings: 1.0, vectors: 16.0 }
+    }
+}

@@ -1,0 +1,110 @@
+//! Flexible GMRES (Saad 1993), right-preconditioned, for general `A` and preconditioners that change from one step to the
+//! next: inner solves to a loose tolerance, multigrid cycles that adapt.
+//!
+//! The steps are those of [GMRES](crate::gmres). As `z_j = M_j⁻¹ v_j` cannot be made again at the end of a cycle each is
+//! kept, and the solution assembled of them: `A Z_m = V_{m+1} H_m`, `x = x₀ + Z_m y`. With a fixed `M` it is GMRES, step
+//! by step.
+//!
+//! Step `j` costs what one of GMRES costs and two vector words more; a cycle needs no preconditioning at its end. Memory:
+//! `2 m + 4` vectors.
+
+use crate::gmres::{self, GeneralisedMinimalResidual};
+use crate::{Basis, Cost, Identity, LinearOperator, Method, Patience, Result, Solver, Space, System, Vector};
+use num_traits::One;
+
+/// Flexible restarted GMRES: `Fgmres::new(op).preconditioner(inner).restart(50).solve(&b)`.
+pub type Fgmres<A, M = Identity<<A as LinearOperator>::Vector>> =
+    Solver<FlexibleGeneralisedMinimalResidual, A, M>;
+
+/// The method behind [`Fgmres`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlexibleGeneralisedMinimalResidual {
+    gmres: GeneralisedMinimalResidual,
+}
+
+impl<A, M> Fgmres<A, M>
+where
+    A: LinearOperator,
+    M: LinearOperator<Vector = A::Vector>,
+{
+    /// Starts new bases after so many steps (30 unless told). More steps converge better and cost more memory.
+    pub fn restart(mut self, steps: usize) -> Self {
+        self.method.gmres.restart = steps.max(1);
+        self.forget_workspace();
+        self
+    }
+}
+
+/// The state of a cycle.
+pub struct Work<V: Vector> {
+    cycle: gmres::Work<V>,
+    /// `Z`
+    directions: V::Basis,
+}
+
+impl<V: Vector> Method<V> for FlexibleGeneralisedMinimalResidual {
+    type Work = Work<V>;
+
+    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+        let directions = V::basis(space, self.gmres.steps(space.len()))?;
+        Ok(Work { cycle: self.gmres.workspace(space)?, directions })
+    }
+
+    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        self.gmres.start(system, x, &mut work.cycle)
+    }
+
+    fn step<A, M>(
+        &self,
+        system: &System<'_, A, M>,
+        x: &mut V,
+        work: &mut Work<V>,
+        place: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        self.gmres.step(system, x, &mut work.cycle, place, steps)?;
+        work.directions.push(place, &work.cycle.z, &V::Elem::one().into()) // z_j
+    }
+
+    fn numbers(&self, len: usize) -> usize {
+        Method::<V>::numbers(&self.gmres, len)
+    }
+
+    fn cycle(&self, len: usize) -> Option<usize> {
+        Method::<V>::cycle(&self.gmres, len)
+    }
+
+    fn learn(&self, work: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
+        self.gmres.learn(&mut work.cycle, numbers, lanczos)
+    }
+
+    fn finish<A, M>(&self, _: &System<'_, A, M>, x: &mut V, work: &mut Work<V>) -> Result<()>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        let Work { cycle, directions } = work;
+        if !cycle.minimiser().is_empty() {
+            directions.combine(&cycle.y, &mut cycle.z)?; // z = Z y
+            x.axpy(&V::Elem::one().into(), &cycle.z); // x = x + Z y
+        }
+        Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        let gmres = Method::<V>::cost(&self.gmres);
+        Cost { vectors: gmres.vectors + 2.0, ..gmres }
+    }
+
+    fn patience(&self) -> Patience {
+        Method::<V>::patience(&self.gmres)
+    }
+}

@@ -1,0 +1,190 @@
+//! MINRES (Paige and Saunders 1975), preconditioned, for symmetric `A`, definite or not, and symmetric positive definite
+//! `M`.
+//!
+//! The iterate minimises `‖b − A x‖`, in the norm of `M⁻¹`, over the Krylov space of `M⁻¹A`; it ends in as many steps as
+//! `M⁻¹A` has distinct eigenvalues. Lanczos makes `A M⁻¹ V_k = V_{k+1} T_k` with a tridiagonal `T_k`, whose column `k` holds
+//! `β_k`, `α_k`, `β_{k+1}`. Two rotations of before and one of its own make it upper triangular:
+//!
+//! ```text
+//! ε_k = s_{k−2} β_k    δ_k = c_{k−1} c_{k−2} β_k + s_{k−1} α_k    γ̄_k = c_{k−1} α_k − s_{k−1} c_{k−2} β_k
+//! γ_k = √(γ̄_k² + β_{k+1}²)    c_k = γ̄_k / γ_k    s_k = β_{k+1} / γ_k
+//! w_k = (M⁻¹ v_k − δ_k w_{k−1} − ε_k w_{k−2}) / γ_k    x_k = x_{k−1} + c_k φ_k w_k    φ_{k+1} = −s_k φ_k
+//! ```
+//!
+//! 1. `|φ_{k+1}|` is `‖r_k‖` in the norm of `M⁻¹`. Where there is a preconditioner the residual itself is updated too,
+//!    `r_k = s_k² r_{k−1} − (c_k φ_k / γ_k) β_{k+1} v_{k+1}`, so that the solve ends at the norm that it is to end at.
+//! 2. `v` and `w` are kept without their factors, as `β_k v_k` and `γ_k w_k`: no vector waits for a root.
+//! 3. Vectors change places every step instead of being copied: even and odd steps are two places.
+//!
+//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the format
+//! and 20 vectors. Without a preconditioner `r` and `M⁻¹ v` are not needed, and 14 are moved. Memory: seven vectors.
+//! Where `A` is singular and `b` out of its reach the residual falls to its least, and the method stagnates or breaks down
+//! there.
+
+use crate::Condition::Positive;
+use crate::{
+    Cost, Element, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps, System,
+    Vector,
+};
+use num_traits::{One, Zero};
+
+/// MINRES: `Minres::new(op).solve(&b)`.
+pub type Minres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<MinimalResidual, A, M>;
+
+/// The method behind [`Minres`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MinimalResidual;
+
+const NU: &str = "⟨v, M⁻¹v⟩";
+const GAMMA: &str = "γ² less its rounding";
+
+/// The state of an iteration.
+pub struct Work<V: Vector> {
+    r: V,
+    z: V,
+    q: V,
+    /// Of this step, and of the one before, in turn.
+    halves: [Half<V>; 2],
+    phi: ScalarOf<V>,
+    nu: ScalarOf<V>,
+}
+
+/// What step `k` leaves to the next two.
+struct Half<V: Vector> {
+    /// `β_{k+1} v_{k+1}`
+    v: V,
+    /// `γ_k w_k`
+    w: V,
+    beta: ScalarOf<V>,
+    gamma: ScalarOf<V>,
+    c: ScalarOf<V>,
+    s: ScalarOf<V>,
+}
+
+impl<V: Vector> Half<V> {
+    fn new(space: &V::Space) -> Result<Self> {
+        let one = V::Elem::one();
+        Ok(Half {
+            v: space.zeros()?,
+            w: space.zeros()?,
+            beta: one.into(),
+            gamma: one.into(),
+            c: one.into(),
+            s: one.into(),
+        })
+    }
+
+    /// As if there had been a step, with this cosine and without a sine.
+    fn begin(&mut self, beta: &V::Scalar, cosine: V::Elem) {
+        let zero: V::Scalar = V::Elem::zero().into();
+        let Half { v, w, .. } = self;
+        w.axpby(&zero, v, &zero);
+        self.beta.assign(beta);
+        self.gamma.assign(&V::Elem::one().into());
+        self.c.assign(&cosine.into());
+        self.s.assign(&zero);
+    }
+}
+
+impl<V: Vector> Method<V> for MinimalResidual {
+    type Work = Work<V>;
+
+    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+        Ok(Work {
+            r: space.zeros()?,
+            z: space.zeros()?,
+            q: space.zeros()?,
+            halves: [Half::new(space)?, Half::new(space)?],
+            phi: V::Elem::zero().into(),
+            nu: V::Elem::zero().into(),
+        })
+    }
+
+    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        let Work { r, z, halves: [now, before], phi, nu, .. } = work;
+        let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
+        let rr = system.residual(x, r)?; // r = b − A x
+        nu.assign(&system.m.apply_dot(r, z)?); // z = M⁻¹ r,  ν₁ = ⟨r, z⟩
+        now.v.copy_from(r); // β₁ v₁ = r
+        before.v.axpby(&zero, r, &zero); // v₀ = w₀ = w₋₁ = 0,  c₀ = 1,  c₋₁ = 0
+        now.begin(&nu.clone().sqrt(), V::Elem::one()); // β₁ = √ν₁
+        before.begin(&one, V::Elem::zero());
+        phi.assign(&now.beta); // φ₁ = β₁
+        Ok(rr)
+    }
+
+    fn step<A, M>(
+        &self,
+        &System { a, m, .. }: &System<'_, A, M>,
+        x: &mut V,
+        work: &mut Work<V>,
+        place: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        let Work { r, z, q, halves: [even, odd], phi, nu } = work;
+        // `before` holds v_{k−1}, w_{k−2}, and takes v_{k+1}, w_k
+        let (now, before) = if place == 0 { (even, odd) } else { (odd, even) };
+        let direct = m.is_identity();
+        let [beta, beta_before] = [now.beta.clone(), before.beta.clone()];
+        let [[c, s], [c_before, s_before]] = [&*now, &*before].map(|half| [half.c.clone(), half.s.clone()]);
+
+        steps.watch(NU, nu, Positive)?;
+        let z_now = if direct { &now.v } else { &*z };
+        let sigma = a.apply_dot(z_now, q)?; // q = A β z_k,  σ = β² α
+        let alpha = sigma / (beta.clone() * beta.clone());
+        let rotated = c_before * beta.clone();
+        let epsilon = s_before * beta.clone(); // ε = s' β
+        let delta = c.clone() * rotated.clone() + s.clone() * alpha.clone(); // δ = c c' β + s α
+        let gamma_bar = c * alpha.clone() + -(s * rotated); // γ̄ = c α − s c' β
+
+        // γ_k w_k = M⁻¹ v_k − δ w_{k−1} − ε w_{k−2}
+        let inverse = V::Scalar::from(V::Elem::one()) / beta.clone();
+        let of_w = delta.clone() / now.gamma.clone();
+        let of_w_before = epsilon.clone() / before.gamma.clone();
+        before.w.axpbypcz(&inverse, z_now, &-of_w, &now.w, &-of_w_before);
+        // β_{k+1} v_{k+1} = A M⁻¹ v_k − α v_k − β v_{k−1}
+        let [of_v, of_v_before] = [alpha / beta.clone(), beta / beta_before];
+        before.v.axpbypcz(&inverse, q, &-of_v, &now.v, &-of_v_before);
+        let nu_next = if direct { before.v.norm_squared() } else { m.apply_dot(&before.v, z)? }; // ν' = β_{k+1}²
+        let gamma_squared = gamma_bar.clone() * gamma_bar.clone() + nu_next.clone(); // γ² = γ̄² + ν'
+
+        // an image that those before span already, up to the rounding of a recurrence: it leads nowhere
+        let others = delta.clone() * delta + epsilon.clone() * epsilon;
+        let rounding: V::Scalar = V::Elem::from_f64(-V::Elem::EPSILON.powf(1.6)).into();
+        steps.watch(GAMMA, &(gamma_squared.clone() + rounding * others), Positive)?;
+        let tau = gamma_bar.clone() * phi.clone() / gamma_squared.clone(); // c_k φ_k / γ_k
+        x.axpy(&tau, &before.w); // x = x + c φ w
+        let s_squared = nu_next.clone() / gamma_squared.clone();
+        let rr = if direct {
+            phi.clone() * phi.clone() * s_squared // ‖r‖² = φ_{k+1}²
+        } else {
+            r.axpby(&-tau, &before.v, &s_squared); // r = s² r − (c φ / γ) β_{k+1} v_{k+1}
+            r.norm_squared()
+        };
+        let [beta_next, gamma] = [nu_next.clone().sqrt(), gamma_squared.sqrt()];
+        let s = beta_next.clone() / gamma.clone();
+        phi.assign(&-(s.clone() * phi.clone())); // φ = −s φ
+        nu.assign(&nu_next);
+        before.beta.assign(&beta_next);
+        before.gamma.assign(&gamma);
+        before.c.assign(&(gamma_bar / gamma));
+        before.s.assign(&s);
+        steps.residual(&rr)
+    }
+
+    fn places(&self) -> usize {
+        2
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { products: 1.0, preconditionings: 1.0, vectors: 20.0 }
+    }
+}

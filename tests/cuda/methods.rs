@@ -1,0 +1,130 @@
+//! Methods on a GPU beyond the first three: what they do is what they do in host memory.
+
+use super::{agree, gpu, poisson, residual};
+use krysp::formats::OnDevice;
+use krysp::solvers::LinearOperator;
+use krysp::testing::laws;
+use krysp::testing::matrices;
+use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome};
+
+/// `k` distinct eigenvalues of both signs.
+fn indefinite(n: usize, k: usize) -> Csr<f64> {
+    let eigenvalues: Vec<f64> =
+        (0..n).map(|i| (1 + i % k) as f64 * if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    matrices::with_eigenvalues(&eigenvalues).csr().unwrap()
+}
+
+#[test]
+fn minres_solves_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let (a, b) = poisson(20);
+    let jacobi = Jacobi::new(&a).unwrap();
+    let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
+    let host = Minres::new(&a).rtol(1e-8).solve(&b).unwrap();
+    let device = Minres::new(&op).rtol(1e-8).solve(&b).unwrap();
+    agree(&a, &b, &host, &device, 1);
+    let host = Minres::new(&a).preconditioner(&jacobi).rtol(1e-8).solve(&b).unwrap();
+    let mut solver = Minres::new(&op).preconditioner(&m).rtol(1e-8);
+    let device = solver.solve(&b).unwrap();
+    agree(&a, &b, &host, &device, 1);
+    // again, from what was recorded
+    let again = solver.solve(&b).unwrap();
+    assert_eq!((device.report.history, device.x), (again.report.history, again.x));
+
+    let (a, b) = (indefinite(3000, 12), laws::numbers(3000, 4));
+    let op = a.to(&gpu).unwrap();
+    let host = Minres::new(&a).rtol(1e-9).solve(&b).unwrap();
+    let device = Minres::new(&op).rtol(1e-9).solve(&b).unwrap();
+    agree(&a, &b, &host, &device, 0);
+    // the iterate is the one reported, at even steps and at odd ones
+    for limit in [0, 1, 2, 3, 4, 7, 10, 11] {
+        let solution = Minres::new(&op).rtol(1e-9).max_iterations(limit).solve(&b).unwrap();
+        assert_eq!((solution.report.iterations, solution.report.outcome), (limit, Outcome::IterationLimit));
+        let (truth, last) = (residual(&a, &b, &solution.x), solution.report.history[limit]);
+        assert!((truth - last).abs() <= 1e-9 * truth, "{limit}: {truth:e} {last:e}");
+    }
+    // what breaks it down on the host breaks it down here
+    let mut inverse = vec![1.0; 3000];
+    inverse[3] = -100.0;
+    let m = Jacobi::from_diagonal(&inverse).unwrap();
+    let mut unit = vec![0.0; 3000];
+    unit[3] = 1.0;
+    let report = Minres::new(&op).preconditioner(m.to(&gpu).unwrap()).solve(&unit).unwrap().report;
+    assert!(matches!(report.outcome, Outcome::Breakdown { what: "⟨v, M⁻¹v⟩", iteration: 1, .. }), "{report}");
+    let single = matrices::stencil7(16).csr::<f32>().unwrap();
+    let b = laws::numbers::<f32>(single.rows(), 5);
+    assert!(Minres::new(single.to(&gpu).unwrap()).rtol(1e-4).solve(&b).unwrap().report.converged());
+}
+
+#[test]
+fn flexible_methods_solve_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let (a, b) = poisson(20);
+    let jacobi = Jacobi::new(&a).unwrap();
+    let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
+    let host = Fcg::new(&a).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
+    let device = Fcg::new(&op).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
+    agree(&a, &b, &host, &device, 1);
+    let host = Fgmres::new(&a).preconditioner(&jacobi).restart(15).rtol(1e-9).solve(&b).unwrap();
+    let mut solver = Fgmres::new(&op).preconditioner(&m).restart(15).rtol(1e-9);
+    let device = solver.solve(&b).unwrap();
+    agree(&a, &b, &host, &device, 1);
+    let again = solver.solve(&b).unwrap();
+    assert_eq!((device.report.history, device.x), (again.report.history, again.x));
+}
+
+#[test]
+fn null_spaces_are_taken_out_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::stencil7(16).zero_row_sums().csr::<f64>().unwrap();
+    let b: Vec<f64> = laws::numbers(a.rows(), 3);
+    let ones = [vec![1.0; a.rows()]];
+    let jacobi = Jacobi::new(&a).unwrap();
+    let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
+    let rest: Vec<f64> = b.iter().map(|v| v - b.iter().sum::<f64>() / b.len() as f64).collect();
+    let host = Cg::new(&a).preconditioner(&jacobi).null_space(&ones).unwrap().rtol(1e-9).solve(&b).unwrap();
+    let device = Cg::new(&op).preconditioner(&m).null_space(&ones).unwrap().rtol(1e-9).solve(&b).unwrap();
+    agree(&a, &rest, &host, &device, 1);
+    approx::assert_relative_eq!(host.report.removed, device.report.removed, max_relative = 1e-10);
+    assert!(device.x.iter().sum::<f64>().abs() <= 1e-9 * residual(&a, &device.x, &vec![0.0; b.len()]));
+    let host = Gmres::new(&a).null_space(&ones).unwrap().rtol(1e-9).solve(&b).unwrap();
+    let device = Gmres::new(&op).null_space(&ones).unwrap().rtol(1e-9).solve(&b).unwrap();
+    agree(&a, &rest, &host, &device, 1);
+    assert!(Cg::new(&op).null_space(&[laws::numbers::<f64>(b.len(), 9)]).is_err());
+}
+
+#[test]
+fn polynomials_precondition_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let (a, b) = poisson(24);
+    let jacobi = Jacobi::new(&a).unwrap();
+    let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
+    let (ours, theirs) = (Chebyshev::new(&a, &jacobi, 4).unwrap(), Chebyshev::new(&op, &m, 4).unwrap());
+    for (one, other) in ours.bounds().iter().zip(theirs.bounds()) {
+        approx::assert_relative_eq!(*one, other, max_relative = 1e-5);
+    }
+    assert!(theirs.replays());
+    let theirs = Chebyshev::with_bounds(&op, &m, 4, ours.bounds()).unwrap();
+    let host = Cg::new(&a).preconditioner(&ours).rtol(1e-10).solve(&b).unwrap();
+    let device = Cg::new(&op).preconditioner(&theirs).rtol(1e-10).solve(&b).unwrap();
+    agree(&a, &b, &host, &device, 1);
+}
+
+#[test]
+fn solvers_take_turns_on_one_device() {
+    let Some(gpu) = gpu() else { return };
+    let (a, b) = poisson(12);
+    let op = a.to(&gpu).unwrap();
+    // each leaves scalars that were begun with and never used: more of them than one launch settles
+    let (mut first, mut second) = (BiCgStab::new(&op).rtol(1e-8), BiCgStab::new(&op).rtol(1e-8));
+    let (mut third, mut fourth) = (Minres::new(&op).rtol(1e-8), Minres::new(&op).rtol(1e-8));
+    let bicgstab = first.solve(&b).unwrap();
+    let minres = third.solve(&b).unwrap();
+    assert!(bicgstab.report.converged() && minres.report.converged());
+    for _ in 0..2 {
+        assert_eq!(second.solve(&b).unwrap().x, bicgstab.x);
+        assert_eq!(fourth.solve(&b).unwrap().x, minres.x);
+        assert_eq!(first.solve(&b).unwrap().x, bicgstab.x);
+        assert_eq!(third.solve(&b).unwrap().x, minres.x);
+    }
+}

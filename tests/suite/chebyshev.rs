@@ -1,0 +1,109 @@
+//! Chebyshev's polynomial as a preconditioner.
+
+use crate::truth::check;
+use krysp::io::read_matrix;
+use krysp::solvers::{Error, Identity};
+use krysp::testing::matrices::{self, edge};
+use krysp::testing::{laws, shared_matrix, skipped};
+use krysp::{Cg, Chebyshev, Csr, Jacobi, LinearOperator, Minres};
+
+/// `T_k(x)` outside of [−1, 1] as well.
+fn chebyshev(k: usize, x: f64) -> f64 {
+    let (mut before, mut now) = (1.0, x);
+    for _ in 1..k {
+        (before, now) = (now, 2.0 * x * now - before);
+    }
+    if k == 0 { 1.0 } else { now }
+}
+
+#[test]
+fn on_a_diagonal_matrix_its_values_are_those_of_the_polynomial() {
+    let n = 64;
+    let a = edge::diagonal(n).csr::<f64>().unwrap();
+    let r = a.domain().vector(&vec![1.0; n]).unwrap();
+    for (low, high) in [(1.0, 64.0), (4.0, 70.0), (30.0, 30.0)] {
+        for degree in 0..12 {
+            let identity = Identity::new(a.domain());
+            let m = Chebyshev::with_bounds(&a, identity, degree, [low, high]).unwrap();
+            let mut z = a.domain().vector(&vec![f64::NAN; n]).unwrap();
+            m.apply(&r, &mut z).unwrap();
+            for (i, z) in z.as_slice().iter().enumerate() {
+                let lambda = 1.0 + i as f64;
+                let (theta, delta) = (0.5 * (high + low), 0.5 * (high - low));
+                let expected = match delta {
+                    0.0 => (1.0 - lambda / theta).powi(degree as i32 + 1),
+                    _ => {
+                        let [up, down] = [(theta - lambda) / delta, theta / delta];
+                        chebyshev(degree + 1, up) / chebyshev(degree + 1, down)
+                    }
+                };
+                let got = 1.0 - lambda * z;
+                assert!((got - expected).abs() <= 1e-10, "{degree} at {lambda}: {got}, not {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bounds_are_estimated() {
+    let eigenvalues: Vec<f64> = (0..400).map(|i| 1.0 + (i % 100) as f64 / 4.0).collect();
+    let a = matrices::with_eigenvalues(&eigenvalues).csr::<f64>().unwrap();
+    let [low, high] = Chebyshev::new(&a, Identity::new(a.domain()), 3).unwrap().bounds();
+    println!("{low} {high}");
+    assert!((0.5..2.0).contains(&low) && (25.75..28.4).contains(&high));
+    // preconditioned by its diagonal it is the identity
+    let a = edge::diagonal(50).csr::<f64>().unwrap();
+    let [low, high] = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 3).unwrap().bounds();
+    assert!((low - 0.5).abs() <= 1e-5 && (high - 1.1).abs() <= 1e-5);
+    // again, after new values
+    let mut own = Chebyshev::new(a.clone(), Identity::new(a.domain()), 3).unwrap();
+    let before = own.bounds();
+    let twice: Vec<f64> = a.entries().iter().map(|v| 2.0 * v).collect();
+    *own.operators_mut().0 = a.with_values(&twice).unwrap();
+    own.estimate().unwrap();
+    approx::assert_relative_eq!(own.bounds()[1], 2.0 * before[1], max_relative = 1e-5);
+}
+
+#[test]
+fn what_it_cannot_serve_is_refused() {
+    let a = edge::diagonal(10).csr::<f64>().unwrap();
+    for bounds in [[0.0, 1.0], [2.0, 1.0], [1.0, f64::INFINITY], [f64::NAN, 1.0]] {
+        let refused = Chebyshev::with_bounds(&a, Identity::new(a.domain()), 2, bounds);
+        assert!(matches!(refused, Err(Error::Bounds { .. })));
+    }
+    let indefinite = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, -1.0)]).unwrap();
+    let refused = Chebyshev::new(&indefinite, Identity::new(indefinite.domain()), 2);
+    assert!(matches!(refused, Err(Error::Breakdown { what: "⟨p, Ap⟩", .. })));
+}
+
+#[test]
+fn it_saves_iterations() {
+    let saves = |name: &str, a: &Csr<f64>, degrees: &[usize]| {
+        let b = matrices::vector(a.rows());
+        let jacobi = Jacobi::new(a).unwrap();
+        let plain = Cg::new(a).preconditioner(&jacobi).rtol(1e-8).solve(&b).unwrap();
+        for &degree in degrees {
+            let m = Chebyshev::new(a, &jacobi, degree).unwrap();
+            let solution = Cg::new(a).preconditioner(&m).rtol(1e-8).solve(&b).unwrap();
+            println!("{name}, degree {degree}: {} instead of {}", solution.report, plain.report.iterations);
+            check(a, &b, 1e-8, &solution);
+            assert!(solution.report.converged());
+            // about d + 1 times fewer
+            let ratio = plain.report.iterations as f64 / solution.report.iterations as f64;
+            assert!(ratio >= 0.75 * (degree + 1) as f64, "{name}, degree {degree}: {ratio}");
+        }
+    };
+    let a = matrices::stencil7(20).csr::<f64>().unwrap();
+    saves("stencil7(20)", &a, &[1, 2, 4, 8]);
+    let m = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 3).unwrap();
+    let b = matrices::vector(a.rows());
+    assert!(Minres::new(&a).preconditioner(&m).rtol(1e-6).solve(&b).unwrap().report.converged());
+    match shared_matrix("heat_sink_p1_27k") {
+        Some(path) => saves("heat_sink_p1_27k", &read_matrix(path).unwrap(), &[4]),
+        None => skipped("no ../shared/matrices beside this checkout"),
+    }
+    let a = matrices::stencil7(16).csr::<f32>().unwrap();
+    let m = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 4).unwrap();
+    let b = laws::numbers::<f32>(a.rows(), 3);
+    assert!(Cg::new(&a).preconditioner(m).rtol(1e-5).solve(&b).unwrap().report.converged());
+}

@@ -1,0 +1,35 @@
+//! What a solution is worth, computed apart from the library.
+
+use krysp::testing::matrices::Triplets;
+use krysp::{Csr, Outcome, Solution};
+
+/// `‖b − A x‖` in twice the precision, and the rounding to expect of it in plain arithmetic.
+pub(super) fn residual_and_rounding(a: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
+    let entries = a.triplets().map(|(i, j, v)| (i as u32, j as u32, v)).collect();
+    let (product, magnitude) = Triplets { rows: a.rows(), cols: a.cols(), entries }.product_reference(x);
+    let differences: Vec<f64> = product.iter().zip(b).map(|(y, b)| b - y).collect();
+    (norm(&differences), 2.0 * f64::EPSILON * (norm(&magnitude) + norm(b)))
+}
+
+pub(super) fn residual(a: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {
+    residual_and_rounding(a, x, b).0
+}
+
+pub(super) fn norm(x: &[f64]) -> f64 {
+    x.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+/// The outcome is honest: the true residual is that of `x`, and `Converged` means what it says.
+pub(super) fn check(a: &Csr<f64>, b: &[f64], rtol: f64, Solution { x, report }: &Solution<f64>) {
+    let (exact, rounding) = residual_and_rounding(a, x, b);
+    if matches!(report.outcome, Outcome::NotFinite { .. }) {
+        // said so, whether it is the residual or `x` that ran away
+        return;
+    }
+    assert!(x.iter().all(|x| x.is_finite()), "{report}");
+    assert!((exact - report.true_residual).abs() <= 1e-8 * exact + rounding, "{exact:e}, {report}");
+    if report.converged() {
+        assert!(exact <= 2.0 * rtol * norm(b) + rounding, "{exact:e}, {report}");
+    }
+    assert_eq!(report.history.len(), report.iterations + 1);
+}
