@@ -389,4 +389,19 @@ mod tests {
             }
         }
     }
+
+    /// No entry of them is stored anywhere.
+    #[test]
+    fn bunches_are_synchronised_beyond_32_bits() {
+        let offsets = Offsets::from_lengths([3 << 30, 0, 1 << 31, 1 << 33]);
+        let at = [0, (3 << 30) - 1, 3 << 30, (5 << 30) - 1, 5 << 30, 13 << 30];
+        assert_eq!(at.map(|entry| row_at((&offsets).into(), entry)), [0, 0, 2, 2, 3, 4]);
+        // bunches of 2³¹ entries, each entry one: rows 0, 2 and 3 cross their borders
+        let rows = [NONE, 0, 2, 3, 3, 3, 3];
+        let ones = |numbers: [i64; 14]| numbers.map(|number| (number << 30) as f64);
+        let carries = ones([0, 2, 1, 1, 1, 1, 0, 2, 0, 2, 0, 2, 1, 0]);
+        let mut y = [f64::NAN; 4];
+        synchronise((&offsets).into(), 1 << 31, &rows, &carries, &mut y);
+        assert_eq!([y[0], y[2], y[3]], [3, 2, 8].map(|number: i64| (number << 30) as f64));
+    }
 }
