@@ -330,7 +330,7 @@ mod tests {
             3.0 * j + 4.0 * k + 5.0 * l,
         ];
         assert_eq!(y, expected);
-        assert_eq!(dirty, [0..6]);
+        assert_eq!(dirty, vec![0..6; 1]);
     }
 
     /// Fig. 3: two tiles of 24 entries in one bunch; rows 0 to 4 as the figure has them, and the places where the others
@@ -345,7 +345,7 @@ mod tests {
         let columns = Columns::new(vec![0; 48], 1).unwrap();
         let tiles = Tiles { entries: 24, of_bunch: 2 };
         let (y, dirty) = both(&offsets, &columns, &[1.0; 48], tiles, &[1.0]);
-        assert_eq!(dirty, [4..12]);
+        assert_eq!(dirty, vec![4..12; 1]);
         assert_eq!(y, [3.0, 5.0, 5.0, 6.0, 8.0, 2.0, 0.0, 5.0, 3.0, 0.0, 7.0, 4.0]);
     }
 
