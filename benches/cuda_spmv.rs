@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench --features peers --bench cuda_spmv                  the usual matrices, appended to benches/record/<machine>/
 //! cargo bench --features peers --bench cuda_spmv -- p1_10M_perm/f32 some.mtx.gz
+//! cargo bench --features peers --bench cuda_spmv -- irregular                     rows of very unequal lengths
 //!     --quick          small matrices
 //!     --dry            nothing written
 //!     --machine NAME   instead of one made of the GPU's name
@@ -22,10 +23,12 @@ use common::cuda_formats::{Converter, Operator, converters};
 use common::cuda_options::Options;
 use common::cuda_peers::CudaElement;
 use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
-use common::record;
 use common::systems::{System, numbered, unknowns};
+use common::{median, record};
 use krysp::testing::matrices;
 use krysp::{Csr, Halo, Space};
+use krysp_kernels::cuda::{Device, Pattern, SpeculativeOnHost};
+use krysp_kernels::index::{Columns, Invalid, Offsets};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Instant;
@@ -121,6 +124,7 @@ fn spmv<T: CudaElement>(
         lines
             .extend(bench.ours(&converter, gpu).map_err(|error| format!("{id} {element}, {name}: {error}"))?);
     }
+    lines.push(bench.second_stage_on_host().map_err(|error| format!("{id} {element}, on host: {error}"))?);
     let mut left_out = vec![];
     for kind in Kind::all(unknowns(&system.name)) {
         match bench.theirs(kind, gpu, library) {
@@ -134,7 +138,7 @@ fn spmv<T: CudaElement>(
     let Some(peer) = best_peer(&lines, |line| Some(line.warm_ms)) else { return Err("no peer".into()) };
     let cold_peer = best_peer(&lines, |line| line.cold_ms);
     println!(
-        "{:<22}{:>10}{:>10}{:>8}{:>8}{:>8}{:>10}{:>8}",
+        "{:<24}{:>10}{:>10}{:>8}{:>8}{:>8}{:>10}{:>8}",
         "", "setup ms", "ms", "GB/s", "share", "ratio", "cold ms", "ratio"
     );
     for line in &lines {
@@ -144,7 +148,7 @@ fn spmv<T: CudaElement>(
             _ => String::new(),
         };
         println!(
-            "{:<22}{:>10.1}{:>10.4}{:>8.0}{share:>8.2}{:>8.2}{cold}",
+            "{:<24}{:>10.1}{:>10.4}{:>8.0}{share:>8.2}{:>8.2}{cold}",
             line.name,
             line.setup_ms,
             line.warm_ms,
@@ -222,6 +226,27 @@ impl<T: CudaElement> Bench<T> {
         }))
     }
 
+    /// The speculative strategy with its second stage on the host, by the host's clock: it waits for every product.
+    fn second_stage_on_host(&self) -> common::Result<Line> {
+        let (device, csr) = (Device::new(0)?, &self.csr);
+        let offsets: Vec<u64> = csr.offsets().iter().map(|&offset| offset as u64).collect();
+        let refused = |invalid: Invalid| format!("{invalid:?}");
+        let offsets = Offsets::new(&offsets).map_err(refused)?;
+        let columns = Columns::new(csr.columns().to_vec(), csr.cols()).map_err(refused)?;
+        let started = Instant::now();
+        let mut a = SpeculativeOnHost::new(&device, Pattern::new(&offsets, &columns), csr.entries())?;
+        let (setup_ms, x) = (started.elapsed().as_secs_f64() * 1e3, device.upload(&self.x)?);
+        self.answer.check(a.product(&x)?)?;
+        let mut times = vec![];
+        for _ in 0..41 {
+            let started = Instant::now();
+            a.product(&x)?;
+            times.push(started.elapsed().as_secs_f64() * 1e3);
+        }
+        let (name, bytes) = ("CSR speculative on host", compulsory_bytes(csr));
+        Ok(Line { name, is_peer: false, setup_ms, bytes, warm_ms: median(&mut times), cold_ms: None })
+    }
+
     /// cuSPARSE in one of its layouts.
     fn theirs(&self, kind: Kind, gpu: &mut Gpu, library: &Rc<Cusparse>) -> common::Result<Line> {
         let started = Instant::now();
@@ -254,7 +279,7 @@ fn profile(cases: &[Case]) {
         .into_iter()
         .collect();
     println!("\nshare of {} products (matrix, numbering, element) within a factor of the best", cases.len());
-    println!("{:<22}{:>8}{:>8}{:>8}{:>8}", "", "best", "1.05", "1.25", "2");
+    println!("{:<24}{:>8}{:>8}{:>8}{:>8}", "", "best", "1.05", "1.25", "2");
     for name in names {
         let within = |factor: f64| {
             let near = |case: &&Case| {

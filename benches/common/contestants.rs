@@ -4,6 +4,7 @@ use super::Result;
 use super::answer::Answer;
 use super::mkl::mkl;
 use super::peers::{Element, peers};
+use krysp::formats::Strategy;
 use krysp::{
     Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, LinearOperator, Real, Sell, Space, SymBsr,
     SymCsr,
@@ -64,10 +65,16 @@ fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {
     (F::NAME, format.map(|format| Box::new(format) as Box<_>), setup_ms)
 }
 
+fn by_strategy<T: Real>(name: &'static str, csr: &Csr<T>, strategy: Strategy) -> Converted<T> {
+    (name, Some(Box::new(csr.clone().with_strategy(strategy))), 0.0)
+}
+
 /// A matrix in every format that suits it.
-pub fn formats<T: Real>(csr: &Csr<T>) -> [Converted<T>; 10] {
+pub fn formats<T: Real>(csr: &Csr<T>) -> [Converted<T>; 12] {
     [
         converted::<T, Csr<T>>(csr),
+        by_strategy("CSR classical", csr, Strategy::Classical),
+        by_strategy("CSR speculative", csr, Strategy::Speculative),
         converted::<T, SymCsr<T>>(csr),
         converted::<T, SymBsr<T>>(csr),
         converted::<T, Sell<T>>(csr),

@@ -2,6 +2,7 @@
 
 use super::Result;
 use super::cuda::Gpu;
+use super::systems::expanded;
 use super::{machine, record};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ pub struct Options {
     machine: Option<String>,
     out: Option<PathBuf>,
     commit: Option<String>,
-    /// `NAME`, `NAME/f32`, or nothing for the usual ones.
+    /// `NAME`, `NAME/f32`, `irregular`, or nothing for the usual ones.
     wanted: Vec<String>,
 }
 
@@ -47,8 +48,8 @@ impl Options {
 
     /// The matrices asked for, or the usual ones.
     pub fn matrices(&self, usual: &[&str]) -> Vec<Wanted> {
-        let all = usual.iter().map(|&name| name.into()).collect();
-        let wanted: &Vec<String> = if self.wanted.is_empty() { &all } else { &self.wanted };
+        let all: Vec<String> = usual.iter().map(|&name| name.into()).collect();
+        let wanted = expanded(if self.wanted.is_empty() { &all } else { &self.wanted });
         let parse = |wish: &String| {
             let (name, f64, f32) = match (wish.strip_suffix("/f64"), wish.strip_suffix("/f32")) {
                 (Some(name), _) => (name, true, false),

@@ -16,6 +16,37 @@ pub const GENERATED: [&str; 7] =
 pub const SHARED: [&str; 4] =
     ["heat_sink_p1_340k", "elast_bracket_p1_59k", "convdiff_channel_p1_186k", "G3_circuit"];
 
+/// Rows of very unequal lengths: all of them go with the wish `irregular`.
+pub const IRREGULAR: [&str; 18] = [
+    "webbase_like",
+    "lp_like",
+    "asic_680k_like",
+    "boyd2_like",
+    "dc2_like",
+    "ins2_like",
+    "rajat21_like",
+    "transient_like",
+    "rmat_2M",
+    "rmat_8M",
+    "rmat_33M",
+    "rmat_100M",
+    "rmat20",
+    "circuit_1M",
+    "circuit_25M",
+    "circuit1m",
+    "NotreDame_www",
+    "memplus",
+];
+
+/// Wishes, and what `irregular` means.
+pub fn expanded(wanted: &[String]) -> Vec<String> {
+    let of_wish = |wish: &String| match &**wish {
+        "irregular" => IRREGULAR.map(String::from).to_vec(),
+        _ => vec![wish.clone()],
+    };
+    wanted.iter().flat_map(of_wish).collect()
+}
+
 /// A matrix in a numbering.
 pub struct System {
     pub name: String,
@@ -39,6 +70,7 @@ impl System {
 /// The matrices above whose names go with a wish (`p7_128/f64` too), and any other that is wished for by its whole name;
 /// all of the above without a wish. One at a time.
 pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
+    let wanted = expanded(wanted);
     let goes_with = |name: &str, wish: &str| name.contains(wish) || wish.contains(name);
     let listed = || GENERATED.into_iter().chain(SHARED);
     let mut names: Vec<String> = listed()

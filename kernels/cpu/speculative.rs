@@ -330,7 +330,7 @@ mod tests {
             3.0 * j + 4.0 * k + 5.0 * l,
         ];
         assert_eq!(y, expected);
-        assert_eq!(dirty, [0..6]);
+        assert_eq!(dirty, vec![0..6; 1]);
     }
 
     /// Fig. 3: two tiles of 24 entries in one bunch; rows 0 to 4 as the figure has them, and the places where the others
@@ -345,7 +345,7 @@ mod tests {
         let columns = Columns::new(vec![0; 48], 1).unwrap();
         let tiles = Tiles { entries: 24, of_bunch: 2 };
         let (y, dirty) = both(&offsets, &columns, &[1.0; 48], tiles, &[1.0]);
-        assert_eq!(dirty, [4..12]);
+        assert_eq!(dirty, vec![4..12; 1]);
         assert_eq!(y, [3.0, 5.0, 5.0, 6.0, 8.0, 2.0, 0.0, 5.0, 3.0, 0.0, 7.0, 4.0]);
     }
 
@@ -388,5 +388,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// No entry of them is stored anywhere.
+    #[test]
+    fn bunches_are_synchronised_beyond_32_bits() {
+        let offsets = Offsets::from_lengths([3 << 30, 0, 1 << 31, 1 << 33]);
+        let at = [0, (3 << 30) - 1, 3 << 30, (5 << 30) - 1, 5 << 30, 13 << 30];
+        assert_eq!(at.map(|entry| row_at((&offsets).into(), entry)), [0, 0, 2, 2, 3, 4]);
+        // bunches of 2³¹ entries, each entry one: rows 0, 2 and 3 cross their borders
+        let rows = [NONE, 0, 2, 3, 3, 3, 3];
+        let ones = |numbers: [i64; 14]| numbers.map(|number| (number << 30) as f64);
+        let carries = ones([0, 2, 1, 1, 1, 1, 0, 2, 0, 2, 0, 2, 1, 0]);
+        let mut y = [f64::NAN; 4];
+        synchronise((&offsets).into(), 1 << 31, &rows, &carries, &mut y);
+        assert_eq!([y[0], y[2], y[3]], [3, 2, 8].map(|number: i64| (number << 30) as f64));
     }
 }

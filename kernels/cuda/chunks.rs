@@ -31,9 +31,13 @@ pub(super) struct Chunks {
 
 impl Chunks {
     pub(super) fn new(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
-        index("the number of rows", pattern.rows())?;
         let lengths = pattern.offsets().lengths().map(|length| length.saturating_sub(skip));
-        let starts = Offsets::from_lengths(lengths);
+        Chunks::of(Offsets::from_lengths(lengths), multiprocessors)
+    }
+
+    /// Of entries that begin so in each row.
+    fn of(starts: Offsets, multiprocessors: usize) -> Result<Chunks> {
+        index("the number of rows", starts.ranges())?;
         let tiles = starts.end().div_ceil(TILE);
         index("the number of tiles", tiles)?;
         let tiles_of_chunk =
@@ -320,5 +324,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// No entry of them is stored anywhere.
+    #[test]
+    fn entries_beyond_32_bits_are_cut() {
+        let lengths = [3 << 30, 0, 1 << 31, 5, 0, 1 << 33];
+        let chunks = Chunks::of(Offsets::from_lengths(lengths), 132).unwrap();
+        let all: usize = lengths.iter().sum();
+        assert_eq!((chunks.count(), chunks.tiles), (all, all.div_ceil(TILE)));
+        let at = [0, (3 << 30) - 1, 3 << 30, (5 << 30) - 1, 5 << 30, (5 << 30) + 5, all - 1, all + 1000];
+        assert_eq!(at.map(|entry| chunks.row_of(entry)), [0, 0, 2, 2, 3, 5, 5, 5]);
+        let of_chunk = TILE * TILES_OF_CHUNK;
+        let last = (all / of_chunk) as u32;
+        let expected = [0, 0, (3 << 30) / of_chunk as u32 - 1];
+        let crossing = chunks.crossing();
+        assert_eq!(crossing[..3], expected);
+        // five entries begin the chunk that the last row shares
+        let border = ((5usize << 30) / of_chunk) as u32;
+        assert_eq!(crossing[3..], [2, expected[2] + 1, border - 1, 5, border, last]);
     }
 }

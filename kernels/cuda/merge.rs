@@ -255,4 +255,20 @@ mod tests {
         let ends = [0, 0, 0, 1, 2, 2, 2, 2, 3];
         assert_eq!(std::array::from_fn(|items| ends_before(&offsets, items)), ends);
     }
+
+    /// No entry of them is stored anywhere.
+    #[test]
+    fn ends_are_found_beyond_32_bits() {
+        let offsets = Offsets::from_lengths([3 << 30, 0, 1 << 31, 1 << 33]);
+        let items = [
+            3 << 30,
+            (3 << 30) + 1,
+            (3 << 30) + 2,
+            (5 << 30) + 2,
+            (5 << 30) + 3,
+            (13 << 30) + 3,
+            (13 << 30) + 4,
+        ];
+        assert_eq!(items.map(|items| ends_before(&offsets, items)), [0, 1, 2, 2, 3, 3, 4]);
+    }
 }

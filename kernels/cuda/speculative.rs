@@ -448,4 +448,24 @@ mod tests {
             assert_eq!(adds_up(&matrix, 1).ranges, []);
         }
     }
+
+    /// No entry of them is stored anywhere.
+    #[test]
+    fn tiles_are_walked_beyond_32_bits() {
+        let lengths: Vec<usize> = [vec![5 << 30, 0, 7], vec![0; 500], vec![3, 1 << 33]].concat();
+        let (rows, entries) = (lengths.len(), lengths.iter().sum());
+        let offsets = Offsets::from_lengths(lengths);
+        let cut = Cut::new(Shape { rows, cols: 1, entries }, 132).unwrap();
+        assert_eq!((cut.tiles, cut.bunches()), (entries / TILE + 1, entries / TILE / TILES_OF_CHUNK + 1));
+        let from = 5 << 30;
+        // inside the first row, and where it has ended
+        let Walk { stop, open, flags, found } = walk(&offsets, 0, from - TILE, from);
+        assert_eq!((stop, open, found, flags.iter().filter(|&&flag| flag).count()), (2, false, None, 1));
+        let Walk { stop, open, flags, found } = walk(&offsets, 2, from, from + TILE);
+        assert_eq!((stop, open, found), (504, true, Some(vec![2, 503, 504])));
+        assert_eq!((0..TILE).filter(|&k| flags[k]).collect::<Vec<_>>(), [0, 7, 10]);
+        let last = (entries / TILE) * TILE;
+        let Walk { stop, open, .. } = walk(&offsets, 504, last, entries);
+        assert_eq!((stop, open), (505, false));
+    }
 }

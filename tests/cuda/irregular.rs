@@ -146,3 +146,26 @@ fn second_stages_agree_f64() {
 fn second_stages_agree_f32() {
     second_stages::<f32>();
 }
+
+/// Values given with another pattern of as many rows and entries go where that has entries, and nothing else is read.
+#[test]
+fn another_pattern_of_one_shape_stays_within_bounds() {
+    use krysp_kernels::cuda::coo::Coo;
+    use krysp_kernels::cuda::{Device, Pattern, Product};
+    use krysp_kernels::index::{Columns, Offsets};
+    if gpu().is_none() {
+        return;
+    }
+    let device = Device::new(0).unwrap();
+    let columns = Columns::new(vec![0, 1, 2, 0], 3).unwrap();
+    let [one, other] = [[3, 1], [1, 3]].map(Offsets::from_lengths);
+    let [one, other] = [&one, &other].map(|offsets| Pattern::new(offsets, &columns));
+    let mut a = Coo::new(&device, one, &[1.0, 2.0, 4.0, 8.0], Crossing::CarriedOut).unwrap();
+    a.fill(other, &[16.0, 32.0, 64.0, 128.0]).unwrap();
+    let (x, mut y) = (device.upload(&[1.0; 3]).unwrap(), device.upload(&[f64::NAN; 2]).unwrap());
+    a.product(&x, &mut y).unwrap();
+    let mut host = [0.0; 2];
+    y.read(&mut host).unwrap();
+    // of the first row the last entry alone is there
+    assert_eq!(host, [1.0 + 2.0 + 16.0, 128.0]);
+}

@@ -7,11 +7,13 @@ use rayon::prelude::*;
 /// Rows that one task of a parallel assembly fills.
 const ROWS_PER_TASK: usize = 2048;
 
-/// A square matrix as CSR arrays, rows sorted by column.
+/// A matrix as CSR arrays, rows sorted by column; square in most families.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
-    /// Rows, and columns.
+    /// Rows.
     pub rows: usize,
+    /// Columns.
+    pub cols: usize,
     /// Where each row starts in `columns` and `values`, and where the last one ends: `rows + 1` numbers.
     pub offsets: Vec<u64>,
     /// The column of every entry.
@@ -24,7 +26,7 @@ impl Matrix {
     /// The matrix, ready to compute with.
     pub fn csr<T: Real>(&self) -> Result<Csr<T>> {
         let values: Vec<T> = self.values.iter().map(|&v| T::from_f64(v)).collect();
-        Csr::from_csr(self.rows, self.rows, &self.offsets, &self.columns, &values)
+        Csr::from_csr(self.rows, self.cols, &self.offsets, &self.columns, &values)
     }
 
     /// Entries stored.
@@ -46,7 +48,7 @@ impl Matrix {
                 columns.iter().zip(values).map(move |(&column, &value)| (row as u32, column, value))
             })
             .collect();
-        Triplets { rows: self.rows, cols: self.rows, entries }
+        Triplets { rows: self.rows, cols: self.cols, entries }
     }
 
     /// Sets every stored diagonal entry to `1.0001 Σ|off-diagonal| + 1e-12`. The hashed families are
@@ -86,6 +88,11 @@ impl Matrix {
             }
         }
         self
+    }
+
+    /// The same entries among so many columns.
+    pub(super) fn with_columns(self, cols: usize) -> Self {
+        Self { cols, ..self }
     }
 
     /// Assembles by rows, in two passes so that memory peaks at the matrix itself. `pattern` appends the
@@ -133,7 +140,7 @@ impl Matrix {
                 fill(row, &columns[range.clone()], &mut values[range]);
             }
         });
-        Self { rows, offsets, columns, values }
+        Self { rows, cols: rows, offsets, columns, values }
     }
 
     /// Assembles from entries packed by [`pack`], in any order, repeats counted once.
@@ -155,7 +162,7 @@ impl Matrix {
                 value(row, column)
             })
             .collect();
-        Self { rows, offsets: running_sum(&lengths), columns, values }
+        Self { rows, cols: rows, offsets: running_sum(&lengths), columns, values }
     }
 }
 

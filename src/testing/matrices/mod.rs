@@ -9,6 +9,7 @@
 //! | elasticity on hexes | [`elasticity`] | yes |
 //! | linear tetrahedra | [`tetrahedra`] | yes |
 //! | R-MAT, circuit (CPU peer benches) | [`rmat`], [`circuit`] | no |
+//! | row lengths of irregular matrices in print | [`TABLE_3`] | no |
 //! | known spectrum | [`with_eigenvalues`], [`distinct_eigenvalues`] | if the eigenvalues are positive |
 //! | edge cases of shape and row length | [`edge`] | [`edge::arrow`], [`edge::tridiagonal`], [`edge::diagonal`] |
 //! | random rectangles | [`random`], [`random_rows`] | no |
@@ -24,6 +25,7 @@ mod mesh;
 mod named;
 mod numbers;
 mod spectrum;
+mod table3;
 mod tetrahedra;
 mod triplets;
 
@@ -37,6 +39,7 @@ pub use mesh::{elasticity, stencil7, stencil27};
 pub use named::{named, names};
 pub use numbers::{SplitMix, mix, symmetric_value, unit, vector};
 pub use spectrum::{distinct_eigenvalues, with_eigenvalues};
+pub use table3::{Irregular, TABLE_3};
 pub use tetrahedra::{Numbering, tetrahedra};
 pub use triplets::{Triplets, random, random_rows};
 

@@ -1,8 +1,8 @@
 //! The matrices that bench records speak of, by name.
 
 use super::{
-    Matrix, Neighbours, Numbering, circuit, elasticity, graph, hashed_circuit, hashed_mesh, hashed_rmat,
-    rmat, stencil7, stencil27, tetrahedra,
+    Irregular, Matrix, Neighbours, Numbering, TABLE_3, circuit, elasticity, graph, hashed_circuit,
+    hashed_mesh, hashed_rmat, rmat, stencil7, stencil27, tetrahedra,
 };
 use Neighbours::{Box, Faces, Tetrahedra};
 use Recipe::*;
@@ -31,6 +31,8 @@ enum Recipe {
     Elasticity(usize),
     /// Nodes a side.
     Tets(usize, Numbering),
+    /// A line of the table.
+    Printed(Irregular),
     /// Scale, edges.
     Rmat(u32, usize),
     /// Rows, draws a dense row.
@@ -47,6 +49,7 @@ impl Recipe {
             Stencil27(side) => stencil27(side),
             Elasticity(side) => elasticity(side),
             Tets(side, numbering) => tetrahedra(side, numbering),
+            Printed(line) => line.matrix(),
             Rmat(scale, edges) => rmat(scale, edges),
             Circuit(rows, dense_entries) => circuit(rows, dense_entries),
         }
@@ -75,7 +78,9 @@ const FIXED: &[(&str, Recipe)] = &[
     ("st27_100M_nat", HashedMesh(Box, 155, 1, 0)),
     ("st7_100M_nat", HashedMesh(Faces, 243, 1, 0)),
     ("rmat_2M", HashedRmat(17, 16)),
+    ("rmat_8M", HashedRmat(19, 16)),
     ("rmat_33M", HashedRmat(21, 16)),
+    ("rmat_100M", HashedRmat(23, 12)),
     ("circ_1M", HashedCircuit(200_000)),
     ("circuit_1M", HashedCircuit(200_000)),
     ("circ_25M", HashedCircuit(4_000_000)),
@@ -95,6 +100,15 @@ const FIXED: &[(&str, Recipe)] = &[
     ("tet_nat", Tets(TETRAHEDRA_SIDE, Numbering::Natural)),
     ("rmat20", Rmat(graph::PEER_SCALE, graph::PEER_EDGES)),
     ("circuit1m", Circuit(1_000_000, 200_000)),
+    // Row lengths in print.
+    ("webbase_like", Printed(TABLE_3[0])),
+    ("lp_like", Printed(TABLE_3[1])),
+    ("asic_680k_like", Printed(TABLE_3[2])),
+    ("boyd2_like", Printed(TABLE_3[3])),
+    ("dc2_like", Printed(TABLE_3[4])),
+    ("ins2_like", Printed(TABLE_3[5])),
+    ("rajat21_like", Printed(TABLE_3[6])),
+    ("transient_like", Printed(TABLE_3[7])),
 ];
 
 /// The names of the fixed benches.
