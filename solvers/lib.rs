@@ -23,6 +23,7 @@
 
 pub mod bicgstab;
 pub mod cg;
+mod composed;
 mod element;
 mod error;
 pub mod gmres;
@@ -37,6 +38,7 @@ mod vector;
 
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;
+pub use composed::Composed;
 pub use element::Element;
 pub use error::{Error, Result};
 pub use gmres::Gmres;

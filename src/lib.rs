@@ -62,11 +62,11 @@ pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Element, Gmres, LinearOperator, Outcome, Progress, Report, Solution, Space,
-    Stopping, Vector,
+    BiCgStab, CancelToken, Cg, Composed, Element, Gmres, LinearOperator, Outcome, Progress, Report, Solution,
+    Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
-pub use preconditioners::Jacobi;
+pub use preconditioners::{Fsai, Growth, Jacobi, Sparsity};
 pub use scaling::Scaling;
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.

@@ -6,6 +6,7 @@ pub mod basis;
 pub mod bsr;
 pub mod coo;
 pub mod csr;
+pub mod dense;
 pub mod dia;
 pub mod hyb;
 mod portable;
