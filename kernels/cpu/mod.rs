@@ -17,4 +17,5 @@ pub mod sliced;
 pub mod symmetric;
 pub mod symmetric_blocks;
 pub mod threads;
+pub mod triangular;
 pub mod vector;

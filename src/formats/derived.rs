@@ -4,7 +4,7 @@ use super::pattern::{Given, Pattern};
 use super::{Csr, Format, Source};
 use crate::{Error, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::threads::{map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
@@ -67,6 +67,12 @@ impl Derivation {
         let derivation = Derivation { from: from.into(), origin: csr.source().pattern.clone() };
         derivation.refresh(csr, &mut made)?;
         Ok((made, derivation))
+    }
+
+    /// This one, then one of what it makes.
+    pub(crate) fn then(self, next: &Derivation) -> Derivation {
+        let from = map_rows(next.from.len(), 2, &|k| self.from[next.from[k] as usize]);
+        Derivation { from: from.into(), origin: self.origin }
     }
 
     /// Takes the values of a matrix with the pattern of the one that the other was made from.

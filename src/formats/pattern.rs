@@ -2,7 +2,7 @@
 
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::threads::{Split, find_row, map_rows, over_parts, over_rows, tasks};
+use krysp_kernels::cpu::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
 use std::ops::Range;
 
@@ -376,38 +376,6 @@ fn check_places(len: usize) -> Result<()> {
         format: "unsorted input",
         why: format!("{len} values are more than 32-bit places reach: give CSR with sorted rows"),
     })
-}
-
-/// An array whose rows have different lengths, handed out to threads by rows.
-pub(crate) struct ByRow<'a, X> {
-    data: &'a mut [X],
-    first: usize,
-    offset: &'a (dyn Fn(usize) -> usize + Sync),
-}
-
-impl<'a, X> ByRow<'a, X> {
-    pub(crate) fn new(data: &'a mut [X], offset: &'a (dyn Fn(usize) -> usize + Sync)) -> Self {
-        ByRow { data, first: 0, offset }
-    }
-
-    /// The entries of a row that this holds.
-    fn row_mut(&mut self, row: usize, len: usize) -> &mut [X] {
-        let start = (self.offset)(row) - (self.offset)(self.first);
-        &mut self.data[start..start + len]
-    }
-
-    /// All entries that this holds, and the place of the first in the whole array.
-    pub(crate) fn all(self) -> (&'a mut [X], usize) {
-        (self.data, (self.offset)(self.first))
-    }
-}
-
-impl<X: Send> Split for ByRow<'_, X> {
-    fn split(self, rows: usize) -> (Self, Self) {
-        let ByRow { data, first, offset } = self;
-        let (a, b) = data.split_at_mut(offset(first + rows) - offset(first));
-        (ByRow { data: a, first, offset }, ByRow { data: b, first: first + rows, offset })
-    }
 }
 
 /// Fills an array whose rows (or groups of rows) lie one after the other: `fill(rows, part, place of the part's first)`.

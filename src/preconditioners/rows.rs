@@ -1,8 +1,8 @@
 //! Rows that are computed by themselves, each from a small system of its own, on all threads.
 
-use crate::formats::pattern::{ByRow, Pattern};
+use crate::formats::pattern::Pattern;
 use crate::{Error, Real, Result};
-use krysp_kernels::cpu::threads::{over_parts, over_rows, tasks};
+use krysp_kernels::cpu::threads::{ByRow, over_parts, over_rows, tasks};
 use krysp_kernels::index::Offsets;
 use std::sync::{Mutex, PoisonError};
 
