@@ -29,6 +29,7 @@
 pub mod bicgstab;
 pub mod cg;
 pub mod chebyshev;
+mod composed;
 mod deflation;
 mod element;
 mod error;
@@ -49,6 +50,7 @@ mod verdict;
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;
 pub use chebyshev::Chebyshev;
+pub use composed::Composed;
 pub use element::Element;
 pub use error::{Error, Result};
 pub use fcg::Fcg;

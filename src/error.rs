@@ -109,6 +109,42 @@ pub enum Error {
         /// What stands there; zero where nothing is stored.
         value: f64,
     },
+    /// A pivot that is not positive where a positive definite matrix was promised.
+    #[error("{what}: the matrix is not positive definite: the pivot of row {row} is {pivot:e}")]
+    NotPositive {
+        /// What factorises.
+        what: &'static str,
+        /// The row.
+        row: usize,
+        /// Its pivot.
+        pivot: f64,
+    },
+    /// A pivot that cannot be divided by.
+    #[error("{what}: the pivot of row {row} is {pivot:e}")]
+    ZeroPivot {
+        /// What factorises.
+        what: &'static str,
+        /// The row.
+        row: usize,
+        /// Its pivot, zero where nothing is stored.
+        pivot: f64,
+    },
+    /// A local system whose columns depend on each other.
+    #[error("{what}: the local system of row or column {at} is singular at its unknown {unknown}")]
+    SingularLocal {
+        /// What is being built.
+        what: &'static str,
+        /// The row or column of it.
+        at: usize,
+        /// The unknown that depends on those before it.
+        unknown: usize,
+    },
+    /// New values come with another pattern than the one that was analysed.
+    #[error("the matrix has another pattern than the one analysed, in row {row}: build anew")]
+    OtherPattern {
+        /// The first row that differs.
+        row: usize,
+    },
     /// A diagonal block without an inverse.
     #[error("the diagonal block of rows {first}..{end} is singular")]
     SingularBlock {

@@ -81,11 +81,11 @@ pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Chebyshev, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres, Outcome,
-    Progress, Report, Solution, Space, Stopping, Vector,
+    BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres,
+    Outcome, Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
-pub use preconditioners::Jacobi;
+pub use preconditioners::{Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Side, Spai, SpaiReport, Sparsity};
 pub use scaling::Scaling;
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.

@@ -59,6 +59,44 @@ impl<A: Split, B: Split> Split for (A, B) {
     }
 }
 
+/// An array whose rows have different lengths, handed out to threads by rows.
+pub struct ByRow<'a, X> {
+    data: &'a mut [X],
+    first: usize,
+    offset: &'a (dyn Fn(usize) -> usize + Sync),
+}
+
+impl<'a, X> ByRow<'a, X> {
+    /// Row `i` begins at `offset(i)`.
+    pub fn new(data: &'a mut [X], offset: &'a (dyn Fn(usize) -> usize + Sync)) -> Self {
+        ByRow::starting(0, data, offset)
+    }
+
+    /// The rows from `first` on.
+    pub fn starting(first: usize, data: &'a mut [X], offset: &'a (dyn Fn(usize) -> usize + Sync)) -> Self {
+        ByRow { data, first, offset }
+    }
+
+    /// The entries of a row that this holds.
+    pub fn row_mut(&mut self, row: usize, len: usize) -> &mut [X] {
+        let start = (self.offset)(row) - (self.offset)(self.first);
+        &mut self.data[start..start + len]
+    }
+
+    /// All entries that this holds, and the place of the first in the whole array.
+    pub fn all(self) -> (&'a mut [X], usize) {
+        (self.data, (self.offset)(self.first))
+    }
+}
+
+impl<X: Send> Split for ByRow<'_, X> {
+    fn split(self, rows: usize) -> (Self, Self) {
+        let ByRow { data, first, offset } = self;
+        let (a, b) = data.split_at_mut(offset(first + rows) - offset(first));
+        (ByRow { data: a, first, offset }, ByRow { data: b, first: first + rows, offset })
+    }
+}
+
 /// One result for each block of rows.
 pub struct PerBlock<'r, R> {
     results: &'r mut [R],

@@ -230,7 +230,6 @@ impl<T: Real> Csr<T> {
     }
 
     /// The same rows and columns as those of a space, whose numbering they are in already.
-    #[cfg(feature = "cuda")]
     pub(crate) fn declared_in(mut self, space: &HostSpace<T>) -> Csr<T> {
         self.source = Source::new(self.source.pattern.clone(), space.clone(), space.clone());
         self

@@ -7,6 +7,7 @@ mod bsr;
 mod coo;
 mod csr;
 mod csr_ref;
+pub(crate) mod derived;
 mod dia;
 mod ell;
 mod ellpack_r;

@@ -2,7 +2,7 @@
 
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::threads::{Split, find_row, map_rows, over_parts, over_rows, tasks};
+use krysp_kernels::cpu::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
 use std::ops::Range;
 
@@ -175,21 +175,41 @@ impl Pattern {
     /// The pattern of a square matrix with a second copy of off-diagonal entries at the transposed place. Comes with the
     /// entry of this pattern that each new entry is.
     pub(crate) fn mirrored(&self) -> Result<(Pattern, Buffer<u32>)> {
-        let (rows, entries) = (self.rows(), self.entries());
-        let mut row = Buffer::zeros(entries);
-        fill_by_rows(rows, &mut row, &|row| self.offsets.at(row), &|rows, part, first| {
+        let (row, entries) = (self.rows_of_entries(), self.entries());
+        let off_diagonal = |&k: &u32| row[k as usize] != self.columns[k as usize];
+        let again: Vec<u32> = (0..entries as u32).filter(off_diagonal).collect();
+        let origin = |k: usize| if k < entries { k } else { again[k - entries] as usize };
+        self.rearranged(entries + again.len(), &origin, &|k| {
+            let (row, column) = (row[origin(k)], self.columns[origin(k)]);
+            if k < entries { (row, column) } else { (column, row) }
+        })
+    }
+
+    /// The pattern of a square matrix with rows for columns. Comes with the entry of this pattern that each new entry is.
+    pub(crate) fn transposed(&self) -> Result<(Pattern, Buffer<u32>)> {
+        let row = self.rows_of_entries();
+        self.rearranged(self.entries(), &|k| k, &|k| (self.columns[k], row[k]))
+    }
+
+    fn rows_of_entries(&self) -> Buffer<u32> {
+        let mut row = Buffer::zeros(self.entries());
+        fill_by_rows(self.rows(), &mut row, &|row| self.offsets.at(row), &|rows, part, first| {
             for row in rows {
                 let range = self.offsets.range(row);
                 part[range.start - first..range.end - first].fill(row as u32);
             }
         });
-        let off_diagonal = |&k: &u32| row[k as usize] != self.columns[k as usize];
-        let again: Vec<u32> = (0..entries as u32).filter(off_diagonal).collect();
-        let origin = |k: usize| if k < entries { k } else { again[k - entries] as usize };
-        let mut pattern = Self::from_places(rows, self.cols(), entries + again.len(), &|k| {
-            let (row, column) = (row[origin(k)], self.columns[origin(k)]);
-            if k < entries { (row, column) } else { (column, row) }
-        })?;
+        row
+    }
+
+    /// So many entries at new places, each an entry of this pattern.
+    fn rearranged(
+        &self,
+        entries: usize,
+        origin: &(impl Fn(usize) -> usize + Sync),
+        place: &(impl Fn(usize) -> (u32, u32) + Sync),
+    ) -> Result<(Pattern, Buffer<u32>)> {
+        let mut pattern = Self::from_places(self.rows(), self.cols(), entries, place)?;
         // the new pattern's given values are this one's entries: go back to what the user gave
         let first = |k: usize| pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32);
         let order = Buffer::from(map_rows(pattern.entries(), 3, &first));
@@ -408,38 +428,6 @@ fn check_places(len: usize) -> Result<()> {
         format: "unsorted input",
         why: format!("{len} values are more than 32-bit places reach: give CSR with sorted rows"),
     })
-}
-
-/// An array whose rows have different lengths, handed out to threads by rows.
-pub(crate) struct ByRow<'a, X> {
-    data: &'a mut [X],
-    first: usize,
-    offset: &'a (dyn Fn(usize) -> usize + Sync),
-}
-
-impl<'a, X> ByRow<'a, X> {
-    pub(crate) fn new(data: &'a mut [X], offset: &'a (dyn Fn(usize) -> usize + Sync)) -> Self {
-        ByRow { data, first: 0, offset }
-    }
-
-    /// The entries of a row that this holds.
-    fn row_mut(&mut self, row: usize, len: usize) -> &mut [X] {
-        let start = (self.offset)(row) - (self.offset)(self.first);
-        &mut self.data[start..start + len]
-    }
-
-    /// All entries that this holds, and the place of the first in the whole array.
-    pub(crate) fn all(self) -> (&'a mut [X], usize) {
-        (self.data, (self.offset)(self.first))
-    }
-}
-
-impl<X: Send> Split for ByRow<'_, X> {
-    fn split(self, rows: usize) -> (Self, Self) {
-        let ByRow { data, first, offset } = self;
-        let (a, b) = data.split_at_mut(offset(first + rows) - offset(first));
-        (ByRow { data: a, first, offset }, ByRow { data: b, first: first + rows, offset })
-    }
 }
 
 /// Fills an array whose rows (or groups of rows) lie one after the other: `fill(rows, part, place of the part's first)`.

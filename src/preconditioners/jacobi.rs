@@ -7,6 +7,7 @@ use crate::formats::{BLOCK_SIZES, row_blocks};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
+use krysp_kernels::cpu::dense::invert;
 use krysp_kernels::cpu::rows::{self, Parts};
 use krysp_kernels::cpu::{threads, vector};
 use krysp_kernels::index::{Columns, Offsets};
@@ -166,39 +167,6 @@ impl<T: Real> Blocks<T> {
     }
 }
 
-/// Inverts a small matrix, row by row in `a`, by Gauss-Jordan elimination with row pivoting; `false` if it is singular.
-fn invert(a: &mut [f64], n: usize) -> bool {
-    let mut swaps = Vec::with_capacity(n);
-    for k in 0..n {
-        let size = |row: usize| a[row * n + k].abs();
-        let pivot_row = (k..n).max_by(|&i, &j| size(i).total_cmp(&size(j))).unwrap_or(k);
-        swaps.push(pivot_row);
-        for j in 0..n {
-            a.swap(k * n + j, pivot_row * n + j);
-        }
-        let pivot = 1.0 / a[k * n + k];
-        if !pivot.is_finite() || pivot == 0.0 {
-            return false;
-        }
-        a[k * n + k] = 1.0;
-        for j in 0..n {
-            a[k * n + j] *= pivot;
-        }
-        for i in (0..n).filter(|&i| i != k) {
-            let factor = std::mem::take(&mut a[i * n + k]);
-            for j in 0..n {
-                a[i * n + j] -= factor * a[k * n + j];
-            }
-        }
-    }
-    for (k, &pivot_row) in swaps.iter().enumerate().rev() {
-        for i in 0..n {
-            a.swap(i * n + k, i * n + pivot_row);
-        }
-    }
-    a.iter().all(|v| v.is_finite())
-}
-
 impl<T: Real> LinearOperator for Jacobi<T> {
     type Vector = HostVector<T>;
 
@@ -266,21 +234,6 @@ impl<T: Real> LinearOperator for Jacobi<T> {
 mod tests {
     use super::*;
     use crate::testing::matrices;
-
-    #[test]
-    fn small_inverses() {
-        let original = [0.0, 2.0, 1.0, 1.0, 1.0, 0.0, 3.0, 0.0, 1.0];
-        let mut inverse = original;
-        assert!(invert(&mut inverse, 3));
-        for i in 0..3 {
-            for j in 0..3 {
-                let entry: f64 = (0..3).map(|k| original[i * 3 + k] * inverse[k * 3 + j]).sum();
-                approx::assert_abs_diff_eq!(entry, f64::from(u8::from(i == j)), epsilon = 1e-14);
-            }
-        }
-        assert!(!invert(&mut [1.0, 2.0, 2.0, 4.0], 2));
-        assert!(!invert(&mut [f64::NAN; 4], 2));
-    }
 
     #[test]
     fn blocks_are_detected_and_inverted() {

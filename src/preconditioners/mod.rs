@@ -1,5 +1,30 @@
 //! Preconditioners: operators that apply `M⁻¹`.
+//!
+//! | preconditioner | for | one application |
+//! | --- | --- | --- |
+//! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors |
+//! | [`Fsai`] | symmetric positive definite, on any number of threads and on GPUs | two products, `Gᵀ (G r)` |
+//! | [`Spai`] | any matrix, likewise | one product, `M r` |
+//! | [`Ic0`] | symmetric positive definite, on few threads | two triangular solves, level by level |
+//! | [`Ilu0`] | any matrix, likewise | the same |
+//! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
+//!
+//! Approximate inverses are matrices: any format, on any device, applies them.
 
+mod fsai;
+mod ic0;
+mod ilu0;
+mod isai;
 mod jacobi;
+mod rows;
+mod solves;
+mod spai;
+mod sparsity;
 
+pub use fsai::Fsai;
+pub use ic0::Ic0;
+pub use ilu0::Ilu0;
+pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
+pub use spai::{Side, Spai, SpaiReport};
+pub use sparsity::{Growth, Sparsity};

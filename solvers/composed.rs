@@ -1,0 +1,96 @@
+//! One operator after another, as an operator.
+
+use crate::{Error, LinearOperator, Result, Space, SpaceOf};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// `y = A (B x)`: a preconditioner in factors, for example, each in whatever format and memory.
+///
+/// It keeps the vector between the two, so that an application allocates nothing. Applications on several threads at once
+/// wait for each other.
+pub struct Composed<A: LinearOperator, B> {
+    outer: A,
+    inner: B,
+    between: Mutex<A::Vector>,
+}
+
+impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> Composed<A, B> {
+    /// `inner`, then `outer`.
+    pub fn new(outer: A, inner: B) -> Result<Composed<A, B>> {
+        let (got, expected) = (outer.domain(), inner.range());
+        if got.len() != expected.len() {
+            let (what, of) = ("the outer operator's `x`", "the inner operator's `y`");
+            return Err(Error::Size { what, got: got.len(), of, expected: expected.len() });
+        }
+        if got != expected {
+            return Err(Error::Space { what: "the outer operator", than: "the inner operator's `y`" });
+        }
+        let between = Mutex::new(got.zeros()?);
+        Ok(Composed { outer, inner, between })
+    }
+
+    /// The operator that is applied last.
+    pub fn outer(&self) -> &A {
+        &self.outer
+    }
+
+    /// The operator that is applied first.
+    pub fn inner(&self) -> &B {
+        &self.inner
+    }
+
+    /// Both, outer first, to give them new values. Their spaces must stay.
+    pub fn factors_mut(&mut self) -> (&mut A, &mut B) {
+        (&mut self.outer, &mut self.inner)
+    }
+}
+
+impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> LinearOperator for Composed<A, B> {
+    type Vector = A::Vector;
+
+    fn domain(&self) -> &SpaceOf<A::Vector> {
+        self.inner.domain()
+    }
+
+    fn range(&self) -> &SpaceOf<A::Vector> {
+        self.outer.range()
+    }
+
+    fn apply(&self, x: &A::Vector, y: &mut A::Vector) -> Result<()> {
+        // what an application that failed left behind is overwritten
+        let mut between = self.between.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inner.apply(x, &mut between)?;
+        self.outer.apply(&between, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.outer.bytes() + self.inner.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        self.outer.replays() && self.inner.replays()
+    }
+
+    fn reproducible(&self) -> bool {
+        self.outer.reproducible() && self.inner.reproducible()
+    }
+}
+
+impl<A: LinearOperator + fmt::Debug, B: fmt::Debug> fmt::Debug for Composed<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Composed")
+            .field("outer", &self.outer)
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<A: LinearOperator + Clone, B: Clone> Clone for Composed<A, B>
+where
+    A::Vector: Clone,
+{
+    fn clone(&self) -> Self {
+        let between = self.between.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Composed { outer: self.outer.clone(), inner: self.inner.clone(), between: Mutex::new(between) }
+    }
+}

@@ -1,0 +1,106 @@
+//! Matrices whose entries are entries of another: its transpose, a part of it, its unknowns in another order.
+
+use super::pattern::{Given, Pattern};
+use super::{Csr, Format, Source};
+use crate::{Error, HostSpace, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::threads::{map_rows, over_rows};
+use krysp_kernels::index::Offsets;
+use std::sync::Arc;
+
+/// How a square matrix is made of another's entries, and follows it when values change.
+#[derive(Clone, Debug)]
+pub(crate) struct Derivation {
+    /// The entry of the other that each entry is.
+    from: Buffer<u32>,
+    /// The other's pattern.
+    origin: Arc<Pattern>,
+}
+
+impl Derivation {
+    /// Rows become columns.
+    pub(crate) fn transposed<T: Real>(csr: &Csr<T>) -> Result<(Csr<T>, Derivation)> {
+        Derivation::new(csr, csr.pattern().transposed()?, csr.source().domain())
+    }
+
+    /// Row and column `i` become row and column `new_of_old[i]`, in a space of that numbering.
+    pub(crate) fn renumbered<T: Real>(
+        csr: &Csr<T>,
+        new_of_old: &[u32],
+        space: &HostSpace<T>,
+    ) -> Result<(Csr<T>, Derivation)> {
+        let mut old_of_new = vec![0; new_of_old.len()];
+        (0..).zip(new_of_old).for_each(|(old, &new)| old_of_new[new as usize] = old);
+        let renumbered = csr.pattern().renumbered(|new| old_of_new[new], |old| new_of_old[old as usize])?;
+        Derivation::new(csr, renumbered, space)
+    }
+
+    /// The entries at the places to keep, `keep(row, column)`.
+    pub(crate) fn part<T: Real>(
+        csr: &Csr<T>,
+        keep: impl Fn(usize, usize) -> bool,
+    ) -> Result<(Csr<T>, Derivation)> {
+        let (mut from, mut columns) = (vec![], vec![]);
+        let mut lengths = Vec::with_capacity(csr.rows());
+        for row in 0..csr.rows() {
+            let before = columns.len();
+            for (entry, &column) in csr.pattern().offsets.range(row).zip(csr.row_columns(row)) {
+                if keep(row, column as usize) {
+                    columns.push(column);
+                    from.push(u32::try_from(entry).map_err(|_| too_many(csr))?);
+                }
+            }
+            lengths.push(columns.len() - before);
+        }
+        let pattern = Pattern::sorted(Offsets::from_lengths(lengths), columns, csr.cols())?;
+        Derivation::new(csr, (pattern, from.into()), csr.source().domain())
+    }
+
+    fn new<T: Real>(
+        csr: &Csr<T>,
+        (mut pattern, from): (Pattern, Buffer<u32>),
+        space: &HostSpace<T>,
+    ) -> Result<(Csr<T>, Derivation)> {
+        pattern.given = Given::InOrder { len: pattern.entries() };
+        let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
+        let mut made = Csr::from_source(source, Buffer::zeros(from.len()));
+        let derivation = Derivation { from, origin: csr.source().pattern.clone() };
+        derivation.refresh(csr, &mut made)?;
+        Ok((made, derivation))
+    }
+
+    /// This one, then one of what it makes.
+    pub(crate) fn then(self, next: &Derivation) -> Derivation {
+        let from = map_rows(next.from.len(), 2, &|k| self.from[next.from[k] as usize]);
+        Derivation { from: from.into(), origin: self.origin }
+    }
+
+    /// Takes the values of a matrix with the pattern of the one that the other was made from.
+    pub(crate) fn refresh<T: Real>(&self, csr: &Csr<T>, made: &mut Csr<T>) -> Result<()> {
+        check_same_pattern(&self.origin, csr)?;
+        let (from, values) = (&self.from, csr.entries());
+        over_rows(from.len(), 2, &mut **made.values_mut(), &|entries, to: &mut [T]| {
+            to.iter_mut().zip(&from[entries]).for_each(|(to, &from)| *to = values[from as usize]);
+        });
+        Ok(())
+    }
+}
+
+/// Refuses a matrix of another pattern.
+pub(crate) fn check_same_pattern<T: Real>(pattern: &Arc<Pattern>, csr: &Csr<T>) -> Result<()> {
+    let other = &csr.source().pattern;
+    if Arc::ptr_eq(pattern, other) || (pattern.offsets == other.offsets && *pattern.columns == *other.columns)
+    {
+        return Ok(());
+    }
+    let (row, _) = (0..pattern.rows().min(other.rows()))
+        .map(|row| (row, pattern.row(row) != other.row(row)))
+        .find(|(_, differs)| *differs)
+        .unwrap_or_default();
+    Err(Error::OtherPattern { row })
+}
+
+fn too_many<T: Real>(csr: &Csr<T>) -> Error {
+    let why = format!("{} entries are more than 32-bit places reach", csr.nnz());
+    Error::Unsuitable { format: "a matrix made of another's entries", why }
+}

@@ -1,0 +1,387 @@
+//! FSAI, the factorised sparse approximate inverse of a symmetric positive definite matrix (Kolotilina and Yeremin 1993).
+//!
+//! `G ≈ L⁻¹` of the Cholesky factor `A = L Lᵀ`, without ever computing `L`: of all lower triangular matrices of a pattern,
+//! `G` makes `‖I − G L‖_F` smallest. Every row is a small system of its own,
+//!
+//! ```text
+//! A[S, S] y = e_last,   g = y / √y_last       S: the pattern of the row, the diagonal last
+//! ```
+//!
+//! of which Cholesky needs the second half only: with `A[S, S] = C Cᵀ`, `Cᵀ g = e_last`. Then `z = Gᵀ (G r)`: two products,
+//! no recurrence, as parallel as any.
+//!
+//! The adaptive pattern follows the Kaporin number (Janna, Ferronato, Sartoretto, Gambolati 2015): with a unit diagonal, a
+//! row's share of it is `ψ = g A gᵀ`, and the entries that come next are those where its gradient `2 A gᵀ` is large.
+//!
+//! Departures:
+//! 1. gradients are weighed by the diagonal, `(A gᵀ)ⱼ² / aⱼⱼ`, which is what `ψ` falls by when `j` alone is added: the
+//!    pattern does not depend on how `A` is scaled;
+//! 2. growth starts from a pattern that is known, that of `A` as a rule, not from the diagonal: what is obvious takes no steps to
+//!    find;
+//! 3. a grown pattern is solved once more as if it had been given, so that new values for it give the same numbers.
+//!
+//! Budget: a row of `s` entries takes `s³/6` multiplications and reads `s` rows of `A`; an application reads `G` and `Gᵀ`
+//! once, and 4 vectors.
+
+use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
+use super::sparsity::{Growth, Sparsity};
+use crate::formats::Source;
+use crate::formats::derived::Derivation;
+use crate::formats::pattern::Pattern;
+use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::dense::Cholesky;
+use krysp_solvers::{Composed, Element, LinearOperator};
+use std::sync::Arc;
+
+const NAME: &str = "FSAI";
+
+/// The factors `G` and `Gᵀ`, and their product as a preconditioner.
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Cg, Fsai, Sparsity};
+///
+/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let b = vec![1.0; a.rows()];
+/// let plain = Cg::new(&a).solve(&b)?;
+/// let fixed = Cg::new(&a).preconditioner(Fsai::new(&a)?).solve(&b)?;
+/// let adaptive = Fsai::adaptive(&a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?;
+/// let grown = Cg::new(&a).preconditioner(adaptive).solve(&b)?;
+/// assert!(fixed.report.iterations < plain.report.iterations);
+/// assert!(grown.report.iterations < fixed.report.iterations);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// The factors are matrices, which any format stores, on any device:
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Cg, Composed, Fsai, Sell};
+///
+/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let fsai = Fsai::new(&a)?;
+/// let fast = Composed::new(Sell::new(fsai.upper())?, Sell::new(fsai.lower())?)?;
+/// assert!(Cg::new(&a).preconditioner(fast).solve(&vec![1.0; a.rows()])?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fsai<T: Real> {
+    /// `Gᵀ` after `G`.
+    product: Composed<Csr<T>, Csr<T>>,
+    transposition: Derivation,
+}
+
+impl<T: Real> Fsai<T> {
+    /// How [`Fsai::adaptive`] grows unless told otherwise. A row's residual is `ψ / aᵢᵢ`, 1 for the diagonal alone.
+    pub const GROWTH: Growth = Growth { epsilon: 1e-3, max_steps: 4, step_entries: 4, max_fill: 128 };
+
+    /// On the lower triangle of the matrix's own pattern, in the matrix's space. Only that triangle is read.
+    pub fn new(csr: &Csr<T>) -> Result<Fsai<T>> {
+        Fsai::with_pattern(csr, Sparsity::Power(1))
+    }
+
+    /// On the lower triangle of a pattern, and the diagonal.
+    pub fn with_pattern(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Fsai<T>> {
+        check_square(csr)?;
+        Fsai::on(csr, sparsity.pattern(csr, true, &|row, column| column <= row)?)
+    }
+
+    /// On a pattern that grows, row by row, from the lower triangle of one that is known. Reads both triangles.
+    pub fn adaptive(csr: &Csr<T>, start: Sparsity<'_, T>, growth: Growth) -> Result<Fsai<T>> {
+        check_square(csr)?;
+        growth.check()?;
+        let n = csr.rows();
+        let start = start.pattern(csr, false, &|row, column| column < row)?;
+        let diagonal: Vec<f64> = csr.diagonal_entries().into_iter().map(Element::to_f64).collect();
+        let pattern = find_rows(n, n, &|| Growing::new(n), &|row, local: &mut Growing, columns| {
+            local.grow(csr, &diagonal, (row as u32, start.row(row)), growth)?;
+            columns.extend_from_slice(&local.system.members);
+            columns.push(row as u32);
+            Ok(())
+        })?;
+        Fsai::on(csr, pattern)
+    }
+
+    fn on(csr: &Csr<T>, pattern: Pattern) -> Result<Fsai<T>> {
+        let space = csr.source().domain();
+        let values = Buffer::zeros(pattern.entries());
+        let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
+        let mut lower = Csr::from_source(source, values);
+        solve(csr, &mut lower)?;
+        let (upper, transposition) = Derivation::transposed(&lower)?;
+        let product = Composed::new(upper, lower)?;
+        Ok(Fsai { product, transposition })
+    }
+
+    /// `G`
+    pub fn lower(&self) -> &Csr<T> {
+        self.product.inner()
+    }
+
+    /// `Gᵀ`
+    pub fn upper(&self) -> &Csr<T> {
+        self.product.outer()
+    }
+
+    /// Takes new values from a matrix of the same space. The pattern of `G` stays.
+    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
+        if csr.source().domain() != self.domain() {
+            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
+        }
+        let (upper, lower) = self.product.factors_mut();
+        solve(csr, lower)?;
+        self.transposition.refresh(lower, upper)
+    }
+}
+
+fn check_square<T: Real>(csr: &Csr<T>) -> Result<()> {
+    let (rows, cols) = (csr.rows(), csr.cols());
+    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what: NAME, rows, cols }) }
+}
+
+/// Every row of `G`, on the pattern that it has.
+fn solve<T: Real>(a: &Csr<T>, lower: &mut Csr<T>) -> Result<()> {
+    let source = lower.source().clone();
+    let values = lower.values_mut();
+    let scratch = || (System::new(a.cols()), vec![]);
+    solve_rows(&source.pattern, values, &scratch, &|row, (system, g), values| {
+        system.start();
+        for &member in source.pattern.row(row) {
+            system.push(a, member)?;
+        }
+        // Cᵀ g = e_last
+        g.clear();
+        g.resize(values.len(), 0.0);
+        g[values.len() - 1] = 1.0;
+        system.cholesky.backward(g);
+        values.iter_mut().zip(&*g).for_each(|(to, &g)| *to = T::from_f64(g));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// `A[S, S]`, factorised as `S` grows.
+struct System {
+    members: Vec<u32>,
+    /// Where in `members` an unknown stands.
+    places: Places,
+    cholesky: Cholesky,
+    row: Vec<f64>,
+}
+
+impl System {
+    fn new(n: usize) -> System {
+        System { members: vec![], places: Places::new(n), cholesky: Cholesky::default(), row: vec![] }
+    }
+
+    fn start(&mut self) {
+        self.places.clear(self.members.drain(..));
+        self.cholesky.clear();
+    }
+
+    fn push<T: Real>(&mut self, a: &Csr<T>, member: u32) -> Result<()> {
+        self.places.set(member, self.members.len());
+        self.members.push(member);
+        self.row.clear();
+        self.row.resize(self.members.len(), 0.0);
+        for (&column, &value) in a.row_columns(member as usize).iter().zip(a.row_values(member as usize)) {
+            if let Some(place) = self.places.get(column) {
+                self.row[place] = Element::to_f64(value);
+            }
+        }
+        let refused = |pivot| Error::NotPositive { what: NAME, row: member as usize, pivot };
+        self.cholesky.push(&self.row).map_err(refused)
+    }
+}
+
+/// A row whose pattern grows.
+struct Growing {
+    /// Without the row itself.
+    system: System,
+    /// `−C⁻¹ A[S, i]`, of which `ψ = aᵢᵢ − ‖w‖²`
+    w: Vec<f64>,
+    /// The row of `G` before it is scaled, its diagonal 1 left out.
+    g: Vec<f64>,
+    gradient: Accumulator,
+    next: Vec<(u32, f64)>,
+}
+
+impl Growing {
+    fn new(n: usize) -> Growing {
+        let system = System::new(n);
+        Growing { system, w: vec![], g: vec![], gradient: Accumulator::new(n), next: vec![] }
+    }
+
+    /// Finds the members of row `i`, those to start with first.
+    fn grow<T: Real>(
+        &mut self,
+        a: &Csr<T>,
+        diagonal: &[f64],
+        (i, start): (u32, &[u32]),
+        growth: Growth,
+    ) -> Result<()> {
+        let Growing { system, w, g, gradient, next } = self;
+        system.start();
+        w.clear();
+        let own = diagonal[i as usize];
+        next.clear();
+        next.extend(start.iter().map(|&j| (j, 0.0)));
+        for step in 0..=growth.max_steps {
+            for &(j, _) in &*next {
+                system.push(a, j)?;
+                let coupling = a.get(i as usize, j as usize).unwrap_or_default();
+                w.push(system.cholesky.forward(w, -coupling.to_f64()));
+            }
+            let psi = own - w.iter().map(|w| w * w).sum::<f64>();
+            if step == growth.max_steps || psi <= growth.epsilon * own {
+                break;
+            }
+            g.clone_from(w);
+            system.cholesky.backward(g);
+            // (A g)ⱼ for j < i
+            let terms = system.members.iter().copied().zip(g.iter().copied()).chain([(i, 1.0)]);
+            for (k, g) in terms {
+                let (columns, values) = (a.row_columns(k as usize), a.row_values(k as usize));
+                for (&j, &value) in columns.iter().zip(values).take_while(|&(&j, _)| j < i) {
+                    if system.places.get(j).is_none() {
+                        gradient.add(j, value.to_f64() * g);
+                    }
+                }
+            }
+            gradient.take(next);
+            next.iter_mut().for_each(|(j, slope)| *slope *= *slope / diagonal[*j as usize]);
+            let room = growth.max_fill.saturating_sub(system.members.len() + 1);
+            keep_largest(next, growth.step_entries.min(room));
+            if next.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> LinearOperator for Fsai<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        self.product.domain()
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.product.apply(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.product.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+    use crate::{Cg, Numbering};
+
+    /// `Σₖ gᵢₖ aₖⱼ`
+    fn product(g: &Csr<f64>, a: &Csr<f64>, row: usize, column: usize) -> f64 {
+        let terms = g.row_columns(row).iter().zip(g.row_values(row));
+        terms.map(|(&k, g)| g * a.get(k as usize, column).unwrap_or_default()).sum()
+    }
+
+    /// What defines `G`: `G A` vanishes on the pattern off the diagonal, and `G A Gᵀ` is 1 on it.
+    fn check(a: &Csr<f64>, fsai: &Fsai<f64>) {
+        let g = fsai.lower();
+        for row in 0..a.rows() {
+            let diagonal = g.get(row, row).unwrap();
+            assert!((product(g, a, row, row) * diagonal - 1.0).abs() < 1e-12, "row {row}");
+            for &column in &g.row_columns(row)[..g.row_columns(row).len() - 1] {
+                let entry = product(g, a, row, column as usize);
+                assert!(entry.abs() * diagonal < 1e-13, "({row}, {column}): {entry:e}");
+                assert_eq!(fsai.upper().get(column as usize, row), g.get(row, column as usize));
+            }
+        }
+        assert_eq!(fsai.upper().nnz(), g.nnz());
+    }
+
+    #[test]
+    fn rows_are_what_defines_them() {
+        let elastic = matrices::elasticity(4).csr::<f64>().unwrap();
+        let a = elastic.renumbered(&Numbering::rcm(&elastic).unwrap()).unwrap();
+        let mut entries = vec![];
+        for sparsity in [Sparsity::Power(0), Sparsity::Power(1), Sparsity::Power(2), Sparsity::Of(&a)] {
+            let fsai = Fsai::with_pattern(&a, sparsity).unwrap();
+            check(&a, &fsai);
+            entries.push(fsai.lower().nnz());
+        }
+        let lower = (a.nnz() + a.rows()) / 2;
+        assert!(entries[0] == a.rows() && entries[1] == lower && entries[2] > lower && entries[3] == lower);
+        let grown = Fsai::adaptive(&a, Sparsity::Power(0), Fsai::<f64>::GROWTH).unwrap();
+        check(&a, &grown);
+        let longest = grown.lower().row_lengths().max();
+        assert_eq!(longest, Some(17));
+    }
+
+    /// On the whole lower triangle `Gᵀ G` is the inverse.
+    #[test]
+    fn a_full_pattern_gives_the_inverse() {
+        let a = matrices::stencil7(3).csr::<f64>().unwrap();
+        let b: Vec<f64> = (0..a.rows()).map(|i| (i % 4) as f64 - 1.0).collect();
+        let everywhere = Growth { epsilon: 0.0, max_steps: 27, step_entries: 27, max_fill: 27 };
+        for fsai in [
+            Fsai::with_pattern(&a, Sparsity::Power(9)).unwrap(),
+            Fsai::adaptive(&a, Sparsity::Power(0), everywhere).unwrap(),
+        ] {
+            let report = Cg::new(&a).preconditioner(fsai).rtol(1e-12).solve(&b).unwrap().report;
+            assert_eq!(report.iterations, 1);
+        }
+    }
+
+    /// A scaled matrix has the pattern of the matrix.
+    #[test]
+    fn growth_does_not_see_scaling() {
+        let a = matrices::tetrahedra(6, matrices::Numbering::Natural).csr::<f64>().unwrap();
+        // powers of two: no rounding
+        let scale = |i: usize| f64::powi(2.0, (i % 11) as i32);
+        let scaled: Vec<_> = a.triplets().map(|(i, j, v)| (i, j, v * scale(i) * scale(j))).collect();
+        let scaled = Csr::from_triplets(a.rows(), a.rows(), &scaled).unwrap();
+        let grown = |a: &Csr<f64>| Fsai::adaptive(a, Sparsity::Power(0), Fsai::<f64>::GROWTH).unwrap();
+        assert_eq!(grown(&a).lower().columns(), grown(&scaled).lower().columns());
+    }
+
+    #[test]
+    fn new_values_are_those_of_a_new_one() {
+        let a = matrices::stencil27(7).csr::<f64>().unwrap();
+        let values: Vec<f64> =
+            a.triplets().map(|(i, j, v)| if i == j { v + 1.0 + i as f64 } else { v }).collect();
+        let b = a.with_values(&values).unwrap();
+        let mut fsai = Fsai::new(&a).unwrap();
+        let first = fsai.lower().entries().to_vec();
+        fsai.refresh(&b).unwrap();
+        check(&b, &fsai);
+        assert_eq!(fsai.lower().entries(), Fsai::new(&b).unwrap().lower().entries());
+        fsai.refresh(&a).unwrap();
+        assert_eq!(fsai.lower().entries(), first);
+        let mut grown = Fsai::adaptive(&a, Sparsity::Power(1), Fsai::<f64>::GROWTH).unwrap();
+        let first = grown.upper().entries().to_vec();
+        grown.refresh(&a).unwrap();
+        assert_eq!(grown.upper().entries(), first);
+        assert!(fsai.refresh(&matrices::stencil7(3).csr().unwrap()).is_err());
+    }
+
+    #[test]
+    fn refusals_name_the_row() {
+        let entries = [(0, 0, 1.0), (0, 1, 2.0), (1, 0, 2.0), (1, 1, 3.0), (2, 2, 1.0)];
+        let a = Csr::from_triplets(3, 3, &entries).unwrap();
+        let refused = Error::NotPositive { what: "FSAI", row: 1, pivot: -1.0 };
+        for result in [Fsai::new(&a), Fsai::adaptive(&a, Sparsity::Power(0), Fsai::<f64>::GROWTH)] {
+            assert_eq!(result.unwrap_err().to_string(), refused.to_string());
+        }
+        let gap = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 0, 1.0), (0, 1, 1.0)]).unwrap();
+        assert!(matches!(Fsai::new(&gap), Err(Error::NotPositive { row: 1, .. })));
+        let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+        assert!(matches!(Fsai::new(&wide), Err(Error::NotSquare { .. })));
+        let nothing = Growth { step_entries: 0, ..Fsai::<f64>::GROWTH };
+        assert!(matches!(Fsai::adaptive(&a, Sparsity::Power(0), nothing), Err(Error::Option { .. })));
+    }
+}

@@ -1,0 +1,191 @@
+//! ILU(0): an incomplete LU factorisation on the pattern of the matrix (Meijerink and van der Vorst 1977).
+//!
+//! `A ≈ L U`, exact where `A` has entries, `L` with a diagonal of ones. Rows of a level run in parallel, as in
+//! [`Ic0`](super::Ic0); no pivots are sought.
+//!
+//! Budget: an application moves `L` and `U` once, 8 vectors, and waits for all threads twice a level.
+
+use super::solves::{Scheduled, Solves};
+use crate::formats::derived::Derivation;
+use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::cpu::triangular::incomplete_lu;
+use krysp_solvers::{Element, LinearOperator, check_spaces};
+
+const NAME: &str = "ILU(0)";
+
+/// An incomplete LU factorisation in host memory.
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Gmres, Ilu0};
+///
+/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let solution = Gmres::new(&a).preconditioner(Ilu0::new(&a)?).solve(&vec![1.0; a.rows()])?;
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Ilu0<T: Real> {
+    solves: Solves<T>,
+    /// Both factors in the pattern of `A`, in the order of elimination.
+    factors: Csr<T>,
+    from_a: Derivation,
+    /// How the triangles are parts of `factors`.
+    parts: [Derivation; 2],
+}
+
+impl<T: Real> Ilu0<T> {
+    /// Factorises a matrix in its own space.
+    pub fn new(csr: &Csr<T>) -> Result<Ilu0<T>> {
+        Ilu0::build(csr, Scheduled::by_levels(NAME, csr)?)
+    }
+
+    /// Factorises so many blocks of consecutive rows by themselves. What joins two blocks is left out: a few more
+    /// iterations, and no thread waits for another. As many blocks as threads is best.
+    pub fn blocks(csr: &Csr<T>, count: usize) -> Result<Ilu0<T>> {
+        Ilu0::build(csr, Scheduled::by_blocks(NAME, csr, count)?)
+    }
+
+    fn build(csr: &Csr<T>, scheduled: Scheduled<T>) -> Result<Ilu0<T>> {
+        let Scheduled { schedule, numbering, csr: factors, from: from_a } = scheduled;
+        let (lower, below) = Derivation::part(&factors, |row, column| column <= row)?;
+        let (upper, above) = Derivation::part(&factors, |row, column| column >= row)?;
+        let solves = Solves::new(csr.source().domain(), (schedule, numbering), (lower, upper))?;
+        let mut ilu0 = Ilu0 { solves, factors, from_a, parts: [below, above] };
+        ilu0.refresh(csr)?;
+        Ok(ilu0)
+    }
+
+    /// Takes new values from a matrix of the same pattern. The levels stay.
+    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
+        if csr.source().domain() != self.domain() {
+            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
+        }
+        let Ilu0 { solves, factors, from_a, parts: [below, above] } = self;
+        from_a.refresh(csr, factors)?;
+        let pattern = factors.source().pattern.clone();
+        let (offsets, columns) = ((&pattern.offsets).into(), (&pattern.columns).into());
+        if let Err((place, pivot)) = incomplete_lu(&solves.schedule, offsets, columns, factors.values_mut()) {
+            let row = solves.row(place);
+            return Err(Error::ZeroPivot { what: NAME, row, pivot: Element::to_f64(pivot) });
+        }
+        below.refresh(factors, &mut solves.lower)?;
+        above.refresh(factors, &mut solves.upper)?;
+        let lower = solves.lower.source().pattern.clone();
+        let values = solves.lower.values_mut();
+        (0..lower.rows()).for_each(|row| values[lower.offsets.at(row + 1) - 1] = T::one());
+        Ok(())
+    }
+
+    /// How many levels the rows form, each of which is waited for twice in an application; or how many blocks.
+    pub fn stages(&self) -> usize {
+        self.solves.schedule.count()
+    }
+
+    /// `L`, its ones included, in the matrix's space.
+    pub fn lower(&self) -> Result<Csr<T>> {
+        self.solves.in_space(&self.solves.lower)
+    }
+
+    /// `U`, in the matrix's space.
+    pub fn upper(&self) -> Result<Csr<T>> {
+        self.solves.in_space(&self.solves.upper)
+    }
+}
+
+impl<T: Real> LinearOperator for Ilu0<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.solves.space
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        self.solves.apply(x, y);
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.solves.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+    use crate::{BiCgStab, Numbering};
+
+    /// Convection over a stencil, and a few entries that have no partner.
+    fn convection(side: usize) -> Csr<f64> {
+        let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
+        let n = stencil.rows();
+        let wind = |(i, j, v): (usize, usize, f64)| {
+            (i, j, if j > i { 0.4 * v } else { v } + if i == j { (i % 3) as f64 } else { 0.0 })
+        };
+        let mut entries: Vec<_> = stencil.triplets().map(wind).collect();
+        entries.extend((0..n / 3).flat_map(|k| [(k, n - 1 - k, 0.25), (n - 1 - k, (5 * k) % n, -0.5)]));
+        Csr::from_triplets(n, n, &entries).unwrap()
+    }
+
+    /// `L U` is `A` where `A` has entries.
+    fn check(a: &Csr<f64>, ilu0: &Ilu0<f64>) {
+        let (lower, upper) = (ilu0.lower().unwrap(), ilu0.upper().unwrap());
+        assert_eq!(lower.nnz() + upper.nnz(), a.nnz() + a.rows());
+        for (row, column, value) in a.triplets() {
+            let terms = lower.row_columns(row).iter().zip(lower.row_values(row));
+            let product: f64 =
+                terms.map(|(&k, l)| l * upper.get(k as usize, column).unwrap_or_default()).sum();
+            assert!((product - value).abs() < 1e-13, "({row}, {column}): {product} {value}");
+        }
+        assert!((0..a.rows()).all(|row| lower.get(row, row) == Some(1.0)));
+    }
+
+    #[test]
+    fn the_product_of_the_factors_is_the_matrix_on_its_pattern() {
+        let a = convection(8);
+        check(&a, &Ilu0::new(&a).unwrap());
+        check(&a, &Ilu0::blocks(&a, 1).unwrap());
+        let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+        check(&a, &Ilu0::new(&a).unwrap());
+    }
+
+    /// On a full pattern it is Gaussian elimination.
+    #[test]
+    fn a_full_pattern_is_solved() {
+        let n = 30;
+        let entry = |i: usize, j: usize| ((i * 7 + j * 11) % 13) as f64 + if i == j { 40.0 } else { 0.0 };
+        let entries: Vec<_> = (0..n * n).map(|k| (k / n, k % n, entry(k / n, k % n))).collect();
+        let a = Csr::from_triplets(n, n, &entries).unwrap();
+        let b: Vec<f64> = (0..n).map(|i| 1.0 + i as f64).collect();
+        let ilu0 = Ilu0::new(&a).unwrap();
+        let report = BiCgStab::new(&a).preconditioner(ilu0).rtol(1e-12).solve(&b).unwrap().report;
+        assert_eq!(report.iterations, 1);
+    }
+
+    #[test]
+    fn new_values_are_those_of_a_new_one() {
+        let a = convection(6);
+        let a = Csr::from_sorted(a.cols(), a.offsets(), a.columns().to_vec(), a.entries().to_vec()).unwrap();
+        let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { v + i as f64 } else { v }).collect();
+        let b = a.with_values(&values).unwrap();
+        let mut ilu0 = Ilu0::new(&a).unwrap();
+        ilu0.refresh(&b).unwrap();
+        check(&b, &ilu0);
+        let anew = Ilu0::new(&b).unwrap();
+        assert_eq!(ilu0.factors.entries(), anew.factors.entries());
+        assert_eq!(ilu0.solves.lower.entries(), anew.solves.lower.entries());
+    }
+
+    #[test]
+    fn pivots_that_vanish_are_named() {
+        let a = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 1.0), (1, 1, 2.0), (2, 2, 1.0)])
+            .unwrap();
+        assert!(matches!(Ilu0::new(&a), Err(Error::ZeroPivot { row: 1, pivot: 0.0, .. })));
+        let gap = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 0, 1.0)]).unwrap();
+        assert!(matches!(Ilu0::new(&gap), Err(Error::ZeroPivot { row: 1, .. })));
+        let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+        assert!(matches!(Ilu0::new(&wide), Err(Error::NotSquare { .. })));
+    }
+}

@@ -1,0 +1,230 @@
+//! ISAI: incomplete sparse approximate inverses of triangular factors (Anzt, Huckle, Bräckle, Dongarra 2018).
+//!
+//! Recurrences do not suit a GPU; products do. Of a triangle `L`, a matrix `M` on a pattern is computed with `M L = I` on
+//! that pattern, row by row:
+//!
+//! ```text
+//! m L[S, S] = e_iᵀ        S: the pattern of row i
+//! ```
+//!
+//! which is a small triangular system, so that `z = M_U (M_L r)` stands for `z = U⁻¹ (L⁻¹ r)`. A Cholesky factor takes
+//! `M_U = M_Lᵀ`, so that the preconditioner stays symmetric.
+//!
+//! Budget: a row of `s` entries reads `s` rows of the triangle; an application reads both inverses once, and 4 vectors.
+
+use super::rows::{Places, solve_rows};
+use super::sparsity::Sparsity;
+use super::{Ic0, Ilu0};
+use crate::formats::Source;
+use crate::formats::derived::Derivation;
+use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_solvers::{Composed, Element, LinearOperator};
+use std::sync::Arc;
+
+const NAME: &str = "ISAI";
+
+/// What is factorised into triangles, in one space.
+pub trait Factorised<T: Real> {
+    /// The lower triangle, and the upper one unless it is the lower one's transpose.
+    fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)>;
+}
+
+impl<T: Real> Factorised<T> for Ic0<T> {
+    fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)> {
+        Ok((self.lower()?, None))
+    }
+}
+
+impl<T: Real> Factorised<T> for Ilu0<T> {
+    fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)> {
+        Ok((self.lower()?, Some(self.upper()?)))
+    }
+}
+
+/// Approximate inverses of the triangles of a factorisation, and their product as a preconditioner.
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Cg, Ic0, Isai, Sparsity};
+///
+/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let isai = Isai::new(&Ic0::new(&a)?, Sparsity::Power(1))?;
+/// assert!(Cg::new(&a).preconditioner(isai).solve(&vec![1.0; a.rows()])?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Isai<T: Real> {
+    /// The upper triangle's after the lower one's.
+    product: Composed<Csr<T>, Csr<T>>,
+    /// How the upper one follows the lower one, if it is its transpose.
+    transposition: Option<Derivation>,
+}
+
+impl<T: Real> Isai<T> {
+    /// From the factors, on the patterns of a power of theirs, or on the triangles of a given one.
+    pub fn new(factors: &impl Factorised<T>, sparsity: Sparsity<'_, T>) -> Result<Isai<T>> {
+        let (lower, upper) = factors.triangles()?;
+        let inverse = |triangle: &Csr<T>, keep: fn(usize, usize) -> bool| {
+            let pattern = Arc::new(sparsity.pattern(triangle, true, &keep)?);
+            let (space, values) = (triangle.source().domain(), Buffer::zeros(pattern.entries()));
+            let mut inverse = Csr::from_source(Source::new(pattern, space.clone(), space.clone()), values);
+            solve(triangle, &mut inverse)?;
+            Ok::<_, Error>(inverse)
+        };
+        let lower = inverse(&lower, |row, column| column <= row)?;
+        let (upper, transposition) = match upper {
+            Some(upper) => (inverse(&upper, |row, column| column >= row)?, None),
+            None => {
+                let (upper, transposition) = Derivation::transposed(&lower)?;
+                (upper, Some(transposition))
+            }
+        };
+        Ok(Isai { product: Composed::new(upper, lower)?, transposition })
+    }
+
+    /// The inverse of the lower triangle.
+    pub fn lower(&self) -> &Csr<T> {
+        self.product.inner()
+    }
+
+    /// The inverse of the upper triangle.
+    pub fn upper(&self) -> &Csr<T> {
+        self.product.outer()
+    }
+
+    /// Takes new values from factors of the same kind in the same space. The patterns of the inverses stay.
+    pub fn refresh(&mut self, factors: &impl Factorised<T>) -> Result<()> {
+        let (from_lower, from_upper) = factors.triangles()?;
+        if from_lower.source().domain() != self.domain() {
+            return Err(krysp_solvers::Error::Space { what: "the factor", than: "the preconditioner" }.into());
+        }
+        let (upper, lower) = self.product.factors_mut();
+        solve(&from_lower, lower)?;
+        match (&self.transposition, from_upper) {
+            (Some(transposition), None) => transposition.refresh(lower, upper),
+            (None, Some(from_upper)) => solve(&from_upper, upper),
+            _ => Err(Error::Option {
+                what: "the factorisation",
+                got: "of another kind".into(),
+                expected: "one like that which was inverted, symmetric or not",
+            }),
+        }
+    }
+}
+
+/// Every row of an inverse, on the pattern that it has, from the diagonal outwards.
+fn solve<T: Real>(triangle: &Csr<T>, inverse: &mut Csr<T>) -> Result<()> {
+    let source = inverse.source().clone();
+    let scratch = || (Places::new(triangle.cols()), vec![]);
+    solve_rows(&source.pattern, inverse.values_mut(), &scratch, &|row, (places, m), values| {
+        let members = source.pattern.row(row);
+        members.iter().enumerate().for_each(|(at, &member)| places.set(member, at));
+        m.clear();
+        m.resize(members.len(), 0.0);
+        let below = members.first().is_some_and(|&first| (first as usize) < row);
+        let own = if below { members.len() - 1 } else { 0 };
+        m[own] = 1.0;
+        for step in 0..members.len() {
+            let at = if below { own - step } else { step };
+            let member = members[at] as usize;
+            let diagonal = triangle.get(member, member).unwrap_or_default().to_f64();
+            if diagonal == 0.0 || !diagonal.is_finite() {
+                return Err(Error::ZeroPivot { what: NAME, row: member, pivot: diagonal });
+            }
+            let solved = m[at] / diagonal;
+            for (&column, &value) in triangle.row_columns(member).iter().zip(triangle.row_values(member)) {
+                if let Some(place) = places.get(column) {
+                    m[place] -= solved * Element::to_f64(value);
+                }
+            }
+            m[at] = solved;
+        }
+        places.clear(members.iter().copied());
+        values.iter_mut().zip(&*m).for_each(|(to, &m)| *to = T::from_f64(m));
+        Ok(())
+    })?;
+    Ok(())
+}
+
+impl<T: Real> LinearOperator for Isai<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        self.product.domain()
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.product.apply(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.product.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+    use crate::{BiCgStab, Cg, Jacobi};
+
+    /// `M L = I` on the pattern of `M`.
+    fn check(inverse: &Csr<f64>, triangle: &Csr<f64>) {
+        for (row, column, _) in inverse.triplets() {
+            let terms = inverse.row_columns(row).iter().zip(inverse.row_values(row));
+            let product: f64 =
+                terms.map(|(&k, m)| m * triangle.get(k as usize, column).unwrap_or_default()).sum();
+            assert!((product - f64::from(u8::from(row == column))).abs() < 1e-13, "({row}, {column})");
+        }
+    }
+
+    #[test]
+    fn inverses_are_what_defines_them() {
+        let a = matrices::elasticity(4).csr::<f64>().unwrap();
+        let (ic0, ilu0) = (Ic0::new(&a).unwrap(), Ilu0::new(&a).unwrap());
+        for power in [0, 1, 2] {
+            let isai = Isai::new(&ic0, Sparsity::Power(power)).unwrap();
+            check(isai.lower(), &ic0.lower().unwrap());
+            let transposed = isai.lower().triplets().all(|(i, j, v)| isai.upper().get(j, i) == Some(v));
+            assert!(transposed && isai.upper().nnz() == isai.lower().nnz());
+            let isai = Isai::new(&ilu0, Sparsity::Power(power)).unwrap();
+            check(isai.lower(), &ilu0.lower().unwrap());
+            check(isai.upper(), &ilu0.upper().unwrap());
+        }
+        let isai = Isai::new(&ilu0, Sparsity::Of(&a)).unwrap();
+        assert_eq!(isai.upper().nnz() + isai.lower().nnz(), a.nnz() + a.rows());
+    }
+
+    /// Between the diagonal and the solves that it stands for.
+    #[test]
+    fn iterations_lie_between() {
+        let a = matrices::stencil7(16).csr::<f64>().unwrap();
+        let b: Vec<f64> = (0..a.rows()).map(|i| (i % 5) as f64).collect();
+        let ic0 = Ic0::new(&a).unwrap();
+        let [one, two] = [1, 2].map(|power| {
+            let isai = Isai::new(&ic0, Sparsity::Power(power)).unwrap();
+            Cg::new(&a).preconditioner(isai).solve(&b).unwrap().report.iterations
+        });
+        let jacobi =
+            Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).solve(&b).unwrap().report.iterations;
+        let exact = Cg::new(&a).preconditioner(&ic0).solve(&b).unwrap().report.iterations;
+        assert!(exact <= two && two < one && one < jacobi, "{exact} {two} {one} {jacobi}");
+        let isai = Isai::new(&Ilu0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
+        assert!(BiCgStab::new(&a).preconditioner(isai).solve(&b).unwrap().report.converged());
+    }
+
+    #[test]
+    fn new_values_are_those_of_a_new_one() {
+        let a = matrices::stencil27(5).csr::<f64>().unwrap();
+        let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { v + i as f64 } else { v }).collect();
+        let b = a.with_values(&values).unwrap();
+        let (first, second) = (Ic0::new(&a).unwrap(), Ic0::new(&b).unwrap());
+        let mut isai = Isai::new(&first, Sparsity::Power(1)).unwrap();
+        isai.refresh(&second).unwrap();
+        let anew = Isai::new(&second, Sparsity::Power(1)).unwrap();
+        assert_eq!(isai.lower().entries(), anew.lower().entries());
+        assert_eq!(isai.upper().entries(), anew.upper().entries());
+        assert!(isai.refresh(&Ilu0::new(&a).unwrap()).is_err());
+    }
+}

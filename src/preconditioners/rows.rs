@@ -1,0 +1,169 @@
+//! Rows that are computed by themselves, each from a small system of its own, on all threads.
+
+use crate::formats::pattern::Pattern;
+use crate::{Error, Real, Result};
+use krysp_kernels::cpu::threads::{ByRow, over_parts, over_rows, tasks};
+use krysp_kernels::index::Offsets;
+use std::sync::{Mutex, PoisonError};
+
+/// Numbers that a small system moves, for what a row is worth to threads.
+const STREAMS: usize = 256;
+
+/// Rows whose patterns are collected together.
+const TOGETHER: usize = 64;
+
+/// The failure of the first row that failed.
+#[derive(Default)]
+struct First(Mutex<Option<(usize, Error)>>);
+
+impl First {
+    fn note(&self, row: usize, error: Error) {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.as_ref().is_none_or(|(earlier, _)| row < *earlier) {
+            *first = Some((row, error));
+        }
+    }
+
+    fn into_result(self) -> Result<()> {
+        let first = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        first.map_or(Ok(()), |(_, error)| Err(error))
+    }
+}
+
+/// Computes the values of a pattern row by row: `solve(row, scratch, values)`, and what it returns for each. Every task
+/// has a scratch of its own. If rows fail, the first of them is reported.
+pub(super) fn solve_rows<T: Real, W, R: Default + Clone + Send>(
+    pattern: &Pattern,
+    values: &mut [T],
+    scratch: &(impl Fn() -> W + Sync),
+    solve: &(impl Fn(usize, &mut W, &mut [T]) -> Result<R> + Sync),
+) -> Result<Vec<R>> {
+    let mut results = vec![R::default(); pattern.rows()];
+    let first = First::default();
+    let offset = |row: usize| pattern.offsets.at(row);
+    let data = (results.as_mut_slice(), ByRow::new(values, &offset));
+    over_rows(pattern.rows(), STREAMS, data, &|rows, (results, values): (&mut [R], ByRow<'_, T>)| {
+        let (mut values, _) = values.all();
+        let mut scratch = scratch();
+        for (row, result) in rows.zip(results) {
+            let (mine, rest) = values.split_at_mut(pattern.offsets.range(row).len());
+            values = rest;
+            match solve(row, &mut scratch, mine) {
+                Ok(got) => *result = got,
+                Err(error) => return first.note(row, error),
+            }
+        }
+    });
+    first.into_result()?;
+    Ok(results)
+}
+
+/// Columns of consecutive rows.
+#[derive(Clone, Default)]
+struct Collected {
+    lengths: Vec<usize>,
+    columns: Vec<u32>,
+}
+
+/// Finds a pattern row by row: `find(row, scratch, columns)` writes the columns of a row, in any order and none twice.
+pub(super) fn find_rows<W>(
+    rows: usize,
+    cols: usize,
+    scratch: &(impl Fn() -> W + Sync),
+    find: &(impl Fn(usize, &mut W, &mut Vec<u32>) -> Result<()> + Sync),
+) -> Result<Pattern> {
+    let groups = rows.div_ceil(TOGETHER);
+    let count = tasks(rows * STREAMS).min(groups);
+    let mut collected = vec![Collected::default(); groups];
+    let first = First::default();
+    let bound = |part: usize| part * groups / count.max(1);
+    over_parts(count, &bound, collected.as_mut_slice(), &|groups, collected: &mut [Collected]| {
+        let (mut scratch, mut columns) = (scratch(), vec![]);
+        for (group, Collected { lengths, columns: all }) in groups.zip(collected) {
+            for row in group * TOGETHER..rows.min((group + 1) * TOGETHER) {
+                columns.clear();
+                if let Err(error) = find(row, &mut scratch, &mut columns) {
+                    return first.note(row, error);
+                }
+                columns.sort_unstable();
+                lengths.push(columns.len());
+                all.extend_from_slice(&columns);
+            }
+        }
+    });
+    first.into_result()?;
+    let offsets = Offsets::from_lengths(collected.iter().flat_map(|c| c.lengths.iter().copied()));
+    let columns: Vec<Vec<u32>> = collected.into_iter().map(|c| c.columns).collect();
+    Pattern::sorted(offsets, columns.concat(), cols)
+}
+
+/// Which place each of a few indices has, out of many: an array that is cleaned by those who wrote in it.
+pub(super) struct Places {
+    /// The place and one, zero for none.
+    of: Vec<u32>,
+}
+
+impl Places {
+    /// No index below `bound` has a place.
+    pub(super) fn new(bound: usize) -> Places {
+        Places { of: vec![0; bound] }
+    }
+
+    /// The place of an index.
+    pub(super) fn get(&self, index: u32) -> Option<usize> {
+        (self.of[index as usize] as usize).checked_sub(1)
+    }
+
+    /// Gives an index a place.
+    pub(super) fn set(&mut self, index: u32, place: usize) {
+        self.of[index as usize] = place as u32 + 1;
+    }
+
+    /// Takes the places of indices away.
+    pub(super) fn clear(&mut self, indices: impl IntoIterator<Item = u32>) {
+        indices.into_iter().for_each(|index| self.of[index as usize] = 0);
+    }
+}
+
+/// A sparse vector that is added to: `Σ` over the entries that were touched.
+pub(super) struct Accumulator {
+    places: Places,
+    entries: Vec<(u32, f64)>,
+}
+
+impl Accumulator {
+    /// Of so many entries, all zero.
+    pub(super) fn new(bound: usize) -> Accumulator {
+        Accumulator { places: Places::new(bound), entries: vec![] }
+    }
+
+    /// Adds to an entry.
+    pub(super) fn add(&mut self, index: u32, value: f64) {
+        match self.places.get(index) {
+            Some(place) => self.entries[place].1 += value,
+            None => {
+                self.places.set(index, self.entries.len());
+                self.entries.push((index, value));
+            }
+        }
+    }
+
+    /// The entries that were touched, which are forgotten.
+    pub(super) fn take(&mut self, into: &mut Vec<(u32, f64)>) {
+        self.places.clear(self.entries.iter().map(|&(index, _)| index));
+        into.clear();
+        into.append(&mut self.entries);
+    }
+}
+
+/// Keeps the `count` entries of largest weight, largest first; of equal ones those of smaller index. Drops what has no
+/// weight.
+pub(super) fn keep_largest(entries: &mut Vec<(u32, f64)>, count: usize) {
+    entries.retain(|&(_, weight)| weight > 0.0);
+    let order = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+    if entries.len() > count {
+        entries.select_nth_unstable_by(count, order);
+        entries.truncate(count);
+    }
+    entries.sort_unstable_by(order);
+}

@@ -1,0 +1,115 @@
+//! Two triangular solves as a preconditioner: their rows numbered level by level, or in blocks.
+
+use crate::formats::Source;
+use crate::formats::derived::Derivation;
+use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
+use krysp_kernels::cpu::csr;
+use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::triangular::{Schedule, Triangle, solve};
+use krysp_solvers::Space;
+use std::sync::{Mutex, PoisonError};
+
+/// In which order the rows of a matrix are eliminated, and the matrix that way.
+pub(super) struct Scheduled<T: Real> {
+    pub(super) schedule: Schedule,
+    pub(super) numbering: Numbering,
+    pub(super) csr: Csr<T>,
+    pub(super) from: Derivation,
+}
+
+impl<T: Real> Scheduled<T> {
+    /// By levels: renumbers a matrix. Rows that are joined keep their order: what is below the diagonal stays there.
+    pub(super) fn by_levels(what: &'static str, a: &Csr<T>) -> Result<Scheduled<T>> {
+        check_square(what, a)?;
+        let (schedule, places) = Schedule::levels(a.rows(), |row| a.row_columns(row));
+        let mut old_of_new = vec![0; a.rows()];
+        places.iter().zip(0..).for_each(|(&place, row)| old_of_new[place as usize] = row);
+        let numbering = Numbering::from_old_of_new(old_of_new)?;
+        let (csr, from) = Derivation::renumbered(a, numbering.new_of_old(), &HostSpace::new(a.rows()))?;
+        Ok(Scheduled { schedule, numbering, csr, from })
+    }
+
+    /// By blocks: leaves out what joins two of them.
+    pub(super) fn by_blocks(what: &'static str, a: &Csr<T>, count: usize) -> Result<Scheduled<T>> {
+        check_square(what, a)?;
+        if count == 0 {
+            let expected = "at least one block of rows, as many as threads is best";
+            return Err(Error::Option { what: "the number of blocks", got: "0".into(), expected });
+        }
+        let schedule = Schedule::blocks(a.rows(), count);
+        let block = |row: usize| schedule.bounds().partition_point(|&bound| bound <= row);
+        let of_row: Vec<usize> = (0..a.rows()).map(block).collect();
+        let numbering = Numbering::from_old_of_new((0..a.rows() as u32).collect())?;
+        let (csr, from) = Derivation::part(a, |row, column| of_row[row] == of_row[column])?;
+        let csr = csr.declared_in(&HostSpace::new(a.rows()));
+        Ok(Scheduled { schedule, numbering, csr, from })
+    }
+}
+
+fn check_square<T: Real>(what: &'static str, a: &Csr<T>) -> Result<()> {
+    let (rows, cols) = (a.rows(), a.cols());
+    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
+}
+
+/// `z = U⁻¹ (L⁻¹ r)`
+#[derive(Debug)]
+pub(super) struct Solves<T: Real> {
+    /// Of the preconditioner; the triangles live in one of their own.
+    pub(super) space: HostSpace<T>,
+    pub(super) schedule: Schedule,
+    pub(super) numbering: Numbering,
+    pub(super) lower: Csr<T>,
+    pub(super) upper: Csr<T>,
+    x: Mutex<HostVector<T>>,
+}
+
+impl<T: Real> Solves<T> {
+    pub(super) fn new(
+        space: &HostSpace<T>,
+        (schedule, numbering): (Schedule, Numbering),
+        (lower, upper): (Csr<T>, Csr<T>),
+    ) -> Result<Solves<T>> {
+        let x = Mutex::new(lower.source().domain().zeros()?);
+        Ok(Solves { space: space.clone(), schedule, numbering, lower, upper, x })
+    }
+
+    pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) {
+        // what a solve that failed left behind is overwritten
+        let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
+        gather(r.as_slice(), self.numbering.old_of_new(), x.as_mut_slice());
+        solve(Triangle::Lower, &self.schedule, arrays(&self.lower), x.as_mut_slice());
+        solve(Triangle::Upper, &self.schedule, arrays(&self.upper), x.as_mut_slice());
+        gather(x.as_slice(), self.numbering.new_of_old(), z.as_mut_slice());
+    }
+
+    /// A triangle in the numbering of the preconditioner's space.
+    pub(super) fn in_space(&self, triangle: &Csr<T>) -> Result<Csr<T>> {
+        Ok(Derivation::renumbered(triangle, self.numbering.old_of_new(), &self.space)?.0)
+    }
+
+    /// The row of the matrix that a row of the triangles is.
+    pub(super) fn row(&self, place: usize) -> usize {
+        self.numbering.old_of_new()[place] as usize
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let numbering = size_of_val(self.numbering.old_of_new()) + size_of_val(self.numbering.new_of_old());
+        array_bytes(&self.lower) + array_bytes(&self.upper) + numbering
+    }
+}
+
+fn array_bytes<T: Real>(csr: &Csr<T>) -> usize {
+    krysp_solvers::LinearOperator::bytes(csr)
+}
+
+fn arrays<T: Real>(csr: &Csr<T>) -> csr::Csr<'_, T> {
+    let Source { pattern, .. } = csr.source();
+    csr::Csr { offsets: (&pattern.offsets).into(), columns: (&pattern.columns).into(), values: csr.entries() }
+}
+
+/// `y_i ← x_{from_i}`
+fn gather<T: Real>(x: &[T], from: &[u32], y: &mut [T]) {
+    over_rows(y.len(), 3, y, &|rows, y: &mut [T]| {
+        y.iter_mut().zip(&from[rows]).for_each(|(y, &from)| *y = x[from as usize]);
+    });
+}

@@ -1,0 +1,510 @@
+//! SPAI, the sparse approximate inverse of any matrix (Grote and Huckle 1997).
+//!
+//! Of all matrices of a pattern, `M` makes `‖A M − I‖_F` smallest (or `‖M A − I‖_F`). Columns do not know of each other:
+//!
+//! ```text
+//! min ‖A[I, J] m − e_k‖       J: the pattern of column k, I: the rows in which A[:, J] has entries
+//! ```
+//!
+//! by Householder reflections in double precision. The adaptive pattern follows the residual `r = A m − e_k`: while
+//! `‖r‖ > ε`, the columns `j` come next that lower it most when one of them is added alone, by `(rᵀ A e_j)² / ‖A e_j‖²`,
+//! and the factorisation grows by them.
+//!
+//! Departures:
+//! 1. of the columns that lower the residual, the best of a step are taken; whether they are better than the mean of all is
+//!    not asked;
+//! 2. a grown pattern is solved once more as if it had been given, so that new values for it give the same numbers.
+//!
+//! Budget: a column of `n` entries that reach `m` rows takes `2 n² (m − n/3)` multiplications; an application is one
+//! product with `M`.
+
+use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
+use super::sparsity::{Growth, Sparsity};
+use crate::formats::Source;
+use crate::formats::derived::Derivation;
+use crate::formats::pattern::Pattern;
+use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::dense::LeastSquares;
+use krysp_kernels::cpu::threads::map_rows;
+use krysp_solvers::{Element, LinearOperator};
+use std::sync::Arc;
+
+const NAME: &str = "SPAI";
+
+/// On which side of `A` its approximate inverse stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// `M A ≈ I`, row by row.
+    Left,
+    /// `A M ≈ I`, column by column: what right-preconditioned methods see.
+    Right,
+}
+
+/// How good an approximate inverse is, in double precision, before its entries were rounded to their type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpaiReport {
+    /// `‖A M − I‖_F`, or `‖M A − I‖_F`.
+    pub frobenius: f64,
+    /// The largest residual of a column (of a row, on the left).
+    pub largest: f64,
+    /// The columns (rows) that fell short of [`Growth::epsilon`], or, where the pattern was given, whose residual is that
+    /// of a column of zeros, 1.
+    pub missed: Vec<usize>,
+}
+
+/// A sparse approximate inverse.
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{BiCgStab, Growth, Side, Spai, Sparsity};
+///
+/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let fixed = Spai::new(&a)?;
+/// println!("‖A M − I‖ = {:.1}", fixed.report().frobenius);
+/// let solution = BiCgStab::new(&a).preconditioner(fixed).solve(&vec![1.0; a.rows()])?;
+/// assert!(solution.report.converged());
+///
+/// let growth = Growth { epsilon: 0.3, ..Spai::<f64>::GROWTH };
+/// let grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), growth)?;
+/// assert!(grown.report().missed.is_empty() && grown.report().largest <= 0.3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Spai<T: Real> {
+    matrix: Csr<T>,
+    /// What the right side computes in.
+    right: Option<Right<T>>,
+    report: SpaiReport,
+    /// What a column's residual must not exceed.
+    epsilon: f64,
+}
+
+/// Transposes, for an inverse that is computed by columns.
+#[derive(Clone, Debug)]
+struct Right<T: Real> {
+    /// `Aᵀ`, and how it follows `A`.
+    columns: (Csr<T>, Derivation),
+    /// `Mᵀ`, and how `M` follows it.
+    inverse: (Csr<T>, Derivation),
+}
+
+impl<T: Real> Spai<T> {
+    /// How [`Spai::adaptive`] grows unless told otherwise. A column's residual is `‖A m − e_k‖`.
+    pub const GROWTH: Growth = Growth { epsilon: 0.4, max_steps: 10, step_entries: 5, max_fill: 50 };
+
+    /// From the right, on the matrix's own pattern, in the matrix's space.
+    pub fn new(csr: &Csr<T>) -> Result<Spai<T>> {
+        Spai::with_pattern(csr, Side::Right, Sparsity::Power(1))
+    }
+
+    /// On a pattern that is known; `Sparsity::Power(0)` is SPAI-0, a diagonal of `aᵢᵢ / ‖aᵢ‖²`.
+    pub fn with_pattern(csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Spai<T>> {
+        Spai::build(csr, side, sparsity, None)
+    }
+
+    /// On a pattern that grows, column by column (row by row on the left), from one that is known: the diagonal, as a rule.
+    pub fn adaptive(csr: &Csr<T>, side: Side, start: Sparsity<'_, T>, growth: Growth) -> Result<Spai<T>> {
+        growth.check()?;
+        Spai::build(csr, side, start, Some(growth))
+    }
+
+    fn build(csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>, growth: Option<Growth>) -> Result<Spai<T>> {
+        let (rows, cols) = (csr.rows(), csr.cols());
+        if rows != cols {
+            return Err(Error::NotSquare { what: NAME, rows, cols });
+        }
+        let given = Arc::new(sparsity.pattern(csr, false, &|_, _| true)?);
+        let transposed = Derivation::transposed(csr)?;
+        let on = |pattern: Arc<Pattern>| {
+            let (space, values) = (csr.source().domain(), Buffer::zeros(pattern.entries()));
+            Csr::from_source(Source::new(pattern, space.clone(), space.clone()), values)
+        };
+        // everything below computes by rows: those of `Mᵀ` on the right, from the columns of `A`
+        let (columns, equations, start) = match side {
+            Side::Left => (csr, &transposed.0, given),
+            Side::Right => {
+                let (start, _) = Derivation::transposed(&on(given))?;
+                (&transposed.0, csr, start.source().pattern.clone())
+            }
+        };
+        let pattern = match growth {
+            None => start,
+            Some(growth) => Arc::new(grown(columns, equations, &start, growth)?),
+        };
+        let mut inverse = on(pattern);
+        let residuals = solve(columns, &mut inverse)?;
+        let epsilon = growth.map_or(1.0 - 1e-12, |growth| growth.epsilon);
+        let report = SpaiReport::of(&residuals, epsilon);
+        let (matrix, right) = match side {
+            Side::Left => (inverse, None),
+            Side::Right => {
+                let (matrix, follows) = Derivation::transposed(&inverse)?;
+                (matrix, Some(Right { columns: transposed, inverse: (inverse, follows) }))
+            }
+        };
+        Ok(Spai { matrix, right, report, epsilon })
+    }
+
+    /// `M`, for other formats and other devices.
+    pub fn matrix(&self) -> &Csr<T> {
+        &self.matrix
+    }
+
+    /// How good it is.
+    pub fn report(&self) -> &SpaiReport {
+        &self.report
+    }
+
+    /// Takes new values from a matrix of the same pattern. The pattern of `M` stays; [`Spai::report`] is that of the new
+    /// values.
+    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
+        if csr.source().domain() != self.domain() {
+            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
+        }
+        let residuals = match &mut self.right {
+            None => solve(csr, &mut self.matrix)?,
+            Some(Right { columns: (columns, follow_a), inverse: (inverse, followed) }) => {
+                follow_a.refresh(csr, columns)?;
+                let residuals = solve(columns, inverse)?;
+                followed.refresh(inverse, &mut self.matrix)?;
+                residuals
+            }
+        };
+        self.report = SpaiReport::of(&residuals, self.epsilon);
+        Ok(())
+    }
+}
+
+impl SpaiReport {
+    fn of(residuals: &[f64], epsilon: f64) -> SpaiReport {
+        let missed = |(_, residual): &(usize, &f64)| **residual > epsilon;
+        SpaiReport {
+            frobenius: residuals.iter().map(|r| r * r).sum::<f64>().sqrt(),
+            largest: residuals.iter().copied().fold(0.0, f64::max),
+            missed: residuals.iter().enumerate().filter(missed).map(|(k, _)| k).collect(),
+        }
+    }
+}
+
+/// Every row of the inverse, on the pattern that it has, from the columns of the matrix, one a row; and their residuals.
+fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
+    let source = inverse.source().clone();
+    let scratch = || System::new(columns.rows());
+    solve_rows(&source.pattern, inverse.values_mut(), &scratch, &|k, system: &mut System, values| {
+        system.start(k as u32);
+        for &unknown in source.pattern.row(k) {
+            if !system.push(columns, unknown) {
+                return Err(Error::SingularLocal { what: NAME, at: k, unknown: unknown as usize });
+            }
+        }
+        system.solve();
+        values.iter_mut().zip(&system.m).for_each(|(to, &m)| *to = T::from_f64(m));
+        Ok(system.least_squares.residual())
+    })
+}
+
+/// The pattern that grows from `start`; `equations` are the rows of the matrix whose `columns` are given.
+fn grown<T: Real>(columns: &Csr<T>, equations: &Csr<T>, start: &Pattern, growth: Growth) -> Result<Pattern> {
+    let n = columns.rows();
+    let norm_squared =
+        |j: usize| columns.row_values(j).iter().map(|&v| Element::to_f64(v).powi(2)).sum::<f64>();
+    let norms_squared = map_rows(n, 16, &norm_squared);
+    find_rows(n, n, &|| Growing::new(n), &|k, growing: &mut Growing, members| {
+        let (k, start) = (k as u32, start.row(k));
+        growing.grow(columns, equations, &norms_squared, (k, start), growth);
+        members.extend_from_slice(&growing.system.unknowns);
+        Ok(())
+    })
+}
+
+/// `A[I, J]`, factorised as `J` grows, with `e_k` on the right-hand side.
+struct System {
+    unknowns: Vec<u32>,
+    equations: Vec<u32>,
+    /// Where in `equations` a row of `A` stands.
+    places: Places,
+    least_squares: LeastSquares,
+    column: Vec<f64>,
+    /// The solution.
+    m: Vec<f64>,
+}
+
+impl System {
+    fn new(n: usize) -> System {
+        System {
+            unknowns: vec![],
+            equations: vec![],
+            places: Places::new(n),
+            least_squares: LeastSquares::default(),
+            column: vec![],
+            m: vec![],
+        }
+    }
+
+    fn start(&mut self, k: u32) {
+        self.unknowns.clear();
+        self.places.clear(self.equations.drain(..));
+        self.places.set(k, 0);
+        self.equations.push(k);
+        self.least_squares.start(&[1.0]);
+    }
+
+    /// Adds an unknown, unless its column depends on those that are there.
+    fn push<T: Real>(&mut self, columns: &Csr<T>, unknown: u32) -> bool {
+        let (rows, values) = (columns.row_columns(unknown as usize), columns.row_values(unknown as usize));
+        self.column.clear();
+        self.column.resize(self.equations.len(), 0.0);
+        for (&row, &value) in rows.iter().zip(values) {
+            let value = Element::to_f64(value);
+            match self.places.get(row) {
+                Some(place) => self.column[place] = value,
+                None => {
+                    self.places.set(row, self.equations.len());
+                    self.equations.push(row);
+                    self.least_squares.extend(&[0.0]);
+                    self.column.push(value);
+                }
+            }
+        }
+        let independent = self.least_squares.push(&self.column);
+        if independent {
+            self.unknowns.push(unknown);
+        }
+        independent
+    }
+
+    fn solve(&mut self) {
+        self.least_squares.solve(&mut self.m);
+    }
+}
+
+/// A column whose pattern grows.
+struct Growing {
+    system: System,
+    /// `A m − e_k`, in the order of the equations.
+    residual: Vec<f64>,
+    slopes: Accumulator,
+    next: Vec<(u32, f64)>,
+}
+
+impl Growing {
+    fn new(n: usize) -> Growing {
+        Growing { system: System::new(n), residual: vec![], slopes: Accumulator::new(n), next: vec![] }
+    }
+
+    /// Finds the unknowns of column `k`, those to start with first.
+    fn grow<T: Real>(
+        &mut self,
+        columns: &Csr<T>,
+        equations: &Csr<T>,
+        norms_squared: &[f64],
+        (k, start): (u32, &[u32]),
+        growth: Growth,
+    ) {
+        let Growing { system, residual, slopes, next } = self;
+        system.start(k);
+        next.clear();
+        next.extend(start.iter().map(|&j| (j, 0.0)));
+        for step in 0..=growth.max_steps {
+            // a column that depends on others lowers no residual
+            next.iter().for_each(|&(j, _)| {
+                system.push(columns, j);
+            });
+            if step == growth.max_steps || system.least_squares.residual() <= growth.epsilon {
+                break;
+            }
+            system.solve();
+            residual.clear();
+            residual.resize(system.equations.len(), 0.0);
+            residual[0] = -1.0;
+            for (&j, &m) in system.unknowns.iter().zip(&system.m) {
+                let (rows, values) = (columns.row_columns(j as usize), columns.row_values(j as usize));
+                for (&row, &value) in rows.iter().zip(values) {
+                    if let Some(place) = system.places.get(row) {
+                        residual[place] += Element::to_f64(value) * m;
+                    }
+                }
+            }
+            // rᵀ A e_j
+            for (&row, &r) in system.equations.iter().zip(&*residual) {
+                let entries =
+                    equations.row_columns(row as usize).iter().zip(equations.row_values(row as usize));
+                entries.for_each(|(&j, &value)| slopes.add(j, Element::to_f64(value) * r));
+            }
+            slopes.take(next);
+            next.retain(|(j, _)| !system.unknowns.contains(j));
+            next.iter_mut().for_each(|(j, slope)| *slope *= *slope / norms_squared[*j as usize]);
+            let room = growth.max_fill.saturating_sub(system.unknowns.len());
+            keep_largest(next, growth.step_entries.min(room));
+            if next.is_empty() {
+                break;
+            }
+        }
+    }
+}
+
+impl<T: Real> LinearOperator for Spai<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        self.matrix.domain()
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.matrix.apply(x, y)
+    }
+
+    fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
+        self.matrix.apply_dot(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.matrix.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+
+    /// Convection and diffusion on a line of knots that are not alike: neither symmetric nor of constant rows.
+    fn convection(n: usize) -> Csr<f64> {
+        let mut entries = vec![];
+        for i in 0..n {
+            let width = 1.0 + (i % 5) as f64 / 3.0;
+            entries.push((i, i, 2.0 / width + 0.3));
+            for (j, value) in [(i + 1, -1.0 / width), (i.wrapping_sub(1), -1.0 / width - 0.3), (i + 7, 0.2)] {
+                if j < n {
+                    entries.push((i, j, value));
+                }
+            }
+        }
+        Csr::from_triplets(n, n, &entries).unwrap()
+    }
+
+    /// `A M − I`, or `M A − I`, dense and column by column (row by row on the left).
+    fn residuals(a: &Csr<f64>, m: &Csr<f64>, side: Side) -> Vec<Vec<f64>> {
+        let (n, mut dense) = (a.rows(), vec![vec![0.0; a.rows()]; a.rows()]);
+        let (first, second) = if side == Side::Right { (a, m) } else { (m, a) };
+        for (i, k, v) in first.triplets() {
+            for (&j, w) in second.row_columns(k).iter().zip(second.row_values(k)) {
+                let (outer, inner) = if side == Side::Right { (j as usize, i) } else { (i, j as usize) };
+                dense[outer][inner] += v * w;
+            }
+        }
+        (0..n).for_each(|i| dense[i][i] -= 1.0);
+        dense
+    }
+
+    fn norm(x: &[f64]) -> f64 {
+        x.iter().map(|x| x * x).sum::<f64>().sqrt()
+    }
+
+    /// `(A e_j)ᵀ (A m_k − e_k) = 0` for every entry `j` of every column `k`, and the report tells the truth.
+    fn check(a: &Csr<f64>, spai: &Spai<f64>, side: Side) {
+        let residuals = residuals(a, spai.matrix(), side);
+        let norms: Vec<f64> = residuals.iter().map(|r| norm(r)).collect();
+        approx::assert_relative_eq!(spai.report().frobenius, norm(&norms), max_relative = 1e-12);
+        approx::assert_relative_eq!(
+            spai.report().largest,
+            norms.iter().copied().fold(0.0, f64::max),
+            max_relative = 1e-12
+        );
+        for (row, column, _) in spai.matrix().triplets() {
+            let (k, j) = if side == Side::Right { (column, row) } else { (row, column) };
+            let entry = |i: usize| if side == Side::Right { a.get(i, j) } else { a.get(j, i) };
+            let normal: f64 = (0..a.rows()).map(|i| entry(i).unwrap_or_default() * residuals[k][i]).sum();
+            assert!(normal.abs() < 1e-13, "({row}, {column}): {normal:e}");
+        }
+    }
+
+    #[test]
+    fn normal_equations_hold_to_rounding() {
+        let a = convection(40);
+        for side in [Side::Left, Side::Right] {
+            for sparsity in [Sparsity::Power(0), Sparsity::Power(1), Sparsity::Power(3), Sparsity::Of(&a)] {
+                check(&a, &Spai::with_pattern(&a, side, sparsity).unwrap(), side);
+            }
+            let grown = Spai::adaptive(&a, side, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
+            check(&a, &grown, side);
+            assert!(grown.report().largest <= 0.4 && grown.report().missed.is_empty());
+        }
+    }
+
+    #[test]
+    fn on_the_diagonal_it_is_known() {
+        let a = convection(23);
+        for side in [Side::Left, Side::Right] {
+            let spai = Spai::with_pattern(&a, side, Sparsity::Power(0)).unwrap();
+            for i in 0..a.rows() {
+                let line = a.triplets().filter(|&(r, c, _)| i == if side == Side::Left { r } else { c });
+                let squares: f64 = line.map(|(_, _, v)| v * v).sum();
+                let expected = a.get(i, i).unwrap() / squares;
+                approx::assert_relative_eq!(spai.matrix().get(i, i).unwrap(), expected, max_relative = 1e-14);
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_pattern_gives_the_inverse() {
+        let a = convection(12);
+        for side in [Side::Left, Side::Right] {
+            let report = Spai::with_pattern(&a, side, Sparsity::Power(12)).unwrap().report().clone();
+            assert!(report.frobenius < 1e-13);
+        }
+    }
+
+    #[test]
+    fn columns_that_fall_short_are_named() {
+        let a = convection(60);
+        let tight = Growth { epsilon: 0.05, max_steps: 2, step_entries: 2, max_fill: 4 };
+        let spai = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), tight).unwrap();
+        check(&a, &spai, Side::Right);
+        let norms: Vec<f64> = residuals(&a, spai.matrix(), Side::Right).iter().map(|r| norm(r)).collect();
+        let missed: Vec<usize> = (0..60).filter(|&k| norms[k] > 0.05).collect();
+        assert!(!missed.is_empty());
+        assert_eq!(spai.report().missed, missed);
+        let mut fill = [0; 60];
+        spai.matrix().columns().iter().for_each(|&k| fill[k as usize] += 1);
+        assert_eq!(fill.iter().max(), Some(&4));
+        // a column that its pattern cannot reach: zeros, and named
+        let shift = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]).unwrap();
+        let spai = Spai::with_pattern(&shift, Side::Right, Sparsity::Power(0)).unwrap();
+        assert_eq!(spai.report().missed, [0, 1]);
+        approx::assert_relative_eq!(spai.report().largest, 1.0);
+    }
+
+    #[test]
+    fn new_values_are_those_of_a_new_one() {
+        let a = convection(50);
+        let b = a.with_values(&a.entries().iter().map(|v| v * v + 0.1).collect::<Vec<_>>()).unwrap();
+        for side in [Side::Left, Side::Right] {
+            let mut spai = Spai::with_pattern(&a, side, Sparsity::Power(1)).unwrap();
+            spai.refresh(&b).unwrap();
+            check(&b, &spai, side);
+            let anew = Spai::with_pattern(&b, side, Sparsity::Power(1)).unwrap();
+            assert_eq!(spai.matrix().entries(), anew.matrix().entries());
+            assert_eq!(spai.report(), anew.report());
+        }
+        let mut grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
+        let first = grown.matrix().entries().to_vec();
+        grown.refresh(&a).unwrap();
+        assert_eq!(grown.matrix().entries(), first);
+        let other = matrices::stencil7(4).csr::<f64>().unwrap();
+        assert!(grown.refresh(&other).is_err());
+    }
+
+    #[test]
+    fn singular_systems_are_named() {
+        let a = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (2, 2, 1.0)]).unwrap();
+        let singular = Spai::new(&a);
+        assert!(matches!(singular, Err(Error::SingularLocal { at: 1, unknown: 1, .. })));
+        // growing, it is a column that falls short
+        let grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
+        assert_eq!(grown.report().missed, [1]);
+        let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+        assert!(matches!(Spai::new(&wide), Err(Error::NotSquare { .. })));
+    }
+}

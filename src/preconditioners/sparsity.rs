@@ -1,0 +1,91 @@
+//! Where an approximate inverse may have entries.
+
+use super::rows::{Places, find_rows};
+use crate::formats::pattern::Pattern;
+use crate::{Csr, Error, Format, Real, Result};
+
+/// A pattern that is known beforehand.
+#[derive(Clone, Copy, Debug)]
+pub enum Sparsity<'a, T: Real> {
+    /// That of a power of `A`, as if no entries cancelled, and the diagonal: 0 is the diagonal alone, 1 is `A` itself.
+    Power(usize),
+    /// That of another matrix, in the space of `A`.
+    Of(&'a Csr<T>),
+}
+
+/// How a pattern that follows the residual grows, row by row (or column by column).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Growth {
+    /// A row is good enough at this residual. What a residual is, the preconditioner says.
+    pub epsilon: f64,
+    /// A row grows at most so many times,
+    pub max_steps: usize,
+    /// by at most so many entries,
+    pub step_entries: usize,
+    /// up to so many entries.
+    pub max_fill: usize,
+}
+
+impl Growth {
+    /// Refuses options that let nothing grow.
+    pub(super) fn check(&self) -> Result<()> {
+        let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
+        if self.epsilon.is_nan() || self.epsilon < 0.0 {
+            return refused("epsilon", self.epsilon.to_string(), "a number that is not negative");
+        }
+        if self.step_entries == 0 {
+            return refused("step_entries", "0".into(), "at least one entry a step");
+        }
+        if self.max_fill == 0 {
+            return refused("max_fill", "0".into(), "at least one entry a row");
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Sparsity<'_, T> {
+    /// The pattern, of it what `keep(row, column)` says, and the diagonal where `diagonal` demands it.
+    pub(super) fn pattern(
+        &self,
+        a: &Csr<T>,
+        diagonal: bool,
+        keep: &(impl Fn(usize, usize) -> bool + Sync),
+    ) -> Result<Pattern> {
+        if let Sparsity::Of(pattern) = self
+            && pattern.source().domain() != a.source().domain()
+        {
+            return Err(krysp_solvers::Error::Space { what: "the pattern", than: "the matrix" }.into());
+        }
+        find_rows(a.rows(), a.cols(), &|| Places::new(a.cols()), &|row, reached: &mut Places, columns| {
+            match self {
+                Sparsity::Power(power) => reach(a, row as u32, *power, reached, columns),
+                Sparsity::Of(pattern) => columns.extend_from_slice(pattern.row_columns(row)),
+            }
+            if diagonal && !columns.contains(&(row as u32)) {
+                columns.push(row as u32);
+            }
+            columns.retain(|&column| keep(row, column as usize));
+            Ok(())
+        })
+    }
+}
+
+/// What `steps` steps along entries reach from a row, itself first.
+fn reach<T: Real>(a: &Csr<T>, row: u32, steps: usize, reached: &mut Places, columns: &mut Vec<u32>) {
+    columns.push(row);
+    reached.set(row, 0);
+    let mut last = 0;
+    for _ in 0..steps {
+        let newest = last..columns.len();
+        last = newest.end;
+        for at in newest {
+            for &column in a.row_columns(columns[at] as usize) {
+                if reached.get(column).is_none() {
+                    reached.set(column, columns.len());
+                    columns.push(column);
+                }
+            }
+        }
+    }
+    reached.clear(columns.iter().copied());
+}
