@@ -66,8 +66,9 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     });
     let draw = |v: u32| (draws[v as usize], v);
     // a seed beats about `size - 1` others: the same share of the neighbours for both ends of an edge
-    let share = (size.saturating_sub(1) << 16) * vertices / graph.ends().max(1);
-    let met = |a: u32, b: u32| ((draws[a as usize] ^ draws[b as usize]) & 0xffff) as usize <= share;
+    let others = size.saturating_sub(1).saturating_mul(vertices) as f64 / graph.ends().max(1) as f64;
+    let share = (others * 65536.0) as u32;
+    let met = |a: u32, b: u32| ((draws[a as usize] ^ draws[b as usize]) & 0xffff) <= share;
     let mut labels = map_rows(vertices, 8, &|v| {
         let v = v as u32;
         let beats = |other: u32| draw(other) < draw(v) || !met(v, other);
