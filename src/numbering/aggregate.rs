@@ -20,21 +20,22 @@ const NONE: u32 = u32::MAX;
 
 /// Which vertices make up each cluster.
 pub(super) struct Clusters {
-    pub(super) of_vertex: Vec<u32>,
-    starts: Offsets,
-    members: Buffer<u32>,
-    /// The last of them is no cluster: vertices without neighbours.
     count: usize,
+    /// `count` for vertices without neighbours, which have no cluster.
+    of_vertex: Vec<u32>,
+    starts: Offsets,
+    /// Cluster by cluster, and at last the vertices without any.
+    members: Buffer<u32>,
 }
 
 impl Clusters {
     /// The vertices of a cluster.
-    pub(super) fn members(&self, cluster: usize) -> &[u32] {
+    fn members(&self, cluster: usize) -> &[u32] {
         &self.members[self.starts.range(cluster)]
     }
 
     /// The vertices that have no neighbours, and so no cluster.
-    pub(super) fn alone(&self) -> &[u32] {
+    fn alone(&self) -> &[u32] {
         self.members(self.count)
     }
 
@@ -66,8 +67,9 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     });
     let draw = |v: u32| (draws[v as usize], v);
     // a seed beats about `size - 1` others: the same share of the neighbours for both ends of an edge
-    let share = (size.saturating_sub(1) << 16) * vertices / graph.ends().max(1);
-    let met = |a: u32, b: u32| ((draws[a as usize] ^ draws[b as usize]) & 0xffff) as usize <= share;
+    let others = size.saturating_sub(1).saturating_mul(vertices) as f64 / graph.ends().max(1) as f64;
+    let share = (others * 65536.0) as u32;
+    let met = |a: u32, b: u32| ((draws[a as usize] ^ draws[b as usize]) & 0xffff) <= share;
     let mut labels = map_rows(vertices, 8, &|v| {
         let v = v as u32;
         let beats = |other: u32| draw(other) < draw(v) || !met(v, other);
@@ -91,7 +93,7 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
         map_rows(vertices, 3, &|v| if labels[v] == NONE { count as u32 } else { number[labels[v] as usize] });
     let (starts, entries) = by_rows(count + 1, vertices, &|v| (of_vertex[v], 0));
     let members = map_rows(vertices, 3, &|at| place_of(entries[at])).into();
-    Clusters { of_vertex, starts, members, count }
+    Clusters { count, of_vertex, starts, members }
 }
 
 /// The label that most of a vertex's entries lead to, among equals the least scrambled.
@@ -107,15 +109,10 @@ fn strongest<G: Graph>(graph: &G, vertex: u32, labels: &[u32]) -> u32 {
 }
 
 /// Sums for a few keys; beyond that, later keys are left out.
+#[derive(Default)]
 pub(super) struct Tally {
     len: usize,
     entries: [(u32, u32); 32],
-}
-
-impl Default for Tally {
-    fn default() -> Self {
-        Tally { len: 0, entries: [(0, 0); 32] }
-    }
 }
 
 impl Tally {
