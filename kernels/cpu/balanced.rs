@@ -1,27 +1,62 @@
-//! Compressed sparse rows, cut by entries: the walk of [`Csr`] over ranges of rows with equally many entries, and rows too
-//! long for one task in pieces.
+//! Rows cut by entries: ranges of rows with equally many, and rows too long for one task in pieces.
 //!
 //! ```text
-//! divide(rows):
+//! balanced(rows):
 //!     few entries: walk the rows
 //!     one row: the sum of its pieces, added up in a tree that follows from its length
-//!     else: divide both halves, by entries, on any thread that is idle
+//!     else: both halves, by entries, on any thread that is idle
 //! ```
 //!
-//! Rows of one piece are added up as by [`Csr`], bitwise; how many threads there are shows in no row. Moves what [`Csr`]
-//! moves.
+//! Rows of one piece are added up as by the walk alone, bitwise; how many threads there are shows in no row.
 
 use super::csr::Csr;
 use super::rows::RowProduct;
 use super::simd::{Simd, Task, Value, run};
-use crate::index::OffsetsRef;
 use std::ops::Range;
 
 /// Entries of a task: a hundred times what handing it over costs, few against those of a thread, and no fewer than any
 /// product has that is left to one thread.
 const PIECE: usize = 1 << 15;
 
-/// A matrix whose rows may be of any length.
+/// A matrix whose entries lie row by row.
+///
+/// # Safety
+/// Whatever calls an `unsafe` function here: the CPU has the features of `S`; the arrays fit each other and `x`, rows and
+/// entries are those of the matrix, `y` has an entry for each of the rows.
+pub(super) trait Divide<T: Value>: Copy + Sync {
+    /// The first entry of a row, or the place where it would stand; the end for the row past the last.
+    fn first_entry(&self, row: usize) -> usize;
+
+    /// Writes rows of the product, or adds them to `y`.
+    unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
+
+    /// `Σ_k v_k x_{c_k}` over entries of one row.
+    unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T;
+
+    /// Writes a row's sum, or adds it to `y`.
+    fn put(&self, sum: T, y: &mut T);
+}
+
+/// Does [`Divide::walk`], by several threads where rows have many entries.
+///
+/// # Safety
+/// As [`Divide`].
+#[inline(always)]
+pub(super) unsafe fn balanced<S: Simd, T: Value, A: Divide<T>>(
+    a: &A,
+    rows: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+) {
+    if a.first_entry(rows.end) - a.first_entry(rows.start) <= PIECE {
+        // SAFETY: handed down from the caller
+        unsafe { a.walk::<S>(rows, x, y) }
+    } else {
+        divide(*a, rows, x, y);
+    }
+}
+
+/// Compressed sparse rows of any length.
 #[derive(Clone, Copy, Debug)]
 pub struct Balanced<'a, T>(pub Csr<'a, T>);
 
@@ -36,42 +71,37 @@ impl<T: Value> RowProduct<T> for Balanced<'_, T> {
 
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        let offsets = self.0.offsets;
-        if offsets.at(rows.end) - offsets.at(rows.start) <= PIECE {
-            // SAFETY: handed down from the caller
-            unsafe { self.0.product::<S>(rows, x, y) }
-        } else {
-            self.divide(rows, x, y);
-        }
+        // SAFETY: handed down from the caller
+        unsafe { balanced::<S, T, _>(&self.0, rows, x, y) }
     }
 }
 
 /// The rows of a task.
-struct Walk<'t, 'a, T> {
-    a: Csr<'a, T>,
+struct Walk<'t, A, T> {
+    a: A,
     rows: Range<usize>,
     x: &'t [T],
     y: &'t mut [T],
 }
 
-impl<T: Value> Task for Walk<'_, '_, T> {
+impl<T: Value, A: Divide<T>> Task for Walk<'_, A, T> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        // SAFETY: `run` gives the features; whoever multiplies compared the arrays
-        unsafe { self.a.product::<S>(self.rows, self.x, self.y) }
+        // SAFETY: `run` gives the features; the rest is promised to `balanced`
+        unsafe { self.a.walk::<S>(self.rows, self.x, self.y) }
     }
 }
 
 /// A piece of a row.
-struct Piece<'t, 'a, T> {
-    a: Csr<'a, T>,
+struct Piece<'t, A, T> {
+    a: A,
     entries: Range<usize>,
     x: &'t [T],
 }
 
-impl<T: Value> Task for Piece<'_, '_, T> {
+impl<T: Value, A: Divide<T>> Task for Piece<'_, A, T> {
     type Output = T;
 
     #[inline(always)]
@@ -81,50 +111,46 @@ impl<T: Value> Task for Piece<'_, '_, T> {
     }
 }
 
-impl<T: Value> Balanced<'_, T> {
-    fn divide(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        let offsets = self.0.offsets;
-        let entries = offsets.at(rows.start)..offsets.at(rows.end);
-        if entries.len() <= PIECE {
-            return run(Walk { a: self.0, rows, x, y });
-        }
-        if let [y] = y {
-            *y = self.sum(entries, x);
-            return;
-        }
-        let middle = middle(offsets, &rows);
-        let (one, other) = y.split_at_mut(middle - rows.start);
-        rayon::join(|| self.divide(rows.start..middle, x, one), || self.divide(middle..rows.end, x, other));
+fn divide<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]) {
+    let entries = a.first_entry(rows.start)..a.first_entry(rows.end);
+    if entries.len() <= PIECE {
+        return run(Walk { a, rows, x, y });
     }
+    if let [y] = y {
+        return a.put(sum(a, entries, x), y);
+    }
+    let middle = middle(|row| a.first_entry(row), &rows);
+    let (one, other) = y.split_at_mut(middle - rows.start);
+    rayon::join(|| divide(a, rows.start..middle, x, one), || divide(a, middle..rows.end, x, other));
+}
 
-    fn sum(&self, entries: Range<usize>, x: &[T]) -> T {
-        if entries.len() <= PIECE {
-            return run(Piece { a: self.0, entries, x });
-        }
-        let middle = entries.start + entries.len().div_ceil(PIECE) / 2 * PIECE;
-        let (one, other) =
-            rayon::join(|| self.sum(entries.start..middle, x), || self.sum(middle..entries.end, x));
-        one + other
+fn sum<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> T {
+    if entries.len() <= PIECE {
+        return run(Piece { a, entries, x });
     }
+    let middle = entries.start + entries.len().div_ceil(PIECE) / 2 * PIECE;
+    let (one, other) = rayon::join(|| sum(a, entries.start..middle, x), || sum(a, middle..entries.end, x));
+    one + other
 }
 
 /// The row that parts two or more of them into halves of equally many entries, as nearly as rows allow.
-fn middle(offsets: OffsetsRef<'_>, rows: &Range<usize>) -> usize {
-    let half = (offsets.at(rows.start) + offsets.at(rows.end)) / 2;
+fn middle(first_entry: impl Fn(usize) -> usize, rows: &Range<usize>) -> usize {
+    let half = (first_entry(rows.start) + first_entry(rows.end)) / 2;
     let (mut low, mut high) = (rows.start + 1, rows.end - 1);
     while low < high {
         let middle = (low + high) / 2;
-        if offsets.at(middle) < half { low = middle + 1 } else { high = middle }
+        if first_entry(middle) < half { low = middle + 1 } else { high = middle }
     }
     // the border before may be nearer
     let before = low - 1;
     let nearer =
-        before > rows.start && half - offsets.at(before).min(half) < offsets.at(low).max(half) - half;
+        before > rows.start && half - first_entry(before).min(half) < first_entry(low).max(half) - half;
     if nearer { before } else { low }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::coo::{Coo, EntryRows};
     use super::super::rows::{Parts, product};
     use super::*;
     use crate::index::{Columns, Offsets};
@@ -133,7 +159,7 @@ mod tests {
     fn halves_have_equally_many_entries() {
         let at = |lengths: &[usize]| {
             let offsets = Offsets::from_lengths(lengths.iter().copied());
-            middle((&offsets).into(), &(0..lengths.len()))
+            middle(|row| offsets.at(row), &(0..lengths.len()))
         };
         assert_eq!([at(&[1, 1]), at(&[9, 1]), at(&[1, 9]), at(&[0, 0])], [1, 1, 1, 1]);
         assert_eq!([at(&[1, 1, 1, 1]), at(&[9, 1, 1, 1]), at(&[1, 1, 1, 9])], [2, 1, 3]);
@@ -160,6 +186,12 @@ mod tests {
         let expected: Vec<f64> = sums.collect();
         let mut y = vec![f64::NAN; lengths.len()];
         product(&Balanced(csr), Parts::new(&[0, lengths.len()]), &x, &mut y);
+        assert_eq!(y, expected);
+        let rows: Vec<u32> = (0..lengths.len()).flat_map(|row| vec![row as u32; lengths[row]]).collect();
+        let rows = EntryRows::new(rows, lengths.len()).unwrap();
+        y.fill(f64::NAN);
+        let coo = Coo { rows: &rows, columns: &columns, values: &values };
+        product(&coo, Parts::new(&[0, lengths.len()]), &x, &mut y);
         assert_eq!(y, expected);
     }
 }

@@ -1,10 +1,12 @@
 //! Coordinates: `y_i ← Σ v_k x_{c_k}` over the entries `k` whose row is `i`, sorted by row.
 //!
-//! Threads take the entries of their own chunks of rows, so nothing is added atomically and sums have a fixed order.
+//! Threads take the entries of their own rows, so nothing is added atomically and sums have a fixed order; rows of many
+//! entries are [divided](super::balanced) among them.
 //! A row is found by comparing: a register's last entry of the same row means that all are. Entries left over are added
 //! one by one, which is faster than masks here, and than storing products in a buffer to add them up by rows afterwards.
 //! Moves 16 B (f64) or 12 B (f32) an entry and the vectors.
 
+use super::balanced::{Divide, balanced};
 use super::rows::RowProduct;
 use super::simd::{Lanes, Simd, Value};
 use super::threads::{CHUNK, chunks};
@@ -90,20 +92,50 @@ impl<T: Value> RowProduct<T> for Coo<'_, T> {
             let y = &mut y[chunk.start - first..chunk.end - first];
             y.fill(T::zero());
             // SAFETY: handed down from the caller
-            unsafe { self.add::<S>(chunk, x, y) }
+            unsafe { balanced::<S, T, _>(self, chunk, x, y) }
         }
     }
 }
 
+/// Rows are added to `y`.
+impl<T: Value> Divide<T> for Coo<'_, T> {
+    #[inline(always)]
+    fn first_entry(&self, row: usize) -> usize {
+        if row.is_multiple_of(CHUNK) || row == self.rows.rows {
+            self.rows.before(row)
+        } else {
+            self.rows.first_of(row)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let entries = self.first_entry(rows.start)..self.first_entry(rows.end);
+        // SAFETY: handed down from the caller
+        unsafe { self.add::<S>(entries, rows.start, x, y) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
+        let (row, mut sum) = (self.rows.indices[entries.start], [T::zero()]);
+        // SAFETY: handed down from the caller
+        unsafe { self.add::<S>(entries, row as usize, x, &mut sum) };
+        sum[0]
+    }
+
+    fn put(&self, sum: T, y: &mut T) {
+        *y += sum;
+    }
+}
+
 impl<T: Value> Coo<'_, T> {
-    /// `y ← y + (A x)[rows]` for the rows of one chunk.
+    /// Adds what entries come to, to a `y` that begins with the row `first`.
     ///
     /// # Safety
-    /// As [`RowProduct::product`].
+    /// As [`Divide::walk`].
     #[inline(always)]
-    pub(super) unsafe fn add<S: Simd>(&self, chunk: Range<usize>, x: &[T], y: &mut [T]) {
+    unsafe fn add<S: Simd>(&self, entries: Range<usize>, first: usize, x: &[T], y: &mut [T]) {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
-        let (first, entries) = (chunk.start, self.rows.chunks.range(chunk.start / CHUNK));
         let rows = &self.rows.indices[..entries.end];
         let (values, columns, x) = (self.values.as_ptr(), self.columns.as_ptr(), x.as_ptr());
         let mut k = entries.start;

@@ -4,6 +4,7 @@
 //! running sums in turns, the end of the row under a mask. A gather there may look up what the next rows begin with, so
 //! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is.
 
+use super::balanced::Divide;
 use super::rows::RowProduct;
 use super::scattered::{SAMPLE, look};
 use super::simd::{Lanes, MOST_LANES, Simd, Value};
@@ -39,30 +40,43 @@ impl<T: Value> RowProduct<T> for Csr<'_, T> {
         // SAFETY: handed down from the caller
         unsafe {
             match self.offsets {
-                OffsetsRef::Short(o) => self.walk::<S, u32>(&o[rows.start..=rows.end], x, y),
-                OffsetsRef::Long(o) => self.walk::<S, u64>(&o[rows.start..=rows.end], x, y),
+                OffsetsRef::Short(o) => self.each_row::<S, u32>(&o[rows.start..=rows.end], x, y),
+                OffsetsRef::Long(o) => self.each_row::<S, u64>(&o[rows.start..=rows.end], x, y),
             }
         }
     }
 }
 
-impl<T: Value> Csr<'_, T> {
-    /// `Σ_k v_k x_{c_k}` over entries of one row.
-    ///
-    /// # Safety
-    /// As [`RowProduct::product`], for entries of the matrix.
+impl<T: Value> Divide<T> for Csr<'_, T> {
     #[inline(always)]
-    pub(super) unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
+    fn first_entry(&self, row: usize) -> usize {
+        self.offsets.at(row)
+    }
+
+    #[inline(always)]
+    unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        // SAFETY: handed down from the caller
+        unsafe { self.product::<S>(rows, x, y) }
+    }
+
+    #[inline(always)]
+    unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
         let mut sum = [T::zero()];
         // SAFETY: handed down from the caller
-        unsafe { self.walk::<S, u64>(&[entries.start as u64, entries.end as u64], x, &mut sum) };
+        unsafe { self.each_row::<S, u64>(&[entries.start as u64, entries.end as u64], x, &mut sum) };
         sum[0]
     }
 
+    fn put(&self, sum: T, y: &mut T) {
+        *y = sum;
+    }
+}
+
+impl<T: Value> Csr<'_, T> {
     /// # Safety
     /// As [`RowProduct::product`].
     #[inline(always)]
-    unsafe fn walk<S: Simd, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T]) {
+    unsafe fn each_row<S: Simd, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T]) {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let middle = |row: &[O]| self.columns.get((row[0].get() + row[1].get()) / 2).copied();
         let look = look(x, offsets.windows(2).take(SAMPLE).filter_map(middle));

@@ -3,6 +3,7 @@
 //! A chunk's values are its slots in slices, then its overflow, so that threads find both together. Moves what
 //! [`Sliced`] and [`Coo`] move; `y` of a chunk stays in the first cache between the two.
 
+use super::balanced::balanced;
 use super::coo::{Coo, EntryRows};
 use super::rows::RowProduct;
 use super::simd::{Simd, Value};
@@ -52,7 +53,7 @@ impl<T: Value> RowProduct<T> for Hyb<'_, T> {
             // SAFETY: handed down from the caller; what is left of the values is enough for all slots of either part
             unsafe {
                 slices.product::<S>(chunk.clone(), x, y);
-                overflow.add::<S>(chunk, x, y);
+                balanced::<S, T, _>(&overflow, chunk, x, y);
             }
         }
     }

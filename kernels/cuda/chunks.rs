@@ -29,6 +29,13 @@ pub(super) struct Chunks {
     pub(super) tiles_of_chunk: usize,
 }
 
+/// Tiles of a chunk: so many that all chunks run at once, or in waves that are all full.
+pub(super) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
+    let at_once = (WARPS_OF_CHUNKS * multiprocessors).max(1);
+    let waves = tiles.div_ceil(at_once * TILES_OF_CHUNK).max(1);
+    tiles.div_ceil(at_once * waves).max(1)
+}
+
 impl Chunks {
     pub(super) fn new(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let lengths = pattern.offsets().lengths().map(|length| length.saturating_sub(skip));
@@ -40,8 +47,7 @@ impl Chunks {
         index("the number of rows", starts.ranges())?;
         let tiles = starts.end().div_ceil(TILE);
         index("the number of tiles", tiles)?;
-        let tiles_of_chunk =
-            tiles.div_ceil((WARPS_OF_CHUNKS * multiprocessors).max(1)).clamp(1, TILES_OF_CHUNK);
+        let tiles_of_chunk = tiles_of_chunk(tiles, multiprocessors);
         Ok(Chunks { starts, tiles, tiles_of_chunk })
     }
 
@@ -323,6 +329,18 @@ mod tests {
                     holds(matrix, skip, multiprocessors);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn waves_of_chunks_are_full() {
+        let of = |tiles| tiles_of_chunk(tiles, 132);
+        assert_eq!([0, 1, 5280, 5281, 16 * 5280].map(of), [1, 1, 1, 2, 16]);
+        // one more would have left most of a second wave idle
+        assert_eq!(of(16 * 5280 + 1), 9);
+        assert_eq!(tiles_of_chunk(100, 0), TILES_OF_CHUNK - 1);
+        for tiles in (0..3_000_000).step_by(997) {
+            assert!(of(tiles) <= TILES_OF_CHUNK && (tiles < 100_000 || of(tiles) > TILES_OF_CHUNK / 2));
         }
     }
 

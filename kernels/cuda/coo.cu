@@ -67,11 +67,10 @@ struct CsrByEntries {
         const i64 from = tile * TILE, to = from + TILE;
         Few<u32, OF_LANE> found;
         if (last - row > NEAR) {
-            i64 here = row;
-#pragma unroll 1
+            u32 here = row;
+#pragma unroll
             for (int k = 0; k < OF_LANE; k++) {
-                const i64 entry = from + lane * OF_LANE + k;
-                here = rows.row_of(entry, here, (i64)last + 1);
+                here = (u32)rows.row_of(from + lane * OF_LANE + k, here, (i64)last + 1);
                 found.at[k] = here;
             }
             return found;
@@ -206,7 +205,7 @@ extern "C" __global__ __launch_bounds__(256, 5) void coo_add(Coo a, const real* 
 extern "C" __global__ __launch_bounds__(256, 5) void coo_atomic(Coo a, const real* x, real* y) {
     multiply<ATOMIC>(a, x, y);
 }
-extern "C" __global__ __launch_bounds__(256, 4) void csr_by_entries(CsrByEntries a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(256, 5) void csr_by_entries(CsrByEntries a, const real* x, real* y) {
     multiply<WRITE>(a, x, y);
 }
 

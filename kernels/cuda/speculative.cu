@@ -51,13 +51,13 @@ constexpr int PIECE = 1024;
 constexpr int NEAR_BATCHES = TILE / 32 + 1;
 
 // The last row from `low` on and before `high` that starts at or before an entry, found by a warp; row `low` does.
-__device__ __forceinline__ i64 row_by_warp(const RowStarts& rows, i64 entry, i64 low, i64 high) {
-    const int lane = threadIdx.x % 32;
+__device__ __forceinline__ u32 row_by_warp(const RowStarts& rows, i64 entry, u32 low, u32 high) {
+    const u32 lane = threadIdx.x % 32;
     while (high - low > 32) {
-        const i64 probe = low + (high - low) * (lane + 1) / 33;
+        const u32 probe = low + u64(high - low) * (lane + 1) / 33;
         const int passed = __popc(__ballot_sync(ALL, rows.start(probe) <= entry));
-        const i64 next_low = __shfl_sync(ALL, probe, passed ? passed - 1 : 0);
-        const i64 next_high = __shfl_sync(ALL, probe, passed < 32 ? passed : 31);
+        const u32 next_low = __shfl_sync(ALL, probe, passed ? passed - 1 : 0);
+        const u32 next_high = __shfl_sync(ALL, probe, passed < 32 ? passed : 31);
         if (passed) low = next_low;
         if (passed < 32) high = next_high;
     }
@@ -65,7 +65,7 @@ __device__ __forceinline__ i64 row_by_warp(const RowStarts& rows, i64 entry, i64
     return low + __popc(__ballot_sync(ALL, starts)) - 1;
 }
 
-extern "C" __global__ __launch_bounds__(256, 4) void speculative(Speculative a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, const real* x, real* y) {
     __shared__ u32 descriptors[WARPS][32];
     __shared__ u32 tables[WARPS][TILE];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -76,7 +76,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void speculative(Speculative a, 
     u32* descriptor = descriptors[warp];
     u32* table = tables[warp];
 
-    i64 start = -1;               // not found yet
+    u32 start = NONE;             // not found yet
     bool continues = false;       // the row `start` began before this tile
     bool is_shared = false;       // and before this bunch
     real transmitted = 0;         // what it has in this bunch so far
@@ -84,10 +84,10 @@ extern "C" __global__ __launch_bounds__(256, 4) void speculative(Speculative a, 
         const i64 from = tile * TILE, to = from + TILE < count ? from + TILE : count;
         const Few<u32, OF_LANE> columns = of_lane(a.columns, tile, lane, count, BEYOND);
         const Few<real, OF_LANE> values = of_lane(a.values, tile, lane, count, real(0));
-        if (start < 0) {
-            start = tile > 0 ? row_by_warp(a.rows, from, 0, (i64)a.rows.count + 1) : 0;
+        if (start == NONE) {
+            start = tile > 0 ? row_by_warp(a.rows, from, 0, a.rows.count + 1) : 0;
             is_shared = continues = a.rows.start(start) < from;
-            if (lane == 0) a.left.rows[bunch] = is_shared ? u32(start) : NONE;
+            if (lane == 0) a.left.rows[bunch] = is_shared ? start : NONE;
         }
         real product[OF_LANE];
 #pragma unroll
@@ -99,10 +99,10 @@ extern "C" __global__ __launch_bounds__(256, 4) void speculative(Speculative a, 
         __syncwarp();
         descriptor[lane] = 0;
         __syncwarp();
-        i64 stop = start;
+        u32 stop = start;
         bool open = true, more = true;
         for (int batch = 0; batch < NEAR_BATCHES && more; batch++) {
-            const i64 row = stop + 1 + lane;
+            const u32 row = stop + 1 + lane;
             const i64 begins = row <= a.rows.count ? a.rows.start(row) : to + 1;
             if (begins < to) ((unsigned char*)descriptor)[begins - from] = 1;
             if (__any_sync(ALL, begins == to)) open = false;
@@ -115,15 +115,15 @@ extern "C" __global__ __launch_bounds__(256, 4) void speculative(Speculative a, 
         u32 flags = (descriptor[lane] * 0x01020408u) >> 24;   // a bit for each byte
         u32 found[OF_LANE] = {0, 0, 0, 0};
         if (is_far) {
-            stop = row_by_warp(a.rows, to, stop, (i64)a.rows.count + 1);
+            stop = row_by_warp(a.rows, to, stop, a.rows.count + 1);
             open = a.rows.start(stop) < to;
-            i64 row = start;
+            u32 row = start;
             flags = 0;
 #pragma unroll
             for (int k = 0; k < OF_LANE; k++) {
                 const i64 entry = from + lane * OF_LANE + k;
                 if (entry < to) {
-                    row = a.rows.row_of(entry, row, stop + 1);
+                    row = (u32)a.rows.row_of(entry, row, (i64)stop + 1);
                     if (a.rows.start(row) == entry) flags |= 1u << k;
                 }
                 found[k] = row;
@@ -181,16 +181,16 @@ extern "C" __global__ __launch_bounds__(256, 4) void speculative(Speculative a, 
         if (lane == 31 && !open) put(segments - 1, sum);
         transmitted = open ? __shfl_sync(ALL, sum, 31) : real(0);
 
-        const i64 sums = (i64)segments - open;
+        const u32 sums = segments - open;
         if (is_far || sums < stop - start) {
             const u32 pieces = is_far ? (stop - start + PIECE - 1) / PIECE : 1;
             u32 place = 0;
             if (lane == 0) place = atomicAdd(a.left.counts, pieces);
             place = __shfl_sync(ALL, place, 0);
             for (u32 piece = lane; piece < pieces; piece += 32) {
-                const i64 first = is_far ? start + (i64)piece * PIECE : start;
-                const i64 last = is_far && first + PIECE < stop ? first + PIECE : stop;
-                a.left.ranges[2 * (i64)(place + piece)] = u32(first) | (is_far ? FILL : 0);
+                const u32 first = start + piece * PIECE;
+                const u32 last = is_far && first + PIECE < stop ? first + PIECE : stop;
+                a.left.ranges[2 * (i64)(place + piece)] = first | (is_far ? FILL : 0);
                 a.left.ranges[2 * (i64)(place + piece) + 1] = last;
             }
         }
@@ -275,7 +275,8 @@ extern "C" __global__ __launch_bounds__(256) void speculative_finish(Speculative
             rearrange(a.rows, start, stop, y);
         }
     }
-    // the block that comes last prepares the next product
+    // the block that comes last prepares the next product; all see the same number of ranges until it does
+    if (ranges == 0) return;
     __syncthreads();
     if (threadIdx.x == 0 && atomicAdd(a.left.counts + 1, 1u) == gridDim.x - 1) a.left.counts[0] = a.left.counts[1] = 0;
 }

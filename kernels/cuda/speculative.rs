@@ -1,6 +1,7 @@
 //! Compressed sparse rows on a device, by speculative segmented sums: nothing is prepared. The kernel says how, and what is
 //! moved.
 
+use super::chunks::tiles_of_chunk;
 use super::device::{Array, Device, Real, lock};
 use super::error::Result;
 use super::module::Source;
@@ -8,7 +9,7 @@ use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
 use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
-use super::tuning::{TILES_OF_CHUNK, VECTOR_BLOCKS, WARPS_OF_CHUNKS};
+use super::tuning::VECTOR_BLOCKS;
 use super::vector::{self, THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
 use std::sync::Mutex;
@@ -42,8 +43,7 @@ impl Cut {
             _ => shape.entries.div_ceil(TILE).max(1),
         };
         index("the number of tiles", tiles)?;
-        let warps = (WARPS_OF_CHUNKS * multiprocessors).max(1);
-        Ok(Cut { shape, tiles, tiles_of_bunch: tiles.div_ceil(warps).clamp(1, TILES_OF_CHUNK) })
+        Ok(Cut { shape, tiles, tiles_of_bunch: tiles_of_chunk(tiles, multiprocessors) })
     }
 
     pub(super) fn bunches(self) -> usize {
@@ -208,6 +208,7 @@ impl<T: Real> Product<T> for Speculative<T> {
 #[cfg(test)]
 mod tests {
     use super::super::cases::{Matrix, matrices, with_lengths};
+    use super::super::tuning::TILES_OF_CHUNK;
     use super::*;
     use crate::cpu::speculative::{NONE, rearrange, row_at, synchronise};
     use crate::index::Offsets;

@@ -12,7 +12,7 @@ use crate::strategy::Strategy;
 use rayon::prelude::*;
 
 /// What bytes alone do not tell of a product, in microseconds and bytes a microsecond. From `benches/record/h200/spmv.csv`,
-/// f64: circuit_1M (longest row 126,000, two lanes each) and rmat_2M in CSR and in CSR merge-path, el3_0.3M_nat and
+/// f64: circuit_1M (longest row 126,000, two lanes each) and rmat_2M in CSR and in CSR load-balance, el3_0.3M_nat and
 /// el3_10M_perm in CSR.
 mod cost {
     /// A lane waits so long for each [`AHEAD`](super::AHEAD) entries that it asks for at once.
@@ -21,10 +21,10 @@ mod cost {
     pub(super) const CLASSICAL: f64 = 2.9;
     /// The bytes that all threads read, one or more a row.
     pub(super) const CLASSICAL_RATE: f64 = 3.2e6;
-    /// A product of few entries, cut by work.
-    pub(super) const MERGE: f64 = 9.0;
-    /// The bytes that all threads read, cut by work.
-    pub(super) const MERGE_RATE: f64 = 2.0e6;
+    /// A product of few entries, cut by entries: rmat_2M, circuit_1M.
+    pub(super) const BALANCED: f64 = 8.5;
+    /// The bytes that all threads read, cut by entries: el3_100M_perm, p1_100M_perm.
+    pub(super) const BALANCED_RATE: f64 = 2.6e6;
 }
 
 /// The rows of a matrix, as far as they decide how threads share them.
@@ -60,16 +60,17 @@ impl Rows {
         cost::CLASSICAL + f64::max(self.bytes() / cost::CLASSICAL_RATE, waits * cost::WAIT)
     }
 
-    /// Microseconds of a product by [`Strategy::MergePath`], whatever the rows.
-    pub fn merge_path(self) -> f64 {
-        cost::MERGE + self.bytes() / cost::MERGE_RATE
+    /// Microseconds of a product by [`Strategy::LoadBalance`], whatever the rows.
+    pub fn balanced(self) -> f64 {
+        cost::BALANCED + self.bytes() / cost::BALANCED_RATE
     }
 
-    /// What [`Strategy::Automatic`] is for these rows.
+    /// What [`Strategy::Automatic`] is for these rows: the others are slower than one of these two wherever the record has
+    /// them.
     pub fn strategy(self, multiprocessors: usize) -> Strategy {
-        match self.classical(multiprocessors) <= self.merge_path() {
+        match self.classical(multiprocessors) <= self.balanced() {
             true => Strategy::Classical,
-            false => Strategy::MergePath,
+            false => Strategy::LoadBalance,
         }
     }
 }
@@ -136,10 +137,10 @@ mod tests {
             assert_eq!(strategy(rows, rows * mean, mean + 20), Strategy::Classical, "{rows}");
         }
         // a dense row among short ones, a vector
-        assert_eq!(strategy(200_000, 1_359_203, 126_000), Strategy::MergePath);
-        assert_eq!(strategy(1, 10_000_000, 10_000_000), Strategy::MergePath);
+        assert_eq!(strategy(200_000, 1_359_203, 126_000), Strategy::LoadBalance);
+        assert_eq!(strategy(1, 10_000_000, 10_000_000), Strategy::LoadBalance);
         // the longer all take, the longer a row may be
-        let longest = |rows: usize| (1..).find(|&l| strategy(rows, 7 * rows, l) == Strategy::MergePath);
+        let longest = |rows: usize| (1..).find(|&l| strategy(rows, 7 * rows, l) == Strategy::LoadBalance);
         assert!(longest(10_000) < longest(10_000_000));
     }
 }

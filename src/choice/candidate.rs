@@ -7,8 +7,8 @@ use std::fmt;
 pub enum Stored {
     /// Compressed rows; on a GPU with equally many threads for each.
     Csr,
-    /// Compressed rows, on a GPU with equally much work for each thread.
-    MergeCsr,
+    /// Compressed rows, on a GPU with equally many entries for each thread.
+    BalancedCsr,
     /// The row, the column and the value of every entry.
     Coo,
     /// Slices of rows.
@@ -59,7 +59,7 @@ impl Stored {
     pub fn format(self) -> &'static str {
         match self {
             Stored::Csr => "CSR",
-            Stored::MergeCsr => "CSR merge-path",
+            Stored::BalancedCsr => "CSR load-balance",
             Stored::Coo => "COO",
             Stored::Sell { .. } => "SELL-P",
             Stored::Ell { .. } => "ELL",
@@ -76,7 +76,7 @@ impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.format())?;
         match *self {
-            Stored::Csr | Stored::MergeCsr | Stored::Coo => Ok(()),
+            Stored::Csr | Stored::BalancedCsr | Stored::Coo => Ok(()),
             Stored::Sell { sorted, short_columns } => {
                 let bits = if short_columns { 16 } else { 32 };
                 write!(f, ", columns of {bits} bits{}", if sorted { ", rows sorted by length" } else { "" })

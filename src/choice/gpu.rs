@@ -47,7 +47,7 @@ fn microseconds(rows: &RowStatistics, stored: Stored, bytes: usize, multiprocess
     };
     match stored {
         Stored::Csr => csr.classical(multiprocessors),
-        Stored::MergeCsr => csr.merge_path(),
+        Stored::BalancedCsr => csr.balanced(),
         Stored::Coo => cost::COO + stream * cost::COO_FACTOR,
         Stored::Hyb { .. } => cost::HYB + stream * cost::COO_FACTOR,
         Stored::Sell { .. } | Stored::Ell { .. } | Stored::EllpackR { .. } => slices(),
@@ -75,7 +75,7 @@ impl<T: Real> Costs<T> for Cuda {
     fn store(&self, csr: &Csr<T>, stored: Stored) -> Result<Box<dyn Refresh<CudaVector<T>>>> {
         Ok(match stored {
             Stored::Csr => Box::new(Csr::on_with(self, csr, Strategy::Classical)?),
-            Stored::MergeCsr => Box::new(Csr::on_with(self, csr, Strategy::MergePath)?),
+            Stored::BalancedCsr => Box::new(Csr::on_with(self, csr, Strategy::LoadBalance)?),
             Stored::Coo => Box::new(Coo::on(self, csr)?),
             Stored::Sell { .. } => Box::new(Sell::on_with(self, csr, SellOptions::new::<T>())?),
             Stored::Ell { .. } => Box::new(Ell::on(self, csr)?),
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn a_row_much_longer_than_the_others_takes_merge_path() {
+    fn a_row_much_longer_than_the_others_is_cut() {
         for (name, strategy) in [
             ("st7_2M_nat", Strategy::Classical),
             ("el3_2M_perm", Strategy::Classical),
-            ("rmat_2M", Strategy::MergePath),
-            ("circuit_1M", Strategy::MergePath),
+            ("rmat_2M", Strategy::LoadBalance),
+            ("circuit_1M", Strategy::LoadBalance),
         ] {
             let matrix = named(name).unwrap();
             let longest = (0..matrix.rows).map(|row| matrix.row(row).0.len()).max().unwrap();

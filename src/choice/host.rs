@@ -43,7 +43,7 @@ impl<T: Real> Costs<T> for Host {
         let wide = simd::level() == Level::Avx512;
         let bytes = bytes as f64;
         Some(match stored {
-            Stored::MergeCsr | Stored::Halo { .. } => return None,
+            Stored::BalancedCsr | Stored::Halo { .. } => return None,
             Stored::Csr => bytes + cost::CSR_ROW * rows.rows as f64,
             Stored::Coo => bytes * cost::COO,
             Stored::Hyb { .. } => bytes * cost::HYB,
@@ -56,7 +56,7 @@ impl<T: Real> Costs<T> for Host {
 
     fn store(&self, csr: &Csr<T>, stored: Stored) -> Result<Box<dyn Refresh<HostVector<T>>>> {
         Ok(match stored {
-            Stored::Csr | Stored::MergeCsr => Box::new(csr.clone()),
+            Stored::Csr | Stored::BalancedCsr => Box::new(csr.clone()),
             Stored::Coo => Box::new(Coo::new(csr)?),
             Stored::Sell { .. } => Box::new(Sell::new(csr)?),
             Stored::Ell { .. } => Box::new(Ell::new(csr)?),

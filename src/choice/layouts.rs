@@ -29,7 +29,7 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footpri
         matrix.ellpack_r(rows.longest).map_err(unsuited(EllpackR::<T>::NAME)),
         matrix.hyb(rows.quantile, rows.longest).map_err(unsuited(Hyb::<T>::NAME)),
         Ok(matrix.coo()),
-        Ok(Footprint { stored: Stored::MergeCsr, ..matrix.csr() }),
+        Ok(Footprint { stored: Stored::BalancedCsr, ..matrix.csr() }),
         Err(Candidate::Unsuitable { format: SymCsr::<T>::NAME, why: SYMMETRIC.into() }),
         Err(Candidate::Unsuitable { format: SymBsr::<T>::NAME, why: SYMMETRIC.into() }),
     ];

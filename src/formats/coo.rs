@@ -4,7 +4,7 @@
 //! (f32), and the vectors: CSR reads less wherever rows hold more than one entry.
 //!
 //! Departures from Anzt et al.:
-//! 1. work is cut at chunks of rows, not at equal numbers of entries: threads own their part of `y`, so nothing is added
+//! 1. work is cut at rows, and long rows at entries, summed up in a tree: threads own their part of `y`, so nothing is added
 //!    atomically and every product is bitwise the same;
 //! 2. a register holds one row's entries, not whatever comes next: it needs no scan by segments.
 
