@@ -66,7 +66,7 @@ pub use krysp_solvers::{
     Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
-pub use preconditioners::{Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Side, Spai, SpaiReport, Sparsity};
+pub use preconditioners::{Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity};
 pub use scaling::Scaling;
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.

@@ -9,13 +9,15 @@
 //! | [`Ilu0`] | any matrix, likewise | the same |
 //! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
 //!
-//! Approximate inverses are matrices: any format, on any device, applies them.
+//! Approximate inverses are matrices: any format, on any device, applies them. [`Narrow`] applies any of them in single
+//! precision within a solve in double.
 
 mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
 mod jacobi;
+mod narrow;
 mod rows;
 mod solves;
 mod spai;
@@ -26,5 +28,6 @@ pub use ic0::Ic0;
 pub use ilu0::Ilu0;
 pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
+pub use narrow::Narrow;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};

@@ -7,5 +7,6 @@ mod golden;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;
+mod preconditioners;
 mod properties;
 mod theory;
