@@ -4,6 +4,7 @@
 //! with several unknowns: they take the coupling within a node into account, for `size` vectors instead of one. They are
 //! inverted on all threads, each by Gauss-Jordan elimination with pivoting, in double precision.
 
+use super::{check_space, check_square};
 use crate::formats::pattern::Pattern;
 use crate::formats::{BLOCK_SIZES, Source, row_blocks};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -58,7 +59,7 @@ struct Blocks<T: Real> {
 impl<T: Real> Jacobi<T> {
     /// From the diagonal of a matrix, in the matrix's space.
     pub fn new(csr: &Csr<T>) -> Result<Jacobi<T>> {
-        check_square(csr)?;
+        check_square("Jacobi", csr)?;
         let mut jacobi = Jacobi { inverse: Inverse::Diagonal(csr.source().domain().zeros()?) };
         jacobi.refresh(csr)?;
         Ok(jacobi)
@@ -74,7 +75,7 @@ impl<T: Real> Jacobi<T> {
     /// From the diagonal blocks of a size, up to 32; the last may be smaller. Blocks of 2, 3, 4 or 6 rows that leave no
     /// rest are applied fastest.
     pub fn blocks(csr: &Csr<T>, size: usize) -> Result<Jacobi<T>> {
-        check_square(csr)?;
+        check_square("Jacobi", csr)?;
         if !BLOCK_SIZES.contains(&size) || !csr.rows().is_multiple_of(size) {
             let starts = (0..csr.rows()).step_by(size.max(1));
             return Jacobi::partitioned(csr, &starts.chain([csr.rows()]).collect::<Vec<_>>());
@@ -95,7 +96,7 @@ impl<T: Real> Jacobi<T> {
 
     /// From given diagonal blocks: the row where each begins, and the number of rows. Each has 1 to 32 rows.
     pub fn partitioned(csr: &Csr<T>, bounds: &[usize]) -> Result<Jacobi<T>> {
-        check_square(csr)?;
+        check_square("Jacobi", csr)?;
         let n = csr.rows();
         let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);
         let odd =
@@ -169,9 +170,7 @@ impl<T: Real> Jacobi<T> {
 
     /// Takes new values from a matrix of the same space.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        if csr.source().domain() != self.domain() {
-            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
-        }
+        check_space(csr, self.domain())?;
         match &mut self.inverse {
             Inverse::Diagonal(inverse) => invert_diagonal(&csr.diagonal_entries(), inverse),
             Inverse::Blocks(Blocks { size, values, .. }) => {
@@ -200,11 +199,6 @@ fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Resu
         }
     }
     Ok(())
-}
-
-fn check_square<T: Real>(csr: &Csr<T>) -> Result<()> {
-    let (rows, cols) = (csr.rows(), csr.cols());
-    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what: "Jacobi", rows, cols }) }
 }
 
 /// Inverts blocks: block `k` has the rows from `bound(k)` on, and its values from `offset(k)` on, those of row `i` and

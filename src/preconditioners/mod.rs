@@ -31,3 +31,19 @@ pub use jacobi::Jacobi;
 pub use narrow::Narrow;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
+
+use crate::{Csr, Error, Format, HostSpace, Real, Result};
+
+/// Refuses a matrix that is not square.
+fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
+    let (rows, cols) = (csr.rows(), csr.cols());
+    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
+}
+
+/// Refuses new values from another space than that of the preconditioner.
+fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
+    if csr.source().domain() == domain {
+        return Ok(());
+    }
+    Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into())
+}
