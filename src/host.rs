@@ -28,6 +28,11 @@ impl<T: Real> HostSpace<T> {
         HostSpace { len: numbering.len(), numbering: Some(numbering), element: PhantomData }
     }
 
+    /// The space of vectors of another type in the same numbering.
+    pub fn cast<U: Real>(&self) -> HostSpace<U> {
+        HostSpace { len: self.len, numbering: self.numbering.clone(), element: PhantomData }
+    }
+
     /// The numbering, where it is not the user's own.
     pub fn numbering(&self) -> Option<&Arc<Numbering>> {
         self.numbering.as_ref()

@@ -2,7 +2,7 @@
 
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda, failed};
 use crate::formats::OnDevice;
-use crate::{Bsr, Jacobi, Real, Result};
+use crate::{Bsr, Csr, Jacobi, Real, Result};
 use krysp_kernels::cuda::vector;
 use krysp_solvers::{Error, LinearOperator, Space, check_spaces};
 
@@ -17,6 +17,7 @@ pub struct CudaJacobi<T: Real> {
 enum Inverse<T: Real> {
     Diagonal(CudaVector<T>),
     Blocks { size: usize, inverse: Box<OnCuda<T, Bsr<T>>> },
+    Partition { size: usize, inverse: Box<OnCuda<T, Csr<T>>> },
 }
 
 impl<T: Real> Jacobi<T> {
@@ -27,7 +28,11 @@ impl<T: Real> Jacobi<T> {
             None => Inverse::Diagonal(space.zeros()?),
             Some(blocks) => {
                 let size = self.block_size();
-                Inverse::Blocks { size, inverse: Box::new(Bsr::on_with(gpu, &blocks, Some(size))?) }
+                if self.is_partition() {
+                    Inverse::Partition { size, inverse: Box::new(Csr::on(gpu, &blocks)?) }
+                } else {
+                    Inverse::Blocks { size, inverse: Box::new(Bsr::on_with(gpu, &blocks, Some(size))?) }
+                }
             }
         };
         let mut jacobi = CudaJacobi { inverse, space };
@@ -46,6 +51,9 @@ impl<T: Real> CudaJacobi<T> {
             // both are in the numbering of the space
             (Inverse::Diagonal(mine), Some(inverse), _) => Ok(mine.entries.write(inverse.as_slice())?),
             (Inverse::Blocks { size, inverse }, _, Some(blocks)) if *size == jacobi.block_size() => {
+                inverse.refresh(blocks.entries())
+            }
+            (Inverse::Partition { size, inverse }, _, Some(blocks)) if *size == jacobi.block_size() => {
                 inverse.refresh(blocks.entries())
             }
             _ => Err(crate::Error::Option {
@@ -71,6 +79,7 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
                 vector::multiply(&d.entries, &x.entries, &mut y.entries).map_err(failed)
             }
             Inverse::Blocks { inverse: blocks, .. } => blocks.apply(x, y),
+            Inverse::Partition { inverse: blocks, .. } => blocks.apply(x, y),
         }
     }
 
@@ -82,6 +91,7 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
                 Ok(CudaScalar(dot.map_err(failed)?))
             }
             Inverse::Blocks { inverse: blocks, .. } => blocks.apply_dot(x, y),
+            Inverse::Partition { inverse: blocks, .. } => blocks.apply_dot(x, y),
         }
     }
 
@@ -101,13 +111,14 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
                 Ok(sums.map_err(failed)?.map(CudaScalar))
             }
             Inverse::Blocks { inverse: blocks, .. } => blocks.axpy_apply_dot(a, q, r, z),
+            Inverse::Partition { inverse: blocks, .. } => blocks.axpy_apply_dot(a, q, r, z),
         }
     }
 
     fn diagonal(&self) -> Option<&CudaVector<T>> {
         match &self.inverse {
             Inverse::Diagonal(d) => Some(d),
-            Inverse::Blocks { .. } => None,
+            Inverse::Blocks { .. } | Inverse::Partition { .. } => None,
         }
     }
 
@@ -115,6 +126,7 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
         match &self.inverse {
             Inverse::Diagonal(d) => d.entries.bytes(),
             Inverse::Blocks { inverse: blocks, .. } => blocks.bytes(),
+            Inverse::Partition { inverse: blocks, .. } => blocks.bytes(),
         }
     }
 

@@ -129,6 +129,22 @@ impl<T: Real> Csr<T> {
         Ok(other)
     }
 
+    /// The same matrix with entries rounded to another type, for storage that takes less; the pattern is shared.
+    pub fn cast<U: Real>(&self) -> Csr<U> {
+        let [domain, range] = [self.source.domain(), self.source.range()].map(HostSpace::cast);
+        let mut values = Buffer::zeros(self.nnz());
+        over_rows(self.nnz(), 2, &mut *values, &|entries, values: &mut [U]| {
+            for (value, &from) in values.iter_mut().zip(&self.values[entries]) {
+                *value = U::from_f64(krysp_solvers::Element::to_f64(from));
+            }
+        });
+        Csr {
+            source: Source::new(self.source.pattern.clone(), domain, range),
+            values,
+            strategy: self.strategy,
+        }
+    }
+
     /// Refuses infinite and NaN entries.
     pub fn check_finite(&self) -> Result<()> {
         self.check_entries(|row, col, value| {

@@ -25,6 +25,7 @@
 
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
+use super::{check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -83,13 +84,13 @@ impl<T: Real> Fsai<T> {
 
     /// On the lower triangle of a pattern, and the diagonal.
     pub fn with_pattern(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Fsai<T>> {
-        check_square(csr)?;
+        check_square(NAME, csr)?;
         Fsai::on(csr, sparsity.pattern(csr, true, &|row, column| column <= row)?)
     }
 
     /// On a pattern that grows, row by row, from the lower triangle of one that is known. Reads both triangles.
     pub fn adaptive(csr: &Csr<T>, start: Sparsity<'_, T>, growth: Growth) -> Result<Fsai<T>> {
-        check_square(csr)?;
+        check_square(NAME, csr)?;
         growth.check()?;
         let n = csr.rows();
         let start = start.pattern(csr, false, &|row, column| column < row)?;
@@ -126,18 +127,11 @@ impl<T: Real> Fsai<T> {
 
     /// Takes new values from a matrix of the same space. The pattern of `G` stays.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        if csr.source().domain() != self.domain() {
-            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
-        }
+        check_space(csr, self.domain())?;
         let (upper, lower) = self.product.factors_mut();
         solve(csr, lower)?;
         self.transposition.refresh(lower, upper)
     }
-}
-
-fn check_square<T: Real>(csr: &Csr<T>) -> Result<()> {
-    let (rows, cols) = (csr.rows(), csr.cols());
-    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what: NAME, rows, cols }) }
 }
 
 /// Every row of `G`, on the pattern that it has.

@@ -11,6 +11,7 @@
 //!
 //! Budget: an application moves `L` and `Lᵀ` once, 8 vectors, and waits for all threads twice a level.
 
+use super::check_space;
 use super::solves::{Scheduled, Solves};
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -78,9 +79,7 @@ impl<T: Real> Ic0<T> {
 
     /// Takes new values from a matrix of the same pattern. The levels stay.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        if csr.source().domain() != self.domain() {
-            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
-        }
+        check_space(csr, self.domain())?;
         self.shift = 0.0;
         while let Err((place, pivot)) = self.factorise(csr)? {
             self.shift = (2.0 * self.shift).max(FIRST_SHIFT);

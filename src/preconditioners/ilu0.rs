@@ -5,6 +5,7 @@
 //!
 //! Budget: an application moves `L` and `U` once, 8 vectors, and waits for all threads twice a level.
 
+use super::check_space;
 use super::solves::{Scheduled, Solves};
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -58,9 +59,7 @@ impl<T: Real> Ilu0<T> {
 
     /// Takes new values from a matrix of the same pattern. The levels stay.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        if csr.source().domain() != self.domain() {
-            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
-        }
+        check_space(csr, self.domain())?;
         let Ilu0 { solves, factors, from_a, parts: [below, above] } = self;
         from_a.refresh(csr, factors)?;
         let pattern = factors.source().pattern.clone();

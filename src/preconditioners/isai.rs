@@ -14,7 +14,7 @@
 
 use super::rows::{Places, solve_rows};
 use super::sparsity::Sparsity;
-use super::{Ic0, Ilu0};
+use super::{Ic0, Ilu0, check_space};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -96,14 +96,15 @@ impl<T: Real> Isai<T> {
     /// Takes new values from factors of the same kind in the same space. The patterns of the inverses stay.
     pub fn refresh(&mut self, factors: &impl Factorised<T>) -> Result<()> {
         let (from_lower, from_upper) = factors.triangles()?;
-        if from_lower.source().domain() != self.domain() {
-            return Err(krysp_solvers::Error::Space { what: "the factor", than: "the preconditioner" }.into());
-        }
+        check_space(&from_lower, self.domain())?;
         let (upper, lower) = self.product.factors_mut();
         solve(&from_lower, lower)?;
         match (&self.transposition, from_upper) {
             (Some(transposition), None) => transposition.refresh(lower, upper),
-            (None, Some(from_upper)) => solve(&from_upper, upper),
+            (None, Some(from_upper)) => {
+                check_space(&from_upper, upper.domain())?;
+                solve(&from_upper, upper)
+            }
             _ => Err(Error::Option {
                 what: "the factorisation",
                 got: "of another kind".into(),

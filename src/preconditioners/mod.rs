@@ -9,13 +9,15 @@
 //! | [`Ilu0`] | any matrix, likewise | the same |
 //! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
 //!
-//! Approximate inverses are matrices: any format, on any device, applies them.
+//! Approximate inverses are matrices: any format, on any device, applies them. [`Narrow`] applies any of them in single
+//! precision within a solve in double.
 
 mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
 mod jacobi;
+mod narrow;
 mod rows;
 mod solves;
 mod spai;
@@ -26,5 +28,22 @@ pub use ic0::Ic0;
 pub use ilu0::Ilu0;
 pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
+pub use narrow::Narrow;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
+
+use crate::{Csr, Error, Format, HostSpace, Real, Result};
+
+/// Refuses a matrix that is not square.
+fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
+    let (rows, cols) = (csr.rows(), csr.cols());
+    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
+}
+
+/// Refuses new values from another space than that of the preconditioner.
+fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
+    if csr.source().domain() == domain {
+        return Ok(());
+    }
+    Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into())
+}

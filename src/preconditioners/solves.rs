@@ -1,5 +1,6 @@
 //! Two triangular solves as a preconditioner: their rows numbered level by level, or in blocks.
 
+use super::check_square;
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
@@ -44,11 +45,6 @@ impl<T: Real> Scheduled<T> {
         let csr = csr.declared_in(&HostSpace::new(a.rows()));
         Ok(Scheduled { schedule, numbering, csr, from })
     }
-}
-
-fn check_square<T: Real>(what: &'static str, a: &Csr<T>) -> Result<()> {
-    let (rows, cols) = (a.rows(), a.cols());
-    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }
 
 /// `z = U⁻¹ (L⁻¹ r)`

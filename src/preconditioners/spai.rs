@@ -20,6 +20,7 @@
 
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
+use super::{check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -110,10 +111,7 @@ impl<T: Real> Spai<T> {
     }
 
     fn build(csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>, growth: Option<Growth>) -> Result<Spai<T>> {
-        let (rows, cols) = (csr.rows(), csr.cols());
-        if rows != cols {
-            return Err(Error::NotSquare { what: NAME, rows, cols });
-        }
+        check_square(NAME, csr)?;
         let given = Arc::new(sparsity.pattern(csr, false, &|_, _| true)?);
         let transposed = Derivation::transposed(csr)?;
         let on = |pattern: Arc<Pattern>| {
@@ -159,9 +157,7 @@ impl<T: Real> Spai<T> {
     /// Takes new values from a matrix of the same pattern. The pattern of `M` stays; [`Spai::report`] is that of the new
     /// values.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        if csr.source().domain() != self.domain() {
-            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into());
-        }
+        check_space(csr, self.domain())?;
         let residuals = match &mut self.right {
             None => solve(csr, &mut self.matrix)?,
             Some(Right { columns: (columns, follow_a), inverse: (inverse, followed) }) => {
@@ -198,7 +194,7 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
                 return Err(Error::SingularLocal { what: NAME, at: k, unknown: unknown as usize });
             }
         }
-        system.solve();
+        system.least_squares.solve(&mut system.m);
         values.iter_mut().zip(&system.m).for_each(|(to, &m)| *to = T::from_f64(m));
         Ok(system.least_squares.residual())
     })
@@ -273,10 +269,6 @@ impl System {
         }
         independent
     }
-
-    fn solve(&mut self) {
-        self.least_squares.solve(&mut self.m);
-    }
 }
 
 /// A column whose pattern grows.
@@ -314,7 +306,7 @@ impl Growing {
             if step == growth.max_steps || system.least_squares.residual() <= growth.epsilon {
                 break;
             }
-            system.solve();
+            system.least_squares.solve(&mut system.m);
             residual.clear();
             residual.resize(system.equations.len(), 0.0);
             residual[0] = -1.0;
@@ -451,8 +443,7 @@ mod tests {
     fn a_full_pattern_gives_the_inverse() {
         let a = convection(12);
         for side in [Side::Left, Side::Right] {
-            let report = Spai::with_pattern(&a, side, Sparsity::Power(12)).unwrap().report().clone();
-            assert!(report.frobenius < 1e-13);
+            assert!(Spai::with_pattern(&a, side, Sparsity::Power(12)).unwrap().report().frobenius < 1e-13);
         }
     }
 
@@ -492,8 +483,7 @@ mod tests {
         let first = grown.matrix().entries().to_vec();
         grown.refresh(&a).unwrap();
         assert_eq!(grown.matrix().entries(), first);
-        let other = matrices::stencil7(4).csr::<f64>().unwrap();
-        assert!(grown.refresh(&other).is_err());
+        assert!(grown.refresh(&matrices::stencil7(4).csr().unwrap()).is_err());
     }
 
     #[test]
@@ -504,7 +494,7 @@ mod tests {
         // growing, it is a column that falls short
         let grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
         assert_eq!(grown.report().missed, [1]);
-        let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
-        assert!(matches!(Spai::new(&wide), Err(Error::NotSquare { .. })));
+        let wide = Spai::new(&Csr::<f64>::from_triplets::<u32>(1, 2, &[]).unwrap());
+        assert!(matches!(wide, Err(Error::NotSquare { .. })));
     }
 }

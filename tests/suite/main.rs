@@ -13,6 +13,7 @@ mod matrix_market;
 mod matrix_market_errors;
 mod methods;
 mod null_space;
+mod preconditioners;
 mod properties;
 mod theory;
 mod truth;

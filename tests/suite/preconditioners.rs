@@ -1,0 +1,147 @@
+//! Preconditioners: laws that all obey, and what they are worth on real finite-element systems.
+//!
+//! Iterations are those of a relative residual of 1e-8. Systems that take long are ignored by default:
+//! `cargo test --release --test suite preconditioners -- --include-ignored`.
+
+use krysp::io::{read_matrix, read_vector};
+use krysp::simd::{Level, force};
+use krysp::testing::laws::{self, Agreement};
+use krysp::testing::matrices::{self, edge};
+use krysp::testing::{shared_matrix, skipped};
+use krysp::{
+    BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator, Narrow,
+    Numbering, Real, Sell, Side, Spai, Sparsity,
+};
+
+/// A preconditioner is an operator like any, whatever threads built it and apply it.
+fn obeys<T: Real, M: LinearOperator<Vector = HostVector<T>>>(build: impl Fn() -> krysp::Result<M> + Sync) {
+    let m = build().unwrap();
+    laws::stale_values(&m).unwrap();
+    laws::second_product(&m).unwrap();
+    laws::operator_fusions(&m, Agreement::Bitwise).unwrap();
+    laws::sizes_refused(&m).unwrap();
+    let pools = [1, 3].map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());
+    laws::same_on_all_threads(&|| Ok(build().unwrap()), &pools).unwrap();
+}
+
+fn all_obey<T: Real>(a: &Csr<T>) {
+    let fsai = Fsai::<T>::GROWTH;
+    obeys(|| Fsai::new(a));
+    obeys(|| Fsai::adaptive(a, Sparsity::Power(1), fsai));
+    obeys(|| {
+        let fsai = Fsai::new(a)?;
+        Ok(Composed::new(Sell::new(fsai.upper())?, Sell::new(fsai.lower())?)?)
+    });
+    for side in [Side::Left, Side::Right] {
+        obeys(|| Spai::with_pattern(a, side, Sparsity::Power(1)));
+        obeys(|| Spai::adaptive(a, side, Sparsity::Power(0), Spai::<T>::GROWTH));
+    }
+    obeys(|| Ic0::new(a));
+    obeys(|| Ic0::blocks(a, 3));
+    obeys(|| Ilu0::new(a));
+    obeys(|| Ilu0::blocks(a, 3));
+    obeys(|| Isai::new(&Ic0::new(a)?, Sparsity::Power(1)));
+    obeys(|| Isai::new(&Ilu0::new(a)?, Sparsity::Power(1)));
+    obeys(|| Jacobi::blocks(a, 7));
+    obeys(|| Narrow::new(Fsai::new(&a.cast::<f32>())?));
+}
+
+#[test]
+fn laws_of_operators() {
+    // other tests force others meanwhile
+    let _level = force(Level::best()).unwrap();
+    let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
+    for a in [
+        stencil.renumbered(&Numbering::rcm(&stencil).unwrap()).unwrap(),
+        matrices::elasticity(6).csr::<f64>().unwrap(),
+        edge::diagonal(1).csr().unwrap(),
+        Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
+    ] {
+        all_obey(&a);
+        all_obey(&a.cast::<f32>());
+    }
+}
+
+/// A matrix and its right-hand side, or word of their absence.
+fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
+    let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
+        skipped(&format!("{name} is not beside this checkout"));
+        return None;
+    };
+    Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
+}
+
+fn cg(a: &Csr<f64>, b: &[f64], m: impl LinearOperator<Vector = HostVector<f64>>) -> f64 {
+    let report = Cg::new(a).preconditioner(m).rtol(1e-8).solve(b).unwrap().report;
+    assert!(report.converged(), "{report}");
+    report.iterations as f64
+}
+
+fn bicgstab(a: &Csr<f64>, b: &[f64], m: impl LinearOperator<Vector = HostVector<f64>>) -> f64 {
+    let report = BiCgStab::new(a).preconditioner(m).rtol(1e-8).solve(b).unwrap().report;
+    assert!(report.converged(), "{report}");
+    report.iterations as f64
+}
+
+fn adaptive(a: &Csr<f64>) -> Fsai<f64> {
+    Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH).unwrap()
+}
+
+#[test]
+fn a_small_heat_sink() {
+    let Some((a, b)) = system("heat_sink_p1_27k") else { return };
+    let jacobi = cg(&a, &b, Jacobi::new(&a).unwrap());
+    let fsai = Fsai::new(&a).unwrap();
+    let fixed = cg(&a, &b, &fsai);
+    let grown = cg(&a, &b, adaptive(&a));
+    let [upper, lower] = [fsai.upper(), fsai.lower()].map(|factor| Sell::new(&factor.cast::<f32>()).unwrap());
+    let narrow = cg(&a, &b, Narrow::new(Composed::new(upper, lower).unwrap()).unwrap());
+    let ic0 = Ic0::new(&a).unwrap();
+    let exact = cg(&a, &b, &ic0);
+    let isai = cg(&a, &b, Isai::new(&ic0, Sparsity::Power(1)).unwrap());
+    let blocks = cg(&a, &b, Ic0::blocks(&a, 4).unwrap());
+    println!("jacobi {jacobi} fsai {fixed} {grown} {narrow} ic0 {exact} isai {isai} blocks {blocks}");
+    assert!(jacobi >= 2.2 * fixed && fixed >= 1.25 * grown);
+    assert!(narrow <= 1.05 * fixed);
+    assert!(jacobi >= 2.4 * exact && jacobi >= 2.0 * isai && jacobi >= 1.2 * blocks);
+}
+
+#[test]
+fn fsai_on_an_elastic_bracket() {
+    let Some((a, b)) = system("elast_bracket_p1_59k") else { return };
+    assert!(2155.0 >= 2.9 * cg(&a, &b, Fsai::new(&a).unwrap()));
+}
+
+#[test]
+#[ignore = "half a minute in the test profile"]
+fn fsai_on_a_heat_sink() {
+    let Some((a, b)) = system("heat_sink_p1_340k") else { return };
+    let fixed = cg(&a, &b, Fsai::new(&a).unwrap());
+    assert!(1329.0 >= 2.3 * fixed);
+    assert!(fixed >= 1.3 * cg(&a, &b, adaptive(&a)));
+}
+
+#[test]
+#[ignore = "half a minute in the test profile"]
+fn adaptive_fsai_on_an_elastic_bracket() {
+    let Some((a, b)) = system("elast_bracket_p1_59k") else { return };
+    assert!(cg(&a, &b, Fsai::new(&a).unwrap()) >= 1.3 * cg(&a, &b, adaptive(&a)));
+}
+
+#[test]
+#[ignore = "half a minute in the test profile"]
+fn spai_on_convection_diffusion() {
+    let Some((a, b)) = system("convdiff_channel_p1_186k") else { return };
+    let jacobi = bicgstab(&a, &b, Jacobi::new(&a).unwrap());
+    let spai = Spai::new(&a).unwrap();
+    assert!(spai.report().missed.is_empty());
+    let fixed = bicgstab(&a, &b, spai);
+    let ilu0 = Ilu0::new(&a).unwrap();
+    let isai = bicgstab(&a, &b, Isai::new(&ilu0, Sparsity::Power(1)).unwrap());
+    let exact = bicgstab(&a, &b, &ilu0);
+    println!("jacobi {jacobi} spai {fixed} ilu0 {exact} isai {isai}");
+    assert!(fixed <= 290.0 && jacobi >= 2.5 * exact && jacobi >= 2.0 * isai);
+    let grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
+    assert!(100 * grown.report().missed.len() <= 5 * a.rows());
+    assert!(bicgstab(&a, &b, grown) <= 340.0);
+}
