@@ -8,6 +8,7 @@ pub mod bsr;
 pub mod coo;
 pub mod csr;
 pub mod dia;
+pub mod ehyb;
 pub mod halo;
 pub mod hyb;
 mod portable;
