@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --features peers --bench cuda_solve                 the usual matrices, appended to benches/record/<machine>/
 //! cargo bench --features peers --bench cuda_solve -- el3_20k
-//!     --quick, --dry, --machine NAME, --out DIR, --commit X       as those of the bench `cuda_spmv`
+//!     --quick, --dry, --parts, --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
 //! An iteration is what a longer solve takes beyond a shorter one, over their difference in iterations: the residuals
@@ -22,7 +22,7 @@ use common::{median, record};
 use krysp::cuda::CudaJacobi;
 use krysp::solvers::{Method, Solver};
 use krysp::testing::matrices::{self, Matrix};
-use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Halo, Jacobi, Outcome, Space, Vector};
+use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Space, Vector};
 use rayon::prelude::*;
 use std::rc::Rc;
 use std::time::Instant;
@@ -96,7 +96,7 @@ fn main() -> common::Result<()> {
         let started = Instant::now();
         let indefinite = INDEFINITE.iter().any(|family| wanted.name.starts_with(family));
         let definite = |matrix: Matrix| if indefinite { matrix.diagonally_dominant() } else { matrix };
-        let rows_per_block = |csr: &Csr<f64>| Some(Halo::rows_per_block(&gpu.cuda, csr));
+        let rows_per_block = |csr: &Csr<f64>| options.rows_per_block(&gpu.cuda, csr);
         let systems = numbered(&wanted.name, definite, rows_per_block)?;
         println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
         for system in systems {

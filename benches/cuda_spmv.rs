@@ -6,6 +6,7 @@
 //! cargo bench --features peers --bench cuda_spmv -- irregular                     rows of very unequal lengths
 //!     --quick          small matrices
 //!     --dry            nothing written
+//!     --parts          clusters as large as the parts of EHYB, instead of the blocks of Halo
 //!     --machine NAME   instead of one made of the GPU's name
 //!     --out DIR        instead of benches/record
 //!     --commit X       instead of the one in `KRYSP_COMMIT` at build time, or of git
@@ -26,7 +27,7 @@ use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
 use common::systems::{System, numbered, unknowns};
 use common::{median, record};
 use krysp::testing::matrices;
-use krysp::{Csr, Halo, Space};
+use krysp::{Csr, Space};
 use krysp_kernels::cuda::{Device, Pattern, SpeculativeOnHost};
 use krysp_kernels::index::{Columns, Invalid, Offsets};
 use std::collections::BTreeMap;
@@ -81,7 +82,7 @@ fn main() -> common::Result<()> {
     let mut cases = vec![];
     for wanted in options.matrices(if options.quick { &QUICK } else { &USUAL }) {
         let started = Instant::now();
-        let rows_per_block = |csr: &Csr<f64>| Some(Halo::rows_per_block(&gpu.cuda, csr));
+        let rows_per_block = |csr: &Csr<f64>| options.rows_per_block(&gpu.cuda, csr);
         let systems = numbered(&wanted.name, |matrix| matrix, rows_per_block)?;
         println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
         for system in systems {

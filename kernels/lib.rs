@@ -22,5 +22,6 @@ pub mod cuda;
 pub mod index;
 pub mod map;
 pub mod pairs;
+pub mod parts;
 pub mod strategy;
 pub mod windows;

@@ -76,7 +76,7 @@ pub use choice::{Choice, Host, Operator};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaSpace, CudaVector};
 pub use error::{Error, Result};
-pub use formats::{Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Halo, Hyb, Sell, SymBsr, SymCsr};
+pub use formats::{Bsr, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Format, Halo, Hyb, Sell, SymBsr, SymCsr};
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd;
 pub use krysp_solvers as solvers;

@@ -3,7 +3,7 @@
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
 use krysp::formats::{
-    Bsr, Coo, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, Sell, SellOptions, Strategy, SymBsr, SymCsr,
+    Bsr, Coo, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, Sell, SellOptions, Strategy, SymBsr, SymCsr,
     Threshold,
 };
 use krysp::simd::{Level, force};
@@ -78,6 +78,8 @@ conformance! {
     halo_3: |a| Halo::with_nodes(a, 3), |a| !divides(3, a);
     halo_4: |a| Halo::with_nodes(a, 4), |a| !divides(4, a);
     halo_6: |a| Halo::with_nodes(a, 6), |a| !divides(6, a);
+    ehyb: Ehyb::new, |_| false;
+    ehyb_small_parts: |a| Ehyb::with_parts(a, 768), |_| false;
     symmetric_csr: SymCsr::new, unsymmetric;
     symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2), |a| unsymmetric(a) || !divides(2, a);
     symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3), |a| unsymmetric(a) || !divides(3, a);

@@ -4,7 +4,7 @@ use super::Result;
 use krysp::cuda::OnCuda;
 use krysp::formats::{Crossing, OnDevice, Strategy};
 use krysp::{
-    Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell, SymBsr,
+    Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell, SymBsr,
     SymCsr,
 };
 
@@ -56,6 +56,7 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
         converter::<T, Dia<T>>(),
         converter::<T, Bsr<T>>(),
         converter::<T, Halo<T>>(),
+        converter::<T, Ehyb<T>>(),
         converter::<T, SymCsr<T>>(),
         converter::<T, SymBsr<T>>(),
         converter::<T, Hyb<T>>(),

@@ -4,6 +4,7 @@ use super::Result;
 use super::cuda::Gpu;
 use super::systems::expanded;
 use super::{machine, record};
+use krysp::{Csr, Cuda, Ehyb, Halo};
 use std::path::{Path, PathBuf};
 
 #[derive(Default)]
@@ -12,6 +13,8 @@ pub struct Options {
     pub quick: bool,
     /// Nothing is written.
     dry: bool,
+    /// Matrices are numbered for the parts of EHYB.
+    parts: bool,
     machine: Option<String>,
     out: Option<PathBuf>,
     commit: Option<String>,
@@ -34,6 +37,7 @@ impl Options {
             match &*arg {
                 "--quick" => options.quick = true,
                 "--dry" => options.dry = true,
+                "--parts" => options.parts = true,
                 "--machine" => options.machine = Some(args.next().ok_or("--machine needs a name")?),
                 "--out" => options.out = Some(args.next().ok_or("--out needs a folder")?.into()),
                 "--commit" => options.commit = Some(args.next().ok_or("--commit needs a commit")?),
@@ -59,6 +63,14 @@ impl Options {
             Wanted { name: name.into(), f64, f32 }
         };
         wanted.iter().map(parse).collect()
+    }
+
+    /// The rows that a numbering brings together.
+    pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
+        match self.parts {
+            true => Ehyb::<f64>::rows_per_part(gpu, csr.rows()).ok(),
+            false => Some(Halo::rows_per_block(gpu, csr)),
+        }
     }
 
     /// Date, commit and device: the first columns of every row.

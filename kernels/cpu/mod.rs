@@ -9,6 +9,7 @@ pub mod coo;
 pub mod csr;
 pub mod dense;
 pub mod dia;
+pub mod ehyb;
 pub mod halo;
 pub mod hyb;
 mod portable;

@@ -195,22 +195,8 @@ impl<T: Value> RowProduct<T> for Sliced<'_, T> {
         let first = rows.start;
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
-            let (all, x) = (x, x.as_ptr());
             // SAFETY: handed down from the caller
-            unsafe {
-                match self.columns {
-                    SlicedColumns::Wide(columns) => {
-                        let here = columns.get(self.before(chunk.start)..).unwrap_or_default();
-                        let look = look(all, here.iter().take(SAMPLE).copied());
-                        let (columns, len) = (columns.as_ptr(), columns.len());
-                        self.chunk::<S, _>(chunk, y, WideLookup { x, columns, len, look });
-                    }
-                    SlicedColumns::Short(short) => {
-                        let (bases, offsets) = (short.bases.as_ptr(), short.offsets.as_ptr());
-                        self.chunk::<S, _>(chunk, y, ShortLookup { x, bases, offsets });
-                    }
-                }
-            }
+            unsafe { self.sums::<S>(chunk, x, y) };
         }
     }
 }
@@ -283,6 +269,30 @@ impl<T: Value> Sliced<'_, T> {
                 Widths::Uniform(width) | Widths::Longest { width, .. } => slice * width,
                 Widths::Each(offsets) => offsets.at(slice),
             }
+    }
+
+    /// The sums of rows that are a chunk, or of fewer that begin with a slice and stand in order.
+    ///
+    /// # Safety
+    /// As [`RowProduct::product`], such rows apart.
+    #[inline(always)]
+    pub(super) unsafe fn sums<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let (all, x) = (x, x.as_ptr());
+        // SAFETY: handed down from the caller
+        unsafe {
+            match self.columns {
+                SlicedColumns::Wide(columns) => {
+                    let here = columns.get(self.before(rows.start)..).unwrap_or_default();
+                    let look = look(all, here.iter().take(SAMPLE).copied());
+                    let (columns, len) = (columns.as_ptr(), columns.len());
+                    self.chunk::<S, _>(rows, y, WideLookup { x, columns, len, look });
+                }
+                SlicedColumns::Short(short) => {
+                    let (bases, offsets) = (short.bases.as_ptr(), short.offsets.as_ptr());
+                    self.chunk::<S, _>(rows, y, ShortLookup { x, bases, offsets });
+                }
+            }
+        }
     }
 
     /// # Safety

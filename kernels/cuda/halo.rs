@@ -5,7 +5,7 @@ use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Rows, Way};
 use super::product::{Kernel, Layout, Pattern, Shape};
-use super::slices::{WARP, address};
+use super::slices::{WARP, address, group_starts, longest_of};
 use super::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
 use super::vector::{THREADS, index};
 use crate::cpu::threads::Split;
@@ -257,7 +257,7 @@ impl Cut {
     fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<Cut> {
         let lengths: Vec<u32> =
             (0..nodes.rows()).into_par_iter().map(|node| nodes.row(node).len() as u32).collect();
-        let natural = longest(&lengths);
+        let natural = longest_of(&lengths, WARP);
         let total = |longest: &[u32]| longest.iter().map(|&longest| longest as usize).sum::<usize>();
         let (mut order, mut by_length) = (vec![0u16; nodes.rows()], vec![0u32; nodes.rows()]);
         let mut rest = (order.as_mut_slice(), by_length.as_mut_slice());
@@ -273,34 +273,22 @@ impl Cut {
             order.sort_by_key(|&node| std::cmp::Reverse(lengths[node as usize]));
             by_length.iter_mut().zip(&*order).for_each(|(length, &node)| *length = lengths[node as usize]);
         });
-        let sorted = longest(&by_length);
+        let sorted = longest_of(&by_length, WARP);
         // an order costs two bytes a node, and a slot ten or so
         let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes.rows();
         let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
-        let mut starts = Vec::with_capacity(longest.len() + 1);
-        starts.push(0u32);
-        let mut end = 0usize;
-        for longest in longest {
-            end += longest as usize;
-            starts.push(index("the number of groups", end)? as u32);
-        }
-        let (slots, entries) = (end * WARP, nodes.entries());
+        let cut = Cut { starts: group_starts(&longest)?, order };
+        let (slots, entries) = (cut.groups() * WARP, nodes.entries());
         if slots > 40 * entries + (1 << 22) {
             return Err(Error::Padding { slots, entries });
         }
-        Ok(Cut { starts, order })
+        Ok(cut)
     }
 
     /// Groups of all slices.
     fn groups(&self) -> usize {
         self.starts.last().map_or(0, |&end| end as usize)
     }
-}
-
-/// The longest of each slice.
-fn longest(lengths: &[u32]) -> Vec<u32> {
-    let longest = |slice: &[u32]| slice.iter().copied().max().unwrap_or(0);
-    lengths.par_chunks(WARP).with_min_len(1024).map(longest).collect()
 }
 
 #[cfg(test)]

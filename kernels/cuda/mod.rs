@@ -12,6 +12,7 @@ pub mod coo;
 pub mod csr;
 mod device;
 pub mod dia;
+pub mod ehyb;
 mod error;
 mod gate;
 pub mod halo;
@@ -49,12 +50,13 @@ pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 15] = [
+pub const SOURCES: [&Source; 16] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
+    &ehyb::SOURCE,
     &halo::SOURCE,
     &lengths::SOURCE,
     &merge::SOURCE,

@@ -95,7 +95,7 @@ impl Slices {
         // what sorting cannot save need not be sorted for
         let fewest = pattern.entries().div_ceil(WARP);
         if widths == (Widths::Each { sort: true }) && 10 * total(&longest_rows, lanes) > 11 * fewest {
-            let by_length = sorted(&lengths);
+            let by_length = sorted(&lengths, SORTED_ROWS);
             let at_places: Vec<u32> = by_length.par_iter().map(|&row| lengths[row as usize]).collect();
             let sorted = longest_of(&at_places, height);
             // rows out of order cost their places and writes in pieces
@@ -118,13 +118,9 @@ impl Slices {
             }
             Starts::Uniform(width)
         } else {
-            let mut starts = vec![0u32];
-            let mut end = 0usize;
-            for &longest in &longest_rows {
-                end += (longest as usize).div_ceil(pack * lanes);
-                starts.push(index("the number of groups", end)? as u32);
-            }
-            Starts::Each(starts)
+            let groups = |longest: &mut u32| *longest = longest.div_ceil((pack * lanes) as u32);
+            longest_rows.iter_mut().for_each(groups);
+            Starts::Each(group_starts(&longest_rows)?)
         };
         Ok(Slices { rows, longest, lanes, pack, starts, order })
     }
@@ -334,8 +330,20 @@ pub(super) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multipr
     lanes
 }
 
+/// The group at which each slice starts, and the end.
+pub(super) fn group_starts(groups: &[u32]) -> Result<Vec<u32>> {
+    let mut starts = Vec::with_capacity(groups.len() + 1);
+    let mut end = 0usize;
+    starts.push(0);
+    for &groups in groups {
+        end += groups as usize;
+        starts.push(index("the number of groups", end)? as u32);
+    }
+    Ok(starts)
+}
+
 /// The longest row of each slice.
-fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
+pub(super) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
     lengths
         .par_chunks(height)
         .with_min_len(1024)
@@ -348,11 +356,11 @@ fn total(longest: &[u32], row_of_group: usize) -> usize {
     longest.iter().map(|&longest| (longest as usize).div_ceil(row_of_group)).sum()
 }
 
-/// Rows by falling length within each window.
-fn sorted(lengths: &[u32]) -> Vec<u32> {
+/// Rows by falling length within windows of so many.
+pub(super) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
     let by_length = |window: &mut [u32]| window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));
-    order.par_chunks_mut(SORTED_ROWS).for_each(by_length);
+    order.par_chunks_mut(window).for_each(by_length);
     order
 }
 

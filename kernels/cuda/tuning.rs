@@ -42,6 +42,10 @@ pub const ROWS_OF_WINDOW: (usize, usize) = (256, 1536);
 /// Windows of [`Halo`](super::halo::Halo) that should fit the shared memory of a multiprocessor.
 pub const WINDOWS_OF_MULTIPROCESSOR: usize = 4;
 
+/// Parts of [`Ehyb`](super::ehyb::Ehyb) that run at once on a multiprocessor, and share its shared memory: what registers
+/// allow with 512 threads each.
+pub const RESIDENT_PARTS: usize = 2;
+
 /// Entries from which on conjugate gradients run as launches of their own instead of one on the chip: products are then
 /// bound by memory (`solve.csv`: st7_20k to el3_2M).
 pub const MOST_RESIDENT: usize = 5_000_000;

@@ -5,7 +5,9 @@ use crate::formats::{
     Cut, HaloFootprint, SellOptions, best_blocks, check_padding, diagonals_of, fewest_bytes_at,
     halo_footprint, has_short_columns, quantile, row_length_histogram,
 };
-use crate::{Bsr, Csr, Dia, Ell, EllpackR, Error, Format, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr};
+use crate::{
+    Bsr, Csr, Dia, Ehyb, Ell, EllpackR, Error, Format, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
+};
 use krysp_kernels::cpu::threads::CHUNK;
 
 /// Bytes of a row's or a column's index.
@@ -30,6 +32,7 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footpri
         matrix.hyb(rows.quantile, rows.longest).map_err(unsuited(Hyb::<T>::NAME)),
         Ok(matrix.coo()),
         Ok(Footprint { stored: Stored::BalancedCsr, ..matrix.csr() }),
+        Err(Candidate::Unsuitable { format: Ehyb::<T>::NAME, why: EXTRA.into() }),
         Err(Candidate::Unsuitable { format: SymCsr::<T>::NAME, why: SYMMETRIC.into() }),
         Err(Candidate::Unsuitable { format: SymBsr::<T>::NAME, why: SYMMETRIC.into() }),
     ];
@@ -41,6 +44,9 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footpri
 
 /// Neither would notice new values that are not symmetric.
 const SYMMETRIC: &str = "chosen by hand only: its values must stay symmetric";
+
+/// SELL-P has columns of 16 bits as well, and [`Halo`] all of them.
+const EXTRA: &str = "chosen by hand only: its extra lines move more bytes than SELL-P or Halo";
 
 /// A matrix, and what is found of it once.
 struct Analysis<'a, T: Real> {

@@ -9,6 +9,7 @@ mod csr;
 mod csr_ref;
 pub(crate) mod derived;
 mod dia;
+mod ehyb;
 mod ell;
 mod ellpack_r;
 mod halo;
@@ -29,6 +30,7 @@ pub use csr::Csr;
 pub use csr_ref::CsrRef;
 pub use dia::Dia;
 pub(crate) use dia::diagonals_of;
+pub use ehyb::Ehyb;
 pub use ell::Ell;
 pub use ellpack_r::EllpackR;
 pub use halo::Halo;
@@ -352,6 +354,7 @@ mod tests {
         vec![
             result(&Bsr::with_blocks(csr, 3).unwrap()),
             result(&Coo::new(csr).unwrap()),
+            result(&Ehyb::with_parts(csr, 2 * CHUNK).unwrap()),
             result(&Ell::new(csr).unwrap()),
             result(&EllpackR::new(csr).unwrap()),
             result(&Hyb::new(csr).unwrap()),

@@ -36,6 +36,15 @@ pub(super) struct Slices {
 /// The first `longest` entries of each row at most; the rest is stored elsewhere.
 pub(crate) type Longest = usize;
 
+/// What is stored of a matrix in slices.
+#[derive(Clone, Copy)]
+pub(super) struct Stored<'s> {
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    /// The columns of a row, ascending.
+    pub(super) of: &'s (dyn Fn(usize) -> &'s [u32] + Sync),
+}
+
 impl Slices {
     /// Lays out the rows of a pattern, `order` giving the row of its chunk that stands at each place.
     pub(super) fn new(
@@ -46,8 +55,21 @@ impl Slices {
         order: Option<Vec<u16>>,
         longest: Longest,
     ) -> Result<Slices> {
+        let of = |row: usize| &pattern.row(row)[..pattern.row(row).len().min(longest)];
+        let stored = Stored { rows: pattern.rows(), cols: pattern.cols(), of: &of };
+        Slices::of(format, stored, height, widths, order)
+    }
+
+    /// The same of rows with these columns.
+    pub(super) fn of(
+        format: &'static str,
+        stored: Stored<'_>,
+        height: usize,
+        widths: SliceWidths,
+        order: Option<Vec<u16>>,
+    ) -> Result<Slices> {
         let invalid = |_| Error::Unsuitable { format, why: "an index is out of range".into() };
-        let rows = pattern.rows();
+        let Stored { rows, cols, .. } = stored;
         let sorted = match order {
             None => None,
             Some(order) => {
@@ -63,18 +85,16 @@ impl Slices {
         };
         let nothing = Columns::new(Vec::new(), 0).map_err(invalid)?;
         let mut slices = Slices { rows, height, widths, columns: SlicedColumns::Wide(nothing), sorted };
-        slices.columns = match slices.short_bases(pattern, longest) {
+        slices.columns = match slices.short_bases(stored) {
             Some(bases) => {
                 let offset = |slice: usize, column: u32| (column - bases[slice]) as u16;
-                let offsets = slices.columns_as(pattern, longest, &offset);
+                let offsets = slices.columns_as(stored, &offset);
                 let slots = |slice: usize| slices.slice(slice);
-                SlicedColumns::Short(
-                    ShortColumns::new(bases, offsets, slots, pattern.cols()).map_err(invalid)?,
-                )
+                SlicedColumns::Short(ShortColumns::new(bases, offsets, slots, cols).map_err(invalid)?)
             }
             None => {
-                let columns = slices.columns_as(pattern, longest, &|_, column| column);
-                SlicedColumns::Wide(Columns::new(columns, pattern.cols()).map_err(invalid)?)
+                let columns = slices.columns_as(stored, &|_, column| column);
+                SlicedColumns::Wide(Columns::new(columns, cols).map_err(invalid)?)
             }
         };
         Ok(slices)
@@ -84,8 +104,7 @@ impl Slices {
     /// anyway.
     fn columns_as<X: Plain>(
         &self,
-        pattern: &Pattern,
-        longest: Longest,
+        stored: Stored<'_>,
         store: &(impl Fn(usize, u32) -> X + Sync),
     ) -> Buffer<X> {
         let mut columns = Buffer::zeros(self.slots());
@@ -95,9 +114,9 @@ impl Slices {
                 if slots.is_empty() {
                     continue;
                 }
-                let base = self.bounds(pattern, longest, slice).map_or(0, |(smallest, _)| smallest);
+                let base = self.bounds(stored, slice).map_or(0, |(smallest, _)| smallest);
                 for place in 0..self.height {
-                    let entries = self.stored(pattern, longest, slice * self.height + place);
+                    let entries = self.stored(stored, slice * self.height + place);
                     let padding = entries.last().copied().unwrap_or(base);
                     for (k, slot) in slots.clone().skip(place).step_by(self.height).enumerate() {
                         part[slot - first] = store(slice, entries.get(k).copied().unwrap_or(padding));
@@ -109,26 +128,25 @@ impl Slices {
     }
 
     /// The smallest column of each slice, if 16 bits hold what all others are beyond it.
-    fn short_bases(&self, pattern: &Pattern, longest: Longest) -> Option<Vec<u32>> {
+    fn short_bases(&self, stored: Stored<'_>) -> Option<Vec<u32>> {
         let slices = self.rows.div_ceil(self.height);
         let base = |slice: usize| {
-            let (smallest, largest) = self.bounds(pattern, longest, slice).unwrap_or_default();
+            let (smallest, largest) = self.bounds(stored, slice).unwrap_or_default();
             fit(smallest, largest).then_some(smallest)
         };
         map_rows(slices, self.height, &base).into_iter().collect()
     }
 
     /// The smallest and the largest column of a slice, if it has any.
-    fn bounds(&self, pattern: &Pattern, longest: Longest, slice: usize) -> Option<(u32, u32)> {
+    fn bounds(&self, stored: Stored<'_>, slice: usize) -> Option<(u32, u32)> {
         let rows = slice * self.height..(slice + 1) * self.height;
-        let rows = rows.map(|place| self.stored(pattern, longest, place));
-        bounds(rows)
+        bounds(rows.map(|place| self.stored(stored, place)))
     }
 
     /// The columns that are stored of the row at a place.
-    fn stored<'p>(&self, pattern: &'p Pattern, longest: Longest, place: usize) -> &'p [u32] {
+    fn stored<'s>(&self, stored: Stored<'s>, place: usize) -> &'s [u32] {
         match self.row_at(place).filter(|&row| row < self.rows) {
-            Some(row) => &pattern.row(row)[..pattern.row(row).len().min(longest)],
+            Some(row) => (stored.of)(row),
             None => &[],
         }
     }

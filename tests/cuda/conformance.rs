@@ -3,8 +3,8 @@
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Crossing, Dia, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions, Strategy,
-    SymBsr, SymCsr, Threshold,
+    Bsr, Coo, Crossing, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions,
+    Strategy, SymBsr, SymCsr, Threshold,
 };
 use krysp::solvers::Vector;
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -137,6 +137,7 @@ conformance! {
     halo_3: |a| Halo::with_nodes(a, 3);
     halo_4: |a| Halo::with_nodes(a, 4);
     halo_6: |a| Halo::with_nodes(a, 6);
+    ehyb: Ehyb::new;
     symmetric_csr: SymCsr::new;
     symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2);
     symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3);
@@ -170,6 +171,7 @@ conformance_on! {
     csr_merge_path: Csr, Strategy::MergePath;
     csr_speculative: Csr, Strategy::Speculative;
     coo_atomic: Coo, Crossing::Atomic;
+    ehyb_small_parts: Ehyb, Some(64);
     hyb_minimal_storage: Hyb, HybOptions::default();
     hyb_last_quantile: Hyb, HybOptions { threshold: Threshold::Quantile(0.999) };
 }

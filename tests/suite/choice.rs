@@ -9,8 +9,19 @@ use krysp::testing::matrices::{
 };
 use krysp::{Cg, Csr, Host, Jacobi, LinearOperator, Operator, Real, Sell};
 
-const FORMATS: [&str; 10] =
-    ["BSR", "COO", "CSR", "DIA", "ELL", "ELLPACK-R", "HYB", "SELL-P", "symmetric BSR", "symmetric CSR"];
+const FORMATS: [&str; 11] = [
+    "BSR",
+    "COO",
+    "CSR",
+    "DIA",
+    "EHYB",
+    "ELL",
+    "ELLPACK-R",
+    "HYB",
+    "SELL-P",
+    "symmetric BSR",
+    "symmetric CSR",
+];
 
 /// Chooses, tells what it chose, and finds a line for every other.
 fn choose<T: Real>(csr: &Csr<T>) -> Operator<krysp::HostVector<T>> {

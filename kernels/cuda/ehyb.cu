@@ -1,0 +1,233 @@
+// EHYB: a part's own x cached in shared memory, for the entries that lie inside; the others in slices of their own.
+//
+// A block of threads has a part, in slices of 32 rows. Rows are sorted by length, longest first, and warps take slices as
+// they come, from a counter in shared memory; the sum of a row does not depend on who takes it. An inner product does:
+// there warps have slices in turns. Entry k of the row at lane l is slot k 32 + l of its slice. Behind the cached x stands a
+// zero that padding points to.
+//
+// Lines of entries outside are added by a second kernel, a lane a line, when all of y is written: every row has one line at
+// most, so that y is the same from run to run.
+//
+// Moves 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 and an entry of x a slot outside; 4 B a slice, 2 B a row, 4 B and y
+// twice more a line; x and y.
+
+// What begins with a place beyond the last row.
+constexpr u32 NONE = ~0u;
+
+struct Inside {
+    const u32* slices;        // of 32 places, part after part: the group at which each starts, and the end
+    const u16* order;         // the row of its part at each place
+    const u16* columns;       // of the part
+    const real* values;
+    u32 rows, cols, height;   // rows of a part: a multiple of 32
+};
+
+struct Extra {
+    const u32* slices;        // of 32 lines
+    const u32* rows;          // yIdxER
+    const u32* columns;
+    const real* values;
+    Number inside;            // ⟨x, y⟩ without the lines, if asked for
+    u32 count;
+};
+
+struct Part {
+    u32 first, rows, own;
+
+    __device__ __forceinline__ Part(const Inside& a, u32 part) {
+        first = part * a.height;
+        rows = min(a.height, a.rows - first);
+        own = first >= a.cols ? 0 : min(rows, a.cols - first);
+    }
+    __device__ __forceinline__ u32 slices() const { return (rows + 31) / 32; }
+};
+
+extern __shared__ __align__(16) unsigned char shared_memory[];
+
+constexpr int THREADS = 512, WARPS = THREADS / 32;
+// Slots that a lane asks for at once.
+constexpr int BATCH = 8;
+
+// Returns this thread's part of ⟨x, y⟩ if DOT.
+template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, const real* __restrict__ x, real* __restrict__ y) {
+    __shared__ u32 next;
+    real* const cached = (real*)shared_memory;
+    const u32 lane = threadIdx.x % 32, parts = (a.rows + a.height - 1) / a.height;
+    real xy = 0;
+    for (u32 part = blockIdx.x; part < parts; part += gridDim.x) {
+        const Part at(a, part);
+        // the part before is done with x and the counter
+        if (part != blockIdx.x) __syncthreads();
+        for (u32 i = threadIdx.x; i < at.own; i += THREADS) gather(cached + i, x + (at.first + i));
+        if (threadIdx.x == 0) {
+            cached[at.own] = 0;
+            next = WARPS;
+        }
+
+        real v[BATCH];
+        u16 column[BATCH];
+        u32 slice = threadIdx.x / 32, group, end;
+        const real* values;
+        const u16* columns;
+        const auto load = [&]() {
+#pragma unroll
+            for (int u = 0; u < BATCH; u++) {
+                v[u] = group + u < end ? __ldcs(values + u * 32) : real(0);
+                column[u] = group + u < end ? __ldcs(columns + u * 32) : at.own;
+            }
+        };
+        const auto product = [&]() {
+            real sum = 0;
+#pragma unroll
+            for (int u = 0; u < BATCH; u++) sum += v[u] * cached[column[u]];
+            return sum;
+        };
+        const auto begin = [&]() {
+            if (slice >= at.slices()) return;
+            group = __ldg(a.slices + at.first / 32 + slice);
+            end = __ldg(a.slices + at.first / 32 + slice + 1);
+            values = a.values + ((i64)group * 32 + lane);
+            columns = a.columns + ((i64)group * 32 + lane);
+            load();
+        };
+        // asked for before x is there
+        begin();
+        gathered();
+        while (slice < at.slices()) {
+            u32 taken = slice + WARPS;
+            if (!DOT) {
+                if (lane == 0) taken = atomicAdd(&next, 1u);
+                taken = __shfl_sync(ALL, taken, 0);
+            }
+            const u32 place = slice * 32 + lane;
+            const u32 row = place < at.rows ? __ldg(a.order + at.first + place) : NONE;
+            real sum = product();
+            for (group += BATCH; group < end; group += BATCH) {
+                values += BATCH * 32;
+                columns += BATCH * 32;
+                load();
+                sum += product();
+            }
+            if (row != NONE) {
+                y[at.first + row] = sum;
+                if (DOT) xy += cached[row] * sum;
+            }
+            slice = taken;
+            begin();
+        }
+    }
+    return xy;
+}
+
+// Returns this thread's part of ⟨x, y⟩ if DOT.
+template <bool DOT> __device__ __forceinline__ real add(const Extra& a, const real* __restrict__ x, real* y) {
+    const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
+    real xy = 0;
+    for (u32 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < (a.count + 31) / 32; slice += warps) {
+        const u32 line = slice * 32 + lane, row = line < a.count ? __ldg(a.rows + line) : NONE;
+        u32 group = __ldg(a.slices + slice);
+        const u32 end = __ldg(a.slices + slice + 1);
+        const real* values = a.values + ((i64)group * 32 + lane);
+        const u32* columns = a.columns + ((i64)group * 32 + lane);
+        const real inside = row != NONE ? y[row] : real(0);
+        real sum = 0;
+        for (; group < end; group += BATCH) {
+            real v[BATCH];
+            u32 column[BATCH];
+#pragma unroll
+            for (int u = 0; u < BATCH; u++) {
+                v[u] = group + u < end ? __ldcs(values + u * 32) : real(0);
+                column[u] = group + u < end ? __ldcs(columns + u * 32) : NONE;
+            }
+#pragma unroll
+            for (int u = 0; u < BATCH; u++) sum += v[u] * (column[u] != NONE ? __ldg(x + column[u]) : real(0));
+            values += BATCH * 32;
+            columns += BATCH * 32;
+        }
+        if (row != NONE) {
+            y[row] = inside + sum;
+            if (DOT) xy += __ldg(x + row) * sum;
+        }
+    }
+    return xy;
+}
+
+extern "C" __global__ __launch_bounds__(THREADS, 2) void ehyb_inside(Inside a, const real* x, real* y) { multiply<false>(a, x, y); }
+
+extern "C" __global__ __launch_bounds__(THREADS, 2) void ehyb_inside_dot(Inside a, const real* x, real* y, Sum sum) {
+    real xy[1] = {multiply<true>(a, x, y)};
+    grid_sum(xy, sum);
+}
+
+extern "C" __global__ __launch_bounds__(256, 4) void ehyb_extra(Extra a, const real* x, real* y) { add<false>(a, x, y); }
+
+extern "C" __global__ __launch_bounds__(256, 4) void ehyb_extra_dot(Extra a, const real* x, real* y, Sum sum) {
+    real xy[1] = {add<true>(a, x, y)};
+    if (blockIdx.x == 0 && threadIdx.x == 0) xy[0] += value(a.inside);
+    grid_sum(xy, sum);
+}
+
+// Where the entries of rows lie, one row after the other, and their columns.
+struct Entries {
+    RowStarts rows;
+    const u32* columns;
+};
+
+constexpr i64 NO_ENTRY = -1;
+
+// visit(slot, entry, part) of every slot inside. Columns ascend: what lies inside follows what lies before.
+template <class Visit> __device__ __forceinline__ void each_inside(const Inside& a, const Entries& from, Visit visit) {
+    const i64 places = ((i64)a.rows + 31) / 32 * 32;
+    for (i64 place = blockIdx.x * blockDim.x + threadIdx.x; place < places; place += gridDim.x * blockDim.x) {
+        const Part at(a, u32(place) / a.height);
+        i64 entry = 0, end = 0;
+        if (place < a.rows) {
+            const i64 row = (i64)at.first + a.order[place];
+            entry = from.rows.start(row);
+            end = from.rows.start(row + 1);
+        }
+        while (entry < end && from.columns[entry] < at.first) entry++;
+        const u32 group = a.slices[place / 32], groups = a.slices[place / 32 + 1] - group;
+        for (u32 k = 0; k < groups; k++) {
+            const bool inside = entry < end && from.columns[entry] - at.first < at.own;
+            visit((i64)(group + k) * 32 + place % 32, inside ? entry++ : NO_ENTRY, at);
+        }
+    }
+}
+
+// visit(slot, entry) of every slot of a line.
+template <class Visit> __device__ __forceinline__ void each_outside(const Inside& a, const Extra& b, const Entries& from, Visit visit) {
+    const i64 lines = ((i64)b.count + 31) / 32 * 32;
+    for (i64 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
+        const i64 row = line < b.count ? b.rows[line] : 0;
+        const Part at(a, u32(row) / a.height);
+        i64 entry = 0, end = 0;
+        if (line < b.count) {
+            entry = from.rows.start(row);
+            end = from.rows.start(row + 1);
+        }
+        const u32 group = b.slices[line / 32], groups = b.slices[line / 32 + 1] - group;
+        for (u32 k = 0; k < groups; k++) {
+            while (entry < end && from.columns[entry] - at.first < at.own) entry++;
+            visit((i64)(group + k) * 32 + line % 32, entry < end ? entry++ : NO_ENTRY);
+        }
+    }
+}
+
+extern "C" __global__ __launch_bounds__(256) void ehyb_columns(Inside a, Extra b, Entries from, u16* inside, u32* outside) {
+    each_inside(a, from, [&](i64 slot, i64 entry, const Part& at) {
+        inside[slot] = entry != NO_ENTRY ? from.columns[entry] - at.first : at.own;
+    });
+    each_outside(a, b, from, [&](i64 slot, i64 entry) { outside[slot] = entry != NO_ENTRY ? from.columns[entry] : NONE; });
+}
+
+// Takes values from entries, or gives them back; padding stays as it is.
+extern "C" __global__ __launch_bounds__(256) void ehyb_exchange(
+    Inside a, Extra b, Entries from, real* entries, real* inside, real* outside, u32 back) {
+    each_inside(a, from, [&](i64 slot, i64 entry, const Part&) {
+        if (entry != NO_ENTRY) exchange(entries[entry], inside[slot], back);
+    });
+    each_outside(a, b, from, [&](i64 slot, i64 entry) {
+        if (entry != NO_ENTRY) exchange(entries[entry], outside[slot], back);
+    });
+}

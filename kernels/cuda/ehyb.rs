@@ -1,0 +1,382 @@
+//! EHYB: parts of rows with their own `x` in shared memory, and lines of the entries outside. The kernels say where slots
+//! lie, and what is moved.
+
+use super::device::{Array, Device, Element, Real};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::number::{RawNumber, Scalar};
+use super::ordered::{Ordered, RawRows, Way};
+use super::product::{Kernel, Pattern, Product, Shape, check, check_square, config};
+use super::slices::{WARP, group_starts, longest_of, sorted};
+use super::tuning::RESIDENT_PARTS;
+use super::vector::{THREADS, index};
+use crate::parts::Parts;
+use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use rayon::prelude::*;
+use std::cmp::Reverse;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "ehyb.cu", text: include_str!("ehyb.cu") };
+
+/// Threads of a part.
+const THREADS_OF_PART: usize = 512;
+
+/// Rows of a part are a multiple: whole slices, and whole nodes of 1, 2, 3, 4 or 6 rows, which numberings keep together.
+const GRAIN: usize = 3 * WARP;
+
+/// Bytes that a block of threads takes of shared memory, beside the cached `x`.
+const RESERVED: usize = 2 << 10;
+
+/// A matrix in parts, with extra lines.
+#[derive(Debug)]
+pub struct Ehyb<T: Real> {
+    shape: Shape,
+    parts: Parts,
+    inside: Slots<u16, u16, T>,
+    extra: Slots<u32, u32, T>,
+    kernel: Kernel,
+    extra_kernel: Kernel,
+    exchange: CudaFunction,
+}
+
+/// Slices on a device.
+#[derive(Debug)]
+struct Slots<R, C, T> {
+    slices: Array<u32>,
+    /// The row at each place.
+    rows: Array<R>,
+    columns: Array<C>,
+    values: Array<T>,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawInside {
+    slices: u64,
+    order: u64,
+    columns: u64,
+    values: u64,
+    rows: u32,
+    cols: u32,
+    height: u32,
+}
+// SAFETY: as `Inside` of ehyb.cu
+unsafe impl DeviceRepr for RawInside {}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawExtra<T> {
+    slices: u64,
+    rows: u64,
+    columns: u64,
+    values: u64,
+    inside: RawNumber<T>,
+    count: u32,
+}
+// SAFETY: as `Extra` of ehyb.cu
+unsafe impl<T: Real> DeviceRepr for RawExtra<T> {}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawEntries {
+    rows: RawRows,
+    columns: u64,
+}
+// SAFETY: as `Entries` of ehyb.cu
+unsafe impl DeviceRepr for RawEntries {}
+
+/// Rows of a part on a device, by equations 1 and 2: a processor is what runs a block of threads, of which each
+/// multiprocessor is several, and its cache their share of the shared memory.
+pub fn rows_per_part<T: Real>(device: &Device, rows: usize) -> Result<usize> {
+    let processors = RESIDENT_PARTS * device.multiprocessors();
+    Ok(crate::parts::rows_per_part(rows, processors, most_rows::<T>(device, RESIDENT_PARTS)?, GRAIN))
+}
+
+/// The rows whose `x` fits the shared memory of one of so many blocks, beside the zero.
+fn most_rows<T: Real>(device: &Device, blocks: usize) -> Result<usize> {
+    let places = (device.shared_memory()? / blocks).saturating_sub(RESERVED) / size_of::<T>();
+    Ok((places.saturating_sub(1) / WARP * WARP).min((u16::MAX as usize - 1) / WARP * WARP))
+}
+
+impl<T: Real> Ehyb<T> {
+    /// A matrix with a value for each entry of the pattern, in parts of so many rows, a multiple of 32, or as
+    /// [`rows_per_part`] says.
+    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], height: Option<usize>) -> Result<Self> {
+        index("the number of rows", pattern.rows())?;
+        let height = match height {
+            Some(height) => height.next_multiple_of(WARP).max(WARP),
+            None => rows_per_part::<T>(device, pattern.rows())?,
+        };
+        let most = most_rows::<T>(device, 1)?;
+        if height > most {
+            return Err(Error::Window { rows: 0..height, window: height, most });
+        }
+        let parts = Parts::new(pattern.rows(), pattern.cols(), height);
+        let Cut { inside, extra } = Cut::new(pattern, parts)?;
+        let shared = (height + 1) * size_of::<T>();
+        let (threads, kernel) = (THREADS_OF_PART as u32, "ehyb_inside");
+        let ehyb = Ehyb {
+            shape: pattern.shape(),
+            parts,
+            inside: Slots::new(device, &inside)?,
+            extra: Slots::new(device, &extra)?,
+            kernel: Kernel::with_shared_memory::<T>(device, &SOURCE, kernel, threads, shared)?,
+            extra_kernel: Kernel::load::<T>(device, &SOURCE, "ehyb_extra", THREADS)?,
+            exchange: device.function::<T>(&SOURCE, "ehyb_exchange")?,
+        };
+        let ordered = Ordered::new(device, pattern, values)?;
+        ehyb.fill_columns(&ordered)?;
+        ehyb.exchange(&ordered, Way::IntoSlots)?;
+        Ok(ehyb)
+    }
+
+    /// The number of parts.
+    pub fn parts(&self) -> usize {
+        self.parts.count()
+    }
+
+    /// Rows that have extra lines.
+    pub fn extra_rows(&self) -> usize {
+        self.extra.rows.len()
+    }
+
+    fn raw(&self) -> RawInside {
+        let Slots { slices, rows, columns, values } = &self.inside;
+        RawInside {
+            slices: slices.address(0),
+            order: rows.address(0),
+            columns: columns.address(0),
+            values: values.address(0),
+            rows: self.shape.rows as u32,
+            cols: self.shape.cols as u32,
+            height: self.parts.height() as u32,
+        }
+    }
+
+    /// Lines, and where `⟨x, y⟩` without them is.
+    fn raw_extra(&self, inside: RawNumber<T>) -> RawExtra<T> {
+        let Slots { slices, rows, columns, values } = &self.extra;
+        RawExtra {
+            slices: slices.address(0),
+            rows: rows.address(0),
+            columns: columns.address(0),
+            values: values.address(0),
+            inside,
+            count: rows.len() as u32,
+        }
+    }
+
+    /// Threads of the first kernel.
+    fn threads(&self) -> usize {
+        self.parts.count() * THREADS_OF_PART
+    }
+
+    /// Threads of the kernels that fill slots.
+    fn filling(&self) -> usize {
+        self.shape.rows.next_multiple_of(WARP)
+    }
+
+    fn fill_columns(&self, ordered: &Ordered<T>) -> Result<()> {
+        let device = ordered.device();
+        let fill = device.function::<T>(&SOURCE, "ehyb_columns")?;
+        let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
+        let mut launch = device.inner.stream.launch_builder(&fill);
+        launch.arg(&inside).arg(&extra).arg(&from).arg(&inside.columns).arg(&extra.columns);
+        // SAFETY: arguments as in ehyb.cu; the entries are those that slices were cut for
+        unsafe { launch.launch(config(self.filling())) }?;
+        Ok(())
+    }
+
+    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
+        let (values, back) = (ordered.values.address(0), u32::from(way == Way::Back));
+        let mut launch = ordered.device().inner.stream.launch_builder(&self.exchange);
+        launch.arg(&inside).arg(&extra).arg(&from).arg(&values);
+        launch.arg(&inside.values).arg(&extra.values).arg(&back);
+        // SAFETY: as in `fill_columns`; what has no slot is not moved
+        unsafe { launch.launch(config(self.filling())) }?;
+        Ok(())
+    }
+
+    fn device(&self) -> &Device {
+        self.inside.values.device()
+    }
+}
+
+/// No sum that lines are added to.
+fn nothing<T: Real>() -> RawNumber<T> {
+    RawNumber::constant(T::zero())
+}
+
+/// Entries with their columns, as kernels see them.
+fn entries<T: Real>(ordered: &Ordered<T>) -> RawEntries {
+    RawEntries { rows: ordered.rows.raw(), columns: ordered.columns.address(0) }
+}
+
+impl<T: Real> Product<T> for Ehyb<T> {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        check(self.shape, self.device(), x, y);
+        // SAFETY: parts are of the rows of `y`, and there is shared memory for their `x` and a zero; columns lie within it,
+        // slots are as many as slices were cut to
+        unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }?;
+        match self.extra_rows() {
+            0 => Ok(()),
+            // SAFETY: lines are of different rows of `y`, their columns below the length of `x`
+            lines => unsafe { self.extra_kernel.product(&self.raw_extra(nothing()), lines, x, y) },
+        }
+    }
+
+    fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+        check_square(self.shape, self.device(), x, y);
+        // SAFETY: as in `product`
+        let inside = unsafe { self.kernel.product_dot(&self.raw(), self.threads(), x, y) }?;
+        match self.extra_rows() {
+            0 => Ok(inside),
+            lines => {
+                let extra = self.raw_extra(inside.number().raw());
+                // SAFETY: as in `product`
+                unsafe { self.extra_kernel.product_dot(&extra, lines, x, y) }
+            }
+        }
+    }
+
+    fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+        let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
+        self.exchange(&ordered.with_columns(pattern)?, Way::IntoSlots)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+        let ordered = Ordered::zeros(self.device(), self.shape, pattern)?.with_columns(pattern)?;
+        self.exchange(&ordered, Way::Back)?;
+        ordered.values.read(values)
+    }
+
+    fn bytes(&self) -> usize {
+        self.inside.bytes() + self.extra.bytes()
+    }
+}
+
+impl<R: Element, C: Element, T: Real> Slots<R, C, T> {
+    /// Slots for slices, without columns and values.
+    fn new(device: &Device, slices: &Slices<R>) -> Result<Self> {
+        let slots = slices.groups() * WARP;
+        Ok(Slots {
+            slices: device.upload(&slices.starts)?,
+            rows: device.upload(&slices.rows)?,
+            columns: device.zeros(slots)?,
+            values: device.zeros(slots)?,
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        self.slices.bytes() + self.rows.bytes() + self.columns.bytes() + self.values.bytes()
+    }
+}
+
+/// Rows in slices.
+#[derive(Debug)]
+struct Slices<R> {
+    /// The row at each place.
+    rows: Vec<R>,
+    /// The group at which each slice starts, and the end.
+    starts: Vec<u32>,
+}
+
+impl<R> Slices<R> {
+    /// Rows whose lengths these are.
+    fn new(rows: Vec<R>, lengths: &[u32]) -> Result<Slices<R>> {
+        Ok(Slices { rows, starts: group_starts(&longest_of(lengths, WARP))? })
+    }
+
+    /// Groups of all slices.
+    fn groups(&self) -> usize {
+        self.starts.last().map_or(0, |&end| end as usize)
+    }
+}
+
+/// How a matrix lies in slices.
+#[derive(Debug)]
+struct Cut {
+    /// The row of its part at each place.
+    inside: Slices<u16>,
+    /// The row of each line, `yIdxER`.
+    extra: Slices<u32>,
+}
+
+impl Cut {
+    fn new(pattern: Pattern<'_>, parts: Parts) -> Result<Cut> {
+        let length = |row: usize| {
+            let entries = pattern.row(row);
+            let inside = parts.inside(row, &pattern.columns()[entries.clone()]).len();
+            (inside as u32, (entries.len() - inside) as u32)
+        };
+        let (inside, outside): (Vec<u32>, Vec<u32>) = (0..pattern.rows()).into_par_iter().map(length).unzip();
+
+        let order = sorted(&inside, parts.height());
+        let lengths: Vec<u32> = order.par_iter().map(|&row| inside[row as usize]).collect();
+        let order = order.par_iter().map(|&row| (row as usize % parts.height()) as u16).collect();
+        let inside = Slices::new(order, &lengths)?;
+
+        let mut lines: Vec<u32> =
+            (0..pattern.rows() as u32).filter(|&row| outside[row as usize] > 0).collect();
+        lines.par_sort_by_key(|&row| Reverse(outside[row as usize]));
+        let lengths: Vec<u32> = lines.par_iter().map(|&row| outside[row as usize]).collect();
+        let extra = Slices::new(lines, &lengths)?;
+
+        let (slots, entries) = ((inside.groups() + extra.groups()) * WARP, pattern.entries());
+        if slots > 40 * entries + (1 << 22) {
+            return Err(Error::Padding { slots, entries });
+        }
+        Ok(Cut { inside, extra })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::matrices;
+    use super::*;
+
+    #[test]
+    fn every_entry_has_its_slot() {
+        for matrix in &matrices() {
+            let pattern = matrix.pattern();
+            for height in [32, 64, 512, 2048] {
+                let parts = Parts::new(pattern.rows(), pattern.cols(), height);
+                let Cut { inside, extra } = Cut::new(pattern, parts).unwrap();
+                let groups = |starts: &[u32], place: usize| starts[place / WARP + 1] - starts[place / WARP];
+                let entries_inside =
+                    |row: usize| parts.inside(row, &pattern.columns()[pattern.row(row)]).len();
+                let mut stored = vec![0; pattern.rows()];
+                for (place, &row) in inside.rows.iter().enumerate() {
+                    let row = place / height * height + row as usize;
+                    let length = entries_inside(row);
+                    assert!(groups(&inside.starts, place) as usize >= length, "{}", matrix.name);
+                    stored[row] += length;
+                }
+                for (line, &row) in extra.rows.iter().enumerate() {
+                    let length = pattern.row(row as usize).len() - entries_inside(row as usize);
+                    assert!(length > 0 && groups(&extra.starts, line) as usize >= length, "{}", matrix.name);
+                    stored[row as usize] += length;
+                }
+                let lengths = (0..pattern.rows()).map(|row| pattern.row(row).len());
+                assert!(stored.into_iter().eq(lengths), "{}, parts of {height}", matrix.name);
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_come_first() {
+        for matrix in &matrices() {
+            let pattern = matrix.pattern();
+            let Cut { inside, extra } =
+                Cut::new(pattern, Parts::new(pattern.rows(), pattern.cols(), 64)).unwrap();
+            let widths = |starts: &[u32]| starts.windows(2).map(|s| s[1] - s[0]).collect::<Vec<_>>();
+            assert!(widths(&inside.starts).chunks(2).all(|part| part.is_sorted_by(|a, b| a >= b)));
+            assert!(widths(&extra.starts).is_sorted_by(|a, b| a >= b), "{}", matrix.name);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Parts of consecutive rows, and the columns that each of them caches: those with the numbers of its rows (EHYB, Chen 2022).
+
+use crate::windows::LARGEST;
+use std::ops::Range;
+
+/// Rows in parts of one height, the last of which may be lower.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    rows: usize,
+    cols: usize,
+    height: usize,
+}
+
+/// Rows of a part, a multiple of `grain`, by equations 1 and 2: `rows / (K P)` for the smallest integer `K` with which
+/// these fit a cache of `most` rows, on `P` processors.
+pub fn rows_per_part(rows: usize, processors: usize, most: usize, grain: usize) -> usize {
+    let most = (most.min(LARGEST - 1) / grain).max(1) * grain;
+    let k = rows.div_ceil(processors * most).max(1);
+    rows.div_ceil(k * processors).next_multiple_of(grain).max(grain)
+}
+
+impl Parts {
+    /// The rows of a matrix in parts of `height`, which 16 bits can count.
+    pub fn new(rows: usize, cols: usize, height: usize) -> Parts {
+        assert!(0 < height && height < LARGEST, "a part of {height} rows");
+        Parts { rows, cols, height }
+    }
+
+    /// The number of parts.
+    pub fn count(self) -> usize {
+        self.rows.div_ceil(self.height)
+    }
+
+    /// Rows of a part.
+    pub fn height(self) -> usize {
+        self.height
+    }
+
+    /// Which entries of a row, whose columns these are, lie in its part: they ascend, so all others are before or after.
+    pub fn inside(self, row: usize, columns: &[u32]) -> Range<usize> {
+        let first = row / self.height * self.height;
+        let below = |bound: usize| columns.partition_point(|&column| (column as usize) < bound);
+        below(first)..below((first + self.height).min(self.rows).min(self.cols).max(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_as_few_as_fit() {
+        // (rows, processors, most, grain): K = 1, 1, 2, 3, 1, 1
+        let cases = [
+            (658_503, 264, 14_000, 32),
+            (6_644_672, 396, 19_000, 32),
+            (6_644_672, 396, 9_500, 32),
+            (100_000, 1, 40_000, 768),
+            (5, 132, 14_000, 32),
+            (0, 1, 32_768, 768),
+        ];
+        let heights =
+            cases.map(|(rows, processors, most, grain)| rows_per_part(rows, processors, most, grain));
+        assert_eq!(heights, [2496, 16_800, 8416, 33_792, 32, 768]);
+        for rows in (0..200_000).step_by(997) {
+            for (most, grain) in [(100, 32), (70_000, 32), (65_536, 768), (10, 768)] {
+                let height = rows_per_part(rows, 7, most, grain);
+                assert!(height.is_multiple_of(grain) && height < LARGEST);
+                assert!(height <= most.max(grain), "{rows} {most} {grain}: {height}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_part_has_the_columns_of_its_rows() {
+        let columns: Vec<u32> = (0..100).step_by(3).collect();
+        for (rows, cols) in [(100, 100), (90, 100), (100, 90), (64, 100), (100, 33), (100, 3)] {
+            let parts = Parts::new(rows, cols, 32);
+            assert_eq!(parts.count(), rows.div_ceil(32));
+            let columns = &columns[..columns.partition_point(|&c| (c as usize) < cols)];
+            for row in 0..rows {
+                let inside = parts.inside(row, columns);
+                let own = row / 32 * 32..(row / 32 * 32 + 32).min(rows);
+                for (k, &column) in columns.iter().enumerate() {
+                    assert_eq!(inside.contains(&k), own.contains(&(column as usize)), "{rows} {cols} {row}");
+                }
+            }
+        }
+    }
+}

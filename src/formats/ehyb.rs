@@ -1,0 +1,355 @@
+//! EHYB (Chen 2022): the part of `x` that most entries of some rows read is cached explicitly.
+//!
+//! ```text
+//! K ← the smallest integer with rows τ / (K P) < cache            τ bytes a value, P processors     (1)
+//! rows of a part ← rows / (K P)                                                                     (2)
+//! for each part:                                                  rows that follow each other
+//!     cached ← x of the part's own rows
+//!     for each slice of the part, rows sorted by length:
+//!         y[row] ← Σ value · cached[column]                       columns of 16 bits
+//! for each slice of extra lines:                                  only rows with entries outside their part
+//!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     columns of 32 bits
+//! ```
+//!
+//! An entry inside moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). How many are inside is up to the numbering:
+//! [`Numbering::clustered`](crate::Numbering::clustered) with [`Ehyb::rows_per_part`]. [`Halo`](super::Halo) goes on from
+//! here: it has no extra lines, and moves fewer bytes.
+//!
+//! Departures:
+//! 1. parts are consecutive rows, all as high but the last: the listing takes parts for equal, which those of METIS are not.
+//!    Renumbering is a step of its own, and rows sorted by length keep their numbers;
+//! 2. extra lines are added when all parts are written. The listing stores the sums of parts while other blocks may have
+//!    added extra lines of theirs already;
+//! 3. the values of extra lines are filled by their own index, where line 14 of algorithm 2 has that of ELL;
+//! 4. no counter outlives a product. The published one for extra lines is reset once, not for each: from the second product
+//!    on they are left out. Here blocks of threads are what the hardware hands out, and inside a part a counter begins anew;
+//! 5. in host memory `P` is 1, so that no sum depends on the number of threads, and the cache is the second one; rows are
+//!    sorted within chunks of 768 rows, and extra lines follow their chunk, so that threads share chunks and `y` is in cache
+//!    when they are added; their columns take 16 bits where these fit.
+
+#[cfg(feature = "cuda")]
+use super::OnDevice;
+use super::pattern::Pattern;
+use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
+use super::{Csr, Format, Source, row_operator};
+use crate::{Error, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::ehyb;
+use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::threads::{CHUNK, map_rows};
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda;
+use krysp_kernels::index::Offsets;
+use krysp_kernels::parts::{Parts, rows_per_part};
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// Bytes of `x` that a core keeps near: a share of its second cache, beside what streams through.
+const CACHE: usize = 256 << 10;
+
+/// A row without an extra line, and a line without a row.
+const NONE: u16 = u16::MAX;
+
+/// A matrix in EHYB.
+#[derive(Clone, Debug)]
+pub struct Ehyb<T: Real> {
+    source: Source<T>,
+    parts: Parts,
+    inside: Slices,
+    extra: Slices,
+    lines: Lines,
+    /// The slots of a chunk's rows, then those of its extra lines.
+    values: Buffer<T>,
+}
+
+impl<T: Real> Ehyb<T> {
+    /// Converts with parts that fit the cache of a core.
+    pub fn new(csr: &Csr<T>) -> Result<Ehyb<T>> {
+        Ehyb::with_parts(csr, rows_per_part(csr.rows(), 1, CACHE / size_of::<T>() - 1, CHUNK))
+    }
+
+    /// Converts with parts of so many rows: a multiple of 768 below 65535.
+    pub fn with_parts(csr: &Csr<T>, rows: usize) -> Result<Ehyb<T>> {
+        if rows == 0 || !rows.is_multiple_of(CHUNK) || rows >= usize::from(u16::MAX) {
+            return Err(Error::Option {
+                what: "the rows of a part",
+                got: rows.to_string(),
+                expected: "a multiple of 768 below 65535",
+            });
+        }
+        let (pattern, height) = (csr.pattern(), default_height::<T>());
+        let parts = Parts::new(csr.rows(), csr.cols(), rows);
+        let lengths = map_rows(csr.rows(), 8, &|row| inside(parts, pattern, row).len() as u32);
+        let chunks = csr.rows().div_ceil(CHUNK);
+        let sorted = map_rows(chunks, CHUNK, &|chunk| Sorted::new(pattern, &lengths, chunk, height));
+
+        let order = sorted.iter().flat_map(|chunk| &chunk.order).copied().collect();
+        let widths = SliceWidths::Each(Offsets::from_lengths(sorted.iter().flat_map(|c| c.widths.clone())));
+        let columns_inside = |row: usize| &pattern.row(row)[inside(parts, pattern, row)];
+        let stored = Stored { rows: csr.rows(), cols: csr.cols(), of: &columns_inside };
+        let inside = Slices::of(Self::NAME, stored, height, widths, Some(order))?;
+
+        let lines = Lines::new(csr.rows(), &sorted);
+        let outside = Outside::new(parts, pattern, &lines);
+        let widths = Offsets::from_lengths(sorted.iter().flat_map(|chunk| chunk.extra_widths.clone()));
+        let columns_outside = |line: usize| outside.row(line);
+        let stored = Stored { rows: lines.count(), cols: csr.cols(), of: &columns_outside };
+        let extra = Slices::of(Self::NAME, stored, height, SliceWidths::Each(widths), None)?;
+
+        let slots = inside.slots() + extra.slots();
+        check_padding(Self::NAME, slots, csr.nnz(), "CSR stores rows of any length")?;
+        let values = Buffer::zeros(slots);
+        let mut ehyb = Ehyb { source: csr.source().clone(), parts, inside, extra, lines, values };
+        ehyb.fill(csr.entries());
+        Ok(ehyb)
+    }
+
+    /// The number of parts.
+    pub fn parts(&self) -> usize {
+        self.parts.count()
+    }
+
+    fn kernel(&self) -> impl RowProduct<T> + '_ {
+        let (inside, extra) = (self.inside.kernel(&self.values, None), self.extra.kernel(&self.values, None));
+        ehyb::Ehyb { inside, extra, lines: &self.lines.of_chunks, rows: &self.lines.rows }
+    }
+
+    fn array_bytes(&self) -> usize {
+        let lines = self.lines.of_chunks.bytes() + size_of_val(&*self.lines.rows);
+        self.inside.bytes() + self.extra.bytes() + lines + size_of_val(&*self.values)
+    }
+}
+
+/// Which entries of a row lie inside its part.
+fn inside(parts: Parts, pattern: &Pattern, row: usize) -> Range<usize> {
+    parts.inside(row, pattern.row(row))
+}
+
+/// How the rows of a chunk lie in slices, and those of its extra lines.
+#[derive(Clone, Debug, Default)]
+struct Sorted {
+    /// The row at each place, those with most entries inside first.
+    order: Vec<u16>,
+    /// The longest row of each slice.
+    widths: Vec<usize>,
+    /// The rows that have extra lines, those with most entries outside first.
+    extra: Vec<u16>,
+    /// The longest line of each slice.
+    extra_widths: Vec<usize>,
+}
+
+impl Sorted {
+    /// Of a chunk, from the number of entries that each row of the matrix has inside.
+    fn new(pattern: &Pattern, lengths: &[u32], chunk: usize, height: usize) -> Sorted {
+        let first = chunk * CHUNK;
+        let lengths = &lengths[first..lengths.len().min(first + CHUNK)];
+        let inside = |row: u16| lengths[row as usize] as usize;
+        let outside = |row: u16| pattern.row(first + row as usize).len() - inside(row);
+        let mut order: Vec<u16> = (0..lengths.len() as u16).collect();
+        let mut extra: Vec<u16> = order.iter().copied().filter(|&row| outside(row) > 0).collect();
+        order.sort_by_key(|&row| Reverse(inside(row)));
+        extra.sort_by_key(|&row| Reverse(outside(row)));
+        // the first of a slice is its longest
+        let widths = order.iter().step_by(height).map(|&row| inside(row)).collect();
+        let extra_widths: Vec<usize> = extra.iter().step_by(height).map(|&row| outside(row)).collect();
+        extra.resize(extra_widths.len() * height, NONE);
+        Sorted { order, widths, extra, extra_widths }
+    }
+}
+
+/// Lines of entries outside, those of a chunk in whole slices.
+#[derive(Clone, Debug)]
+struct Lines {
+    /// The lines of each chunk.
+    of_chunks: Offsets,
+    /// `yIdxER`: the row of its chunk that a line is of.
+    rows: Vec<u16>,
+    /// The line of its chunk that is of a row.
+    line_of: Vec<u16>,
+}
+
+impl Lines {
+    fn new(rows: usize, sorted: &[Sorted]) -> Lines {
+        let mut line_of = vec![NONE; rows];
+        for (chunk, sorted) in line_of.chunks_mut(CHUNK).zip(sorted) {
+            for (line, &row) in sorted.extra.iter().enumerate().filter(|(_, row)| **row != NONE) {
+                chunk[row as usize] = line as u16;
+            }
+        }
+        let rows = sorted.iter().flat_map(|chunk| &chunk.extra).copied().collect();
+        Lines {
+            of_chunks: Offsets::from_lengths(sorted.iter().map(|chunk| chunk.extra.len())),
+            rows,
+            line_of,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The line of a row that has one.
+    fn of(&self, row: usize) -> usize {
+        self.of_chunks.at(row / CHUNK) + self.line_of[row] as usize
+    }
+
+    /// The row of each line that has one.
+    fn rows(&self, chunk: usize) -> impl Iterator<Item = Option<usize>> {
+        let row = move |&row: &u16| (row != NONE).then_some(chunk * CHUNK + row as usize);
+        self.rows[self.of_chunks.range(chunk)].iter().map(row)
+    }
+}
+
+/// The columns of lines.
+struct Outside {
+    offsets: Offsets,
+    columns: Vec<u32>,
+}
+
+impl Outside {
+    fn new(parts: Parts, pattern: &Pattern, lines: &Lines) -> Outside {
+        let (mut lengths, mut columns) = (Vec::with_capacity(lines.count()), vec![]);
+        for row in (0..lines.of_chunks.ranges()).flat_map(|chunk| lines.rows(chunk)) {
+            let before = columns.len();
+            if let Some(row) = row {
+                let (all, inside) = (pattern.row(row), inside(parts, pattern, row));
+                columns.extend_from_slice(&all[..inside.start]);
+                columns.extend_from_slice(&all[inside.end..]);
+            }
+            lengths.push(columns.len() - before);
+        }
+        Outside { offsets: Offsets::from_lengths(lengths), columns }
+    }
+
+    fn row(&self, line: usize) -> &[u32] {
+        &self.columns[self.offsets.range(line)]
+    }
+}
+
+row_operator!(Ehyb);
+
+impl<T: Real> Format<T> for Ehyb<T> {
+    const NAME: &'static str = "EHYB";
+
+    fn convert(csr: &Csr<T>) -> Result<Self> {
+        Ehyb::new(csr)
+    }
+
+    fn source(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn values(&self) -> &Buffer<T> {
+        &self.values
+    }
+
+    fn values_mut(&mut self) -> &mut Buffer<T> {
+        &mut self.values
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        let lines = self.lines.of_chunks.at(row.div_ceil(CHUNK));
+        self.inside.first_slot(row) + self.extra.first_slot(lines)
+    }
+
+    fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
+        let pattern = &self.source.pattern;
+        let (entries, chunk) = (pattern.offsets.range(row), row / CHUNK);
+        let inside = inside(self.parts, pattern, row);
+        let (first, end) = (entries.start + inside.start, entries.start + inside.end);
+        let before = self.extra.first_slot(self.lines.of_chunks.at(chunk));
+        let slots = self.inside.row_slots(row);
+        (first..end).zip(slots).for_each(|(entry, slot)| visit(entry, before + slot));
+        if inside.len() < entries.len() {
+            let before = self.inside.first_slot(pattern.rows().min((chunk + 1) * CHUNK));
+            let slots = self.extra.row_slots(self.lines.of(row));
+            let outside = (entries.start..first).chain(end..entries.end);
+            outside.zip(slots).for_each(|(entry, slot)| visit(entry, before + slot));
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> Ehyb<T> {
+    /// The rows of a part on a GPU: what a numbering should bring together.
+    ///
+    /// ```no_run
+    /// # fn main() -> krysp::Result<()> {
+    /// # let csr = krysp::Csr::<f64>::from_triplets(1, 1, &[(0, 0, 1.0)])?;
+    /// use krysp::formats::OnDevice;
+    /// use krysp::{Cuda, Ehyb, Numbering};
+    ///
+    /// let gpu = Cuda::new(0)?;
+    /// let numbering = Numbering::clustered(&csr, Ehyb::<f64>::rows_per_part(&gpu, csr.rows())?)?;
+    /// let a = Ehyb::on(&gpu, &csr.renumbered(&numbering)?)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rows_per_part(gpu: &crate::Cuda, rows: usize) -> Result<usize> {
+        Ok(cuda::ehyb::rows_per_part::<T>(gpu.device(), rows)?)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real + cuda::Real> OnDevice<T> for Ehyb<T> {
+    type Arrays = cuda::ehyb::Ehyb<T>;
+    type Options = Option<usize>;
+
+    fn defaults() -> Option<usize> {
+        None
+    }
+
+    /// A device has a cache of its own, and so parts of its own.
+    fn chosen(&self) -> Option<usize> {
+        None
+    }
+
+    /// In parts of so many rows, rounded up to a multiple of 32, or of as many as equations 1 and 2 say.
+    fn lay_out(csr: &Csr<T>, rows_per_part: Option<usize>, device: &cuda::Device) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), rows_per_part)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::coo::tests::{matrices, obeys};
+    use super::*;
+
+    #[test]
+    fn any_parts_obey() {
+        for csr in &matrices::<f64>() {
+            for chunks in [1, 2, 85] {
+                obeys(csr, |csr| Ehyb::with_parts(csr, chunks * CHUNK));
+            }
+        }
+        matrices::<f32>().iter().for_each(|csr| obeys(csr, Ehyb::new));
+    }
+
+    fn tridiagonal(rows: usize) -> Csr<f64> {
+        let row = |i: usize| (i.saturating_sub(1)..rows.min(i + 2)).map(move |j| (i, j, 1.0 + j as f64));
+        Csr::from_triplets(rows, rows, &(0..rows).flat_map(row).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn only_rows_at_the_borders_of_parts_have_extra_lines() {
+        let rows = 3 * 2 * CHUNK;
+        let ehyb = Ehyb::with_parts(&tridiagonal(rows), 2 * CHUNK).unwrap();
+        assert_eq!(ehyb.parts(), 3);
+        let lines: Vec<usize> =
+            (0..rows / CHUNK).flat_map(|chunk| ehyb.lines.rows(chunk)).flatten().collect();
+        assert_eq!(lines, [2, 4].map(|chunk| [chunk * CHUNK - 1, chunk * CHUNK]).concat());
+        // one entry of each, in a slice for each chunk that has one
+        assert_eq!(ehyb.extra.slots(), 4 * default_height::<f64>());
+        assert!(ehyb.inside.short() && ehyb.inside.slots() < 3 * rows + 8 * default_height::<f64>());
+        let one = Ehyb::new(&tridiagonal(rows)).unwrap();
+        assert_eq!((one.parts(), one.extra.slots()), (1, 0));
+    }
+
+    #[test]
+    fn parts_of_other_heights_are_refused() {
+        for rows in [0, 1, 767, 769, 86 * CHUNK] {
+            let refused = Ehyb::with_parts(&tridiagonal(5), rows).unwrap_err();
+            assert!(matches!(&refused, Error::Option { got, .. } if *got == rows.to_string()), "{refused}");
+        }
+    }
+}
