@@ -132,12 +132,15 @@ fn solve_at<T: Value, O: Offset>(
     let solved = |row: usize, b: T, known: &[T], first: usize| {
         let (columns, values) = (&a.columns[at(row)..at(row + 1)], &a.values[at(row)..at(row + 1)]);
         let last = columns.len().saturating_sub(1);
-        let (columns, values, diagonal) = match triangle {
-            Triangle::Lower => (&columns[..last], &values[..last], values[last]),
-            Triangle::Upper => (&columns[1..], &values[1..], values[0]),
+        let add = |sum: T, (&c, &v): (&u32, &T)| sum + v * known[c as usize - first];
+        // what was solved last is added last: all else can be done before it is there
+        let (sum, diagonal) = match triangle {
+            Triangle::Lower => (columns[..last].iter().zip(values).fold(T::zero(), add), values[last]),
+            Triangle::Upper => {
+                let terms = columns[1..].iter().zip(&values[1..]);
+                (terms.rev().fold(T::zero(), add), values[0])
+            }
         };
-        let terms = columns.iter().zip(values);
-        let sum = terms.fold(T::zero(), |sum, (&c, &v)| sum + v * known[c as usize - first]);
         (b - sum) / diagonal
     };
     let level = |level: Range<usize>| {

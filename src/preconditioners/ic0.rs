@@ -93,10 +93,6 @@ impl<T: Real> Ic0<T> {
     }
 
     /// Factorises with the shift that is set; an error within is a pivot that is not positive.
-    #[expect(
-        clippy::type_complexity,
-        reason = "a refusal that the caller may mend, within one that it may not"
-    )]
     fn factorise(&mut self, csr: &Csr<T>) -> Result<std::result::Result<(), (usize, T)>> {
         let Solves { lower, schedule, .. } = &mut self.solves;
         self.from_a.refresh(csr, lower)?;

@@ -77,7 +77,8 @@ impl<T: Real> Jacobi<T> {
     pub fn blocks(csr: &Csr<T>, size: usize) -> Result<Jacobi<T>> {
         check_square("Jacobi", csr)?;
         if !BLOCK_SIZES.contains(&size) || !csr.rows().is_multiple_of(size) {
-            let starts = (0..csr.rows()).step_by(size.max(1));
+            // no blocks at all of size 0, which is refused
+            let starts = (0..csr.rows()).filter(|row| row.checked_rem(size) == Some(0));
             return Jacobi::partitioned(csr, &starts.chain([csr.rows()]).collect::<Vec<_>>());
         }
         let (space, count) = (csr.source().domain().clone(), csr.rows() / size);
