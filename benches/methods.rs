@@ -2,10 +2,10 @@
 //! Matrices are those of ../shared/matrices, all to a residual of 10⁻⁸.
 //!
 //! ```text
-//! cargo bench --bench methods [-- record]
+//! cargo bench --bench methods [-- [record] [stokes_tiny heat_sink_p1_27k ...]]
 //! ```
 //!
-//! `record` appends the rows to `benches/record/<machine>/methods.csv`. `ratio` is that of the iterations.
+//! Without names all are taken, which takes some ten minutes. `record` appends the rows to `benches/record/<machine>/methods.csv`. `ratio` is that of the iterations.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 #[path = "common/machine.rs"]
@@ -55,6 +55,11 @@ fn main() -> Result<()> {
 }
 
 fn matrix(name: &str) -> Result<Option<Csr<f64>>> {
+    let mut wanted =
+        std::env::args().skip(1).filter(|arg| !arg.starts_with('-') && arg != "record").peekable();
+    if wanted.peek().is_some() && !wanted.any(|wanted| wanted == name) {
+        return Ok(None);
+    }
     match shared_matrix(name) {
         Some(path) => Ok(Some(read_matrix(path)?)),
         None => {
