@@ -45,7 +45,8 @@ impl Windows {
         let (rows, cols, most) = (offsets.ranges(), columns.bound(), most.min(LARGEST));
         let block = |block: usize| {
             let mut done = vec![];
-            let mut left = vec![block * height..rows.min((block + 1) * height)];
+            let whole = block * height..rows.min((block + 1) * height);
+            let mut left = Vec::from([whole]);
             while let Some(rows) = left.pop() {
                 let halo = halo(offsets, columns, rows.clone());
                 let window = own(&rows, cols).len() + halo.len();

@@ -80,7 +80,7 @@ impl<T: Real> Halo<T> {
         let cut = Cut::new(nodes, &windows)?;
 
         let ordered = Ordered::new(device, pattern, values)?;
-        let (threads, name) = (if size % 3 == 0 { 384 } else { 256 }, format!("halo_{size}"));
+        let (threads, name) = (if size.is_multiple_of(3) { 384 } else { 256 }, format!("halo_{size}"));
         let shared = (windows.largest() + 1) * size * size_of::<T>();
         let words = if size == 1 { Some(words(&cut.starts)) } else { None };
         let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);

@@ -110,12 +110,13 @@ pub(crate) fn footprint<T: Real>(csr: &Csr<T>) -> Result<Footprint> {
     let size = best_size(csr);
     let (offsets, columns) = node_pattern(csr, size)?;
     let windows = Windows::new(&offsets, &columns, (ROWS / size).next_multiple_of(32), 32, LARGEST);
-    let halo = windows.map_err(unsuitable::<T>)?.all_halos().len();
+    let windows = windows.map_err(unsuitable::<T>)?;
+    let halo = windows.all_halos();
     let (blocks, slots) = (columns.len(), columns.len() * size * size);
     // nodes of one row pack their places in 12 bits
     let places = if size == 1 { blocks * 3 / 2 } else { blocks * 2 };
-    let bytes = slots * size_of::<T>() + places + halo * size_of::<u32>() + csr.rows() / size * 2;
-    Ok(Footprint { size, bytes, slots, halo: halo * size })
+    let bytes = slots * size_of::<T>() + places + size_of_val(halo) + csr.rows() / size * 2;
+    Ok(Footprint { size, bytes, slots, halo: halo.len() * size })
 }
 
 /// Where dense blocks stand among nodes.
