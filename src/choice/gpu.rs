@@ -25,6 +25,8 @@ mod cost {
     pub(super) const BSR: f64 = 4.0;
     /// A product with windows: p1_10M_perm, el3_10M_perm.
     pub(super) const HALO: f64 = 5.0;
+    /// What fetching an entry of a halo moves, against its bytes: p1_100M_perm and st7_15M_nat, as given and clustered.
+    pub(super) const HALO_SECTORS: f64 = 2.5;
     /// A product of diagonals, and what it waits for each: st7_0.1M_nat, st27_0.1M_nat, el3_0.3M_nat.
     pub(super) const DIA: f64 = 2.0;
     pub(super) const DIAGONAL: f64 = 0.12;
@@ -52,7 +54,9 @@ fn microseconds(rows: &RowStatistics, stored: Stored, bytes: usize, multiprocess
         Stored::Hyb { .. } => cost::HYB + stream * cost::COO_FACTOR,
         Stored::Sell { .. } | Stored::Ell { .. } | Stored::EllpackR { .. } => slices(),
         Stored::Bsr { .. } => cost::BSR + stream,
-        Stored::Halo { halo, .. } => cost::HALO + stream + (halo * rows.value) as f64 / cost::BYTES,
+        Stored::Halo { halo, .. } => {
+            cost::HALO + stream + (halo * rows.value) as f64 * cost::HALO_SECTORS / cost::BYTES
+        }
         Stored::Dia { diagonals } => cost::DIA + f64::max(stream, diagonals as f64 * cost::DIAGONAL),
     }
 }
