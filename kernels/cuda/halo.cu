@@ -12,32 +12,12 @@
 // a halo, which other blocks read too; 4 or 8 B a slice, 8 B a block, 2 B a node where these are sorted; x and y.
 
 struct Halo {
-    const u32* bounds;        // nodes at which blocks begin, multiples of 32, and the end
-    const u32* halos;         // where the halo of each block begins, and the end
-    const u32* halo;          // nodes
+    Windows windows;
     const u32* slices;        // of 32 nodes: the group at which each starts, and the end
     const u32* words;         // the same in words of 32 lanes, where places are packed
     const u16* order;         // the node of its block at each place; null where they stand in order
     const u16* columns;       // places of nodes in the window
     const real* values;
-    u32 blocks;
-    u32 cols;                 // nodes of x
-};
-
-// Where a block's nodes are, and what of x it reads.
-struct Block {
-    u32 first, rows, own, from, outside;
-
-    __device__ __forceinline__ Block(const Halo& a, u32 block) {
-        first = __ldg(a.bounds + block);
-        rows = __ldg(a.bounds + block + 1) - first;
-        from = __ldg(a.halos + block);
-        outside = __ldg(a.halos + block + 1) - from;
-        own = first >= a.cols ? 0 : min(rows, a.cols - first);
-    }
-    __device__ __forceinline__ u32 slices() const { return (rows + 31) / 32; }
-    // The place that holds zero.
-    __device__ __forceinline__ u32 zero() const { return own + outside; }
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -114,16 +94,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
     real* const window = (real*)shared_memory;
     const u32 q = threadIdx.x % WIDE, lane = q / B;
     real xy = 0;
-    for (u32 block = blockIdx.x; block < a.blocks; block += gridDim.x) {
-        const Block at(a, block);
+    for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
+        const Block at(a.windows, block);
         // the window of the block before has been read
         if (block != blockIdx.x) __syncthreads();
-        for (u32 i = threadIdx.x; i < at.own * B; i += THREADS<B>) gather(window + i, x + ((i64)at.first * B + i));
-#pragma unroll 4
-        for (u32 i = threadIdx.x; i < at.outside * B; i += THREADS<B>) {
-            gather(window + at.own * B + i, x + ((i64)__ldg(a.halo + at.from + i / B) * B + i % B));
-        }
-        if (threadIdx.x < B) window[at.zero() * B + threadIdx.x] = 0;
+        at.gather_window<B, THREADS<B>>(a.windows, x, window);
 
         Batch<B> batch;
         u32 slice = threadIdx.x / WIDE, group, end;
@@ -188,8 +163,8 @@ template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, 
 // Places from the columns of the nodes, which lie row by row; a block of threads has a block. Every column stands in the
 // window.
 extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
-    for (u32 block = blockIdx.x; block < a.blocks; block += gridDim.x) {
-        const Block at(a, block);
+    for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
+        const Block at(a.windows, block);
         each_node(a, at, 1, [&](u32, u32 node, u32 lane, u32 slice) {
             const i64 first = node != NONE ? rows.start(node) : 0, count = node != NONE ? rows.start(node + 1) - first : 0;
             const auto place_of = [&](u32 k) {
@@ -199,7 +174,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowSta
                 u32 low = 0, high = at.outside;
                 while (low < high) {
                     const u32 middle = (low + high) / 2;
-                    if (a.halo[at.from + middle] < column) low = middle + 1; else high = middle;
+                    if (a.windows.halo[at.from + middle] < column) low = middle + 1; else high = middle;
                 }
                 return at.own + low;
             };
@@ -222,8 +197,8 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowSta
 // row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
 extern "C" __global__ __launch_bounds__(256, 4) void halo_exchange(
     Halo a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
-    for (u32 block = blockIdx.x; block < a.blocks; block += gridDim.x) {
-        const Block at(a, block);
+    for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
+        const Block at(a.windows, block);
         each_node(a, at, size, [&](u32 of_node, u32 node, u32 lane, u32 slice) {
             if (node == NONE) return;
             const i64 row = (i64)node * size + of_node;
@@ -238,8 +213,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_exchange(
             const auto node_at = [&](u32 k) {
                 if (k >= groups) return NONE;
                 const u32 place = a.columns[(i64)(group + k) * 32 + lane];
-                if (place < at.own) return at.first + place;
-                return place < at.zero() ? a.halo[at.from + (place - at.own)] : NONE;
+                return place < at.zero() ? at.node(a.windows, place) : NONE;
             };
             u32 k = 0, here = node_at(0);
             for (i64 e = first; e < end; e++) {

@@ -8,8 +8,9 @@ use super::product::{Kernel, Layout, Pattern, Shape};
 use super::slices::{WARP, address, group_starts, longest_of};
 use super::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
 use super::vector::{THREADS, index};
+use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::cpu::threads::Split;
-use crate::windows::{LARGEST, TooLarge, Windows};
+use crate::windows::{LARGEST, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
 use rayon::prelude::*;
 
@@ -25,14 +26,9 @@ pub struct Halo<T: Real> {
     shape: Shape,
     /// Rows of a node.
     size: usize,
-    /// Nodes of `x`.
-    cols: usize,
-    blocks: usize,
     /// Threads of a block.
     threads: usize,
-    bounds: Array<u32>,
-    halos: Array<u32>,
-    halo: Array<u32>,
+    windows: WindowArrays,
     slices: Array<u32>,
     words: Option<Array<u32>>,
     order: Option<Array<u16>>,
@@ -45,16 +41,12 @@ pub struct Halo<T: Real> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Raw {
-    bounds: u64,
-    halos: u64,
-    halo: u64,
+    windows: RawWindows,
     slices: u64,
     words: u64,
     order: u64,
     columns: u64,
     values: u64,
-    blocks: u32,
-    cols: u32,
 }
 // SAFETY: as `Halo` of halo.cu
 unsafe impl DeviceRepr for Raw {}
@@ -76,7 +68,7 @@ impl<T: Real> Halo<T> {
         let most = (memory / (size * size_of::<T>())).saturating_sub(1).min(largest_window(size));
         let height = nodes_per_block(nodes.rows(), size, device.multiprocessors());
         let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)
-            .map_err(|TooLarge { rows, window }| Error::Window { rows, window, most })?;
+            .map_err(too_large(most))?;
         let cut = Cut::new(nodes, &windows)?;
 
         let ordered = Ordered::new(device, pattern, values)?;
@@ -87,12 +79,8 @@ impl<T: Real> Halo<T> {
         let halo = Halo {
             shape: pattern.shape(),
             size,
-            cols: nodes.cols(),
-            blocks: windows.count(),
             threads,
-            bounds: device.upload(windows.bounds())?,
-            halos: device.upload(windows.starts())?,
-            halo: device.upload(windows.all_halos())?,
+            windows: WindowArrays::new(device, &windows)?,
             slices: device.upload(&cut.starts)?,
             order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
@@ -118,12 +106,12 @@ impl<T: Real> Halo<T> {
 
     /// Blocks of rows.
     pub fn blocks(&self) -> usize {
-        self.blocks
+        self.windows.blocks
     }
 
     /// Nodes in halos, all blocks together.
     pub fn halo_nodes(&self) -> usize {
-        self.halo.len()
+        self.windows.halo_nodes()
     }
 
     /// Whether nodes were sorted by length within their blocks.
@@ -145,7 +133,7 @@ impl<T: Real> Halo<T> {
 
     /// A launch of a block of threads for each block of rows, for kernels that take any grid.
     fn config(&self) -> LaunchConfig {
-        let blocks = self.blocks.clamp(1, i32::MAX as usize) as u32;
+        let blocks = self.windows.blocks.clamp(1, i32::MAX as usize) as u32;
         LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
     }
 }
@@ -162,16 +150,12 @@ unsafe impl<T: Real> Layout for Halo<T> {
 
     fn raw(&self) -> Raw {
         Raw {
-            bounds: self.bounds.address(0),
-            halos: self.halos.address(0),
-            halo: self.halo.address(0),
+            windows: self.windows.raw(),
             slices: self.slices.address(0),
             words: address(&self.words),
             order: address(&self.order),
             columns: self.columns.address(0),
             values: self.values.address(0),
-            blocks: self.blocks as u32,
-            cols: self.cols as u32,
         }
     }
 
@@ -180,7 +164,7 @@ unsafe impl<T: Real> Layout for Halo<T> {
     }
 
     fn threads(&self) -> usize {
-        self.blocks * self.threads
+        self.windows.blocks * self.threads
     }
 
     fn shape(&self) -> Shape {
@@ -188,10 +172,9 @@ unsafe impl<T: Real> Layout for Halo<T> {
     }
 
     fn bytes(&self) -> usize {
-        let windows = self.bounds.bytes() + self.halos.bytes() + self.halo.bytes();
         let order = self.order.as_ref().map_or(0, Array::bytes);
         let slices = self.slices.bytes() + self.words.as_ref().map_or(0, Array::bytes);
-        windows + slices + order + self.columns.bytes() + self.values.bytes()
+        self.windows.bytes() + slices + order + self.columns.bytes() + self.values.bytes()
     }
 
     fn values(&self) -> &Array<T> {

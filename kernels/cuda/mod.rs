@@ -36,6 +36,7 @@ pub mod symmetric;
 mod transfer;
 pub mod tuning;
 pub mod vector;
+mod windows;
 
 pub use basis::Basis;
 pub use device::{Array, Device, Element, Info, Real, count, devices};

@@ -241,3 +241,44 @@ __device__ __forceinline__ void gathered() {
 #endif
     __syncthreads();
 }
+
+// ---- blocks of rows, and the part of x that each reads
+
+struct Windows {
+    const u32* bounds;        // nodes at which blocks begin, multiples of 32, and the end
+    const u32* halos;         // where the halo of each block begins, and the end
+    const u32* halo;          // nodes
+    u32 blocks;
+    u32 cols;                 // nodes of x
+};
+
+// Where a block's nodes are, and what of x its window holds: that of its own nodes, that of its halo, a zero.
+struct Block {
+    u32 first, rows, own, from, outside;
+
+    // nothing of a block that is not there
+    __device__ __forceinline__ Block(const Windows& w, u32 block) : first(0), rows(0), own(0), from(0), outside(0) {
+        if (block >= w.blocks) return;
+        first = __ldg(w.bounds + block);
+        rows = __ldg(w.bounds + block + 1) - first;
+        from = __ldg(w.halos + block);
+        outside = __ldg(w.halos + block + 1) - from;
+        own = first >= w.cols ? 0 : min(rows, w.cols - first);
+    }
+    __device__ __forceinline__ u32 slices() const { return (rows + 31) / 32; }
+    // The place that holds zero.
+    __device__ __forceinline__ u32 zero() const { return own + outside; }
+    // The node at a place that is not zero's.
+    __device__ __forceinline__ u32 node(const Windows& w, u32 place) const {
+        return place < own ? first + place : w.halo[from + (place - own)];
+    }
+    // Fills the window of nodes with B rows, T threads together; it is there after `gathered`.
+    template <int B, int T> __device__ __forceinline__ void gather_window(const Windows& w, const real* x, real* window) const {
+        for (u32 i = threadIdx.x; i < own * B; i += T) gather(window + i, x + ((i64)first * B + i));
+#pragma unroll 4
+        for (u32 i = threadIdx.x; i < outside * B; i += T) {
+            gather(window + own * B + i, x + ((i64)__ldg(w.halo + from + i / B) * B + i % B));
+        }
+        if (threadIdx.x < B) window[zero() * B + threadIdx.x] = 0;
+    }
+};

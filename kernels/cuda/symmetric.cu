@@ -14,16 +14,13 @@
 // halo.cu has them; x and y.
 
 struct Symmetric {
-    const u32* bounds;        // nodes at which blocks begin, multiples of 32, and the end
-    const u32* halos;         // where the halo of each block begins, and the end
-    const u32* halo;          // nodes
+    Windows windows;
     const u32* slices;        // of 32 nodes: the group at which each starts, and the end
     const u32* steps;         // of each block: those with a barrier
     const u16* order;         // the node of its block at each place
     const u16* columns;       // places of nodes in the window
     const real* values;
     const real* diagonals;
-    u32 blocks;
     u32 window;               // places of the largest window and its zero: where sums begin
 };
 
@@ -51,11 +48,12 @@ template <int B> struct Slot {
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
     constexpr int R = NODES<B>;
-    // one block of threads for each block of nodes; one that is idle where there are none
+    // one block of threads for each block of nodes; one that is idle where there are none. (As `Block` of prelude.cu does,
+    // which has ptxas keep registers in memory here.)
     const u32 block = blockIdx.x;
-    const bool idle = block >= a.blocks;
-    const u32 first = idle ? 0 : __ldg(a.bounds + block), own = idle ? 0 : __ldg(a.bounds + block + 1) - first;
-    const u32 from = idle ? 0 : __ldg(a.halos + block), outside = idle ? 0 : __ldg(a.halos + block + 1) - from;
+    const bool idle = block >= a.windows.blocks;
+    const u32 first = idle ? 0 : __ldg(a.windows.bounds + block), own = idle ? 0 : __ldg(a.windows.bounds + block + 1) - first;
+    const u32 from = idle ? 0 : __ldg(a.windows.halos + block), outside = idle ? 0 : __ldg(a.windows.halos + block + 1) - from;
     const u32 steps = idle ? 0 : __ldg(a.steps + block);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     real* const window = (real*)shared_memory;
@@ -66,7 +64,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
     }
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < outside * B; i += THREADS) {
-        gather(window + own * B + i, x + ((i64)__ldg(a.halo + from + i / B) * B + i % B));
+        gather(window + own * B + i, x + ((i64)__ldg(a.windows.halo + from + i / B) * B + i % B));
     }
     if (threadIdx.x < B) window[(own + outside) * B + threadIdx.x] = 0;
 
@@ -196,8 +194,8 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
 // entries of a pair that is stored once, that below the diagonal counts.
 extern "C" __global__ __launch_bounds__(256, 4) void symmetric_exchange(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, real* values, real* diagonals, u32 size, u32 back) {
-    const u32 block = blockIdx.x, first = a.bounds[block], own = a.bounds[block + 1] - first;
-    const u32 from = a.halos[block], outside = a.halos[block + 1] - from;
+    const Block at(a.windows, blockIdx.x);
+    const u32 first = at.first, own = at.own;
     const auto move = [&](real& slot, u32 row, u32 column, bool paired) {
         const bool turned = paired && row < column;
         const i64 entry = turned ? find(rows, columns, column, row) : find(rows, columns, row, column);
@@ -221,11 +219,11 @@ extern "C" __global__ __launch_bounds__(256, 4) void symmetric_exchange(
             }
         }
         for (u32 g = group; g < end; g++) {
-            const u32 at = a.columns[(i64)g * 32 + lane];
-            if (at >= own + outside) continue;
-            const u32 other = at < own ? first + at : a.halo[from + (at - own)];
+            const u32 where = a.columns[(i64)g * 32 + lane];
+            if (where >= at.zero()) continue;
+            const u32 other = at.node(a.windows, where);
             for (u32 k = 0; k < size * size; k++) {
-                move(values[((i64)g * (size * size) + k) * 32 + lane], node * size + k / size, other * size + k % size, at < own);
+                move(values[((i64)g * (size * size) + k) * 32 + lane], node * size + k / size, other * size + k % size, where < own);
             }
         }
     }

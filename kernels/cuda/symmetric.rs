@@ -9,8 +9,9 @@ use super::product::{Kernel, Layout, Pattern, Shape};
 use super::slices::WARP;
 use super::tuning::WINDOWS_OF_MULTIPROCESSOR;
 use super::vector::{MAX_BLOCKS, THREADS, index};
+use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::pairs::{self, Pair};
-use crate::windows::{LARGEST, TooLarge, Windows};
+use crate::windows::{LARGEST, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
 use rayon::prelude::*;
 
@@ -23,12 +24,7 @@ pub struct Symmetric<T: Real> {
     shape: Shape,
     /// Rows of a node.
     size: usize,
-    blocks: usize,
-    /// Places of the largest window, and of its zero.
-    window: usize,
-    bounds: Array<u32>,
-    halos: Array<u32>,
-    halo: Array<u32>,
+    windows: WindowArrays,
     slices: Array<u32>,
     steps: Array<u32>,
     order: Array<u16>,
@@ -42,16 +38,13 @@ pub struct Symmetric<T: Real> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Raw {
-    bounds: u64,
-    halos: u64,
-    halo: u64,
+    windows: RawWindows,
     slices: u64,
     steps: u64,
     order: u64,
     columns: u64,
     values: u64,
     diagonals: u64,
-    blocks: u32,
     window: u32,
 }
 // SAFETY: as `Symmetric` of symmetric.cu
@@ -76,7 +69,7 @@ impl<T: Real> Symmetric<T> {
         // sums have their place beside the window
         let most = places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST);
         let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)
-            .map_err(|TooLarge { rows, window }| Error::Window { rows, window, most })?;
+            .map_err(too_large(most))?;
         if windows.count() > MAX_BLOCKS {
             return Err(Error::TooLarge {
                 what: "the number of blocks",
@@ -85,17 +78,12 @@ impl<T: Real> Symmetric<T> {
             });
         }
         let cut = Cut::new(nodes, &windows)?;
-        let window = windows.largest() + 1;
-        let shared = (window + windows.tallest()) * size * size_of::<T>();
+        let shared = (windows.largest() + 1 + windows.tallest()) * size * size_of::<T>();
         let slices = cut.starts.len() - 1;
         let symmetric = Symmetric {
             shape: pattern.shape(),
             size,
-            blocks: windows.count(),
-            window,
-            bounds: device.upload(windows.bounds())?,
-            halos: device.upload(windows.starts())?,
-            halo: device.upload(windows.all_halos())?,
+            windows: WindowArrays::new(device, &windows)?,
             slices: device.upload(&cut.starts)?,
             steps: device.upload(&cut.steps)?,
             order: device.upload(&cut.order)?,
@@ -139,17 +127,14 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
 
     fn raw(&self) -> Raw {
         Raw {
-            bounds: self.bounds.address(0),
-            halos: self.halos.address(0),
-            halo: self.halo.address(0),
+            windows: self.windows.raw(),
             slices: self.slices.address(0),
             steps: self.steps.address(0),
             order: self.order.address(0),
             columns: self.columns.address(0),
             values: self.values.address(0),
             diagonals: self.diagonals.address(0),
-            blocks: self.blocks as u32,
-            window: self.window as u32,
+            window: self.windows.largest as u32,
         }
     }
 
@@ -158,7 +143,7 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
     }
 
     fn threads(&self) -> usize {
-        self.blocks * THREADS as usize
+        self.windows.blocks * THREADS as usize
     }
 
     fn shape(&self) -> Shape {
@@ -166,9 +151,8 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
     }
 
     fn bytes(&self) -> usize {
-        let windows = self.bounds.bytes() + self.halos.bytes() + self.halo.bytes();
         let slices = self.slices.bytes() + self.steps.bytes() + self.order.bytes();
-        windows + slices + self.columns.bytes() + self.values.bytes() + self.diagonals.bytes()
+        self.windows.bytes() + slices + self.columns.bytes() + self.values.bytes() + self.diagonals.bytes()
     }
 
     fn values(&self) -> &Array<T> {
@@ -176,7 +160,7 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        if self.blocks == 0 {
+        if self.windows.blocks == 0 {
             return Ok(());
         }
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
@@ -184,7 +168,7 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
         let (diagonals, size, back) =
             (self.diagonals.address(0), self.size as u32, u32::from(way == Way::Back));
         let config = LaunchConfig {
-            grid_dim: (self.blocks as u32, 1, 1),
+            grid_dim: (self.windows.blocks as u32, 1, 1),
             block_dim: (THREADS, 1, 1),
             shared_mem_bytes: 0,
         };
