@@ -24,8 +24,9 @@ pub const BLOCKS_IN_FLIGHT: usize = 3;
 /// 0.0196, 0.0181, 0.0174.
 pub const ROWS_FOR_FOUR: usize = 2048;
 
-/// Tiles of a chunk of [`Coo`](super::coo::Coo), at most, and warps of a multiprocessor that chunks are cut for (rmat_2M,
-/// circuit_1M).
+/// Tiles of a chunk of [`Coo`](super::coo::Coo), [`LoadBalance`](super::load_balance::LoadBalance) and
+/// [`Speculative`](super::speculative::Speculative), at most, and warps of a multiprocessor that chunks are cut for, as many
+/// as their kernels have there at once (rmat_2M, circuit_1M, el3_10M_perm).
 pub const TILES_OF_CHUNK: usize = 16;
 /// See [`TILES_OF_CHUNK`].
 pub const WARPS_OF_CHUNKS: usize = 40;
