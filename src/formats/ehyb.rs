@@ -25,7 +25,11 @@
 //!    on they are left out. Here blocks of threads are what the hardware hands out, and inside a part a counter begins anew;
 //! 5. in host memory `P` is 1, so that no sum depends on the number of threads, and the cache is the second one; rows are
 //!    sorted within chunks of 768 rows, and extra lines follow their chunk, so that threads share chunks and `y` is in cache
-//!    when they are added; their columns take 16 bits where these fit.
+//!    when they are added; their columns take 16 bits where these fit;
+//! 6. on a GPU `P` is twice the number of multiprocessors and the cache half of the shared memory: of two blocks on one
+//!    multiprocessor, one multiplies while the other fetches its `x`. Parts are whole multiples of 96 rows, the last apart;
+//! 7. warps take slices as they come in a product, and in turns where `⟨x, y⟩` is asked for with it: its sum would else depend
+//!    on who came first.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
