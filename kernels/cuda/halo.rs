@@ -67,8 +67,8 @@ impl<T: Real> Halo<T> {
         let memory = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR;
         let most = (memory / (size * size_of::<T>())).saturating_sub(1).min(largest_window(size));
         let height = nodes_per_block(nodes.rows(), size, device.multiprocessors());
-        let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)
-            .map_err(too_large(most))?;
+        let windows =
+            Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
         let cut = Cut::new(nodes, &windows)?;
 
         let ordered = Ordered::new(device, pattern, values)?;

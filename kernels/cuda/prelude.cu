@@ -256,9 +256,7 @@ struct Windows {
 struct Block {
     u32 first, rows, own, from, outside;
 
-    // nothing of a block that is not there
-    __device__ __forceinline__ Block(const Windows& w, u32 block) : first(0), rows(0), own(0), from(0), outside(0) {
-        if (block >= w.blocks) return;
+    __device__ __forceinline__ Block(const Windows& w, u32 block) {
         first = __ldg(w.bounds + block);
         rows = __ldg(w.bounds + block + 1) - first;
         from = __ldg(w.halos + block);

@@ -48,25 +48,14 @@ template <int B> struct Slot {
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
     constexpr int R = NODES<B>;
-    // one block of threads for each block of nodes; one that is idle where there are none. (As `Block` of prelude.cu does,
-    // which has ptxas keep registers in memory here.)
-    const u32 block = blockIdx.x;
-    const bool idle = block >= a.windows.blocks;
-    const u32 first = idle ? 0 : __ldg(a.windows.bounds + block), own = idle ? 0 : __ldg(a.windows.bounds + block + 1) - first;
-    const u32 from = idle ? 0 : __ldg(a.windows.halos + block), outside = idle ? 0 : __ldg(a.windows.halos + block + 1) - from;
-    const u32 steps = idle ? 0 : __ldg(a.steps + block);
+    // one block of threads for each block of nodes
+    const Block at(a.windows, blockIdx.x);
+    const u32 first = at.first, own = at.rows, steps = __ldg(a.steps + blockIdx.x);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     real* const window = (real*)shared_memory;
     real* const sums = window + a.window * B;
-    for (u32 i = threadIdx.x; i < own * B; i += THREADS) {
-        gather(window + i, x + ((i64)first * B + i));
-        sums[i] = 0;
-    }
-#pragma unroll 4
-    for (u32 i = threadIdx.x; i < outside * B; i += THREADS) {
-        gather(window + own * B + i, x + ((i64)__ldg(a.windows.halo + from + i / B) * B + i % B));
-    }
-    if (threadIdx.x < B) window[(own + outside) * B + threadIdx.x] = 0;
+    at.gather_window<B, THREADS>(a.windows, x, window);
+    for (u32 i = threadIdx.x; i < own * B; i += THREADS) sums[i] = 0;
 
     u32 start[R], groups[R], node[R], most = steps;
 #pragma unroll

@@ -68,8 +68,8 @@ impl<T: Real> Symmetric<T> {
         let places = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR / (size * size_of::<T>());
         // sums have their place beside the window
         let most = places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST);
-        let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)
-            .map_err(too_large(most))?;
+        let windows =
+            Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
         if windows.count() > MAX_BLOCKS {
             return Err(Error::TooLarge {
                 what: "the number of blocks",

@@ -32,12 +32,15 @@ unsafe impl DeviceRepr for RawWindows {}
 
 impl WindowArrays {
     pub(super) fn new(device: &Device, windows: &Windows) -> Result<Self> {
+        // kernels find one block, without rows, where there are none
+        let ends =
+            |ends: &[u32]| if windows.is_empty() { device.upload(&[0, 0]) } else { device.upload(ends) };
         Ok(WindowArrays {
             blocks: windows.count(),
             largest: windows.largest() + 1,
             cols: windows.cols(),
-            bounds: device.upload(windows.bounds())?,
-            starts: device.upload(windows.starts())?,
+            bounds: ends(windows.bounds())?,
+            starts: ends(windows.starts())?,
             halo: device.upload(windows.all_halos())?,
         })
     }
