@@ -29,7 +29,13 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 template <int B> constexpr int HALF = B * (B + 1) / 2;
 // Nodes of a thread: what registers hold.
 template <int B> constexpr int NODES = B == 1 ? 4 : B > 3 ? 1 : sizeof(real) == 8 ? 2 : 4;
-template <int B> constexpr int BLOCKS = B == 1 ? 3 : B == 3 ? (sizeof(real) == 8 ? 3 : 2) : 2;
+// Blocks of threads at a time; three rows a node just fit where registers are handed out as sm_90 does.
+#if __CUDA_ARCH__ >= 900
+constexpr int OF_THREE = sizeof(real) == 8 ? 3 : 2;
+#else
+constexpr int OF_THREE = 2;
+#endif
+template <int B> constexpr int BLOCKS = B == 1 ? 3 : B == 3 ? OF_THREE : 2;
 constexpr int THREADS = 256, WARPS = THREADS / 32;
 
 // A dense block and the place of its column.
