@@ -26,7 +26,7 @@ template <int B> constexpr int THREADS = B == 3 || B == 6 ? 384 : 256;
 // Groups that a thread asks for at once.
 template <int B> constexpr int GROUPS = B == 1 ? 8 : B == 2 || B == 3 ? 4 : B == 4 ? 2 : 1;
 // What registers allow.
-template <int B, bool DOT> constexpr int BLOCKS = sizeof(real) == 8 ? (B % 3 == 0 ? 2 : 4) : B % 3 == 0 ? 3 : B == 1 && !DOT ? 6 : 5;
+template <int B, bool DOT> constexpr int BLOCKS = sizeof(real) == 8 ? (B % 3 == 0 ? 2 : 4) : B % 3 == 0 ? 3 : B > 1 && DOT ? 4 : B == 1 && !DOT ? 6 : 5;
 
 // The upper bits of the k-th of three words: a third of a place.
 __device__ __forceinline__ u32 third(u32 place, int k) { return (place >> 4 * k & 15) << 12; }

@@ -83,14 +83,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
         if (groups[r] > 0) next[r].load(a, start[r], lane);
     }
     gathered();
-    real mine[R][B], x_i[R][B];
+    real mine[R][B];
 #pragma unroll
     for (int r = 0; r < R; r++) {
 #pragma unroll
-        for (int i = 0; i < B; i++) {
-            mine[r][i] = 0;
-            x_i[r][i] = node[r] < own ? window[node[r] * B + i] : real(0);
-        }
+        for (int i = 0; i < B; i++) mine[r][i] = 0;
     }
     for (u32 s = 0; s < most; s++) {
         Slot<B> now[AHEAD > 1 ? AHEAD : 1];
@@ -119,11 +116,12 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
                 for (int j = 0; j < B; j++) mine[r][i] += slot.v[i * B + j] * x_j[j];
             }
             if (slot.place < own) {
+                const real* x_i = window + node[r] * B;
 #pragma unroll
                 for (int j = 0; j < B; j++) {
                     real sum = 0;
 #pragma unroll
-                    for (int i = 0; i < B; i++) sum += slot.v[i * B + j] * x_i[r][i];
+                    for (int i = 0; i < B; i++) sum += slot.v[i * B + j] * x_i[i];
                     sums[slot.place * B + j] += sum;
                 }
             }
@@ -134,6 +132,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
 #pragma unroll
     for (int r = 0; r < R; r++) {
         if (node[r] >= own) continue;
+        const real* x_i = window + node[r] * B;
         const real* d = a.diagonals + ((i64)(first / 32 + r * WARPS + warp) * (32 * HALF<B>) + lane);
         real sum[B];
 #pragma unroll
@@ -144,14 +143,14 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
 #pragma unroll
             for (int j = i; j < B; j++) {
                 const real v = __ldcs(d + 32 * e++);
-                sum[i] += v * x_i[r][j];
-                if (j != i) sum[j] += v * x_i[r][i];
+                sum[i] += v * x_i[j];
+                if (j != i) sum[j] += v * x_i[i];
             }
         }
 #pragma unroll
         for (int i = 0; i < B; i++) {
             sums[node[r] * B + i] = sum[i];
-            if (DOT) xy += x_i[r][i] * sum[i];
+            if (DOT) xy += x_i[i] * sum[i];
         }
     }
     __syncthreads();
