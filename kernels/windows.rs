@@ -10,6 +10,9 @@ use std::ops::Range;
 /// Places of a window, at most: one more is kept for padding.
 pub const LARGEST: usize = u16::MAX as usize;
 
+/// Places of a window that 12 bits name, one of them for padding: where nodes have one row, a GPU packs them.
+pub const PACKED: usize = (1 << 12) - 1;
+
 /// Blocks of rows and their windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {

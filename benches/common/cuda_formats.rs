@@ -29,7 +29,11 @@ fn suited<T: Real, F: OnDevice<T> + 'static>(
 ) -> Result<Option<Box<Operator<T>>>> {
     match converted {
         Ok(operator) => Ok(Some(Box::new(operator))),
-        Err(krysp::Error::Unsuitable { .. } | krysp::Error::NotSymmetric { .. }) => Ok(None),
+        Err(
+            krysp::Error::Unsuitable { .. }
+            | krysp::Error::NotSymmetric { .. }
+            | krysp::Error::NotSquare { .. },
+        ) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -10,15 +10,12 @@ use super::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows}
 use super::vector::{THREADS, index};
 use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::cpu::threads::Split;
-use crate::windows::{LARGEST, Windows};
+use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
 use rayon::prelude::*;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "halo.cu", text: include_str!("halo.cu") };
-
-/// Places that 12 bits name, one of them for padding.
-const PACKED: usize = (1 << 12) - 1;
 
 /// A matrix in blocks of rows, each with its window.
 #[derive(Debug)]

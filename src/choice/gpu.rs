@@ -55,7 +55,9 @@ fn microseconds(rows: &RowStatistics, stored: Stored, bytes: usize, multiprocess
         Stored::Sell { .. } | Stored::Ell { .. } | Stored::EllpackR { .. } => slices(),
         Stored::Bsr { .. } => cost::BSR + stream,
         Stored::Halo { halo, .. } => {
-            cost::HALO + stream + (halo * rows.value) as f64 * cost::HALO_SECTORS / cost::BYTES
+            let halos = (halo * rows.value) as f64 * cost::HALO_SECTORS / cost::BYTES;
+            let waits = rows.longest.div_ceil(SLOTS_IN_FLIGHT) as f64 * cost::SLICES_WAIT;
+            cost::HALO + f64::max(stream + halos, waits)
         }
         Stored::Dia { diagonals } => cost::DIA + f64::max(stream, diagonals as f64 * cost::DIAGONAL),
     }

@@ -25,7 +25,7 @@ use krysp_kernels::cpu::threads::CHUNK;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
-use krysp_kernels::windows::{LARGEST, TooLarge, Windows};
+use krysp_kernels::windows::{LARGEST, PACKED, TooLarge, Windows};
 use std::borrow::Cow;
 
 /// A matrix in blocks of rows with windows.
@@ -109,7 +109,8 @@ pub(crate) fn footprint<T: Real>(csr: &Csr<T>) -> Result<Footprint> {
     const ROWS: usize = 1024;
     let size = best_size(csr);
     let (offsets, columns) = node_pattern(csr, size)?;
-    let windows = Windows::new(&offsets, &columns, (ROWS / size).next_multiple_of(32), 32, LARGEST);
+    let most = if size == 1 { PACKED } else { LARGEST };
+    let windows = Windows::new(&offsets, &columns, (ROWS / size).next_multiple_of(32), 32, most);
     let windows = windows.map_err(unsuitable::<T>)?;
     let halo = windows.all_halos();
     let (blocks, slots) = (columns.len(), columns.len() * size * size);
@@ -130,8 +131,7 @@ fn node_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Cow<'_, Offsets>,
 }
 
 fn unsuitable<T: Real>(TooLarge { rows, window }: TooLarge) -> Error {
-    let why =
-        format!("rows {} to {} read {window} entries of x, a window has {LARGEST}", rows.start, rows.end);
+    let why = format!("rows {} to {} read {window} entries of x, a window holds fewer", rows.start, rows.end);
     Error::Unsuitable { format: Halo::<T>::NAME, why }
 }
 
