@@ -64,7 +64,7 @@ pub enum Error {
         entries: usize,
     },
     /// Rows that need more of `x` than shared memory has room for.
-    #[error("rows {} to {} need {window} entries of x, at most {most} fit a block's shared memory", rows.start, rows.end)]
+    #[error("rows {} to {} need {window} entries of x, at most {most} fit a block's shared memory: renumber, or use SELL-P or CSR", rows.start, rows.end)]
     Window {
         /// The rows, of nodes where these have several.
         rows: std::ops::Range<usize>,

@@ -3,12 +3,13 @@
 //! ```text
 //! for each block of rows:
 //!     window ← x of the block's own rows, then x of its halo: the other columns that it reads
-//!     y[row] ← Σ value · window[place]                            places are 16 bits wide
+//!     y[row] ← Σ value · window[place]                            places of 16 bits, on a GPU of 12 for single entries
 //! ```
 //!
 //! What EHYB (Chen 2022) caches explicitly, taken to its end: there the columns outside the block stay 32 bits wide and are
 //! multiplied apart; here every column is in the window. An entry moves 10 bytes instead of 12 (f64), or 6 instead of 8
-//! (f32); in dense blocks of nodes with several unknowns 8.2 or 4.2. On a GPU the window lies in shared memory.
+//! (f32), half a byte less with places of 12 bits; in dense blocks of 3 x 3 8.2 or 4.2. On a GPU the window lies in shared
+//! memory.
 //!
 //! The halo is small where rows that follow each other are neighbours in the mesh: renumber first
 //! ([`Csr::renumbered`]). Rows that read more than a window holds are refused.
@@ -131,7 +132,10 @@ fn node_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Cow<'_, Offsets>,
 }
 
 fn unsuitable<T: Real>(TooLarge { rows, window }: TooLarge) -> Error {
-    let why = format!("rows {} to {} read {window} entries of x, a window holds fewer", rows.start, rows.end);
+    let why = format!(
+        "rows {} to {} read {window} entries of x, more than a window holds: renumber, or use SELL-P or CSR",
+        rows.start, rows.end
+    );
     Error::Unsuitable { format: Halo::<T>::NAME, why }
 }
 

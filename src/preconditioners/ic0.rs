@@ -60,10 +60,10 @@ impl<T: Real> Ic0<T> {
         Ic0::build(csr, Scheduled::by_levels(NAME, csr)?, LAST_SHIFT)
     }
 
-    /// As [`Ic0::shifted`], of so many blocks of consecutive rows by themselves. What joins two blocks is left out: a few
+    /// As [`Ic0::new`], of so many blocks of consecutive rows by themselves. What joins two blocks is left out: a few
     /// more iterations, and no thread waits for another. As many blocks as threads is best.
     pub fn blocks(csr: &Csr<T>, count: usize) -> Result<Ic0<T>> {
-        Ic0::build(csr, Scheduled::by_blocks(NAME, csr, count)?, LAST_SHIFT)
+        Ic0::build(csr, Scheduled::by_blocks(NAME, csr, count)?, 0.0)
     }
 
     fn build(csr: &Csr<T>, scheduled: Scheduled<T>, largest_shift: f64) -> Result<Ic0<T>> {
