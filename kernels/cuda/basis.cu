@@ -95,6 +95,7 @@ __device__ __forceinline__ void project_columns(const Rows& rows, const real* v,
 }
 
 extern "C" __global__ __launch_bounds__(THREADS) void project(i64 n, i64 ld, int k, const real* v, const real* w, real* partials) {
+    begin();
     const Rows rows(n);
     Pack here[PACKS];
     rows.load(w, here);
@@ -103,6 +104,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void project(i64 n, i64 ld, int
 
 // w ← w − V c, then as `project`
 extern "C" __global__ __launch_bounds__(THREADS) void subtract_project(Gate gate, i64 n, i64 ld, int k, const real* v, const real* c, real* w, real* partials) {
+    begin();
     if (closed(gate)) return;
     const Rows rows(n);
     Pack here[PACKS];
@@ -114,6 +116,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void subtract_project(Gate gate
 
 // c_j ← Σ partials[j, :], a block each
 extern "C" __global__ __launch_bounds__(THREADS) void finish_projection(int blocks, const real* partials, real* c) {
+    begin();
     real sum[1] = {0};
     for (int i = threadIdx.x; i < blocks; i += THREADS) sum[0] += partials[(i64)blockIdx.x * blocks + i];
     block_sum(sum);
@@ -122,6 +125,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void finish_projection(int bloc
 
 // w ← w − V c; partials[block] ← ‖w‖² over the block's rows
 extern "C" __global__ __launch_bounds__(THREADS) void subtract_norm(Gate gate, i64 n, i64 ld, int k, const real* v, const real* c, real* w, real* partials) {
+    begin();
     if (closed(gate)) return;
     const Rows rows(n);
     Pack here[PACKS];
@@ -139,6 +143,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void subtract_norm(Gate gate, i
 
 // x ← −V c
 extern "C" __global__ __launch_bounds__(THREADS) void combine(i64 n, i64 ld, int k, const real* v, const real* c, real* x) {
+    begin();
     const Rows rows(n);
     Pack here[PACKS] = {};
     subtract_columns(rows, v, ld, k, c, here);
@@ -147,6 +152,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void combine(i64 n, i64 ld, int
 
 // v ← w / √norm²
 extern "C" __global__ __launch_bounds__(THREADS) void push(Gate gate, i64 n, Number norm_squared, const real* w, real* v) {
+    begin();
     if (closed(gate)) return;
     const real scale = real(1) / sqrt(value(norm_squared));
     const Rows rows(n);

@@ -8,7 +8,7 @@ use super::number::Scalar;
 use super::step::Steps;
 use super::vector::{self, Sums};
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
-use cudarc::driver::{CudaFunction, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "basis.cu", text: include_str!("basis.cu") };
@@ -121,7 +121,7 @@ impl<T: Real> Basis<T> {
         let (n, norm, w, v) =
             (self.n as i64, norm_squared.number(), w.address(0), self.columns.address(j * self.ld));
         let (gate, norm) = (gate::gate::<T>(&self.device)?, norm.raw());
-        let mut launch = self.device.inner.stream.launch_builder(&self.push);
+        let mut launch = self.device.launch(&self.push);
         launch.arg(&gate).arg(&n).arg(&norm).arg(&w).arg(&v);
         // SAFETY: arguments as in basis.cu; `w` and column `j` hold `n` entries
         unsafe { launch.launch(self.config()) }?;
@@ -141,7 +141,7 @@ impl<T: Real> Basis<T> {
         let queue = || {
             let (n, ld, count) = (self.n as i64, self.ld as i64, k as i32);
             let (v, w, partials) = (self.columns.address(0), w.address(0), self.partials.address(0));
-            let mut launch = self.device.inner.stream.launch_builder(&self.project);
+            let mut launch = self.device.launch(&self.project);
             launch.arg(&n).arg(&ld).arg(&count).arg(&v).arg(&w).arg(&partials);
             // SAFETY: arguments as in basis.cu; checked above
             unsafe { launch.launch(self.config()) }?;
@@ -163,7 +163,7 @@ impl<T: Real> Basis<T> {
             let (v, c) = (self.columns.address(0), self.coefficients[0].address(0));
             let (w, partials) = (w.address(0), self.partials.address(0));
             let gate = gate::gate::<T>(&self.device)?;
-            let mut launch = self.device.inner.stream.launch_builder(&self.subtract_project);
+            let mut launch = self.device.launch(&self.subtract_project);
             launch.arg(&gate).arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&w).arg(&partials);
             let reserve = self.chip.reserve(rows_of_block::<T>() * k * size_of::<T>());
             // SAFETY: arguments as in basis.cu; checked above
@@ -179,7 +179,7 @@ impl<T: Real> Basis<T> {
         }
         let blocks = self.config().grid_dim.0 as i32;
         let (partials, c) = (self.partials.address(0), self.coefficients[self.last].address(0));
-        let mut launch = self.device.inner.stream.launch_builder(&self.finish_projection);
+        let mut launch = self.device.launch(&self.finish_projection);
         launch.arg(&blocks).arg(&partials).arg(&c);
         // SAFETY: arguments as in basis.cu; `partials` holds a sum for each block and column
         unsafe { launch.launch(LaunchConfig { grid_dim: (k as u32, 1, 1), ..self.config() }) }?;
@@ -195,13 +195,13 @@ impl<T: Real> Basis<T> {
             let (v, c) = (self.columns.address(0), self.coefficients[self.last].address(0));
             let (w, partials) = (w.address(0), self.partials.address(0));
             let gate = gate::gate::<T>(&self.device)?;
-            let mut launch = self.device.inner.stream.launch_builder(&self.subtract_norm);
+            let mut launch = self.device.launch(&self.subtract_norm);
             launch.arg(&gate).arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&w).arg(&partials);
             // SAFETY: arguments as in basis.cu; checked above
             unsafe { launch.launch(self.config()) }?;
             let blocks = self.config().grid_dim.0 as i32;
             let result = sums.first();
-            let mut launch = self.device.inner.stream.launch_builder(&self.finish_projection);
+            let mut launch = self.device.launch(&self.finish_projection);
             launch.arg(&blocks).arg(&partials).arg(&result);
             // SAFETY: arguments as in basis.cu; one column, whose sum goes to a slot
             unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), ..self.config() }) }?;
@@ -237,7 +237,7 @@ impl<T: Real> Basis<T> {
         self.last = 0;
         let (n, ld, count) = (self.n as i64, self.ld as i64, y.len() as i32);
         let (v, c, x) = (self.columns.address(0), self.coefficients[0].address(0), x.address(0));
-        let mut launch = self.device.inner.stream.launch_builder(&self.combine);
+        let mut launch = self.device.launch(&self.combine);
         launch.arg(&n).arg(&ld).arg(&count).arg(&v).arg(&c).arg(&x);
         // SAFETY: arguments as in basis.cu; checked above
         unsafe { launch.launch(self.config()) }?;

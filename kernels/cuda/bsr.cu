@@ -121,9 +121,11 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
 
 #define KERNELS(NAME, COLUMN, B)                                                                                        \
     extern "C" __global__ __launch_bounds__(WARPS * 32, Fit<B>::BLOCKS) void NAME(Bsr<COLUMN> a, const real* x, real* y) { \
+        begin();                                                                                                        \
         multiply<COLUMN, B, false>(a, x, y);                                                                            \
     }                                                                                                                   \
     extern "C" __global__ __launch_bounds__(WARPS * 32, Fit<B>::BLOCKS) void NAME##_dot(Bsr<COLUMN> a, const real* x, real* y, Sum sum) { \
+        begin();                                                                                                        \
         real xy[1] = {multiply<COLUMN, B, true>(a, x, y)};                                                              \
         grid_sum(xy, sum);                                                                                              \
     }
@@ -171,9 +173,11 @@ template <class Column> __device__ __forceinline__ void exchange_all(
 
 extern "C" __global__ __launch_bounds__(256) void bsr_exchange_wide(
     Bsr<u32> a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    begin();
     exchange_all(a, rows, columns, entries, values, size, back, misfit);
 }
 extern "C" __global__ __launch_bounds__(256) void bsr_exchange_short(
     Bsr<u16> a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    begin();
     exchange_all(a, rows, columns, entries, values, size, back, misfit);
 }

@@ -8,7 +8,7 @@ use super::product::{Kernel, Layout, Pattern, Shape, config};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths};
 use super::tuning::BLOCKS_IN_FLIGHT;
 use super::vector::{THREADS, index};
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("bsr.cu") };
@@ -132,7 +132,7 @@ unsafe impl<T: Real> Layout for Bsr<T> {
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (size, back) = (self.size as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
+        let mut launch = self.values.device().launch(&self.exchange);
         launch
             .arg(&matrix)
             .arg(&rows)

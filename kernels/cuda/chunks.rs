@@ -8,7 +8,7 @@ use super::slices::WARP;
 use super::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use super::vector::index;
 use crate::index::Offsets;
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::sync::Mutex;
 
 /// The kernels.
@@ -159,11 +159,11 @@ impl<T: Real> Borders<T> {
             crossings: crossings as u32,
             empties: empties as u32,
         };
-        let (stream, to) = (&y.device().inner.stream, y.address(0));
+        let (device, to) = (y.device(), y.address(0));
         let _queueing = lock(&self.queueing);
         product(rest.carries)?;
         if crossings + empties > 0 {
-            let mut launch = stream.launch_builder(&self.finish);
+            let mut launch = device.launch(&self.finish);
             launch.arg(&rest).arg(&to);
             // SAFETY: arguments as in coo.cu; rows are those of `y`, chunks those that have carries
             unsafe { launch.launch(config((crossings * WARP).max(empties))) }?;

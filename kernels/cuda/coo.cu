@@ -196,16 +196,20 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
 }
 
 extern "C" __global__ __launch_bounds__(256, 5) void coo(Coo a, const real* x, real* y) {
+    begin();
     multiply<WRITE>(a, x, y);
 }
 extern "C" __global__ __launch_bounds__(256, 5) void coo_add(Coo a, const real* x, real* y) {
+    begin();
     multiply<ADD>(a, x, y);
 }
 // Over zeros.
 extern "C" __global__ __launch_bounds__(256, 5) void coo_atomic(Coo a, const real* x, real* y) {
+    begin();
     multiply<ATOMIC>(a, x, y);
 }
 extern "C" __global__ __launch_bounds__(256, 5) void csr_by_entries(CsrByEntries a, const real* x, real* y) {
+    begin();
     multiply<WRITE>(a, x, y);
 }
 
@@ -225,8 +229,8 @@ template <Onto ONTO> __device__ __forceinline__ void finish(const Rest& rest, re
     if (ONTO == ADD) return;
     for (i64 i = thread; i < rest.empties; i += threads) y[__ldg(rest.empty + i)] = 0;
 }
-extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { finish<WRITE>(rest, y); }
-extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { finish<ADD>(rest, y); }
+extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { begin(); finish<WRITE>(rest, y); }
+extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { begin(); finish<ADD>(rest, y); }
 
 // Coordinates of the last entries of each row: `here` are those, `all` the matrix they are of.
 struct Taken {
@@ -248,6 +252,7 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a,
 
 // Rows and columns of all slots.
 extern "C" __global__ __launch_bounds__(256) void coo_places(Taken a, u32* rows, u32* columns) {
+    begin();
     each_slot(a, [&](i64 slot, i64 row, i64 entry) {
         rows[slot] = row;
         columns[slot] = a.columns[entry];
@@ -261,5 +266,6 @@ extern "C" __global__ __launch_bounds__(256) void coo_places(Taken a, u32* rows,
 
 // Takes values from entries that lie row by row, or gives them back.
 extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, real* values, u32 back) {
+    begin();
     each_slot(a, [&](i64 slot, i64, i64 entry) { exchange(entries[entry], values[slot], back); });
 }

@@ -8,7 +8,7 @@ use super::ordered::{Ordered, RawRows, Rows, Way};
 use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
 use super::vector;
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// How rows are finished whose entries several warps have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl<T: Real> Coordinates<T> {
         let column = pattern.row(row).last().map_or(0, |entry| pattern.columns()[entry]);
         let taken = self.taken(ordered, &here, (row as u32, column));
         let (rows, columns) = (self.rows.address(0), self.columns.address(0));
-        let mut launch = device.inner.stream.launch_builder(&fill);
+        let mut launch = device.launch(&fill);
         launch.arg(&taken).arg(&rows).arg(&columns);
         // SAFETY: arguments as in coo.cu; both arrays have so many slots
         unsafe { launch.launch(config(self.rows.len())) }?;
@@ -134,7 +134,7 @@ impl<T: Real> Coordinates<T> {
         let here = Rows::new(device, &self.chunks.starts)?;
         let (taken, back) = (self.taken(ordered, &here, (0, 0)), u32::from(way == Way::Back));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
-        let mut launch = device.inner.stream.launch_builder(&self.exchange);
+        let mut launch = device.launch(&self.exchange);
         launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
         // SAFETY: arguments as in coo.cu; entries are those of a pattern with as many rows and entries as this, values
         // have so many slots
@@ -169,7 +169,7 @@ impl<T: Real> Coordinates<T> {
             tiles_of_chunk: self.chunks.tiles_of_chunk as u32,
         };
         let x_address = x.address(0);
-        let mut launch = x.device().inner.stream.launch_builder(&self.multiply);
+        let mut launch = x.device().launch(&self.multiply);
         launch.arg(&raw).arg(&x_address).arg(&y);
         // SAFETY: arguments as in coo.cu; rows and columns were checked with the pattern, tiles are whole, and the kernel
         // that has no carries writes none

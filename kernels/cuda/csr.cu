@@ -62,16 +62,20 @@ template <class Offset, bool DOT> __device__ __forceinline__ real multiply(const
 }
 
 extern "C" __global__ __launch_bounds__(256, 6) void csr_short(Csr<u32> a, const real* x, real* y) {
+    begin();
     multiply<u32, false>(a, x, y);
 }
 extern "C" __global__ __launch_bounds__(256, 6) void csr_long(Csr<u64> a, const real* x, real* y) {
+    begin();
     multiply<u64, false>(a, x, y);
 }
 extern "C" __global__ __launch_bounds__(256, 6) void csr_short_dot(Csr<u32> a, const real* x, real* y, Sum sum) {
+    begin();
     real xy[1] = {multiply<u32, true>(a, x, y)};
     grid_sum(xy, sum);
 }
 extern "C" __global__ __launch_bounds__(256, 6) void csr_long_dot(Csr<u64> a, const real* x, real* y, Sum sum) {
+    begin();
     real xy[1] = {multiply<u64, true>(a, x, y)};
     grid_sum(xy, sum);
 }

@@ -78,9 +78,11 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 
 #define KERNELS(NAME, ROWS)                                                                                             \
     extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME(Dia a, const real* x, real* y) {                     \
+        begin();                                                                                                        \
         multiply<ROWS, false>(a, x, y);                                                                                 \
     }                                                                                                                   \
     extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME##_dot(Dia a, const real* x, real* y, Sum sum) {      \
+        begin();                                                                                                        \
         real xy[1] = {multiply<ROWS, true>(a, x, y)};                                                                   \
         grid_sum(xy, sum);                                                                                              \
     }
@@ -91,6 +93,7 @@ KERNELS(dia_4, 4)
 // both ascend. Marks a matrix with an entry on none of them.
 extern "C" __global__ __launch_bounds__(256) void dia_exchange(
     Dia a, RowStarts rows, const u32* columns, real* entries, real* values, u32 of_lane, u32 back, u32* misfit) {
+    begin();
     const u32 wide = of_lane < PACK ? of_lane : PACK, loads = of_lane / wide, height = 32 * of_lane;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += threads) {

@@ -7,7 +7,7 @@ use super::ordered::{Misfit, Ordered, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, config};
 use super::tuning::ROWS_FOR_FOUR;
 use super::vector::{THREADS, index};
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "dia.cu", text: include_str!("dia.cu") };
@@ -131,7 +131,7 @@ unsafe impl<T: Real> Layout for Dia<T> {
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (of_lane, back) = (self.of_lane as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
+        let mut launch = self.values.device().launch(&self.exchange);
         launch
             .arg(&matrix)
             .arg(&rows)

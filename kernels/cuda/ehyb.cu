@@ -152,16 +152,18 @@ template <bool DOT> __device__ __forceinline__ real add(const Extra& a, const re
     return xy;
 }
 
-extern "C" __global__ __launch_bounds__(THREADS, 2) void ehyb_inside(Inside a, const real* x, real* y) { multiply<false>(a, x, y); }
+extern "C" __global__ __launch_bounds__(THREADS, 2) void ehyb_inside(Inside a, const real* x, real* y) { begin(); multiply<false>(a, x, y); }
 
 extern "C" __global__ __launch_bounds__(THREADS, 2) void ehyb_inside_dot(Inside a, const real* x, real* y, Sum sum) {
+    begin();
     real xy[1] = {multiply<true>(a, x, y)};
     grid_sum(xy, sum);
 }
 
-extern "C" __global__ __launch_bounds__(256, 4) void ehyb_extra(Extra a, const real* x, real* y) { add<false>(a, x, y); }
+extern "C" __global__ __launch_bounds__(256, 4) void ehyb_extra(Extra a, const real* x, real* y) { begin(); add<false>(a, x, y); }
 
 extern "C" __global__ __launch_bounds__(256, 4) void ehyb_extra_dot(Extra a, const real* x, real* y, Sum sum) {
+    begin();
     real xy[1] = {add<true>(a, x, y)};
     if (blockIdx.x == 0 && threadIdx.x == 0) xy[0] += value(a.inside);
     grid_sum(xy, sum);
@@ -215,6 +217,7 @@ template <class Visit> __device__ __forceinline__ void each_outside(const Inside
 }
 
 extern "C" __global__ __launch_bounds__(256) void ehyb_columns(Inside a, Extra b, Entries from, u16* inside, u32* outside) {
+    begin();
     each_inside(a, from, [&](i64 slot, i64 entry, const Part& at) {
         inside[slot] = entry != NO_ENTRY ? from.columns[entry] - at.first : at.own;
     });
@@ -224,6 +227,7 @@ extern "C" __global__ __launch_bounds__(256) void ehyb_columns(Inside a, Extra b
 // Takes values from entries, or gives them back; padding stays as it is.
 extern "C" __global__ __launch_bounds__(256) void ehyb_exchange(
     Inside a, Extra b, Entries from, real* entries, real* inside, real* outside, u32 back) {
+    begin();
     each_inside(a, from, [&](i64 slot, i64 entry, const Part&) {
         if (entry != NO_ENTRY) exchange(entries[entry], inside[slot], back);
     });

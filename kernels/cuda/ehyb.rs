@@ -11,7 +11,7 @@ use super::slices::{WARP, group_starts, longest_of, sorted};
 use super::tuning::RESIDENT_PARTS;
 use super::vector::{THREADS, index};
 use crate::parts::Parts;
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
@@ -180,7 +180,7 @@ impl<T: Real> Ehyb<T> {
         let device = ordered.device();
         let fill = device.function::<T>(&SOURCE, "ehyb_columns")?;
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
-        let mut launch = device.inner.stream.launch_builder(&fill);
+        let mut launch = device.launch(&fill);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&inside.columns).arg(&extra.columns);
         // SAFETY: arguments as in ehyb.cu; the entries are those that slices were cut for
         unsafe { launch.launch(config(self.filling())) }?;
@@ -190,7 +190,7 @@ impl<T: Real> Ehyb<T> {
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
         let (values, back) = (ordered.values.address(0), u32::from(way == Way::Back));
-        let mut launch = ordered.device().inner.stream.launch_builder(&self.exchange);
+        let mut launch = ordered.device().launch(&self.exchange);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&values);
         launch.arg(&inside.values).arg(&extra.values).arg(&back);
         // SAFETY: as in `fill_columns`; what has no slot is not moved

@@ -4,7 +4,7 @@ use super::device::{Device, Real, lock};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::number::{Number, RawNumber, Slot};
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
 /// The kernels.
@@ -163,7 +163,7 @@ pub(super) fn end<T: Real>(
     }
     ending.assignments = of.len() as u32;
     let one_warp = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
-    let mut launch = device.inner.stream.launch_builder(&device.vector::<T>()?.steps.end_step);
+    let mut launch = device.launch(&device.vector::<T>()?.steps.end_step);
     launch.arg(&ending);
     // SAFETY: arguments as in step.cu; the addresses are those of slots, arrays and rings that live
     unsafe { launch.launch(one_warp) }?;
@@ -199,7 +199,7 @@ pub(super) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)
 pub(super) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Slot) -> Result<()> {
     let ([a, b], root) = (of.map(Number::raw), u32::from(root));
     let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
-    let mut launch = device.inner.stream.launch_builder(&device.vector::<T>()?.steps.add);
+    let mut launch = device.launch(&device.vector::<T>()?.steps.add);
     launch.arg(&a).arg(&b).arg(&root).arg(&into.address);
     // SAFETY: arguments as in step.cu; the addresses are those of slots that live
     unsafe { launch.launch(one) }?;

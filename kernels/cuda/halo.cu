@@ -138,9 +138,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
 
 #define KERNELS(NAME, B)                                                                                                \
     extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B, false>) void NAME(Halo a, const real* x, real* y) {          \
+        begin();                                                                                                        \
         multiply<B, false>(a, x, y);                                                                                    \
     }                                                                                                                   \
     extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B, true>) void NAME##_dot(Halo a, const real* x, real* y, Sum sum) { \
+        begin();                                                                                                        \
         real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
         grid_sum(xy, sum);                                                                                              \
     }
@@ -163,6 +165,7 @@ template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, 
 // Places from the columns of the nodes, which lie row by row; a block of threads has a block. Every column stands in the
 // window.
 extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
+    begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);
         each_node(a, at, 1, [&](u32, u32 node, u32 lane, u32 slice) {
@@ -197,6 +200,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowSta
 // row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
 extern "C" __global__ __launch_bounds__(256, 4) void halo_exchange(
     Halo a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);
         each_node(a, at, size, [&](u32 of_node, u32 node, u32 lane, u32 slice) {

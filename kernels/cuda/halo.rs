@@ -11,7 +11,7 @@ use super::vector::{THREADS, index};
 use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::cpu::threads::Split;
 use crate::windows::{LARGEST, PACKED, Windows};
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 
 /// The kernels.
@@ -121,7 +121,7 @@ impl<T: Real> Halo<T> {
         let fill = device.function::<T>(&SOURCE, "halo_columns")?;
         let (matrix, rows, from) = (self.raw(), rows.raw(), columns.address(0));
         let to = self.columns.address(0);
-        let mut launch = device.inner.stream.launch_builder(&fill);
+        let mut launch = device.launch(&fill);
         launch.arg(&matrix).arg(&rows).arg(&from).arg(&to);
         // SAFETY: arguments as in halo.cu; `columns` are those that windows and slices were made from
         unsafe { launch.launch(self.config()) }?;
@@ -183,7 +183,7 @@ unsafe impl<T: Real> Layout for Halo<T> {
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (size, back) = (self.size as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
+        let mut launch = self.values.device().launch(&self.exchange);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
         launch.arg(&size).arg(&back).arg(&mark);
         // SAFETY: arguments as in halo.cu; rows are those of the matrix, and what has no slot is not moved

@@ -6,6 +6,7 @@
 constexpr u32 BINS = 2048;
 
 extern "C" __global__ __launch_bounds__(256) void count_lengths(RowStarts rows, i64 low, u32 shift, u32* bins) {
+    begin();
     __shared__ u32 counts[BINS + 1];
     for (u32 bin = threadIdx.x; bin <= BINS; bin += blockDim.x) counts[bin] = 0;
     __syncthreads();

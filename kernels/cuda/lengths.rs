@@ -6,7 +6,7 @@ use super::module::Source;
 use super::ordered::Rows;
 use super::tuning::VECTOR_BLOCKS;
 use super::vector::THREADS;
-use cudarc::driver::{LaunchConfig, PushKernelArg};
+use cudarc::driver::LaunchConfig;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "lengths.cu", text: include_str!("lengths.cu") };
@@ -25,7 +25,7 @@ pub(super) fn quantile(device: &Device, offsets: &Rows, rows: f64) -> Result<usi
     let histogram = |low: usize, shift: u32| {
         let bins: Array<u32> = device.zeros(BINS + 1)?;
         let (low, to) = (low as i64, bins.address(0));
-        let mut launch = device.inner.stream.launch_builder(&count);
+        let mut launch = device.launch(&count);
         launch.arg(&raw).arg(&low).arg(&shift).arg(&to);
         // SAFETY: arguments as in lengths.cu; there is a counter for each bin and one more
         unsafe { launch.launch(config) }?;

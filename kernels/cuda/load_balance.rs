@@ -9,7 +9,7 @@ use super::ordered::{Ordered, RawRows};
 use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
 use super::vector;
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
 /// A matrix in compressed sparse rows, cut by entries.
@@ -74,7 +74,7 @@ impl<T: Real> LoadBalance<T> {
                 tiles: self.chunks.tiles as u32,
                 tiles_of_chunk: self.chunks.tiles_of_chunk as u32,
             };
-            let mut launch = x.device().inner.stream.launch_builder(&self.multiply);
+            let mut launch = x.device().launch(&self.multiply);
             launch.arg(&raw).arg(&from).arg(&to);
             // SAFETY: arguments as in coo.cu; rows are those of `y`, columns below the length of `x`, and what lies
             // beyond `count` entries is not read

@@ -40,6 +40,7 @@ __device__ __forceinline__ constexpr int spread(int entry) { return entry + entr
 constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 extern "C" __global__ __launch_bounds__(256, BLOCKS) void merge(Merge a, const real* x, real* y) {
+    begin();
     __shared__ real shared[WARPS][spread(TILE)];
     __shared__ real heads[WARPS], tails[WARPS];
     // the row that a warp's head is of, and whether it began in this block; NONE where there is no head
@@ -145,6 +146,7 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void merge(Merge a, const r
 
 // A warp has a row.
 extern "C" __global__ __launch_bounds__(256) void merge_finish(Crossing a, real* y) {
+    begin();
     const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32; i < a.count; i += warps) {
         const u32 row = __ldg(a.rows + 3 * i), first = __ldg(a.rows + 3 * i + 1), last = __ldg(a.rows + 3 * i + 2);

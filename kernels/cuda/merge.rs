@@ -10,7 +10,7 @@ use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
 use super::vector::{self, THREADS, index};
 use crate::index::Offsets;
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 use std::sync::Mutex;
 
@@ -132,7 +132,7 @@ impl<T: Real> Merge<T> {
         if blocks == 0 {
             return Ok(());
         }
-        let stream = &y.device().inner.stream;
+        let device = y.device();
         let Ordered { rows, columns, values } = &self.ordered;
         let raw = Raw {
             rows: rows.raw(),
@@ -144,7 +144,7 @@ impl<T: Real> Merge<T> {
         };
         let (x, y) = (x.address(0), y.address(0));
         let _queueing = lock(&self.queueing);
-        let mut launch = stream.launch_builder(&self.multiply);
+        let mut launch = device.launch(&self.multiply);
         launch.arg(&raw).arg(&x).arg(&y);
         // SAFETY: arguments as in merge.cu; tiles are whole blocks, rows those of `y`, columns below the length of `x`
         unsafe { launch.launch(config(blocks * THREADS as usize)) }?;
@@ -152,7 +152,7 @@ impl<T: Real> Merge<T> {
         if count > 0 {
             let crossing =
                 RawCrossing { rows: self.crossing.address(0), carries: raw.carries, count: count as u32 };
-            let mut launch = stream.launch_builder(&self.finish);
+            let mut launch = device.launch(&self.finish);
             launch.arg(&crossing).arg(&y);
             // SAFETY: arguments as in merge.cu; rows are those of `y`, blocks those that have carries
             unsafe { launch.launch(config(count * WARP)) }?;

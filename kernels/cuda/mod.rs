@@ -17,6 +17,7 @@ mod error;
 mod gate;
 pub mod halo;
 pub mod hyb;
+mod launch;
 mod lengths;
 pub mod load_balance;
 pub mod merge;

@@ -28,6 +28,17 @@ template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<
     return few;
 }
 
+// ---- order
+
+// Stands first in every kernel. Waits until the kernel before has ended and what it wrote is there, and lets the next one
+// come to the chip as soon as there is room, where it waits in turn.
+__device__ __forceinline__ void begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 // ---- patterns
 
 // Where the entries of rows lie, one row after the other.

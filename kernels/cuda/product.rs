@@ -8,7 +8,7 @@ use super::ordered::{Ordered, Way};
 use super::vector::{MAX_BLOCKS, Sums, THREADS, index};
 use crate::index::{Columns, Offsets};
 use cudarc::driver::sys::CUfunction_attribute_enum;
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::fmt::Debug;
 use std::ops::Range;
 
@@ -244,7 +244,7 @@ impl Kernel {
             return Ok(());
         }
         let (x, to) = (x.address(0), y.address(0));
-        let mut launch = y.device().inner.stream.launch_builder(&self.product);
+        let mut launch = y.device().launch(&self.product);
         launch.arg(matrix).arg(&x).arg(&to);
         // SAFETY: as the caller promised; the loop over rows takes any grid
         unsafe { launch.launch(self.config(threads, i32::MAX as usize)) }?;
@@ -265,7 +265,7 @@ impl Kernel {
         let device = y.device();
         let sums = Sums::<T, 1>::new(device)?;
         let (x, to) = (x.address(0), y.address(0));
-        let mut launch = device.inner.stream.launch_builder(&self.product_dot);
+        let mut launch = device.launch(&self.product_dot);
         launch.arg(matrix).arg(&x).arg(&to).arg(&sums.raw);
         // SAFETY: as the caller promised; the loop over rows takes any grid
         unsafe { launch.launch(self.config(threads, self.most_summing)) }?;

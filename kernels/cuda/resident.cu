@@ -101,6 +101,7 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
 }
 
 extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, Solve s) {
+    begin();
     if (!*(volatile u32*)&s.control->active) return;
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ Shared shared;

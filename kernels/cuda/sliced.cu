@@ -98,9 +98,11 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 #define KERNELS(NAME, COLUMN, G)                                                                                        \
     extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME(Sliced<COLUMN> a, const real* x, real* y) {          \
+        begin();                                                                                                        \
         multiply<COLUMN, G, false>(a, x, y);                                                                            \
     }                                                                                                                   \
     extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME##_dot(Sliced<COLUMN> a, const real* x, real* y, Sum sum) { \
+        begin();                                                                                                        \
         real xy[1] = {multiply<COLUMN, G, true>(a, x, y)};                                                              \
         grid_sum(xy, sum);                                                                                              \
     }

@@ -43,12 +43,14 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
 }
 
 extern "C" __global__ __launch_bounds__(256) void slices_wide(Slices a, RowStarts rows, const u32* columns, u32* slots) {
+    begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? columns[entry] : PADDING; });
 }
 
 // Columns as offsets from the smallest of the 32 that a warp reads at once; marks a matrix where these need more bits.
 extern "C" __global__ __launch_bounds__(256) void slices_short(
     Slices a, RowStarts rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
+    begin();
     each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
         const u32 column = entry != NO_ENTRY ? columns[entry] : PADDING;
         u32 base = column;
@@ -65,6 +67,7 @@ extern "C" __global__ __launch_bounds__(256) void slices_short(
 
 // Takes values from entries, zeros for padding, or gives them back.
 extern "C" __global__ __launch_bounds__(256) void slices_exchange(Slices a, RowStarts rows, real* entries, real* slots, u32 back) {
+    begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) {
         if (entry != NO_ENTRY) {
             exchange(entries[entry], slots[slot], back);

@@ -10,7 +10,7 @@ use super::ordered::{Misfit, Rows, Way};
 use super::product::{Pattern, config};
 use super::tuning::{BUSY, SORTED_ROWS};
 use super::vector::index;
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
 /// The kernels.
@@ -219,7 +219,7 @@ impl SliceArrays {
         let (fill, misfit) = (device.function::<T>(&SOURCE, "slices_short")?, Misfit::none(device)?);
         let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
         let mark = misfit.address();
-        let mut launch = device.inner.stream.launch_builder(&fill);
+        let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.bases).arg(&raw.columns).arg(&mark);
         // SAFETY: arguments as in slices.cu; arrays have as many groups and slots as slices were cut to
         unsafe { launch.launch(config(self.count * WARP)) }?;
@@ -230,7 +230,7 @@ impl SliceArrays {
         let device = columns.device();
         let fill = device.function::<T>(&SOURCE, "slices_wide")?;
         let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
-        let mut launch = device.inner.stream.launch_builder(&fill);
+        let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.columns);
         // SAFETY: as in `fill_short`
         unsafe { launch.launch(config(self.count * WARP)) }?;
@@ -248,7 +248,7 @@ impl SliceArrays {
         assert_eq!(slots.len(), self.slots, "a value for each slot");
         let (cut, rows, back) = (self.cut(), rows.raw(), u32::from(way == Way::Back));
         let (entries, slots) = (entries.address(0), slots.address(0));
-        let mut launch = self.device().inner.stream.launch_builder(&self.exchange);
+        let mut launch = self.device().launch(&self.exchange);
         launch.arg(&cut).arg(&rows).arg(&entries).arg(&slots).arg(&back);
         // SAFETY: as in `fill_short`; entries are as many as the rows have
         unsafe { launch.launch(config(self.count * WARP)) }?;

@@ -66,6 +66,7 @@ __device__ __forceinline__ u32 row_by_warp(const RowStarts& rows, i64 entry, u32
 }
 
 extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, const real* x, real* y) {
+    begin();
     __shared__ u32 descriptors[WARPS][32];
     __shared__ u32 tables[WARPS][TILE];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -262,6 +263,7 @@ __device__ __forceinline__ void rearrange(const RowStarts& rows, i64 start, i64 
 }
 
 extern "C" __global__ __launch_bounds__(256) void speculative_finish(Speculative a, real* y) {
+    begin();
     const u32 ranges = *(volatile u32*)a.left.counts, warps = gridDim.x * WARPS;
     synchronise(a, y);
     for (i64 i = (i64)blockIdx.x * WARPS + threadIdx.x / 32; i < ranges; i += warps) {

@@ -11,7 +11,7 @@ use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
 use super::tuning::VECTOR_BLOCKS;
 use super::vector::{self, THREADS, index};
-use cudarc::driver::{CudaFunction, DeviceRepr, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::sync::Mutex;
 
 /// The kernels.
@@ -113,7 +113,7 @@ impl<T: Real> Speculation<T> {
     /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `cut` says.
     pub(super) fn queue(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
         let (raw, x_address) = (self.raw(left), x.address(0));
-        let mut launch = x.device().inner.stream.launch_builder(&self.speculate);
+        let mut launch = x.device().launch(&self.speculate);
         launch.arg(&raw).arg(&x_address).arg(&y);
         // SAFETY: arguments as in speculative.cu; rows are those of `y`, columns below the length of `x`
         unsafe { launch.launch(config(self.cut.bunches() * WARP)) }?;
@@ -166,7 +166,7 @@ impl<T: Real> Speculative<T> {
         let raw = self.matrix.raw(left);
         let _queueing = lock(&self.queueing);
         self.matrix.queue(x, to, left)?;
-        let mut launch = device.inner.stream.launch_builder(&self.finish);
+        let mut launch = device.launch(&self.finish);
         launch.arg(&raw).arg(&to);
         // SAFETY: arguments as in speculative.cu; what the first stage leaves are rows of `y`
         unsafe { launch.launch(config((self.matrix.cut.tiles * WARP).min(at_once))) }?;

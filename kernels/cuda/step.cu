@@ -3,6 +3,7 @@
 
 // a + b, or its square root. Not gated: a slot that nobody reads once the solve has ended.
 extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
+    begin();
     const real v = value(a) + value(b);
     *sum = root ? sqrt(v) : v;
 }
@@ -27,6 +28,7 @@ struct Ending {
 };
 
 extern "C" __global__ void end_step(Ending e) {
+    begin();
     Control* control = e.gate.control;
     if (control) {
         if (closed(e.gate)) {
@@ -68,6 +70,7 @@ extern "C" __global__ void end_step(Ending e) {
 }
 
 extern "C" __global__ void begin_steps(Control* control, double threshold, u64 sequence) {
+    begin();
     control->active = 1;
     control->failed = 0;
     control->threshold = threshold;

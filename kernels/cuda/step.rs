@@ -9,7 +9,7 @@ use super::error::{Error, Result};
 use super::gate::{Condition, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned};
 use super::number::{Kept, Number, Scalar};
 use super::ring::{FAILED, HEAD, LAST, Ring};
-use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, PushKernelArg, sys};
+use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, sys};
 
 /// A step that can be queued again as it was.
 struct Recording {
@@ -106,8 +106,7 @@ impl<T: Real> Steps<T> {
         }
         let control = self.control();
         let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
-        let mut launch =
-            self.device.inner.stream.launch_builder(&self.device.vector::<T>()?.steps.begin_steps);
+        let mut launch = self.device.launch(&self.device.vector::<T>()?.steps.begin_steps);
         launch.arg(&control).arg(&threshold).arg(&self.queued);
         // SAFETY: arguments as in step.cu; the control words live
         unsafe { launch.launch(one) }?;

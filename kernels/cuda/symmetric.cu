@@ -160,9 +160,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
 
 #define KERNELS(NAME, B)                                                                                                \
     extern "C" __global__ __launch_bounds__(THREADS, BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
+        begin();                                                                                                        \
         multiply<B, false>(a, x, y);                                                                                    \
     }                                                                                                                   \
     extern "C" __global__ __launch_bounds__(THREADS, BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
+        begin();                                                                                                        \
         real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
         grid_sum(xy, sum);                                                                                              \
     }
@@ -188,6 +190,7 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
 // entries of a pair that is stored once, that below the diagonal counts.
 extern "C" __global__ __launch_bounds__(256, 4) void symmetric_exchange(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, real* values, real* diagonals, u32 size, u32 back) {
+    begin();
     const Block at(a.windows, blockIdx.x);
     const u32 first = at.first, own = at.own;
     const auto move = [&](real& slot, u32 row, u32 column, bool paired) {

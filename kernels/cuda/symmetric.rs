@@ -12,7 +12,7 @@ use super::vector::{MAX_BLOCKS, THREADS, index};
 use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, Windows};
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 
 /// The kernels.
@@ -172,7 +172,7 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
             block_dim: (THREADS, 1, 1),
             shared_mem_bytes: 0,
         };
-        let mut launch = self.values.device().inner.stream.launch_builder(&self.exchange);
+        let mut launch = self.values.device().launch(&self.exchange);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&diagonals);
         launch.arg(&size).arg(&back);
         // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and what has no entry is not moved

@@ -64,6 +64,7 @@ struct Copy {
     __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = v[0]; }
 };
 extern "C" __global__ __launch_bounds__(256) void copy(Gate gate, i64 n, const real* x, real* y) {
+    begin();
     if (closed(gate)) return;
     Loop<Copy, 1, 1> loop{{}, {x}, {y}};
     over(n, loop);
@@ -80,6 +81,7 @@ struct Axpby {
     __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = a * v[0] + b * v[1]; }
 };
 extern "C" __global__ __launch_bounds__(256) void axpby(Gate gate, i64 n, Number a, const real* x, Number b, real* y) {
+    begin();
     if (closed(gate)) return;
     const real av = value(a), bv = value(b);
     if (bv == real(0)) {
@@ -97,6 +99,7 @@ struct Axpbypcz {
     __device__ __forceinline__ void at(const real (&v)[3], real (&w)[1]) { w[0] = a * v[0] + b * v[1] + c * v[2]; }
 };
 extern "C" __global__ __launch_bounds__(256) void axpbypcz(Gate gate, i64 n, Number a, const real* x, Number b, const real* y, Number c, real* z) {
+    begin();
     if (closed(gate)) return;
     const real av = value(a), bv = value(b), cv = value(c);
     if (cv == real(0)) {
@@ -117,6 +120,7 @@ struct Square {
     __device__ __forceinline__ void at(const real (&v)[1], real (&)[1]) { sum[0] += v[0] * v[0]; }
 };
 extern "C" __global__ __launch_bounds__(256) void dot(i64 n, const real* x, const real* y, Sum out) {
+    begin();
     real sum[1];
     if (x == y) {
         Loop<Square, 1, 0> loop{{{0}}, {x}, {nullptr}};
@@ -140,6 +144,7 @@ struct DotSquare {
     __device__ __forceinline__ void at(const real (&v)[2], real (&)[1]) { sum[0] += v[0] * v[1]; sum[1] += v[0] * v[0]; }
 };
 extern "C" __global__ __launch_bounds__(256, 4) void dot_2(i64 n, const real* x, const real* y, const real* z, Sum out) {
+    begin();
     real sum[2];
     if (x == z) {
         Loop<DotSquare, 2, 0> loop{{{0, 0}}, {x, y}, {nullptr}};
@@ -163,6 +168,7 @@ struct AxpyDot2 {
     }
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_dot_2(Gate gate, i64 n, Number a, const real* x, const real* y, real* r, Sum out) {
+    begin();
     if (closed(gate)) return;
     Loop<AxpyDot2, 3, 1> loop{{value(a), {0, 0}}, {r, x, y}, {r}};
     over(n, loop);
@@ -178,6 +184,7 @@ struct AxpyNorm {
     }
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_norm(Gate gate, i64 n, Number a, const real* x, real* r, Sum out) {
+    begin();
     if (closed(gate)) return;
     Loop<AxpyNorm, 2, 1> loop{{value(a), {0}}, {r, x}, {r}};
     over(n, loop);
@@ -200,6 +207,7 @@ struct AxpyCopy {
     }
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_xpby(Gate gate, i64 n, Number a, real* p, const real* z, Number b, real* x) {
+    begin();
     if (closed(gate)) return;
     const real av = value(a), bv = value(b);
     if (bv == real(0)) {
@@ -216,6 +224,7 @@ struct Multiply {
     __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = v[0] * v[1]; }
 };
 extern "C" __global__ __launch_bounds__(256) void multiply(Gate gate, i64 n, const real* d, const real* x, real* y) {
+    begin();
     if (closed(gate)) return;
     Loop<Multiply, 2, 1> loop{{}, {d, x}, {y}};
     over(n, loop);
@@ -230,6 +239,7 @@ struct MultiplyDot {
     }
 };
 extern "C" __global__ __launch_bounds__(256) void multiply_dot(Gate gate, i64 n, const real* d, const real* x, real* y, Sum out) {
+    begin();
     if (closed(gate)) return;
     Loop<MultiplyDot, 2, 1> loop{{{0}}, {d, x}, {y}};
     over(n, loop);
@@ -247,6 +257,7 @@ struct AxpyMultiplyDot {
     }
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_multiply_dot(Gate gate, i64 n, Number a, const real* q, const real* d, real* r, real* z, Sum out) {
+    begin();
     if (closed(gate)) return;
     Loop<AxpyMultiplyDot, 3, 2> loop{{value(a), {0, 0}}, {r, q, d}, {r, z}};
     over(n, loop);

@@ -6,7 +6,7 @@ use super::gate::{self, RawGate};
 use super::module::Source;
 use super::number::{RawNumber, Scalar, Slot};
 use super::tuning::VECTOR_BLOCKS;
-use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
 /// The kernels.
@@ -164,7 +164,7 @@ pub(super) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Re
     let call = Call::new(y, &[])?;
     assert!(x.device() == y.device() && first + y.len() <= x.len(), "a part of an array on the same device");
     let (gate, x, to) = (call.gate()?, x.address(first), y.address(0));
-    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.copy);
+    let mut launch = call.device.launch(&call.kernels.copy);
     launch.arg(&gate).arg(&call.n).arg(&x).arg(&to);
     // SAFETY: arguments as in vector.cu; both arrays hold `n` entries from there on
     unsafe { launch.launch(call.config) }?;
@@ -177,7 +177,7 @@ pub fn axpby<T: Real>(a: &Scalar<T>, x: &Array<T>, b: &Scalar<T>, y: &mut Array<
         let call = Call::new(y, &[x])?;
         let (a, b) = (a.number(), b.number());
         let (gate, a, x, b, to) = (call.gate()?, a.raw(), x.address(0), b.raw(), y.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpby);
+        let mut launch = call.device.launch(&call.kernels.axpby);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&b).arg(&to);
         // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
@@ -200,7 +200,7 @@ pub fn axpbypcz<T: Real>(
         let (a, b, c) = (a.number(), b.number(), c.number());
         let (gate, a, b, c) = (call.gate()?, a.raw(), b.raw(), c.raw());
         let (x, y, to) = (x.address(0), y.address(0), z.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpbypcz);
+        let mut launch = call.device.launch(&call.kernels.axpbypcz);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&b).arg(&y).arg(&c).arg(&to);
         // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
@@ -215,7 +215,7 @@ pub fn dot<T: Real>(x: &Array<T>, y: &Array<T>) -> Scalar<T> {
         let call = Call::new(y, &[x])?;
         let sums = Sums::<T, 1>::new(call.device)?;
         let (x, y) = (x.address(0), y.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.dot);
+        let mut launch = call.device.launch(&call.kernels.dot);
         launch.arg(&call.n).arg(&x).arg(&y).arg(&sums.raw);
         // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
@@ -231,7 +231,7 @@ pub fn dot_2<T: Real>(x: &Array<T>, y: &Array<T>, z: &Array<T>) -> [Scalar<T>; 2
         let call = Call::new(x, &[y, z])?;
         let sums = Sums::<T, 2>::new(call.device)?;
         let (x, y, z) = (x.address(0), y.address(0), z.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.dot_2);
+        let mut launch = call.device.launch(&call.kernels.dot_2);
         launch.arg(&call.n).arg(&x).arg(&y).arg(&z).arg(&sums.raw);
         // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
@@ -247,7 +247,7 @@ pub fn axpy_dot_2<T: Real>(a: &Scalar<T>, x: &Array<T>, y: &Array<T>, r: &mut Ar
         let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
         let (gate, a) = (call.gate()?, a.raw());
         let (x, y, to) = (x.address(0), y.address(0), r.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_dot_2);
+        let mut launch = call.device.launch(&call.kernels.axpy_dot_2);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&y).arg(&to).arg(&sums.raw);
         // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
@@ -262,7 +262,7 @@ pub fn axpy_norm<T: Real>(a: &Scalar<T>, x: &Array<T>, r: &mut Array<T>) -> Scal
         let call = Call::new(r, &[x])?;
         let (a, sums) = (a.number(), Sums::<T, 1>::new(call.device)?);
         let (gate, a, x, to) = (call.gate()?, a.raw(), x.address(0), r.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_norm);
+        let mut launch = call.device.launch(&call.kernels.axpy_norm);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&to).arg(&sums.raw);
         // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
@@ -279,7 +279,7 @@ pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Sca
         let (a, b) = (a.number(), b.number());
         let (gate, a, b) = (call.gate()?, a.raw(), b.raw());
         let (p, z, x) = (p.address(0), z.address(0), x.address(0));
-        let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_xpby);
+        let mut launch = call.device.launch(&call.kernels.axpy_xpby);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&p).arg(&z).arg(&b).arg(&x);
         // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
@@ -292,7 +292,7 @@ pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Sca
 pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
     let call = Call::new(y, &[d, x])?;
     let (gate, d, x, y) = (call.gate()?, d.address(0), x.address(0), y.address(0));
-    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.multiply);
+    let mut launch = call.device.launch(&call.kernels.multiply);
     launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&y);
     // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
     unsafe { launch.launch(call.config) }?;
@@ -304,7 +304,7 @@ pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Re
     let call = Call::new(y, &[d, x])?;
     let sums = Sums::<T, 1>::new(call.device)?;
     let (gate, d, x, y) = (call.gate()?, d.address(0), x.address(0), y.address(0));
-    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.multiply_dot);
+    let mut launch = call.device.launch(&call.kernels.multiply_dot);
     launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&y).arg(&sums.raw);
     // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
     unsafe { launch.launch(call.config) }?;
@@ -324,7 +324,7 @@ pub fn axpy_multiply_dot<T: Real>(
     let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
     let (gate, a) = (call.gate()?, a.raw());
     let (q, d, r, z) = (q.address(0), d.address(0), r.address(0), z.address(0));
-    let mut launch = call.device.inner.stream.launch_builder(&call.kernels.axpy_multiply_dot);
+    let mut launch = call.device.launch(&call.kernels.axpy_multiply_dot);
     launch.arg(&gate).arg(&call.n).arg(&a).arg(&q).arg(&d).arg(&r).arg(&z).arg(&sums.raw);
     // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
     unsafe { launch.launch(call.config) }?;
