@@ -30,12 +30,11 @@ template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<
 
 // ---- order
 
-// Stands first in every kernel. Waits until the kernel before has ended and what it wrote is there, and lets the next one
-// come to the chip as soon as there is room, where it waits in turn.
+// Stands first in every kernel: waits until the kernel before has ended and what it wrote is there. The launch itself was
+// prepared while that one ran.
 __device__ __forceinline__ void begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
