@@ -65,17 +65,7 @@ impl Chunks {
 
     /// The row of an entry; behind the last entry, its row.
     pub(super) fn row_of(&self, entry: usize) -> usize {
-        let entry = entry.min(self.count().saturating_sub(1));
-        let (mut low, mut high) = (0, self.rows().max(1));
-        while high - low > 1 {
-            let middle = (low + high) / 2;
-            if self.starts.at(middle) <= entry {
-                low = middle;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        row_of(&self.starts, entry.min(self.count().saturating_sub(1)))
     }
 
     /// `[row, first chunk, last chunk]` of every row that crosses the borders of chunks.
@@ -99,6 +89,53 @@ impl Chunks {
     pub(super) fn empty(&self) -> Vec<u32> {
         let empty = |row: &usize| self.starts.range(*row).is_empty();
         (0..self.rows()).filter(empty).map(|row| row as u32).collect()
+    }
+}
+
+/// The last of the rows that start so, at or before an entry.
+fn row_of(starts: &Offsets, entry: usize) -> usize {
+    let (mut low, mut high) = (0, starts.ranges().max(1));
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        if starts.at(middle) <= entry {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// Stands before the first row.
+const NONE: u32 = u32::MAX;
+
+/// The rows that have entries, and where these start. A lane's word has a bit for each of its entries that starts a row, and
+/// 16 times the number of those in the tile's lanes before.
+#[derive(Debug)]
+pub(super) struct Started {
+    /// Where they start, one after the other.
+    pub(super) at: Offsets,
+    /// Which they are, where not all rows have entries.
+    pub(super) rows: Option<Vec<u32>>,
+}
+
+impl Started {
+    pub(super) fn new(chunks: &Chunks) -> Started {
+        let lengths = chunks.starts.lengths();
+        let at = Offsets::from_lengths(lengths.clone().filter(|&length| length > 0));
+        let all = at.ranges() == chunks.rows();
+        let of_entries = || lengths.enumerate().filter(|&(_, length)| length > 0).map(|(row, _)| row as u32);
+        let rows = (!all).then(|| of_entries().collect());
+        Started { at, rows }
+    }
+
+    /// The row, counted here, of the entry before each chunk.
+    pub(super) fn before(&self, chunks: &Chunks) -> Vec<u32> {
+        let before = |chunk: usize| match (chunk * chunks.tiles_of_chunk * TILE).checked_sub(1) {
+            Some(entry) => row_of(&self.at, entry) as u32,
+            None => NONE,
+        };
+        (0..chunks.chunks()).map(before).collect()
     }
 }
 
@@ -181,8 +218,6 @@ mod tests {
     use super::super::cases::{Matrix, matrices};
     use super::*;
 
-    const NONE: u32 = u32::MAX;
-
     /// What `put` of the kernel writes to: `y`, the carries of a chunk, and the rows that other chunks share.
     struct Target<'t> {
         y: &'t mut [f64],
@@ -200,6 +235,52 @@ mod tests {
             };
             assert!(to.is_nan(), "row {row} is written once");
             *to = sum;
+        }
+    }
+
+    /// The word of a lane, as `coo_starts` makes it.
+    fn word(started: &Started, tile: usize, lane: usize) -> u32 {
+        let before =
+            |entry: usize| (0..started.at.ranges()).filter(|&row| started.at.at(row) < entry).count();
+        let entry = tile * TILE + lane * (TILE / WARP);
+        let bits = (0..TILE / WARP).map(|k| ((before(entry + k + 1) - before(entry + k)) as u32) << k);
+        bits.sum::<u32>() + 16 * (before(entry) - before(tile * TILE)) as u32
+    }
+
+    /// The rows of a tile's entries, as the kernel finds them in the words, behind an entry of row `open`.
+    fn rows_of_tile(started: &Started, tile: usize, open: u32) -> Vec<u32> {
+        let of_lane = |lane: usize| {
+            let word = word(started, tile, lane);
+            let row = move |k: u32| open.wrapping_add(word / 16 + (word & ((2 << k) - 1)).count_ones());
+            (0..(TILE / WARP) as u32).map(row)
+        };
+        (0..WARP).flat_map(of_lane).collect()
+    }
+
+    #[test]
+    fn words_lead_to_rows() {
+        for matrix in &matrices() {
+            for skip in [0, 3] {
+                let chunks = Chunks::new(matrix.pattern(), skip, 1).unwrap();
+                if chunks.count() > 6_000 || chunks.rows() > 5_000 {
+                    continue;
+                }
+                let started = Started::new(&chunks);
+                let before = started.before(&chunks);
+                assert_eq!(before.len(), chunks.chunks());
+                let mut open = NONE;
+                for tile in 0..chunks.tiles {
+                    if tile % chunks.tiles_of_chunk == 0 {
+                        assert_eq!(before[tile / chunks.tiles_of_chunk], open);
+                    }
+                    let rows = rows_of_tile(&started, tile, open);
+                    open = rows[TILE - 1];
+                    let row =
+                        |&row: &u32| started.rows.as_ref().map_or(row, |rows| rows[row as usize]) as usize;
+                    let expected = (tile * TILE..).map(|entry| chunks.row_of(entry));
+                    assert!(rows.iter().map(row).eq(expected.take(TILE)), "{}, {skip}, {tile}", matrix.name);
+                }
+            }
         }
     }
 

@@ -13,39 +13,58 @@
 // chunk that comes last adds up the row, took 3 to 5 % longer on an H200: circuit_1M 0.0137 ms for 0.0131, f64.) But for
 // `coo_atomic`, which adds the parts of such rows to zeros in y, in whatever order chunks come.
 //
-// Moves 16 B (f64) or 12 B (f32) an entry, x and y; 16 B or 8 B a chunk and 12 B a crossing row; 4 B a row without
-// entries, which `coo_finish` sets to zero.
+// Of rows, bits are stored that say which entries begin one; they are counted from one end of the matrix to the other, rows
+// without entries left out.
+//
+// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 20 B or 12 B a chunk and 12 B a crossing row; where there are rows
+// without entries, 4 B for every other row and 4 B for those, which `coo_finish` sets to zero. (With a row for each entry,
+// 16 B or 12 B an entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
 
-// `CsrByEntries` has no row for each entry: a warp finds those of a tile in the places where rows start. It moves 4 B less
-// an entry, and 4 or 8 B a row and 4 B a tile more (load balance, CSRI of Anzt et al.).
+// `CsrByEntries` has no bits: a warp finds the rows of a tile in the places where rows start. It moves 0.5 B less an entry,
+// and 4 or 8 B a row and 4 B a tile more (load balance, CSRI of Anzt et al.).
 
-// Rows, columns and values of a lane's entries.
+// A lane's entries.
 struct Entries {
     Few<u32, OF_LANE> rows, columns;
     Few<real, OF_LANE> values;
+    u32 starts;               // bit k: the k-th has another row than the entry before it
 };
 
 struct Coo {
     static constexpr bool IS_PADDED = true;
-    const u32* rows;          // of entries, the last repeated to a multiple of the tile
-    const u32* columns;
+    const u16* starts;        // of each lane of each tile: bits as above, and 16 times the starts in the lanes before
+    const u32* before;        // the row of the entry before each chunk; NONE before the first
+    const u32* rows;          // rows that have entries; null where all have
+    const u32* columns;       // the last repeated to a multiple of the tile
     const real* values;       // zero beyond the last entry
     real* carries;            // of each chunk: of its first row, of its last
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;
 
-    __device__ __forceinline__ u32 first_row(i64 tile) const { return __ldg(rows + tile * TILE); }
+    // The row of the entry before a chunk.
+    __device__ __forceinline__ u32 open(i64 chunk, i64) const { return __ldg(before + chunk); }
     // Whether a tile's first row has entries before it.
-    __device__ __forceinline__ bool continues(i64 tile) const { return __ldg(rows + (tile * TILE - 1)) == first_row(tile); }
-    __device__ __forceinline__ Entries entries(i64 tile, u32 lane) const {
-        const Few<u32, OF_LANE> columns = of_lane(this->columns, tile, lane);
-        return {of_lane(rows, tile, lane), columns, of_lane(values, tile, lane)};
+    __device__ __forceinline__ bool continues(i64 tile) const { return !(__ldg(starts + tile * 32) & 1); }
+    __device__ __forceinline__ Entries entries(i64 tile, u32 lane, u32 open_row) const {
+        Entries entries;
+        const u32 word = __ldcs(starts + (tile * 32 + lane));
+        entries.columns = of_lane(columns, tile, lane);
+        entries.values = of_lane(values, tile, lane);
+        entries.starts = word % 16;
+        u32 row = open_row + word / 16;
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) {
+            row += word >> k & 1;
+            entries.rows.at[k] = row;
+        }
+        return entries;
     }
 };
 
 struct CsrByEntries {
     static constexpr bool IS_PADDED = false;
-    RowStarts rows;
+    static constexpr const u32* rows = nullptr;
+    RowStarts row_starts;
     const u32* first;         // row of each tile's first entry, and of the last entry
     const u32* columns;
     const real* values;
@@ -54,11 +73,22 @@ struct CsrByEntries {
     u32 tiles, tiles_of_chunk;
 
     __device__ __forceinline__ u32 first_row(i64 tile) const { return __ldg(first + tile); }
-    __device__ __forceinline__ bool continues(i64 tile) const { return rows.start(first_row(tile)) < tile * TILE; }
-    __device__ __forceinline__ Entries entries(i64 tile, u32 lane) const {
-        const Few<u32, OF_LANE> columns = of_lane(this->columns, tile, lane, (i64)count, BEYOND);
-        const Few<real, OF_LANE> values = of_lane(this->values, tile, lane, (i64)count, real(0));
-        return {rows_of_lane(tile, lane), columns, values};
+    __device__ __forceinline__ u32 open(i64, i64 tile) const { return first_row(tile); }
+    __device__ __forceinline__ bool continues(i64 tile) const { return row_starts.start(first_row(tile)) < tile * TILE; }
+    __device__ __forceinline__ Entries entries(i64 tile, u32 lane, u32 open_row) const {
+        Entries entries;
+        entries.columns = of_lane(columns, tile, lane, (i64)count, BEYOND);
+        entries.values = of_lane(values, tile, lane, (i64)count, real(0));
+        entries.rows = rows_of_lane(tile, lane);
+        u32 before = __shfl_up_sync(ALL, entries.rows.at[OF_LANE - 1], 1);
+        if (lane == 0) before = open_row;
+        entries.starts = 0;
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) {
+            entries.starts |= u32(entries.rows.at[k] != before) << k;
+            before = entries.rows.at[k];
+        }
+        return entries;
     }
     // Rows that begin in the tile leave their mark at their first entry; a lane's rows are those of the last marks.
     __device__ __forceinline__ Few<u32, OF_LANE> rows_of_lane(i64 tile, u32 lane) const {
@@ -70,7 +100,7 @@ struct CsrByEntries {
             u32 here = row;
 #pragma unroll
             for (int k = 0; k < OF_LANE; k++) {
-                here = (u32)rows.row_of(from + lane * OF_LANE + k, here, (i64)last + 1);
+                here = (u32)row_starts.row_of(from + lane * OF_LANE + k, here, (i64)last + 1);
                 found.at[k] = here;
             }
             return found;
@@ -80,9 +110,9 @@ struct CsrByEntries {
         of_warp[lane] = {0, 0, 0, 0};
         __syncwarp();
         for (u32 at = row + 1 + lane; at <= last; at += 32) {
-            const i64 start = rows.start(at);
+            const i64 start = row_starts.start(at);
             // rows without entries leave none
-            if (start < to && start < rows.start(at + 1)) of_warp[(start - from) / OF_LANE].at[(start - from) % OF_LANE] = at - row;
+            if (start < to && start < row_starts.start(at + 1)) of_warp[(start - from) / OF_LANE].at[(start - from) % OF_LANE] = at - row;
         }
         __syncwarp();
         found = of_warp[lane];
@@ -109,6 +139,7 @@ struct Rest {
 // Where the sum of a row goes: into y, or out of the chunk.
 struct Target {
     real* y;
+    const u32* rows;          // null where rows are those of y
     real* carries;            // of this chunk
     u32 first, last;          // rows that other chunks share; NONE where they do not
 };
@@ -117,14 +148,16 @@ struct Target {
 enum Onto { WRITE, ADD, ATOMIC };
 
 template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
-    if (ONTO == ATOMIC && (row == target.first || row == target.last)) {
-        atomicAdd(target.y + row, sum);
-    } else if (row == target.first) {
-        target.carries[0] = sum;
-    } else if (row == target.last) {
-        target.carries[1] = sum;
+    const bool shared = row == target.first || row == target.last;
+    if (ONTO != ATOMIC && shared) {
+        target.carries[row == target.first ? 0 : 1] = sum;
+        return;
+    }
+    real* const y = target.y + (target.rows ? __ldg(target.rows + row) : row);
+    if (ONTO == ATOMIC && shared) {
+        atomicAdd(y, sum);
     } else {
-        target.y[row] = ONTO == ADD ? target.y[row] + sum : sum;
+        *y = ONTO == ADD ? *y + sum : sum;
     }
 }
 
@@ -136,16 +169,18 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
     const i64 end = tile + a.tiles_of_chunk < a.tiles ? tile + a.tiles_of_chunk : a.tiles;
     if (tile >= end) return;
 
-    Target target{y, a.carries + 2 * chunk, NONE, NONE};
-    u32 open_row = a.first_row(tile);
-    if (tile > 0 && a.continues(tile)) target.first = open_row;
-    if (end < a.tiles && a.continues(end)) target.last = a.first_row(end);
-
     // `open_row`: the row of the entry before this tile
+    u32 open_row = a.open(chunk, tile);
     real open_sum = 0;            // what it has so far
-    for (; tile < end; tile++) {
-        const Entries entries = a.entries(tile, lane);
+    Target target{y, a.rows, a.carries + 2 * chunk, NONE, NONE};
+    if (tile > 0 && a.continues(tile)) target.first = open_row;
+    if (end < a.tiles && a.continues(end)) target.last = a.open(chunk + 1, end);
+
+    for (bool opens = lane == 0; tile < end; tile++, opens = false) {
+        const Entries entries = a.entries(tile, lane, open_row);
         const Few<u32, OF_LANE>&rows = entries.rows, &columns = entries.columns;
+        // what came before the chunk is not its own
+        const u32 starts = opens ? entries.starts & ~1u : entries.starts;
         // never so; the compiler asks for all of the above before it can know
         if (columns.at[0] == NONE) return;
         real product[OF_LANE];
@@ -157,26 +192,21 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
 
         // `head`: what this lane has of its first row; `tail`: of its last
         real head = 0, tail = product[0];
-        bool one_row = true;
+        const bool one_row = starts < 2, continues = !(starts & 1);
 #pragma unroll
         for (int k = 1; k < OF_LANE; k++) {
-            if (rows.at[k] == rows.at[k - 1]) {
-                tail += product[k];
-            } else {
-                if (one_row) {
-                    head = tail;
-                } else {
+            if (starts >> k & 1) {
+                if (starts & ((1u << k) - 2)) {
                     put<ONTO>(target, rows.at[k - 1], tail);
+                } else {
+                    head = tail;
                 }
-                one_row = false;
                 tail = product[k];
+            } else {
+                tail += product[k];
             }
         }
 
-        // the entry before this lane's: its row, and after the scan what that row has up to there
-        u32 row_before = __shfl_up_sync(ALL, rows.at[OF_LANE - 1], 1);
-        if (lane == 0) row_before = open_row;
-        const bool continues = rows.at[0] == row_before;
         // the first lane takes over from the tile before
         if (lane == 0 && !continues) put<ONTO>(target, open_row, open_sum);
         real sum = tail;
@@ -187,8 +217,8 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
 
         // rows that end: the first of a lane with several, and the last of a lane whose neighbour goes on with another
         if (!one_row) put<ONTO>(target, rows.at[0], continues ? sum_before + head : head);
-        const u32 row_behind = __shfl_down_sync(ALL, rows.at[0], 1);
-        if (lane < 31 && row_behind != rows.at[OF_LANE - 1]) put<ONTO>(target, rows.at[OF_LANE - 1], sum);
+        const u32 starting = __ballot_sync(ALL, !continues);
+        if (lane < 31 && starting >> (lane + 1) & 1) put<ONTO>(target, rows.at[OF_LANE - 1], sum);
         open_row = __shfl_sync(ALL, rows.at[OF_LANE - 1], 31);
         open_sum = __shfl_sync(ALL, sum, 31);
     }
@@ -203,7 +233,12 @@ extern "C" __global__ __launch_bounds__(256, 5) void coo_add(Coo a, const real* 
     begin();
     multiply<ADD>(a, x, y);
 }
-// Over zeros.
+// Before `coo_atomic`, which adds to zeros.
+extern "C" __global__ __launch_bounds__(256) void coo_clear(i64 rows, real* y) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += threads) y[row] = 0;
+}
 extern "C" __global__ __launch_bounds__(256, 5) void coo_atomic(Coo a, const real* x, real* y) {
     begin();
     multiply<ATOMIC>(a, x, y);
@@ -236,8 +271,8 @@ extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real
 struct Taken {
     RowStarts all, here;
     const u32* columns;       // of all
-    u32 last_row, last_column;
-    u64 slots;                // with padding, which repeats the last row and column
+    u32 last_column;
+    u64 slots;                // with padding, which repeats the last column
 };
 
 // Calls visit(slot, row, its entry of `all`): `all` may be of another pattern than what the matrix was made from.
@@ -250,17 +285,36 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a,
     }
 }
 
-// Rows and columns of all slots.
-extern "C" __global__ __launch_bounds__(256) void coo_places(Taken a, u32* rows, u32* columns) {
+// Columns of all slots.
+extern "C" __global__ __launch_bounds__(256) void coo_columns(Taken a, u32* columns) {
     begin();
-    each_slot(a, [&](i64 slot, i64 row, i64 entry) {
-        rows[slot] = row;
-        columns[slot] = a.columns[entry];
-    });
+    each_slot(a, [&](i64 slot, i64, i64 entry) { columns[slot] = a.columns[entry]; });
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
     for (i64 slot = count + (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < (i64)a.slots; slot += threads) {
-        rows[slot] = a.last_row;
         columns[slot] = a.last_column;
+    }
+}
+
+// The bits of all lanes of so many tiles, from the entries at which rows start that have entries. A thread has a lane.
+extern "C" __global__ __launch_bounds__(256) void coo_starts(RowStarts rows, u32 tiles, u16* starts) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x, count = rows.start(rows.count);
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)tiles * 32; i += threads) {
+        // rows that start before an entry: as many as the number of the row that starts there, or of the next one
+        const auto started_before = [&](i64 entry) {
+            if (entry >= count) return (i64)rows.count;
+            const i64 row = rows.row_of(entry, 0, rows.count);
+            return rows.start(row) == entry ? row : row + 1;
+        };
+        const i64 entry = i * OF_LANE;
+        i64 started = started_before(entry);
+        u32 word = (started - started_before(entry / TILE * TILE)) * 16;
+        for (int k = 0; k < OF_LANE; k++) {
+            const i64 behind = started_before(entry + k + 1);
+            word |= u32(behind - started) << k;
+            started = behind;
+        }
+        starts[i] = word;
     }
 }
 

@@ -1,6 +1,6 @@
 //! Coordinates on a device: warps take equally many entries each. The kernel says how, and what is moved.
 
-use super::chunks::{Borders, Chunks, Onto, SOURCE, TILE};
+use super::chunks::{Borders, Chunks, Onto, SOURCE, Started, TILE};
 use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::number::Scalar;
@@ -8,6 +8,7 @@ use super::ordered::{Ordered, RawRows, Rows, Way};
 use super::product::{Pattern, Product, Shape, check, check_square, config};
 use super::slices::WARP;
 use super::vector;
+use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// How rows are finished whose entries several warps have.
@@ -17,7 +18,7 @@ pub enum Crossing {
     #[default]
     CarriedOut,
     /// Each warp adds what it has atomically, to zeros, in whatever order warps come: products differ from run to run by
-    /// rounding. Needs no list of such rows.
+    /// rounding.
     Atomic,
 }
 
@@ -26,18 +27,33 @@ pub enum Crossing {
 pub(super) struct Coordinates<T: Real> {
     chunks: Chunks,
     shape: Shape,
-    rows: Array<u32>,
+    /// Bits and counts of [`Started`], for each lane of each tile.
+    starts: Array<u16>,
+    /// The row of the entry before each chunk, `NONE` before the first.
+    before: Array<u32>,
+    /// Rows that have entries, where not all do: the others are not counted.
+    rows: Option<Array<u32>>,
     columns: Array<u32>,
     values: Array<T>,
-    /// None where rows that cross are added to atomically.
-    borders: Option<Borders<T>>,
+    finish: Finish<T>,
     multiply: CudaFunction,
     exchange: CudaFunction,
+}
+
+/// What is done for rows whose entries several warps have.
+#[derive(Debug)]
+enum Finish<T: Real> {
+    /// A second kernel adds up what is carried out.
+    Carries(Borders<T>),
+    /// Zeros are written before.
+    Atomics(CudaFunction),
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
+    starts: u64,
+    before: u64,
     rows: u64,
     columns: u64,
     values: u64,
@@ -55,7 +71,6 @@ struct RawTaken {
     all: RawRows,
     here: RawRows,
     columns: u64,
-    last_row: u32,
     last_column: u32,
     slots: u64,
 }
@@ -71,57 +86,69 @@ impl<T: Real> Coordinates<T> {
             Onto::Nothing => "coo",
             Onto::Y => "coo_add",
         };
-        Coordinates::filled(ordered, pattern, chunks, Some(borders), multiply)
+        Coordinates::filled(ordered, pattern, chunks, Finish::Carries(borders), multiply)
     }
 
     /// All entries, rows that cross borders added to atomically.
     fn atomic(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Self> {
-        let chunks = Chunks::new(pattern, 0, ordered.device().multiprocessors())?;
-        Coordinates::filled(ordered, pattern, chunks, None, "coo_atomic")
+        let device = ordered.device();
+        let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
+        let finish = Finish::Atomics(device.function::<T>(&SOURCE, "coo_clear")?);
+        Coordinates::filled(ordered, pattern, chunks, finish, "coo_atomic")
     }
 
     fn filled(
         ordered: &Ordered<T>,
         pattern: Pattern<'_>,
         chunks: Chunks,
-        borders: Option<Borders<T>>,
+        finish: Finish<T>,
         multiply: &str,
     ) -> Result<Self> {
         let (device, slots) = (ordered.device(), chunks.tiles * TILE);
+        let started = Started::new(&chunks);
         let coordinates = Coordinates {
             shape: pattern.shape(),
-            rows: device.zeros(slots)?,
+            starts: device.zeros(chunks.tiles * WARP)?,
+            before: device.upload(&started.before(&chunks))?,
+            rows: started.rows.as_deref().map(|rows| device.upload(rows)).transpose()?,
             columns: device.zeros(slots)?,
             values: device.zeros(slots)?,
-            borders,
+            finish,
             multiply: device.function::<T>(&SOURCE, multiply)?,
             exchange: device.function::<T>(&SOURCE, "coo_exchange")?,
             chunks,
         };
-        coordinates.fill_places(ordered, pattern)?;
+        coordinates.fill_places(ordered, pattern, &started.at)?;
         coordinates.exchange(ordered, Way::IntoSlots)?;
         Ok(coordinates)
     }
 
-    fn taken(&self, ordered: &Ordered<T>, here: &Rows, (last_row, last_column): (u32, u32)) -> RawTaken {
+    fn taken(&self, ordered: &Ordered<T>, here: &Rows, last_column: u32) -> RawTaken {
         let (all, here, columns) = (ordered.rows.raw(), here.raw(), ordered.columns.address(0));
-        RawTaken { all, here, columns, last_row, last_column, slots: self.values.len() as u64 }
+        RawTaken { all, here, columns, last_column, slots: self.values.len() as u64 }
     }
 
-    fn fill_places(&self, ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<()> {
+    fn fill_places(&self, ordered: &Ordered<T>, pattern: Pattern<'_>, started: &Offsets) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
         let (device, starts) = (ordered.device(), &self.chunks.starts);
-        let (fill, here) = (device.function::<T>(&SOURCE, "coo_places")?, Rows::new(device, starts)?);
+        let (fill, here) = (device.function::<T>(&SOURCE, "coo_columns")?, Rows::new(device, starts)?);
         let row = self.chunks.row_of(self.chunks.count());
         let column = pattern.row(row).last().map_or(0, |entry| pattern.columns()[entry]);
-        let taken = self.taken(ordered, &here, (row as u32, column));
-        let (rows, columns) = (self.rows.address(0), self.columns.address(0));
+        let (taken, columns) = (self.taken(ordered, &here, column), self.columns.address(0));
         let mut launch = device.launch(&fill);
-        launch.arg(&taken).arg(&rows).arg(&columns);
-        // SAFETY: arguments as in coo.cu; both arrays have so many slots
-        unsafe { launch.launch(config(self.rows.len())) }?;
+        launch.arg(&taken).arg(&columns);
+        // SAFETY: arguments as in coo.cu; the array has so many slots
+        unsafe { launch.launch(config(self.columns.len())) }?;
+
+        let (mark, rows) = (device.function::<T>(&SOURCE, "coo_starts")?, Rows::new(device, started)?);
+        let (rows, tiles, starts) = (rows.raw(), self.chunks.tiles as u32, self.starts.address(0));
+        let mut launch = device.launch(&mark);
+        launch.arg(&rows).arg(&tiles).arg(&starts);
+        // SAFETY: arguments as in coo.cu; the array has a word for each lane of so many tiles, and the rows live until the
+        // stream has come here: they are given back in its order
+        unsafe { launch.launch(config(self.starts.len())) }?;
         Ok(())
     }
 
@@ -132,7 +159,7 @@ impl<T: Real> Coordinates<T> {
         }
         let device = ordered.device();
         let here = Rows::new(device, &self.chunks.starts)?;
-        let (taken, back) = (self.taken(ordered, &here, (0, 0)), u32::from(way == Way::Back));
+        let (taken, back) = (self.taken(ordered, &here, 0), u32::from(way == Way::Back));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
         let mut launch = device.launch(&self.exchange);
         launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
@@ -144,14 +171,16 @@ impl<T: Real> Coordinates<T> {
 
     /// `y ← A x` or `y ← y + A x`, for vectors that were compared with the matrix.
     pub(super) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        match &self.borders {
-            Some(borders) => {
-                let to = y.address(0);
-                borders.finish(y, |carries| self.launch(x, to, carries))
-            }
-            None => {
-                y.clear()?;
-                self.launch(x, y.address(0), 0)
+        let to = y.address(0);
+        match &self.finish {
+            Finish::Carries(borders) => borders.finish(y, |carries| self.launch(x, to, carries)),
+            Finish::Atomics(clear) => {
+                let rows = y.len() as i64;
+                let mut launch = x.device().launch(clear);
+                launch.arg(&rows).arg(&to);
+                // SAFETY: arguments as in coo.cu; `y` has so many entries
+                unsafe { launch.launch(config(y.len())) }?;
+                self.launch(x, to, 0)
             }
         }
     }
@@ -161,7 +190,9 @@ impl<T: Real> Coordinates<T> {
             return Ok(());
         }
         let raw = Raw {
-            rows: self.rows.address(0),
+            starts: self.starts.address(0),
+            before: self.before.address(0),
+            rows: self.rows.as_ref().map_or(0, |rows| rows.address(0)),
             columns: self.columns.address(0),
             values: self.values.address(0),
             carries,
@@ -183,8 +214,17 @@ impl<T: Real> Coordinates<T> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let borders = self.borders.as_ref().map_or(0, Borders::bytes);
-        self.rows.bytes() + self.columns.bytes() + self.values.bytes() + borders
+        let borders = match &self.finish {
+            Finish::Carries(borders) => borders.bytes(),
+            Finish::Atomics(_) => 0,
+        };
+        let rows = self.rows.as_ref().map_or(0, Array::bytes);
+        self.starts.bytes()
+            + self.before.bytes()
+            + rows
+            + self.columns.bytes()
+            + self.values.bytes()
+            + borders
     }
 }
 
@@ -236,6 +276,6 @@ impl<T: Real> Product<T> for Coo<T> {
     }
 
     fn reproducible(&self) -> bool {
-        self.0.borders.is_some()
+        matches!(self.0.finish, Finish::Carries(_))
     }
 }
