@@ -14,6 +14,7 @@ mod device;
 pub mod dia;
 pub mod ehyb;
 mod error;
+pub mod fsai;
 mod gate;
 pub mod halo;
 pub mod hyb;
@@ -35,6 +36,7 @@ mod step;
 pub mod strategy;
 pub mod symmetric;
 mod transfer;
+mod transposition;
 pub mod tuning;
 pub mod vector;
 mod windows;
@@ -45,20 +47,23 @@ pub use error::{Error, Result};
 pub use gate::Condition;
 pub use module::{Source, compile};
 pub use number::Scalar;
+pub use ordered::Ordered;
 pub use product::{Pattern, Product, Shape};
 pub use resident::{Iterate, Resident};
 pub use speculative_on_host::SpeculativeOnHost;
 pub use step::{Entry, Steps};
+pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 16] = [
+pub const SOURCES: [&Source; 18] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &ehyb::SOURCE,
+    &fsai::SOURCE,
     &halo::SOURCE,
     &lengths::SOURCE,
     &merge::SOURCE,
@@ -67,6 +72,7 @@ pub const SOURCES: [&Source; 16] = [
     &slices::SOURCE,
     &speculative::SOURCE,
     &symmetric::SOURCE,
+    &transposition::SOURCE,
     &gate::SOURCE,
     &vector::SOURCE,
 ];

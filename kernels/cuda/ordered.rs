@@ -63,7 +63,7 @@ impl Rows {
 
 /// A matrix in the order of its pattern.
 #[derive(Debug)]
-pub(super) struct Ordered<T: Real> {
+pub struct Ordered<T: Real> {
     pub(super) rows: Rows,
     pub(super) columns: Array<u32>,
     pub(super) values: Array<T>,
@@ -78,6 +78,29 @@ impl<T: Real> Ordered<T> {
             columns: device.upload(pattern.columns())?,
             values: device.upload(values)?,
         })
+    }
+
+    /// A pattern with zeros, for values that are computed on the device.
+    pub fn zeros_of(device: &Device, pattern: Pattern<'_>) -> Result<Self> {
+        Ordered::zeros(device, pattern.shape(), pattern)?.with_columns(pattern)
+    }
+
+    /// Refuses a pattern that is not that of a matrix of this shape, or not this one's.
+    pub(super) fn check(&self, made_from: Shape, pattern: Pattern<'_>) {
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        let (rows, entries) = (self.rows.count(), self.values.len());
+        assert_eq!((rows, entries), (pattern.rows(), pattern.entries()), "values of the pattern");
+        assert_eq!(self.columns.len(), entries, "a column for each entry");
+    }
+
+    /// The values, when they are computed.
+    pub fn read(&self, values: &mut [T]) -> Result<()> {
+        self.values.read(values)
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> &Device {
+        self.values.device()
     }
 
     /// A pattern without columns and with zeros, for the values of a matrix that was made from it.
@@ -118,10 +141,6 @@ impl<T: Real> Ordered<T> {
     pub(super) fn entries(&self, made_from: Shape, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         self.values.read(values)
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        self.values.device()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -16,11 +16,13 @@
 //! compiler (NVRTC) that compiles kernels for the device at hand; compiled kernels are kept in `$KRYSP_CACHE`, or
 //! `~/.cache/krysp`.
 
+mod fsai;
 mod jacobi;
 mod operator;
 mod steps;
 mod vector;
 
+pub use fsai::CudaFsai;
 pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;

@@ -12,7 +12,7 @@
 //! Approximate inverses are matrices: any format, on any device, applies them. [`Narrow`] applies any of them in single
 //! precision within a solve in double.
 
-mod fsai;
+pub(crate) mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
@@ -41,7 +41,7 @@ fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
 }
 
 /// Refuses new values from another space than that of the preconditioner.
-fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
+pub(crate) fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
     if csr.source().domain() == domain {
         return Ok(());
     }

@@ -1,0 +1,145 @@
+//! Preconditioners built on a GPU are those built in host memory.
+
+use super::gpu;
+use krysp::cuda::CudaFsai;
+use krysp::formats::OnDevice;
+use krysp::solvers::Element;
+use krysp::testing::laws;
+use krysp::testing::matrices::{self, Numbering};
+use krysp::{Cg, Csr, Cuda, Ell, Error, Fsai, Halo, Real, Sparsity};
+
+/// Of one pattern, and every row equal to so many parts of its largest entry.
+fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
+    assert_eq!(host.offsets(), device.offsets());
+    assert_eq!(host.columns(), device.columns());
+    for row in 0..host.rows() {
+        let largest = host.row_values(row).iter().map(|&v| Element::to_f64(v).abs()).fold(0.0, f64::max);
+        for (&h, &d) in host.row_values(row).iter().zip(device.row_values(row)) {
+            let (h, d) = (Element::to_f64(h), Element::to_f64(d));
+            assert!(
+                (h - d).abs() <= tolerance * largest,
+                "row {row}: {h:e} on the host, {d:e} on the device"
+            );
+        }
+    }
+}
+
+fn same_factors<T: Real, F: OnDevice<T>>(host: &Fsai<T>, device: &CudaFsai<T, F>, tolerance: f64) {
+    close(host.lower(), &device.lower().to_csr().unwrap(), tolerance);
+    close(host.upper(), &device.upper().to_csr().unwrap(), tolerance);
+}
+
+/// Other values, the diagonal larger.
+fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
+    let larger = |(i, j, v): (usize, usize, T)| {
+        if i == j { <T as Element>::from_f64(Element::to_f64(v) * (1.5 + (i % 7) as f64)) } else { v }
+    };
+    a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).unwrap()
+}
+
+fn fsai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
+    let tetrahedra = matrices::tetrahedra(12, Numbering::Natural).csr::<T>().unwrap();
+    let elastic = matrices::elasticity(7).csr::<T>().unwrap();
+    let elastic = elastic.renumbered(&krysp::Numbering::rcm(&elastic).unwrap()).unwrap();
+    for a in [&tetrahedra, &elastic, &matrices::stencil27(9).csr().unwrap()] {
+        let mut device = Fsai::on(gpu, a).unwrap();
+        same_factors(&Fsai::new(a).unwrap(), &device, tolerance);
+        let b = changed(a);
+        device.refresh(&b).unwrap();
+        same_factors(&Fsai::new(&b).unwrap(), &device, tolerance);
+    }
+    // rows of all lengths, other formats
+    for power in 0..4 {
+        let sparsity = Sparsity::Power(power);
+        let host = Fsai::with_pattern(&tetrahedra, sparsity).unwrap();
+        let longest = host.lower().row_lengths().max().unwrap();
+        assert!(power < 3 || longest > 64, "{longest}");
+        let device: CudaFsai<T> = CudaFsai::new(gpu, &tetrahedra, sparsity).unwrap();
+        same_factors(&host, &device, tolerance);
+    }
+    let grown = Fsai::adaptive(&elastic, Sparsity::Power(1), Fsai::<T>::GROWTH).unwrap();
+    let pattern = Sparsity::Of(grown.lower());
+    let mut device = CudaFsai::<T, Halo<T>>::new(gpu, &elastic, pattern).unwrap();
+    same_factors(&grown, &device, tolerance);
+    device.refresh(&elastic).unwrap();
+    same_factors(&grown, &device, tolerance);
+    let device = CudaFsai::<T, Ell<T>>::new(gpu, &elastic, pattern).unwrap();
+    same_factors(&grown, &device, tolerance);
+}
+
+#[test]
+fn fsai_is_that_of_the_host_f64() {
+    let Some(gpu) = gpu() else { return };
+    fsai_is_that_of_the_host::<f64>(&gpu, 1e-10);
+}
+
+#[test]
+fn fsai_is_that_of_the_host_f32() {
+    let Some(gpu) = gpu() else { return };
+    fsai_is_that_of_the_host::<f32>(&gpu, 1e-4);
+}
+
+/// The lower triangle is all that counts: the upper may be missing, or be another.
+#[test]
+fn fsai_does_not_ask_for_symmetry() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::stencil7(6).csr::<f64>().unwrap();
+    let n = a.rows();
+    let lower: Vec<_> = a.triplets().filter(|&(i, j, _)| j <= i).collect();
+    let alone = Csr::from_triplets(n, n, &lower).unwrap();
+    // as many entries above the diagonal as below it, at places that are not their mirror images
+    let below = (1..n).map(|i| (i, i - 1, -1.0));
+    let above = (2..n).map(|j| (j - 2, j, 0.5)).chain([(0, n - 1, 0.5)]);
+    let other: Vec<_> = (0..n).map(|i| (i, i, 4.0)).chain(below).chain(above).collect();
+    let other = Csr::from_triplets(n, n, &other).unwrap();
+    let shifted: Vec<_> = a.triplets().filter(|&(i, j, _)| j <= i || (i + j) % 2 == 0 || i > 3).collect();
+    let fewer = Csr::from_triplets(n, n, &shifted).unwrap();
+    for a in [alone, other, fewer] {
+        same_factors(&Fsai::new(&a).unwrap(), &Fsai::on(&gpu, &a).unwrap(), 1e-10);
+    }
+    let nothing = Csr::<f64>::from_triplets::<u32>(0, 0, &[]).unwrap();
+    same_factors(&Fsai::new(&nothing).unwrap(), &Fsai::on(&gpu, &nothing).unwrap(), 0.0);
+}
+
+#[test]
+fn fsai_refuses_what_the_host_refuses() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
+    let values: Vec<f64> =
+        a.triplets().map(|(i, j, v)| if i == j && (i == 211 || i == 300) { -v } else { v }).collect();
+    let indefinite = a.with_values(&values).unwrap();
+    let expected = Fsai::new(&indefinite).unwrap_err();
+    assert!(matches!(expected, Error::NotPositive { what: "FSAI", row: 211, .. }), "{expected}");
+    assert_eq!(Fsai::on(&gpu, &indefinite).unwrap_err().to_string(), expected.to_string());
+    // new values that are refused leave what was there
+    let mut device = Fsai::on(&gpu, &a).unwrap();
+    assert_eq!(device.refresh(&indefinite).unwrap_err().to_string(), expected.to_string());
+    same_factors(&Fsai::new(&a).unwrap(), &device, 1e-10);
+    let missing: Vec<_> = a.triplets().filter(|&(i, j, _)| (i, j) != (5, 5)).collect();
+    let missing = Csr::from_triplets(a.rows(), a.rows(), &missing).unwrap();
+    let refused = Fsai::on(&gpu, &missing).unwrap_err();
+    assert!(matches!(refused, Error::NotPositive { row: 5, .. }), "{refused}");
+    assert!(matches!(device.refresh(&missing), Err(Error::OtherPattern { row: 5 }) | Err(Error::Solver(_))));
+    let wide = Csr::<f64>::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Fsai::on(&gpu, &wide), Err(Error::NotSquare { .. })));
+}
+
+#[test]
+fn fsai_solves_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for a in [
+        matrices::tetrahedra(20, Numbering::Natural).csr::<f64>().unwrap(),
+        matrices::elasticity(10).csr().unwrap(),
+    ] {
+        let b = laws::numbers(a.rows(), 3);
+        let host = Cg::new(&a).preconditioner(Fsai::new(&a).unwrap()).rtol(1e-9).solve(&b).unwrap().report;
+        let op = a.to(&gpu).unwrap();
+        let mut fsai = Fsai::on(&gpu, &a).unwrap();
+        for _ in 0..2 {
+            let device = Cg::new(&op).preconditioner(&fsai).rtol(1e-9).solve(&b).unwrap().report;
+            assert!(host.converged() && device.converged(), "{host}\n{device}");
+            assert!(host.iterations.abs_diff(device.iterations) <= 2, "{host}\n{device}");
+            fsai.refresh(&a).unwrap();
+        }
+    }
+}
