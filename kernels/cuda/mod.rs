@@ -30,6 +30,7 @@ mod resident;
 mod ring;
 pub mod sliced;
 mod slices;
+pub mod spai;
 pub mod speculative;
 mod speculative_on_host;
 mod step;
@@ -56,7 +57,7 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 18] = [
+pub const SOURCES: [&Source; 19] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
@@ -70,6 +71,7 @@ pub const SOURCES: [&Source; 18] = [
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
+    &spai::SOURCE,
     &speculative::SOURCE,
     &symmetric::SOURCE,
     &transposition::SOURCE,

@@ -1,6 +1,6 @@
 //! How the values of a matrix with rows for columns follow those of the matrix, on a device.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Real};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Ordered};
@@ -41,14 +41,6 @@ impl Transposition {
         // one size lie below the number of rows
         unsafe { launch.launch(config(matrix.rows.count() * LANES)) }?;
         Ok((!misfit.is_set()?).then_some(Transposition { from, entries }))
-    }
-
-    /// The same where the host knows: entry `k` of the transpose is entry `from[k]` of the matrix.
-    pub fn given(device: &Device, from: &[u32]) -> Result<Transposition> {
-        let entries = from.len();
-        check_entries(entries)?;
-        assert!(from.iter().all(|&entry| (entry as usize) < entries), "entries of the matrix");
-        Ok(Transposition { from: device.upload(from)?, entries })
     }
 
     /// Queues that the transpose takes the values of the matrix.

@@ -6,13 +6,14 @@
 //! Budget: building moves the values of `A` over the bus once, and reads `A` some times a row's length from caches;
 //! an application is two products.
 
+use super::transposed::transposed;
 use super::{Cuda, CudaSpace, CudaVector, OnCuda};
 use crate::formats::derived::check_same_pattern;
-use crate::formats::pattern::{Given, Pattern};
+use crate::formats::pattern::Pattern;
 use crate::formats::{Format, OnDevice, Source};
 use crate::preconditioners::{check_space, fsai};
 use crate::{Csr, Fsai, Real, Result, Sell, Sparsity};
-use krysp_kernels::cuda::{Ordered, Transposition};
+use krysp_kernels::cuda::{Device, Ordered, Transposition};
 use krysp_solvers::{Composed, LinearOperator};
 use std::sync::Arc;
 
@@ -66,7 +67,8 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
         let mut solver =
             krysp_kernels::cuda::fsai::Fsai::new(device, csr.source().on_device(), source.on_device())?;
         solver.solve(csr.entries())?;
-        let (upper, mut values, transposition) = transposed(csr, &source, solver.factor())?;
+        let guess = upper_triangle(csr, &lower, device)?;
+        let (upper, mut values, transposition) = transposed(&lower, solver.factor(), guess)?;
         if let Some(row) = solver.failed()? {
             return Err(fsai::refusal(csr, &lower, row));
         }
@@ -103,32 +105,22 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     }
 }
 
-/// The pattern of `Gᵀ`, a place for its values, and how these follow those of `G`.
-fn transposed<T: Real>(
+/// The upper triangle of a matrix, and a place for its values: the transpose of the lower one of a symmetric matrix, found
+/// without moving an entry. None where numbers of entries tell that it is not.
+fn upper_triangle<T: Real>(
     csr: &Csr<T>,
-    lower: &Source<T>,
-    factor: &Ordered<T>,
-) -> Result<(Arc<Pattern>, Ordered<T>, Transposition)> {
-    let device = factor.device();
-    let given = |pattern| Source::new(pattern, lower.domain().clone(), lower.domain().clone());
-    // of the lower triangle of a symmetric matrix it is the upper triangle: no entry need be moved to know
-    let triangle = (csr.nnz() + csr.rows()) / 2;
-    if lower.nnz() == triangle {
-        let upper = csr.pattern().part(&|row| {
-            let (range, columns) = (csr.pattern().offsets.range(row), csr.row_columns(row));
-            range.start + columns.partition_point(|&column| (column as usize) < row)..range.end
-        })?;
-        let source = given(Arc::new(upper));
-        let values = Ordered::zeros_of(device, source.on_device())?;
-        if let Some(transposition) = Transposition::find(factor, &values)? {
-            return Ok((source.pattern, values, transposition));
-        }
+    lower: &Pattern,
+    device: &Device,
+) -> Result<Option<(Arc<Pattern>, Ordered<T>)>> {
+    if lower.entries() != (csr.nnz() + csr.rows()) / 2 {
+        return Ok(None);
     }
-    let (mut upper, from) = lower.pattern.transposed()?;
-    upper.given = Given::InOrder { len: from.len() };
-    let source = given(Arc::new(upper));
-    let values = Ordered::zeros_of(device, source.on_device())?;
-    Ok((source.pattern, values, Transposition::given(device, &from)?))
+    let upper = csr.pattern().part(&|row| {
+        let (range, columns) = (csr.pattern().offsets.range(row), csr.row_columns(row));
+        range.start + columns.partition_point(|&column| (column as usize) < row)..range.end
+    })?;
+    let values = Ordered::zeros_of(device, upper.on_device())?;
+    Ok(Some((Arc::new(upper), values)))
 }
 
 impl<T: Real, F: OnDevice<T>> LinearOperator for CudaFsai<T, F> {

@@ -19,13 +19,16 @@
 mod fsai;
 mod jacobi;
 mod operator;
+mod spai;
 mod steps;
+mod transposed;
 mod vector;
 
 pub use fsai::CudaFsai;
 pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
+pub use spai::CudaSpai;
 pub use steps::CudaSteps;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 

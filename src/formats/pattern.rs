@@ -85,6 +85,12 @@ impl Pattern {
         &self.columns[self.offsets.range(row)]
     }
 
+    /// As devices take it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
+        krysp_kernels::cuda::Pattern::new(&self.offsets, &self.columns)
+    }
+
     /// Bytes held: offsets, columns and the order of the given values.
     pub(crate) fn bytes(&self) -> usize {
         self.offsets.bytes() + size_of_val(&*self.columns) + self.given.bytes()

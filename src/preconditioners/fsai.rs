@@ -32,7 +32,6 @@ use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::dense::Cholesky;
-use krysp_kernels::cpu::threads::find_row;
 use krysp_solvers::{Composed, Element, LinearOperator};
 use std::sync::Arc;
 
@@ -137,14 +136,12 @@ impl<T: Real> Fsai<T> {
 /// The lower triangle of a pattern, and the diagonal.
 pub(crate) fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
     check_square(NAME, csr)?;
-    // the places of a row's entries up to the diagonal
-    let lower = |row: usize| {
-        let (start, columns) = (csr.pattern().offsets.at(row), csr.row_columns(row));
-        start..start + columns.partition_point(|&column| column as usize <= row)
-    };
-    let open = |row: usize| csr.columns()[lower(row)].last() != Some(&(row as u32));
-    if matches!(sparsity, Sparsity::Power(1)) && find_row(csr.rows(), 8, &open).is_none() {
-        return csr.pattern().part(&lower);
+    if sparsity.is_own(csr) {
+        // a row's entries up to the diagonal
+        return csr.pattern().part(&|row| {
+            let (start, columns) = (csr.pattern().offsets.at(row), csr.row_columns(row));
+            start..start + columns.partition_point(|&column| column as usize <= row)
+        });
     }
     sparsity.pattern(csr, true, &|row, column| column <= row)
 }

@@ -20,7 +20,7 @@ mod jacobi;
 mod narrow;
 mod rows;
 mod solves;
-mod spai;
+pub(crate) mod spai;
 mod sparsity;
 
 pub use fsai::Fsai;
@@ -35,7 +35,7 @@ pub use sparsity::{Growth, Sparsity};
 use crate::{Csr, Error, Format, HostSpace, Real, Result};
 
 /// Refuses a matrix that is not square.
-fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
+pub(crate) fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
     let (rows, cols) = (csr.rows(), csr.cols());
     if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }

@@ -1,12 +1,12 @@
 //! Preconditioners built on a GPU are those built in host memory.
 
 use super::gpu;
-use krysp::cuda::CudaFsai;
+use krysp::cuda::{CudaFsai, CudaSpai};
 use krysp::formats::OnDevice;
 use krysp::solvers::Element;
 use krysp::testing::laws;
 use krysp::testing::matrices::{self, Numbering};
-use krysp::{Cg, Csr, Cuda, Ell, Error, Fsai, Halo, Real, Sparsity};
+use krysp::{BiCgStab, Cg, Csr, Cuda, Ell, Error, Fsai, Growth, Halo, Real, Side, Spai, Sparsity};
 
 /// Of one pattern, and every row equal to so many parts of its largest entry.
 fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
@@ -140,6 +140,123 @@ fn fsai_solves_as_on_the_host() {
             assert!(host.converged() && device.converged(), "{host}\n{device}");
             assert!(host.iterations.abs_diff(device.iterations) <= 2, "{host}\n{device}");
             fsai.refresh(&a).unwrap();
+        }
+    }
+}
+
+/// Convection and diffusion on a line of knots that are not alike: neither symmetric nor of a symmetric pattern.
+fn convection<T: Real>(n: usize) -> Csr<T> {
+    let mut entries = vec![];
+    for i in 0..n {
+        let width = 1.0 + (i % 5) as f64 / 3.0;
+        entries.push((i, i, <T as Element>::from_f64(2.0 / width + 0.3)));
+        for (j, value) in [(i + 1, -1.0 / width), (i.wrapping_sub(1), -1.0 / width - 0.3), (i + 7, 0.2)] {
+            if j < n {
+                entries.push((i, j, <T as Element>::from_f64(value)));
+            }
+        }
+    }
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+fn same_inverse<T: Real, F: OnDevice<T>>(host: &Spai<T>, device: &CudaSpai<T, F>, tolerance: f64) {
+    close(host.matrix(), &device.matrix().to_csr().unwrap(), tolerance);
+    let (ours, theirs) = (host.report(), device.report().unwrap());
+    assert_eq!(ours.missed, theirs.missed);
+    approx::assert_relative_eq!(ours.frobenius, theirs.frobenius, max_relative = 1e-10, epsilon = 1e-13);
+    approx::assert_relative_eq!(ours.largest, theirs.largest, max_relative = 1e-10, epsilon = 1e-13);
+}
+
+fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
+    let tetrahedra = matrices::tetrahedra(9, Numbering::Natural).csr::<T>().unwrap();
+    let elastic = matrices::elasticity(5).diagonally_dominant().csr::<T>().unwrap();
+    let elastic = elastic.renumbered(&krysp::Numbering::rcm(&elastic).unwrap()).unwrap();
+    for a in [&tetrahedra, &elastic, &convection(700)] {
+        for side in [Side::Left, Side::Right] {
+            let sparsity = Sparsity::Power(1);
+            let mut device: CudaSpai<T> = CudaSpai::new(gpu, a, side, sparsity).unwrap();
+            same_inverse(&Spai::with_pattern(a, side, sparsity).unwrap(), &device, tolerance);
+            let b = changed(a);
+            device.refresh(&b).unwrap();
+            same_inverse(&Spai::with_pattern(&b, side, sparsity).unwrap(), &device, tolerance);
+        }
+    }
+    // problems of all sizes: most of the last have more rows than shared memory has room for
+    let square = Spai::with_pattern(&tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
+    let longest = square.matrix().row_lengths().max().unwrap();
+    assert!((60..=127).contains(&longest), "{longest}");
+    let device: CudaSpai<T> = CudaSpai::new(gpu, &tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
+    same_inverse(&square, &device, tolerance);
+    // what was grown on the host, in another format
+    let growth = Growth { epsilon: 0.3, ..Spai::<T>::GROWTH };
+    for side in [Side::Left, Side::Right] {
+        let a = convection::<T>(900);
+        let grown = Spai::adaptive(&a, side, Sparsity::Power(0), growth).unwrap();
+        let pattern = Sparsity::Of(grown.matrix());
+        let device = CudaSpai::<T, Halo<T>>::new(gpu, &a, side, pattern).unwrap();
+        close(grown.matrix(), &device.matrix().to_csr().unwrap(), tolerance);
+    }
+    same_inverse(&Spai::new(&tetrahedra).unwrap(), &Spai::on(gpu, &tetrahedra).unwrap(), tolerance);
+}
+
+#[test]
+fn spai_is_that_of_the_host_f64() {
+    let Some(gpu) = gpu() else { return };
+    spai_is_that_of_the_host::<f64>(&gpu, 1e-10);
+}
+
+#[test]
+fn spai_is_that_of_the_host_f32() {
+    let Some(gpu) = gpu() else { return };
+    spai_is_that_of_the_host::<f32>(&gpu, 1e-4);
+}
+
+#[test]
+fn spai_refuses_what_the_host_refuses() {
+    let Some(gpu) = gpu() else { return };
+    let singular = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (2, 2, 1.0)]).unwrap();
+    let expected = Spai::new(&singular).unwrap_err();
+    assert!(matches!(expected, Error::SingularLocal { at: 1, unknown: 1, .. }), "{expected}");
+    assert_eq!(Spai::on(&gpu, &singular).unwrap_err().to_string(), expected.to_string());
+    // columns that depend on each other
+    let a = convection::<f64>(60);
+    let values: Vec<f64> = a.triplets().map(|(i, _, v)| if i == 40 { 0.0 } else { v }).collect();
+    let zeros = a.with_values(&values).unwrap();
+    let mut device: CudaSpai<f64> = CudaSpai::new(&gpu, &a, Side::Left, Sparsity::Power(1)).unwrap();
+    let expected = Spai::with_pattern(&zeros, Side::Left, Sparsity::Power(1)).unwrap_err();
+    assert_eq!(device.refresh(&zeros).unwrap_err().to_string(), expected.to_string());
+    // what was there is there
+    let host = Spai::with_pattern(&a, Side::Left, Sparsity::Power(1)).unwrap();
+    close(host.matrix(), &device.matrix().to_csr().unwrap(), 1e-10);
+    device.refresh(&a).unwrap();
+    same_inverse(&host, &device, 1e-10);
+    // columns that their pattern cannot reach: zeros, and named
+    let shift = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]).unwrap();
+    let device: CudaSpai<f64> = CudaSpai::new(&gpu, &shift, Side::Right, Sparsity::Power(0)).unwrap();
+    assert_eq!(device.report().unwrap().missed, [0, 1]);
+    same_inverse(&Spai::with_pattern(&shift, Side::Right, Sparsity::Power(0)).unwrap(), &device, 0.0);
+    let wide = Csr::<f64>::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Spai::on(&gpu, &wide), Err(Error::NotSquare { .. })));
+    let nothing = Csr::<f64>::from_triplets::<u32>(0, 0, &[]).unwrap();
+    assert_eq!(Spai::on(&gpu, &nothing).unwrap().report().unwrap().missed, []);
+}
+
+#[test]
+fn spai_solves_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for a in [convection::<f64>(5000), matrices::tetrahedra(16, Numbering::Natural).csr().unwrap()] {
+        let b = laws::numbers(a.rows(), 3);
+        let host = Spai::new(&a).unwrap();
+        let host = BiCgStab::new(&a).preconditioner(host).rtol(1e-8).solve(&b).unwrap().report;
+        let op = a.to(&gpu).unwrap();
+        let mut spai = Spai::on(&gpu, &a).unwrap();
+        for _ in 0..2 {
+            let device = BiCgStab::new(&op).preconditioner(&spai).rtol(1e-8).solve(&b).unwrap().report;
+            assert!(host.converged() && device.converged(), "{host}\n{device}");
+            // rounding moves what is not a descent
+            let apart = host.iterations.abs_diff(device.iterations);
+            assert!(apart <= 2.max(host.iterations / 10), "{host}\n{device}");
+            spai.refresh(&a).unwrap();
         }
     }
 }
