@@ -4,6 +4,7 @@
 //! machine without it has no devices.
 
 mod basis;
+pub mod blocks;
 pub mod bsr;
 #[cfg(test)]
 mod cases;
@@ -57,8 +58,9 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 19] = [
+pub const SOURCES: [&Source; 20] = [
     &basis::SOURCE,
+    &blocks::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
     &csr::SOURCE,

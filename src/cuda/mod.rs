@@ -16,6 +16,7 @@
 //! compiler (NVRTC) that compiles kernels for the device at hand; compiled kernels are kept in `$KRYSP_CACHE`, or
 //! `~/.cache/krysp`.
 
+mod blocks;
 mod fsai;
 mod jacobi;
 mod operator;
@@ -24,6 +25,7 @@ mod steps;
 mod transposed;
 mod vector;
 
+pub use blocks::CudaBlockJacobi;
 pub use fsai::CudaFsai;
 pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};

@@ -16,7 +16,7 @@ pub(crate) mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
-mod jacobi;
+pub(crate) mod jacobi;
 mod narrow;
 mod rows;
 mod solves;

@@ -3,10 +3,10 @@
 use super::gpu;
 use krysp::cuda::{CudaFsai, CudaSpai};
 use krysp::formats::OnDevice;
-use krysp::solvers::Element;
+use krysp::solvers::{Element, LinearOperator, Space};
 use krysp::testing::laws;
 use krysp::testing::matrices::{self, Numbering};
-use krysp::{BiCgStab, Cg, Csr, Cuda, Ell, Error, Fsai, Growth, Halo, Real, Side, Spai, Sparsity};
+use krysp::{BiCgStab, Cg, Csr, Cuda, Ell, Error, Fsai, Growth, Halo, Jacobi, Real, Side, Spai, Sparsity};
 
 /// Of one pattern, and every row equal to so many parts of its largest entry.
 fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
@@ -181,7 +181,7 @@ fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
             same_inverse(&Spai::with_pattern(&b, side, sparsity).unwrap(), &device, tolerance);
         }
     }
-    // problems of all sizes: most of the last have more rows than shared memory has room for
+    // dense problems of many sizes; some of those of elasticity have more rows than registers have room for
     let square = Spai::with_pattern(&tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
     let longest = square.matrix().row_lengths().max().unwrap();
     assert!((60..=127).contains(&longest), "{longest}");
@@ -259,4 +259,68 @@ fn spai_solves_as_on_the_host() {
             spai.refresh(&a).unwrap();
         }
     }
+}
+
+/// Applied to numbers, one gives what the other does.
+fn same_application(
+    gpu: &Cuda,
+    host: &Jacobi<f64>,
+    device: &krysp::cuda::CudaBlockJacobi<f64>,
+    tolerance: f64,
+) {
+    let b = laws::numbers::<f64>(host.domain().len(), 7);
+    let (x, mut y) = (host.domain().vector(&b).unwrap(), host.range().zeros().unwrap());
+    host.apply(&x, &mut y).unwrap();
+    let mut ours = vec![0.0; b.len()];
+    host.range().store(&y, &mut ours).unwrap();
+    let space = device.domain();
+    assert_eq!(space, &krysp::CudaSpace::like(gpu, host.domain()));
+    let (x, mut y) = (space.vector(&b).unwrap(), space.zeros().unwrap());
+    device.apply(&x, &mut y).unwrap();
+    let mut theirs = vec![0.0; b.len()];
+    space.store(&y, &mut theirs).unwrap();
+    let largest = ours.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+    for (h, d) in ours.iter().zip(&theirs) {
+        assert!((h - d).abs() <= tolerance * largest, "{h:e} on the host, {d:e} on the device");
+    }
+}
+
+#[test]
+fn blocks_are_inverted_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let elastic = matrices::elasticity(6).csr::<f64>().unwrap();
+    for a in [&elastic, &convection(648)] {
+        for size in [1, 2, 3, 4, 5, 6, 8, 13, 16, 27, 32] {
+            let mut device = Jacobi::blocks_on(&gpu, a, size).unwrap();
+            same_application(&gpu, &Jacobi::blocks(a, size).unwrap(), &device, 1e-10);
+            let b = changed(a);
+            device.refresh(&b).unwrap();
+            same_application(&gpu, &Jacobi::blocks(&b, size).unwrap(), &device, 1e-10);
+        }
+        let bounds = [0, 1, 3, 35, 36, 50, 80, 81, 100, 101].into_iter().chain((132..=612).step_by(32));
+        let bounds: Vec<usize> = bounds.chain([630, 648]).collect();
+        let device = Jacobi::partitioned_on(&gpu, a, &bounds).unwrap();
+        same_application(&gpu, &Jacobi::partitioned(a, &bounds).unwrap(), &device, 1e-10);
+    }
+    let single = elastic.cast::<f32>();
+    let device = Jacobi::blocks_on(&gpu, &single, 3).unwrap().to_csr().unwrap();
+    close(&Jacobi::blocks_on(&gpu, &elastic, 3).unwrap().to_csr().unwrap().cast(), &device, 1e-4);
+    // refusals are those of the host
+    let values: Vec<f64> =
+        elastic.triplets().map(|(i, _, v)| if (60..63).contains(&i) || i == 300 { 0.0 } else { v }).collect();
+    let singular = elastic.with_values(&values).unwrap();
+    for size in [3, 7] {
+        let refused = Jacobi::blocks_on(&gpu, &singular, size).unwrap_err().to_string();
+        assert_eq!(refused, Jacobi::blocks(&singular, size).unwrap_err().to_string());
+    }
+    assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 33), Err(Error::Option { .. })));
+    assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 0), Err(Error::Option { .. })));
+    // solves
+    let b = laws::numbers(elastic.rows(), 3);
+    let host = Cg::new(&elastic).preconditioner(Jacobi::blocks(&elastic, 3).unwrap());
+    let host = host.rtol(1e-9).solve(&b).unwrap().report;
+    let blocks = Jacobi::blocks_on(&gpu, &elastic, 3).unwrap();
+    let device = Cg::new(elastic.to(&gpu).unwrap()).preconditioner(blocks);
+    let device = device.rtol(1e-9).solve(&b).unwrap().report;
+    assert!(host.converged() && host.iterations.abs_diff(device.iterations) <= 2, "{host}\n{device}");
 }
