@@ -42,7 +42,7 @@ impl<T: Real> Csr<T> {
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
         let ordered = Ordered::new(device, pattern, values)?;
-        let name = match &ordered.rows {
+        let name = match &*ordered.rows {
             Rows::Short(_) => "csr_short",
             Rows::Long(_) => "csr_long",
         };

@@ -73,6 +73,11 @@ impl<T: Real> Product<T> for Hyb<T> {
         self.exchange(&ordered, Way::IntoSlots)
     }
 
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(Product::shape(self), pattern);
+        self.exchange(ordered, Way::IntoSlots)
+    }
+
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         let ordered = Ordered::zeros(self.first.values().device(), Product::shape(self), pattern)?;
         self.exchange(&ordered, Way::Back)?;

@@ -4,6 +4,7 @@
 //! machine without it has no devices.
 
 mod basis;
+pub mod blocks;
 pub mod bsr;
 #[cfg(test)]
 mod cases;
@@ -14,6 +15,7 @@ mod device;
 pub mod dia;
 pub mod ehyb;
 mod error;
+pub mod fsai;
 mod gate;
 pub mod halo;
 pub mod hyb;
@@ -29,12 +31,14 @@ mod resident;
 mod ring;
 pub mod sliced;
 mod slices;
+pub mod spai;
 pub mod speculative;
 mod speculative_on_host;
 mod step;
 pub mod strategy;
 pub mod symmetric;
 mod transfer;
+mod transposition;
 pub mod tuning;
 pub mod vector;
 mod windows;
@@ -45,28 +49,34 @@ pub use error::{Error, Result};
 pub use gate::Condition;
 pub use module::{Source, compile};
 pub use number::Scalar;
+pub use ordered::Ordered;
 pub use product::{Pattern, Product, Shape};
 pub use resident::{Iterate, Resident};
 pub use speculative_on_host::SpeculativeOnHost;
 pub use step::{Entry, Steps};
+pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 16] = [
+pub const SOURCES: [&Source; 20] = [
     &basis::SOURCE,
+    &blocks::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &ehyb::SOURCE,
+    &fsai::SOURCE,
     &halo::SOURCE,
     &lengths::SOURCE,
     &merge::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
+    &spai::SOURCE,
     &speculative::SOURCE,
     &symmetric::SOURCE,
+    &transposition::SOURCE,
     &gate::SOURCE,
     &vector::SOURCE,
 ];

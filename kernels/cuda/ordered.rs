@@ -5,6 +5,7 @@ use super::error::Result;
 use super::product::{Pattern, Shape};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
+use std::sync::Arc;
 
 /// Where the entries of rows lie.
 #[derive(Debug)]
@@ -63,9 +64,9 @@ impl Rows {
 
 /// A matrix in the order of its pattern.
 #[derive(Debug)]
-pub(super) struct Ordered<T: Real> {
-    pub(super) rows: Rows,
-    pub(super) columns: Array<u32>,
+pub struct Ordered<T: Real> {
+    pub(super) rows: Arc<Rows>,
+    pub(super) columns: Arc<Array<u32>>,
     pub(super) values: Array<T>,
 }
 
@@ -74,18 +75,52 @@ impl<T: Real> Ordered<T> {
     pub(super) fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         assert_eq!(values.len(), pattern.entries(), "a value for each entry");
         Ok(Ordered {
-            rows: Rows::new(device, pattern.offsets())?,
-            columns: device.upload(pattern.columns())?,
+            rows: Arc::new(Rows::new(device, pattern.offsets())?),
+            columns: Arc::new(device.upload(pattern.columns())?),
             values: device.upload(values)?,
         })
+    }
+
+    /// A pattern with zeros, for values that are computed on the device.
+    pub fn zeros_of(device: &Device, pattern: Pattern<'_>) -> Result<Self> {
+        Ordered::zeros(device, pattern.shape(), pattern)?.with_columns(pattern)
+    }
+
+    /// Zeros on the same pattern, which is shared.
+    pub fn alike(&self) -> Result<Self> {
+        let values = self.device().zeros(self.values.len())?;
+        Ok(Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values })
+    }
+
+    /// Takes a value for each entry of the pattern.
+    pub fn write(&mut self, values: &[T]) -> Result<()> {
+        self.values.write(values)
+    }
+
+    /// Refuses a pattern that is not that of a matrix of this shape, or not this one's.
+    pub(super) fn check(&self, made_from: Shape, pattern: Pattern<'_>) {
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        let (rows, entries) = (self.rows.count(), self.values.len());
+        assert_eq!((rows, entries), (pattern.rows(), pattern.entries()), "values of the pattern");
+        assert_eq!(self.columns.len(), entries, "a column for each entry");
+    }
+
+    /// The values, when they are computed.
+    pub fn read(&self, values: &mut [T]) -> Result<()> {
+        self.values.read(values)
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> &Device {
+        self.values.device()
     }
 
     /// A pattern without columns and with zeros, for the values of a matrix that was made from it.
     pub(super) fn zeros(device: &Device, made_from: Shape, pattern: Pattern<'_>) -> Result<Self> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         Ok(Ordered {
-            rows: Rows::new(device, pattern.offsets())?,
-            columns: device.zeros(0)?,
+            rows: Arc::new(Rows::new(device, pattern.offsets())?),
+            columns: Arc::new(device.zeros(0)?),
             values: device.zeros(pattern.entries())?,
         })
     }
@@ -104,7 +139,7 @@ impl<T: Real> Ordered<T> {
 
     /// The same with the columns of the pattern.
     pub(super) fn with_columns(mut self, pattern: Pattern<'_>) -> Result<Self> {
-        self.columns = self.device().upload(pattern.columns())?;
+        self.columns = Arc::new(self.device().upload(pattern.columns())?);
         Ok(self)
     }
 
@@ -118,10 +153,6 @@ impl<T: Real> Ordered<T> {
     pub(super) fn entries(&self, made_from: Shape, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         self.values.read(values)
-    }
-
-    pub(super) fn device(&self) -> &Device {
-        self.values.device()
     }
 
     pub(super) fn bytes(&self) -> usize {

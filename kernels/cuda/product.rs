@@ -28,6 +28,14 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// New values for the entries of the pattern that the matrix was made from.
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
 
+    /// The same from values that are on the device, those of the pattern with its columns.
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        // through host memory, where no kernel moves them
+        let mut values = vec![T::zero(); pattern.entries()];
+        ordered.read(&mut values)?;
+        self.fill(pattern, &values)
+    }
+
     /// The values of the entries of the pattern that the matrix was made from.
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()>;
 
@@ -105,6 +113,11 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
             ordered = ordered.with_columns(pattern)?;
         }
         self.exchange(&ordered, Way::IntoSlots)
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(Layout::shape(self), pattern);
+        self.exchange(ordered, Way::IntoSlots)
     }
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {

@@ -55,7 +55,8 @@ impl<T: Real> Sliced<T> {
     }
 
     /// The same of a matrix on the device, whose pattern this is.
-    pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
+    pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
+        ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
         let lane = Lane { pack: 16 / size_of::<T>(), in_flight: SLOTS_IN_FLIGHT };
         let slices = Slices::new(pattern, widths, lane, device.multiprocessors())?;

@@ -16,14 +16,21 @@
 //! compiler (NVRTC) that compiles kernels for the device at hand; compiled kernels are kept in `$KRYSP_CACHE`, or
 //! `~/.cache/krysp`.
 
+mod blocks;
+mod fsai;
 mod jacobi;
 mod operator;
+mod spai;
 mod steps;
+mod transposed;
 mod vector;
 
+pub use blocks::CudaBlockJacobi;
+pub use fsai::CudaFsai;
 pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
+pub use spai::CudaSpai;
 pub use steps::CudaSteps;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 

@@ -4,7 +4,7 @@ use super::{Cuda, CudaScalar, CudaSpace, CudaSteps, CudaVector, failed};
 use crate::formats::{Format, OnDevice, Source, entries_of};
 use crate::{Csr, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::{Iterate, Product, Resident};
+use krysp_kernels::cuda::{Iterate, Ordered, Product, Resident};
 use krysp_solvers::{CgIterate, Error, LinearOperator, Space, Vector, check_spaces};
 use std::sync::OnceLock;
 
@@ -24,15 +24,37 @@ pub struct OnCuda<T: Real, F: OnDevice<T>> {
 
 impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
     pub(crate) fn new(gpu: &Cuda, csr: &Csr<T>, options: F::Options) -> Result<OnCuda<T, F>> {
-        let source = csr.source().clone();
+        OnCuda::with_arrays(gpu, csr.source().clone(), F::lay_out(csr, options, gpu.device()))
+    }
+
+    /// A matrix whose values are in the memory of the GPU already.
+    pub(crate) fn from_ordered(
+        gpu: &Cuda,
+        source: Source<T>,
+        ordered: &Ordered<T>,
+        options: F::Options,
+    ) -> Result<OnCuda<T, F>> {
+        let arrays = F::lay_out_from(&source, ordered, options);
+        OnCuda::with_arrays(gpu, source, arrays)
+    }
+
+    fn with_arrays(gpu: &Cuda, source: Source<T>, arrays: Result<F::Arrays>) -> Result<OnCuda<T, F>> {
         let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
-        let arrays = F::lay_out(csr, options, gpu.device()).map_err(|error| match error {
+        let arrays = arrays.map_err(|error| match error {
             crate::Error::Cuda(why @ (super::Error::Padding { .. } | super::Error::Window { .. })) => {
                 crate::Error::Unsuitable { format: F::NAME, why: why.to_string() }
             }
             other => other,
         })?;
         Ok(OnCuda { source, arrays, domain, range, resident: OnceLock::new() })
+    }
+
+    /// New values for the same pattern, from the memory of the GPU.
+    pub(crate) fn refresh_from(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.arrays.fill_from(self.source.on_device(), ordered)?;
+        // made again when it is needed again
+        self.resident = OnceLock::new();
+        Ok(())
     }
 
     /// The matrix in host memory, with the values it has now.

@@ -181,7 +181,7 @@ impl<T: Real> Source<T> {
     /// The pattern as devices take it.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
-        krysp_kernels::cuda::Pattern::new(&self.pattern.offsets, &self.pattern.columns)
+        self.pattern.on_device()
     }
 
     pub(crate) fn product(

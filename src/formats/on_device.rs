@@ -1,9 +1,10 @@
 //! Formats in the memory of a GPU.
 
-use super::Format;
+use super::{Format, Source};
 use crate::cuda::{Cuda, OnCuda};
 use crate::{Csr, Real, Result};
-use krysp_kernels::cuda::{self, Device, Product};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cuda::{self, Device, Ordered, Product};
 
 /// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
 pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
@@ -22,6 +23,19 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
     /// Lays a matrix out in the memory of a device.
     #[doc(hidden)]
     fn lay_out(csr: &Csr<T>, options: Self::Options, device: &Device) -> Result<Self::Arrays>;
+
+    /// Lays out a matrix that is in the memory of a device, row by row.
+    #[doc(hidden)]
+    fn lay_out_from(
+        source: &Source<T>,
+        ordered: &Ordered<T>,
+        options: Self::Options,
+    ) -> Result<Self::Arrays> {
+        // through host memory, where a format does not know better
+        let mut values = Buffer::zeros(source.nnz());
+        ordered.read(&mut values)?;
+        Self::lay_out(&Csr::from_source(source.clone(), values), options, ordered.device())
+    }
 
     /// A matrix in this format on a GPU, converted there: no slot of the format is filled in host memory.
     fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<OnCuda<T, Self>> {

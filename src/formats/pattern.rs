@@ -85,6 +85,12 @@ impl Pattern {
         &self.columns[self.offsets.range(row)]
     }
 
+    /// As devices take it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
+        krysp_kernels::cuda::Pattern::new(&self.offsets, &self.columns)
+    }
+
     /// Bytes held: offsets, columns and the order of the given values.
     pub(crate) fn bytes(&self) -> usize {
         self.offsets.bytes() + size_of_val(&*self.columns) + self.given.bytes()
@@ -183,6 +189,24 @@ impl Pattern {
             let (row, column) = (row[origin(k)], self.columns[origin(k)]);
             if k < entries { (row, column) } else { (column, row) }
         })
+    }
+
+    /// The pattern of neighbouring entries of each row, at these places among all.
+    pub(crate) fn part(&self, places: &(impl Fn(usize) -> Range<usize> + Sync)) -> Result<Pattern> {
+        let lengths = map_rows(self.rows(), 8, &|row| places(row).len());
+        let offsets = Offsets::from_lengths(lengths);
+        let mut columns = Buffer::zeros(offsets.end());
+        fill_by_rows(self.rows(), &mut columns, &|row| offsets.at(row), &|rows, part, _| {
+            let mut rest = part;
+            for row in rows {
+                let from = &self.columns[places(row)];
+                let (to, after) = rest.split_at_mut(from.len());
+                to.copy_from_slice(from);
+                rest = after;
+            }
+        });
+        let given = Given::InOrder { len: columns.len() };
+        Ok(Pattern { offsets, columns: checked(columns, self.cols())?, given })
     }
 
     /// The pattern of a square matrix with rows for columns. Comes with the entry of this pattern that each new entry is.

@@ -36,6 +36,12 @@ impl SellOptions {
     pub fn new<T: Real>() -> Self {
         SellOptions { height: default_height::<T>(), window: None }
     }
+
+    /// How wide slices are on a device.
+    #[cfg(feature = "cuda")]
+    fn widths(self) -> cuda::sliced::Widths {
+        cuda::sliced::Widths::Each { sort: self.window != Some(1) }
+    }
 }
 
 /// A matrix in SELL-P, or SELL-C-σ where its rows are sorted.
@@ -213,7 +219,14 @@ impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
     /// In slices of 32 rows or fewer whatever the options say, sorted within 768 rows where that saves padding, unless
     /// [`SellOptions::window`] is 1.
     fn lay_out(csr: &Csr<T>, options: SellOptions, device: &cuda::Device) -> Result<Self::Arrays> {
-        let widths = cuda::sliced::Widths::Each { sort: options.window != Some(1) };
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), widths)?)
+        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), options.widths())?)
+    }
+
+    fn lay_out_from(
+        source: &Source<T>,
+        ordered: &cuda::Ordered<T>,
+        options: SellOptions,
+    ) -> Result<Self::Arrays> {
+        Ok(Self::Arrays::of(ordered, source.on_device(), options.widths())?)
     }
 }

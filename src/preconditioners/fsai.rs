@@ -84,8 +84,7 @@ impl<T: Real> Fsai<T> {
 
     /// On the lower triangle of a pattern, and the diagonal.
     pub fn with_pattern(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Fsai<T>> {
-        check_square(NAME, csr)?;
-        Fsai::on(csr, sparsity.pattern(csr, true, &|row, column| column <= row)?)
+        Fsai::of(csr, lower_pattern(csr, sparsity)?)
     }
 
     /// On a pattern that grows, row by row, from the lower triangle of one that is known. Reads both triangles.
@@ -101,10 +100,10 @@ impl<T: Real> Fsai<T> {
             columns.push(row as u32);
             Ok(())
         })?;
-        Fsai::on(csr, pattern)
+        Fsai::of(csr, pattern)
     }
 
-    fn on(csr: &Csr<T>, pattern: Pattern) -> Result<Fsai<T>> {
+    fn of(csr: &Csr<T>, pattern: Pattern) -> Result<Fsai<T>> {
         let space = csr.source().domain();
         let values = Buffer::zeros(pattern.entries());
         let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
@@ -132,6 +131,28 @@ impl<T: Real> Fsai<T> {
         solve(csr, lower)?;
         self.transposition.refresh(lower, upper)
     }
+}
+
+/// The lower triangle of a pattern, and the diagonal.
+pub(crate) fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
+    check_square(NAME, csr)?;
+    if sparsity.is_own(csr) {
+        // a row's entries up to the diagonal
+        return csr.pattern().part(&|row| {
+            let (start, columns) = (csr.pattern().offsets.at(row), csr.row_columns(row));
+            start..start + columns.partition_point(|&column| column as usize <= row)
+        });
+    }
+    sparsity.pattern(csr, true, &|row, column| column <= row)
+}
+
+/// Why the system of a row is refused.
+#[cfg(feature = "cuda")]
+pub(crate) fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
+    let mut system = System::new(a.cols());
+    let refused = lower.row(row).iter().find_map(|&member| system.push(a, member).err());
+    // what is positive by a rounding here is none there
+    refused.unwrap_or(Error::NotPositive { what: NAME, row, pivot: 0.0 })
 }
 
 /// Every row of `G`, on the pattern that it has.

@@ -77,9 +77,7 @@ impl<T: Real> Jacobi<T> {
     pub fn blocks(csr: &Csr<T>, size: usize) -> Result<Jacobi<T>> {
         check_square("Jacobi", csr)?;
         if !BLOCK_SIZES.contains(&size) || !csr.rows().is_multiple_of(size) {
-            // no blocks at all of size 0, which is refused
-            let starts = (0..csr.rows()).filter(|row| row.checked_rem(size) == Some(0));
-            return Jacobi::partitioned(csr, &starts.chain([csr.rows()]).collect::<Vec<_>>());
+            return Jacobi::partitioned(csr, &even_bounds(csr.rows(), size));
         }
         let (space, count) = (csr.source().domain().clone(), csr.rows() / size);
         let bounds = |_| Error::TooLarge { what: "row", got: csr.rows() };
@@ -97,26 +95,7 @@ impl<T: Real> Jacobi<T> {
 
     /// From given diagonal blocks: the row where each begins, and the number of rows. Each has 1 to 32 rows.
     pub fn partitioned(csr: &Csr<T>, bounds: &[usize]) -> Result<Jacobi<T>> {
-        check_square("Jacobi", csr)?;
-        let n = csr.rows();
-        let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);
-        let odd =
-            |b: &[usize]| b[1].checked_sub(b[0]).is_none_or(|size| !(1..=LARGEST_BLOCK).contains(&size));
-        if let Some(wrong) = bounds.windows(2).find(|b| n > 0 && odd(b)).or((!whole).then_some(bounds)) {
-            return Err(Error::Option {
-                what: "the blocks",
-                got: format!("{:?}", &wrong[..wrong.len().min(8)]),
-                expected: "bounds that ascend from 0 to the number of rows, blocks of 1 to 32 rows",
-            });
-        }
-        let (mut lengths, mut columns) = (Vec::with_capacity(n), vec![]);
-        for block in bounds.windows(2) {
-            for _ in block[0]..block[1] {
-                lengths.push(block[1] - block[0]);
-                columns.extend(block[0] as u32..block[1] as u32);
-            }
-        }
-        let pattern = Pattern::sorted(Offsets::from_lengths(lengths), columns, n)?;
+        let pattern = block_pattern(csr, bounds)?;
         let (space, values) = (csr.source().domain(), Buffer::zeros(pattern.entries()));
         let matrix = Csr::from_source(Source::new(Arc::new(pattern), space.clone(), space.clone()), values);
         let partition = Partition { matrix, bounds: bounds.to_vec() };
@@ -190,6 +169,35 @@ impl<T: Real> Jacobi<T> {
             }
         }
     }
+}
+
+/// Where full blocks that begin at these rows have entries; refuses bounds that are none.
+pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<Pattern> {
+    check_square("Jacobi", csr)?;
+    let n = csr.rows();
+    let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);
+    let odd = |b: &[usize]| b[1].checked_sub(b[0]).is_none_or(|size| !(1..=LARGEST_BLOCK).contains(&size));
+    if let Some(wrong) = bounds.windows(2).find(|b| n > 0 && odd(b)).or((!whole).then_some(bounds)) {
+        return Err(Error::Option {
+            what: "the blocks",
+            got: format!("{:?}", &wrong[..wrong.len().min(8)]),
+            expected: "bounds that ascend from 0 to the number of rows, blocks of 1 to 32 rows",
+        });
+    }
+    let (mut lengths, mut columns) = (Vec::with_capacity(n), vec![]);
+    for block in bounds.windows(2) {
+        for _ in block[0]..block[1] {
+            lengths.push(block[1] - block[0]);
+            columns.extend(block[0] as u32..block[1] as u32);
+        }
+    }
+    Pattern::sorted(Offsets::from_lengths(lengths), columns, n)
+}
+
+/// The rows where blocks of a size begin, and the number of rows; none of size 0, which is refused.
+pub(crate) fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
+    let starts = (0..rows).filter(|row| row.checked_rem(size) == Some(0));
+    starts.chain([rows]).collect()
 }
 
 fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Result<()> {

@@ -12,15 +12,15 @@
 //! Approximate inverses are matrices: any format, on any device, applies them. [`Narrow`] applies any of them in single
 //! precision within a solve in double.
 
-mod fsai;
+pub(crate) mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
-mod jacobi;
+pub(crate) mod jacobi;
 mod narrow;
 mod rows;
 mod solves;
-mod spai;
+pub(crate) mod spai;
 mod sparsity;
 
 pub use fsai::Fsai;
@@ -35,13 +35,13 @@ pub use sparsity::{Growth, Sparsity};
 use crate::{Csr, Error, Format, HostSpace, Real, Result};
 
 /// Refuses a matrix that is not square.
-fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
+pub(crate) fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
     let (rows, cols) = (csr.rows(), csr.cols());
     if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }
 
 /// Refuses new values from another space than that of the preconditioner.
-fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
+pub(crate) fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
     if csr.source().domain() == domain {
         return Ok(());
     }

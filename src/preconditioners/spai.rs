@@ -31,7 +31,10 @@ use krysp_kernels::cpu::threads::map_rows;
 use krysp_solvers::{Element, LinearOperator};
 use std::sync::Arc;
 
-const NAME: &str = "SPAI";
+pub(crate) const NAME: &str = "SPAI";
+
+/// The residual of a column of zeros, but for rounding.
+pub(crate) const NOTHING: f64 = 1.0 - 1e-12;
 
 /// On which side of `A` its approximate inverse stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +115,7 @@ impl<T: Real> Spai<T> {
 
     fn build(csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>, growth: Option<Growth>) -> Result<Spai<T>> {
         check_square(NAME, csr)?;
-        let given = Arc::new(sparsity.pattern(csr, false, &|_, _| true)?);
+        let given = sparsity.whole(csr)?;
         let transposed = Derivation::transposed(csr)?;
         let on = |pattern: Arc<Pattern>| {
             let (space, values) = (csr.source().domain(), Buffer::zeros(pattern.entries()));
@@ -132,7 +135,7 @@ impl<T: Real> Spai<T> {
         };
         let mut inverse = on(pattern);
         let residuals = solve(columns, &mut inverse)?;
-        let epsilon = growth.map_or(1.0 - 1e-12, |growth| growth.epsilon);
+        let epsilon = growth.map_or(NOTHING, |growth| growth.epsilon);
         let report = SpaiReport::of(&residuals, epsilon);
         let (matrix, right) = match side {
             Side::Left => (inverse, None),
@@ -173,7 +176,7 @@ impl<T: Real> Spai<T> {
 }
 
 impl SpaiReport {
-    fn of(residuals: &[f64], epsilon: f64) -> SpaiReport {
+    pub(crate) fn of(residuals: &[f64], epsilon: f64) -> SpaiReport {
         let missed = |(_, residual): &(usize, &f64)| **residual > epsilon;
         SpaiReport {
             frobenius: residuals.iter().map(|r| r * r).sum::<f64>().sqrt(),
@@ -198,6 +201,17 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
         values.iter_mut().zip(&system.m).for_each(|(to, &m)| *to = T::from_f64(m));
         Ok(system.least_squares.residual())
     })
+}
+
+/// Why the local system of a row of the inverse is refused, `unknowns` its pattern.
+#[cfg(feature = "cuda")]
+pub(crate) fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {
+    let mut system = System::new(columns.rows());
+    system.start(k as u32);
+    let refused = unknowns.iter().find(|&&unknown| !system.push(columns, unknown));
+    // what is independent by a rounding here depends on others there
+    let unknown = refused.or(unknowns.last()).map_or(k, |&unknown| unknown as usize);
+    Error::SingularLocal { what: NAME, at: k, unknown }
 }
 
 /// The pattern that grows from `start`; `equations` are the rows of the matrix whose `columns` are given.

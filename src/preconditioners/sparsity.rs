@@ -1,8 +1,10 @@
 //! Where an approximate inverse may have entries.
 
 use super::rows::{Places, find_rows};
-use crate::formats::pattern::Pattern;
+use crate::formats::pattern::{Given, Pattern};
 use crate::{Csr, Error, Format, Real, Result};
+use krysp_kernels::cpu::threads::find_row;
+use std::sync::Arc;
 
 /// A pattern that is known beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,20 @@ impl Growth {
 }
 
 impl<T: Real> Sparsity<'_, T> {
+    /// The whole pattern.
+    pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
+        match a.pattern().given {
+            Given::InOrder { .. } if self.is_own(a) => Ok(a.source().pattern.clone()),
+            _ => Ok(Arc::new(self.pattern(a, false, &|_, _| true)?)),
+        }
+    }
+
+    /// Whether it is that of `A` itself, which has its diagonal.
+    pub(crate) fn is_own(&self, a: &Csr<T>) -> bool {
+        let open = |row: usize| a.get(row, row).is_none();
+        matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none()
+    }
+
     /// The pattern, of it what `keep(row, column)` says, and the diagonal where `diagonal` demands it.
     pub(super) fn pattern(
         &self,

@@ -1,0 +1,119 @@
+// Rows of FSAI's factor G, each from a small system of its own: A[S, S] y = e_last, g = y / √y_last, where S are the columns
+// of the row, its own last.
+//
+// T lanes have a row. Lane i holds row i of A[S, S] = L D Lᵀ, and row i + T and so on where S is longer; the lower triangle
+// stands in shared memory in double precision, row after row, which 16 lanes read and write without conflicts:
+//
+//     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k      columns stay multiplied by d
+//     z_last = 1;  z_i = −Σ_k>i a_ki z_k / d_i;  g = z / √d_last
+//
+// Moves G once, its rows and columns, and for each entry of G a row of A up to its diagonal, most of it from caches.
+
+struct Systems {
+    RowStarts a;
+    const u32* a_columns;
+    const real* a_values;
+    RowStarts g;
+    const u32* g_columns;
+    real* g_values;
+    u32* failed;              // the least row whose system has a pivot that is not positive
+};
+
+constexpr int BLOCK = 128;
+
+__device__ __forceinline__ int packed(int row) { return row * (row + 1) / 2; }
+
+// One row by T lanes, which `lanes` names; room for a triangle, and for so many numbers and columns as the row has entries.
+template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32 row, u32 lanes, double* triangle, double* z, u32* members) {
+    const int lane = threadIdx.x % T;
+    const i64 first = s.g.start(row);
+    const int n = int(s.g.start((i64)row + 1) - first);
+    for (int i = lane; i < n; i += T) {
+        members[i] = __ldg(s.g_columns + first + i);
+        z[i] = i == n - 1;
+    }
+    __syncwarp(lanes);
+    for (int i = lane; i < n; i += T) {
+        double* mine = triangle + packed(i);
+        for (int j = 0; j <= i; j++) mine[j] = 0;
+        const u32 own = members[i];
+        const i64 end = s.a.start((i64)own + 1);
+        int place = 0;
+        for (i64 entry = s.a.start(own); entry < end; entry++) {
+            const u32 column = __ldg(s.a_columns + entry);
+            if (column > own) break;
+            // ends at `own` at the latest
+            while (members[place] < column) place++;
+            if (members[place] == column) mine[place] = __ldg(s.a_values + entry);
+        }
+    }
+    double pivot = 1, inverse = 1;
+    for (int k = 0; k < n; k++) {
+        __syncwarp(lanes);
+        // the pivot before was read by all
+        if (k > 0 && lane == 0) triangle[packed(k - 1) + k - 1] = inverse;
+        pivot = triangle[packed(k) + k];
+        if (!(pivot > 0 && finite(pivot))) {
+            if (lane == 0) atomicMin(s.failed, row);
+            return;
+        }
+        inverse = 1 / pivot;
+        for (int i = lane; i < n; i += T) {
+            if (i <= k) continue;
+            double* mine = triangle + packed(i);
+            const double l = mine[k] * inverse;
+            const double* other = triangle + packed(k + 1) + k;
+            for (int j = k + 1; j <= i; j++) {
+                mine[j] -= l * *other;
+                other += j + 1;
+            }
+        }
+    }
+    for (int k = n - 1; k > 0; k--) {
+        __syncwarp(lanes);
+        const double above = z[k];
+        const double* below = triangle + packed(k);
+        for (int i = lane; i < k; i += T) {
+            const double sum = z[i] - below[i] * above;
+            z[i] = i == k - 1 ? sum * triangle[packed(i) + i] : sum;
+        }
+    }
+    const double scale = 1 / sqrt(pivot);
+    for (int i = lane; i < n; i += T) s.g_values[first + i] = real(z[i] * scale);
+    // the next row may be written over this one
+    __syncwarp(lanes);
+}
+
+// Rows of T entries at most, T lanes each.
+template <int T> __device__ __forceinline__ void solve_rows(const Systems& s, const u32* rows, u32 count) {
+    constexpr int GROUPS = BLOCK / T;
+    __shared__ double triangles[GROUPS][T * (T + 1) / 2], z[GROUPS][T];
+    __shared__ u32 members[GROUPS][T];
+    const int group = threadIdx.x / T;
+    const u32 lanes = T == 32 ? ALL : ((1u << (T % 32)) - 1) << (threadIdx.x % 32 / T * T);
+    for (i64 at = (i64)blockIdx.x * GROUPS + group; at < count; at += (i64)gridDim.x * GROUPS) {
+        solve_row<T>(s, rows[at], lanes, triangles[group], z[group], members[group]);
+    }
+}
+
+extern "C" __global__ __launch_bounds__(128) void fsai_8(Systems s, const u32* rows, u32 count) {
+    begin();
+    solve_rows<8>(s, rows, count);
+}
+extern "C" __global__ __launch_bounds__(128) void fsai_16(Systems s, const u32* rows, u32 count) {
+    begin();
+    solve_rows<16>(s, rows, count);
+}
+extern "C" __global__ __launch_bounds__(128) void fsai_32(Systems s, const u32* rows, u32 count) {
+    begin();
+    solve_rows<32>(s, rows, count);
+}
+
+// Rows of any length that shared memory has room for, `longest` entries at most: a block of 32 threads each.
+extern "C" __global__ __launch_bounds__(32) void fsai_long(Systems s, const u32* rows, u32 count, u32 longest) {
+    begin();
+    extern __shared__ double room[];
+    double* z = room + packed(longest);
+    u32* members = (u32*)(z + longest);
+    for (i64 at = blockIdx.x; at < count; at += gridDim.x) solve_row<32>(s, rows[at], ALL, room, z, members);
+}

@@ -1,0 +1,65 @@
+//! How the values of a matrix with rows for columns follow those of the matrix, on a device.
+
+use super::device::{Array, Real};
+use super::error::{Error, Result};
+use super::module::Source;
+use super::ordered::{Misfit, Ordered};
+use super::product::config;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "transposition.cu", text: include_str!("transposition.cu") };
+
+/// Lanes of a row of `find_mirrored`.
+const LANES: usize = 8;
+
+/// The entry of a matrix that each entry of its transpose is.
+#[derive(Debug)]
+pub struct Transposition {
+    from: Array<u32>,
+    /// Entries of the matrix.
+    entries: usize,
+}
+
+impl Transposition {
+    /// Looks for the mirror image of each entry of `transposed`; none if one is missing in the matrix, or the numbers of
+    /// entries differ: then it is the transpose of another.
+    pub fn find<T: Real>(matrix: &Ordered<T>, transposed: &Ordered<T>) -> Result<Option<Transposition>> {
+        let (device, entries) = (matrix.device(), matrix.values.len());
+        check_entries(entries)?;
+        if transposed.values.len() != entries || transposed.rows.count() != matrix.rows.count() {
+            return Ok(None);
+        }
+        assert!([matrix, transposed].iter().all(|m| m.columns.len() == entries), "patterns with columns");
+        let (from, misfit) = (device.zeros::<u32>(entries)?, Misfit::none(device)?);
+        let find = device.function::<T>(&SOURCE, "find_mirrored")?;
+        let (rows, columns) = (matrix.rows.raw(), matrix.columns.address(0));
+        let (others, their_columns) = (transposed.rows.raw(), transposed.columns.address(0));
+        let (to, mark) = (from.address(0), misfit.address());
+        let mut launch = device.launch(&find);
+        launch.arg(&rows).arg(&columns).arg(&others).arg(&their_columns).arg(&to).arg(&mark);
+        // SAFETY: arguments as in transposition.cu; `from` has a place for each entry, and columns of square matrices of
+        // one size lie below the number of rows
+        unsafe { launch.launch(config(matrix.rows.count() * LANES)) }?;
+        Ok((!misfit.is_set()?).then_some(Transposition { from, entries }))
+    }
+
+    /// Queues that the transpose takes the values of the matrix.
+    pub fn refresh<T: Real>(&self, matrix: &Ordered<T>, transposed: &mut Ordered<T>) -> Result<()> {
+        assert_eq!(matrix.values.len(), self.entries, "the matrix that was transposed");
+        assert_eq!(transposed.values.len(), self.entries, "its transpose");
+        let device = self.from.device();
+        let take = device.function::<T>(&SOURCE, "take_from")?;
+        let (from, values) = (self.from.address(0), matrix.values.address(0));
+        let (to, count) = (transposed.values.address(0), self.entries as u64);
+        let mut launch = device.launch(&take);
+        launch.arg(&from).arg(&values).arg(&to).arg(&count);
+        // SAFETY: arguments as in transposition.cu; places lie below the number of values
+        unsafe { launch.launch(config(self.entries)) }
+    }
+}
+
+/// Entries are found by 32-bit places.
+fn check_entries(got: usize) -> Result<()> {
+    let limit = u32::MAX as usize;
+    if got <= limit { Ok(()) } else { Err(Error::TooLarge { what: "the number of entries", got, limit }) }
+}

@@ -1,0 +1,189 @@
+//! SPAI built and applied in device memory.
+//!
+//! A warp solves the least-squares problem of each row or column by Householder's reflections, and what it finds goes from
+//! there into the format of the inverse: values of the matrix cross the bus, and nothing else does.
+//!
+//! Budget: building moves the values of `A` over the bus once, and reads `A` some times a row's length from caches; an
+//! application is one product.
+
+use super::transposed::{mirrored, transposed};
+use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda};
+use crate::formats::derived::{Derivation, check_same_pattern};
+use crate::formats::pattern::Pattern;
+use crate::formats::{Format, OnDevice, Source};
+use crate::preconditioners::{check_space, check_square, spai};
+use crate::{Csr, Error, Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
+use krysp_kernels::cuda::{Ordered, Transposition};
+use krysp_solvers::LinearOperator;
+use std::sync::Arc;
+
+/// A sparse approximate inverse in device memory, in the format `F`; made by [`Spai::on`].
+///
+/// ```no_run
+/// use krysp::cuda::CudaSpai;
+/// use krysp::formats::OnDevice;
+/// use krysp::testing::matrices;
+/// use krysp::{BiCgStab, Cuda, Halo, Side, Spai, Sparsity};
+///
+/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; a.rows()]);
+/// let op = a.to(&gpu)?;
+/// let spai = Spai::on(&gpu, &a)?;
+/// println!("‖A M − I‖ = {:.1}", spai.report()?.frobenius);
+/// assert!(BiCgStab::new(&op).preconditioner(spai).solve(&b)?.report.converged());
+/// // of another pattern, in another format
+/// let square = CudaSpai::<f64, Halo<f64>>::new(&gpu, &a, Side::Right, Sparsity::Power(2))?;
+/// assert!(BiCgStab::new(&op).preconditioner(square).solve(&b)?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct CudaSpai<T: Real, F: OnDevice<T> = Sell<T>> {
+    matrix: OnCuda<T, F>,
+    solver: krysp_kernels::cuda::spai::Spai<T>,
+    right: Option<Right<T>>,
+    /// The pattern that is computed row by row: of `M`, or of `Mᵀ` on the right.
+    rows: Arc<Pattern>,
+    /// The pattern of `A`.
+    origin: Arc<Pattern>,
+}
+
+/// Transposes, for an inverse that is computed by columns.
+#[derive(Debug)]
+struct Right<T: Real> {
+    /// `A`, and how its transpose follows.
+    a: Ordered<T>,
+    follow_a: Transposition,
+    /// `M`, and how it follows its transpose.
+    inverse: Ordered<T>,
+    followed: Transposition,
+}
+
+impl<T: Real> Spai<T> {
+    /// From the right, on the matrix's own pattern, built on a GPU.
+    pub fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<CudaSpai<T>> {
+        CudaSpai::new(gpu, csr, Side::Right, Sparsity::Power(1))
+    }
+}
+
+impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
+    /// On a pattern that is known: a power of the matrix's own, or that of an adaptive one, `Sparsity::Of(spai.matrix())`.
+    pub fn new(gpu: &Cuda, csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
+        check_square(spai::NAME, csr)?;
+        let (device, space) = (gpu.device(), csr.source().domain());
+        let origin = csr.source().pattern.clone();
+        let given = sparsity.whole(csr)?;
+        let mut a = Ordered::zeros_of(device, origin.on_device())?;
+        a.write(csr.entries())?;
+        let own = Arc::ptr_eq(&given, &origin);
+        let inverse = if own { a.alike()? } else { Ordered::zeros_of(device, given.on_device())? };
+        let build = |a: (Ordered<T>, &Pattern), m: (Ordered<T>, &Pattern)| {
+            krysp_kernels::cuda::spai::Spai::new((a.0, a.1.on_device()), (m.0, m.1.on_device()))
+        };
+        let (solver, rows, mut right) = match side {
+            Side::Left => (build((a, &origin), (inverse, &given))?, given.clone(), None),
+            Side::Right => {
+                // as a rule patterns are symmetric
+                let guess = (origin.clone(), a.alike()?);
+                let (columns, mut at, follow_a) = transposed(&origin, &a, Some(guess))?;
+                follow_a.refresh(&a, &mut at)?;
+                let (rows, mt) = if own {
+                    (columns.clone(), at.alike()?)
+                } else {
+                    let guess = (given.clone(), inverse.alike()?);
+                    let (rows, mt, _) = transposed(&given, &inverse, Some(guess))?;
+                    (rows, mt)
+                };
+                let followed = mirrored(&mt, &inverse)?;
+                let solver = build((at, &columns), (mt, &rows))?;
+                (solver, rows, Some(Right { a, follow_a, inverse, followed }))
+            }
+        };
+        check(&solver, &rows, side, csr)?;
+        let source = Source::new(given, space.clone(), space.clone());
+        let values = match &mut right {
+            None => solver.inverse(),
+            Some(Right { inverse, followed, .. }) => {
+                followed.refresh(solver.inverse(), inverse)?;
+                inverse
+            }
+        };
+        let matrix = OnCuda::from_ordered(gpu, source, values, F::defaults())?;
+        Ok(CudaSpai { matrix, solver, right, rows, origin })
+    }
+
+    /// `M`
+    pub fn matrix(&self) -> &OnCuda<T, F> {
+        &self.matrix
+    }
+
+    /// How good it is, when it is computed.
+    pub fn report(&self) -> Result<SpaiReport> {
+        Ok(SpaiReport::of(&self.solver.residuals()?, spai::NOTHING))
+    }
+
+    /// Takes new values from a matrix of the same pattern and space. After an error the inverse is as it was.
+    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
+        check_space(csr, self.domain().host())?;
+        check_same_pattern(&self.origin, csr)?;
+        match &mut self.right {
+            None => self.solver.matrix_mut().write(csr.entries())?,
+            Some(Right { a, follow_a, .. }) => {
+                a.write(csr.entries())?;
+                follow_a.refresh(a, self.solver.matrix_mut())?;
+            }
+        }
+        self.solver.solve()?;
+        let side = if self.right.is_some() { Side::Right } else { Side::Left };
+        check(&self.solver, &self.rows, side, csr)?;
+        match &mut self.right {
+            None => self.matrix.refresh_from(self.solver.inverse()),
+            Some(Right { inverse, followed, .. }) => {
+                followed.refresh(self.solver.inverse(), inverse)?;
+                self.matrix.refresh_from(inverse)
+            }
+        }
+    }
+}
+
+/// Refuses a local system whose columns depend on each other.
+fn check<T: Real>(
+    solver: &krysp_kernels::cuda::spai::Spai<T>,
+    rows: &Pattern,
+    side: Side,
+    csr: &Csr<T>,
+) -> Result<()> {
+    let Some(row) = solver.refused()? else { return Ok(()) };
+    let refused: Error = match side {
+        Side::Left => spai::refusal(csr, rows.row(row), row),
+        Side::Right => spai::refusal(&Derivation::transposed(csr)?.0, rows.row(row), row),
+    };
+    Err(refused)
+}
+
+impl<T: Real, F: OnDevice<T>> LinearOperator for CudaSpai<T, F> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        self.matrix.domain()
+    }
+
+    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        self.matrix.apply(x, y)
+    }
+
+    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
+        self.matrix.apply_dot(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.matrix.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        self.matrix.replays()
+    }
+
+    fn reproducible(&self) -> bool {
+        self.matrix.reproducible()
+    }
+}

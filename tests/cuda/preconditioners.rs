@@ -1,0 +1,326 @@
+//! Preconditioners built on a GPU are those built in host memory.
+
+use super::gpu;
+use krysp::cuda::{CudaFsai, CudaSpai};
+use krysp::formats::OnDevice;
+use krysp::solvers::{Element, LinearOperator, Space};
+use krysp::testing::laws;
+use krysp::testing::matrices::{self, Numbering};
+use krysp::{BiCgStab, Cg, Csr, Cuda, Ell, Error, Fsai, Growth, Halo, Jacobi, Real, Side, Spai, Sparsity};
+
+/// Of one pattern, and every row equal to so many parts of its largest entry.
+fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
+    assert_eq!(host.offsets(), device.offsets());
+    assert_eq!(host.columns(), device.columns());
+    for row in 0..host.rows() {
+        let largest = host.row_values(row).iter().map(|&v| Element::to_f64(v).abs()).fold(0.0, f64::max);
+        for (&h, &d) in host.row_values(row).iter().zip(device.row_values(row)) {
+            let (h, d) = (Element::to_f64(h), Element::to_f64(d));
+            assert!(
+                (h - d).abs() <= tolerance * largest,
+                "row {row}: {h:e} on the host, {d:e} on the device"
+            );
+        }
+    }
+}
+
+fn same_factors<T: Real, F: OnDevice<T>>(host: &Fsai<T>, device: &CudaFsai<T, F>, tolerance: f64) {
+    close(host.lower(), &device.lower().to_csr().unwrap(), tolerance);
+    close(host.upper(), &device.upper().to_csr().unwrap(), tolerance);
+}
+
+/// Other values, the diagonal larger.
+fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
+    let larger = |(i, j, v): (usize, usize, T)| {
+        if i == j { <T as Element>::from_f64(Element::to_f64(v) * (1.5 + (i % 7) as f64)) } else { v }
+    };
+    a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).unwrap()
+}
+
+fn fsai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
+    let tetrahedra = matrices::tetrahedra(12, Numbering::Natural).csr::<T>().unwrap();
+    let elastic = matrices::elasticity(7).csr::<T>().unwrap();
+    let elastic = elastic.renumbered(&krysp::Numbering::rcm(&elastic).unwrap()).unwrap();
+    for a in [&tetrahedra, &elastic, &matrices::stencil27(9).csr().unwrap()] {
+        let mut device = Fsai::on(gpu, a).unwrap();
+        same_factors(&Fsai::new(a).unwrap(), &device, tolerance);
+        let b = changed(a);
+        device.refresh(&b).unwrap();
+        same_factors(&Fsai::new(&b).unwrap(), &device, tolerance);
+    }
+    // rows of all lengths, other formats
+    for power in 0..4 {
+        let sparsity = Sparsity::Power(power);
+        let host = Fsai::with_pattern(&tetrahedra, sparsity).unwrap();
+        let longest = host.lower().row_lengths().max().unwrap();
+        assert!(power < 3 || longest > 64, "{longest}");
+        let device: CudaFsai<T> = CudaFsai::new(gpu, &tetrahedra, sparsity).unwrap();
+        same_factors(&host, &device, tolerance);
+    }
+    let grown = Fsai::adaptive(&elastic, Sparsity::Power(1), Fsai::<T>::GROWTH).unwrap();
+    let pattern = Sparsity::Of(grown.lower());
+    let mut device = CudaFsai::<T, Halo<T>>::new(gpu, &elastic, pattern).unwrap();
+    same_factors(&grown, &device, tolerance);
+    device.refresh(&elastic).unwrap();
+    same_factors(&grown, &device, tolerance);
+    let device = CudaFsai::<T, Ell<T>>::new(gpu, &elastic, pattern).unwrap();
+    same_factors(&grown, &device, tolerance);
+}
+
+#[test]
+fn fsai_is_that_of_the_host_f64() {
+    let Some(gpu) = gpu() else { return };
+    fsai_is_that_of_the_host::<f64>(&gpu, 1e-10);
+}
+
+#[test]
+fn fsai_is_that_of_the_host_f32() {
+    let Some(gpu) = gpu() else { return };
+    fsai_is_that_of_the_host::<f32>(&gpu, 1e-4);
+}
+
+/// The lower triangle is all that counts: the upper may be missing, or be another.
+#[test]
+fn fsai_does_not_ask_for_symmetry() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::stencil7(6).csr::<f64>().unwrap();
+    let n = a.rows();
+    let lower: Vec<_> = a.triplets().filter(|&(i, j, _)| j <= i).collect();
+    let alone = Csr::from_triplets(n, n, &lower).unwrap();
+    // as many entries above the diagonal as below it, at places that are not their mirror images
+    let below = (1..n).map(|i| (i, i - 1, -1.0));
+    let above = (2..n).map(|j| (j - 2, j, 0.5)).chain([(0, n - 1, 0.5)]);
+    let other: Vec<_> = (0..n).map(|i| (i, i, 4.0)).chain(below).chain(above).collect();
+    let other = Csr::from_triplets(n, n, &other).unwrap();
+    let shifted: Vec<_> = a.triplets().filter(|&(i, j, _)| j <= i || (i + j) % 2 == 0 || i > 3).collect();
+    let fewer = Csr::from_triplets(n, n, &shifted).unwrap();
+    for a in [alone, other, fewer] {
+        same_factors(&Fsai::new(&a).unwrap(), &Fsai::on(&gpu, &a).unwrap(), 1e-10);
+    }
+    let nothing = Csr::<f64>::from_triplets::<u32>(0, 0, &[]).unwrap();
+    same_factors(&Fsai::new(&nothing).unwrap(), &Fsai::on(&gpu, &nothing).unwrap(), 0.0);
+}
+
+#[test]
+fn fsai_refuses_what_the_host_refuses() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
+    let values: Vec<f64> =
+        a.triplets().map(|(i, j, v)| if i == j && (i == 211 || i == 300) { -v } else { v }).collect();
+    let indefinite = a.with_values(&values).unwrap();
+    let expected = Fsai::new(&indefinite).unwrap_err();
+    assert!(matches!(expected, Error::NotPositive { what: "FSAI", row: 211, .. }), "{expected}");
+    assert_eq!(Fsai::on(&gpu, &indefinite).unwrap_err().to_string(), expected.to_string());
+    // new values that are refused leave what was there
+    let mut device = Fsai::on(&gpu, &a).unwrap();
+    assert_eq!(device.refresh(&indefinite).unwrap_err().to_string(), expected.to_string());
+    same_factors(&Fsai::new(&a).unwrap(), &device, 1e-10);
+    let missing: Vec<_> = a.triplets().filter(|&(i, j, _)| (i, j) != (5, 5)).collect();
+    let missing = Csr::from_triplets(a.rows(), a.rows(), &missing).unwrap();
+    let refused = Fsai::on(&gpu, &missing).unwrap_err();
+    assert!(matches!(refused, Error::NotPositive { row: 5, .. }), "{refused}");
+    assert!(matches!(device.refresh(&missing), Err(Error::OtherPattern { row: 5 }) | Err(Error::Solver(_))));
+    let wide = Csr::<f64>::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Fsai::on(&gpu, &wide), Err(Error::NotSquare { .. })));
+}
+
+#[test]
+fn fsai_solves_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for a in [
+        matrices::tetrahedra(20, Numbering::Natural).csr::<f64>().unwrap(),
+        matrices::elasticity(10).csr().unwrap(),
+    ] {
+        let b = laws::numbers(a.rows(), 3);
+        let host = Cg::new(&a).preconditioner(Fsai::new(&a).unwrap()).rtol(1e-9).solve(&b).unwrap().report;
+        let op = a.to(&gpu).unwrap();
+        let mut fsai = Fsai::on(&gpu, &a).unwrap();
+        for _ in 0..2 {
+            let device = Cg::new(&op).preconditioner(&fsai).rtol(1e-9).solve(&b).unwrap().report;
+            assert!(host.converged() && device.converged(), "{host}\n{device}");
+            assert!(host.iterations.abs_diff(device.iterations) <= 2, "{host}\n{device}");
+            fsai.refresh(&a).unwrap();
+        }
+    }
+}
+
+/// Convection and diffusion on a line of knots that are not alike: neither symmetric nor of a symmetric pattern.
+fn convection<T: Real>(n: usize) -> Csr<T> {
+    let mut entries = vec![];
+    for i in 0..n {
+        let width = 1.0 + (i % 5) as f64 / 3.0;
+        entries.push((i, i, <T as Element>::from_f64(2.0 / width + 0.3)));
+        for (j, value) in [(i + 1, -1.0 / width), (i.wrapping_sub(1), -1.0 / width - 0.3), (i + 7, 0.2)] {
+            if j < n {
+                entries.push((i, j, <T as Element>::from_f64(value)));
+            }
+        }
+    }
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+fn same_inverse<T: Real, F: OnDevice<T>>(host: &Spai<T>, device: &CudaSpai<T, F>, tolerance: f64) {
+    close(host.matrix(), &device.matrix().to_csr().unwrap(), tolerance);
+    let (ours, theirs) = (host.report(), device.report().unwrap());
+    assert_eq!(ours.missed, theirs.missed);
+    approx::assert_relative_eq!(ours.frobenius, theirs.frobenius, max_relative = 1e-10, epsilon = 1e-13);
+    approx::assert_relative_eq!(ours.largest, theirs.largest, max_relative = 1e-10, epsilon = 1e-13);
+}
+
+fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
+    let tetrahedra = matrices::tetrahedra(9, Numbering::Natural).csr::<T>().unwrap();
+    let elastic = matrices::elasticity(5).diagonally_dominant().csr::<T>().unwrap();
+    let elastic = elastic.renumbered(&krysp::Numbering::rcm(&elastic).unwrap()).unwrap();
+    for a in [&tetrahedra, &elastic, &convection(700)] {
+        for side in [Side::Left, Side::Right] {
+            let sparsity = Sparsity::Power(1);
+            let mut device: CudaSpai<T> = CudaSpai::new(gpu, a, side, sparsity).unwrap();
+            same_inverse(&Spai::with_pattern(a, side, sparsity).unwrap(), &device, tolerance);
+            let b = changed(a);
+            device.refresh(&b).unwrap();
+            same_inverse(&Spai::with_pattern(&b, side, sparsity).unwrap(), &device, tolerance);
+        }
+    }
+    // dense problems of many sizes; some of those of elasticity have more rows than registers have room for
+    let square = Spai::with_pattern(&tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
+    let longest = square.matrix().row_lengths().max().unwrap();
+    assert!((60..=127).contains(&longest), "{longest}");
+    let device: CudaSpai<T> = CudaSpai::new(gpu, &tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
+    same_inverse(&square, &device, tolerance);
+    // what was grown on the host, in another format
+    let growth = Growth { epsilon: 0.3, ..Spai::<T>::GROWTH };
+    for side in [Side::Left, Side::Right] {
+        let a = convection::<T>(900);
+        let grown = Spai::adaptive(&a, side, Sparsity::Power(0), growth).unwrap();
+        let pattern = Sparsity::Of(grown.matrix());
+        let device = CudaSpai::<T, Halo<T>>::new(gpu, &a, side, pattern).unwrap();
+        close(grown.matrix(), &device.matrix().to_csr().unwrap(), tolerance);
+    }
+    same_inverse(&Spai::new(&tetrahedra).unwrap(), &Spai::on(gpu, &tetrahedra).unwrap(), tolerance);
+}
+
+#[test]
+fn spai_is_that_of_the_host_f64() {
+    let Some(gpu) = gpu() else { return };
+    spai_is_that_of_the_host::<f64>(&gpu, 1e-10);
+}
+
+#[test]
+fn spai_is_that_of_the_host_f32() {
+    let Some(gpu) = gpu() else { return };
+    spai_is_that_of_the_host::<f32>(&gpu, 1e-4);
+}
+
+#[test]
+fn spai_refuses_what_the_host_refuses() {
+    let Some(gpu) = gpu() else { return };
+    let singular = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (2, 2, 1.0)]).unwrap();
+    let expected = Spai::new(&singular).unwrap_err();
+    assert!(matches!(expected, Error::SingularLocal { at: 1, unknown: 1, .. }), "{expected}");
+    assert_eq!(Spai::on(&gpu, &singular).unwrap_err().to_string(), expected.to_string());
+    // columns that depend on each other
+    let a = convection::<f64>(60);
+    let values: Vec<f64> = a.triplets().map(|(i, _, v)| if i == 40 { 0.0 } else { v }).collect();
+    let zeros = a.with_values(&values).unwrap();
+    let mut device: CudaSpai<f64> = CudaSpai::new(&gpu, &a, Side::Left, Sparsity::Power(1)).unwrap();
+    let expected = Spai::with_pattern(&zeros, Side::Left, Sparsity::Power(1)).unwrap_err();
+    assert_eq!(device.refresh(&zeros).unwrap_err().to_string(), expected.to_string());
+    // what was there is there
+    let host = Spai::with_pattern(&a, Side::Left, Sparsity::Power(1)).unwrap();
+    close(host.matrix(), &device.matrix().to_csr().unwrap(), 1e-10);
+    device.refresh(&a).unwrap();
+    same_inverse(&host, &device, 1e-10);
+    // columns that their pattern cannot reach: zeros, and named
+    let shift = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]).unwrap();
+    let device: CudaSpai<f64> = CudaSpai::new(&gpu, &shift, Side::Right, Sparsity::Power(0)).unwrap();
+    assert_eq!(device.report().unwrap().missed, [0, 1]);
+    same_inverse(&Spai::with_pattern(&shift, Side::Right, Sparsity::Power(0)).unwrap(), &device, 0.0);
+    let wide = Csr::<f64>::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Spai::on(&gpu, &wide), Err(Error::NotSquare { .. })));
+    let nothing = Csr::<f64>::from_triplets::<u32>(0, 0, &[]).unwrap();
+    assert_eq!(Spai::on(&gpu, &nothing).unwrap().report().unwrap().missed, []);
+}
+
+#[test]
+fn spai_solves_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for a in [convection::<f64>(5000), matrices::tetrahedra(16, Numbering::Natural).csr().unwrap()] {
+        let b = laws::numbers(a.rows(), 3);
+        let host = Spai::new(&a).unwrap();
+        let host = BiCgStab::new(&a).preconditioner(host).rtol(1e-8).solve(&b).unwrap().report;
+        let op = a.to(&gpu).unwrap();
+        let mut spai = Spai::on(&gpu, &a).unwrap();
+        for _ in 0..2 {
+            let device = BiCgStab::new(&op).preconditioner(&spai).rtol(1e-8).solve(&b).unwrap().report;
+            assert!(host.converged() && device.converged(), "{host}\n{device}");
+            // rounding moves what is not a descent
+            let apart = host.iterations.abs_diff(device.iterations);
+            assert!(apart <= 2.max(host.iterations / 10), "{host}\n{device}");
+            spai.refresh(&a).unwrap();
+        }
+    }
+}
+
+/// Applied to numbers, one gives what the other does.
+fn same_application(
+    gpu: &Cuda,
+    host: &Jacobi<f64>,
+    device: &krysp::cuda::CudaBlockJacobi<f64>,
+    tolerance: f64,
+) {
+    let b = laws::numbers::<f64>(host.domain().len(), 7);
+    let (x, mut y) = (host.domain().vector(&b).unwrap(), host.range().zeros().unwrap());
+    host.apply(&x, &mut y).unwrap();
+    let mut ours = vec![0.0; b.len()];
+    host.range().store(&y, &mut ours).unwrap();
+    let space = device.domain();
+    assert_eq!(space, &krysp::CudaSpace::like(gpu, host.domain()));
+    let (x, mut y) = (space.vector(&b).unwrap(), space.zeros().unwrap());
+    device.apply(&x, &mut y).unwrap();
+    let mut theirs = vec![0.0; b.len()];
+    space.store(&y, &mut theirs).unwrap();
+    let largest = ours.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+    for (h, d) in ours.iter().zip(&theirs) {
+        assert!((h - d).abs() <= tolerance * largest, "{h:e} on the host, {d:e} on the device");
+    }
+}
+
+#[test]
+fn blocks_are_inverted_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let elastic = matrices::elasticity(6).csr::<f64>().unwrap();
+    for a in [&elastic, &convection(648)] {
+        for size in [1, 2, 3, 4, 5, 6, 8, 13, 16, 27, 32] {
+            let mut device = Jacobi::blocks_on(&gpu, a, size).unwrap();
+            same_application(&gpu, &Jacobi::blocks(a, size).unwrap(), &device, 1e-10);
+            let b = changed(a);
+            device.refresh(&b).unwrap();
+            same_application(&gpu, &Jacobi::blocks(&b, size).unwrap(), &device, 1e-10);
+        }
+        let bounds = [0, 1, 3, 35, 36, 50, 80, 81, 100, 101].into_iter().chain((132..=612).step_by(32));
+        let bounds: Vec<usize> = bounds.chain([630, 648]).collect();
+        let device = Jacobi::partitioned_on(&gpu, a, &bounds).unwrap();
+        same_application(&gpu, &Jacobi::partitioned(a, &bounds).unwrap(), &device, 1e-10);
+    }
+    let single = elastic.cast::<f32>();
+    let device = Jacobi::blocks_on(&gpu, &single, 3).unwrap().to_csr().unwrap();
+    close(&Jacobi::blocks_on(&gpu, &elastic, 3).unwrap().to_csr().unwrap().cast(), &device, 1e-4);
+    // refusals are those of the host
+    let values: Vec<f64> =
+        elastic.triplets().map(|(i, _, v)| if (60..63).contains(&i) || i == 300 { 0.0 } else { v }).collect();
+    let singular = elastic.with_values(&values).unwrap();
+    for size in [3, 7] {
+        let refused = Jacobi::blocks_on(&gpu, &singular, size).unwrap_err().to_string();
+        assert_eq!(refused, Jacobi::blocks(&singular, size).unwrap_err().to_string());
+    }
+    assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 33), Err(Error::Option { .. })));
+    assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 0), Err(Error::Option { .. })));
+    // solves
+    let b = laws::numbers(elastic.rows(), 3);
+    let host = Cg::new(&elastic).preconditioner(Jacobi::blocks(&elastic, 3).unwrap());
+    let host = host.rtol(1e-9).solve(&b).unwrap().report;
+    let blocks = Jacobi::blocks_on(&gpu, &elastic, 3).unwrap();
+    let device = Cg::new(elastic.to(&gpu).unwrap()).preconditioner(blocks);
+    let device = device.rtol(1e-9).solve(&b).unwrap().report;
+    assert!(host.converged() && host.iterations.abs_diff(device.iterations) <= 2, "{host}\n{device}");
+}
