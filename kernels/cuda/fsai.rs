@@ -60,10 +60,7 @@ impl<T: Real> Fsai<T> {
         assert!(a.cols() == n && g.rows() == n && g.cols() == n, "square matrices of one size");
         let ordered = Ordered::zeros_of(device, a)?;
         let factor = Ordered::zeros_of(device, g)?;
-        let classes = classes(device, g)?.into_iter().map(|(lanes, rows)| {
-            let longest = rows.iter().map(|&row| g.row(row as usize).len()).max().unwrap_or(0);
-            Class::new::<T>(device, lanes, &rows, longest)
-        });
+        let classes = sorted(device, g)?.into_iter().map(|rows| Class::new::<T>(device, &rows));
         Ok(Fsai { a: ordered, g: factor, classes: classes.collect::<Result<_>>()?, failed: device.zeros(1)? })
     }
 
@@ -111,10 +108,19 @@ impl<T: Real> Fsai<T> {
     }
 }
 
-/// Rows by the lanes that share one, 0 for those that are longer than a warp.
-fn classes(device: &Device, g: Pattern<'_>) -> Result<Vec<(usize, Vec<u32>)>> {
+/// Rows that as many lanes share.
+#[derive(Default)]
+struct Sorted {
+    /// 0 for rows that are longer than a warp.
+    lanes: usize,
+    rows: Vec<u32>,
+    /// Entries of the longest.
+    longest: usize,
+}
+
+fn sorted(device: &Device, g: Pattern<'_>) -> Result<Vec<Sorted>> {
     let most = most_entries(device.shared_memory()?);
-    let mut classes = [LANES[0], LANES[1], LANES[2], 0].map(|lanes| (lanes, vec![]));
+    let mut sorted = [LANES[0], LANES[1], LANES[2], 0].map(|lanes| Sorted { lanes, ..Sorted::default() });
     for row in 0..g.rows() {
         let places = g.row(row);
         let length = places.len();
@@ -127,9 +133,10 @@ fn classes(device: &Device, g: Pattern<'_>) -> Result<Vec<(usize, Vec<u32>)>> {
             });
         }
         let class = LANES.iter().position(|&lanes| length <= lanes).unwrap_or(LANES.len());
-        classes[class].1.push(row as u32);
+        sorted[class].rows.push(row as u32);
+        sorted[class].longest = sorted[class].longest.max(length);
     }
-    Ok(classes.into_iter().filter(|(_, rows)| !rows.is_empty()).collect())
+    Ok(sorted.into_iter().filter(|sorted| !sorted.rows.is_empty()).collect())
 }
 
 /// Bytes that a row of so many entries takes: its triangle, its numbers, its columns.
@@ -144,7 +151,8 @@ fn most_entries(bytes: usize) -> usize {
 }
 
 impl Class {
-    fn new<T: Real>(device: &Device, lanes: usize, rows: &[u32], longest: usize) -> Result<Class> {
+    fn new<T: Real>(device: &Device, sorted: &Sorted) -> Result<Class> {
+        let Sorted { lanes, ref rows, longest } = *sorted;
         let (name, shared) = if lanes > 0 { (lanes.to_string(), 0) } else { ("long".into(), room(longest)) };
         let kernel = device.function::<T>(&SOURCE, &format!("fsai_{name}"))?;
         let (threads, blocks) = match lanes {

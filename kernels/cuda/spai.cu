@@ -215,7 +215,7 @@ template <int L, int MOST> __device__ __forceinline__ void solve(const Systems& 
     }
 }
 
-extern "C" __global__ __launch_bounds__(32, 16) void spai_small(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 12) void spai_small(Systems s, Rows launch) {
     begin();
     extern __shared__ double room[];
     solve<1, 12>(s, launch, room);

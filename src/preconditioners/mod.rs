@@ -9,8 +9,9 @@
 //! | [`Ilu0`] | any matrix, likewise | the same |
 //! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
 //!
-//! Approximate inverses are matrices: any format, on any device, applies them. [`Narrow`] applies any of them in single
-//! precision within a solve in double.
+//! Approximate inverses are matrices: any format, on any device, applies them. `Fsai::on`, `Spai::on` and `Jacobi::blocks_on`
+//! build them on a GPU, to rounding as on the host. [`Narrow`] applies any of them in single precision within a solve in
+//! double.
 
 pub(crate) mod fsai;
 mod ic0;
