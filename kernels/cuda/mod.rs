@@ -8,6 +8,7 @@ pub mod bsr;
 #[cfg(test)]
 mod cases;
 mod chunks;
+pub mod coarse;
 pub mod coo;
 pub mod csr;
 mod device;
@@ -52,10 +53,11 @@ pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 16] = [
+pub const SOURCES: [&Source; 17] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
+    &coarse::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &ehyb::SOURCE,

@@ -19,12 +19,14 @@
 mod jacobi;
 mod operator;
 mod steps;
+mod two_level;
 mod vector;
 
 pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
 pub use steps::CudaSteps;
+pub use two_level::CudaTwoLevel;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 
 use crate::{Real, Result};

@@ -7,11 +7,13 @@
 //! | [`Spai`] | any matrix, likewise | one product, `M r` |
 //! | [`Ic0`] | symmetric positive definite, on few threads | two triangular solves, level by level |
 //! | [`Ilu0`] | any matrix, likewise | the same |
+//! | [`TwoLevel`] | symmetric positive definite and large; over any of these, on a GPU too | what it stands over, two passes over vectors, a small dense product |
 //! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
 //!
 //! Approximate inverses are matrices: any format, on any device, applies them. [`Narrow`] applies any of them in single
 //! precision within a solve in double.
 
+mod coarse;
 mod fsai;
 mod ic0;
 mod ilu0;
@@ -22,7 +24,9 @@ mod rows;
 mod solves;
 mod spai;
 mod sparsity;
+mod two_level;
 
+pub use coarse::CoarseSpace;
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;
@@ -31,6 +35,7 @@ pub use jacobi::Jacobi;
 pub use narrow::Narrow;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
+pub use two_level::TwoLevel;
 
 use crate::{Csr, Error, Format, HostSpace, Real, Result};
 
