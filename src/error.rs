@@ -119,6 +119,20 @@ pub enum Error {
         /// Its pivot.
         pivot: f64,
     },
+    /// A coarse operator that is not positive definite.
+    #[error(
+        "the matrix is not positive definite as its coarse space sees it: the pivot of aggregate {aggregate} ({rows} rows, row {row} the first) is {pivot:e}"
+    )]
+    CoarseNotPositive {
+        /// The aggregate.
+        aggregate: usize,
+        /// How many rows it has.
+        rows: usize,
+        /// Its first row.
+        row: usize,
+        /// The pivot.
+        pivot: f64,
+    },
     /// A pivot that cannot be divided by.
     #[error("{what}: the pivot of row {row} is {pivot:e}")]
     ZeroPivot {

@@ -85,7 +85,9 @@ pub use krysp_solvers::{
     Outcome, Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
-pub use preconditioners::{Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity};
+pub use preconditioners::{
+    CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity, TwoLevel,
+};
 pub use scaling::Scaling;
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.

@@ -9,6 +9,7 @@ pub mod bsr;
 #[cfg(test)]
 mod cases;
 mod chunks;
+pub mod coarse;
 pub mod coo;
 pub mod csr;
 mod device;
@@ -58,11 +59,12 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 20] = [
+pub const SOURCES: [&Source; 21] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
+    &coarse::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
     &ehyb::SOURCE,

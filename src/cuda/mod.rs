@@ -23,6 +23,7 @@ mod operator;
 mod spai;
 mod steps;
 mod transposed;
+mod two_level;
 mod vector;
 
 pub use blocks::CudaBlockJacobi;
@@ -32,6 +33,7 @@ pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
 pub use spai::CudaSpai;
 pub use steps::CudaSteps;
+pub use two_level::CudaTwoLevel;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 
 use crate::{Real, Result};

@@ -15,8 +15,8 @@ use krysp_kernels::cpu::threads::{find_row, map_rows};
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
 
-/// No cluster yet.
-const NONE: u32 = u32::MAX;
+/// No cluster, or none yet.
+pub(super) const NONE: u32 = u32::MAX;
 
 /// Which vertices make up each cluster.
 pub(super) struct Clusters {
@@ -94,6 +94,28 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     let (starts, entries) = by_rows(count + 1, vertices, &|v| (of_vertex[v], 0));
     let members = map_rows(vertices, 3, &|at| place_of(entries[at])).into();
     Clusters { count, of_vertex, starts, members }
+}
+
+/// The cluster of each vertex, [`NONE`] where it has none, in clusters of clusters until there are at most `most` of them or
+/// no fewer can be made; and their number.
+pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) {
+    let share = |count: usize| count.div_ceil(most.max(1));
+    let first = clusters(graph, share(graph.vertices()));
+    let none = |count: usize| move |of: u32| if of as usize == count { NONE } else { of };
+    let (mut count, mut labels) =
+        (first.count, map_rows(graph.vertices(), 2, &|v| none(first.count)(first.of_vertex[v])));
+    let mut coarser = coarse(graph, &first);
+    while count > most {
+        let next = clusters(&coarser, share(count));
+        if next.count == 0 || next.count == count {
+            break;
+        }
+        let next_label =
+            |label: u32| next.of_vertex.get(label as usize).map_or(NONE, |&of| none(next.count)(of));
+        labels = map_rows(labels.len(), 2, &|v| next_label(labels[v]));
+        (count, coarser) = (next.count, coarse(&coarser, &next));
+    }
+    (count, labels)
 }
 
 /// The label that most of a vertex's entries lead to, among equals the least scrambled.

@@ -60,16 +60,15 @@ impl Numbering {
             return Err(Error::NotSquare { what: "renumbering", rows, cols });
         }
         let size = row_blocks(a);
-        if size == 1 {
-            let pattern = Pattern::new(&a.pattern().offsets, a.columns());
-            return Numbering::from_old_of_new(clustered(&pattern, rows_per_block));
-        }
-        let (offsets, columns) = block_pattern(a, size)?;
-        let nodes = clustered(&Pattern::new(&offsets, &columns), rows_per_block / size);
-        let size = size as u32;
-        Numbering::from_old_of_new(
-            nodes.into_iter().flat_map(|node| node * size..(node + 1) * size).collect(),
-        )
+        let order = if size == 1 {
+            clustered(&Pattern::new(&a.pattern().offsets, a.columns()), rows_per_block)
+        } else {
+            let (offsets, columns) = block_pattern(a, size)?;
+            let nodes = clustered(&Pattern::new(&offsets, &columns), rows_per_block / size);
+            let size = size as u32;
+            nodes.into_iter().flat_map(|node| node * size..(node + 1) * size).collect()
+        };
+        Ok(Numbering { run: Some(rows_per_block), ..Numbering::from_old_of_new(order)? })
     }
 }
 

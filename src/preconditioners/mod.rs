@@ -7,12 +7,14 @@
 //! | [`Spai`] | any matrix, likewise | one product, `M r` |
 //! | [`Ic0`] | symmetric positive definite, on few threads | two triangular solves, level by level |
 //! | [`Ilu0`] | any matrix, likewise | the same |
+//! | [`TwoLevel`] | symmetric positive definite and large; over any of these, on a GPU too | what it stands over, two passes over vectors, a small dense product |
 //! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
 //!
 //! Approximate inverses are matrices: any format, on any device, applies them. `Fsai::on`, `Spai::on` and `Jacobi::blocks_on`
 //! build them on a GPU, to rounding as on the host. [`Narrow`] applies any of them in single precision within a solve in
 //! double.
 
+mod coarse;
 pub(crate) mod fsai;
 mod ic0;
 mod ilu0;
@@ -23,7 +25,9 @@ mod rows;
 mod solves;
 pub(crate) mod spai;
 mod sparsity;
+mod two_level;
 
+pub use coarse::CoarseSpace;
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;
@@ -32,6 +36,7 @@ pub use jacobi::Jacobi;
 pub use narrow::Narrow;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
+pub use two_level::TwoLevel;
 
 use crate::{Csr, Error, Format, HostSpace, Real, Result};
 

@@ -17,3 +17,4 @@ mod preconditioners;
 mod properties;
 mod theory;
 mod truth;
+mod two_level;

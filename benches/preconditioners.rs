@@ -1,0 +1,200 @@
+//! What preconditioners give: setup, iterations and time to a residual of 10⁻⁸, against Jacobi, in host memory and, with
+//! the feature `cuda`, on the first GPU.
+//!
+//! ```text
+//! cargo bench --bench preconditioners [-- --record --rounds 3 heat_sink_p1_340k]
+//! cargo bench --features cuda --bench preconditioners -- --gpu
+//!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
+//! ```
+//!
+//! Matrices are those of ../shared/matrices, with their right-hand sides, or generated ones where it is absent. The total
+//! is that of the preconditioner's setup and the solve, each the median of so many rounds. The numbering and the
+//! format of the matrix are the same for all lines of a matrix, and their setup is stated apart.
+
+#[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
+#[path = "common/machine.rs"]
+mod machine;
+#[cfg(feature = "cuda")]
+#[path = "preconditioners/on_gpu.rs"]
+mod on_gpu;
+#[path = "preconditioners/on_host.rs"]
+mod on_host;
+#[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
+#[path = "common/record.rs"]
+mod record;
+#[path = "preconditioners/system.rs"]
+mod system;
+
+use krysp::solvers::{Method, Solver};
+use krysp::{LinearOperator, Space, Vector};
+use std::path::PathBuf;
+use std::time::Instant;
+use system::System;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const HEADER: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,setup_ms,iterations,\
+                      ms_per_iteration,total_ms,true_residual,jacobi_total_ms,ratio";
+
+fn main() -> Result<()> {
+    machine::join_threads()?;
+    let options = Options::from_args()?;
+    for name in system::names(&options.wanted) {
+        let system = System::new(&name)?;
+        if options.gpu {
+            #[cfg(feature = "cuda")]
+            on_gpu::all(&options, &system)?;
+            #[cfg(not(feature = "cuda"))]
+            return Err("--gpu needs the feature cuda".into());
+        } else {
+            on_host::all(&options, &system)?;
+        }
+    }
+    Ok(())
+}
+
+struct Options {
+    gpu: bool,
+    record: bool,
+    rounds: usize,
+    machine: Option<String>,
+    out: Option<PathBuf>,
+    commit: Option<String>,
+    wanted: Vec<String>,
+}
+
+impl Options {
+    fn from_args() -> Result<Options> {
+        let mut options = Options {
+            gpu: false,
+            record: false,
+            rounds: 3,
+            machine: None,
+            out: None,
+            commit: None,
+            wanted: vec![],
+        };
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+            match &*arg {
+                "--gpu" => options.gpu = true,
+                "--record" => options.record = true,
+                "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
+                "--machine" => options.machine = Some(value()?),
+                "--out" => options.out = Some(value()?.into()),
+                "--commit" => options.commit = Some(value()?),
+                // cargo's own
+                "--bench" => {}
+                flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
+                matrix => options.wanted.push(matrix.into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The lines of one matrix on one device.
+struct Table<'a> {
+    options: &'a Options,
+    /// Date, commit, device, matrix, rows, entries: the first columns of every row.
+    stamp: String,
+    jacobi_ms: Option<f64>,
+    rows: Vec<String>,
+}
+
+impl<'a> Table<'a> {
+    fn new(options: &'a Options, device: &str, name: &str, [rows, nnz]: [usize; 2]) -> Table<'a> {
+        let commit = options.commit.clone().unwrap_or_else(machine::commit);
+        let stamp = format!("{},{commit},{device},{name},{rows},{nnz}", machine::date());
+        println!("\n{name}: {rows} rows, {nnz} entries, {device}");
+        println!("{:<34}{:>10}{:>8}{:>12}{:>12}{:>8}", "", "setup ms", "its", "ms/it.", "total ms", "ratio");
+        Table { options, stamp, jacobi_ms: None, rows: vec![] }
+    }
+
+    /// Solves with a preconditioner; the first line is what the others are compared with. `wait` returns when the device
+    /// has done all that was asked of it.
+    fn line<K, A, M>(
+        &mut self,
+        called: [&str; 2],
+        a: &A,
+        b: &A::Vector,
+        wait: &dyn Fn() -> Result<()>,
+        build: &dyn Fn() -> Result<M>,
+    ) -> Result<()>
+    where
+        A: LinearOperator,
+        M: LinearOperator<Vector = A::Vector>,
+        K: Method<A::Vector> + Default,
+    {
+        let [method, preconditioner] = called;
+        let (mut setups, mut solves) = (vec![], vec![]);
+        let mut made = match build() {
+            Ok(made) => made,
+            Err(error) => {
+                println!("{preconditioner:<34}{error}");
+                return Ok(());
+            }
+        };
+        for _ in 0..self.options.rounds {
+            wait()?;
+            let started = Instant::now();
+            made = build()?;
+            wait()?;
+            setups.push(started.elapsed().as_secs_f64() * 1e3);
+        }
+        let mut solver = Solver::<K, _, _>::new(a).preconditioner(&made).rtol(1e-8).max_iterations(20_000);
+        let (zeros, mut x) = (a.domain().zeros()?, a.domain().zeros()?);
+        // not timed: records what is replayed, and finds the memory
+        let mut report = solver.solve_into(b, &mut x)?;
+        for _ in 0..self.options.rounds {
+            x.copy_from(&zeros);
+            wait()?;
+            let started = Instant::now();
+            report = solver.solve_into(b, &mut x)?;
+            wait()?;
+            solves.push(started.elapsed().as_secs_f64() * 1e3);
+        }
+        let (setup, solve) = (median(&mut setups), median(&mut solves));
+        let (total, its) = (setup + solve, report.iterations);
+        let each = solve / its.max(1) as f64;
+        let jacobi = *self.jacobi_ms.get_or_insert(total);
+        let ratio = jacobi / total;
+        println!("{preconditioner:<34}{setup:>10.2}{its:>8}{each:>12.5}{total:>12.2}{ratio:>8.2}");
+        if !report.converged() {
+            println!("    {report}");
+            return Ok(());
+        }
+        self.rows.push(format!(
+            "{},f64,{method},{preconditioner},{setup:.3},{its},{each:.5},{total:.3},{:.3e},{jacobi:.3},{ratio:.3}",
+            self.stamp,
+            report.relative_residual(),
+        ));
+        Ok(())
+    }
+
+    fn keep(&self, machine: &str) -> Result<()> {
+        if !self.options.record {
+            return Ok(());
+        }
+        let machine = self.options.machine.as_deref().unwrap_or(machine);
+        let folder =
+            self.options.out.as_ref().map_or_else(|| record::folder(machine), |out| out.join(machine));
+        record::append(&folder, "preconditioners.csv", HEADER, &self.rows)
+    }
+}
+
+/// Conjugate gradients with a preconditioner of this name.
+fn cg(preconditioner: &str) -> [&str; 2] {
+    ["CG", preconditioner]
+}
+
+fn bicgstab(preconditioner: &str) -> [&str; 2] {
+    ["BiCGStab", preconditioner]
+}
+
+/// The middle one, or the mean of the middle two.
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_by(f64::total_cmp);
+    (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0
+}

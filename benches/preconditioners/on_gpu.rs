@@ -1,0 +1,108 @@
+//! The lines on a GPU.
+
+use super::system::System;
+use super::{Options, Result, Table, bicgstab, cg};
+use krysp::cuda::{CudaTwoLevel, OnCuda};
+use krysp::formats::OnDevice;
+use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
+use krysp::solvers::cg::ConjugateGradients as Cg;
+use krysp::{
+    Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
+    Numbering, Sell, Spai, Sparsity,
+};
+use std::time::Instant;
+
+type OnGpu = Box<dyn LinearOperator<Vector = CudaVector<f64>>>;
+
+pub(super) fn all(options: &Options, system: &System) -> Result<()> {
+    if Cuda::devices().is_empty() {
+        println!("skipped: no CUDA device on this machine");
+        return Ok(());
+    }
+    let gpu = &Cuda::new(0)?;
+    let started = Instant::now();
+    let a =
+        system.csr.renumbered(&Numbering::clustered(&system.csr, Halo::rows_per_block(gpu, &system.csr))?)?;
+    println!("numbering: {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
+    let mut formats = vec![("clustered_Halo", a)];
+    if system.unknowns == 3 {
+        formats.push(("BSR", system.csr.clone()));
+    }
+    for (format, a) in &formats {
+        let started = Instant::now();
+        let on_gpu: OnGpu = match *format {
+            "BSR" => Box::new(Bsr::on_with(gpu, a, Some(system.unknowns))?),
+            _ => Box::new(Halo::on(gpu, a)?),
+        };
+        gpu.synchronize()?;
+        println!("{format}: {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
+        let name = format!("{}_{format}", system.name);
+        let device = gpu.name().replace(',', " ");
+        let mut table = Table::new(options, &device, &name, [a.rows(), a.nnz()]);
+        let bench = Bench { gpu, system, a, on_gpu: &on_gpu, b: on_gpu.range().vector(&system.b)? };
+        if system.symmetric {
+            bench.positive_definite(&mut table)?;
+        } else {
+            bench.general(&mut table)?;
+        }
+        let words = gpu.name().split_whitespace().filter(|&word| word != "NVIDIA");
+        table.keep(&words.map(str::to_lowercase).collect::<Vec<_>>().join("-"))?;
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    gpu: &'a Cuda,
+    system: &'a System,
+    a: &'a Csr<f64>,
+    on_gpu: &'a OnGpu,
+    b: CudaVector<f64>,
+}
+
+impl Bench<'_> {
+    /// The factors in slices on the GPU, from the host: one line to change once they are built there.
+    fn factors(&self, fsai: &Fsai<f64>) -> Result<Composed<OnCuda<f64, Sell<f64>>, OnCuda<f64, Sell<f64>>>> {
+        Ok(Composed::new(Sell::on(self.gpu, fsai.upper())?, Sell::on(self.gpu, fsai.lower())?)?)
+    }
+
+    fn positive_definite(&self, table: &mut Table<'_>) -> Result<()> {
+        let Bench { gpu, system, a, on_gpu, b } = self;
+        let wait = &|| Ok(gpu.synchronize()?);
+        let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
+        table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, b, wait, &jacobi)?;
+        if Jacobi::detected(a)?.block_size() > 1 {
+            let blocks = || Ok(Jacobi::detected(a)?.to(gpu)?);
+            table.line::<Cg, _, _>(cg("block Jacobi"), on_gpu, b, wait, &blocks)?;
+        }
+        table.line::<Cg, _, _>(cg("FSAI"), on_gpu, b, wait, &|| self.factors(&Fsai::new(a)?))?;
+        let adaptive = || self.factors(&Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?);
+        table.line::<Cg, _, _>(cg("FSAI adaptive"), on_gpu, b, wait, &adaptive)?;
+        let chebyshev = || Ok(Chebyshev::new(on_gpu, jacobi()?, 4)?);
+        table.line::<Cg, _, _>(cg("Chebyshev(4)"), on_gpu, b, wait, &chebyshev)?;
+        for unknowns in [256, 512, 1024, 1536] {
+            let coarse = || CoarseSpace::new(a, unknowns);
+            let two = || Ok(CudaTwoLevel::over(jacobi()?, coarse()?, a)?);
+            table.line::<Cg, _, _>(cg(&format!("two-level {unknowns}")), on_gpu, b, wait, &two)?;
+            let Some(rigid) = &system.rigid else { continue };
+            let coarse = || CoarseSpace::with_modes(a, unknowns, rigid);
+            let two = || Ok(CudaTwoLevel::over(jacobi()?, coarse()?, a)?);
+            table.line::<Cg, _, _>(cg(&format!("two-level {unknowns} rigid")), on_gpu, b, wait, &two)?;
+        }
+        let coarse = || match &system.rigid {
+            Some(rigid) => CoarseSpace::with_modes(a, CoarseSpace::<f64>::UNKNOWNS, rigid),
+            None => CoarseSpace::new(a, CoarseSpace::<f64>::UNKNOWNS),
+        };
+        let over = || Ok(CudaTwoLevel::over(self.factors(&Fsai::new(a)?)?, coarse()?, a)?);
+        table.line::<Cg, _, _>(cg("two-level over FSAI"), on_gpu, b, wait, &over)
+    }
+
+    fn general(&self, table: &mut Table<'_>) -> Result<()> {
+        let Bench { gpu, a, on_gpu, b, .. } = self;
+        let wait = &|| Ok(gpu.synchronize()?);
+        let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
+        table.line::<BiCgStab, _, _>(bicgstab("Jacobi"), on_gpu, b, wait, &jacobi)?;
+        // likewise
+        let spai = || Ok(Sell::on(gpu, Spai::new(a)?.matrix())?);
+        table.line::<BiCgStab, _, _>(bicgstab("SPAI"), on_gpu, b, wait, &spai)
+    }
+}

@@ -1,0 +1,89 @@
+//! The systems of the bench: from files where they lie beside this checkout, generated otherwise.
+
+use super::Result;
+use flate2::read::GzDecoder;
+use krysp::Csr;
+use krysp::io::{read_matrix, read_vector};
+use krysp::testing::{matrices, shared_matrix, skipped};
+use std::fs::File;
+use std::io::Read;
+
+const SHARED: [&str; 3] = ["heat_sink_p1_340k", "elast_bracket_p1_59k", "convdiff_channel_p1_186k"];
+
+/// Tetrahedra and Poisson's equation, hexahedra and elasticity.
+const GENERATED: [&str; 2] = ["tet_nat", "elast30"];
+
+/// Those asked for, or the usual ones.
+pub(super) fn names(wanted: &[String]) -> Vec<String> {
+    if !wanted.is_empty() {
+        return wanted.to_vec();
+    }
+    let all = SHARED.iter().all(|name| shared_matrix(name).is_some());
+    if !all {
+        skipped("no matrices beside this checkout: generated ones take their place");
+    }
+    let names: &[&str] = if all { &SHARED } else { &GENERATED };
+    names.iter().map(|&name| name.into()).collect()
+}
+
+pub(super) struct System {
+    pub(super) name: String,
+    pub(super) csr: Csr<f64>,
+    pub(super) b: Vec<f64>,
+    /// Unknowns of a node.
+    pub(super) unknowns: usize,
+    pub(super) symmetric: bool,
+    /// Rigid motions, where the nodes' places are known.
+    pub(super) rigid: Option<Vec<Vec<f64>>>,
+}
+
+impl System {
+    pub(super) fn new(name: &str) -> Result<System> {
+        let csr = match (shared_matrix(name), matrices::named(name)) {
+            (Some(path), _) => read_matrix(path)?,
+            (None, Some(matrix)) => matrix.csr()?,
+            (None, None) => {
+                return Err(format!("{name} is neither generated nor beside this checkout").into());
+            }
+        };
+        let b = match shared_matrix(&format!("{name}_b")) {
+            Some(path) => read_vector(path)?,
+            None => matrices::vector(csr.rows()),
+        };
+        let rigid = shared_matrix(&format!("{name}_coord")).map(|path| -> Result<_> {
+            let mut text = String::new();
+            GzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
+            rigid_motions(&text, csr.rows())
+        });
+        Ok(System {
+            name: name.into(),
+            b,
+            unknowns: if name.starts_with("elast") { 3 } else { 1 },
+            symmetric: !name.starts_with("convdiff"),
+            rigid: rigid.transpose()?,
+            csr,
+        })
+    }
+}
+
+/// Three translations and three rotations, from an array of places: all `x`, all `y`, all `z`.
+fn rigid_motions(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
+    let mut lines = text.lines().filter(|line| !line.starts_with('%'));
+    let nodes: usize = lines.next().and_then(|line| line.split(' ').next()).ok_or("no size")?.parse()?;
+    let places = lines.map(|line| Ok(line.trim().parse()?)).collect::<Result<Vec<f64>>>()?;
+    if places.len() != 3 * nodes || rows != 3 * nodes {
+        return Err(format!("{} places of {nodes} nodes, {rows} rows", places.len()).into());
+    }
+    let mut modes = vec![vec![0.0; rows]; 6];
+    for node in 0..nodes {
+        let [x, y, z] = [0, 1, 2].map(|axis| places[axis * nodes + node]);
+        let turns = [[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]];
+        for axis in 0..3 {
+            modes[axis][3 * node + axis] = 1.0;
+            for (turn, about) in turns.iter().enumerate() {
+                modes[3 + turn][3 * node + axis] = about[axis];
+            }
+        }
+    }
+    Ok(modes)
+}

@@ -1,0 +1,173 @@
+//! A coarse space: from vectors to a few coarse numbers and back, `Zᵀ r` and `z + Z c`, and products with a small dense
+//! matrix.
+//!
+//! Rows belong to aggregates, each to one or to none. `Z` has `modes` columns for each aggregate, zero outside of it.
+//!
+//! Budget: [`Aggregates::restrict`] reads `r` and the aggregates' rows, [`Aggregates::prolong`] `z` and the aggregate of each
+//! row, both `modes` weights a row besides; a dense product reads its matrix. Sums have one order on any number of threads.
+
+use super::inverse::row_stride;
+use super::simd::Value;
+use super::threads::{ByRow, over_parts, over_rows, tasks};
+use super::vector::block_dot;
+
+/// The aggregate of rows that have none.
+pub const NONE: u32 = u32::MAX;
+
+/// Which rows make up each aggregate, and the columns of `Z` there.
+#[derive(Clone, Copy, Debug)]
+pub struct Aggregates<'a, T> {
+    /// Where the rows of each aggregate begin, and the end.
+    pub starts: &'a [u32],
+    /// Aggregate by aggregate.
+    pub rows: &'a [u32],
+    /// The aggregate of each row, [`NONE`] where there is none.
+    pub of_row: &'a [u32],
+    /// Columns of `Z` for each aggregate.
+    pub modes: usize,
+    /// Mode by mode, an entry of `Z` for each row; none where all are one.
+    pub weights: Option<&'a [T]>,
+}
+
+impl<'a, T: Value> Aggregates<'a, T> {
+    /// The number of aggregates.
+    pub fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The number of coarse unknowns: mode by mode within aggregate by aggregate.
+    pub fn unknowns(&self) -> usize {
+        self.count() * self.modes
+    }
+
+    /// The rows of an aggregate.
+    pub fn rows_of(&self, aggregate: usize) -> &'a [u32] {
+        &self.rows[self.starts[aggregate] as usize..self.starts[aggregate + 1] as usize]
+    }
+
+    /// The entry of `Z` in a row and a mode of its aggregate.
+    #[inline]
+    pub fn weight(&self, mode: usize, row: usize) -> T {
+        self.weights.map_or(T::one(), |weights| weights[mode * self.of_row.len() + row])
+    }
+
+    /// `c ← Zᵀ r`; what `c` has beyond the coarse unknowns stays.
+    pub fn restrict(&self, r: &[T], c: &mut [T]) {
+        assert_eq!(r.len(), self.of_row.len(), "an entry for each row");
+        let (count, modes) = (self.count(), self.modes);
+        let parts = tasks(2 * modes * r.len()).min(count);
+        let bound = |part: usize| part * count / parts.max(1);
+        let offset = |aggregate: usize| aggregate * modes;
+        let c = ByRow::new(&mut c[..count * modes], &offset);
+        over_parts(parts, &bound, c, &|aggregates, mut c| {
+            for aggregate in aggregates {
+                let rows = self.rows_of(aggregate);
+                for (mode, c) in c.row_mut(aggregate, modes).iter_mut().enumerate() {
+                    *c = match self.weights {
+                        None => sum_of(rows, |row| r[row]),
+                        Some(weights) => {
+                            let weights = &weights[mode * r.len()..(mode + 1) * r.len()];
+                            sum_of(rows, |row| weights[row] * r[row])
+                        }
+                    };
+                }
+            }
+        });
+    }
+
+    /// `z ← z + Z c`
+    pub fn prolong(&self, c: &[T], z: &mut [T]) {
+        let n = self.of_row.len();
+        assert_eq!(z.len(), n, "an entry for each row");
+        over_rows(n, 2 + self.modes, z, &|rows, z: &mut [T]| {
+            for (z, row) in z.iter_mut().zip(rows) {
+                let aggregate = self.of_row[row];
+                if aggregate == NONE {
+                    continue;
+                }
+                let first = aggregate as usize * self.modes;
+                match self.weights {
+                    None => *z += c[first],
+                    Some(weights) => {
+                        for (mode, &c) in c[first..first + self.modes].iter().enumerate() {
+                            *z += weights[mode * n + row] * c;
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Four sums in turns, which need not wait for each other.
+#[inline(always)]
+fn sum_of<T: Value>(rows: &[u32], term: impl Fn(usize) -> T) -> T {
+    let (fours, rest) = rows.as_chunks::<4>();
+    let mut sums = [T::zero(); 4];
+    for four in fours {
+        for (sum, &row) in sums.iter_mut().zip(four) {
+            *sum += term(row as usize);
+        }
+    }
+    for (sum, &row) in sums.iter_mut().zip(rest) {
+        *sum += term(row as usize);
+    }
+    (sums[0] + sums[2]) + (sums[1] + sums[3])
+}
+
+/// `y ← E x` for a dense matrix whose rows are [`row_stride`] numbers apart, as are the lengths of `x` and `y`.
+pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
+    let stride = row_stride(n);
+    assert!(e.len() == n * stride && x.len() == stride && y.len() == stride, "rows of whole registers");
+    let parts = tasks(e.len()).min(n);
+    over_parts(parts, &|part| part * n / parts.max(1), &mut y[..n], &|rows, y: &mut [T]| {
+        for (row, y) in rows.zip(y) {
+            *y = block_dot(&e[row * stride..(row + 1) * stride], x);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restriction_and_prolongation_are_transposes() {
+        let of_row = [1, 0, NONE, 1, 1, 0, 1, 1, 1];
+        let (starts, rows) = ([0, 2, 8], [1, 5, 0, 3, 4, 6, 7, 8]);
+        let weights: Vec<f64> = (0..18).map(|i| f64::from(i) - 7.5).collect();
+        let r: Vec<f64> = (0..9).map(|i| 1.0 / (1.0 + f64::from(i))).collect();
+        for (modes, weights) in [(1, None), (2, Some(&*weights))] {
+            let z = Aggregates { starts: &starts, rows: &rows, of_row: &of_row, modes, weights };
+            let mut c = vec![f64::NAN; z.unknowns()];
+            z.restrict(&r, &mut c);
+            for column in 0..z.unknowns() {
+                let mut unit = vec![0.0; z.unknowns()];
+                unit[column] = 1.0;
+                let mut prolonged = vec![0.0; 9];
+                z.prolong(&unit, &mut prolonged);
+                assert_eq!(prolonged[2], 0.0);
+                let expected: f64 = prolonged.iter().zip(&r).map(|(z, r)| z * r).sum();
+                assert!((c[column] - expected).abs() < 1e-14, "{column}: {} {expected}", c[column]);
+            }
+        }
+    }
+
+    #[test]
+    fn dense_products() {
+        let (n, stride) = (5, row_stride(5));
+        let mut e = vec![0.0; n * stride];
+        let mut x = vec![0.0; stride];
+        for i in 0..n {
+            x[i] = 1.0 + i as f64;
+            for j in 0..n {
+                e[i * stride + j] = (10 * i + j) as f64;
+            }
+        }
+        let mut y = vec![0.0; stride];
+        dense_product(&e, n, &x, &mut y);
+        for i in 0..n {
+            assert_eq!(y[i], (0..n).map(|j| (10 * i + j) as f64 * x[j]).sum::<f64>());
+        }
+    }
+}

@@ -1,0 +1,232 @@
+// A coarse space: c = Zᵀ r, e = E c with a dense E, z = M⁻¹ r + Z e, in one launch each; and the inverse that E is.
+//
+// Moved: restriction r, an index and `modes` weights a row (the update r and q besides); the dense product E; prolongation r,
+// z, an index, the weights and the diagonal of M⁻¹. All but E in passes over vectors.
+
+constexpr u32 NONE = ALL;      // the aggregate of rows without one
+
+// Rows by aggregates, and the columns of Z: `modes` for each aggregate.
+struct Aggregates {
+    const u32* starts;         // where the rows of each aggregate begin, and the end
+    const u32* rows;           // aggregate by aggregate, and at last those without one
+    const u32* of_row;
+    const real* weights;       // mode by mode, an entry for each row; null where all are one
+    i64 n;                     // rows
+    u32 count, modes;
+    u32 piece;                 // rows without an aggregate that one block updates
+};
+
+constexpr int TOGETHER = 3;    // modes summed in one pass over the rows
+
+// Sums over the rows of this block's aggregate, in an order that depends on them alone. `update` is called once for each
+// row and gives the entry of r there.
+template <class Update> __device__ __forceinline__ void restrict_block(const Aggregates& z, const real* r, real* c, Update& update) {
+    const u32 own = blockIdx.x;
+    const bool sums = own < z.count;
+    const i64 alone = z.starts[z.count];
+    const i64 first = sums ? (i64)z.starts[own] : alone + (i64)(own - z.count) * z.piece;
+    const i64 end = sums ? (i64)z.starts[own + 1] : min(first + (i64)z.piece, z.n);
+    for (u32 mode = 0; mode < z.modes; mode += TOGETHER) {
+        real sum[TOGETHER] = {};
+        for (i64 k = first + threadIdx.x; k < end; k += blockDim.x) {
+            const u32 row = z.rows[k];
+            // later passes read what the same thread wrote in the first
+            const real v = mode == 0 ? update(row) : r[row];
+            if (!z.weights) {
+                sum[0] += v;
+            } else {
+#pragma unroll
+                for (int j = 0; j < TOGETHER; j++) {
+                    if (mode + j < z.modes) sum[j] += z.weights[(i64)(mode + j) * z.n + row] * v;
+                }
+            }
+        }
+        if (!sums) return;     // the same for the whole block
+        block_sum(sum);
+        if (threadIdx.x == 0) {
+#pragma unroll
+            for (int j = 0; j < TOGETHER; j++) {
+                if (mode + j < z.modes) c[own * z.modes + mode + j] = sum[j];
+            }
+        }
+    }
+}
+
+struct Read {
+    const real* r;
+    __device__ __forceinline__ real operator()(u32 row) { return r[row]; }
+};
+// c ← Zᵀ r
+extern "C" __global__ __launch_bounds__(256) void restrict_rows(Aggregates z, const real* r, real* c) {
+    begin();
+    Read read{r};
+    restrict_block(z, r, c, read);
+}
+
+struct Axpy {
+    real a;
+    const real* q;
+    real* r;
+    real sum[1];
+    __device__ __forceinline__ real operator()(u32 row) {
+        const real v = r[row] + a * q[row];
+        r[row] = v;
+        sum[0] += v * v;
+        return v;
+    }
+};
+// r ← r + a q; c ← Zᵀ r; ‖r‖²
+extern "C" __global__ __launch_bounds__(256) void update_restrict(Gate gate, Aggregates z, Number a, const real* q, real* r, real* c, Sum out) {
+    begin();
+    if (closed(gate)) return;
+    Axpy axpy{value(a), q, r, {0}};
+    restrict_block(z, r, c, axpy);
+    grid_sum(axpy.sum, out);
+}
+
+// y ← E c: a warp for each row of E, rows `stride` numbers apart with zeros at the end
+extern "C" __global__ __launch_bounds__(128) void dense_product(const real* e, u32 n, u32 stride, const real* c, real* y) {
+    begin();
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31;
+    if (row >= n) return;
+    const Pack* entries = (const Pack*)(e + (i64)row * stride);
+    const Pack* numbers = (const Pack*)c;
+    real sum[PACK] = {};
+#pragma unroll 4
+    for (u32 k = lane; k < stride / PACK; k += 32) {
+        const Pack v = entries[k], x = numbers[k];
+#pragma unroll
+        for (int j = 0; j < PACK; j++) sum[j] += v.at[j] * x.at[j];
+    }
+    real total = 0;
+#pragma unroll
+    for (int j = 0; j < PACK; j++) total += sum[j];
+    total = warp_sum(total);
+    if (lane == 0) y[row] = total;
+}
+
+// z ← d r + Z e, or z + Z e where d is null; ⟨r, z⟩ of this thread
+__device__ __forceinline__ real prolong_rows(const Aggregates& z, const real* d, const real* r, const real* e, real* to) {
+    real sum = 0;
+    const i64 stride = (i64)gridDim.x * blockDim.x;
+#pragma unroll 2
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < z.n; row += stride) {
+        const real v = r[row];
+        real own = d ? d[row] * v : to[row];
+        const u32 aggregate = z.of_row[row];
+        if (aggregate != NONE) {
+            if (!z.weights) {
+                own += e[aggregate];
+            } else {
+                for (u32 mode = 0; mode < z.modes; mode++) own += z.weights[mode * z.n + row] * e[aggregate * z.modes + mode];
+            }
+        }
+        to[row] = own;
+        sum += v * own;
+    }
+    return sum;
+}
+extern "C" __global__ __launch_bounds__(256) void prolong(Gate gate, Aggregates z, const real* d, const real* r, const real* e, real* to) {
+    begin();
+    if (closed(gate)) return;
+    prolong_rows(z, d, r, e, to);
+}
+extern "C" __global__ __launch_bounds__(256) void prolong_dot(Gate gate, Aggregates z, const real* d, const real* r, const real* e, real* to, Sum out) {
+    begin();
+    if (closed(gate)) return;
+    real sum[1] = {prolong_rows(z, d, r, e, to)};
+    grid_sum(sum, out);
+}
+
+// ---- the inverse, in double precision: Gauss-Jordan by panels of 32 rows k, without pivoting
+//
+//     D = A_kk⁻¹    R = D A_k,:    R_:k = D    W = A_:k    A_i,: ← A_i,: − W_i R    A_k,: ← R
+//
+// two launches a panel. Blocks are of 256 threads: thread t has column t % 32 and rows t / 32 + 8 s.
+
+constexpr u32 PANEL = 32;
+
+// One block for 32 columns of R, and as many rows of W. Every block inverts A_kk for itself. The first pivot that is not
+// above `least` goes into `failed`: [row + 1, pivot].
+extern "C" __global__ __launch_bounds__(256) void invert_panel(const double* a, u32 n, u32 stride, u32 first, const double* least, double* r, double* w, double* failed) {
+    begin();
+    __shared__ double d[PANEL][PANEL + 1], t[PANEL][PANEL + 1];
+    const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
+    const u32 column = blockIdx.x * PANEL + j;
+    for (u32 i = top; i < PANEL; i += 8) {
+        const i64 row = (i64)(first + i) * stride;
+        // beyond the last row stands the identity
+        d[i][j] = i < rows && j < rows ? a[row + first + j] : i == j ? 1.0 : 0.0;
+        t[i][j] = i < rows && column < stride ? a[row + column] : 0.0;
+    }
+    __syncthreads();
+    for (u32 k = 0; k < PANEL; k++) {
+        const double pivot = d[k][k], inverse = 1.0 / pivot, above = d[k][j];
+        double next[PANEL / 8];
+#pragma unroll
+        for (u32 s = 0; s < PANEL / 8; s++) {
+            const u32 i = top + 8 * s;
+            const double left = d[i][k];
+            if (i == k) {
+                next[s] = j == k ? inverse : above * inverse;
+            } else {
+                next[s] = j == k ? -left * inverse : d[i][j] - left * (above * inverse);
+            }
+        }
+        if (blockIdx.x == 0 && threadIdx.x == 0 && k < rows && failed[0] == 0.0 && !(pivot > least[first + k] && finite(pivot))) {
+            failed[0] = first + k + 1;
+            failed[1] = pivot;
+        }
+        __syncthreads();
+#pragma unroll
+        for (u32 s = 0; s < PANEL / 8; s++) d[top + 8 * s][j] = next[s];
+        __syncthreads();
+    }
+    for (u32 i = top; i < PANEL; i += 8) {
+        double sum = 0;
+#pragma unroll 8
+        for (u32 k = 0; k < PANEL; k++) sum += d[i][k] * t[k][j];
+        const bool own = column >= first && column - first < rows;
+        if (column < stride) r[(i64)i * stride + column] = i >= rows ? 0.0 : own ? d[i][column - first] : sum;
+        const u32 row = blockIdx.x * PANEL + i;
+        if (row < n) w[row * PANEL + j] = j < rows ? a[(i64)row * stride + first + j] : 0.0;
+    }
+}
+
+// One block for 32 rows and 32 columns of A.
+extern "C" __global__ __launch_bounds__(256) void update_panel(double* a, u32 n, u32 stride, u32 first, const double* r, const double* w) {
+    begin();
+    __shared__ double left[PANEL][PANEL + 1], above[PANEL][PANEL + 1];
+    const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
+    const u32 column = blockIdx.x * PANEL + j, corner = blockIdx.y * PANEL;
+    for (u32 i = top; i < PANEL; i += 8) {
+        left[i][j] = corner + i < n ? w[(corner + i) * PANEL + j] : 0.0;
+        above[i][j] = column < stride ? r[(i64)i * stride + column] : 0.0;
+    }
+    __syncthreads();
+    if (column >= stride) return;
+    const bool own_column = column >= first && column - first < rows;
+    for (u32 i = top; i < PANEL; i += 8) {
+        const u32 row = corner + i;
+        if (row >= n) break;
+        double* entry = a + (i64)row * stride + column;
+        if (row >= first && row - first < rows) {
+            *entry = above[row - first][j];
+            continue;
+        }
+        double sum = own_column ? 0.0 : *entry;
+#pragma unroll 8
+        for (u32 k = 0; k < PANEL; k++) sum -= left[i][k] * above[k][j];
+        *entry = sum;
+    }
+}
+
+// E ← the inverse, rounded, with what stands below the diagonal on both sides of it
+extern "C" __global__ __launch_bounds__(256) void round_inverse(const double* a, u32 n, u32 stride, real* e) {
+    begin();
+    const u32 column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
+    if (column >= stride) return;
+    double v = 0;
+    if (column < n) v = column <= row ? a[(i64)row * stride + column] : a[(i64)column * stride + row];
+    e[(i64)row * stride + column] = real(v);
+}

@@ -1,0 +1,266 @@
+//! A coarse space on a device: `z = M⁻¹ r + Z E Zᵀ r` with a dense `E`, in three launches, and the inverse that `E` is.
+//!
+//! Budget in coarse.cu. The inverse of `n` unknowns takes `n / 16` launches that follow each other, a third of a millisecond
+//! for 1024 on an H200 by their count.
+
+use super::device::{Array, Device, Real};
+use super::error::Result;
+use super::gate;
+use super::module::Source;
+use super::number::Scalar;
+use super::vector::{Sums, config};
+use crate::cpu::coarse::Aggregates;
+use crate::cpu::inverse::row_stride;
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "coarse.cu", text: include_str!("coarse.cu") };
+
+/// Rows of a panel of the inverse, as in coarse.cu.
+const PANEL: u32 = 32;
+/// Threads that share an aggregate.
+const THREADS: u32 = 256;
+/// Rows of the dense matrix for a block: one for each warp.
+const WARPS: u32 = 4;
+/// Blocks that update rows without an aggregate, at most, and rows of such a block at least.
+const ALONE: usize = 1 << 14;
+const PIECE: usize = 1024;
+
+/// As `Aggregates` of coarse.cu.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct RawAggregates {
+    starts: u64,
+    rows: u64,
+    of_row: u64,
+    weights: u64,
+    n: i64,
+    count: u32,
+    modes: u32,
+    piece: u32,
+}
+// SAFETY: as `Aggregates` of coarse.cu
+unsafe impl DeviceRepr for RawAggregates {}
+
+/// Aggregates of rows, modes on them, and a dense matrix of the coarse unknowns.
+#[derive(Debug)]
+pub struct Coarse<T: Real> {
+    device: Device,
+    starts: Array<u32>,
+    rows: Array<u32>,
+    of_row: Array<u32>,
+    weights: Option<Array<T>>,
+    modes: usize,
+    /// Rows that no aggregate has.
+    alone: usize,
+    dense: Array<T>,
+    /// `Zᵀ r` and `E Zᵀ r`, zero beyond the coarse unknowns.
+    numbers: [Array<T>; 2],
+    kernels: Kernels,
+}
+
+#[derive(Debug)]
+struct Kernels {
+    restrict_rows: CudaFunction,
+    update_restrict: CudaFunction,
+    dense_product: CudaFunction,
+    prolong: CudaFunction,
+    prolong_dot: CudaFunction,
+    invert_panel: CudaFunction,
+    update_panel: CudaFunction,
+    round_inverse: CudaFunction,
+}
+
+impl<T: Real> Coarse<T> {
+    /// Copies aggregates; the dense matrix is zero as yet.
+    pub fn new(device: &Device, aggregates: &Aggregates<'_, T>) -> Result<Self> {
+        let function = |name| device.function::<T>(&SOURCE, name);
+        let kernels = Kernels {
+            restrict_rows: function("restrict_rows")?,
+            update_restrict: function("update_restrict")?,
+            dense_product: function("dense_product")?,
+            prolong: function("prolong")?,
+            prolong_dot: function("prolong_dot")?,
+            invert_panel: function("invert_panel")?,
+            update_panel: function("update_panel")?,
+            round_inverse: function("round_inverse")?,
+        };
+        let (n, covered) = (aggregates.unknowns(), aggregates.starts[aggregates.count()] as usize);
+        let stride = row_stride(n);
+        Ok(Coarse {
+            device: device.clone(),
+            starts: device.upload(aggregates.starts)?,
+            rows: device.upload(aggregates.rows)?,
+            of_row: device.upload(aggregates.of_row)?,
+            weights: aggregates.weights.map(|weights| device.upload(weights)).transpose()?,
+            modes: aggregates.modes,
+            alone: aggregates.rows.len() - covered,
+            dense: device.zeros(n * stride)?,
+            numbers: [device.zeros(stride)?, device.zeros(stride)?],
+            kernels,
+        })
+    }
+
+    /// The number of coarse unknowns.
+    fn unknowns(&self) -> usize {
+        (self.starts.len() - 1) * self.modes
+    }
+
+    /// Bytes that an application reads, vectors apart.
+    pub fn bytes(&self) -> usize {
+        let weights = 2 * self.weights.as_ref().map_or(0, Array::bytes);
+        self.rows.bytes() + self.of_row.bytes() + weights + self.dense.bytes()
+    }
+
+    /// Makes the dense matrix the inverse of one that is symmetric and positive definite, given as
+    /// [`row_stride`] describes. Returns the row and the value of the first pivot that is not positive beyond rounding, if there is one.
+    pub fn invert(&mut self, matrix: &[f64]) -> Result<Option<(usize, f64)>> {
+        let (device, n) = (&self.device, self.unknowns());
+        let stride = row_stride(n);
+        assert_eq!(matrix.len(), n * stride, "rows of whole registers");
+        if n == 0 {
+            return Ok(None);
+        }
+        let rounding = n as f64 * f64::EPSILON;
+        let least: Vec<f64> = (0..n).map(|i| rounding * matrix[i * stride + i]).collect();
+        let (a, least) = (device.upload(matrix)?, device.upload(&least)?);
+        let panel = device.zeros::<f64>(PANEL as usize * stride)?;
+        let left = device.zeros::<f64>(n * PANEL as usize)?;
+        let failed = device.zeros::<f64>(2)?;
+        let [a, least, r, w, told] = [&a, &least, &panel, &left, &failed].map(|array| array.address(0));
+        let (rows, pitch) = (n as u32, stride as u32);
+        let grid = |x: u32, y: u32| LaunchConfig {
+            grid_dim: (x, y, 1),
+            block_dim: (THREADS, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        let (across, down) = (pitch.div_ceil(PANEL), rows.div_ceil(PANEL));
+        for first in (0..rows).step_by(PANEL as usize) {
+            let mut launch = device.launch(&self.kernels.invert_panel);
+            launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&least).arg(&r).arg(&w).arg(&told);
+            // SAFETY: arguments as in coarse.cu; `a` has `n` rows, `r` a panel of them, `w` a panel of columns
+            unsafe { launch.launch(grid(across, 1)) }?;
+            let mut launch = device.launch(&self.kernels.update_panel);
+            launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&r).arg(&w);
+            // SAFETY: as above
+            unsafe { launch.launch(grid(across, down)) }?;
+        }
+        let dense = self.dense.address(0);
+        let mut launch = device.launch(&self.kernels.round_inverse);
+        launch.arg(&a).arg(&rows).arg(&pitch).arg(&dense);
+        // SAFETY: arguments as in coarse.cu; both matrices have `n` rows
+        unsafe { launch.launch(grid(pitch.div_ceil(THREADS), rows)) }?;
+        let mut found = [0.0; 2];
+        failed.read(&mut found)?;
+        Ok((found[0] > 0.0).then(|| (found[0] as usize - 1, found[1])))
+    }
+
+    fn raw(&self) -> RawAggregates {
+        RawAggregates {
+            starts: self.starts.address(0),
+            rows: self.rows.address(0),
+            of_row: self.of_row.address(0),
+            weights: self.weights.as_ref().map_or(0, |weights| weights.address(0)),
+            n: self.of_row.len() as i64,
+            count: (self.starts.len() - 1) as u32,
+            modes: self.modes as u32,
+            piece: self.piece() as u32,
+        }
+    }
+
+    fn piece(&self) -> usize {
+        self.alone.div_ceil(ALONE).max(PIECE)
+    }
+
+    fn check(&self, vectors: &[&Array<T>]) {
+        for vector in vectors {
+            assert_eq!(vector.len(), self.of_row.len(), "an entry for each row");
+            assert!(vector.device() == &self.device, "vectors of one device");
+        }
+    }
+
+    fn blocks(count: usize) -> LaunchConfig {
+        LaunchConfig {
+            grid_dim: (count.max(1) as u32, 1, 1),
+            block_dim: (THREADS, 1, 1),
+            shared_mem_bytes: 0,
+        }
+    }
+
+    /// Keeps `Zᵀ r`.
+    pub fn restrict(&self, r: &Array<T>) -> Result<()> {
+        self.check(&[r]);
+        let count = self.starts.len() - 1;
+        if count == 0 {
+            return Ok(());
+        }
+        let (raw, r, c) = (self.raw(), r.address(0), self.numbers[0].address(0));
+        let mut launch = self.device.launch(&self.kernels.restrict_rows);
+        launch.arg(&raw).arg(&r).arg(&c);
+        // SAFETY: arguments as in coarse.cu; `r` has an entry for each row, `c` one for each coarse unknown
+        unsafe { launch.launch(Self::blocks(count)) }
+    }
+
+    /// `r ← r + a q; ‖r‖²`, and keeps `Zᵀ r`.
+    pub fn update_restrict(&self, a: &Scalar<T>, q: &Array<T>, r: &mut Array<T>) -> Result<Scalar<T>> {
+        self.check(&[q, r]);
+        let sums = Sums::<T, 1>::new(&self.device)?;
+        let (gate, raw, a) = (gate::gate::<T>(&self.device)?, self.raw(), a.number().raw());
+        let (q, r, c) = (q.address(0), r.address(0), self.numbers[0].address(0));
+        let mut launch = self.device.launch(&self.kernels.update_restrict);
+        launch.arg(&gate).arg(&raw).arg(&a).arg(&q).arg(&r).arg(&c).arg(&sums.raw);
+        let count = self.starts.len() - 1 + self.alone.div_ceil(self.piece());
+        // SAFETY: arguments as in coarse.cu; vectors have an entry for each row, `c` one for each coarse unknown
+        unsafe { launch.launch(Self::blocks(count)) }?;
+        let [norm] = sums.scalars();
+        Ok(norm)
+    }
+
+    /// `E` times what was kept.
+    fn multiply(&self) -> Result<()> {
+        let n = self.unknowns() as u32;
+        if n == 0 {
+            return Ok(());
+        }
+        let (stride, e) = (row_stride(n as usize) as u32, self.dense.address(0));
+        let [c, y] = [0, 1].map(|k| self.numbers[k].address(0));
+        let mut launch = self.device.launch(&self.kernels.dense_product);
+        launch.arg(&e).arg(&n).arg(&stride).arg(&c).arg(&y);
+        let config = LaunchConfig {
+            grid_dim: (n.div_ceil(WARPS), 1, 1),
+            block_dim: (32 * WARPS, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: arguments as in coarse.cu; `c` and `y` are as long as a row of the matrix
+        unsafe { launch.launch(config) }
+    }
+
+    /// `z ← d r + Z E c`, or `z + Z E c` without `d`, with `c` as kept.
+    pub fn prolong(&self, d: Option<&Array<T>>, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
+        self.check(&[d.unwrap_or(r), r, z]);
+        self.multiply()?;
+        let (gate, raw, e) = (gate::gate::<T>(&self.device)?, self.raw(), self.numbers[1].address(0));
+        let (d, config) = (d.map_or(0, |d| d.address(0)), config(&self.device, z.len(), 2));
+        let (r, z) = (r.address(0), z.address(0));
+        let mut launch = self.device.launch(&self.kernels.prolong);
+        launch.arg(&gate).arg(&raw).arg(&d).arg(&r).arg(&e).arg(&z);
+        // SAFETY: arguments as in coarse.cu; vectors have an entry for each row, `e` one for each coarse unknown
+        unsafe { launch.launch(config) }
+    }
+
+    /// As [`Coarse::prolong`], and `⟨r, z⟩`.
+    pub fn prolong_dot(&self, d: Option<&Array<T>>, r: &Array<T>, z: &mut Array<T>) -> Result<Scalar<T>> {
+        self.check(&[d.unwrap_or(r), r, z]);
+        self.multiply()?;
+        let sums = Sums::<T, 1>::new(&self.device)?;
+        let (gate, raw, e) = (gate::gate::<T>(&self.device)?, self.raw(), self.numbers[1].address(0));
+        let (d, config) = (d.map_or(0, |d| d.address(0)), config(&self.device, z.len(), 2));
+        let (r, z) = (r.address(0), z.address(0));
+        let mut launch = self.device.launch(&self.kernels.prolong_dot);
+        launch.arg(&gate).arg(&raw).arg(&d).arg(&r).arg(&e).arg(&z).arg(&sums.raw);
+        // SAFETY: as above
+        unsafe { launch.launch(config) }?;
+        let [rz] = sums.scalars();
+        Ok(rz)
+    }
+}

@@ -1,0 +1,226 @@
+//! A coarse space: a few vectors that between them come near to what errors look like from afar.
+//!
+//! The graph of the matrix is cut into connected aggregates of about equal size (clusters of clusters, `numbering`). Each
+//! contributes the restrictions of some modes to it: a constant for each unknown of a node, or modes that the user gives,
+//! rigid motions for example, whose restrictions are orthonormalised.
+//!
+//! Departures from Nicolaides (1987), who has one constant for each subdomain of a mesh:
+//! 1. aggregates come from the matrix, and are connected: what conducts badly between its two halves has no use for one
+//!    constant on both;
+//! 2. several modes, as in smoothed aggregation (Vaněk, Mandel and Brezina 1996), and as there restrictions that depend on
+//!    others are left out.
+
+use super::{check_space, check_square};
+use crate::formats::pattern::{by_rows, place_of};
+use crate::formats::row_blocks;
+use crate::numbering::aggregates;
+use crate::{Csr, Error, Format, HostSpace, Numbering, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::coarse::{Aggregates, NONE};
+use krysp_kernels::cpu::inverse::{invert_positive, row_stride};
+use krysp_kernels::cpu::threads::{ByRow, map_rows, over_parts, tasks};
+use krysp_solvers::Element;
+
+/// Nodes of an aggregate at least, on average: below, what is coarse is not much cheaper than what is fine.
+const NODES: usize = 32;
+
+/// Of a mode's restriction to an aggregate, what is left beside the modes before it is left out if it is smaller.
+const DEPENDENT: f64 = 1e-6;
+
+/// Aggregates of unknowns, and modes on them.
+#[derive(Clone, Debug)]
+pub struct CoarseSpace<T: Real> {
+    space: HostSpace<T>,
+    starts: Vec<u32>,
+    /// Aggregate by aggregate, and those in none.
+    rows: Vec<u32>,
+    of_row: Vec<u32>,
+    modes: usize,
+    /// Mode by mode, an entry for each row; none where there is one constant.
+    weights: Option<Vec<T>>,
+}
+
+impl<T: Real> CoarseSpace<T> {
+    /// Unknowns that are worth their dense matrix, 8 MB of `f64`, for systems of some 100 000 unknowns and more.
+    pub const UNKNOWNS: usize = 1024;
+
+    /// With a constant on each aggregate for every unknown of a node (as [`row_blocks`] tells): about so many coarse unknowns,
+    /// fewer in small systems.
+    pub fn new(csr: &Csr<T>, unknowns: usize) -> Result<CoarseSpace<T>> {
+        let size = if csr.rows() == csr.cols() { row_blocks(csr) } else { 1 };
+        let mut coarse = CoarseSpace::aggregated(csr, size, size, unknowns)?;
+        if size > 1 {
+            let n = csr.rows();
+            let entry = |at: usize| if at % n % size == at / n { T::one() } else { T::zero() };
+            coarse.weights = Some(map_rows(size * n, 1, &entry));
+        }
+        Ok(coarse)
+    }
+
+    /// With modes on each aggregate, given as vectors in the user's numbering: what `A` maps to nearly nothing but for
+    /// boundary conditions, as the six rigid motions of elasticity.
+    pub fn with_modes<V: AsRef<[T]>>(csr: &Csr<T>, unknowns: usize, modes: &[V]) -> Result<CoarseSpace<T>> {
+        if modes.is_empty() {
+            let (what, expected) = ("the number of modes", "at least one");
+            return Err(Error::Option { what, got: "0".into(), expected });
+        }
+        let size = if csr.rows() == csr.cols() { row_blocks(csr) } else { 1 };
+        let mut coarse = CoarseSpace::aggregated(csr, size, modes.len(), unknowns)?;
+        let loaded = modes.iter().map(|mode| Ok(coarse.space.vector(mode.as_ref())?));
+        let loaded = loaded.collect::<Result<Vec<_>>>()?;
+        let slices: Vec<&[T]> = loaded.iter().map(|mode| mode.as_slice()).collect();
+        coarse.weights = Some(coarse.orthonormal(&slices)?);
+        Ok(coarse)
+    }
+
+    /// Aggregates of nodes of `size` rows.
+    fn aggregated(csr: &Csr<T>, size: usize, modes: usize, unknowns: usize) -> Result<CoarseSpace<T>> {
+        check_square("a coarse space", csr)?;
+        let (n, nodes) = (csr.rows(), csr.rows() / size);
+        let most = (unknowns / modes).min(nodes / NODES).max(1);
+        let (count, of_node) = aggregates(csr, size, most)?;
+        let of_row = if size == 1 { of_node } else { map_rows(n, 2, &|row| of_node[row / size]) };
+        let (starts, entries) = by_rows(count + 1, n, &|row| (of_row[row].min(count as u32), 0));
+        let rows = map_rows(n, 3, &|at| place_of(entries[at]));
+        let starts = (0..=count).map(|aggregate| starts.at(aggregate) as u32).collect();
+        let space = csr.source().domain().clone();
+        Ok(CoarseSpace { space, starts, rows, of_row, modes, weights: None })
+    }
+
+    /// The restrictions of modes to aggregates, by Gram and Schmidt, twice.
+    fn orthonormal(&self, modes: &[&[T]]) -> Result<Vec<T>> {
+        let (n, count) = (self.of_row.len(), self.aggregates());
+        let ends = self.kernel().starts;
+        let mut columns = vec![0.0; self.starts[count] as usize * modes.len()];
+        let offset = |aggregate: usize| ends[aggregate] as usize * modes.len();
+        let parts = tasks(columns.len()).min(count);
+        let bound = |part: usize| part * count / parts.max(1);
+        over_parts(parts, &bound, ByRow::new(&mut columns, &offset), &|aggregates, mut columns| {
+            for aggregate in aggregates {
+                let rows = self.kernel().rows_of(aggregate);
+                let columns = columns.row_mut(aggregate, rows.len() * modes.len());
+                for (mode, values) in modes.iter().enumerate() {
+                    let (before, own) = columns.split_at_mut(mode * rows.len());
+                    let own = &mut own[..rows.len()];
+                    for (own, &row) in own.iter_mut().zip(rows) {
+                        *own = Element::to_f64(values[row as usize]);
+                    }
+                    let whole = norm(own);
+                    for other in before.chunks_exact(rows.len()).chain(before.chunks_exact(rows.len())) {
+                        let shared: f64 = own.iter().zip(other).map(|(v, q)| v * q).sum();
+                        own.iter_mut().zip(other).for_each(|(v, q)| *v -= shared * q);
+                    }
+                    let rest = norm(own);
+                    let scale = if rest > DEPENDENT * whole { 1.0 / rest } else { 0.0 };
+                    own.iter_mut().for_each(|v| *v *= scale);
+                }
+            }
+        });
+        let place = Numbering::from_old_of_new(self.rows.clone())?;
+        let entry = |at: usize| {
+            let (mode, row) = (at / n, at % n);
+            let aggregate = self.of_row[row];
+            if aggregate == NONE {
+                return T::zero();
+            }
+            let [start, end] = [0, 1].map(|k| self.starts[aggregate as usize + k] as usize);
+            let within = place.new_of_old()[row] as usize - start;
+            T::from_f64(columns[start * modes.len() + mode * (end - start) + within])
+        };
+        Ok(map_rows(n * modes.len(), 4, &entry))
+    }
+
+    /// The number of aggregates.
+    pub fn aggregates(&self) -> usize {
+        self.starts.len() - 1
+    }
+
+    /// The number of coarse unknowns.
+    pub fn unknowns(&self) -> usize {
+        self.kernel().unknowns()
+    }
+
+    pub(crate) fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    pub(crate) fn kernel(&self) -> Aggregates<'_, T> {
+        let CoarseSpace { starts, rows, of_row, modes, weights, .. } = self;
+        Aggregates { starts, rows, of_row, modes: *modes, weights: weights.as_deref() }
+    }
+
+    /// `Zᵀ A Z`, rows apart by [`row_stride`].
+    pub(crate) fn galerkin(&self, a: &Csr<T>) -> Result<Buffer<f64>> {
+        check_space(a, &self.space)?;
+        let (z, n, modes) = (self.kernel(), self.unknowns(), self.modes);
+        let stride = row_stride(n);
+        let mut product = Buffer::zeros(n * stride);
+        let offset = |aggregate: usize| aggregate * modes * stride;
+        let parts = tasks(2 * a.nnz()).min(z.count());
+        let bound = |part: usize| part * z.count() / parts.max(1);
+        over_parts(parts, &bound, ByRow::new(&mut product, &offset), &|aggregates, mut product| {
+            for aggregate in aggregates {
+                let product = product.row_mut(aggregate, modes * stride);
+                self.add_rows(a, aggregate, product, stride);
+                for mode in 0..modes {
+                    // a mode that was left out: its coarse number is zero times one
+                    let own = &mut product[mode * stride + aggregate * modes + mode];
+                    if *own == 0.0
+                        && z.rows_of(aggregate).iter().all(|&row| z.weight(mode, row as usize).is_zero())
+                    {
+                        *own = 1.0;
+                    }
+                }
+            }
+        });
+        Ok(product)
+    }
+
+    /// An aggregate's rows of `Zᵀ A Z`.
+    fn add_rows(&self, a: &Csr<T>, aggregate: usize, product: &mut [f64], stride: usize) {
+        let (z, modes) = (self.kernel(), self.modes);
+        for &row in z.rows_of(aggregate) {
+            let row = row as usize;
+            for (&column, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
+                let (column, value) = (column as usize, Element::to_f64(value));
+                let other = self.of_row[column];
+                if other == NONE {
+                    continue;
+                }
+                let first = other as usize * modes;
+                if self.weights.is_none() {
+                    product[first] += value;
+                    continue;
+                }
+                for mode in 0..modes {
+                    let weight = Element::to_f64(z.weight(mode, row)) * value;
+                    if weight != 0.0 {
+                        let sums = &mut product[mode * stride + first..][..modes];
+                        for (k, sum) in sums.iter_mut().enumerate() {
+                            *sum += weight * Element::to_f64(z.weight(k, column));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// `(Zᵀ A Z)⁻¹`
+    pub(super) fn inverse(&self, a: &Csr<T>) -> Result<Buffer<T>> {
+        let mut product = self.galerkin(a)?;
+        invert_positive(&mut product, self.unknowns()).map_err(|(at, pivot)| self.refused(at, pivot))?;
+        Ok(map_rows(product.len(), 2, &|at| T::from_f64(product[at])).into())
+    }
+
+    /// What to say of a pivot of `Zᵀ A Z` that is not positive.
+    pub(crate) fn refused(&self, at: usize, pivot: f64) -> Error {
+        let aggregate = at / self.modes.max(1);
+        let rows = self.kernel().rows_of(aggregate);
+        let row = rows.first().map_or(0, |&row| row as usize);
+        Error::CoarseNotPositive { aggregate, rows: rows.len(), row, pivot }
+    }
+}
+
+fn norm(v: &[f64]) -> f64 {
+    v.iter().map(|v| v * v).sum::<f64>().sqrt()
+}

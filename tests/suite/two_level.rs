@@ -1,0 +1,139 @@
+//! Two levels: laws, what a coarse space saves, and what it refuses.
+
+use krysp::simd::{Level, force};
+use krysp::testing::laws::{self, Agreement};
+use krysp::testing::matrices;
+use krysp::{
+    Cg, CoarseSpace, Csr, Error, Fsai, HostVector, Jacobi, LinearOperator, Numbering, Space, TwoLevel,
+};
+
+fn iterations(a: &Csr<f64>, m: impl LinearOperator<Vector = HostVector<f64>>) -> usize {
+    let report = Cg::new(a).preconditioner(m).rtol(1e-8).solve(&laws::numbers(a.rows(), 3)).unwrap().report;
+    assert!(report.converged(), "{report}");
+    report.iterations
+}
+
+/// `1`, in unknown `unknown` of every node of `size`.
+fn constant(n: usize, size: usize, unknown: usize) -> Vec<f64> {
+    (0..n).map(|row| f64::from(u8::from(row % size == unknown))).collect()
+}
+
+#[test]
+fn laws_of_operators() {
+    // other tests force others meanwhile
+    let _level = force(Level::best()).unwrap();
+    let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
+    for a in [
+        stencil.renumbered(&Numbering::clustered(&stencil, 300).unwrap()).unwrap(),
+        stencil,
+        matrices::elasticity(6).csr::<f64>().unwrap(),
+        Csr::from_triplets(40, 40, &(0..40).map(|i| (i, i, 2.0)).collect::<Vec<_>>()).unwrap(),
+        Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
+    ] {
+        let build = || TwoLevel::new(&a);
+        let over = || TwoLevel::over(Fsai::new(&a)?, CoarseSpace::new(&a, 9)?, &a);
+        let (m, n) = (build().unwrap(), over().unwrap());
+        let pools = [1, 3].map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());
+        laws::same_on_all_threads(&|| Ok(build().unwrap()), &pools).unwrap();
+        for m in [&m as &dyn LinearOperator<Vector = HostVector<f64>>, &n] {
+            laws::stale_values(m).unwrap();
+            laws::second_product(m).unwrap();
+            laws::operator_fusions(m, Agreement::Bitwise).unwrap();
+            laws::sizes_refused(m).unwrap();
+        }
+        laws::stale_values(&TwoLevel::new(&a.cast::<f32>()).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn it_is_symmetric_and_removes_the_coarse_part() {
+    let a = matrices::stencil7(12).csr::<f64>().unwrap();
+    let m = TwoLevel::new(&a).unwrap();
+    let aggregates = m.coarse().aggregates();
+    assert!((20..=60).contains(&aggregates), "{aggregates}");
+    let space = m.domain();
+    let [x, y] = [4, 5].map(|seed| space.vector(&laws::numbers(a.rows(), seed)).unwrap());
+    let [mut mx, mut my] = [0; 2].map(|_| space.zeros().unwrap());
+    m.apply(&x, &mut mx).unwrap();
+    m.apply(&y, &mut my).unwrap();
+    let dot = |x: &HostVector<f64>, y: &HostVector<f64>| -> f64 {
+        x.as_slice().iter().zip(y.as_slice()).map(|(x, y)| x * y).sum()
+    };
+    let (one, other) = (dot(&mx, &y), dot(&x, &my));
+    assert!((one - other).abs() <= 1e-12 * dot(&mx, &mx).sqrt() * dot(&y, &y).sqrt(), "{one:e} {other:e}");
+    assert!(dot(&mx, &x) > 0.0);
+}
+
+#[test]
+fn a_coarse_space_saves_iterations() {
+    let a = matrices::stencil7(30).csr::<f64>().unwrap();
+    let jacobi = iterations(&a, Jacobi::new(&a).unwrap());
+    let both = iterations(&a, TwoLevel::new(&a).unwrap());
+    let clustered = a.renumbered(&Numbering::clustered(&a, 1350).unwrap()).unwrap();
+    let in_runs = TwoLevel::new(&clustered).unwrap();
+    assert!((600..=1000).contains(&in_runs.coarse().unknowns()), "{}", in_runs.coarse().unknowns());
+    let in_runs = iterations(&clustered, in_runs);
+    let fsai = iterations(&a, Fsai::new(&a).unwrap());
+    let over = TwoLevel::over(Fsai::new(&a).unwrap(), CoarseSpace::new(&a, 512).unwrap(), &a);
+    let over = iterations(&a, over.unwrap());
+    println!("jacobi {jacobi} two-level {both} in runs {in_runs} fsai {fsai} two-level fsai {over}");
+    assert!(10 * jacobi >= 15 * both && 10 * jacobi >= 15 * in_runs && over < fsai && over < both);
+}
+
+#[test]
+fn constants_are_found_for_nodes_and_modes_may_depend_on_each_other() {
+    let a = matrices::elasticity(8).csr::<f64>().unwrap();
+    let n = a.rows();
+    let found = TwoLevel::new(&a).unwrap();
+    let count = found.coarse().aggregates();
+    assert_eq!(found.coarse().unknowns(), 3 * count);
+    let given = |modes: &[Vec<f64>]| {
+        let coarse = CoarseSpace::with_modes(&a, count * modes.len(), modes).unwrap();
+        TwoLevel::over(Jacobi::new(&a).unwrap(), coarse, &a).unwrap()
+    };
+    let constants = [0, 1, 2].map(|unknown| constant(n, 3, unknown)).to_vec();
+    let sum = (0..n).map(|row| constants.iter().map(|mode| mode[row]).sum()).collect();
+    let dependent = [constants.clone(), vec![sum]].concat();
+    let x = found.domain().vector(&laws::numbers(n, 6)).unwrap();
+    let [mut y, mut z] = [0; 2].map(|_| found.domain().zeros().unwrap());
+    found.apply(&x, &mut y).unwrap();
+    for modes in [constants, dependent] {
+        given(&modes).apply(&x, &mut z).unwrap();
+        for (y, z) in y.as_slice().iter().zip(z.as_slice()) {
+            assert!((y - z).abs() <= 1e-11 * y.abs().max(1e-3), "{y:e} {z:e}");
+        }
+    }
+    let none: [Vec<f64>; 0] = [];
+    assert!(matches!(CoarseSpace::with_modes(&a, 9, &none), Err(Error::Option { .. })));
+    assert!(CoarseSpace::with_modes(&a, 9, &[vec![1.0; n - 1]]).is_err());
+}
+
+#[test]
+fn new_values_take_the_place_of_old_ones() {
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let twice = a.with_values(&a.entries().iter().map(|v| 2.0 * v).collect::<Vec<_>>()).unwrap();
+    let mut m = TwoLevel::new(&twice).unwrap();
+    m.refresh(&a).unwrap();
+    let (x, fresh) = (m.domain().vector(&laws::numbers(a.rows(), 1)).unwrap(), TwoLevel::new(&a).unwrap());
+    let [mut y, mut z] = [0; 2].map(|_| m.domain().zeros().unwrap());
+    m.apply(&x, &mut y).unwrap();
+    fresh.apply(&x, &mut z).unwrap();
+    assert_eq!(y.as_slice(), z.as_slice());
+    let other = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+    assert!(m.refresh(&other).is_err());
+}
+
+#[test]
+fn matrices_that_are_not_positive_definite_are_refused() {
+    // rows that sum to zero: constants are a null space
+    let chain = (0..99).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
+    let neumann = Csr::from_triplets(100, 100, &chain.collect::<Vec<_>>()).unwrap();
+    let refused = TwoLevel::new(&neumann).unwrap_err();
+    let Error::CoarseNotPositive { aggregate, rows, row, pivot } = refused else { panic!("{refused}") };
+    assert!(
+        rows > 0 && row < 100 && aggregate < 4 && pivot.abs() < 1e-10,
+        "{aggregate} {rows} {row} {pivot:e}"
+    );
+    let wide = Csr::from_triplets(2, 3, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(CoarseSpace::<f64>::new(&wide, 9), Err(Error::NotSquare { .. })));
+}
