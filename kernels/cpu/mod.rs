@@ -18,6 +18,7 @@ mod scattered;
 pub mod simd;
 pub mod sliced;
 pub mod speculative;
+pub mod storage;
 pub mod symmetric;
 pub mod symmetric_blocks;
 pub mod threads;

@@ -41,6 +41,29 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// Needs a CPU with the level's features.
     unsafe fn fence();
+    /// A register of numbers stored in fewer bits.
+    ///
+    /// # Safety
+    /// As [`Lanes::load`].
+    #[inline(always)]
+    unsafe fn widen(from: *const f32) -> Self::F64 {
+        // SAFETY: handed down from the caller
+        unsafe { Self::widen_first(from, Self::F64::COUNT) }
+    }
+    /// The first `count ≤ COUNT` of them, zero the rest.
+    ///
+    /// # Safety
+    /// As [`Lanes::load_first`].
+    #[inline(always)]
+    unsafe fn widen_first(from: *const f32, count: usize) -> Self::F64 {
+        let mut wide = [0.0; MOST_LANES];
+        for (i, wide) in wide.iter_mut().enumerate().take(count) {
+            // SAFETY: the caller's pointer is valid for `count` numbers
+            *wide = f64::from(unsafe { *from.add(i) });
+        }
+        // SAFETY: no register has more lanes; the features are handed down from the caller
+        unsafe { Self::F64::load(wide.as_ptr()) }
+    }
     /// Asks for the cache line at an address soon to be read; any address will do.
     fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.

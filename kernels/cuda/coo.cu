@@ -22,14 +22,14 @@
 // Rows, columns and values of a lane's entries.
 struct Entries {
     Few<u32, OF_LANE> rows, columns;
-    Few<real, OF_LANE> values;
+    Few<stored, OF_LANE> values;
 };
 
 struct Coo {
     static constexpr bool IS_PADDED = true;
     const u32* rows;          // of entries, the last repeated to a multiple of the tile
     const u32* columns;
-    const real* values;       // zero beyond the last entry
+    const stored* values;     // zero beyond the last entry
     real* carries;            // of each chunk: of its first row, of its last
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;
@@ -48,7 +48,7 @@ struct CsrByEntries {
     RowStarts rows;
     const u32* first;         // row of each tile's first entry, and of the last entry
     const u32* columns;
-    const real* values;
+    const stored* values;
     real* carries;            // as of `Coo`
     u64 count;                // entries
     u32 tiles, tiles_of_chunk;
@@ -57,7 +57,7 @@ struct CsrByEntries {
     __device__ __forceinline__ bool continues(i64 tile) const { return rows.start(first_row(tile)) < tile * TILE; }
     __device__ __forceinline__ Entries entries(i64 tile, u32 lane) const {
         const Few<u32, OF_LANE> columns = of_lane(this->columns, tile, lane, (i64)count, BEYOND);
-        const Few<real, OF_LANE> values = of_lane(this->values, tile, lane, (i64)count, real(0));
+        const Few<stored, OF_LANE> values = of_lane(this->values, tile, lane, (i64)count, stored(0));
         return {rows_of_lane(tile, lane), columns, values};
     }
     // Rows that begin in the tile leave their mark at their first entry; a lane's rows are those of the last marks.
@@ -260,6 +260,6 @@ extern "C" __global__ __launch_bounds__(256) void coo_places(Taken a, u32* rows,
 }
 
 // Takes values from entries that lie row by row, or gives them back.
-extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, real* values, u32 back) {
+extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, stored* values, u32 back) {
     each_slot(a, [&](i64 slot, i64, i64 entry) { exchange(entries[entry], values[slot], back); });
 }

@@ -2,13 +2,13 @@
 
 use super::Format;
 use crate::cuda::{Cuda, OnCuda};
-use crate::{Csr, Real, Result};
+use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::cuda::{self, Device, Product};
 
 /// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
 pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
-    /// What holds the matrix there.
-    type Arrays: Product<T>;
+    /// What holds the matrix there, with values stored as `V`.
+    type Arrays<V: Storage<T>>: Product<T>;
 
     /// What one may choose.
     type Options;
@@ -21,7 +21,11 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
 
     /// Lays a matrix out in the memory of a device.
     #[doc(hidden)]
-    fn lay_out(csr: &Csr<T>, options: Self::Options, device: &Device) -> Result<Self::Arrays>;
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        options: Self::Options,
+        device: &Device,
+    ) -> Result<Self::Arrays<V>>;
 
     /// A matrix in this format on a GPU, converted there: no slot of the format is filled in host memory.
     fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<OnCuda<T, Self>> {

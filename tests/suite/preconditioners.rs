@@ -3,6 +3,7 @@
 //! Iterations are those of a relative residual of 1e-8. Systems that take long are ignored by default:
 //! `cargo test --release --test suite preconditioners -- --include-ignored`.
 
+use krysp::formats::Rounded;
 use krysp::io::{read_matrix, read_vector};
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
@@ -104,6 +105,28 @@ fn a_small_heat_sink() {
     assert!(jacobi >= 2.2 * fixed && fixed >= 1.25 * grown);
     assert!(narrow <= 1.05 * fixed);
     assert!(jacobi >= 2.4 * exact && jacobi >= 2.0 * isai && jacobi >= 1.2 * blocks);
+}
+
+/// Factors stored in single precision under vectors of double: half of their values' bytes, and no iterations.
+#[test]
+fn fsai_stored_in_single_precision() {
+    let elastic = matrices::elasticity(10).csr::<f64>().unwrap();
+    for a in [matrices::stencil7(24).csr::<f64>().unwrap(), elastic] {
+        let fsai = Fsai::new(&a).unwrap();
+        let b = laws::numbers(a.rows(), 7);
+        let solve = |m: &dyn LinearOperator<Vector = HostVector<f64>>| {
+            let report = Cg::new(&a).preconditioner(m).rtol(1e-12).solve(&b).unwrap().report;
+            assert!(report.converged(), "{report}");
+            report.iterations
+        };
+        let [upper, lower] = [fsai.upper(), fsai.lower()].map(|factor| Sell::new(factor).unwrap());
+        let double = Composed::new(upper.clone(), lower.clone()).unwrap();
+        let [upper, lower] = [upper, lower].map(Rounded::<Sell<f64>, f32>::new);
+        let single = Composed::new(upper, lower).unwrap();
+        assert!(3 * single.bytes() < 2 * double.bytes(), "{} of {}", single.bytes(), double.bytes());
+        let (double, single) = (solve(&double), solve(&single));
+        assert!(double.abs_diff(single) <= 2, "{double} {single}");
+    }
 }
 
 #[test]
