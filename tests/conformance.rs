@@ -8,9 +8,11 @@ use krysp::formats::{
 };
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
-use krysp::testing::matrices::edge;
+use krysp::testing::matrices::{Triplets, edge};
 use krysp::testing::skipped;
-use krysp::{Csr, Format, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Real, Result, Space};
+use krysp::{
+    Bf16, Csr, Format, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Real, Result, Space,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -162,6 +164,38 @@ fn formats_of_several_parts_store_f32() {
             multiplies::<Ehyb<f64>>(case);
             multiplies::<Ell<f64>>(case);
             multiplies::<EllpackR<f64>>(case);
+        }
+    });
+}
+
+/// Entries in 16 bits, off by half a unit in the last of eight; the product is that of what is stored, as exact as ever.
+fn stores_16_bits<T: Real, F: Format<T> + LinearOperator<Vector = HostVector<T>>>(case: &Case)
+where
+    Bf16: krysp::Storage<T>,
+{
+    let a = case.triplets.csr::<T>().unwrap();
+    let Ok(format) = F::convert(&a) else { return };
+    let rounded = Rounded::<F, Bf16>::new(format);
+    let stored = rounded.to_csr();
+    for ((.., exact), (.., stored)) in a.triplets().zip(stored.triplets()) {
+        let (exact, stored) = (exact.to_f64(), stored.to_f64());
+        assert!((stored - exact).abs() <= 0.00196 * exact.abs(), "{exact} {stored}");
+    }
+    let entries = stored.triplets().map(|(i, j, value)| (i as u32, j as u32, value.to_f64())).collect();
+    let triplets = Triplets { rows: a.rows(), cols: a.cols(), entries };
+    let rounded: &dyn LinearOperator<Vector = HostVector<T>> = &rounded;
+    laws::product(rounded, &triplets).unwrap();
+}
+
+#[test]
+fn entries_in_16_bits() {
+    at_every_level(|_| {
+        for case in laws::cases().iter().step_by(7) {
+            stores_16_bits::<f64, Csr<f64>>(case);
+            stores_16_bits::<f64, Sell<f64>>(case);
+            stores_16_bits::<f64, Bsr<f64>>(case);
+            stores_16_bits::<f64, Halo<f64>>(case);
+            stores_16_bits::<f32, Sell<f32>>(case);
         }
     });
 }

@@ -4,6 +4,7 @@ mod avx2;
 mod avx512;
 pub mod balanced;
 pub mod basis;
+pub mod bf16;
 pub mod bsr;
 pub mod coo;
 pub mod csr;

@@ -4,7 +4,7 @@
 //! that has the level's target features. Everything between the two must be `#[inline(always)]`; closures cannot be, and
 //! one that uses lanes may cost a function call for each of their instructions: write loops.
 
-use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
+use super::{avx2::Avx2, avx512::Avx512, portable::Portable, storage::one_by_one};
 use crate::buffer::Plain;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -56,13 +56,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// As [`Lanes::load_first`].
     #[inline(always)]
     unsafe fn widen_first(from: *const f32, count: usize) -> Self::F64 {
-        let mut wide = [0.0; MOST_LANES];
-        for (i, wide) in wide.iter_mut().enumerate().take(count) {
-            // SAFETY: the caller's pointer is valid for `count` numbers
-            *wide = f64::from(unsafe { *from.add(i) });
-        }
-        // SAFETY: no register has more lanes; the features are handed down from the caller
-        unsafe { Self::F64::load(wide.as_ptr()) }
+        // SAFETY: handed down from the caller; no register has more lanes
+        unsafe { Self::F64::load(one_by_one(from, count).as_ptr()) }
     }
     /// Asks for the cache line at an address soon to be read; any address will do.
     fn prefetch<T>(at: *const T);

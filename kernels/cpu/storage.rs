@@ -5,7 +5,7 @@
 //! `|(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|` but for entries below the smallest normal `f32`, `2⁻¹²⁶`, and beyond its
 //! largest, which become infinite.
 
-use super::simd::{Lanes, Simd, Value};
+use super::simd::{Lanes, MOST_LANES, Simd, Value};
 use super::threads::over_rows;
 use crate::buffer::Plain;
 use std::borrow::Cow;
@@ -20,22 +20,55 @@ pub trait Storage<T: Value>: Plain + Debug {
     fn widen(self) -> T;
 
     /// All of them rounded; as they are where nothing is lost.
-    fn narrowed(numbers: &[T]) -> Cow<'_, [Self]>;
+    fn narrowed(numbers: &[T]) -> Cow<'_, [Self]> {
+        let mut narrow = vec![Self::narrow(T::zero()); numbers.len()];
+        over_rows(numbers.len(), 2, &mut *narrow, &|range, part: &mut [Self]| {
+            part.iter_mut().zip(&numbers[range]).for_each(|(to, &number)| *to = Self::narrow(number));
+        });
+        Cow::Owned(narrow)
+    }
 
     /// Widens what `write` leaves.
-    fn widened<R>(numbers: &mut [T], write: impl FnOnce(&mut [Self]) -> R) -> R;
+    fn widened<R>(numbers: &mut [T], write: impl FnOnce(&mut [Self]) -> R) -> R {
+        let mut stored = vec![Self::narrow(T::zero()); numbers.len()];
+        let written = write(&mut stored);
+        numbers.iter_mut().zip(stored).for_each(|(number, stored)| *number = stored.widen());
+        written
+    }
 
     /// As [`Lanes::load`].
     ///
     /// # Safety
     /// As [`Lanes`].
-    unsafe fn load<S: Simd>(from: *const Self) -> T::In<S>;
+    #[inline(always)]
+    unsafe fn load<S: Simd>(from: *const Self) -> T::In<S> {
+        // SAFETY: handed down from the caller
+        unsafe { Self::load_first::<S>(from, <T::In<S> as Lanes<T>>::COUNT) }
+    }
 
     /// As [`Lanes::load_first`].
     ///
     /// # Safety
     /// As [`Lanes`].
-    unsafe fn load_first<S: Simd>(from: *const Self, count: usize) -> T::In<S>;
+    #[inline(always)]
+    unsafe fn load_first<S: Simd>(from: *const Self, count: usize) -> T::In<S> {
+        // SAFETY: handed down from the caller
+        unsafe { T::In::<S>::load(one_by_one(from, count).as_ptr()) }
+    }
+}
+
+/// The first `count` numbers, widened, and zeros: as many as any register has lanes.
+///
+/// # Safety
+/// The pointer is valid for `count ≤ MOST_LANES` numbers.
+#[inline(always)]
+pub(super) unsafe fn one_by_one<T: Value, V: Storage<T>>(from: *const V, count: usize) -> [T; MOST_LANES] {
+    let mut wide = [T::zero(); MOST_LANES];
+    for (i, wide) in wide.iter_mut().enumerate().take(count) {
+        // SAFETY: as the caller promised
+        *wide = unsafe { *from.add(i) }.widen();
+    }
+    wide
 }
 
 /// [`Storage::narrow`], where the trait has no name.
@@ -91,21 +124,6 @@ impl Storage<f64> for f32 {
     #[inline(always)]
     fn widen(self) -> f64 {
         f64::from(self)
-    }
-
-    fn narrowed(numbers: &[f64]) -> Cow<'_, [f32]> {
-        let mut narrow = vec![0.0; numbers.len()];
-        over_rows(numbers.len(), 2, &mut *narrow, &|range, part: &mut [f32]| {
-            part.iter_mut().zip(&numbers[range]).for_each(|(to, &number)| *to = f32::narrow(number));
-        });
-        Cow::Owned(narrow)
-    }
-
-    fn widened<R>(numbers: &mut [f64], write: impl FnOnce(&mut [f32]) -> R) -> R {
-        let mut stored = vec![0.0; numbers.len()];
-        let written = write(&mut stored);
-        numbers.iter_mut().zip(stored).for_each(|(number, stored)| *number = stored.widen());
-        written
     }
 
     #[inline(always)]

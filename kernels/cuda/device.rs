@@ -7,6 +7,7 @@ use super::number::Slots;
 use super::transfer::{LARGE, Staging};
 use super::vector::Kernels;
 use crate::buffer::Plain;
+use crate::cpu::bf16::Bf16;
 use crate::cpu::simd::Value;
 use crate::cpu::storage;
 use cudarc::driver::sys::CUdevice_attribute;
@@ -55,6 +56,18 @@ impl<T: Real> Storage<T> for T {
 
 impl Storage<f64> for f32 {
     const STORED_AS: &'static str = f32::C_NAME;
+}
+
+// SAFETY: as `bfloat` of prelude.cu
+unsafe impl DeviceRepr for Bf16 {}
+// SAFETY: zero bits are zero
+unsafe impl ValidAsZeroBits for Bf16 {}
+
+impl<T: Real> Storage<T> for Bf16
+where
+    Bf16: storage::Storage<T>,
+{
+    const STORED_AS: &'static str = "bfloat";
 }
 
 /// What a device keeps for each element type, made when first needed.

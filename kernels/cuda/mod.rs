@@ -73,6 +73,7 @@ pub const SOURCES: [&Source; 16] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::bf16::Bf16;
     use std::io::Write;
 
     /// Kernels that may keep registers in memory: this one is a whole solve, with as many threads as fit the chip.
@@ -143,6 +144,11 @@ mod tests {
     #[test]
     fn every_kernel_of_matrices_compiles_f64_storing_f32() {
         compiles::<f64, f32>(SOURCES.into_iter().filter(|source| source.text.contains("stored")));
+    }
+
+    #[test]
+    fn every_kernel_of_matrices_compiles_f64_storing_16_bits() {
+        compiles::<f64, Bf16>(SOURCES.into_iter().filter(|source| source.text.contains("stored")));
     }
 
     #[test]

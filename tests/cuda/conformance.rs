@@ -8,8 +8,8 @@ use krysp::formats::{
 };
 use krysp::solvers::{Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
-use krysp::testing::matrices::{self, edge};
-use krysp::{Cg, Csr, Cuda, Format, Jacobi, LinearOperator, Numbering, Real};
+use krysp::testing::matrices::{self, Triplets, edge};
+use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Numbering, Real};
 use std::sync::Arc;
 
 fn vectors<T: Real>() {
@@ -232,6 +232,36 @@ conformance_rounded! {
     symmetric_bsr_2: SymBsr, Some(2);
     symmetric_bsr_3: SymBsr, Some(3);
     symmetric_bsr_6: SymBsr, Some(6);
+}
+
+/// Entries in 16 bits are those of host memory, and the product is as exact as ever.
+fn stores_16_bits<T: Real, F: OnDevice<T> + LinearOperator<Vector = HostVector<T>>>(gpu: &Cuda)
+where
+    Bf16: krysp::Storage<T>,
+{
+    for Case { name, triplets } in laws::cases().iter().step_by(3) {
+        let a = triplets.csr::<T>().unwrap();
+        let Ok(host) = Rounded::<F, Bf16>::convert(&a) else { continue };
+        let stored = host.to_csr();
+        let device = Rounded::<F, Bf16>::on(gpu, &a).unwrap();
+        assert!(device.to_csr().unwrap().triplets().eq(stored.triplets()), "{}, {name}", F::NAME);
+        let entries = stored.triplets().map(|(i, j, value)| (i as u32, j as u32, value.to_f64())).collect();
+        let triplets = Triplets { rows: a.rows(), cols: a.cols(), entries };
+        laws::product(&device, &triplets).map_err(|broken| broken.on(name).on(F::NAME)).unwrap();
+    }
+}
+
+#[test]
+fn entries_in_16_bits() {
+    let Some(gpu) = gpu() else { return };
+    stores_16_bits::<f64, Csr<f64>>(&gpu);
+    stores_16_bits::<f64, Sell<f64>>(&gpu);
+    stores_16_bits::<f64, Dia<f64>>(&gpu);
+    stores_16_bits::<f64, Bsr<f64>>(&gpu);
+    stores_16_bits::<f64, Halo<f64>>(&gpu);
+    stores_16_bits::<f64, Coo<f64>>(&gpu);
+    stores_16_bits::<f32, Sell<f32>>(&gpu);
+    stores_16_bits::<f32, Halo<f32>>(&gpu);
 }
 
 /// Entries are rounded where host memory rounds them, once, and a solve on the chip has the same.
