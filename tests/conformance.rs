@@ -3,14 +3,16 @@
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
 use krysp::formats::{
-    Bsr, Coo, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, Sell, SellOptions, Strategy, SymBsr, SymCsr,
-    Threshold,
+    Bsr, Coo, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, Rounded, Sell, SellOptions, Strategy, SymBsr,
+    SymCsr, Threshold,
 };
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
-use krysp::testing::matrices::edge;
+use krysp::testing::matrices::{Triplets, edge};
 use krysp::testing::skipped;
-use krysp::{Csr, Format, HostSpace, Jacobi, Numbering, Real, Result};
+use krysp::{
+    Bf16, Csr, Format, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Real, Result, Space,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,15 +32,25 @@ fn conforms<T: Real, F: Format<T>>(
     build: impl Fn(&Csr<T>) -> Result<F> + Sync,
     may_refuse: impl Fn(&Csr<T>) -> bool + Sync,
 ) {
+    conforms_to([laws::cases(), laws::large_cases()], build, may_refuse);
+}
+
+fn conforms_to<T: Real, F: Format<T>>(
+    [cases, large_cases]: [Vec<Case>; 2],
+    build: impl Fn(&Csr<T>) -> Result<F> + Sync,
+    may_refuse: impl Fn(&Csr<T>) -> bool + Sync,
+) {
     let conversion = Conversion { build: &build, may_refuse: &may_refuse };
-    let cases = laws::cases();
     at_every_level(|level| {
         let Tally { tested, refused } = laws::format(&cases, &conversion).unwrap();
         println!("{}, {level}: {tested} matrices, {refused} refused", F::NAME);
     });
+    if large_cases.is_empty() {
+        return;
+    }
     // what is at stake with many rows is how threads share them: one level will do
     let _guard = force(Level::best()).unwrap();
-    let Tally { tested, refused } = laws::format(&laws::large_cases(), &conversion).unwrap();
+    let Tally { tested, refused } = laws::format(&large_cases, &conversion).unwrap();
     println!("{}: {tested} large matrices, {refused} refused", F::NAME);
 }
 
@@ -92,6 +104,133 @@ conformance! {
     bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
     bsr_4: |a| Bsr::with_blocks(a, 4), |a| !divides(4, a);
     bsr_6: |a| Bsr::with_blocks(a, 6), |a| !divides(6, a);
+}
+
+/// Matrices that lose nothing when they are stored in `f32`. What is at stake is one conversion, whatever the shape: some of
+/// all cases will do.
+fn coarse() -> Vec<Case> {
+    laws::coarse(laws::cases().into_iter().step_by(7).collect())
+}
+
+/// Every law with values stored in `f32` and vectors of `f64`: an error beyond that of sums in `f64` breaks one.
+fn conforms_rounded<F: Format<f64>>(
+    build: impl Fn(&Csr<f64>) -> Result<F> + Sync,
+    may_refuse: impl Fn(&Csr<f64>) -> bool + Sync,
+) {
+    conforms_to([coarse(), vec![]], |a| Ok(Rounded::<F, f32>::new(build(a)?)), may_refuse);
+}
+
+macro_rules! conformance_rounded {
+    ($($name:ident: $build:expr, $may_refuse:expr;)*) => {
+        mod f64_storing_f32 {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                conforms_rounded($build, $may_refuse);
+            })*
+        }
+    };
+}
+
+conformance_rounded! {
+    csr: |a| Ok(a.clone()), |_| false;
+    csr_speculative: |a| Ok(a.clone().with_strategy(Strategy::Speculative)), |_| false;
+    coo: Coo::new, |_| false;
+    sell: Sell::new, |_| false;
+    sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
+    dia: Dia::new, many_diagonals;
+    halo: Halo::new, |_| false;
+    halo_3: |a| Halo::with_nodes(a, 3), |a| !divides(3, a);
+    symmetric_csr: SymCsr::new, unsymmetric;
+    symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3), |a| unsymmetric(a) || !divides(3, a);
+    bsr_2: |a| Bsr::with_blocks(a, 2), |a| !divides(2, a);
+    bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
+}
+
+/// What is made of the kernels above multiplies as well.
+#[test]
+fn formats_of_several_parts_store_f32() {
+    fn multiplies<F: Format<f64> + 'static>(case: &Case) {
+        let a = case.triplets.csr::<f64>().unwrap();
+        let Ok(format) = F::convert(&a) else { return };
+        let rounded: Box<dyn LinearOperator<Vector = HostVector<f64>>> =
+            Box::new(Rounded::<F, f32>::new(format));
+        laws::product(&*rounded, &case.triplets).unwrap();
+    }
+    at_every_level(|_| {
+        for case in &coarse() {
+            multiplies::<Hyb<f64>>(case);
+            multiplies::<Ehyb<f64>>(case);
+            multiplies::<Ell<f64>>(case);
+            multiplies::<EllpackR<f64>>(case);
+        }
+    });
+}
+
+/// Entries in 16 bits, off by half a unit in the last of eight; the product is that of what is stored, as exact as ever.
+fn stores_16_bits<T: Real, F: Format<T> + LinearOperator<Vector = HostVector<T>>>(case: &Case)
+where
+    Bf16: krysp::Storage<T>,
+{
+    let a = case.triplets.csr::<T>().unwrap();
+    let Ok(format) = F::convert(&a) else { return };
+    let rounded = Rounded::<F, Bf16>::new(format);
+    let stored = rounded.to_csr();
+    for ((.., exact), (.., stored)) in a.triplets().zip(stored.triplets()) {
+        let (exact, stored) = (exact.to_f64(), stored.to_f64());
+        assert!((stored - exact).abs() <= 0.00196 * exact.abs(), "{exact} {stored}");
+    }
+    let entries = stored.triplets().map(|(i, j, value)| (i as u32, j as u32, value.to_f64())).collect();
+    let triplets = Triplets { rows: a.rows(), cols: a.cols(), entries };
+    let rounded: &dyn LinearOperator<Vector = HostVector<T>> = &rounded;
+    laws::product(rounded, &triplets).unwrap();
+}
+
+#[test]
+fn entries_in_16_bits() {
+    at_every_level(|_| {
+        for case in laws::cases().iter().step_by(7) {
+            stores_16_bits::<f64, Csr<f64>>(case);
+            stores_16_bits::<f64, Sell<f64>>(case);
+            stores_16_bits::<f64, Bsr<f64>>(case);
+            stores_16_bits::<f64, Halo<f64>>(case);
+            stores_16_bits::<f32, Sell<f32>>(case);
+        }
+    });
+}
+
+/// What is stored in `f32` is off by half a unit in its last place, and no more is lost.
+#[test]
+fn entries_are_rounded_once() {
+    let _guard = force(Level::best()).unwrap();
+    let (n, rounding) = (2000, 2f64.powi(-24));
+    let triplets = krysp::testing::matrices::random_rows(n, n, 3, |row| row % 40);
+    let a = triplets.csr::<f64>().unwrap();
+    let mut rounded = Rounded::<Sell<f64>, f32>::new(Sell::new(&a).unwrap());
+    assert!(3 * rounded.bytes() < 2 * Sell::new(&a).unwrap().bytes());
+    for ((i, j, exact), (.., stored)) in a.triplets().zip(rounded.to_csr().triplets()) {
+        assert_eq!(stored, f64::from(exact as f32), "{i}, {j}");
+        assert!((stored - exact).abs() <= rounding * exact.abs(), "{i}, {j}");
+    }
+    let x: Vec<f64> = laws::numbers(n, 3);
+    let (exact, magnitudes) = triplets.product_reference(&x);
+    let far = |a: &Rounded<Sell<f64>, f32>| {
+        let mut y = a.range().zeros().unwrap();
+        a.apply(&a.domain().vector(&x).unwrap(), &mut y).unwrap();
+        let shares =
+            y.as_slice().iter().zip(&exact).zip(&magnitudes).filter(|(_, magnitude)| **magnitude > 0.0);
+        shares.map(|((y, exact), magnitude)| (y - exact).abs() / magnitude).fold(0.0, f64::max)
+    };
+    let share = far(&rounded);
+    assert!(share <= rounding * (1.0 + 1e-7) && share > rounding / 100.0, "{share:e}");
+    // values given are rounded like those that it was made of
+    let values: Vec<f64> = triplets.entries.iter().map(|entry| entry.2).collect();
+    let before = rounded.values().to_vec();
+    rounded.refresh(&vec![0.1; values.len()]).unwrap();
+    assert!(rounded.to_csr().triplets().all(|entry| entry.2 == f64::from(0.1f32)));
+    rounded.refresh(&values).unwrap();
+    assert_eq!(rounded.values().to_vec(), before);
 }
 
 /// More than 20 places of ELLPACK for each entry.

@@ -7,7 +7,9 @@ use rayon::prelude::*;
 /// `A x`, and how far from it a product may be.
 pub struct Answer {
     sums: Vec<f64>,
-    /// `c ε Σ|a x|`, with `c` the length of the row: any order of summation meets it.
+    /// `Σ|a x|`
+    magnitudes: Vec<f64>,
+    /// `c ε`, with `c` the length of the row: any order of summation meets that share of the magnitude.
     allowed: Vec<f64>,
 }
 
@@ -21,20 +23,26 @@ impl Answer {
                 magnitude += term.abs();
             }
             let terms = (csr.row_columns(row).len() + 2) as f64;
-            (sum, terms * <T as krysp::Element>::EPSILON * magnitude)
+            (sum, (magnitude, terms * <T as krysp::Element>::EPSILON))
         };
-        let (sums, allowed) = (0..csr.rows()).into_par_iter().map(of_row).unzip();
-        Answer { sums, allowed }
+        let (sums, (magnitudes, allowed)) = (0..csr.rows()).into_par_iter().map(of_row).unzip();
+        Answer { sums, magnitudes, allowed }
     }
 
     /// Says which row is wrong, if any is.
     pub fn check<T: Element>(&self, y: &[T]) -> Result<(), String> {
+        self.check_rounded(y, 0.0)
+    }
+
+    /// The same of a matrix whose entries were rounded, by this share of their size at most.
+    pub fn check_rounded<T: Element>(&self, y: &[T], rounding: f64) -> Result<(), String> {
         if y.len() != self.sums.len() {
             return Err(format!("{} rows, must be {}", y.len(), self.sums.len()));
         }
-        for (row, ((y, sum), allowed)) in y.iter().zip(&self.sums).zip(&self.allowed).enumerate() {
+        for (row, (y, sum)) in y.iter().zip(&self.sums).enumerate() {
+            let allowed = (self.allowed[row] + rounding) * self.magnitudes[row];
             let off = (y.wide() - sum).abs();
-            if off.is_nan() || off > *allowed {
+            if off.is_nan() || off > allowed {
                 return Err(format!("row {row} is {y}, must be {sum} within {allowed:e}"));
             }
         }

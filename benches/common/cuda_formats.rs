@@ -1,8 +1,9 @@
 //! Our formats in device memory.
 
 use super::Result;
+use super::cuda_peers::CudaElement;
 use krysp::cuda::OnCuda;
-use krysp::formats::{Crossing, OnDevice, Strategy};
+use krysp::formats::{Crossing, OnDevice, Rounded, Strategy};
 use krysp::{
     Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell, SymBsr,
     SymCsr,
@@ -17,10 +18,18 @@ pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Result<Option<Box<Operator<T>>>>;
 pub struct Converter<T: Real> {
     pub name: &'static str,
     pub convert: Convert<T>,
+    /// Whether values are stored in `f32` for vectors of `f64`.
+    pub rounds: bool,
+}
+
+impl<T: Real> Converter<T> {
+    fn new(name: &'static str, convert: Convert<T>) -> Self {
+        Converter { name, convert, rounds: false }
+    }
 }
 
 fn converter<T: Real, F: OnDevice<T> + 'static>() -> Converter<T> {
-    Converter { name: F::NAME, convert: |csr, gpu| suited(F::on(gpu, csr)) }
+    Converter::new(F::NAME, |csr, gpu| suited(F::on(gpu, csr)))
 }
 
 /// Nothing where the format refused the matrix.
@@ -38,22 +47,30 @@ fn suited<T: Real, F: OnDevice<T> + 'static>(
     }
 }
 
-/// Every format that is there.
-pub fn converters<T: Real>() -> Vec<Converter<T>> {
+/// A format whose values are stored in `f32`.
+fn rounding<F: OnDevice<f64> + 'static>(name: &'static str) -> Converter<f64> {
+    Converter { name, convert: |csr, gpu| suited(Rounded::<F, f32>::on(gpu, csr)), rounds: true }
+}
+
+/// Formats whose values are stored in `f32` for vectors of `f64`.
+pub fn rounded() -> Vec<Converter<f64>> {
     vec![
-        Converter { name: "CSR", convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Classical)) },
-        Converter {
-            name: "CSR load-balance",
-            convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::LoadBalance)),
-        },
-        Converter {
-            name: "CSR merge-path",
-            convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::MergePath)),
-        },
-        Converter {
-            name: "CSR speculative",
-            convert: |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Speculative)),
-        },
+        rounding::<Csr<f64>>("CSR f32 values"),
+        rounding::<Sell<f64>>("SELL-P f32 values"),
+        rounding::<Dia<f64>>("DIA f32 values"),
+        rounding::<Bsr<f64>>("BSR f32 values"),
+        rounding::<Halo<f64>>("Halo f32 values"),
+        rounding::<SymBsr<f64>>("symmetric BSR f32 values"),
+    ]
+}
+
+/// Every format that is there.
+pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
+    let mut all = vec![
+        Converter::new("CSR", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Classical))),
+        Converter::new("CSR load-balance", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::LoadBalance))),
+        Converter::new("CSR merge-path", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::MergePath))),
+        Converter::new("CSR speculative", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Speculative))),
         converter::<T, Sell<T>>(),
         converter::<T, EllpackR<T>>(),
         converter::<T, Ell<T>>(),
@@ -65,9 +82,8 @@ pub fn converters<T: Real>() -> Vec<Converter<T>> {
         converter::<T, SymBsr<T>>(),
         converter::<T, Hyb<T>>(),
         converter::<T, Coo<T>>(),
-        Converter {
-            name: "COO atomic",
-            convert: |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::Atomic)),
-        },
-    ]
+        Converter::new("COO atomic", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::Atomic))),
+    ];
+    all.extend(T::rounded());
+    all
 }

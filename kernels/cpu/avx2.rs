@@ -58,6 +58,21 @@ mod lanes {
         }
 
         #[inline(always)]
+        unsafe fn widen(from: *const f32) -> F64x4 {
+            // SAFETY: handed down from the caller
+            unsafe { F64x4(_mm256_cvtps_pd(_mm_loadu_ps(from))) }
+        }
+
+        #[inline(always)]
+        unsafe fn widen_first(from: *const f32, count: usize) -> F64x4 {
+            // SAFETY: handed down from the caller; what the mask leaves out is not read
+            unsafe {
+                let first = _mm256_castsi256_si128(first_of_8(count));
+                F64x4(_mm256_cvtps_pd(_mm_maskload_ps(from, first)))
+            }
+        }
+
+        #[inline(always)]
         fn prefetch<T>(at: *const T) {
             // SAFETY: every x86-64 has it, and it touches nothing
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }

@@ -58,6 +58,18 @@ mod lanes {
         }
 
         #[inline(always)]
+        unsafe fn widen(from: *const f32) -> F64x8 {
+            // SAFETY: handed down from the caller
+            unsafe { F64x8(_mm512_cvtps_pd(_mm256_loadu_ps(from))) }
+        }
+
+        #[inline(always)]
+        unsafe fn widen_first(from: *const f32, count: usize) -> F64x8 {
+            // SAFETY: handed down from the caller; what the mask leaves out is not read
+            unsafe { F64x8(_mm512_cvtps_pd(_mm256_maskz_loadu_ps(first_of_8(count), from))) }
+        }
+
+        #[inline(always)]
         fn prefetch<T>(at: *const T) {
             // SAFETY: every x86-64 has it, and it touches nothing
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }

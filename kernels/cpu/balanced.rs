@@ -12,6 +12,7 @@
 use super::csr::Csr;
 use super::rows::RowProduct;
 use super::simd::{Simd, Task, Value, run};
+use super::storage::Storage;
 use std::ops::Range;
 
 /// Entries of a task: a hundred times what handing it over costs, few against those of a thread, and no fewer than any
@@ -58,15 +59,15 @@ pub(super) unsafe fn balanced<S: Simd, T: Value, A: Divide<T>>(
 
 /// Compressed sparse rows of any length.
 #[derive(Clone, Copy, Debug)]
-pub struct Balanced<'a, T>(pub Csr<'a, T>);
+pub struct Balanced<'a, V>(pub Csr<'a, V>);
 
-impl<T: Value> RowProduct<T> for Balanced<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Balanced<'_, V> {
     fn rows(&self) -> usize {
-        self.0.rows()
+        RowProduct::<T>::rows(&self.0)
     }
 
     fn fits(&self, x: usize) -> bool {
-        self.0.fits(x)
+        RowProduct::<T>::fits(&self.0, x)
     }
 
     #[inline(always)]

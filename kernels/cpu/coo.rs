@@ -9,6 +9,7 @@
 use super::balanced::{Divide, balanced};
 use super::rows::RowProduct;
 use super::simd::{Lanes, Simd, Value};
+use super::storage::Storage;
 use super::threads::{CHUNK, chunks};
 use crate::buffer::Buffer;
 use crate::index::{Columns, Invalid, Offsets, first_fall};
@@ -66,16 +67,16 @@ impl std::ops::Deref for EntryRows {
 
 /// The arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
-pub struct Coo<'a, T> {
+pub struct Coo<'a, V> {
     /// The row of each entry.
     pub rows: &'a EntryRows,
     /// The column of each entry.
     pub columns: &'a Columns,
     /// The value of each entry.
-    pub values: &'a [T],
+    pub values: &'a [V],
 }
 
-impl<T: Value> RowProduct<T> for Coo<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Coo<'_, V> {
     fn rows(&self) -> usize {
         self.rows.rows
     }
@@ -98,7 +99,7 @@ impl<T: Value> RowProduct<T> for Coo<'_, T> {
 }
 
 /// Rows are added to `y`.
-impl<T: Value> Divide<T> for Coo<'_, T> {
+impl<T: Value, V: Storage<T>> Divide<T> for Coo<'_, V> {
     #[inline(always)]
     fn first_entry(&self, row: usize) -> usize {
         if row.is_multiple_of(CHUNK) || row == self.rows.rows {
@@ -110,16 +111,17 @@ impl<T: Value> Divide<T> for Coo<'_, T> {
 
     #[inline(always)]
     unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        let entries = self.first_entry(rows.start)..self.first_entry(rows.end);
+        let first_entry = |row| Divide::<T>::first_entry(self, row);
+        let entries = first_entry(rows.start)..first_entry(rows.end);
         // SAFETY: handed down from the caller
-        unsafe { self.add::<S>(entries, rows.start, x, y) }
+        unsafe { self.add::<S, T>(entries, rows.start, x, y) }
     }
 
     #[inline(always)]
     unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
         let (row, mut sum) = (self.rows.indices[entries.start], [T::zero()]);
         // SAFETY: handed down from the caller
-        unsafe { self.add::<S>(entries, row as usize, x, &mut sum) };
+        unsafe { self.add::<S, T>(entries, row as usize, x, &mut sum) };
         sum[0]
     }
 
@@ -128,13 +130,16 @@ impl<T: Value> Divide<T> for Coo<'_, T> {
     }
 }
 
-impl<T: Value> Coo<'_, T> {
+impl<V> Coo<'_, V> {
     /// Adds what entries come to, to a `y` that begins with the row `first`.
     ///
     /// # Safety
     /// As [`Divide::walk`].
     #[inline(always)]
-    unsafe fn add<S: Simd>(&self, entries: Range<usize>, first: usize, x: &[T], y: &mut [T]) {
+    unsafe fn add<S: Simd, T: Value>(&self, entries: Range<usize>, first: usize, x: &[T], y: &mut [T])
+    where
+        V: Storage<T>,
+    {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let rows = &self.rows.indices[..entries.end];
         let (values, columns, x) = (self.values.as_ptr(), self.columns.as_ptr(), x.as_ptr());
@@ -149,20 +154,20 @@ impl<T: Value> Coo<'_, T> {
                     let mut odd = even;
                     while in_row(k + 2 * lanes - 1) {
                         let x0 = T::In::<S>::gather(x, columns.add(k));
-                        even = T::In::<S>::load(values.add(k)).mul_add(x0, even);
+                        even = V::load::<S>(values.add(k)).mul_add(x0, even);
                         let x1 = T::In::<S>::gather(x, columns.add(k + lanes));
-                        odd = T::In::<S>::load(values.add(k + lanes)).mul_add(x1, odd);
+                        odd = V::load::<S>(values.add(k + lanes)).mul_add(x1, odd);
                         k += 2 * lanes;
                     }
                     if in_row(k + lanes - 1) {
                         let x0 = T::In::<S>::gather(x, columns.add(k));
-                        even = T::In::<S>::load(values.add(k)).mul_add(x0, even);
+                        even = V::load::<S>(values.add(k)).mul_add(x0, even);
                         k += lanes;
                     }
                     sum = even.add(odd).sum();
                 }
                 while in_row(k) {
-                    sum = S::mul_add(*values.add(k), *x.add(*columns.add(k) as usize), sum);
+                    sum = S::mul_add((*values.add(k)).widen(), *x.add(*columns.add(k) as usize), sum);
                     k += 1;
                 }
             }

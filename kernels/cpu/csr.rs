@@ -8,21 +8,22 @@ use super::balanced::Divide;
 use super::rows::RowProduct;
 use super::scattered::{SAMPLE, look};
 use super::simd::{Lanes, MOST_LANES, Simd, Value};
+use super::storage::Storage;
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 
 /// The arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
-pub struct Csr<'a, T> {
+pub struct Csr<'a, V> {
     /// Where rows begin.
     pub offsets: OffsetsRef<'a>,
     /// The column of each entry.
     pub columns: ColumnsRef<'a>,
     /// The value of each entry.
-    pub values: &'a [T],
+    pub values: &'a [V],
 }
 
-impl<T: Value> RowProduct<T> for Csr<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Csr<'_, V> {
     fn rows(&self) -> usize {
         self.offsets.ranges()
     }
@@ -40,14 +41,14 @@ impl<T: Value> RowProduct<T> for Csr<'_, T> {
         // SAFETY: handed down from the caller
         unsafe {
             match self.offsets {
-                OffsetsRef::Short(o) => self.each_row::<S, u32>(&o[rows.start..=rows.end], x, y),
-                OffsetsRef::Long(o) => self.each_row::<S, u64>(&o[rows.start..=rows.end], x, y),
+                OffsetsRef::Short(o) => self.each_row::<S, T, u32>(&o[rows.start..=rows.end], x, y),
+                OffsetsRef::Long(o) => self.each_row::<S, T, u64>(&o[rows.start..=rows.end], x, y),
             }
         }
     }
 }
 
-impl<T: Value> Divide<T> for Csr<'_, T> {
+impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
     #[inline(always)]
     fn first_entry(&self, row: usize) -> usize {
         self.offsets.at(row)
@@ -63,7 +64,7 @@ impl<T: Value> Divide<T> for Csr<'_, T> {
     unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
         let mut sum = [T::zero()];
         // SAFETY: handed down from the caller
-        unsafe { self.each_row::<S, u64>(&[entries.start as u64, entries.end as u64], x, &mut sum) };
+        unsafe { self.each_row::<S, T, u64>(&[entries.start as u64, entries.end as u64], x, &mut sum) };
         sum[0]
     }
 
@@ -72,11 +73,14 @@ impl<T: Value> Divide<T> for Csr<'_, T> {
     }
 }
 
-impl<T: Value> Csr<'_, T> {
+impl<V> Csr<'_, V> {
     /// # Safety
     /// As [`RowProduct::product`].
     #[inline(always)]
-    unsafe fn each_row<S: Simd, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T]) {
+    unsafe fn each_row<S: Simd, T: Value, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T])
+    where
+        V: Storage<T>,
+    {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let middle = |row: &[O]| self.columns.get((row[0].get() + row[1].get()) / 2).copied();
         let look = look(x, offsets.windows(2).take(SAMPLE).filter_map(middle));
@@ -99,7 +103,7 @@ impl<T: Value> Csr<'_, T> {
                     S::prefetch_ahead(columns.add(k), lanes);
                     S::prefetch_at(x, ahead(k, lanes));
                     let x = T::In::<S>::gather(x, columns.add(k));
-                    (sum, other) = (other, T::In::<S>::load(values.add(k)).mul_add(x, sum));
+                    (sum, other) = (other, V::load::<S>(values.add(k)).mul_add(x, sum));
                     k += lanes;
                 }
                 S::prefetch_ahead(values.add(k), lanes);
@@ -111,7 +115,7 @@ impl<T: Value> Csr<'_, T> {
                     columns = last_columns.as_ptr();
                 }
                 let x = T::In::<S>::gather_first(x, columns, end - k);
-                sum = T::In::<S>::load_first(values.add(k), end - k).mul_add(x, sum);
+                sum = V::load_first::<S>(values.add(k), end - k).mul_add(x, sum);
                 *y = sum.add(other).sum();
             }
         }

@@ -5,6 +5,7 @@
 
 use super::rows::RowProduct;
 use super::simd::{Lanes, Simd, Value};
+use super::storage::Storage;
 use std::ops::Range;
 
 /// Rows of a slice: a divisor of a chunk, a multiple of every level's lanes.
@@ -12,7 +13,7 @@ pub const HEIGHT: usize = 32;
 
 /// The arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
-pub struct Dia<'a, T> {
+pub struct Dia<'a, V> {
     /// Rows of the matrix; the last slice may reach beyond.
     pub rows: usize,
     /// The length of `x`.
@@ -20,10 +21,10 @@ pub struct Dia<'a, T> {
     /// The offset of each diagonal, ascending: entry `d` of row `i` multiplies `x[i + o_d]`.
     pub diagonals: &'a [i64],
     /// Slices of `diagonals.len()` times [`HEIGHT`] values; those outside the matrix are zero.
-    pub values: &'a [T],
+    pub values: &'a [V],
 }
 
-impl<T: Value> RowProduct<T> for Dia<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Dia<'_, V> {
     fn rows(&self) -> usize {
         self.rows
     }
@@ -48,19 +49,22 @@ impl<T: Value> RowProduct<T> for Dia<'_, T> {
             let inside = first + least >= 0 && first + most + HEIGHT as i64 <= self.cols as i64;
             if inside && y.len() == HEIGHT {
                 // SAFETY: `values` is a slice's, and every `x` from `first + least` to `first + most + HEIGHT` exists
-                unsafe { self.slice::<S>(values.as_ptr(), x.as_ptr(), first, y) }
+                unsafe { self.slice::<S, T>(values.as_ptr(), x.as_ptr(), first, y) }
             } else {
-                self.edge::<S>(values, x, first, y);
+                self.edge::<S, T>(values, x, first, y);
             }
         }
     }
 }
 
-impl<T: Value> Dia<'_, T> {
+impl<V> Dia<'_, V> {
     /// # Safety
     /// The CPU has the features of `S`; all diagonals of these `HEIGHT` rows lie within `x`; `y` is as long.
     #[inline(always)]
-    unsafe fn slice<S: Simd>(&self, mut values: *const T, x: *const T, first: i64, y: &mut [T]) {
+    unsafe fn slice<S: Simd, T: Value>(&self, mut values: *const V, x: *const T, first: i64, y: &mut [T])
+    where
+        V: Storage<T>,
+    {
         // half a slice at a time: its sums fit the registers of every level
         const MOST: usize = HEIGHT / 4;
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
@@ -73,7 +77,7 @@ impl<T: Value> Dia<'_, T> {
                 S::prefetch_ahead(values, HEIGHT);
                 for (m, sum) in sums[..registers].iter_mut().enumerate() {
                     let at = m * lanes;
-                    *sum = T::In::<S>::load(values.add(at)).mul_add(T::In::<S>::load(x.add(at)), *sum);
+                    *sum = V::load::<S>(values.add(at)).mul_add(T::In::<S>::load(x.add(at)), *sum);
                 }
                 values = values.add(HEIGHT);
             }
@@ -85,13 +89,16 @@ impl<T: Value> Dia<'_, T> {
 
     /// Rows where diagonals leave the matrix: the same sums in the same order, entry by entry.
     #[inline(always)]
-    fn edge<S: Simd>(&self, values: &[T], x: &[T], first: i64, y: &mut [T]) {
+    fn edge<S: Simd, T: Value>(&self, values: &[V], x: &[T], first: i64, y: &mut [T])
+    where
+        V: Storage<T>,
+    {
         for (row, y) in y.iter_mut().enumerate() {
             let mut sum = T::zero();
             for (d, &offset) in self.diagonals.iter().enumerate() {
                 let column = first + row as i64 + offset;
                 if (0..self.cols as i64).contains(&column) {
-                    sum = S::mul_add(values[d * HEIGHT + row], x[column as usize], sum);
+                    sum = S::mul_add(values[d * HEIGHT + row].widen(), x[column as usize], sum);
                 }
             }
             *y = sum;

@@ -9,32 +9,33 @@
 use super::rows::RowProduct;
 use super::simd::{Simd, Value};
 use super::sliced::Sliced;
+use super::storage::Storage;
 use super::threads::{CHUNK, chunks};
 use crate::index::Offsets;
 use std::ops::Range;
 
 /// The arrays of a matrix. `inside` and `extra` both have the values of both.
 #[derive(Clone, Copy, Debug)]
-pub struct Ehyb<'a, T> {
+pub struct Ehyb<'a, V> {
     /// The entries inside parts.
-    pub inside: Sliced<'a, T>,
+    pub inside: Sliced<'a, V>,
     /// Lines of the other entries: those of a chunk are whole slices, in order.
-    pub extra: Sliced<'a, T>,
+    pub extra: Sliced<'a, V>,
     /// The lines of each chunk.
     pub lines: &'a Offsets,
     /// The row of its chunk that each line is of; lines that pad a slice come last, and are of none.
     pub rows: &'a [u16],
 }
 
-impl<T: Value> RowProduct<T> for Ehyb<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Ehyb<'_, V> {
     fn rows(&self) -> usize {
         self.inside.rows
     }
 
     fn fits(&self, x: usize) -> bool {
         let slots = self.inside.before(self.inside.rows) + self.extra.before(self.extra.rows);
-        self.inside.fits(x)
-            && self.extra.fits(x)
+        RowProduct::<T>::fits(&self.inside, x)
+            && RowProduct::<T>::fits(&self.extra, x)
             && self.extra.order.is_none()
             && self.lines.ranges() == self.inside.rows.div_ceil(CHUNK)
             && self.lines.end() == self.extra.rows
@@ -57,8 +58,8 @@ impl<T: Value> RowProduct<T> for Ehyb<'_, T> {
             assert!(lines.start.is_multiple_of(extra.height), "the lines of a chunk begin with a slice");
             // SAFETY: handed down from the caller; what is left of the values is enough for all slots of either
             unsafe {
-                inside.sums::<S>(chunk, x, y);
-                extra.sums::<S>(lines.clone(), x, sums);
+                inside.sums::<S, T>(chunk, x, y);
+                extra.sums::<S, T>(lines.clone(), x, sums);
             }
             for (&row, &sum) in self.rows[lines].iter().zip(&*sums) {
                 // a line of padding has no row

@@ -4,6 +4,7 @@
 
 use super::rows::RowProduct;
 use super::simd::{Simd, Value};
+use super::storage::Storage;
 use super::threads::{CHUNK, chunks};
 use crate::index::Offsets;
 use crate::windows::Windows;
@@ -11,7 +12,7 @@ use std::ops::Range;
 
 /// The arrays of a matrix of nodes with `size` rows each.
 #[derive(Clone, Copy, Debug)]
-pub struct Halo<'a, T> {
+pub struct Halo<'a, V> {
     /// Rows of a node: 1, 2, 3, 4 or 6.
     pub size: usize,
     /// Of the nodes of each chunk of rows.
@@ -21,10 +22,10 @@ pub struct Halo<'a, T> {
     /// The place of each block's node in the window.
     pub columns: &'a [u16],
     /// Blocks column by column.
-    pub values: &'a [T],
+    pub values: &'a [V],
 }
 
-impl<T: Value> RowProduct<T> for Halo<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Halo<'_, V> {
     fn rows(&self) -> usize {
         self.offsets.ranges() * self.size
     }
@@ -38,18 +39,21 @@ impl<T: Value> RowProduct<T> for Halo<'_, T> {
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
         match self.size {
-            1 => self.walk::<S, 1>(rows, x, y),
-            2 => self.walk::<S, 2>(rows, x, y),
-            3 => self.walk::<S, 3>(rows, x, y),
-            4 => self.walk::<S, 4>(rows, x, y),
-            _ => self.walk::<S, 6>(rows, x, y),
+            1 => self.walk::<S, T, 1>(rows, x, y),
+            2 => self.walk::<S, T, 2>(rows, x, y),
+            3 => self.walk::<S, T, 3>(rows, x, y),
+            4 => self.walk::<S, T, 4>(rows, x, y),
+            _ => self.walk::<S, T, 6>(rows, x, y),
         }
     }
 }
 
-impl<T: Value> Halo<'_, T> {
+impl<V> Halo<'_, V> {
     #[inline(always)]
-    fn walk<S: Simd, const B: usize>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+    fn walk<S: Simd, T: Value, const B: usize>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
+    where
+        V: Storage<T>,
+    {
         let mut window: Vec<T> = vec![];
         let first = rows.start;
         for chunk in chunks(rows) {
@@ -71,7 +75,7 @@ impl<T: Value> Halo<'_, T> {
                     let x = &window[column as usize * B..][..B];
                     for ((sums, values), &x) in sums.iter_mut().zip(values.chunks_exact(B)).zip(x) {
                         for (sum, &value) in sums.iter_mut().zip(values) {
-                            *sum = S::mul_add(value, x, *sum);
+                            *sum = S::mul_add(value.widen(), x, *sum);
                         }
                     }
                 }

@@ -8,36 +8,37 @@ use super::coo::{Coo, EntryRows};
 use super::rows::RowProduct;
 use super::simd::{Simd, Value};
 use super::sliced::Sliced;
+use super::storage::Storage;
 use super::threads::chunks;
 use crate::index::Columns;
 use std::ops::Range;
 
 /// The arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
-pub struct Hyb<'a, T> {
+pub struct Hyb<'a, V> {
     /// The first entries of every row; its values are those of both parts, chunk by chunk.
-    pub slices: Sliced<'a, T>,
+    pub slices: Sliced<'a, V>,
     /// The row of each entry of the overflow.
     pub rows: &'a EntryRows,
     /// The column of each entry of the overflow.
     pub columns: &'a Columns,
 }
 
-impl<T: Value> Hyb<'_, T> {
-    fn overflow(&self) -> Coo<'_, T> {
+impl<V> Hyb<'_, V> {
+    fn overflow(&self) -> Coo<'_, V> {
         Coo { rows: self.rows, columns: self.columns, values: self.slices.values }
     }
 }
 
-impl<T: Value> RowProduct<T> for Hyb<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Hyb<'_, V> {
     fn rows(&self) -> usize {
         self.slices.rows
     }
 
     fn fits(&self, x: usize) -> bool {
-        self.slices.fits(x)
-            && self.overflow().fits(x)
-            && self.overflow().rows() == self.slices.rows
+        RowProduct::<T>::fits(&self.slices, x)
+            && RowProduct::<T>::fits(&self.overflow(), x)
+            && RowProduct::<T>::rows(&self.overflow()) == self.slices.rows
             && self.slices.values.len() >= self.slices.before(self.slices.rows) + self.rows.len()
     }
 

@@ -4,7 +4,7 @@
 //! that has the level's target features. Everything between the two must be `#[inline(always)]`; closures cannot be, and
 //! one that uses lanes may cost a function call for each of their instructions: write loops.
 
-use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
+use super::{avx2::Avx2, avx512::Avx512, portable::Portable, storage::one_by_one};
 use crate::buffer::Plain;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -41,6 +41,24 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// Needs a CPU with the level's features.
     unsafe fn fence();
+    /// A register of numbers stored in fewer bits.
+    ///
+    /// # Safety
+    /// As [`Lanes::load`].
+    #[inline(always)]
+    unsafe fn widen(from: *const f32) -> Self::F64 {
+        // SAFETY: handed down from the caller
+        unsafe { Self::widen_first(from, Self::F64::COUNT) }
+    }
+    /// The first `count ≤ COUNT` of them, zero the rest.
+    ///
+    /// # Safety
+    /// As [`Lanes::load_first`].
+    #[inline(always)]
+    unsafe fn widen_first(from: *const f32, count: usize) -> Self::F64 {
+        // SAFETY: handed down from the caller; no register has more lanes
+        unsafe { Self::F64::load(one_by_one(from, count).as_ptr()) }
+    }
     /// Asks for the cache line at an address soon to be read; any address will do.
     fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.

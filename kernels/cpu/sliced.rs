@@ -17,6 +17,7 @@
 use super::rows::RowProduct;
 use super::scattered::{SAMPLE, look};
 use super::simd::{Lanes, MOST_LANES, Simd, Value};
+use super::storage::Storage;
 use super::threads::{CHUNK, chunks, find_row};
 use crate::buffer::Buffer;
 use crate::index::{Columns, Invalid, Offsets};
@@ -145,7 +146,7 @@ impl std::ops::Deref for ChunkOrder {
 
 /// The arrays of a matrix in slices.
 #[derive(Clone, Copy, Debug)]
-pub struct Sliced<'a, T> {
+pub struct Sliced<'a, V> {
     /// Rows of the matrix; the last slice may reach beyond.
     pub rows: usize,
     /// Rows of a slice: a multiple of the lanes of every level ([`height_step`]) and a divisor of [`CHUNK`].
@@ -155,7 +156,7 @@ pub struct Sliced<'a, T> {
     /// The column of each slot.
     pub columns: &'a SlicedColumns,
     /// The value of each slot.
-    pub values: &'a [T],
+    pub values: &'a [V],
     /// Which row stands where, if rows were sorted within their chunk.
     pub order: Option<&'a ChunkOrder>,
 }
@@ -165,7 +166,7 @@ pub const fn height_step<T>() -> usize {
     64 / size_of::<T>()
 }
 
-impl<T: Value> RowProduct<T> for Sliced<'_, T> {
+impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
     fn rows(&self) -> usize {
         self.rows
     }
@@ -196,7 +197,7 @@ impl<T: Value> RowProduct<T> for Sliced<'_, T> {
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
             // SAFETY: handed down from the caller
-            unsafe { self.sums::<S>(chunk, x, y) };
+            unsafe { self.sums::<S, T>(chunk, x, y) };
         }
     }
 }
@@ -260,7 +261,7 @@ impl<T: Value> Lookup<T> for ShortLookup<T> {
     }
 }
 
-impl<T: Value> Sliced<'_, T> {
+impl<V> Sliced<'_, V> {
     /// How many slots stand before a row that begins a slice, or before the row past the last.
     pub(super) fn before(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
@@ -276,7 +277,10 @@ impl<T: Value> Sliced<'_, T> {
     /// # Safety
     /// As [`RowProduct::product`], such rows apart.
     #[inline(always)]
-    pub(super) unsafe fn sums<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+    pub(super) unsafe fn sums<S: Simd, T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
+    where
+        V: Storage<T>,
+    {
         let (all, x) = (x, x.as_ptr());
         // SAFETY: handed down from the caller
         unsafe {
@@ -285,11 +289,11 @@ impl<T: Value> Sliced<'_, T> {
                     let here = columns.get(self.before(rows.start)..).unwrap_or_default();
                     let look = look(all, here.iter().take(SAMPLE).copied());
                     let (columns, len) = (columns.as_ptr(), columns.len());
-                    self.chunk::<S, _>(rows, y, WideLookup { x, columns, len, look });
+                    self.chunk::<S, T, _>(rows, y, WideLookup { x, columns, len, look });
                 }
                 SlicedColumns::Short(short) => {
                     let (bases, offsets) = (short.bases.as_ptr(), short.offsets.as_ptr());
-                    self.chunk::<S, _>(rows, y, ShortLookup { x, bases, offsets });
+                    self.chunk::<S, T, _>(rows, y, ShortLookup { x, bases, offsets });
                 }
             }
         }
@@ -298,7 +302,10 @@ impl<T: Value> Sliced<'_, T> {
     /// # Safety
     /// As [`RowProduct::product`].
     #[inline(always)]
-    unsafe fn chunk<S: Simd, L: Lookup<T>>(&self, rows: Range<usize>, y: &mut [T], x: L) {
+    unsafe fn chunk<S: Simd, T: Value, L: Lookup<T>>(&self, rows: Range<usize>, y: &mut [T], x: L)
+    where
+        V: Storage<T>,
+    {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let mut at = 0;
         while at < y.len() {
@@ -323,13 +330,13 @@ impl<T: Value> Sliced<'_, T> {
                 // SAFETY: `fits` compared the slots with the arrays, whose columns were checked
                 unsafe {
                     if left >= 4 * lanes {
-                        self.group::<S, L, 4>(slice, slots, x, at + group, rows.start, y);
+                        self.group::<S, T, L, 4>(slice, slots, x, at + group, rows.start, y);
                         group += 4 * lanes;
                     } else if left >= 2 * lanes {
-                        self.group::<S, L, 2>(slice, slots, x, at + group, rows.start, y);
+                        self.group::<S, T, L, 2>(slice, slots, x, at + group, rows.start, y);
                         group += 2 * lanes;
                     } else {
-                        self.group::<S, L, 1>(slice, slots, x, at + group, rows.start, y);
+                        self.group::<S, T, L, 1>(slice, slots, x, at + group, rows.start, y);
                         group += lanes;
                     }
                 }
@@ -343,7 +350,7 @@ impl<T: Value> Sliced<'_, T> {
     /// # Safety
     /// As [`Sliced::chunk`].
     #[inline(always)]
-    unsafe fn group<S: Simd, L: Lookup<T>, const M: usize>(
+    unsafe fn group<S: Simd, T: Value, L: Lookup<T>, const M: usize>(
         &self,
         slice: usize,
         slots: Range<usize>,
@@ -351,7 +358,9 @@ impl<T: Value> Sliced<'_, T> {
         at: usize,
         first: usize,
         y: &mut [T],
-    ) {
+    ) where
+        V: Storage<T>,
+    {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let values = self.values.as_ptr();
         // SAFETY: the caller's slots lie within the arrays
@@ -361,12 +370,12 @@ impl<T: Value> Sliced<'_, T> {
             let step = self.height;
             let mut slot = slots.start;
             while slot + step < slots.end {
-                Self::column::<S, L, M>(values, x, slice, slot, &mut even);
-                Self::column::<S, L, M>(values, x, slice, slot + step, &mut odd);
+                Self::column::<S, T, L, M>(values, x, slice, slot, &mut even);
+                Self::column::<S, T, L, M>(values, x, slice, slot + step, &mut odd);
                 slot += 2 * step;
             }
             if slot < slots.end {
-                Self::column::<S, L, M>(values, x, slice, slot, &mut even);
+                Self::column::<S, T, L, M>(values, x, slice, slot, &mut even);
             }
             for (m, (even, odd)) in even.into_iter().zip(odd).enumerate() {
                 let sum = even.add(odd);
@@ -394,20 +403,22 @@ impl<T: Value> Sliced<'_, T> {
     /// # Safety
     /// As [`Sliced::chunk`].
     #[inline(always)]
-    unsafe fn column<S: Simd, L: Lookup<T>, const M: usize>(
-        values: *const T,
+    unsafe fn column<S: Simd, T: Value, L: Lookup<T>, const M: usize>(
+        values: *const V,
         x: L,
         slice: usize,
         slot: usize,
         sums: &mut [T::In<S>; M],
-    ) {
+    ) where
+        V: Storage<T>,
+    {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         S::prefetch_ahead(values.wrapping_add(slot), M * lanes);
         x.prefetch_ahead::<S>(slot, M * lanes);
         for (m, sum) in sums.iter_mut().enumerate() {
             let here = slot + m * lanes;
             // SAFETY: the caller's slots lie within the arrays
-            unsafe { *sum = T::In::<S>::load(values.add(here)).mul_add(x.gather::<S>(slice, here), *sum) };
+            unsafe { *sum = V::load::<S>(values.add(here)).mul_add(x.gather::<S>(slice, here), *sum) };
         }
     }
 }

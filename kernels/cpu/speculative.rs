@@ -19,6 +19,7 @@
 use super::csr::Csr;
 use super::rows::RowProduct;
 use super::simd::{Lanes, Simd, Task, Value, run};
+use super::storage::Storage;
 use crate::index::OffsetsRef;
 use std::ops::Range;
 
@@ -112,15 +113,15 @@ pub fn synchronise<T: Value>(
 }
 
 /// `y ← A x`
-pub fn product<T: Value>(a: &Csr<'_, T>, x: &[T], y: &mut [T]) {
+pub fn product<T: Value, V: Storage<T>>(a: &Csr<'_, V>, x: &[T], y: &mut [T]) {
     let left = speculate(a, USUAL, x, y);
     finish(a.offsets, USUAL, &left, y);
 }
 
 /// The first stage.
-fn speculate<T: Value>(a: &Csr<'_, T>, tiles: Tiles, x: &[T], y: &mut [T]) -> Unfinished<T> {
-    assert!(a.fits(x.len()), "the arrays of a matrix fit each other and `x`");
-    assert_eq!(a.rows(), y.len(), "`y` has a place for each row");
+fn speculate<T: Value, V: Storage<T>>(a: &Csr<'_, V>, tiles: Tiles, x: &[T], y: &mut [T]) -> Unfinished<T> {
+    assert!(RowProduct::<T>::fits(a, x.len()), "the arrays of a matrix fit each other and `x`");
+    assert_eq!(RowProduct::<T>::rows(a), y.len(), "`y` has a place for each row");
     assert!((1..=LARGEST).contains(&tiles.entries) && tiles.of_bunch > 0, "tiles of entries");
     let bunches = a.offsets.end().div_ceil(tiles.entries * tiles.of_bunch).max(1);
     let mut left = Unfinished {
@@ -142,8 +143,8 @@ fn finish<T: Value>(offsets: OffsetsRef<'_>, tiles: Tiles, left: &Unfinished<T>,
 }
 
 /// Neighbouring bunches, and what is theirs.
-struct Bunches<'b, 'a, T> {
-    a: &'b Csr<'a, T>,
+struct Bunches<'b, 'a, T, V> {
+    a: &'b Csr<'a, V>,
     tiles: Tiles,
     x: &'b [T],
     first: usize,
@@ -155,7 +156,7 @@ struct Bunches<'b, 'a, T> {
     dirty: &'b mut [Vec<Range<usize>>],
 }
 
-impl<T: Value> Bunches<'_, '_, T> {
+impl<T: Value, V: Storage<T>> Bunches<'_, '_, T, V> {
     fn speculate(self) {
         let count = self.rows.len();
         if count == 1 {
@@ -182,7 +183,7 @@ impl<T: Value> Bunches<'_, '_, T> {
 }
 
 /// One bunch.
-impl<T: Value> Task for Bunches<'_, '_, T> {
+impl<T: Value, V: Storage<T>> Task for Bunches<'_, '_, T, V> {
     type Output = ();
 
     #[inline(always)]
@@ -203,7 +204,7 @@ impl<T: Value> Task for Bunches<'_, '_, T> {
             let (products, flags) = (&mut products[..to - from], &mut flags[..to - from]);
             // SAFETY: `run` gives the features; offsets end with the columns and values, all below the length of `x`,
             // which `speculate` compared
-            unsafe { multiply::<S, T>(a, from..to, x, products) };
+            unsafe { multiply::<S, T, V>(a, from..to, x, products) };
             describe(offsets, start..stop, from..to, flags);
             if offsets.at(start) < from {
                 products[0] += transmitted;
@@ -255,7 +256,12 @@ fn row_at_from(offsets: OffsetsRef<'_>, start: usize, entry: usize) -> usize {
 /// # Safety
 /// The CPU has the features of `S`; entries are those of the matrix, its columns below the length of `x`.
 #[inline(always)]
-unsafe fn multiply<S: Simd, T: Value>(a: &Csr<'_, T>, entries: Range<usize>, x: &[T], products: &mut [T]) {
+unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
+    a: &Csr<'_, V>,
+    entries: Range<usize>,
+    x: &[T],
+    products: &mut [T],
+) {
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
     let (columns, values) = (&a.columns[entries.clone()], &a.values[entries]);
     let whole = products.len() / lanes * lanes;
@@ -263,11 +269,11 @@ unsafe fn multiply<S: Simd, T: Value>(a: &Csr<'_, T>, entries: Range<usize>, x: 
         // SAFETY: `at + lanes` is within all three; columns as the caller promised
         unsafe {
             let x = T::In::<S>::gather(x.as_ptr(), columns.as_ptr().add(at));
-            T::In::<S>::load(values.as_ptr().add(at)).mul(x).store(products.as_mut_ptr().add(at));
+            V::load::<S>(values.as_ptr().add(at)).mul(x).store(products.as_mut_ptr().add(at));
         }
     }
     for at in whole..products.len() {
-        products[at] = values[at] * x[columns[at] as usize];
+        products[at] = values[at].widen() * x[columns[at] as usize];
     }
 }
 

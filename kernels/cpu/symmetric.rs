@@ -7,6 +7,7 @@
 //! Moves 12 B (f64) for two entries, half of what CSR moves, 8 B of offsets a row, and the vectors.
 
 use super::simd::{Simd, Task, Value, run};
+use super::storage::Storage;
 use super::threads::{block_rows, find_row, over_parts, sum_over_parts};
 use super::vector::block_dot;
 use crate::buffer::Buffer;
@@ -103,15 +104,15 @@ impl Halves {
     }
 }
 
-struct Part<'a, T> {
+struct Part<'a, T, V> {
     halves: &'a Halves,
-    values: &'a [T],
+    values: &'a [V],
     rows: Range<usize>,
     x: &'a [T],
     y: &'a mut [T],
 }
 
-impl<T: Value> Task for Part<'_, T> {
+impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
     type Output = ();
 
     #[inline(always)]
@@ -131,7 +132,7 @@ impl<T: Value> Task for Part<'_, T> {
                 let (mut even, mut odd) = (T::zero(), T::zero());
                 let mut k = start;
                 while k + 1 < middle {
-                    let (a, b) = (*values.add(k), *values.add(k + 1));
+                    let (a, b) = ((*values.add(k)).widen(), (*values.add(k + 1)).widen());
                     let (i, j) = (*columns.add(k) as usize, *columns.add(k + 1) as usize);
                     even = S::mul_add(a, *x.add(i), even);
                     odd = S::mul_add(b, *x.add(j), odd);
@@ -141,14 +142,14 @@ impl<T: Value> Task for Part<'_, T> {
                     k += 2;
                 }
                 if k < middle {
-                    let (a, i) = (*values.add(k), *columns.add(k) as usize);
+                    let (a, i) = ((*values.add(k)).widen(), *columns.add(k) as usize);
                     even = S::mul_add(a, *x.add(i), even);
                     let at_i = y.add(i - first);
                     *at_i = S::mul_add(a, own, *at_i);
                     k += 1;
                 }
                 while k < end {
-                    odd = S::mul_add(*values.add(k), *x.add(*columns.add(k) as usize), odd);
+                    odd = S::mul_add((*values.add(k)).widen(), *x.add(*columns.add(k) as usize), odd);
                     k += 1;
                 }
                 // rows above add to this one later, none has before
@@ -160,7 +161,7 @@ impl<T: Value> Task for Part<'_, T> {
 }
 
 /// `y ← A x`
-pub fn product<T: Value>(halves: &Halves, values: &[T], x: &[T], y: &mut [T]) {
+pub fn product<T: Value, V: Storage<T>>(halves: &Halves, values: &[V], x: &[T], y: &mut [T]) {
     halves.check(1, values.len(), x, y);
     let bound = |part: usize| halves.parts[part];
     over_parts(halves.parts.len() - 1, &bound, y, &|rows, y: &mut [T]| {
@@ -169,7 +170,7 @@ pub fn product<T: Value>(halves: &Halves, values: &[T], x: &[T], y: &mut [T]) {
 }
 
 /// `y ← A x; ⟨x, y⟩`
-pub fn product_dot<T: Value>(halves: &Halves, values: &[T], x: &[T], y: &mut [T]) -> T {
+pub fn product_dot<T: Value, V: Storage<T>>(halves: &Halves, values: &[V], x: &[T], y: &mut [T]) -> T {
     halves.check(1, values.len(), x, y);
     let bound = |part: usize| halves.parts[part];
     let [xy] = sum_over_parts(halves.parts.len() - 1, &bound, y, &|rows, y: &mut [T], sums| {

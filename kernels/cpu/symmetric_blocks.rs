@@ -4,21 +4,22 @@
 
 use super::bsr::SLACK;
 use super::simd::{AHEAD, Simd, Task, Value, run};
+use super::storage::Storage;
 use super::symmetric::Halves;
 use super::threads::{over_parts, sum_over_parts};
 use super::vector::block_dot;
 use std::ops::Range;
 
-struct Part<'a, T, const B: usize, const P: usize> {
+struct Part<'a, T, V, const B: usize, const P: usize> {
     halves: &'a Halves,
-    values: &'a [T],
+    values: &'a [V],
     /// Of blocks.
     rows: Range<usize>,
     x: &'a [T],
     y: &'a mut [T],
 }
 
-impl<T: Value, const B: usize, const P: usize> Task for Part<'_, T, B, P> {
+impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, T, V, B, P> {
     type Output = ();
 
     /// Columns of blocks are read in pieces of `P ≥ B` numbers, of which the first `B` count.
@@ -44,7 +45,7 @@ impl<T: Value, const B: usize, const P: usize> Task for Part<'_, T, B, P> {
                     S::prefetch_ahead(block.wrapping_byte_add(AHEAD), B * B);
                     let mirrored = y.add(at - first);
                     for (j, sums) in sums.iter_mut().enumerate() {
-                        let column = block.add(j * B).cast::<[T; P]>().read_unaligned();
+                        let column = block.add(j * B).cast::<[V; P]>().read_unaligned().map(V::widen);
                         let x = *x.add(at + j);
                         for (sum, value) in sums.iter_mut().zip(column) {
                             *sum = S::mul_add(value, x, *sum);
@@ -60,7 +61,7 @@ impl<T: Value, const B: usize, const P: usize> Task for Part<'_, T, B, P> {
                     let block = values.add(k * B * B);
                     let x = x.add(*columns.add(k) as usize * B);
                     for (j, sums) in sums.iter_mut().enumerate() {
-                        let column = block.add(j * B).cast::<[T; P]>().read_unaligned();
+                        let column = block.add(j * B).cast::<[V; P]>().read_unaligned().map(V::widen);
                         let x = *x.add(j);
                         for (sum, value) in sums.iter_mut().zip(column) {
                             *sum = S::mul_add(value, x, *sum);
@@ -79,23 +80,30 @@ impl<T: Value, const B: usize, const P: usize> Task for Part<'_, T, B, P> {
 }
 
 /// The rows of a part, for blocks of a size that was compared: 2, 3, 4, or 6 for any other.
-fn part<T: Value>(size: usize, halves: &Halves, values: &[T], rows: Range<usize>, x: &[T], y: &mut [T]) {
+fn part<T: Value, V: Storage<T>>(
+    size: usize,
+    halves: &Halves,
+    values: &[V],
+    rows: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+) {
     let rows = rows.start / size..rows.end / size;
     match size {
-        2 => run(Part::<T, 2, 2> { halves, values, rows, x, y }),
-        3 => run(Part::<T, 3, 4> { halves, values, rows, x, y }),
-        4 => run(Part::<T, 4, 4> { halves, values, rows, x, y }),
-        _ => run(Part::<T, 6, 8> { halves, values, rows, x, y }),
+        2 => run(Part::<T, V, 2, 2> { halves, values, rows, x, y }),
+        3 => run(Part::<T, V, 3, 4> { halves, values, rows, x, y }),
+        4 => run(Part::<T, V, 4, 4> { halves, values, rows, x, y }),
+        _ => run(Part::<T, V, 6, 8> { halves, values, rows, x, y }),
     }
 }
 
-fn check<T>(size: usize, halves: &Halves, values: &[T], x: &[T], y: &[T]) {
+fn check<T, V>(size: usize, halves: &Halves, values: &[V], x: &[T], y: &[T]) {
     assert!([2, 3, 4, 6].contains(&size), "blocks of 2, 3, 4 or 6");
     halves.check(size, values.len().saturating_sub(SLACK), x, y);
 }
 
 /// `y ← A x`, with blocks of 2, 3, 4 or 6 column by column, and [`SLACK`] zeros after the last.
-pub fn product<T: Value>(size: usize, halves: &Halves, values: &[T], x: &[T], y: &mut [T]) {
+pub fn product<T: Value, V: Storage<T>>(size: usize, halves: &Halves, values: &[V], x: &[T], y: &mut [T]) {
     check(size, halves, values, x, y);
     let bound = |part: usize| halves.parts()[part] * size;
     over_parts(halves.parts().len() - 1, &bound, y, &|rows, y: &mut [T]| {
@@ -104,7 +112,13 @@ pub fn product<T: Value>(size: usize, halves: &Halves, values: &[T], x: &[T], y:
 }
 
 /// `y ← A x; ⟨x, y⟩`
-pub fn product_dot<T: Value>(size: usize, halves: &Halves, values: &[T], x: &[T], y: &mut [T]) -> T {
+pub fn product_dot<T: Value, V: Storage<T>>(
+    size: usize,
+    halves: &Halves,
+    values: &[V],
+    x: &[T],
+    y: &mut [T],
+) -> T {
     check(size, halves, values, x, y);
     let bound = |part: usize| halves.parts()[part] * size;
     let [xy] = sum_over_parts(halves.parts().len() - 1, &bound, y, &|rows, y: &mut [T], sums| {

@@ -15,7 +15,7 @@ template <class Column> struct Bsr {
     const u32* order;         // the block row at each place; null where they stand in order
     const u32* bases;         // what 16-bit columns count from: one for each group
     const Column* columns;
-    const real* values;
+    const stored* values;
     u32 rows;                 // of blocks
     u32 slices;
     u32 lanes;                // of a block row: T
@@ -35,7 +35,7 @@ template <> struct Fit<6> { static constexpr int IN_FLIGHT = 1, BLOCKS = sizeof(
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply(const Bsr<Column>& a, const real* x, real* y) {
     constexpr int U = Fit<B>::IN_FLIGHT;
-    constexpr int WIDE = B * B % PACK == 0 ? PACK : 1, LOADS = B * B / WIDE;
+    constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;
     constexpr bool SHORT = sizeof(Column) == 2;
     __shared__ real shared[WARPS][U][32 * B];
     real (&passed)[U][32 * B] = shared[threadIdx.x / 32];
@@ -43,35 +43,35 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
     real xy = 0;
     for (i64 slice = blockIdx.x * WARPS + threadIdx.x / 32; slice < a.slices; slice += warps) {
         const u32 first = __ldg(a.starts + slice), groups = __ldg(a.starts + slice + 1) - first;
-        const Few<real, WIDE>* values = (const Few<real, WIDE>*)a.values + (i64)first * (LOADS * 32) + lane;
+        const Few<stored, WIDE>* values = (const Few<stored, WIDE>*)a.values + (i64)first * (LOADS * 32) + lane;
         const Column* columns = a.columns + (i64)first * 32 + lane;
         const u32* bases = a.bases + first;
         real sum[B];
 #pragma unroll
         for (int i = 0; i < B; i++) sum[i] = 0;
         for (u32 g = 0; g < groups; g += U) {
-            Few<real, WIDE> v[U][LOADS];
-            Column stored[U];
+            Few<stored, WIDE> v[U][LOADS];
+            Column place[U];
             u32 base[U];
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                stored[u] = PADDING<Column>;
+                place[u] = PADDING<Column>;
                 base[u] = 0;
 #pragma unroll
                 for (int e = 0; e < B * B; e++) v[u][e / WIDE].at[e % WIDE] = 0;
                 if (g + u < groups) {
-                    stored[u] = __ldcs(columns + u * 32);
+                    place[u] = __ldcs(columns + u * 32);
                     if (SHORT) base[u] = __ldg(bases + u);
 #pragma unroll
                     for (int q = 0; q < LOADS; q++) v[u][q] = stream(values + (u * LOADS + q) * 32);
                 }
             }
             // never so; the compiler asks for all of the above before it can know
-            if (__all_sync(ALL, stored[0] == PADDING<Column>)) break;
+            if (__all_sync(ALL, place[0] == PADDING<Column>)) break;
             real fetched[U][B];
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                const u32 column = stored[u] == PADDING<Column> ? NONE : base[u] + stored[u];
+                const u32 column = place[u] == PADDING<Column> ? NONE : base[u] + place[u];
 #pragma unroll
                 for (int t = 0; t < B; t++) {
                     const u32 entry = t * 32 + lane;
@@ -141,8 +141,8 @@ KERNELS(bsr_6_short, u16, 6)
 // Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix; its columns and the
 // blocks of its block row both ascend. Marks a matrix with an entry in none of them.
 template <class Column> __device__ __forceinline__ void exchange_all(
-    const Bsr<Column>& a, const RowStarts& rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
-    const u32 of_block = size * size, wide = of_block % PACK == 0 ? PACK : 1, rows_of_slice = 32 / a.lanes;
+    const Bsr<Column>& a, const RowStarts& rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
+    const u32 of_block = size * size, wide = of_block % VALUES == 0 ? VALUES : 1, rows_of_slice = 32 / a.lanes;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)a.rows * size; i += threads) {
         const i64 place = i / size, slice = place / rows_of_slice;
@@ -152,9 +152,9 @@ template <class Column> __device__ __forceinline__ void exchange_all(
         const auto block_at = [&](u32 k) {
             if (k >= slots) return NONE;
             const i64 group = start + k / a.lanes;
-            const Column stored = a.columns[group * 32 + first_lane + k % a.lanes];
-            if (stored == PADDING<Column>) return NONE;
-            return sizeof(Column) == 2 ? a.bases[group] + stored : u32(stored);
+            const Column place = a.columns[group * 32 + first_lane + k % a.lanes];
+            if (place == PADDING<Column>) return NONE;
+            return sizeof(Column) == 2 ? a.bases[group] + place : u32(place);
         };
         u32 k = 0, block = block_at(0);
         for (i64 entry = rows.start(row), end = rows.start(row + 1); entry < end; entry++) {
@@ -172,12 +172,12 @@ template <class Column> __device__ __forceinline__ void exchange_all(
 }
 
 extern "C" __global__ __launch_bounds__(256) void bsr_exchange_wide(
-    Bsr<u32> a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    Bsr<u32> a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
     exchange_all(a, rows, columns, entries, values, size, back, misfit);
 }
 extern "C" __global__ __launch_bounds__(256) void bsr_exchange_short(
-    Bsr<u16> a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    Bsr<u16> a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
     exchange_all(a, rows, columns, entries, values, size, back, misfit);
 }

@@ -1,6 +1,6 @@
 //! Small dense blocks on a device, in slices of block rows. The kernel says where entries lie, and what is moved.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Rows, Way};
@@ -15,14 +15,14 @@ pub(super) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("b
 
 /// A matrix of small dense blocks.
 #[derive(Debug)]
-pub struct Bsr<T: Real> {
+pub struct Bsr<T: Real, V: Storage<T> = T> {
     shape: Shape,
     /// Rows of a block.
     size: usize,
     /// Of block rows.
     slices: SliceArrays,
-    values: Array<T>,
-    kernel: Kernel,
+    values: Array<V>,
+    kernel: Kernel<T>,
     exchange: CudaFunction,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Raw {
 // SAFETY: as `Bsr` of bsr.cu
 unsafe impl DeviceRepr for Raw {}
 
-impl<T: Real> Bsr<T> {
+impl<T: Real, V: Storage<T>> Bsr<T, V> {
     /// A matrix with a value for each entry of the pattern, in blocks of `size`: 2, 3, 4 or 6. Every entry stands in one of
     /// the `blocks`.
     pub fn new(
@@ -56,15 +56,15 @@ impl<T: Real> Bsr<T> {
         let slices = Slices::new(blocks, Widths::Each { sort: true }, lane, device.multiprocessors())?;
         let slices = {
             let (rows, columns) = (Rows::new(device, blocks.offsets())?, device.upload(blocks.columns())?);
-            SliceArrays::new::<T>(slices, &rows, &columns)?
+            SliceArrays::new::<T, V>(slices, &rows, &columns)?
         };
         let columns = if slices.has_short_columns() { "short" } else { "wide" };
         let bsr = Bsr {
             shape: pattern.shape(),
             size,
             values: device.zeros(slices.slots() * size * size)?,
-            kernel: Kernel::load::<T>(device, &SOURCE, &format!("bsr_{size}_{columns}"), THREADS)?,
-            exchange: device.function::<T>(&SOURCE, &format!("bsr_exchange_{columns}"))?,
+            kernel: Kernel::load::<V>(device, &SOURCE, &format!("bsr_{size}_{columns}"), THREADS)?,
+            exchange: device.function_storing::<T, V>(&SOURCE, &format!("bsr_exchange_{columns}"))?,
             slices,
         };
         bsr.exchange(&ordered, Way::IntoSlots)?;
@@ -89,7 +89,7 @@ impl<T: Real> Bsr<T> {
 
 // SAFETY: slices are of the block rows of `y`, their columns below the block columns of `x`, and `values` has a block for
 // each of their slots
-unsafe impl<T: Real> Layout for Bsr<T> {
+unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
     type Element = T;
     type Raw = Raw;
 
@@ -107,7 +107,7 @@ unsafe impl<T: Real> Layout for Bsr<T> {
         }
     }
 
-    fn kernel(&self) -> &Kernel {
+    fn kernel(&self) -> &Kernel<T> {
         &self.kernel
     }
 
@@ -123,8 +123,8 @@ unsafe impl<T: Real> Layout for Bsr<T> {
         self.slices.bytes() + self.values.bytes()
     }
 
-    fn values(&self) -> &Array<T> {
-        &self.values
+    fn device(&self) -> &Device {
+        self.values.device()
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

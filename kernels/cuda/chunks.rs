@@ -1,6 +1,6 @@
 //! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
 
-use super::device::{Array, Device, Real, lock};
+use super::device::{Array, Device, Real, Storage, lock};
 use super::error::Result;
 use super::module::Source;
 use super::product::{Pattern, config};
@@ -172,7 +172,8 @@ struct RawRest {
 unsafe impl DeviceRepr for RawRest {}
 
 impl<T: Real> Borders<T> {
-    pub(super) fn new(device: &Device, chunks: &Chunks, onto: Onto) -> Result<Self> {
+    /// Of a matrix that stores `V`.
+    pub(super) fn new<V: Storage<T>>(device: &Device, chunks: &Chunks, onto: Onto) -> Result<Self> {
         let (empty, finish) = match onto {
             Onto::Nothing => (chunks.empty(), "coo_finish"),
             Onto::Y => (vec![], "coo_finish_add"),
@@ -181,7 +182,7 @@ impl<T: Real> Borders<T> {
             crossing: device.upload(&chunks.crossing())?,
             empty: device.upload(&empty)?,
             carries: device.zeros(2 * chunks.chunks())?,
-            finish: device.function::<T>(&SOURCE, finish)?,
+            finish: device.function_storing::<T, V>(&SOURCE, finish)?,
             queueing: Mutex::new(()),
         })
     }

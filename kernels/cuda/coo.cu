@@ -26,7 +26,7 @@
 // A lane's entries.
 struct Entries {
     Few<u32, OF_LANE> rows, columns;
-    Few<real, OF_LANE> values;
+    Few<stored, OF_LANE> values;
     u32 starts;               // bit k: the k-th has another row than the entry before it
 };
 
@@ -36,7 +36,7 @@ struct Coo {
     const u32* before;        // the row of the entry before each chunk; NONE before the first
     const u32* rows;          // rows that have entries; null where all have
     const u32* columns;       // the last repeated to a multiple of the tile
-    const real* values;       // zero beyond the last entry
+    const stored* values;     // zero beyond the last entry
     real* carries;            // of each chunk: of its first row, of its last
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;
@@ -67,7 +67,7 @@ struct CsrByEntries {
     RowStarts row_starts;
     const u32* first;         // row of each tile's first entry, and of the last entry
     const u32* columns;
-    const real* values;
+    const stored* values;
     real* carries;            // as of `Coo`
     u64 count;                // entries
     u32 tiles, tiles_of_chunk;
@@ -78,7 +78,7 @@ struct CsrByEntries {
     __device__ __forceinline__ Entries entries(i64 tile, u32 lane, u32 open_row) const {
         Entries entries;
         entries.columns = of_lane(columns, tile, lane, (i64)count, BEYOND);
-        entries.values = of_lane(values, tile, lane, (i64)count, real(0));
+        entries.values = of_lane(values, tile, lane, (i64)count, stored(0));
         entries.rows = rows_of_lane(tile, lane);
         u32 before = __shfl_up_sync(ALL, entries.rows.at[OF_LANE - 1], 1);
         if (lane == 0) before = open_row;
@@ -319,7 +319,7 @@ extern "C" __global__ __launch_bounds__(256) void coo_starts(RowStarts rows, u32
 }
 
 // Takes values from entries that lie row by row, or gives them back.
-extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, real* values, u32 back) {
+extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, stored* values, u32 back) {
     begin();
     each_slot(a, [&](i64 slot, i64, i64 entry) { exchange(entries[entry], values[slot], back); });
 }

@@ -1,7 +1,7 @@
 //! Coordinates on a device: warps take equally many entries each. The kernel says how, and what is moved.
 
 use super::chunks::{Borders, Chunks, Onto, SOURCE, Started, TILE};
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows, Rows, Way};
@@ -24,7 +24,7 @@ pub enum Crossing {
 
 /// Entries on a device, and the kernel that multiplies them.
 #[derive(Debug)]
-pub(super) struct Coordinates<T: Real> {
+pub(super) struct Coordinates<T: Real, V: Storage<T>> {
     chunks: Chunks,
     shape: Shape,
     /// Bits and counts of [`Started`], for each lane of each tile.
@@ -34,7 +34,7 @@ pub(super) struct Coordinates<T: Real> {
     /// Rows that have entries, where not all do: the others are not counted.
     rows: Option<Array<u32>>,
     columns: Array<u32>,
-    values: Array<T>,
+    values: Array<V>,
     finish: Finish<T>,
     multiply: CudaFunction,
     exchange: CudaFunction,
@@ -77,11 +77,11 @@ struct RawTaken {
 // SAFETY: as `Taken` of coo.cu
 unsafe impl DeviceRepr for RawTaken {}
 
-impl<T: Real> Coordinates<T> {
+impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.
     pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
         let chunks = Chunks::new(pattern, skip, ordered.device().multiprocessors())?;
-        let borders = Borders::new(ordered.device(), &chunks, onto)?;
+        let borders = Borders::new::<V>(ordered.device(), &chunks, onto)?;
         let multiply = match onto {
             Onto::Nothing => "coo",
             Onto::Y => "coo_add",
@@ -93,7 +93,7 @@ impl<T: Real> Coordinates<T> {
     fn atomic(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Self> {
         let device = ordered.device();
         let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
-        let finish = Finish::Atomics(device.function::<T>(&SOURCE, "coo_clear")?);
+        let finish = Finish::Atomics(device.function_storing::<T, V>(&SOURCE, "coo_clear")?);
         Coordinates::filled(ordered, pattern, chunks, finish, "coo_atomic")
     }
 
@@ -114,8 +114,8 @@ impl<T: Real> Coordinates<T> {
             columns: device.zeros(slots)?,
             values: device.zeros(slots)?,
             finish,
-            multiply: device.function::<T>(&SOURCE, multiply)?,
-            exchange: device.function::<T>(&SOURCE, "coo_exchange")?,
+            multiply: device.function_storing::<T, V>(&SOURCE, multiply)?,
+            exchange: device.function_storing::<T, V>(&SOURCE, "coo_exchange")?,
             chunks,
         };
         coordinates.fill_places(ordered, pattern, &started.at)?;
@@ -133,7 +133,8 @@ impl<T: Real> Coordinates<T> {
             return Ok(());
         }
         let (device, starts) = (ordered.device(), &self.chunks.starts);
-        let (fill, here) = (device.function::<T>(&SOURCE, "coo_columns")?, Rows::new(device, starts)?);
+        let (fill, here) =
+            (device.function_storing::<T, V>(&SOURCE, "coo_columns")?, Rows::new(device, starts)?);
         let row = self.chunks.row_of(self.chunks.count());
         let column = pattern.row(row).last().map_or(0, |entry| pattern.columns()[entry]);
         let (taken, columns) = (self.taken(ordered, &here, column), self.columns.address(0));
@@ -142,7 +143,8 @@ impl<T: Real> Coordinates<T> {
         // SAFETY: arguments as in coo.cu; the array has so many slots
         unsafe { launch.launch(config(self.columns.len())) }?;
 
-        let (mark, rows) = (device.function::<T>(&SOURCE, "coo_starts")?, Rows::new(device, started)?);
+        let (mark, rows) =
+            (device.function_storing::<T, V>(&SOURCE, "coo_starts")?, Rows::new(device, started)?);
         let (rows, tiles, starts) = (rows.raw(), self.chunks.tiles as u32, self.starts.address(0));
         let mut launch = device.launch(&mark);
         launch.arg(&rows).arg(&tiles).arg(&starts);
@@ -230,9 +232,9 @@ impl<T: Real> Coordinates<T> {
 
 /// A matrix in coordinates.
 #[derive(Debug)]
-pub struct Coo<T: Real>(Coordinates<T>);
+pub struct Coo<T: Real, V: Storage<T> = T>(Coordinates<T, V>);
 
-impl<T: Real> Coo<T> {
+impl<T: Real, V: Storage<T>> Coo<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], crossing: Crossing) -> Result<Self> {
         let ordered = Ordered::new(device, pattern, values)?;
@@ -243,7 +245,7 @@ impl<T: Real> Coo<T> {
     }
 }
 
-impl<T: Real> Product<T> for Coo<T> {
+impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
     fn shape(&self) -> Shape {
         self.0.shape
     }

@@ -6,7 +6,7 @@
 template <class Offset> struct Csr {
     const Offset* offsets;
     const u32* columns;
-    const real* values;
+    const stored* values;
     u32 rows;
     u32 lanes;                // of a row
 };
@@ -15,16 +15,16 @@ constexpr int AHEAD = 4;
 constexpr u32 NONE = ~0u;     // no column: there are at most 2³¹
 
 // The sum of a row's entries, those of lane 0, AHEAD · lanes, … here.
-__device__ __forceinline__ real part_of_row(const u32* columns, const real* values, u32 length, u32 lane, u32 lanes, const real* x) {
+__device__ __forceinline__ real part_of_row(const u32* columns, const stored* values, u32 length, u32 lane, u32 lanes, const real* x) {
     real sum = 0;
     for (u32 k = lane; k < length; k += AHEAD * lanes) {
         u32 column[AHEAD];
-        real v[AHEAD];
+        stored v[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const u32 at = k + u * lanes;
             column[u] = at < length ? __ldcs(columns + at) : NONE;
-            v[u] = at < length ? __ldcs(values + at) : real(0);
+            v[u] = at < length ? __ldcs(values + at) : stored(0);
         }
         // never so; the compiler asks for all of the above before it can know
         if (column[0] == NONE) break;

@@ -1,6 +1,6 @@
 //! Compressed sparse rows on a device: 1 to 32 threads walk a row, by its mean length.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -18,11 +18,11 @@ pub(super) const AHEAD: usize = 4;
 
 /// A matrix in compressed sparse rows.
 #[derive(Debug)]
-pub struct Csr<T: Real> {
+pub struct Csr<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    ordered: Ordered<T>,
+    ordered: Ordered<V>,
     lanes: u32,
-    kernel: Kernel,
+    kernel: Kernel<T>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +37,11 @@ struct Raw {
 // SAFETY: as `Csr` of csr.cu
 unsafe impl DeviceRepr for Raw {}
 
-impl<T: Real> Csr<T> {
+impl<T: Real, V: Storage<T>> Csr<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
-        let ordered = Ordered::new(device, pattern, values)?;
+        let ordered = Ordered::narrowed(device, pattern, values)?;
         let name = match &*ordered.rows {
             Rows::Short(_) => "csr_short",
             Rows::Long(_) => "csr_long",
@@ -50,7 +50,7 @@ impl<T: Real> Csr<T> {
             shape: pattern.shape(),
             ordered,
             lanes: lanes(pattern.rows(), pattern.mean_length(), device.multiprocessors()),
-            kernel: Kernel::load::<T>(device, &SOURCE, name, THREADS)?,
+            kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
         })
     }
 
@@ -85,7 +85,7 @@ pub(super) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u3
 }
 
 /// Values lie in the order of the pattern: nothing is filled by a kernel.
-impl<T: Real> Product<T> for Csr<T> {
+impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
     fn shape(&self) -> Shape {
         self.shape
     }

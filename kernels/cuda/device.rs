@@ -7,7 +7,9 @@ use super::number::Slots;
 use super::transfer::{LARGE, Staging};
 use super::vector::Kernels;
 use crate::buffer::Plain;
+use crate::cpu::bf16::Bf16;
 use crate::cpu::simd::Value;
+use crate::cpu::storage;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
@@ -42,11 +44,38 @@ impl Real for f64 {
     }
 }
 
+/// What a matrix on a device stores of a number of type `T`.
+pub trait Storage<T: Real>: storage::Storage<T> + Element {
+    /// Its name in C.
+    const STORED_AS: &'static str;
+}
+
+impl<T: Real> Storage<T> for T {
+    const STORED_AS: &'static str = T::C_NAME;
+}
+
+impl Storage<f64> for f32 {
+    const STORED_AS: &'static str = f32::C_NAME;
+}
+
+// SAFETY: as `bfloat` of prelude.cu
+unsafe impl DeviceRepr for Bf16 {}
+// SAFETY: zero bits are zero
+unsafe impl ValidAsZeroBits for Bf16 {}
+
+impl<T: Real> Storage<T> for Bf16
+where
+    Bf16: storage::Storage<T>,
+{
+    const STORED_AS: &'static str = "bfloat";
+}
+
 /// What a device keeps for each element type, made when first needed.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct PerElement<T: Real> {
-    modules: Mutex<HashMap<&'static str, Arc<CudaModule>>>,
+    /// By file, and by what matrices store.
+    modules: Mutex<HashMap<[&'static str; 2], Arc<CudaModule>>>,
     slots: OnceLock<Result<Slots<T>>>,
     vector: OnceLock<Result<Kernels<T>>>,
     pub(super) step: Mutex<Step<T>>,
@@ -232,13 +261,23 @@ impl Device {
 
     /// A kernel of a file, compiled for this device.
     pub(super) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
+        self.function_storing::<T, T>(source, name)
+    }
+
+    /// The same for matrices that store `V`.
+    pub(super) fn function_storing<T: Real, V: Storage<T>>(
+        &self,
+        source: &Source,
+        name: &str,
+    ) -> Result<CudaFunction> {
         let mut modules = lock(&T::kept_by(self).modules);
-        let module = match modules.get(source.file) {
+        let key = [source.file, V::STORED_AS];
+        let module = match modules.get(&key) {
             Some(module) => module.clone(),
             None => {
-                let code = load_or_compile::<T>(source, self.inner.arch)?;
+                let code = load_or_compile::<T, V>(source, self.inner.arch)?;
                 let module = self.inner.context.load_module(cudarc::nvrtc::Ptx::from_binary(code))?;
-                modules.insert(source.file, module.clone());
+                modules.insert(key, module.clone());
                 module
             }
         };

@@ -9,7 +9,7 @@
 
 struct Dia {
     const int* offsets;       // of diagonals, and NOWHERE up to a multiple of eight
-    const real* values;
+    const stored* values;
     u32 rows, cols, slices;
     u32 diagonals;
 };
@@ -18,19 +18,19 @@ constexpr int NOWHERE = 1 << 31;
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {
-    constexpr int WIDE = ROWS < PACK ? ROWS : PACK, LOADS = ROWS / WIDE;
+    constexpr int WIDE = ROWS < VALUES ? ROWS : VALUES, LOADS = ROWS / WIDE;
     constexpr int U = ROWS == 1 ? 8 : 4;
     const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     real xy = 0;
     for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.slices; slice += warps) {
         const u32 first = u32(slice) * (32 * ROWS) + lane;
-        const Few<real, WIDE>* values = (const Few<real, WIDE>*)a.values + slice * a.diagonals * (32 * LOADS) + lane;
+        const Few<stored, WIDE>* values = (const Few<stored, WIDE>*)a.values + slice * a.diagonals * (32 * LOADS) + lane;
         real sum[ROWS];
 #pragma unroll
         for (int p = 0; p < ROWS; p++) sum[p] = 0;
         for (u32 d = 0; d < a.diagonals; d += U) {
             Few<int, 4> offset[U / 4];
-            Few<real, WIDE> v[U][LOADS];
+            Few<stored, WIDE> v[U][LOADS];
             real at_diagonal[U][ROWS];
 #pragma unroll
             for (int u = 0; u < U / 4; u++) offset[u] = ((const Few<int, 4>*)(a.offsets + d))[u];
@@ -92,12 +92,12 @@ KERNELS(dia_4, 4)
 // Takes values from entries that lie row by row, or gives them back. A thread has a row; its columns and the diagonals
 // both ascend. Marks a matrix with an entry on none of them.
 extern "C" __global__ __launch_bounds__(256) void dia_exchange(
-    Dia a, RowStarts rows, const u32* columns, real* entries, real* values, u32 of_lane, u32 back, u32* misfit) {
+    Dia a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 of_lane, u32 back, u32* misfit) {
     begin();
-    const u32 wide = of_lane < PACK ? of_lane : PACK, loads = of_lane / wide, height = 32 * of_lane;
+    const u32 wide = of_lane < VALUES ? of_lane : VALUES, loads = of_lane / wide, height = 32 * of_lane;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += threads) {
-        real* slice = values + row / height * height * a.diagonals;
+        stored* slice = values + row / height * height * a.diagonals;
         const u32 piece = row % height / 32, lane = row % 32;
         u32 d = 0;
         for (i64 entry = rows.start(row), end = rows.start(row + 1); entry < end; entry++) {

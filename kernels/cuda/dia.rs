@@ -1,6 +1,6 @@
 //! Diagonals on a device. The kernel says where slots lie, and what is moved.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Way};
@@ -21,14 +21,14 @@ const NOWHERE: u32 = 1 << 31;
 
 /// A matrix stored by diagonals.
 #[derive(Debug)]
-pub struct Dia<T: Real> {
+pub struct Dia<T: Real, V: Storage<T> = T> {
     shape: Shape,
     diagonals: usize,
     /// Rows of a lane.
     of_lane: usize,
     offsets: Array<u32>,
-    values: Array<T>,
-    kernel: Kernel,
+    values: Array<V>,
+    kernel: Kernel<T>,
     exchange: CudaFunction,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Raw {
 // SAFETY: as `Dia` of dia.cu
 unsafe impl DeviceRepr for Raw {}
 
-impl<T: Real> Dia<T> {
+impl<T: Real, V: Storage<T>> Dia<T, V> {
     /// A matrix with a value for each entry of the pattern. Entries stand on `diagonals`, which ascend: those of a
     /// diagonal at `(i, i + offset)`.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], diagonals: &[i64]) -> Result<Self> {
@@ -61,13 +61,13 @@ impl<T: Real> Dia<T> {
             of_lane,
             offsets: device.upload(&offsets(diagonals))?,
             values: device.zeros(slots)?,
-            kernel: Kernel::load::<T>(
+            kernel: Kernel::load::<V>(
                 device,
                 &SOURCE,
                 if of_lane == 1 { "dia_1" } else { "dia_4" },
                 THREADS,
             )?,
-            exchange: device.function::<T>(&SOURCE, "dia_exchange")?,
+            exchange: device.function_storing::<T, V>(&SOURCE, "dia_exchange")?,
         };
         dia.exchange(&ordered, Way::IntoSlots)?;
         Ok(dia)
@@ -87,7 +87,7 @@ fn offsets(diagonals: &[i64]) -> Vec<u32> {
 
 // SAFETY: `offsets` is padded to whole batches and `values` has a slot for every row of every slice on every diagonal; the
 // kernel compares columns with the length of `x`, rows with that of `y`
-unsafe impl<T: Real> Layout for Dia<T> {
+unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
     type Element = T;
     type Raw = Raw;
 
@@ -106,7 +106,7 @@ unsafe impl<T: Real> Layout for Dia<T> {
         }
     }
 
-    fn kernel(&self) -> &Kernel {
+    fn kernel(&self) -> &Kernel<T> {
         &self.kernel
     }
 
@@ -122,8 +122,8 @@ unsafe impl<T: Real> Layout for Dia<T> {
         self.offsets.bytes() + self.values.bytes()
     }
 
-    fn values(&self) -> &Array<T> {
-        &self.values
+    fn device(&self) -> &Device {
+        self.values.device()
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

@@ -18,7 +18,7 @@ struct Inside {
     const u32* slices;        // of 32 places, part after part: the group at which each starts, and the end
     const u16* order;         // the row of its part at each place
     const u16* columns;       // of the part
-    const real* values;
+    const stored* values;
     u32 rows, cols, height;   // rows of a part: a multiple of 32
 };
 
@@ -26,7 +26,7 @@ struct Extra {
     const u32* slices;        // of 32 lines
     const u32* rows;          // yIdxER
     const u32* columns;
-    const real* values;
+    const stored* values;
     Number inside;            // ⟨x, y⟩ without the lines, if asked for
     u32 count;
 };
@@ -64,15 +64,15 @@ template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, co
             next = WARPS;
         }
 
-        real v[BATCH];
+        stored v[BATCH];
         u16 column[BATCH];
         u32 slice = threadIdx.x / 32, group, end;
-        const real* values;
+        const stored* values;
         const u16* columns;
         const auto load = [&]() {
 #pragma unroll
             for (int u = 0; u < BATCH; u++) {
-                v[u] = group + u < end ? __ldcs(values + u * 32) : real(0);
+                v[u] = group + u < end ? __ldcs(values + u * 32) : stored(0);
                 column[u] = group + u < end ? __ldcs(columns + u * 32) : at.own;
             }
         };
@@ -127,16 +127,16 @@ template <bool DOT> __device__ __forceinline__ real add(const Extra& a, const re
         const u32 line = slice * 32 + lane, row = line < a.count ? __ldg(a.rows + line) : NONE;
         u32 group = __ldg(a.slices + slice);
         const u32 end = __ldg(a.slices + slice + 1);
-        const real* values = a.values + ((i64)group * 32 + lane);
+        const stored* values = a.values + ((i64)group * 32 + lane);
         const u32* columns = a.columns + ((i64)group * 32 + lane);
         const real inside = row != NONE ? y[row] : real(0);
         real sum = 0;
         for (; group < end; group += BATCH) {
-            real v[BATCH];
+            stored v[BATCH];
             u32 column[BATCH];
 #pragma unroll
             for (int u = 0; u < BATCH; u++) {
-                v[u] = group + u < end ? __ldcs(values + u * 32) : real(0);
+                v[u] = group + u < end ? __ldcs(values + u * 32) : stored(0);
                 column[u] = group + u < end ? __ldcs(columns + u * 32) : NONE;
             }
 #pragma unroll
@@ -226,7 +226,7 @@ extern "C" __global__ __launch_bounds__(256) void ehyb_columns(Inside a, Extra b
 
 // Takes values from entries, or gives them back; padding stays as it is.
 extern "C" __global__ __launch_bounds__(256) void ehyb_exchange(
-    Inside a, Extra b, Entries from, real* entries, real* inside, real* outside, u32 back) {
+    Inside a, Extra b, Entries from, real* entries, stored* inside, stored* outside, u32 back) {
     begin();
     each_inside(a, from, [&](i64 slot, i64 entry, const Part&) {
         if (entry != NO_ENTRY) exchange(entries[entry], inside[slot], back);

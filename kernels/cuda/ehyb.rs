@@ -1,7 +1,7 @@
 //! EHYB: parts of rows with their own `x` in shared memory, and lines of the entries outside. The kernels say where slots
 //! lie, and what is moved.
 
-use super::device::{Array, Device, Element, Real};
+use super::device::{Array, Device, Element, Real, Storage};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::number::{RawNumber, Scalar};
@@ -29,24 +29,24 @@ const RESERVED: usize = 2 << 10;
 
 /// A matrix in parts, with extra lines.
 #[derive(Debug)]
-pub struct Ehyb<T: Real> {
+pub struct Ehyb<T: Real, V: Storage<T> = T> {
     shape: Shape,
     parts: Parts,
-    inside: Slots<u16, u16, T>,
-    extra: Slots<u32, u32, T>,
-    kernel: Kernel,
-    extra_kernel: Kernel,
+    inside: Slots<u16, u16, V>,
+    extra: Slots<u32, u32, V>,
+    kernel: Kernel<T>,
+    extra_kernel: Kernel<T>,
     exchange: CudaFunction,
 }
 
 /// Slices on a device.
 #[derive(Debug)]
-struct Slots<R, C, T> {
+struct Slots<R, C, V> {
     slices: Array<u32>,
     /// The row at each place.
     rows: Array<R>,
     columns: Array<C>,
-    values: Array<T>,
+    values: Array<V>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ fn most_rows<T: Real>(device: &Device, blocks: usize) -> Result<usize> {
     Ok((places.saturating_sub(1) / WARP * WARP).min((u16::MAX as usize - 1) / WARP * WARP))
 }
 
-impl<T: Real> Ehyb<T> {
+impl<T: Real, V: Storage<T>> Ehyb<T, V> {
     /// A matrix with a value for each entry of the pattern, in parts of so many rows, a multiple of 32, or as
     /// [`rows_per_part`] says.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], height: Option<usize>) -> Result<Self> {
@@ -120,9 +120,9 @@ impl<T: Real> Ehyb<T> {
             parts,
             inside: Slots::new(device, &inside)?,
             extra: Slots::new(device, &extra)?,
-            kernel: Kernel::with_shared_memory::<T>(device, &SOURCE, kernel, threads, shared)?,
-            extra_kernel: Kernel::load::<T>(device, &SOURCE, "ehyb_extra", THREADS)?,
-            exchange: device.function::<T>(&SOURCE, "ehyb_exchange")?,
+            kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, kernel, threads, shared)?,
+            extra_kernel: Kernel::load::<V>(device, &SOURCE, "ehyb_extra", THREADS)?,
+            exchange: device.function_storing::<T, V>(&SOURCE, "ehyb_exchange")?,
         };
         let ordered = Ordered::new(device, pattern, values)?;
         ehyb.fill_columns(&ordered)?;
@@ -178,7 +178,7 @@ impl<T: Real> Ehyb<T> {
 
     fn fill_columns(&self, ordered: &Ordered<T>) -> Result<()> {
         let device = ordered.device();
-        let fill = device.function::<T>(&SOURCE, "ehyb_columns")?;
+        let fill = device.function_storing::<T, V>(&SOURCE, "ehyb_columns")?;
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
         let mut launch = device.launch(&fill);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&inside.columns).arg(&extra.columns);
@@ -213,7 +213,7 @@ fn entries<T: Real>(ordered: &Ordered<T>) -> RawEntries {
     RawEntries { rows: ordered.rows.raw(), columns: ordered.columns.address(0) }
 }
 
-impl<T: Real> Product<T> for Ehyb<T> {
+impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
     fn shape(&self) -> Shape {
         self.shape
     }
@@ -260,7 +260,7 @@ impl<T: Real> Product<T> for Ehyb<T> {
     }
 }
 
-impl<R: Element, C: Element, T: Real> Slots<R, C, T> {
+impl<R: Element, C: Element, V: Element> Slots<R, C, V> {
     /// Slots for slices, without columns and values.
     fn new(device: &Device, slices: &Slices<R>) -> Result<Self> {
         let slots = slices.groups() * WARP;

@@ -17,7 +17,7 @@ struct Halo {
     const u32* words;         // the same in words of 32 lanes, where places are packed
     const u16* order;         // the node of its block at each place; null where they stand in order
     const u16* columns;       // places of nodes in the window
-    const real* values;
+    const stored* values;
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -63,15 +63,15 @@ template <> struct Places<1> {
 // The slots of a thread's row in several groups.
 template <int B> struct Batch {
     static constexpr int U = GROUPS<B>;
-    real v[U][B];
+    stored v[U][B];
     Places<B> place;
 
     // those of `left` groups from the one that the addresses are of
-    __device__ __forceinline__ void load(const real* values, const u16* columns, int left, u32 zero) {
+    __device__ __forceinline__ void load(const stored* values, const u16* columns, int left, u32 zero) {
 #pragma unroll
         for (int u = 0; u < U; u++) {
 #pragma unroll
-            for (int j = 0; j < B; j++) v[u][j] = u < left ? __ldcs(values + (u * B + j) * 32 * B) : real(0);
+            for (int j = 0; j < B; j++) v[u][j] = u < left ? __ldcs(values + (u * B + j) * 32 * B) : stored(0);
         }
         place.load(columns, left, zero);
     }
@@ -102,7 +102,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
 
         Batch<B> batch;
         u32 slice = threadIdx.x / WIDE, group, end;
-        const real* values;
+        const stored* values;
         const u16* columns;
         const auto begin = [&]() {
             if (slice >= at.slices()) return;
@@ -199,7 +199,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowSta
 // Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix. Where nodes have one
 // row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
 extern "C" __global__ __launch_bounds__(256, 4) void halo_exchange(
-    Halo a, RowStarts rows, const u32* columns, real* entries, real* values, u32 size, u32 back, u32* misfit) {
+    Halo a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);

@@ -1,6 +1,6 @@
 //! Blocks of rows with their window of `x` in shared memory. The kernel says where slots lie, and what is moved.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Rows, Way};
@@ -19,7 +19,7 @@ pub(super) const SOURCE: Source = Source { file: "halo.cu", text: include_str!("
 
 /// A matrix in blocks of rows, each with its window.
 #[derive(Debug)]
-pub struct Halo<T: Real> {
+pub struct Halo<T: Real, V: Storage<T> = T> {
     shape: Shape,
     /// Rows of a node.
     size: usize,
@@ -30,8 +30,8 @@ pub struct Halo<T: Real> {
     words: Option<Array<u32>>,
     order: Option<Array<u16>>,
     columns: Array<u16>,
-    values: Array<T>,
-    kernel: Kernel,
+    values: Array<V>,
+    kernel: Kernel<T>,
     exchange: CudaFunction,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Raw {
 // SAFETY: as `Halo` of halo.cu
 unsafe impl DeviceRepr for Raw {}
 
-impl<T: Real> Halo<T> {
+impl<T: Real, V: Storage<T>> Halo<T, V> {
     /// A matrix with a value for each entry of the pattern, of nodes with `size` rows each: 1, 2, 3, 4 or 6. Every entry
     /// stands in one of the dense blocks whose pattern is `nodes`.
     pub fn new(
@@ -83,8 +83,8 @@ impl<T: Real> Halo<T> {
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
             columns: device.zeros(columns * WARP)?,
             values: device.zeros(cut.groups() * WARP * size * size)?,
-            kernel: Kernel::with_shared_memory::<T>(device, &SOURCE, &name, threads as u32, shared)?,
-            exchange: device.function::<T>(&SOURCE, "halo_exchange")?,
+            kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
+            exchange: device.function_storing::<T, V>(&SOURCE, "halo_exchange")?,
         };
         if size == 1 {
             halo.fill_columns(&ordered.rows, &ordered.columns)?;
@@ -118,7 +118,7 @@ impl<T: Real> Halo<T> {
 
     fn fill_columns(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
         let device = columns.device();
-        let fill = device.function::<T>(&SOURCE, "halo_columns")?;
+        let fill = device.function_storing::<T, V>(&SOURCE, "halo_columns")?;
         let (matrix, rows, from) = (self.raw(), rows.raw(), columns.address(0));
         let to = self.columns.address(0);
         let mut launch = device.launch(&fill);
@@ -137,7 +137,7 @@ impl<T: Real> Halo<T> {
 
 // SAFETY: blocks are of the nodes of `y`; the nodes of halos lie below the nodes of `x`, columns within the window or on the
 // zero behind it, for which there is shared memory; slots are as many as slices were cut to
-unsafe impl<T: Real> Layout for Halo<T> {
+unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
     type Element = T;
     type Raw = Raw;
 
@@ -156,7 +156,7 @@ unsafe impl<T: Real> Layout for Halo<T> {
         }
     }
 
-    fn kernel(&self) -> &Kernel {
+    fn kernel(&self) -> &Kernel<T> {
         &self.kernel
     }
 
@@ -174,8 +174,8 @@ unsafe impl<T: Real> Layout for Halo<T> {
         self.windows.bytes() + slices + order + self.columns.bytes() + self.values.bytes()
     }
 
-    fn values(&self) -> &Array<T> {
-        &self.values
+    fn device(&self) -> &Device {
+        self.values.device()
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

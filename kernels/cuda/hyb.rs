@@ -4,7 +4,7 @@
 
 use super::chunks::Onto;
 use super::coo::Coordinates;
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::lengths;
 use super::number::Scalar;
@@ -25,12 +25,12 @@ pub struct Width {
 
 /// A matrix in slices and coordinates.
 #[derive(Debug)]
-pub struct Hyb<T: Real> {
-    first: Sliced<T>,
-    overflow: Coordinates<T>,
+pub struct Hyb<T: Real, V: Storage<T> = T> {
+    first: Sliced<T, V>,
+    overflow: Coordinates<T, V>,
 }
 
-impl<T: Real> Hyb<T> {
+impl<T: Real, V: Storage<T>> Hyb<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], width: Width) -> Result<Self> {
         let ordered = Ordered::new(device, pattern, values)?;
@@ -47,7 +47,7 @@ impl<T: Real> Hyb<T> {
     }
 }
 
-impl<T: Real> Product<T> for Hyb<T> {
+impl<T: Real, V: Storage<T>> Product<T> for Hyb<T, V> {
     fn shape(&self) -> Shape {
         Layout::shape(&self.first)
     }
@@ -62,13 +62,13 @@ impl<T: Real> Product<T> for Hyb<T> {
         if self.overflow.is_empty() {
             return self.first.product_dot(x, y);
         }
-        check_square(Product::shape(self), self.first.values().device(), x, y);
+        check_square(Product::shape(self), self.first.device(), x, y);
         self.product(x, y)?;
         Ok(vector::dot(x, y))
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        let (device, shape) = (self.first.values().device(), Product::shape(self));
+        let (device, shape) = (self.first.device(), Product::shape(self));
         let ordered = Ordered::with_values(device, shape, pattern, values)?;
         self.exchange(&ordered, Way::IntoSlots)
     }
@@ -79,7 +79,7 @@ impl<T: Real> Product<T> for Hyb<T> {
     }
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        let ordered = Ordered::zeros(self.first.values().device(), Product::shape(self), pattern)?;
+        let ordered = Ordered::zeros(self.first.device(), Product::shape(self), pattern)?;
         self.exchange(&ordered, Way::Back)?;
         ordered.values.read(values)
     }

@@ -2,7 +2,7 @@
 //! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
 
 use super::chunks::{Borders, Chunks, Onto, SOURCE, TILE};
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
@@ -14,9 +14,9 @@ use rayon::prelude::*;
 
 /// A matrix in compressed sparse rows, cut by entries.
 #[derive(Debug)]
-pub struct LoadBalance<T: Real> {
+pub struct LoadBalance<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    ordered: Ordered<T>,
+    ordered: Ordered<V>,
     chunks: Chunks,
     first: Array<u32>,
     borders: Borders<T>,
@@ -43,16 +43,16 @@ fn first_rows(chunks: &Chunks) -> Vec<u32> {
     (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
 }
 
-impl<T: Real> LoadBalance<T> {
+impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
         Ok(LoadBalance {
             shape: pattern.shape(),
-            ordered: Ordered::new(device, pattern, values)?,
+            ordered: Ordered::narrowed(device, pattern, values)?,
             first: device.upload(&first_rows(&chunks))?,
-            borders: Borders::new(device, &chunks, Onto::Nothing)?,
-            multiply: device.function::<T>(&SOURCE, "csr_by_entries")?,
+            borders: Borders::new::<V>(device, &chunks, Onto::Nothing)?,
+            multiply: device.function_storing::<T, V>(&SOURCE, "csr_by_entries")?,
             chunks,
         })
     }
@@ -85,7 +85,7 @@ impl<T: Real> LoadBalance<T> {
 }
 
 /// Values lie in the order of the pattern: nothing is filled by a kernel.
-impl<T: Real> Product<T> for LoadBalance<T> {
+impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
     fn shape(&self) -> Shape {
         self.shape
     }

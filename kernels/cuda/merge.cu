@@ -15,7 +15,7 @@
 struct Merge {
     RowStarts rows;
     const u32* columns;
-    const real* values;
+    const stored* values;
     const u32* first;         // rows that end before each tile, up to a whole block, and all of them
     real* carries;            // of each block: of the row that began before, of the row that goes on
     u64 entries;
@@ -55,12 +55,12 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void merge(Merge a, const r
     real* products = shared[warp];
 
     u32 column[OF_LANE];
-    real v[OF_LANE];
+    stored v[OF_LANE];
 #pragma unroll
     for (int k = 0; k < OF_LANE; k++) {
         const int at = k * 32 + lane;
         column[k] = at < count ? __ldcs(a.columns + entry + at) : NONE;
-        v[k] = at < count ? __ldcs(a.values + entry + at) : real(0);
+        v[k] = at < count ? __ldcs(a.values + entry + at) : stored(0);
     }
     // lanes have the rows that end here
     i64 began = 0, ended = 0;

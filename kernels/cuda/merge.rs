@@ -1,7 +1,7 @@
 //! Compressed sparse rows on a device, cut by work: blocks of threads take equally many entries and ends of rows. The
 //! kernel says how, and what is moved.
 
-use super::device::{Array, Device, Real, lock};
+use super::device::{Array, Device, Real, Storage, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -76,9 +76,9 @@ fn ends_before(offsets: &Offsets, items: usize) -> usize {
 
 /// A matrix in compressed sparse rows, cut by work.
 #[derive(Debug)]
-pub struct Merge<T: Real> {
+pub struct Merge<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    ordered: Ordered<T>,
+    ordered: Ordered<V>,
     first: Array<u32>,
     crossing: Array<u32>,
     carries: Array<T>,
@@ -111,18 +111,18 @@ struct RawCrossing {
 // SAFETY: as `Crossing` of merge.cu
 unsafe impl DeviceRepr for RawCrossing {}
 
-impl<T: Real> Merge<T> {
+impl<T: Real, V: Storage<T>> Merge<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         let tiles = Tiles::new(pattern.offsets())?;
         Ok(Merge {
             shape: pattern.shape(),
-            ordered: Ordered::new(device, pattern, values)?,
+            ordered: Ordered::narrowed(device, pattern, values)?,
             carries: device.zeros(2 * tiles.blocks())?,
             first: device.upload(&tiles.first)?,
             crossing: device.upload(&tiles.crossing)?,
-            multiply: device.function::<T>(&SOURCE, "merge")?,
-            finish: device.function::<T>(&SOURCE, "merge_finish")?,
+            multiply: device.function_storing::<T, V>(&SOURCE, "merge")?,
+            finish: device.function_storing::<T, V>(&SOURCE, "merge_finish")?,
             queueing: Mutex::new(()),
         })
     }
@@ -161,7 +161,7 @@ impl<T: Real> Merge<T> {
     }
 }
 
-impl<T: Real> Product<T> for Merge<T> {
+impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
     fn shape(&self) -> Shape {
         self.shape
     }

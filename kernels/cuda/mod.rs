@@ -45,7 +45,7 @@ pub mod vector;
 mod windows;
 
 pub use basis::Basis;
-pub use device::{Array, Device, Element, Info, Real, count, devices};
+pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
 pub use error::{Error, Result};
 pub use gate::Condition;
 pub use module::{Source, compile};
@@ -86,17 +86,18 @@ pub const SOURCES: [&Source; 21] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::bf16::Bf16;
     use std::io::Write;
 
     /// Kernels that may keep registers in memory: this one is a whole solve, with as many threads as fit the chip.
     const MAY_SPILL: [&str; 1] = ["resident_cg"];
 
-    /// Every kernel, for every architecture; no others may keep registers in memory.
-    fn compiles<T: Real>() {
+    /// Kernels of these files, for every architecture; no others may keep registers in memory.
+    fn compiles<T: Real, V: Storage<T>>(sources: impl Iterator<Item = &'static Source>) {
         let mut spilling = vec![];
-        for source in SOURCES {
+        for source in sources {
             for arch in [75, 80, 90, 100] {
-                match module::compile_and_tell::<T>(source, arch) {
+                match module::compile_and_tell::<T, V>(source, arch) {
                     Ok((code, log)) => {
                         assert!(code.starts_with(b"\x7fELF"), "{}, sm_{arch}", source.file);
                         let kernels = source.text.matches("__global__").count();
@@ -145,12 +146,22 @@ mod tests {
 
     #[test]
     fn every_kernel_compiles_f64() {
-        compiles::<f64>();
+        compiles::<f64, f64>(SOURCES.into_iter());
     }
 
     #[test]
     fn every_kernel_compiles_f32() {
-        compiles::<f32>();
+        compiles::<f32, f32>(SOURCES.into_iter());
+    }
+
+    #[test]
+    fn every_kernel_of_matrices_compiles_f64_storing_f32() {
+        compiles::<f64, f32>(SOURCES.into_iter().filter(|source| source.text.contains("stored")));
+    }
+
+    #[test]
+    fn every_kernel_of_matrices_compiles_f64_storing_16_bits() {
+        compiles::<f64, Bf16>(SOURCES.into_iter().filter(|source| source.text.contains("stored")));
     }
 
     #[test]

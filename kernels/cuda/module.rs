@@ -1,9 +1,9 @@
 //! Kernels from source to machine code: compiled at run time for the device at hand, and kept.
 //!
-//! Compiled code is cached on disk, keyed by source, element, architecture and compiler. A file that is not what was
+//! Compiled code is cached on disk, keyed by source, element, what matrices store of it, architecture and compiler. A file that is not what was
 //! written is ignored and written again; a disk that cannot be written to costs time and nothing else.
 
-use super::device::Real;
+use super::device::{Real, Storage};
 use super::error::{Error, Result};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
@@ -21,13 +21,16 @@ pub struct Source {
 /// What every file of kernels begins with.
 const PRELUDE: &str = include_str!("prelude.cu");
 
-/// Compiles a file for an element and an architecture (90 for `sm_90`) to machine code.
-pub fn compile<T: Real>(source: &Source, arch: u32) -> Result<Vec<u8>> {
-    Ok(compile_and_tell::<T>(source, arch)?.0)
+/// Compiles a file for an element, what matrices store of it and an architecture (90 for `sm_90`) to machine code.
+pub fn compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
+    Ok(compile_and_tell::<T, V>(source, arch)?.0)
 }
 
 /// As [`compile`], with what the compiler says: the registers that each kernel takes, and the bytes that it spills.
-pub(super) fn compile_and_tell<T: Real>(source: &Source, arch: u32) -> Result<(Vec<u8>, String)> {
+pub(super) fn compile_and_tell<T: Real, V: Storage<T>>(
+    source: &Source,
+    arch: u32,
+) -> Result<(Vec<u8>, String)> {
     // SAFETY: asks for the presence of a library only
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::NoCompiler);
@@ -40,6 +43,7 @@ pub(super) fn compile_and_tell<T: Real>(source: &Source, arch: u32) -> Result<(V
         format!("-arch=sm_{arch}"),
         "-std=c++17".into(),
         format!("-DREAL={}", T::C_NAME),
+        format!("-DSTORED={}", V::STORED_AS),
         "-default-device".into(),
         "--ptxas-options=-v".into(),
     ];
@@ -71,12 +75,12 @@ fn cubin(program: sys::nvrtcProgram) -> std::result::Result<Vec<u8>, String> {
 }
 
 /// Machine code from the cache, or compiled now.
-pub(super) fn load_or_compile<T: Real>(source: &Source, arch: u32) -> Result<Vec<u8>> {
-    let path = cache_path::<T>(source, arch);
+pub(super) fn load_or_compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
+    let path = cache_path::<T, V>(source, arch);
     if let Some(code) = path.as_ref().and_then(|path| unsealed(std::fs::read(path).ok()?)) {
         return Ok(code);
     }
-    let code = compile::<T>(source, arch)?;
+    let code = compile::<T, V>(source, arch)?;
     if let Some(path) = path {
         // a cache that cannot be written costs time only
         let _ = write_whole(&path, &sealed(&code));
@@ -84,15 +88,15 @@ pub(super) fn load_or_compile<T: Real>(source: &Source, arch: u32) -> Result<Vec
     Ok(code)
 }
 
-fn cache_path<T: Real>(source: &Source, arch: u32) -> Option<PathBuf> {
+fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = set("KRYSP_CACHE")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("krysp")))
         .or_else(|| Some(set("HOME")?.join(".cache/krysp")))?;
     let compiler = compiler_version()?;
-    let key = hash([PRELUDE.as_bytes(), source.text.as_bytes(), T::C_NAME.as_bytes(), &compiler]);
+    let key = hash([PRELUDE.as_bytes(), source.text.as_bytes(), &compiler]);
     let stem = source.file.trim_end_matches(".cu");
-    Some(folder.join(format!("{stem}-{}-sm{arch}-{key:016x}.cubin", T::C_NAME)))
+    Some(folder.join(format!("{stem}-{}-{}-sm{arch}-{key:016x}.cubin", T::C_NAME, V::STORED_AS)))
 }
 
 fn compiler_version() -> Option<[u8; 8]> {

@@ -1,6 +1,6 @@
 //! A matrix on a device whose entries lie row by row, as in the pattern on the host: what layouts are filled from.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Element, Real, Storage};
 use super::error::Result;
 use super::product::{Pattern, Shape};
 use crate::index::Offsets;
@@ -62,23 +62,31 @@ impl Rows {
     }
 }
 
-/// A matrix in the order of its pattern.
+/// A matrix in the order of its pattern, with values of `V`.
 #[derive(Debug)]
-pub struct Ordered<T: Real> {
+pub struct Ordered<V> {
     pub(super) rows: Arc<Rows>,
     pub(super) columns: Arc<Array<u32>>,
-    pub(super) values: Array<T>,
+    pub(super) values: Array<V>,
 }
 
-impl<T: Real> Ordered<T> {
+impl<V: Element> Ordered<V> {
     /// A pattern with a value for each entry.
-    pub(super) fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+    pub(super) fn new(device: &Device, pattern: Pattern<'_>, values: &[V]) -> Result<Self> {
         assert_eq!(values.len(), pattern.entries(), "a value for each entry");
         Ok(Ordered {
             rows: Arc::new(Rows::new(device, pattern.offsets())?),
             columns: Arc::new(device.upload(pattern.columns())?),
             values: device.upload(values)?,
         })
+    }
+
+    /// The same of values that are narrowed.
+    pub(super) fn narrowed<T: Real>(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self>
+    where
+        V: Storage<T>,
+    {
+        Ordered::new(device, pattern, &V::narrowed(values))
     }
 
     /// A pattern with zeros, for values that are computed on the device.
@@ -93,7 +101,7 @@ impl<T: Real> Ordered<T> {
     }
 
     /// Takes a value for each entry of the pattern.
-    pub fn write(&mut self, values: &[T]) -> Result<()> {
+    pub fn write(&mut self, values: &[V]) -> Result<()> {
         self.values.write(values)
     }
 
@@ -106,7 +114,7 @@ impl<T: Real> Ordered<T> {
     }
 
     /// The values, when they are computed.
-    pub fn read(&self, values: &mut [T]) -> Result<()> {
+    pub fn read(&self, values: &mut [V]) -> Result<()> {
         self.values.read(values)
     }
 
@@ -130,7 +138,7 @@ impl<T: Real> Ordered<T> {
         device: &Device,
         made_from: Shape,
         pattern: Pattern<'_>,
-        values: &[T],
+        values: &[V],
     ) -> Result<Self> {
         let mut ordered = Ordered::zeros(device, made_from, pattern)?;
         ordered.values.write(values)?;
@@ -144,15 +152,26 @@ impl<T: Real> Ordered<T> {
     }
 
     /// New values for the pattern that it was made from.
-    pub(super) fn fill(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
+    pub(super) fn fill<T: Real>(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()>
+    where
+        V: Storage<T>,
+    {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        self.values.write(values)
+        self.values.write(&V::narrowed(values))
     }
 
     /// The values, in the order of the pattern that it was made from.
-    pub(super) fn entries(&self, made_from: Shape, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+    pub(super) fn entries<T: Real>(
+        &self,
+        made_from: Shape,
+        pattern: Pattern<'_>,
+        values: &mut [T],
+    ) -> Result<()>
+    where
+        V: Storage<T>,
+    {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        self.values.read(values)
+        V::widened(values, |values| self.values.read(values))
     }
 
     pub(super) fn bytes(&self) -> usize {

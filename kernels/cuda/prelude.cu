@@ -1,5 +1,5 @@
 // What every file of kernels begins with: types, scalars that stay on the device, gates, and sums over a grid.
-// REAL is the element, double or float. No library headers.
+// REAL is the element, double or float; STORED what matrices store of it, or bfloat. No library headers.
 
 typedef REAL real;
 typedef unsigned short u16;
@@ -7,11 +7,35 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
+// The upper half of a float.
+struct bfloat {
+    u16 bits;
+
+    bfloat() = default;
+    // To the nearest, the even one of two; a carry out of the fraction belongs into the exponent.
+    __device__ __forceinline__ bfloat(float v) {
+        const u32 all = __float_as_uint(v);
+        bits = v == v ? (all + 0x7fffu + (all >> 16 & 1)) >> 16 : all >> 16 | 0x40u;
+    }
+    __device__ __forceinline__ operator float() const { return __uint_as_float((u32)bits << 16); }
+};
+__device__ __forceinline__ bfloat __ldcs(const bfloat* p) {
+    bfloat v;
+    v.bits = __ldcs((const u16*)p);
+    return v;
+}
+
+// The element, or what has fewer bits, as float for double: widened when it is multiplied, so that loads do not wait for
+// it. Budgets name the bytes of a value and of an entry of x and y alike; of the former there are then fewer.
+typedef STORED stored;
+
 constexpr u32 ALL = 0xffffffffu;
 
 // 16 bytes of elements.
 constexpr int PACK = 16 / sizeof(real);
 struct alignas(16) Pack { real at[PACK]; };
+// Stored values that are read at once.
+constexpr int VALUES = sizeof(stored) == 8 ? 2 : 4;
 
 // N neighbours in memory, read at once.
 template <class X, int N> struct alignas(sizeof(X) * N) Few { X at[N]; };
@@ -62,8 +86,8 @@ struct RowStarts {
     }
 };
 
-// A value goes into its slot, or `back` to where it came from.
-__device__ __forceinline__ void exchange(real& entry, real& slot, u32 back) {
+// A value goes into its slot, rounded to what that stores, or `back` to where it came from.
+__device__ __forceinline__ void exchange(real& entry, stored& slot, u32 back) {
     if (back) {
         entry = slot;
     } else {

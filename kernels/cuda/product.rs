@@ -1,6 +1,6 @@
 //! Products of matrices in device memory, and what all of them are launched with.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -10,6 +10,7 @@ use crate::index::{Columns, Offsets};
 use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 /// A matrix in device memory.
@@ -73,7 +74,7 @@ pub(super) unsafe trait Layout: Send + Sync + Debug {
 
     fn raw(&self) -> Self::Raw;
 
-    fn kernel(&self) -> &Kernel;
+    fn kernel(&self) -> &Kernel<Self::Element>;
 
     /// Threads of a product.
     fn threads(&self) -> usize;
@@ -82,7 +83,7 @@ pub(super) unsafe trait Layout: Send + Sync + Debug {
 
     fn bytes(&self) -> usize;
 
-    fn values(&self) -> &Array<Self::Element>;
+    fn device(&self) -> &Device;
 
     /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
     /// `by_column` says so.
@@ -95,19 +96,19 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(Layout::shape(self), self.values().device(), x, y);
+        check(Layout::shape(self), self.device(), x, y);
         // SAFETY: as the layout promises, for vectors of these lengths
         unsafe { self.kernel().product(&self.raw(), self.threads(), x, y) }
     }
 
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(Layout::shape(self), self.values().device(), x, y);
+        check_square(Layout::shape(self), self.device(), x, y);
         // SAFETY: as in `product`
         unsafe { self.kernel().product_dot(&self.raw(), self.threads(), x, y) }
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        let (device, shape) = (self.values().device(), Layout::shape(self));
+        let (device, shape) = (self.device(), Layout::shape(self));
         let mut ordered = Ordered::with_values(device, shape, pattern, values)?;
         if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
@@ -121,7 +122,7 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
     }
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        let mut ordered = Ordered::zeros(self.values().device(), Layout::shape(self), pattern)?;
+        let mut ordered = Ordered::zeros(self.device(), Layout::shape(self), pattern)?;
         if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
@@ -185,9 +186,9 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// The kernels `y ← A x` and `y ← A x; ⟨x, y⟩` of a format: `name(matrix, x, y)` and `name_dot(matrix, x, y, sum)`.
+/// The kernels `y ← A x` and `y ← A x; ⟨x, y⟩` of a format, for vectors of `T`: `name(matrix, x, y)` and `name_dot(matrix, x, y, sum)`.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(super) struct Kernel<T> {
     product: CudaFunction,
     product_dot: CudaFunction,
     /// Threads of a block.
@@ -196,27 +197,34 @@ pub(super) struct Kernel {
     shared: u32,
     /// Blocks of `product_dot`, at most.
     most_summing: usize,
+    element: PhantomData<fn() -> T>,
 }
 
-impl Kernel {
-    /// The kernels of a name, launched with so many threads a block.
-    pub(super) fn load<T: Real>(device: &Device, source: &Source, name: &str, threads: u32) -> Result<Self> {
-        let product_dot = device.function::<T>(source, &format!("{name}_dot"))?;
+impl<T: Real> Kernel<T> {
+    /// The kernels of a name for a matrix that stores `V`, launched with so many threads a block.
+    pub(super) fn load<V: Storage<T>>(
+        device: &Device,
+        source: &Source,
+        name: &str,
+        threads: u32,
+    ) -> Result<Self> {
+        let product_dot = device.function_storing::<T, V>(source, &format!("{name}_dot"))?;
         let per_multiprocessor =
             product_dot.occupancy_max_active_blocks_per_multiprocessor(threads, 0, None)?;
         Ok(Kernel {
-            product: device.function::<T>(source, name)?,
+            product: device.function_storing::<T, V>(source, name)?,
             product_dot,
             threads,
             shared: 0,
             // the last block sums one number of each: no more than run at once
             most_summing: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
+            element: PhantomData,
         })
     }
 
     /// The same with shared memory for each block, of which there are as many as there is work for: what a block begins
     /// with is too much to be begun with twice.
-    pub(super) fn with_shared_memory<T: Real>(
+    pub(super) fn with_shared_memory<V: Storage<T>>(
         device: &Device,
         source: &Source,
         name: &str,
@@ -224,7 +232,7 @@ impl Kernel {
         bytes: usize,
     ) -> Result<Self> {
         let shared = index("the shared memory of a block", bytes)?;
-        let kernel = Kernel::load::<T>(device, source, name, threads)?;
+        let kernel = Kernel::load::<V>(device, source, name, threads)?;
         for function in [&kernel.product, &kernel.product_dot] {
             let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             function.set_attribute(largest, shared)?;
@@ -246,7 +254,7 @@ impl Kernel {
     /// # Safety
     /// `matrix` is the kernel's first argument: its arrays live and are as the kernel expects, for an `x` and a `y` of
     /// these lengths.
-    pub(super) unsafe fn product<T: Real, M: DeviceRepr>(
+    pub(super) unsafe fn product<M: DeviceRepr>(
         &self,
         matrix: &M,
         threads: usize,
@@ -268,7 +276,7 @@ impl Kernel {
     ///
     /// # Safety
     /// As [`Kernel::product`].
-    pub(super) unsafe fn product_dot<T: Real, M: DeviceRepr>(
+    pub(super) unsafe fn product_dot<M: DeviceRepr>(
         &self,
         matrix: &M,
         threads: usize,

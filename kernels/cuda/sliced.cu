@@ -13,7 +13,7 @@ template <class Column> struct Sliced {
     const u32* bases;         // what 16-bit columns count from: one for each of the G slots of a group
     const Column* columns;
     const u32* lengths;       // of rows; null where padding ends a row
-    const real* values;
+    const stored* values;
     u32 rows, slices, width;
     u32 lanes;                // of a row: T
 };
@@ -28,12 +28,12 @@ template <class Column, int G> __device__ __forceinline__ real part_of_row(const
     constexpr int U = IN_FLIGHT / G;
     constexpr bool SHORT = sizeof(Column) == 2;
     const u32 lane = threadIdx.x % 32;
-    const Few<real, G>* values = (const Few<real, G>*)a.values + first * 32 + lane;
+    const Few<stored, G>* values = (const Few<stored, G>*)a.values + first * 32 + lane;
     const Few<Column, G>* columns = (const Few<Column, G>*)a.columns + first * 32 + lane;
     const Few<u32, G>* bases = (const Few<u32, G>*)a.bases + first;
     real sum = 0;
     for (u32 g = 0; __any_sync(ALL, g < groups); g += U) {
-        Few<real, G> v[U];
+        Few<stored, G> v[U];
         Few<Column, G> column[U];
         Few<u32, G> base[U];
 #pragma unroll
@@ -107,6 +107,6 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
         grid_sum(xy, sum);                                                                                              \
     }
 KERNELS(sliced_wide, u32, 1)
-KERNELS(sliced_wide_packed, u32, PACK)
+KERNELS(sliced_wide_packed, u32, VALUES)
 KERNELS(sliced_short, u16, 1)
-KERNELS(sliced_short_packed, u16, PACK)
+KERNELS(sliced_short_packed, u16, VALUES)

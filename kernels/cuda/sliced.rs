@@ -3,7 +3,7 @@
 //! Columns take 16 bits, as offsets from the smallest of the 32 that a warp reads at once, wherever all of them fit. The
 //! kernel says where slots lie, and what is moved.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::ordered::{Ordered, Way};
@@ -26,12 +26,12 @@ pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
 
 /// A matrix of rows in slices.
 #[derive(Debug)]
-pub struct Sliced<T: Real> {
+pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
-    values: Array<T>,
-    kernel: Kernel,
+    values: Array<V>,
+    kernel: Kernel<T>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub(super) struct Raw {
 // SAFETY: as `Sliced` of sliced.cu
 unsafe impl DeviceRepr for Raw {}
 
-impl<T: Real> Sliced<T> {
+impl<T: Real, V: Storage<T>> Sliced<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], widths: Widths) -> Result<Self> {
         Sliced::of(&Ordered::new(device, pattern, values)?, pattern, widths)
@@ -58,9 +58,9 @@ impl<T: Real> Sliced<T> {
     pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
-        let lane = Lane { pack: 16 / size_of::<T>(), in_flight: SLOTS_IN_FLIGHT };
+        let lane = Lane { pack: (16 / size_of::<V>()).min(4), in_flight: SLOTS_IN_FLIGHT };
         let slices = Slices::new(pattern, widths, lane, device.multiprocessors())?;
-        let slices = SliceArrays::new::<T>(slices, &ordered.rows, &ordered.columns)?;
+        let slices = SliceArrays::new::<T, V>(slices, &ordered.rows, &ordered.columns)?;
         let length = |row: usize| pattern.row(row).len() as u32;
         let lengths = match widths {
             Widths::Lengths => {
@@ -79,7 +79,7 @@ impl<T: Real> Sliced<T> {
             shape: pattern.shape(),
             lengths,
             values: device.zeros(slices.slots())?,
-            kernel: Kernel::load::<T>(device, &SOURCE, name, THREADS)?,
+            kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
             slices,
         };
         sliced.exchange(ordered, Way::IntoSlots)?;
@@ -109,7 +109,7 @@ impl<T: Real> Sliced<T> {
 
 // SAFETY: slices are of the rows of `y`, their columns below the length of `x`, and `values` has as many slots; `lengths`
 // has as many as there are rows
-unsafe impl<T: Real> Layout for Sliced<T> {
+unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
     type Element = T;
     type Raw = Raw;
 
@@ -129,7 +129,7 @@ unsafe impl<T: Real> Layout for Sliced<T> {
         }
     }
 
-    fn kernel(&self) -> &Kernel {
+    fn kernel(&self) -> &Kernel<T> {
         &self.kernel
     }
 
@@ -146,8 +146,8 @@ unsafe impl<T: Real> Layout for Sliced<T> {
         self.slices.bytes() + lengths + self.values.bytes()
     }
 
-    fn values(&self) -> &Array<T> {
-        &self.values
+    fn device(&self) -> &Device {
+        self.values.device()
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

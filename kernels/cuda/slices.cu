@@ -66,7 +66,7 @@ extern "C" __global__ __launch_bounds__(256) void slices_short(
 }
 
 // Takes values from entries, zeros for padding, or gives them back.
-extern "C" __global__ __launch_bounds__(256) void slices_exchange(Slices a, RowStarts rows, real* entries, real* slots, u32 back) {
+extern "C" __global__ __launch_bounds__(256) void slices_exchange(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) {
         if (entry != NO_ENTRY) {

@@ -3,7 +3,7 @@
 //! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced.cu says where
 //! slots lie. How slices are cut follows from the lengths of rows, on the host; they are filled on the device.
 
-use super::device::{Array, Element, Real};
+use super::device::{Array, Element, Real, Storage};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Rows, Way};
@@ -181,8 +181,12 @@ struct RawCut {
 unsafe impl DeviceRepr for RawCut {}
 
 impl SliceArrays {
-    /// Slices of rows on a device, filled with their columns. `T` is what values will be.
-    pub(super) fn new<T: Real>(slices: Slices, rows: &Rows, columns: &Array<u32>) -> Result<Self> {
+    /// Slices of rows on a device, filled with their columns, for vectors of `T` and values stored as `V`.
+    pub(super) fn new<T: Real, V: Storage<T>>(
+        slices: Slices,
+        rows: &Rows,
+        columns: &Array<u32>,
+    ) -> Result<Self> {
         let device = columns.device();
         let (count, slots) = (slices.count(), slices.groups() * WARP * slices.pack);
         let (width, starts) = match &slices.starts {
@@ -202,21 +206,22 @@ impl SliceArrays {
             starts,
             order,
             columns: ColumnArrays::Short { bases, offsets: device.zeros(slots)? },
-            exchange: device.function::<T>(&SOURCE, "slices_exchange")?,
+            exchange: device.function_storing::<T, V>(&SOURCE, "slices_exchange")?,
         };
-        if !arrays.fill_short::<T>(rows, columns)? {
+        if !arrays.fill_short::<T, V>(rows, columns)? {
             // given back before as much again is asked for
             arrays.columns = ColumnArrays::Wide(device.zeros(0)?);
             arrays.columns = ColumnArrays::Wide(device.zeros(slots)?);
-            arrays.fill_wide::<T>(rows, columns)?;
+            arrays.fill_wide::<T, V>(rows, columns)?;
         }
         Ok(arrays)
     }
 
     /// Fills columns of 16 bits, and says whether these are enough.
-    fn fill_short<T: Real>(&self, rows: &Rows, columns: &Array<u32>) -> Result<bool> {
+    fn fill_short<T: Real, V: Storage<T>>(&self, rows: &Rows, columns: &Array<u32>) -> Result<bool> {
         let device = columns.device();
-        let (fill, misfit) = (device.function::<T>(&SOURCE, "slices_short")?, Misfit::none(device)?);
+        let (fill, misfit) =
+            (device.function_storing::<T, V>(&SOURCE, "slices_short")?, Misfit::none(device)?);
         let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
         let mark = misfit.address();
         let mut launch = device.launch(&fill);
@@ -226,9 +231,9 @@ impl SliceArrays {
         Ok(!misfit.is_set()?)
     }
 
-    fn fill_wide<T: Real>(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
+    fn fill_wide<T: Real, V: Storage<T>>(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
         let device = columns.device();
-        let fill = device.function::<T>(&SOURCE, "slices_wide")?;
+        let fill = device.function_storing::<T, V>(&SOURCE, "slices_wide")?;
         let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
         let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.columns);
@@ -237,12 +242,12 @@ impl SliceArrays {
         Ok(())
     }
 
-    /// Queues the copy of values between the order of rows and slots.
-    pub(super) fn exchange<T: Real>(
+    /// Queues the copy of values between the order of rows and slots: those types that it was made for.
+    pub(super) fn exchange<T: Real, V: Storage<T>>(
         &self,
         rows: &Rows,
         entries: &Array<T>,
-        slots: &Array<T>,
+        slots: &Array<V>,
         way: Way,
     ) -> Result<()> {
         assert_eq!(slots.len(), self.slots, "a value for each slot");

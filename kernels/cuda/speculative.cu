@@ -38,7 +38,7 @@ struct Unfinished {
 struct Speculative {
     RowStarts rows;
     const u32* columns;
-    const real* values;
+    const stored* values;
     Unfinished left;
     u64 count;                // entries
     u32 tiles, tiles_of_bunch;
@@ -84,7 +84,7 @@ extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, 
     for (; tile < end; tile++) {
         const i64 from = tile * TILE, to = from + TILE < count ? from + TILE : count;
         const Few<u32, OF_LANE> columns = of_lane(a.columns, tile, lane, count, BEYOND);
-        const Few<real, OF_LANE> values = of_lane(a.values, tile, lane, count, real(0));
+        const Few<stored, OF_LANE> values = of_lane(a.values, tile, lane, count, stored(0));
         if (start == NONE) {
             start = tile > 0 ? row_by_warp(a.rows, from, 0, a.rows.count + 1) : 0;
             is_shared = continues = a.rows.start(start) < from;

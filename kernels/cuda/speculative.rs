@@ -2,7 +2,7 @@
 //! moved.
 
 use super::chunks::tiles_of_chunk;
-use super::device::{Array, Device, Real, lock};
+use super::device::{Array, Device, Element, Real, Storage, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -87,18 +87,22 @@ unsafe impl DeviceRepr for Raw {}
 
 /// The arrays of a matrix, and the first stage.
 #[derive(Debug)]
-pub(super) struct Speculation<T: Real> {
+pub(super) struct Speculation<V: Element> {
     pub(super) cut: Cut,
-    pub(super) ordered: Ordered<T>,
+    pub(super) ordered: Ordered<V>,
     speculate: CudaFunction,
 }
 
-impl<T: Real> Speculation<T> {
-    pub(super) fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+impl<V: Element> Speculation<V> {
+    /// For vectors of `T`.
+    pub(super) fn new<T: Real>(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self>
+    where
+        V: Storage<T>,
+    {
         Ok(Speculation {
             cut: Cut::new(pattern.shape(), device.multiprocessors())?,
-            ordered: Ordered::new(device, pattern, values)?,
-            speculate: device.function::<T>(&SOURCE, "speculative")?,
+            ordered: Ordered::narrowed(device, pattern, values)?,
+            speculate: device.function_storing::<T, V>(&SOURCE, "speculative")?,
         })
     }
 
@@ -111,7 +115,8 @@ impl<T: Real> Speculation<T> {
     }
 
     /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `cut` says.
-    pub(super) fn queue(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
+    /// `x` is of the type that it was made for.
+    pub(super) fn queue<T: Real>(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
         let (raw, x_address) = (self.raw(left), x.address(0));
         let mut launch = x.device().launch(&self.speculate);
         launch.arg(&raw).arg(&x_address).arg(&y);
@@ -123,8 +128,8 @@ impl<T: Real> Speculation<T> {
 
 /// A matrix in compressed sparse rows, multiplied by speculation.
 #[derive(Debug)]
-pub struct Speculative<T: Real> {
-    matrix: Speculation<T>,
+pub struct Speculative<T: Real, V: Storage<T> = T> {
+    matrix: Speculation<V>,
     carries: Array<T>,
     rows: Array<u32>,
     counts: Array<u32>,
@@ -134,7 +139,7 @@ pub struct Speculative<T: Real> {
     queueing: Mutex<()>,
 }
 
-impl<T: Real> Speculative<T> {
+impl<T: Real, V: Storage<T>> Speculative<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         let matrix = Speculation::new(device, pattern, values)?;
@@ -145,7 +150,7 @@ impl<T: Real> Speculative<T> {
             rows: device.zeros(cut.bunches())?,
             counts: device.zeros(2)?,
             ranges: device.zeros(2 * cut.most_ranges())?,
-            finish: device.function::<T>(&SOURCE, "speculative_finish")?,
+            finish: device.function_storing::<T, V>(&SOURCE, "speculative_finish")?,
             queueing: Mutex::new(()),
         })
     }
@@ -175,7 +180,7 @@ impl<T: Real> Speculative<T> {
 }
 
 /// Values lie in the order of the pattern: nothing is filled by a kernel.
-impl<T: Real> Product<T> for Speculative<T> {
+impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     fn shape(&self) -> Shape {
         self.matrix.cut.shape
     }

@@ -1,7 +1,7 @@
 //! Compressed sparse rows on a device, shared among threads by one of the strategies, and which of them suits a matrix.
 
 use super::csr::{AHEAD, Csr, lanes};
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::load_balance::LoadBalance;
 use super::merge::Merge;
@@ -80,17 +80,22 @@ impl Rows {
 pub struct AnyCsr<T: Real>(Box<dyn Product<T>>);
 
 impl<T: Real> AnyCsr<T> {
-    /// A matrix with a value for each entry of the pattern.
-    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], strategy: Strategy) -> Result<Self> {
+    /// A matrix with a value for each entry of the pattern, stored as `V`.
+    pub fn new<V: Storage<T>>(
+        device: &Device,
+        pattern: Pattern<'_>,
+        values: &[T],
+        strategy: Strategy,
+    ) -> Result<Self> {
         let strategy = match strategy {
-            Strategy::Automatic => Rows::of::<T>(pattern).strategy(device.multiprocessors()),
+            Strategy::Automatic => Rows::of::<V>(pattern).strategy(device.multiprocessors()),
             chosen => chosen,
         };
         Ok(AnyCsr(match strategy {
-            Strategy::LoadBalance => Box::new(LoadBalance::new(device, pattern, values)?),
-            Strategy::MergePath => Box::new(Merge::new(device, pattern, values)?),
-            Strategy::Speculative => Box::new(Speculative::new(device, pattern, values)?),
-            Strategy::Automatic | Strategy::Classical => Box::new(Csr::new(device, pattern, values)?),
+            Strategy::LoadBalance => Box::new(LoadBalance::<T, V>::new(device, pattern, values)?),
+            Strategy::MergePath => Box::new(Merge::<T, V>::new(device, pattern, values)?),
+            Strategy::Speculative => Box::new(Speculative::<T, V>::new(device, pattern, values)?),
+            Strategy::Automatic | Strategy::Classical => Box::new(Csr::<T, V>::new(device, pattern, values)?),
         }))
     }
 }

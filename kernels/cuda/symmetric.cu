@@ -19,8 +19,8 @@ struct Symmetric {
     const u32* steps;         // of each block: those with a barrier
     const u16* order;         // the node of its block at each place
     const u16* columns;       // places of nodes in the window
-    const real* values;
-    const real* diagonals;
+    const stored* values;
+    const stored* diagonals;
     u32 window;               // places of the largest window and its zero: where sums begin
 };
 
@@ -40,11 +40,11 @@ constexpr int THREADS = 256, WARPS = THREADS / 32;
 
 // A dense block and the place of its column.
 template <int B> struct Slot {
-    real v[B * B];
+    stored v[B * B];
     u32 place;
 
     __device__ __forceinline__ void load(const Symmetric& a, u32 group, u32 lane) {
-        const real* values = a.values + ((i64)group * (B * B * 32) + lane);
+        const stored* values = a.values + ((i64)group * (B * B * 32) + lane);
 #pragma unroll
         for (int e = 0; e < B * B; e++) v[e] = __ldcs(values + e * 32);
         place = __ldcs(a.columns + ((i64)group * 32 + lane));
@@ -133,7 +133,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
     for (int r = 0; r < R; r++) {
         if (node[r] >= own) continue;
         const real* x_i = window + node[r] * B;
-        const real* d = a.diagonals + ((i64)(first / 32 + r * WARPS + warp) * (32 * HALF<B>) + lane);
+        const stored* d = a.diagonals + ((i64)(first / 32 + r * WARPS + warp) * (32 * HALF<B>) + lane);
         real sum[B];
 #pragma unroll
         for (int i = 0; i < B; i++) sum[i] = mine[r][i] + sums[node[r] * B + i];
@@ -189,11 +189,11 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
 // Takes values from entries that lie row by row, or gives them back; a block of threads has a block of nodes. Of the two
 // entries of a pair that is stored once, that below the diagonal counts.
 extern "C" __global__ __launch_bounds__(256, 4) void symmetric_exchange(
-    Symmetric a, RowStarts rows, const u32* columns, real* entries, real* values, real* diagonals, u32 size, u32 back) {
+    Symmetric a, RowStarts rows, const u32* columns, real* entries, stored* values, stored* diagonals, u32 size, u32 back) {
     begin();
     const Block at(a.windows, blockIdx.x);
     const u32 first = at.first, own = at.own;
-    const auto move = [&](real& slot, u32 row, u32 column, bool paired) {
+    const auto move = [&](stored& slot, u32 row, u32 column, bool paired) {
         const bool turned = paired && row < column;
         const i64 entry = turned ? find(rows, columns, column, row) : find(rows, columns, row, column);
         if (entry == NO_ENTRY) {

@@ -1,7 +1,7 @@
 //! Symmetric matrices on a device, each pair of entries within a block of rows stored once. The kernel says where slots lie,
 //! and what is moved.
 
-use super::device::{Array, Device, Real};
+use super::device::{Array, Device, Real, Storage};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Ordered, Way};
@@ -20,7 +20,7 @@ pub(super) const SOURCE: Source = Source { file: "symmetric.cu", text: include_s
 
 /// A symmetric matrix in blocks of rows, each with its window and its sums.
 #[derive(Debug)]
-pub struct Symmetric<T: Real> {
+pub struct Symmetric<T: Real, V: Storage<T> = T> {
     shape: Shape,
     /// Rows of a node.
     size: usize,
@@ -29,9 +29,9 @@ pub struct Symmetric<T: Real> {
     steps: Array<u32>,
     order: Array<u16>,
     columns: Array<u16>,
-    values: Array<T>,
-    diagonals: Array<T>,
-    kernel: Kernel,
+    values: Array<V>,
+    diagonals: Array<V>,
+    kernel: Kernel<T>,
     exchange: CudaFunction,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Raw {
 // SAFETY: as `Symmetric` of symmetric.cu
 unsafe impl DeviceRepr for Raw {}
 
-impl<T: Real> Symmetric<T> {
+impl<T: Real, V: Storage<T>> Symmetric<T, V> {
     /// A matrix with a value for each entry of the pattern, of nodes with `size` rows each: 1, 2, 3, 4 or 6. Every entry
     /// stands in one of the dense blocks whose pattern is `nodes`, and has its mirror image.
     pub fn new(
@@ -90,14 +90,14 @@ impl<T: Real> Symmetric<T> {
             values: device.zeros(cut.columns.len() * size * size)?,
             columns: device.upload(&cut.columns)?,
             diagonals: device.zeros(slices * WARP * size * (size + 1) / 2)?,
-            kernel: Kernel::with_shared_memory::<T>(
+            kernel: Kernel::with_shared_memory::<V>(
                 device,
                 &SOURCE,
                 &format!("symmetric_{size}"),
                 THREADS,
                 shared,
             )?,
-            exchange: device.function::<T>(&SOURCE, "symmetric_exchange")?,
+            exchange: device.function_storing::<T, V>(&SOURCE, "symmetric_exchange")?,
         };
         symmetric.exchange(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
         Ok(symmetric)
@@ -117,7 +117,7 @@ fn nodes_of_thread<T>(size: usize) -> usize {
 // SAFETY: blocks are of the nodes of `y`, and no larger than threads have nodes; the nodes of halos lie below the nodes of
 // `x`, columns within the window or on the zero behind it, for which there is shared memory, as for the sums; pairs of one
 // step have different ends; slots are as many as slices were cut to
-unsafe impl<T: Real> Layout for Symmetric<T> {
+unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     type Element = T;
     type Raw = Raw;
 
@@ -138,7 +138,7 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
         }
     }
 
-    fn kernel(&self) -> &Kernel {
+    fn kernel(&self) -> &Kernel<T> {
         &self.kernel
     }
 
@@ -155,8 +155,8 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
         self.windows.bytes() + slices + self.columns.bytes() + self.values.bytes() + self.diagonals.bytes()
     }
 
-    fn values(&self) -> &Array<T> {
-        &self.values
+    fn device(&self) -> &Device {
+        self.values.device()
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::{Cuda, CudaScalar, CudaSpace, CudaSteps, CudaVector, failed};
 use crate::formats::{Format, OnDevice, Source, entries_of};
-use crate::{Csr, Real, Result};
+use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Iterate, Ordered, Product, Resident};
 use krysp_solvers::{CgIterate, Error, LinearOperator, Space, Vector, check_spaces};
@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct OnCuda<T: Real, F: OnDevice<T>> {
     source: Source<T>,
-    arrays: F::Arrays,
+    arrays: F::Arrays<F::Value>,
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
     /// The matrix again, for solves that keep a small one on the chip; made when first needed.
@@ -38,7 +38,11 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
         OnCuda::with_arrays(gpu, source, arrays)
     }
 
-    fn with_arrays(gpu: &Cuda, source: Source<T>, arrays: Result<F::Arrays>) -> Result<OnCuda<T, F>> {
+    fn with_arrays(
+        gpu: &Cuda,
+        source: Source<T>,
+        arrays: Result<F::Arrays<F::Value>>,
+    ) -> Result<OnCuda<T, F>> {
         let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
         let arrays = arrays.map_err(|error| match error {
             crate::Error::Cuda(why @ (super::Error::Padding { .. } | super::Error::Window { .. })) => {
@@ -74,7 +78,7 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
         let entries = entries_of(&self.source.pattern, values)?;
         self.arrays.fill(self.source.on_device(), &entries)?;
         if let Some(Some(resident)) = self.resident.get_mut() {
-            resident.refill(&entries)?;
+            resident.refill(&kept::<T, F::Value>(&entries))?;
         }
         Ok(())
     }
@@ -91,6 +95,11 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
         };
         Ok(self.resident.get_or_init(|| made).as_ref())
     }
+}
+
+/// Entries as a matrix has them that stores `V`.
+fn kept<T: Real, V: Storage<T>>(entries: &[T]) -> Vec<T> {
+    entries.iter().map(|&entry| V::narrow(entry).widen()).collect()
 }
 
 impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {

@@ -6,7 +6,7 @@
 use super::OnDevice;
 use super::pattern::fill_by_rows;
 use super::{Csr, Format, Source, row_operator};
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::rows::RowProduct;
@@ -57,8 +57,8 @@ impl<T: Real> Bsr<T> {
         self.size
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        AnyBsr::new(self.size, &self.offsets, &self.columns, &self.values)
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        AnyBsr::new(self.size, &self.offsets, &self.columns, values)
     }
 
     fn array_bytes(&self) -> usize {
@@ -203,6 +203,7 @@ row_operator!(Bsr);
 
 impl<T: Real> Format<T> for Bsr<T> {
     const NAME: &'static str = "BSR";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Bsr::new(csr)
@@ -242,7 +243,7 @@ impl<T: Real> Format<T> for Bsr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
-    type Arrays = cuda::bsr::Bsr<T>;
+    type Arrays<V: Storage<T>> = cuda::bsr::Bsr<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {
@@ -254,11 +255,15 @@ impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
     }
 
     /// With blocks of a size, or of the one that takes the fewest bytes.
-    fn lay_out(csr: &Csr<T>, size: Option<usize>, device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        size: Option<usize>,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
         let size = size.map_or_else(|| best_block_size(csr), Ok)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         let (pattern, blocks) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
-        Ok(Self::Arrays::new(device, size, blocks, pattern, csr.entries())?)
+        Ok(Self::Arrays::<V>::new(device, size, blocks, pattern, csr.entries())?)
     }
 }
 

@@ -12,7 +12,7 @@
 use super::OnDevice;
 use super::pattern::fill_by_rows;
 use super::{Csr, Format, Source, row_operator};
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::coo::{self, EntryRows};
 use krysp_kernels::cpu::rows::RowProduct;
@@ -59,8 +59,8 @@ impl<T: Real> Coo<T> {
         &self.source.pattern.columns
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        coo::Coo { rows: &self.rows, columns: &self.source.pattern.columns, values: &self.values }
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        coo::Coo { rows: &self.rows, columns: &self.source.pattern.columns, values }
     }
 
     fn array_bytes(&self) -> usize {
@@ -72,6 +72,7 @@ row_operator!(Coo);
 
 impl<T: Real> Format<T> for Coo<T> {
     const NAME: &'static str = "COO";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Coo::new(csr)
@@ -100,7 +101,7 @@ impl<T: Real> Format<T> for Coo<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
-    type Arrays = cuda::coo::Coo<T>;
+    type Arrays<V: Storage<T>> = cuda::coo::Coo<T, V>;
     type Options = cuda::coo::Crossing;
 
     fn defaults() -> Self::Options {
@@ -111,8 +112,12 @@ impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
         Self::Options::default()
     }
 
-    fn lay_out(csr: &Csr<T>, crossing: Self::Options, device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), crossing)?)
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        crossing: Self::Options,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), crossing)?)
     }
 }
 

@@ -6,10 +6,10 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::Pattern;
-use super::{Format, Source, Strategy};
+use super::{Format, Multiply, Source, Strategy};
 #[cfg(feature = "cuda")]
 use crate::cuda::{Cuda, OnCuda};
-use crate::{Error, HostSpace, HostVector, Numbering, Real, Result};
+use crate::{Error, HostSpace, HostVector, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::balanced::Balanced;
 use krysp_kernels::cpu::threads::{find_row, map_rows, over_rows};
@@ -255,14 +255,56 @@ impl<T: Real> Csr<T> {
         &self.source.pattern
     }
 
-    fn kernel(&self) -> csr::Csr<'_, T> {
+    fn kernel<'a, V>(&'a self, values: &'a [V]) -> csr::Csr<'a, V> {
         let Pattern { offsets, columns, .. } = self.pattern();
-        csr::Csr { offsets: offsets.into(), columns: columns.into(), values: &self.values }
+        csr::Csr { offsets: offsets.into(), columns: columns.into(), values }
     }
 }
 
 /// Rows that are cut only where they are long cost nothing where none is: [`Strategy::Automatic`] is
 /// [`Strategy::LoadBalance`] here.
+impl<T: Real> Multiply<T> for Csr<T> {
+    fn multiply<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        let kernel = self.kernel(values);
+        match self.strategy {
+            Strategy::Classical => self.source.product(&kernel, x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source.product(&Balanced(kernel), x, y)
+            }
+            Strategy::Speculative => {
+                self.source.check(x, y)?;
+                speculative::product(&kernel, x.as_slice(), y.as_mut_slice());
+                Ok(())
+            }
+        }
+    }
+
+    fn multiply_dot<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T> {
+        let kernel = self.kernel(values);
+        match self.strategy {
+            Strategy::Classical => self.source.product_dot(&kernel, x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source.product_dot(&Balanced(kernel), x, y)
+            }
+            Strategy::Speculative => {
+                self.source.check_square()?;
+                self.multiply(values, x, y)?;
+                Ok(x.dot(y))
+            }
+        }
+    }
+}
+
 impl<T: Real> LinearOperator for Csr<T> {
     type Vector = HostVector<T>;
 
@@ -275,31 +317,11 @@ impl<T: Real> LinearOperator for Csr<T> {
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        match self.strategy {
-            Strategy::Classical => self.source.product(&self.kernel(), x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source.product(&Balanced(self.kernel()), x, y)
-            }
-            Strategy::Speculative => {
-                self.source.check(x, y)?;
-                speculative::product(&self.kernel(), x.as_slice(), y.as_mut_slice());
-                Ok(())
-            }
-        }
+        self.multiply(&self.values, x, y)
     }
 
     fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        match self.strategy {
-            Strategy::Classical => self.source.product_dot(&self.kernel(), x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source.product_dot(&Balanced(self.kernel()), x, y)
-            }
-            Strategy::Speculative => {
-                self.source.check_square()?;
-                self.apply(x, y)?;
-                Ok(x.dot(y))
-            }
-        }
+        self.multiply_dot(&self.values, x, y)
     }
 
     fn bytes(&self) -> usize {
@@ -309,6 +331,7 @@ impl<T: Real> LinearOperator for Csr<T> {
 
 impl<T: Real> Format<T> for Csr<T> {
     const NAME: &'static str = "CSR";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Ok(csr.clone())
@@ -337,7 +360,7 @@ impl<T: Real> Format<T> for Csr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
-    type Arrays = cuda::strategy::AnyCsr<T>;
+    type Arrays<V: Storage<T>> = cuda::strategy::AnyCsr<T>;
     type Options = Strategy;
 
     fn defaults() -> Strategy {
@@ -348,8 +371,12 @@ impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
         self.strategy
     }
 
-    fn lay_out(csr: &Csr<T>, strategy: Strategy, device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), strategy)?)
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        strategy: Strategy,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
+        Ok(cuda::strategy::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), strategy)?)
     }
 
     fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {

@@ -1,7 +1,7 @@
 //! Compressed sparse rows in arrays that belong to somebody else.
 
 use super::{Layout, row_operator};
-use crate::{Error, HostSpace, Real, Result};
+use crate::{Error, HostSpace, Real, Result, Storage};
 use krysp_kernels::cpu::balanced::Balanced;
 use krysp_kernels::cpu::csr;
 use krysp_kernels::cpu::rows::RowProduct;
@@ -85,8 +85,8 @@ impl<'a, T: Real> CsrRef<'a, T> {
         (0..self.rows().min(self.cols())).map(entry).collect()
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        Balanced(csr::Csr { offsets: self.offsets, columns: self.columns, values: self.values })
+    fn kernel<'k, V: Storage<T>>(&'k self, values: &'k [V]) -> impl RowProduct<T> {
+        Balanced(csr::Csr { offsets: self.offsets, columns: self.columns, values })
     }
 
     fn array_bytes(&self) -> usize {

@@ -6,7 +6,7 @@
 use super::OnDevice;
 use super::slices::check_padding;
 use super::{Csr, Format, Source, row_operator};
-use crate::{Real, Result};
+use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::dia::{self, HEIGHT};
 use krysp_kernels::cpu::rows::RowProduct;
@@ -38,14 +38,9 @@ impl<T: Real> Dia<T> {
         &self.diagonals
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
         let pattern = &self.source.pattern;
-        dia::Dia {
-            rows: pattern.rows(),
-            cols: pattern.cols(),
-            diagonals: &self.diagonals,
-            values: &self.values,
-        }
+        dia::Dia { rows: pattern.rows(), cols: pattern.cols(), diagonals: &self.diagonals, values }
     }
 
     fn array_bytes(&self) -> usize {
@@ -87,6 +82,7 @@ row_operator!(Dia);
 
 impl<T: Real> Format<T> for Dia<T> {
     const NAME: &'static str = "DIA";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Dia::new(csr)
@@ -125,15 +121,15 @@ impl<T: Real> Format<T> for Dia<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
-    type Arrays = cuda::dia::Dia<T>;
+    type Arrays<V: Storage<T>> = cuda::dia::Dia<T, V>;
     type Options = ();
 
     fn defaults() {}
 
     fn chosen(&self) {}
 
-    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays<V>> {
         let (pattern, diagonals) = (csr.source().on_device(), diagonals_of(csr)?);
-        Ok(Self::Arrays::new(device, pattern, csr.entries(), &diagonals)?)
+        Ok(Self::Arrays::<V>::new(device, pattern, csr.entries(), &diagonals)?)
     }
 }

@@ -36,7 +36,7 @@ use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::ehyb;
 use krysp_kernels::cpu::rows::RowProduct;
@@ -113,8 +113,8 @@ impl<T: Real> Ehyb<T> {
         self.parts.count()
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        let (inside, extra) = (self.inside.kernel(&self.values, None), self.extra.kernel(&self.values, None));
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        let (inside, extra) = (self.inside.kernel(values, None), self.extra.kernel(values, None));
         ehyb::Ehyb { inside, extra, lines: &self.lines.of_chunks, rows: &self.lines.rows }
     }
 
@@ -234,6 +234,7 @@ row_operator!(Ehyb);
 
 impl<T: Real> Format<T> for Ehyb<T> {
     const NAME: &'static str = "EHYB";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Ehyb::new(csr)
@@ -296,7 +297,7 @@ impl<T: Real> Ehyb<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Ehyb<T> {
-    type Arrays = cuda::ehyb::Ehyb<T>;
+    type Arrays<V: Storage<T>> = cuda::ehyb::Ehyb<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {
@@ -309,8 +310,12 @@ impl<T: Real + cuda::Real> OnDevice<T> for Ehyb<T> {
     }
 
     /// In parts of so many rows, rounded up to a multiple of 32, or of as many as equations 1 and 2 say.
-    fn lay_out(csr: &Csr<T>, rows_per_part: Option<usize>, device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), rows_per_part)?)
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        rows_per_part: Option<usize>,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), rows_per_part)?)
     }
 }
 

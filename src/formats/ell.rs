@@ -8,7 +8,7 @@ use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
-use crate::{Real, Result};
+use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::cpu::threads::over_rows;
@@ -54,8 +54,8 @@ impl<T: Real> Ell<T> {
         self.width
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        self.slices.kernel(&self.values, None)
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        self.slices.kernel(values, None)
     }
 
     fn array_bytes(&self) -> usize {
@@ -67,6 +67,7 @@ row_operator!(Ell);
 
 impl<T: Real> Format<T> for Ell<T> {
     const NAME: &'static str = "ELL";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Ell::new(csr)
@@ -96,15 +97,15 @@ impl<T: Real> Format<T> for Ell<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
-    type Arrays = cuda::sliced::Sliced<T>;
+    type Arrays<V: Storage<T>> = cuda::sliced::Sliced<T, V>;
     type Options = ();
 
     fn defaults() {}
 
     fn chosen(&self) {}
 
-    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays<V>> {
         let widths = cuda::sliced::Widths::Uniform;
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), widths)?)
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), widths)?)
     }
 }

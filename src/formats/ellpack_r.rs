@@ -8,7 +8,7 @@ use super::OnDevice;
 use super::ell::uniform;
 use super::slices::Slices;
 use super::{Csr, Format, Source, row_operator};
-use crate::{Real, Result};
+use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::cpu::threads::map_rows;
@@ -40,8 +40,8 @@ impl<T: Real> EllpackR<T> {
         &self.lengths
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        self.slices.kernel(&self.values, Some(&self.lengths))
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        self.slices.kernel(values, Some(&self.lengths))
     }
 
     fn array_bytes(&self) -> usize {
@@ -53,6 +53,7 @@ row_operator!(EllpackR);
 
 impl<T: Real> Format<T> for EllpackR<T> {
     const NAME: &'static str = "ELLPACK-R";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         EllpackR::new(csr)
@@ -82,15 +83,15 @@ impl<T: Real> Format<T> for EllpackR<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
-    type Arrays = cuda::sliced::Sliced<T>;
+    type Arrays<V: Storage<T>> = cuda::sliced::Sliced<T, V>;
     type Options = ();
 
     fn defaults() {}
 
     fn chosen(&self) {}
 
-    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays<V>> {
         let widths = cuda::sliced::Widths::Lengths;
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), widths)?)
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), widths)?)
     }
 }

@@ -18,7 +18,7 @@
 use super::OnDevice;
 use super::bsr::{best_blocks, block_pattern};
 use super::{Csr, Format, Source, row_operator};
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::halo;
 use krysp_kernels::cpu::rows::RowProduct;
@@ -79,8 +79,8 @@ impl<T: Real> Halo<T> {
         self.size
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        let Halo { size, windows, offsets, columns, values, .. } = self;
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        let Halo { size, windows, offsets, columns, .. } = self;
         halo::Halo { size: *size, windows, offsets, columns, values }
     }
 
@@ -143,6 +143,7 @@ row_operator!(Halo);
 
 impl<T: Real> Format<T> for Halo<T> {
     const NAME: &'static str = "Halo";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Halo::new(csr)
@@ -202,7 +203,7 @@ impl<T: Real> Halo<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
-    type Arrays = cuda::halo::Halo<T>;
+    type Arrays<V: Storage<T>> = cuda::halo::Halo<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {
@@ -214,10 +215,14 @@ impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
     }
 
     /// With nodes of so many unknowns, or as many as take the fewest bytes.
-    fn lay_out(csr: &Csr<T>, size: Option<usize>, device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        size: Option<usize>,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
         let size = size.unwrap_or_else(|| best_size(csr));
         let (offsets, columns) = node_pattern(csr, size)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
-        Ok(Self::Arrays::new(device, size, nodes, pattern, csr.entries())?)
+        Ok(Self::Arrays::<V>::new(device, size, nodes, pattern, csr.entries())?)
     }
 }

@@ -1,6 +1,6 @@
 //! HYB (Bell and Garland): the first `t` entries of every row in ELLPACK, the overflow of longer rows as coordinates.
 //!
-//! Stored so, a matrix of `n` rows of lengths `n_i` takes
+//! Storage so, a matrix of `n` rows of lengths `n_i` takes
 //!
 //! ```text
 //! S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)
@@ -22,7 +22,7 @@ use super::coo::entry_rows;
 use super::pattern::fill_by_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::coo::EntryRows;
 use krysp_kernels::cpu::hyb;
@@ -211,8 +211,8 @@ impl<T: Real> Hyb<T> {
         1.0 - self.rows.len() as f64 / self.source.nnz().max(1) as f64
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        let slices = self.slices.kernel(&self.values, None);
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        let slices = self.slices.kernel(values, None);
         hyb::Hyb { slices, rows: &self.rows, columns: &self.columns }
     }
 
@@ -226,6 +226,7 @@ row_operator!(Hyb);
 
 impl<T: Real> Format<T> for Hyb<T> {
     const NAME: &'static str = "HYB";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Hyb::new(csr)
@@ -263,7 +264,7 @@ impl<T: Real> Format<T> for Hyb<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
-    type Arrays = cuda::hyb::Hyb<T>;
+    type Arrays<V: Storage<T>> = cuda::hyb::Hyb<T, V>;
     type Options = HybOptions;
 
     fn defaults() -> HybOptions {
@@ -274,10 +275,14 @@ impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
         HybOptions { threshold: Threshold::Columns(self.width) }
     }
 
-    fn lay_out(csr: &Csr<T>, options: HybOptions, device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        options: HybOptions,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
         let (x, most) = options.threshold.limits::<T>(csr.rows())?;
         let width = cuda::hyb::Width { rows: share_of_rows(csr.rows(), x), most };
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), width)?)
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), width)?)
     }
 }
 

@@ -18,6 +18,7 @@ mod input;
 #[cfg(feature = "cuda")]
 mod on_device;
 pub(crate) mod pattern;
+mod rounded;
 mod sell;
 mod slices;
 mod symmetric;
@@ -43,15 +44,17 @@ pub use krysp_kernels::cuda::coo::Crossing;
 pub use krysp_kernels::strategy::Strategy;
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
+pub use rounded::Rounded;
 pub(crate) use sell::Cut;
 pub use sell::{Sell, SellOptions};
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use symmetric::SymCsr;
 pub use symmetric_bsr::SymBsr;
 
-use crate::{HostSpace, HostVector, Real, Result, partition};
+use crate::{HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::{self, Parts, RowProduct};
+use krysp_kernels::cpu::storage::narrow;
 use krysp_kernels::cpu::threads::{self, CHUNK};
 use krysp_kernels::index::OffsetsRef;
 use krysp_solvers::{Error, LinearOperator, Space, Vector};
@@ -63,9 +66,12 @@ use std::sync::Arc;
 ///
 /// A format stores each entry of its matrix in a slot, among slots of padding that hold zero. The slots of every
 /// [`CHUNK`] rows lie together, so that threads can fill them apart.
-pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Sized {
+pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> + Sized {
     /// Its name.
     const NAME: &'static str;
+
+    /// What its slots hold: `T`, or what has fewer bits.
+    type Value: Storage<T>;
 
     /// Converts with default options.
     fn convert(csr: &Csr<T>) -> Result<Self>;
@@ -74,10 +80,10 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Sized {
     fn source(&self) -> &Source<T>;
 
     /// The values of all slots.
-    fn values(&self) -> &Buffer<T>;
+    fn values(&self) -> &Buffer<Self::Value>;
 
     /// The values of all slots.
-    fn values_mut(&mut self) -> &mut Buffer<T>;
+    fn values_mut(&mut self) -> &mut Buffer<Self::Value>;
 
     /// The first slot of a row that begins a chunk; the number of slots for the row past the last.
     fn first_slot(&self, row: usize) -> usize;
@@ -112,9 +118,9 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Sized {
             &mut values,
             &|row| this.first_slot(row),
             &|rows, part, first| {
-                part.fill(T::zero());
+                part.fill(narrow(T::zero()));
                 for row in rows {
-                    this.slots(row, |entry, slot| part[slot - first] = entries[entry]);
+                    this.slots(row, |entry, slot| part[slot - first] = narrow(entries[entry]));
                 }
             },
         );
@@ -123,16 +129,40 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Sized {
 
     /// The matrix, with the values it has now.
     fn to_csr(&self) -> Csr<T> {
-        let source = self.source();
-        let mut entries = Buffer::zeros(source.pattern.entries());
-        let (values, offsets) = (self.values(), &source.pattern.offsets);
-        fill_by_rows(source.pattern.rows(), &mut entries, &|row| offsets.at(row), &|rows, part, first| {
+        Csr::from_source(self.source().clone(), self.entries_from(self.values()))
+    }
+
+    /// The values of the matrix's entries, where slots hold these.
+    fn entries_from<V: Storage<T>>(&self, values: &[V]) -> Buffer<T> {
+        let pattern = &self.source().pattern;
+        let mut entries = Buffer::zeros(pattern.entries());
+        let offset = |row: usize| pattern.offsets.at(row);
+        fill_by_rows(pattern.rows(), &mut entries, &offset, &|rows, part, first| {
             for row in rows {
-                self.slots(row, |entry, slot| part[entry - first] = values[slot]);
+                self.slots(row, |entry, slot| part[entry - first] = values[slot].widen());
             }
         });
-        Csr::from_source(source.clone(), entries)
+        entries
     }
+}
+
+/// Products of a matrix in whose slots stand other values than its own, as many: those of [`Rounded`].
+pub trait Multiply<T: Real> {
+    /// `y ← A x`
+    fn multiply<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()>;
+
+    /// `y ← A x; ⟨x, y⟩`
+    fn multiply_dot<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T>;
 }
 
 /// The values of a pattern's entries, from values in the order given.
@@ -301,12 +331,32 @@ impl<T: Real> Layout<T> {
     }
 }
 
-/// The operator of a format whose `kernel()` computes rows by themselves and whose `array_bytes()` a product reads.
+/// The operator of a format whose `kernel(values)` computes rows by themselves and whose `array_bytes()` a product reads.
 macro_rules! row_operator {
     ($format:ident) => {
         $crate::formats::row_operator!($format<>, source);
     };
     ($format:ident<$($life:lifetime)?>, $layout:ident) => {
+        impl<$($life,)? T: crate::Real> $crate::formats::Multiply<T> for $format<$($life,)? T> {
+            fn multiply<V: crate::Storage<T>>(
+                &self,
+                values: &[V],
+                x: &crate::HostVector<T>,
+                y: &mut crate::HostVector<T>,
+            ) -> krysp_solvers::Result<()> {
+                self.$layout.product(&self.kernel(values), x, y)
+            }
+
+            fn multiply_dot<V: crate::Storage<T>>(
+                &self,
+                values: &[V],
+                x: &crate::HostVector<T>,
+                y: &mut crate::HostVector<T>,
+            ) -> krysp_solvers::Result<T> {
+                self.$layout.product_dot(&self.kernel(values), x, y)
+            }
+        }
+
         impl<$($life,)? T: crate::Real> krysp_solvers::LinearOperator for $format<$($life,)? T> {
             type Vector = crate::HostVector<T>;
 
@@ -319,11 +369,11 @@ macro_rules! row_operator {
             }
 
             fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<()> {
-                self.$layout.product(&self.kernel(), x, y)
+                $crate::formats::Multiply::multiply(self, &self.values, x, y)
             }
 
             fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
-                self.$layout.product_dot(&self.kernel(), x, y)
+                $crate::formats::Multiply::multiply_dot(self, &self.values, x, y)
             }
 
             fn bytes(&self) -> usize {
@@ -341,7 +391,7 @@ mod tests {
     use crate::simd::{Level, force};
 
     /// What a conversion stores, and what it computes.
-    fn result<F: Format<f64>>(format: &F) -> (usize, Vec<f64>, Vec<f64>) {
+    fn result<F: Format<f64, Value = f64>>(format: &F) -> (usize, Vec<f64>, Vec<f64>) {
         let x: Vec<f64> = (0..format.domain().len()).map(|i| 1.0 / (1.0 + i as f64)).collect();
         let (mut vector, mut y) = (format.domain().zeros().unwrap(), format.range().zeros().unwrap());
         format.domain().load(&x, &mut vector).unwrap();

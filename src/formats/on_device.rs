@@ -2,14 +2,14 @@
 
 use super::{Format, Source};
 use crate::cuda::{Cuda, OnCuda};
-use crate::{Csr, Real, Result};
+use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{self, Device, Ordered, Product};
 
 /// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
 pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
-    /// What holds the matrix there.
-    type Arrays: Product<T>;
+    /// What holds the matrix there, with values stored as `V`.
+    type Arrays<V: Storage<T>>: Product<T>;
 
     /// What one may choose.
     type Options;
@@ -22,15 +22,19 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
 
     /// Lays a matrix out in the memory of a device.
     #[doc(hidden)]
-    fn lay_out(csr: &Csr<T>, options: Self::Options, device: &Device) -> Result<Self::Arrays>;
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        options: Self::Options,
+        device: &Device,
+    ) -> Result<Self::Arrays<V>>;
 
     /// Lays out a matrix that is in the memory of a device, row by row.
     #[doc(hidden)]
-    fn lay_out_from(
+    fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
         ordered: &Ordered<T>,
         options: Self::Options,
-    ) -> Result<Self::Arrays> {
+    ) -> Result<Self::Arrays<V>> {
         // through host memory, where a format does not know better
         let mut values = Buffer::zeros(source.nnz());
         ordered.read(&mut values)?;

@@ -12,7 +12,7 @@
 use super::OnDevice;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::cpu::sliced::height_step;
@@ -85,8 +85,8 @@ impl<T: Real> Sell<T> {
         self.slices.short()
     }
 
-    fn kernel(&self) -> impl RowProduct<T> + '_ {
-        self.slices.kernel(&self.values, None)
+    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+        self.slices.kernel(values, None)
     }
 
     fn array_bytes(&self) -> usize {
@@ -176,6 +176,7 @@ row_operator!(Sell);
 
 impl<T: Real> Format<T> for Sell<T> {
     const NAME: &'static str = "SELL-P";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         Sell::new(csr)
@@ -205,7 +206,7 @@ impl<T: Real> Format<T> for Sell<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
-    type Arrays = cuda::sliced::Sliced<T>;
+    type Arrays<V: Storage<T>> = cuda::sliced::Sliced<T, V>;
     type Options = SellOptions;
 
     fn defaults() -> SellOptions {
@@ -218,15 +219,19 @@ impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
 
     /// In slices of 32 rows or fewer whatever the options say, sorted within 768 rows where that saves padding, unless
     /// [`SellOptions::window`] is 1.
-    fn lay_out(csr: &Csr<T>, options: SellOptions, device: &cuda::Device) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::new(device, csr.source().on_device(), csr.entries(), options.widths())?)
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        options: SellOptions,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), options.widths())?)
     }
 
-    fn lay_out_from(
+    fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
         ordered: &cuda::Ordered<T>,
         options: SellOptions,
-    ) -> Result<Self::Arrays> {
-        Ok(Self::Arrays::of(ordered, source.on_device(), options.widths())?)
+    ) -> Result<Self::Arrays<V>> {
+        Ok(Self::Arrays::<V>::of(ordered, source.on_device(), options.widths())?)
     }
 }

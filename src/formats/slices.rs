@@ -218,7 +218,7 @@ impl Slices {
     }
 
     /// The arrays for the kernel; with row `lengths`, slices end with their longest row.
-    pub(super) fn kernel<'a, T>(&'a self, values: &'a [T], lengths: Option<&'a [u32]>) -> Sliced<'a, T> {
+    pub(super) fn kernel<'a, V>(&'a self, values: &'a [V], lengths: Option<&'a [u32]>) -> Sliced<'a, V> {
         let widths = match (&self.widths, lengths) {
             (SliceWidths::Uniform(width), None) => Widths::Uniform(*width),
             (SliceWidths::Uniform(width), Some(lengths)) => Widths::Longest { width: *width, lengths },

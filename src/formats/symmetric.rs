@@ -6,8 +6,8 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::{Pattern, fill_by_rows};
-use super::{Csr, Format, Source};
-use crate::{Error, HostSpace, HostVector, Real, Result, partition};
+use super::{Csr, Format, Multiply, Source};
+use crate::{Error, HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::symmetric::{self, Halves};
 use krysp_kernels::cpu::threads::{block_rows, map_rows, over_rows};
@@ -148,6 +148,29 @@ pub(super) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     })
 }
 
+impl<T: Real> Multiply<T> for SymCsr<T> {
+    fn multiply<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.source.check(x, y)?;
+        symmetric::product(&self.halves, values, x.as_slice(), y.as_mut_slice());
+        Ok(())
+    }
+
+    fn multiply_dot<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T> {
+        self.source.check(x, y)?;
+        Ok(symmetric::product_dot(&self.halves, values, x.as_slice(), y.as_mut_slice()))
+    }
+}
+
 impl<T: Real> LinearOperator for SymCsr<T> {
     type Vector = HostVector<T>;
 
@@ -156,14 +179,11 @@ impl<T: Real> LinearOperator for SymCsr<T> {
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        self.source.check(x, y)?;
-        symmetric::product(&self.halves, &self.values, x.as_slice(), y.as_mut_slice());
-        Ok(())
+        self.multiply(&self.values, x, y)
     }
 
     fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        self.source.check(x, y)?;
-        Ok(symmetric::product_dot(&self.halves, &self.values, x.as_slice(), y.as_mut_slice()))
+        self.multiply_dot(&self.values, x, y)
     }
 
     fn bytes(&self) -> usize {
@@ -173,6 +193,7 @@ impl<T: Real> LinearOperator for SymCsr<T> {
 
 impl<T: Real> Format<T> for SymCsr<T> {
     const NAME: &'static str = "symmetric CSR";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         SymCsr::new(csr)
@@ -205,19 +226,18 @@ impl<T: Real> Format<T> for SymCsr<T> {
         0.0
     }
 
-    fn to_csr(&self) -> Csr<T> {
-        mirrored_to_csr(self)
+    fn entries_from<V: Storage<T>>(&self, values: &[V]) -> Buffer<T> {
+        mirrored_entries(self, values)
     }
 }
 
-/// The matrix of a format that stores half of it.
-pub(super) fn mirrored_to_csr<T: Real>(half: &impl Format<T>) -> Csr<T> {
-    let (source, values) = (half.source(), half.values());
-    let pattern = &source.pattern;
+/// The entries of a matrix of which a format stores half, in slots that hold these values.
+pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, values: &[V]) -> Buffer<T> {
+    let pattern = &half.source().pattern;
     let mut entries = Buffer::zeros(pattern.entries());
     for row in 0..pattern.rows() {
         half.slots(row, |entry, slot| {
-            let value = values[slot];
+            let value = values[slot].widen();
             entries[entry] = value;
             let column = pattern.columns[entry] as usize;
             if let Ok(at) = pattern.row(column).binary_search(&(row as u32)) {
@@ -225,12 +245,12 @@ pub(super) fn mirrored_to_csr<T: Real>(half: &impl Format<T>) -> Csr<T> {
             }
         });
     }
-    Csr::from_source(source.clone(), entries)
+    entries
 }
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for SymCsr<T> {
-    type Arrays = cuda::symmetric::Symmetric<T>;
+    type Arrays<V: Storage<T>> = cuda::symmetric::Symmetric<T, V>;
     type Options = ();
 
     fn defaults() {}
@@ -238,9 +258,9 @@ impl<T: Real + cuda::Real> OnDevice<T> for SymCsr<T> {
     fn chosen(&self) {}
 
     /// In blocks of rows that keep the `x` they read in shared memory.
-    fn lay_out(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays<V>> {
         check_symmetric(csr)?;
         let pattern = csr.source().on_device();
-        Ok(Self::Arrays::new(device, 1, pattern, pattern, csr.entries())?)
+        Ok(Self::Arrays::<V>::new(device, 1, pattern, pattern, csr.entries())?)
     }
 }

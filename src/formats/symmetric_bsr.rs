@@ -7,9 +7,9 @@
 use super::OnDevice;
 use super::bsr::{best_block_size, block_pattern};
 use super::pattern::fill_by_rows;
-use super::symmetric::{check_symmetric, mirrored_to_csr, parts, stored};
-use super::{Csr, Format, Source};
-use crate::{Error, HostSpace, HostVector, Real, Result};
+use super::symmetric::{check_symmetric, mirrored_entries, parts, stored};
+use super::{Csr, Format, Multiply, Source};
+use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::bsr::SLACK;
 use krysp_kernels::cpu::symmetric::Halves;
@@ -74,6 +74,31 @@ impl<T: Real> SymBsr<T> {
     }
 }
 
+impl<T: Real> Multiply<T> for SymBsr<T> {
+    fn multiply<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.source.check(x, y)?;
+        let (x, y) = (x.as_slice(), y.as_mut_slice());
+        symmetric_blocks::product(self.size, &self.halves, values, x, y);
+        Ok(())
+    }
+
+    fn multiply_dot<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T> {
+        self.source.check(x, y)?;
+        let (x, y) = (x.as_slice(), y.as_mut_slice());
+        Ok(symmetric_blocks::product_dot(self.size, &self.halves, values, x, y))
+    }
+}
+
 impl<T: Real> LinearOperator for SymBsr<T> {
     type Vector = HostVector<T>;
 
@@ -82,16 +107,11 @@ impl<T: Real> LinearOperator for SymBsr<T> {
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        self.source.check(x, y)?;
-        let (x, y) = (x.as_slice(), y.as_mut_slice());
-        symmetric_blocks::product(self.size, &self.halves, &self.values, x, y);
-        Ok(())
+        self.multiply(&self.values, x, y)
     }
 
     fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        self.source.check(x, y)?;
-        let (x, y) = (x.as_slice(), y.as_mut_slice());
-        Ok(symmetric_blocks::product_dot(self.size, &self.halves, &self.values, x, y))
+        self.multiply_dot(&self.values, x, y)
     }
 
     fn bytes(&self) -> usize {
@@ -101,6 +121,7 @@ impl<T: Real> LinearOperator for SymBsr<T> {
 
 impl<T: Real> Format<T> for SymBsr<T> {
     const NAME: &'static str = "symmetric BSR";
+    type Value = T;
 
     fn convert(csr: &Csr<T>) -> Result<Self> {
         SymBsr::new(csr)
@@ -149,14 +170,14 @@ impl<T: Real> Format<T> for SymBsr<T> {
         if stored == 0 { 0.0 } else { (slots - stored) as f64 / stored as f64 }
     }
 
-    fn to_csr(&self) -> Csr<T> {
-        mirrored_to_csr(self)
+    fn entries_from<V: Storage<T>>(&self, values: &[V]) -> Buffer<T> {
+        mirrored_entries(self, values)
     }
 }
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
-    type Arrays = cuda::symmetric::Symmetric<T>;
+    type Arrays<V: Storage<T>> = cuda::symmetric::Symmetric<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {
@@ -169,11 +190,15 @@ impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
 
     /// In blocks of rows that keep the `x` they read in shared memory, with dense blocks of a size, or of the one that
     /// takes the fewest bytes.
-    fn lay_out(csr: &Csr<T>, size: Option<usize>, device: &cuda::Device) -> Result<Self::Arrays> {
+    fn lay_out<V: Storage<T>>(
+        csr: &Csr<T>,
+        size: Option<usize>,
+        device: &cuda::Device,
+    ) -> Result<Self::Arrays<V>> {
         let size = size.map_or_else(|| best_block_size(csr), Ok)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         check_symmetric(csr)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
-        Ok(Self::Arrays::new(device, size, nodes, pattern, csr.entries())?)
+        Ok(Self::Arrays::<V>::new(device, size, nodes, pattern, csr.entries())?)
     }
 }

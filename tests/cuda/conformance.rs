@@ -3,13 +3,13 @@
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Crossing, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Sell, SellOptions,
-    Strategy, SymBsr, SymCsr, Threshold,
+    Bsr, Coo, Crossing, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Rounded, Sell,
+    SellOptions, Strategy, SymBsr, SymCsr, Threshold,
 };
-use krysp::solvers::Vector;
+use krysp::solvers::{Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
-use krysp::testing::matrices::{self, edge};
-use krysp::{Cg, Csr, Cuda, Jacobi, LinearOperator, Numbering, Real};
+use krysp::testing::matrices::{self, Triplets, edge};
+use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Numbering, Real};
 use std::sync::Arc;
 
 fn vectors<T: Real>() {
@@ -55,10 +55,17 @@ fn conforms<T: Real, F: OnDevice<T>>(build: impl Fn(&Csr<T>) -> krysp::Result<F>
 
 /// The same, made on the GPU.
 fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<OnCuda<T, F>>) {
-    let Some(gpu) = gpu() else { return };
-    let mut tested = 0;
     let mut cases: Vec<Case> = laws::cases();
     cases.extend(laws::large_cases());
+    conforms_to(cases, build);
+}
+
+fn conforms_to<T: Real, F: OnDevice<T>>(
+    cases: Vec<Case>,
+    build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<OnCuda<T, F>>,
+) {
+    let Some(gpu) = gpu() else { return };
+    let mut tested = 0;
     for Case { name, triplets } in &cases {
         let csr = triplets.csr::<T>().unwrap();
         let mut a = match build(&gpu, &csr) {
@@ -174,6 +181,122 @@ conformance_on! {
     ehyb_small_parts: Ehyb, Some(64);
     hyb_minimal_storage: Hyb, HybOptions::default();
     hyb_last_quantile: Hyb, HybOptions { threshold: Threshold::Quantile(0.999) };
+}
+
+/// Every law over matrices that lose nothing when they are stored in `f32`, with vectors of `f64`: an error beyond that of
+/// sums in `f64` breaks one.
+fn conforms_rounded<F: OnDevice<f64>>(options: impl Fn() -> F::Options) {
+    // what is at stake is one conversion, whatever the shape
+    let mut cases: Vec<Case> = laws::cases().into_iter().step_by(3).collect();
+    cases.extend(laws::large_cases());
+    conforms_to(laws::coarse(cases), |gpu, a| Rounded::<F, f32>::on_with(gpu, a, options()));
+}
+
+macro_rules! conformance_rounded {
+    ($($name:ident: $format:ident, $options:expr;)*) => {
+        mod f64_storing_f32 {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                conforms_rounded::<$format<f64>>(|| $options);
+            })*
+        }
+    };
+}
+
+conformance_rounded! {
+    csr_classical: Csr, Strategy::Classical;
+    csr_load_balance: Csr, Strategy::LoadBalance;
+    csr_merge_path: Csr, Strategy::MergePath;
+    csr_speculative: Csr, Strategy::Speculative;
+    coo: Coo, Crossing::CarriedOut;
+    coo_atomic: Coo, Crossing::Atomic;
+    hyb: Hyb, HybOptions::default();
+    ell: Ell, ();
+    ellpack_r: EllpackR, ();
+    sell: Sell, SellOptions::new::<f64>();
+    sell_unsorted: Sell, SellOptions { height: 48, window: Some(1) };
+    dia: Dia, ();
+    bsr_2: Bsr, Some(2);
+    bsr_3: Bsr, Some(3);
+    bsr_4: Bsr, Some(4);
+    bsr_6: Bsr, Some(6);
+    halo: Halo, Some(1);
+    halo_2: Halo, Some(2);
+    halo_3: Halo, Some(3);
+    halo_4: Halo, Some(4);
+    halo_6: Halo, Some(6);
+    ehyb: Ehyb, None;
+    symmetric_csr: SymCsr, ();
+    symmetric_bsr_2: SymBsr, Some(2);
+    symmetric_bsr_3: SymBsr, Some(3);
+    symmetric_bsr_6: SymBsr, Some(6);
+}
+
+/// Entries in 16 bits are those of host memory, and the product is as exact as ever.
+fn stores_16_bits<T: Real, F: OnDevice<T> + LinearOperator<Vector = HostVector<T>>>(gpu: &Cuda)
+where
+    Bf16: krysp::Storage<T>,
+{
+    for Case { name, triplets } in laws::cases().iter().step_by(3) {
+        let a = triplets.csr::<T>().unwrap();
+        let Ok(host) = Rounded::<F, Bf16>::convert(&a) else { continue };
+        let stored = host.to_csr();
+        let device = Rounded::<F, Bf16>::on(gpu, &a).unwrap();
+        assert!(device.to_csr().unwrap().triplets().eq(stored.triplets()), "{}, {name}", F::NAME);
+        let entries = stored.triplets().map(|(i, j, value)| (i as u32, j as u32, value.to_f64())).collect();
+        let triplets = Triplets { rows: a.rows(), cols: a.cols(), entries };
+        laws::product(&device, &triplets).map_err(|broken| broken.on(name).on(F::NAME)).unwrap();
+    }
+}
+
+#[test]
+fn entries_in_16_bits() {
+    let Some(gpu) = gpu() else { return };
+    stores_16_bits::<f64, Csr<f64>>(&gpu);
+    stores_16_bits::<f64, Sell<f64>>(&gpu);
+    stores_16_bits::<f64, Dia<f64>>(&gpu);
+    stores_16_bits::<f64, Bsr<f64>>(&gpu);
+    stores_16_bits::<f64, Halo<f64>>(&gpu);
+    stores_16_bits::<f64, Coo<f64>>(&gpu);
+    stores_16_bits::<f32, Sell<f32>>(&gpu);
+    stores_16_bits::<f32, Halo<f32>>(&gpu);
+}
+
+/// Entries are rounded where host memory rounds them, once, and a solve on the chip has the same.
+#[test]
+fn entries_are_rounded_once() {
+    let Some(gpu) = gpu() else { return };
+    let (n, rounding) = (20_000, 2f64.powi(-24));
+    let triplets = matrices::random_rows(n, n, 3, |row| row % 40);
+    let a = triplets.csr::<f64>().unwrap();
+    let host = Rounded::<Sell<f64>, f32>::new(Sell::new(&a).unwrap());
+    let mut device = host.to(&gpu).unwrap();
+    assert!(device.to_csr().unwrap().triplets().eq(host.to_csr().triplets()));
+    device.refresh(&vec![0.1; triplets.entries.len()]).unwrap();
+    assert!(device.to_csr().unwrap().triplets().all(|entry| entry.2 == f64::from(0.1f32)));
+    let values: Vec<f64> = triplets.entries.iter().map(|entry| entry.2).collect();
+    device.refresh(&values).unwrap();
+    assert!(device.to_csr().unwrap().triplets().eq(host.to_csr().triplets()));
+    let x: Vec<f64> = laws::numbers(n, 3);
+    let (exact, magnitudes) = triplets.product_reference(&x);
+    let mut y = device.range().vector(&vec![f64::NAN; n]).unwrap();
+    device.apply(&device.domain().vector(&x).unwrap(), &mut y).unwrap();
+    let mut got = vec![0.0; n];
+    device.range().store(&y, &mut got).unwrap();
+    for (row, ((y, exact), magnitude)) in got.iter().zip(&exact).zip(&magnitudes).enumerate() {
+        assert!((y - exact).abs() <= rounding * (1.0 + 1e-7) * magnitude, "{row}: {y} {exact}");
+    }
+    // the matrix kept on the chip, before and after new values
+    let csr = matrices::stencil7(12).csr::<f64>().unwrap();
+    let tenths: Vec<f64> = csr.entries().iter().map(|entry| entry * 0.1).collect();
+    let b: Vec<f64> = laws::numbers(csr.rows(), 5);
+    let mut solver = Cg::new(Rounded::<Sell<f64>, f32>::on(&gpu, &csr).unwrap()).rtol(1e-10);
+    assert!(solver.solve(&b).unwrap().report.converged());
+    solver.operator_mut().refresh(&tenths).unwrap();
+    let solution = solver.solve(&b).unwrap();
+    assert!(solution.report.converged(), "{}", solution.report);
 }
 
 /// The quantile that the device finds is the host's: so are the bytes of what it stores.

@@ -160,7 +160,7 @@ fn another_pattern_of_one_shape_stays_within_bounds() {
     let columns = Columns::new(vec![0, 1, 2, 0], 3).unwrap();
     let [one, other] = [[3, 1], [1, 3]].map(Offsets::from_lengths);
     let [one, other] = [&one, &other].map(|offsets| Pattern::new(offsets, &columns));
-    let mut a = Coo::new(&device, one, &[1.0, 2.0, 4.0, 8.0], Crossing::CarriedOut).unwrap();
+    let mut a = Coo::<f64>::new(&device, one, &[1.0, 2.0, 4.0, 8.0], Crossing::CarriedOut).unwrap();
     a.fill(other, &[16.0, 32.0, 64.0, 128.0]).unwrap();
     let (x, mut y) = (device.upload(&[1.0; 3]).unwrap(), device.upload(&[f64::NAN; 2]).unwrap());
     a.product(&x, &mut y).unwrap();

@@ -3,13 +3,14 @@
 //! Iterations are those of a relative residual of 1e-8. Systems that take long are ignored by default:
 //! `cargo test --release --test suite preconditioners -- --include-ignored`.
 
+use krysp::formats::Rounded;
 use krysp::io::{read_matrix, read_vector};
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{
-    BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator, Narrow,
+    Bf16, BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator, Narrow,
     Numbering, Real, Sell, Side, Spai, Sparsity,
 };
 
@@ -104,6 +105,33 @@ fn a_small_heat_sink() {
     assert!(jacobi >= 2.2 * fixed && fixed >= 1.25 * grown);
     assert!(narrow <= 1.05 * fixed);
     assert!(jacobi >= 2.4 * exact && jacobi >= 2.0 * isai && jacobi >= 1.2 * blocks);
+}
+
+/// Factors stored in single precision under vectors of double: half of their values' bytes, and no iterations; in 16 bits, a
+/// quarter, and few.
+#[test]
+fn fsai_stored_in_fewer_bits() {
+    let elastic = matrices::elasticity(10).csr::<f64>().unwrap();
+    for a in [matrices::stencil7(24).csr::<f64>().unwrap(), elastic] {
+        let fsai = Fsai::new(&a).unwrap();
+        let b = laws::numbers(a.rows(), 7);
+        let solve = |m: &dyn LinearOperator<Vector = HostVector<f64>>| {
+            let report = Cg::new(&a).preconditioner(m).rtol(1e-12).solve(&b).unwrap().report;
+            assert!(report.converged(), "{report}");
+            report.iterations
+        };
+        let [upper, lower] = [fsai.upper(), fsai.lower()].map(|factor| Sell::new(factor).unwrap());
+        let double = Composed::new(upper.clone(), lower.clone()).unwrap();
+        let halves = [upper.clone(), lower.clone()].map(Rounded::<Sell<f64>, Bf16>::new);
+        let [upper, lower] = [upper, lower].map(Rounded::<Sell<f64>, f32>::new);
+        let single = Composed::new(upper, lower).unwrap();
+        let [upper, lower] = halves;
+        let half = Composed::new(upper, lower).unwrap();
+        assert!(3 * single.bytes() < 2 * double.bytes(), "{} of {}", single.bytes(), double.bytes());
+        let (double, single, half) = (solve(&double), solve(&single), solve(&half));
+        println!("iterations: f64 {double}, f32 {single}, bf16 {half}");
+        assert!(double.abs_diff(single) <= 2 && 10 * half <= 11 * double, "{double} {single} {half}");
+    }
 }
 
 #[test]

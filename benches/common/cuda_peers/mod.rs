@@ -9,6 +9,7 @@ mod layouts;
 pub mod textbook;
 
 use super::Result;
+use super::cuda_formats::{self, Converter};
 use super::peers::Element;
 use cudarc::cusparse::sys::cudaDataType;
 use cudarc::driver::{CudaContext, CudaStream};
@@ -18,6 +19,11 @@ use std::sync::Arc;
 /// A number that both libraries compute with.
 pub trait CudaElement: Element {
     const TYPE: cudaDataType;
+
+    /// Our formats whose values are stored in fewer bits.
+    fn rounded() -> Vec<Converter<Self>> {
+        vec![]
+    }
 }
 
 impl CudaElement for f32 {
@@ -26,6 +32,10 @@ impl CudaElement for f32 {
 
 impl CudaElement for f64 {
     const TYPE: cudaDataType = cudaDataType::CUDA_R_64F;
+
+    fn rounded() -> Vec<Converter<f64>> {
+        cuda_formats::rounded()
+    }
 }
 
 /// The queue of a GPU, for foreign work in turn with our own. Must not outlive it.

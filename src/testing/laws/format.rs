@@ -6,6 +6,7 @@ use super::{
 };
 use crate::testing::matrices::{Triplets, mix};
 use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
+use krysp_kernels::cpu::storage::widen;
 
 /// How many matrices a format was tested on, and how many it was entitled to refuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,7 +137,8 @@ pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
         return broken(format!("entry {entry} is visited {} times", seen[entry]));
     }
     let empty = |&(used, value): &(&bool, &T)| !used && !value.is_zero();
-    if let Some((_, value)) = used.iter().zip(format.values().iter()).find(empty) {
+    let values = wide(format);
+    if let Some((_, value)) = used.iter().zip(&values).find(empty) {
         return broken(format!("a slot of padding holds {value:e}"));
     }
     // slots past the last row's are slack for loads of whole registers
@@ -150,12 +152,17 @@ pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
         ));
     }
     // values; at most two 64-bit indices for each; offsets, permutations and lengths of rows
-    let (bytes, least) = (format.bytes(), slots * size_of::<T>());
-    let most = slots * (size_of::<T>() + 16) + 64 * (csr.rows() + csr.cols()) + 4096;
+    let (bytes, least) = (format.bytes(), slots * size_of::<F::Value>());
+    let most = slots * (size_of::<F::Value>() + 16) + 64 * (csr.rows() + csr.cols()) + 4096;
     if bytes < least || bytes > most {
         return broken(format!("{bytes} bytes, {least} to {most} are plausible for {slots} slots"));
     }
     Ok(())
+}
+
+/// The values of all slots.
+fn wide<T: Real, F: Format<T>>(format: &F) -> Vec<T> {
+    format.values().iter().map(|&value| widen(value)).collect()
 }
 
 /// New values in the order given (triplets with duplicates, columns, unsorted rows, a triangle, renumbered) give bitwise
@@ -277,7 +284,7 @@ fn refresh_one<T: Real, F: Format<T>>(given: &Order<'_, T>, conversion: &Convers
     }
     same_matrix("a refused refresh changes nothing", &refreshed.to_csr(), &before)?;
     refreshed.refresh(&given.others).map_err(unexpected(LAW))?;
-    Agreement::Bitwise.entries(LAW, "the slots", refreshed.values(), anew.values())?;
+    Agreement::Bitwise.entries(LAW, "the slots", &wide(&refreshed), &wide(&anew))?;
     same_matrix(LAW, &refreshed.to_csr(), &after)?;
     let x: Vec<T> = super::numbers(after.cols(), 9);
     let run = |format: &F| -> Law<HostVector<T>> {

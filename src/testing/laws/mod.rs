@@ -21,7 +21,7 @@ mod format;
 mod operator;
 mod vector;
 
-pub use cases::{Case, cases, large_cases};
+pub use cases::{Case, cases, coarse, large_cases};
 pub use format::{Conversion, Tally, accounting, format, refresh, round_trip};
 pub use operator::{
     operator_fusions, product, same_on_all_threads, second_product, sizes_refused, stale_values,
