@@ -8,24 +8,10 @@ use super::merge::Merge;
 use super::number::Scalar;
 use super::product::{Pattern, Product, Shape};
 use super::speculative::Speculative;
+use super::tuning::CSR_PRICES;
+use crate::price::{Price, Work};
 use crate::strategy::Strategy;
 use rayon::prelude::*;
-
-/// What bytes alone do not tell of a product, in microseconds and bytes a microsecond. From `benches/record/h200/spmv.csv`,
-/// f64: circuit_1M (longest row 126,000, two lanes each) and rmat_2M in CSR and in CSR load-balance, el3_0.3M_nat and
-/// el3_10M_perm in CSR.
-mod cost {
-    /// A lane waits so long for each [`AHEAD`](super::AHEAD) entries that it asks for at once.
-    pub(super) const WAIT: f64 = 0.6;
-    /// A product of few entries, one thread or more a row.
-    pub(super) const CLASSICAL: f64 = 2.9;
-    /// The bytes that all threads read, one or more a row.
-    pub(super) const CLASSICAL_RATE: f64 = 3.2e6;
-    /// A product of few entries, cut by entries: rmat_2M, circuit_1M.
-    pub(super) const BALANCED: f64 = 8.5;
-    /// The bytes that all threads read, cut by entries: el3_100M_perm, p1_100M_perm.
-    pub(super) const BALANCED_RATE: f64 = 2.6e6;
-}
 
 /// The rows of a matrix, as far as they decide how threads share them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,31 +33,31 @@ impl Rows {
         Rows { count, entries, longest: longest.unwrap_or(0), value: size_of::<T>() }
     }
 
-    /// Bytes of offsets, columns and values.
-    fn bytes(self) -> f64 {
-        (self.count * 4 + self.entries * (4 + self.value)) as f64
-    }
-
-    /// Microseconds of a product by [`Strategy::Classical`]: those of all entries, or of the longest row.
-    pub fn classical(self, multiprocessors: usize) -> f64 {
-        let mean = self.entries as f64 / self.count.max(1) as f64;
-        let lanes = lanes(self.count, mean, multiprocessors) as usize;
-        let waits = self.longest.div_ceil(lanes * AHEAD) as f64;
-        cost::CLASSICAL + f64::max(self.bytes() / cost::CLASSICAL_RATE, waits * cost::WAIT)
-    }
-
-    /// Microseconds of a product by [`Strategy::LoadBalance`], whatever the rows.
-    pub fn balanced(self) -> f64 {
-        cost::BALANCED + self.bytes() / cost::BALANCED_RATE
-    }
-
-    /// What [`Strategy::Automatic`] is for these rows: the others are slower than one of these two wherever the record has
-    /// them.
-    pub fn strategy(self, multiprocessors: usize) -> Strategy {
-        match self.classical(multiprocessors) <= self.balanced() {
-            true => Strategy::Classical,
-            false => Strategy::LoadBalance,
+    /// What a product by a strategy does: offsets, columns and values are read, and where a row has equally many threads as
+    /// any other, they wait for each [`AHEAD`] entries of the longest that they ask for at once.
+    pub fn work(self, strategy: Strategy, multiprocessors: usize) -> Work {
+        let waits = match strategy {
+            Strategy::Classical => {
+                let mean = self.entries as f64 / self.count.max(1) as f64;
+                let lanes = lanes(self.count, mean, multiprocessors) as usize;
+                self.longest.div_ceil(lanes * AHEAD) as f64
+            }
+            _ => 0.0,
+        };
+        Work {
+            bytes: (self.count * 4 + self.entries * (4 + self.value)) as f64,
+            gathers: self.entries as f64,
+            rows: self.count as f64,
+            waits,
         }
+    }
+
+    /// What [`Strategy::Automatic`] is for these rows: the one of least cost among those that have a price. (The others are
+    /// slower than one of these wherever the record has them.)
+    pub fn strategy(self, multiprocessors: usize) -> Strategy {
+        let cost = |&(strategy, price): &(Strategy, Price)| price.cost(&self.work(strategy, multiprocessors));
+        let cheapest = CSR_PRICES.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        cheapest.map_or(Strategy::Classical, |&(strategy, _)| strategy)
     }
 }
 

@@ -3,6 +3,17 @@
 //! Every constant names matrices of that record on which it matters. Other architectures use the same until they are
 //! measured.
 
+use crate::price::Price;
+use crate::strategy::Strategy;
+
+/// What the strategies of compressed rows cost, in bytes streamed: `cargo bench --bench judge -- h200 --fit`, from the
+/// matrices of that record that it names.
+pub const CSR_PRICES: [(Strategy, Price); 3] = [
+    (Strategy::Classical, Price { start: 11.6e6, byte: 1.25, gather: 0.0, row: 0.0, wait: 2.4e6 }),
+    (Strategy::LoadBalance, Price { start: 34e6, byte: 1.54, gather: 0.0, row: 0.0, wait: 0.0 }),
+    (Strategy::MergePath, Price { start: 34e6, byte: 1.54, gather: 0.0, row: 8.0, wait: 0.0 }),
+];
+
 /// Threads of a multiprocessor that hide the latency of memory: below, rows are shared by more lanes (st7_20k, el3_20k).
 pub const BUSY: usize = 1024;
 
