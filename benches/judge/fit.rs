@@ -1,7 +1,13 @@
-//! Prices that foretell a record, and choose well by it.
+//! Prices that foretell a record: of each kernel by itself, the non-negative ones of the least squares of relative errors,
+//!
+//! ```text
+//! min Σ w² (price · work / time − 1)²,   price ≥ 0
+//! ```
+//!
+//! over the products of the fitted half, by coordinate descent: the problem is convex, and five prices need no more.
 
 use super::cases::Case;
-use krysp::choice::Price;
+use krysp::choice::{Price, Work};
 use std::collections::BTreeMap;
 
 /// Prices by format.
@@ -18,81 +24,58 @@ pub struct Bounds {
     pub far: f64,
 }
 
-/// Factors that a price is tried with; a finer search follows the record's noise.
-const FACTORS: [f64; 9] = [0.0, 0.25, 0.7, 0.9, 0.97, 1.03, 1.1, 1.4, 4.0];
+/// Formats that one kernel computes have one price.
+const ALIKE: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 
-/// What a price that is nothing is tried as: starts and waits in bytes, factors, bytes of a gather and of a row.
-const SEEDS: [f64; 5] = [2e6, 1.0, 1.0, 4.0, 1e6];
+/// The weight of an option that takes more than twice as long as the best: it need not be foretold well, it is not chosen.
+const HOPELESS: f64 = 0.15;
 
-/// Rounds over all prices, at most: it ends when nothing helps.
-const ROUNDS: usize = 60;
+/// Rounds over the prices, more than it takes.
+const ROUNDS: usize = 20_000;
 
-/// What an option foretold wrong counts where it takes longer than twice the best: nearly nothing, for it is not chosen.
-const HOPELESS: f64 = 0.05;
-
-/// The prices of the formats wanted, moved one at a time as long as the loss on the fitted half falls.
-pub fn fitted(cases: &[Case], mut prices: Prices, wanted: impl Fn(&str) -> bool, bounds: Bounds) -> Prices {
-    let cases: Vec<&Case> = cases.iter().filter(|case| case.half() == "fitted").collect();
-    let per_ms = bytes_per_ms(&cases, &prices);
-    let formats: Vec<String> = prices.keys().filter(|format| wanted(format)).cloned().collect();
-    let mut least = loss(&cases, &prices, per_ms, bounds);
-    for _ in 0..ROUNDS {
-        let before = least;
-        for format in &formats {
-            for field in 0..SEEDS.len() {
-                let old = prices[format];
-                let mut best = old;
-                for value in tried(fields(old)[field], SEEDS[field]) {
-                    let mut new = fields(old);
-                    new[field] = value;
-                    let new = price(new);
-                    prices.insert(format.clone(), new);
-                    let loss = loss(&cases, &prices, per_ms, bounds);
-                    if loss < least {
-                        (least, best) = (loss, new);
-                    }
-                }
-                prices.insert(format.clone(), best);
-            }
-        }
-        if least > before - 1e-6 {
-            break;
-        }
-    }
-    println!("fitted on {}, loss {least:.4}", names(&cases));
-    prices
+/// One product of one format: what it does for each millisecond that it takes, and its weight.
+struct Sample {
+    work_per_ms: [f64; 5],
+    weight: f64,
 }
 
-fn names(cases: &[&Case]) -> String {
+/// Prices of every format that is an option; of those that are, the unit is such that `per_ms` bytes are a millisecond.
+pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
+    let cases: Vec<&Case> = cases.iter().filter(|case| case.half() == "fitted").collect();
+    let per_ms = bytes_per_ms(&cases, prices);
+    let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
+    for case in &cases {
+        for option in &case.options {
+            let Work { bytes, gathers, rows, waits } = option.work;
+            let work_per_ms = [1.0, bytes, gathers, rows, waits].map(|work| work / option.ms);
+            let weight = if case.ratio(option) <= 2.0 { 1.0 } else { HOPELESS };
+            samples.entry(kernel(&option.format)).or_default().push(Sample { work_per_ms, weight });
+        }
+    }
     let mut names: Vec<&str> = cases.iter().map(|case| &*case.matrix).collect();
     names.dedup();
-    names.join(", ")
-}
-
-/// Rounded to three digits: more say nothing.
-fn tried(value: f64, seed: f64) -> Vec<f64> {
-    let rounded = |value: f64| match value {
-        0.0 => 0.0,
-        _ => {
-            let unit = 10f64.powf(2.0 - value.log10().floor());
-            (value * unit).round() / unit
-        }
+    println!("fitted on {}", names.join(", "));
+    let price = |samples: &Vec<Sample>| {
+        let [start, byte, gather, row, wait] = least_squares(samples).map(|price| rounded(price * per_ms));
+        Price { start, byte, gather, row, wait }
     };
-    match value {
-        0.0 => FACTORS.iter().map(|factor| rounded(seed * factor)).collect(),
-        _ => FACTORS.iter().map(|factor| rounded(value * factor)).collect(),
-    }
+    let by_kernel: BTreeMap<&str, Price> =
+        samples.iter().map(|(kernel, samples)| (*kernel, price(samples))).collect();
+    let of =
+        |(format, old): (&String, &Price)| (format.clone(), *by_kernel.get(kernel(format)).unwrap_or(old));
+    prices.iter().map(of).collect()
 }
 
-fn fields(Price { start, byte, gather, row, wait }: Price) -> [f64; 5] {
-    [start, byte, gather, row, wait]
+fn kernel(format: &str) -> &str {
+    if ALIKE.contains(&format) { ALIKE[0] } else { format }
 }
 
-fn price([start, byte, gather, row, wait]: [f64; 5]) -> Price {
-    Price { start, byte, gather, row, wait }
+/// Three digits: more say nothing.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// Costs of the machine's millisecond, by the prices that there are: from then on the unit stays.
+/// Costs of the machine's millisecond, by the prices that there are: the unit stays what it was.
 fn bytes_per_ms(cases: &[&Case], prices: &Prices) -> f64 {
     let known = cases.iter().flat_map(|case| &case.options);
     let logs: Vec<f64> = known
@@ -101,22 +84,29 @@ fn bytes_per_ms(cases: &[&Case], prices: &Prices) -> f64 {
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// What is foretold wrong, `mean (ln cost − ln time)²`, and what the choice loses: `mean ln ratio`, more beyond the bounds.
-fn loss(cases: &[&Case], prices: &Prices, per_ms: f64, bounds: Bounds) -> f64 {
-    let (mut wrong, mut weights, mut lost) = (0.0, 0.0, 0.0);
-    for case in cases {
-        for option in &case.options {
-            let Some(price) = prices.get(&option.format) else { continue };
-            let weight = if case.ratio(option) <= 2.0 { 1.0 } else { HOPELESS };
-            let error = (price.cost(&option.work) / per_ms / option.ms).ln().clamp(-2.0, 2.0);
-            wrong += weight * error * error;
-            weights += weight;
+/// `min Σ w² (p · a − 1)²` with `p ≥ 0`: each price in turn, `pⱼ = max(0, pⱼ − (G p − c)ⱼ / Gⱼⱼ)` with `G = Σ w² a aᵀ`,
+/// `c = Σ w² a`, each kind of work measured in the most there is of it.
+fn least_squares(samples: &[Sample]) -> [f64; 5] {
+    let most: [f64; 5] = std::array::from_fn(|j| {
+        let most = samples.iter().map(|sample| sample.work_per_ms[j]).fold(0.0, f64::max);
+        if most > 0.0 { most } else { 1.0 }
+    });
+    let (mut matrix, mut right) = ([[0.0; 5]; 5], [0.0; 5]);
+    for Sample { work_per_ms, weight } in samples {
+        let scaled: [f64; 5] = std::array::from_fn(|j| weight * work_per_ms[j] / most[j]);
+        for i in 0..5 {
+            right[i] += weight * scaled[i];
+            (0..5).for_each(|j| matrix[i][j] += scaled[i] * scaled[j]);
         }
-        // the fastest of the options, not of all: what the chooser does not know it cannot lose
-        let fastest = case.options.iter().map(|option| option.ms).fold(f64::INFINITY, f64::min);
-        let ratio = case.chosen(prices).ms / fastest;
-        lost += ratio.ln() + (ratio / bounds.near).ln().max(0.0) + 3.0 * (ratio / bounds.far).ln().max(0.0);
     }
-    let count = cases.len().max(1) as f64;
-    wrong / f64::max(weights, 1.0) + 2.0 * lost / count
+    let mut prices = [0.0; 5];
+    for _ in 0..ROUNDS {
+        for j in 0..5 {
+            if matrix[j][j] > 0.0 {
+                let excess = (0..5).map(|i| matrix[j][i] * prices[i]).sum::<f64>() - right[j];
+                prices[j] = f64::max(0.0, prices[j] - excess / matrix[j][j]);
+            }
+        }
+    }
+    std::array::from_fn(|j| prices[j] / most[j])
 }

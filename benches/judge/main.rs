@@ -89,11 +89,7 @@ fn main() -> Result<()> {
     };
     let mut prices = of_library(&cases, model);
     if options.fit {
-        // strategies first: what they cost is a constant for the choice among formats
-        if !strategies.is_empty() {
-            prices = fitted(&strategies, prices, |format| format.starts_with("CSR"), STRATEGIES);
-        }
-        prices = fitted(&cases, prices, |format| !is_gpu || !format.starts_with("CSR"), FORMATS);
+        prices = fitted(&cases, &prices);
         print_prices(&prices);
     }
     for (file, what, cases, bounds) in [
@@ -123,9 +119,12 @@ fn of_library(cases: &[Case], model: Model) -> Prices {
 
 /// As they stand in the library.
 fn print_prices(prices: &Prices) {
-    for (format, Price { start, byte, gather, row, wait }) in prices {
+    let literal =
+        |value: f64| if value < 1e5 { format!("{value:?}") } else { format!("{:?}e6", value / 1e6) };
+    for (format, &Price { start, byte, gather, row, wait }) in prices {
+        let [start, byte, gather, row, wait] = [start, byte, gather, row, wait].map(literal);
         println!(
-            "    (\"{format}\", Price {{ start: {start:?}, byte: {byte:?}, gather: {gather:?}, row: {row:?}, wait: {wait:?} }}),"
+            "    (\"{format}\", Price {{ start: {start}, byte: {byte}, gather: {gather}, row: {row}, wait: {wait} }}),"
         );
     }
 }

@@ -40,8 +40,13 @@ unsafe impl DeviceRepr for Raw {}
 impl<T: Real> Csr<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        Csr::of(Ordered::new(device, pattern, values)?, pattern)
+    }
+
+    /// A matrix on the device, whose pattern this is.
+    pub(super) fn of(ordered: Ordered<T>, pattern: Pattern<'_>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
-        let ordered = Ordered::new(device, pattern, values)?;
+        let device = ordered.device().clone();
         let name = match &ordered.rows {
             Rows::Short(_) => "csr_short",
             Rows::Long(_) => "csr_long",
@@ -50,8 +55,13 @@ impl<T: Real> Csr<T> {
             shape: pattern.shape(),
             ordered,
             lanes: lanes(pattern.rows(), pattern.mean_length(), device.multiprocessors()),
-            kernel: Kernel::load::<T>(device, &SOURCE, name, THREADS)?,
+            kernel: Kernel::load::<T>(&device, &SOURCE, name, THREADS)?,
         })
+    }
+
+    /// Its arrays.
+    pub(super) fn into_ordered(self) -> Ordered<T> {
+        self.ordered
     }
 
     /// Threads that walk a row.

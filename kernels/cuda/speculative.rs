@@ -2,7 +2,7 @@
 //! moved.
 
 use super::chunks::tiles_of_chunk;
-use super::device::{Array, Device, Real, lock};
+use super::device::{Array, Real, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -94,12 +94,12 @@ pub(super) struct Speculation<T: Real> {
 }
 
 impl<T: Real> Speculation<T> {
-    pub(super) fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        Ok(Speculation {
-            cut: Cut::new(pattern.shape(), device.multiprocessors())?,
-            ordered: Ordered::new(device, pattern, values)?,
-            speculate: device.function::<T>(&SOURCE, "speculative")?,
-        })
+    /// Of a matrix on the device.
+    pub(super) fn of(ordered: Ordered<T>, shape: Shape) -> Result<Self> {
+        let device = ordered.device();
+        let cut = Cut::new(shape, device.multiprocessors())?;
+        let speculate = device.function::<T>(&SOURCE, "speculative")?;
+        Ok(Speculation { cut, ordered, speculate })
     }
 
     fn raw(&self, left: RawUnfinished) -> Raw {
@@ -135,9 +135,10 @@ pub struct Speculative<T: Real> {
 }
 
 impl<T: Real> Speculative<T> {
-    /// A matrix with a value for each entry of the pattern.
-    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        let matrix = Speculation::new(device, pattern, values)?;
+    /// A matrix on the device, whose pattern this is: nothing of it is looked at.
+    pub(super) fn of(ordered: Ordered<T>, pattern: Pattern<'_>) -> Result<Self> {
+        let device = &ordered.device().clone();
+        let matrix = Speculation::of(ordered, pattern.shape())?;
         let cut = matrix.cut;
         Ok(Speculative {
             matrix,

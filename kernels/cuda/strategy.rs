@@ -6,10 +6,11 @@ use super::error::Result;
 use super::load_balance::LoadBalance;
 use super::merge::Merge;
 use super::number::Scalar;
+use super::ordered::Ordered;
 use super::product::{Pattern, Product, Shape};
 use super::speculative::Speculative;
 use super::tuning::CSR_PRICES;
-use crate::price::{Price, Work};
+use crate::price::{Price, Work, scattering};
 use crate::strategy::Strategy;
 use rayon::prelude::*;
 
@@ -24,13 +25,21 @@ pub struct Rows {
     pub longest: usize,
     /// Bytes of an entry's value.
     pub value: usize,
+    /// Of the entries of `x` they read, the share that is fetched by itself ([`scattering`]).
+    pub scattering: f64,
 }
 
 impl Rows {
     fn of<T>(pattern: Pattern<'_>) -> Rows {
         let (count, entries) = (pattern.rows(), pattern.entries());
         let longest = (0..count).into_par_iter().map(|row| pattern.row(row).len()).max();
-        Rows { count, entries, longest: longest.unwrap_or(0), value: size_of::<T>() }
+        Rows {
+            count,
+            entries,
+            longest: longest.unwrap_or(0),
+            value: size_of::<T>(),
+            scattering: scattering(pattern.columns(), size_of::<T>()),
+        }
     }
 
     /// What a product by a strategy does: offsets, columns and values are read, and where a row has equally many threads as
@@ -46,7 +55,7 @@ impl Rows {
         };
         Work {
             bytes: (self.count * 4 + self.entries * (4 + self.value)) as f64,
-            gathers: self.entries as f64,
+            gathers: self.entries as f64 * self.scattering,
             rows: self.count as f64,
             waits,
         }
@@ -68,15 +77,26 @@ pub struct AnyCsr<T: Real>(Box<dyn Product<T>>);
 impl<T: Real> AnyCsr<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], strategy: Strategy) -> Result<Self> {
+        AnyCsr::of(Ordered::new(device, pattern, values)?, pattern, strategy)
+    }
+
+    /// A matrix on the device, whose pattern this is, shared another way: its arrays stay where they are, only what the
+    /// strategy prepares is made.
+    pub fn prepared(csr: Csr<T>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
+        assert_eq!(csr.shape(), pattern.shape(), "the pattern it was made from");
+        AnyCsr::of(csr.into_ordered(), pattern, strategy)
+    }
+
+    fn of(ordered: Ordered<T>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
         let strategy = match strategy {
-            Strategy::Automatic => Rows::of::<T>(pattern).strategy(device.multiprocessors()),
+            Strategy::Automatic => Rows::of::<T>(pattern).strategy(ordered.device().multiprocessors()),
             chosen => chosen,
         };
         Ok(AnyCsr(match strategy {
-            Strategy::LoadBalance => Box::new(LoadBalance::new(device, pattern, values)?),
-            Strategy::MergePath => Box::new(Merge::new(device, pattern, values)?),
-            Strategy::Speculative => Box::new(Speculative::new(device, pattern, values)?),
-            Strategy::Automatic | Strategy::Classical => Box::new(Csr::new(device, pattern, values)?),
+            Strategy::LoadBalance => Box::new(LoadBalance::of(ordered, pattern)?),
+            Strategy::MergePath => Box::new(Merge::of(ordered, pattern)?),
+            Strategy::Speculative => Box::new(Speculative::of(ordered, pattern)?),
+            Strategy::Automatic | Strategy::Classical => Box::new(Csr::of(ordered, pattern)?),
         }))
     }
 }
@@ -117,7 +137,9 @@ mod tests {
 
     #[test]
     fn one_long_row_decides() {
-        let strategy = |count, entries, longest| Rows { count, entries, longest, value: 8 }.strategy(132);
+        let strategy = |count, entries, longest| {
+            Rows { count, entries, longest, value: 8, scattering: 0.5 }.strategy(132)
+        };
         // meshes, however large
         for (rows, mean) in [(0, 0), (1, 1), (20_000, 7), (14_000_000, 7), (4_000, 66), (1_200_000, 79)] {
             assert_eq!(strategy(rows, rows * mean, mean + 20), Strategy::Classical, "{rows}");

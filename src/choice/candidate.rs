@@ -123,6 +123,8 @@ pub struct RowStatistics {
     pub hyb_bytes: usize,
     /// Bytes of a value.
     pub value: usize,
+    /// Of the entries of `x` that rows read, the share that lies neither beside nor close after others.
+    pub scattering: f64,
 }
 
 impl RowStatistics {
@@ -140,7 +142,16 @@ impl RowStatistics {
 impl fmt::Display for RowStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RowStatistics {
-            rows, cols, entries, shortest, longest, quantile_at, quantile, hyb_bytes, ..
+            rows,
+            cols,
+            entries,
+            shortest,
+            longest,
+            quantile_at,
+            quantile,
+            hyb_bytes,
+            scattering,
+            ..
         } = self;
         write!(
             f,
@@ -148,7 +159,8 @@ impl fmt::Display for RowStatistics {
             self.mean()
         )?;
         write!(f, " (imbalance {:.1}), Q_R({quantile_at:.2}) = {quantile}", self.imbalance())?;
-        write!(f, ", S({quantile}) = {}", megabytes(*hyb_bytes))
+        write!(f, ", S({quantile}) = {}", megabytes(*hyb_bytes))?;
+        write!(f, ", {:.0} % of x scattered", 100.0 * scattering)
     }
 }
 

@@ -34,9 +34,11 @@ pub(super) fn price(format: &str) -> Option<Price> {
 /// What a product does on a GPU of so many multiprocessors, apart from what it does on any machine: how often a lane that has
 /// most to do waits for what it asks for at once, and what rows of CSR read.
 pub(super) fn work(rows: &RowStatistics, stored: Stored, any: Work, multiprocessors: usize) -> Work {
-    let csr = Rows { count: rows.rows, entries: rows.entries, longest: rows.longest, value: rows.value };
     let waits = match stored {
-        Stored::Csr { strategy } => csr.work(strategy, multiprocessors).waits,
+        Stored::Csr { strategy } => {
+            let RowStatistics { rows: count, entries, longest, value, scattering, .. } = *rows;
+            Rows { count, entries, longest, value, scattering }.work(strategy, multiprocessors).waits
+        }
         Stored::Sell { .. } | Stored::Ell { .. } | Stored::EllpackR { .. } => {
             let lanes = lanes(rows.rows, rows.mean(), multiprocessors);
             rows.longest.div_ceil(SLOTS_IN_FLIGHT * lanes) as f64
@@ -117,10 +119,9 @@ mod tests {
             ("rmat_2M", Strategy::LoadBalance),
             ("circuit_1M", Strategy::LoadBalance),
         ] {
-            let matrix = named(name).unwrap();
-            let longest = (0..matrix.rows).map(|row| matrix.row(row).0.len()).max().unwrap();
-            for value in [4, 8] {
-                let rows = Rows { count: matrix.rows, entries: matrix.nnz(), longest, value };
+            for rows in [*choose::<f64>(name).rows(), *choose::<f32>(name).rows()] {
+                let RowStatistics { rows: count, entries, longest, value, scattering, .. } = rows;
+                let rows = Rows { count, entries, longest, value, scattering };
                 assert_eq!(rows.strategy(132), strategy, "{name}");
             }
         }

@@ -9,6 +9,7 @@ use crate::{
     Bsr, Csr, Dia, Ehyb, Ell, EllpackR, Error, Format, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
 };
 use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::price::scattering;
 
 /// Bytes of a row's or a column's index.
 const INDEX: usize = size_of::<u32>();
@@ -76,6 +77,7 @@ impl<T: Real> Analysis<'_, T> {
             quantile,
             hyb_bytes: padded + self.overflow(quantile) * (Self::ENTRY + INDEX),
             value: size_of::<T>(),
+            scattering: scattering(self.csr.columns(), size_of::<T>()),
         }
     }
 

@@ -50,12 +50,11 @@ impl Model {
     /// What a product does that reads so many bytes of a matrix.
     pub(super) fn work(self, rows: &RowStatistics, stored: Stored, bytes: usize) -> Work {
         let gathers = match stored {
-            Stored::Dia { .. } => 0,
-            Stored::Bsr { size } => rows.entries / size,
-            Stored::Halo { halo, .. } => halo,
-            _ => rows.entries,
+            Stored::Dia { .. } => 0.0,
+            Stored::Halo { halo, .. } => halo as f64,
+            _ => rows.entries as f64 * rows.scattering,
         };
-        let any = Work { bytes: bytes as f64, gathers: gathers as f64, rows: rows.rows as f64, waits: 0.0 };
+        let any = Work { bytes: bytes as f64, gathers, rows: rows.rows as f64, waits: 0.0 };
         match self {
             Model::Host => any,
             #[cfg(feature = "cuda")]
