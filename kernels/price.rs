@@ -12,7 +12,7 @@ pub struct Work {
     pub bytes: f64,
     /// Entries of `x` that are fetched by themselves: neither beside nor soon after others, see [`scattering`].
     pub gathers: f64,
-    /// Rows that are added up.
+    /// Rows that are added up one by one: padded ones go side by side.
     pub rows: f64,
     /// Times that somebody waits for memory, one after the other.
     pub waits: f64,

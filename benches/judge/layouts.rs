@@ -20,7 +20,7 @@ pub fn add(folder: &Path, model: Model, most: usize) -> Result<()> {
     let recorded = newest(folder, "spmv.csv", &["matrix", "numbering", "element"])?;
     let small = recorded.iter().filter(|row| number(row, "nnz") <= most as f64);
     let missing: BTreeSet<_> =
-        small.map(key).filter(|key| !key[0].ends_with("(cold)") && !known.contains(key)).collect();
+        small.map(key).filter(|key| !key[0].ends_with(')') && !known.contains(key)).collect();
     let names: BTreeSet<&String> = missing.iter().map(|[matrix, ..]| matrix).collect();
     for name in names {
         for System { numbering, csr, .. } in

@@ -10,7 +10,8 @@
 //!                                                  them (`--most N`: of at most N entries, 20 million without it)
 //! ```
 //!
-//! Matrices in the order of their names are fitted to and judged by turns, each with all of its numberings and elements.
+//! Of the matrices in the order of their names every second is fitted to, the others are judged, each with all of its
+//! numberings and elements.
 //! `layouts.csv` holds what the chooser finds of a matrix, not what anybody measured: delete it when formats change.
 
 #![allow(unreachable_pub, reason = "nobody uses a bench")]

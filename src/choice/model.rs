@@ -54,7 +54,11 @@ impl Model {
             Stored::Halo { halo, .. } => halo as f64,
             _ => rows.entries as f64 * rows.scattering,
         };
-        let any = Work { bytes: bytes as f64, gathers, rows: rows.rows as f64, waits: 0.0 };
+        let one_by_one = match stored {
+            Stored::Csr { .. } | Stored::Coo | Stored::Hyb { .. } => rows.rows as f64,
+            _ => 0.0,
+        };
+        let any = Work { bytes: bytes as f64, gathers, rows: one_by_one, waits: 0.0 };
         match self {
             Model::Host => any,
             #[cfg(feature = "cuda")]
