@@ -4,6 +4,7 @@
 //! cargo bench --features peers --bench cuda_spmv                  the usual matrices, appended to benches/record/<machine>/
 //! cargo bench --features peers --bench cuda_spmv -- p1_10M_perm/f32 some.mtx.gz
 //! cargo bench --features peers --bench cuda_spmv -- irregular                     rows of very unequal lengths
+//! cargo bench --features peers --bench cuda_spmv -- irregular_large               the same, up to 100 million entries
 //!     --quick          small matrices
 //!     --dry            nothing written
 //!     --parts          clusters as large as the parts of EHYB, instead of the blocks of Halo
@@ -13,7 +14,8 @@
 //! ```
 //!
 //! Answers are asserted before anything is timed. Times are of the device, back to back; `(cold)` after a matrix's name
-//! in the record: with nothing of it in the L2 cache, each product by itself.
+//! in the record: with nothing of it in the L2 cache, each product by itself; `(first)`: the first product of compressed rows
+//! that are on the device already, with all that it needs to be prepared, by the host's clock, kernels compiled before.
 
 mod common;
 
@@ -26,9 +28,11 @@ use common::cuda_peers::CudaElement;
 use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
 use common::systems::{System, numbered, unknowns};
 use common::{median, record};
+use krysp::formats::Strategy;
 use krysp::testing::matrices;
 use krysp::{Csr, Space};
-use krysp_kernels::cuda::{Device, Pattern, SpeculativeOnHost};
+use krysp_kernels::cuda::strategy::AnyCsr;
+use krysp_kernels::cuda::{Device, Pattern, Product as _, SpeculativeOnHost};
 use krysp_kernels::index::{Columns, Invalid, Offsets};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -61,6 +65,9 @@ const CACHED: usize = 60 << 20;
 /// Bytes of device memory an entry that every contestant fits in.
 const ROOM: usize = 64;
 
+/// First products timed, of which the median counts.
+const FIRSTS: usize = 11;
+
 /// What a contestant did with one matrix.
 struct Line {
     name: &'static str,
@@ -71,6 +78,8 @@ struct Line {
     bytes: usize,
     warm_ms: f64,
     cold_ms: Option<f64>,
+    /// Of compressed rows on the device, preparation included.
+    first_ms: Option<f64>,
 }
 
 /// Milliseconds of a matrix by contestant.
@@ -122,13 +131,24 @@ fn spmv<T: CudaElement>(
     let bench = Bench { answer: Answer::new(&csr, &x), x, cold: bytes <= CACHED, csr };
     let bytes_per_ms = gpu.bandwidth()?;
     let mut lines = vec![];
-    for converter in converters::<T>() {
-        let name = converter.name;
-        lines
-            .extend(bench.ours(&converter, gpu).map_err(|error| format!("{id} {element}, {name}: {error}"))?);
-    }
-    lines.push(bench.second_stage_on_host().map_err(|error| format!("{id} {element}, on host: {error}"))?);
     let mut left_out = vec![];
+    for converter in converters::<T>() {
+        let started = Instant::now();
+        let operator = match (converter.convert)(&bench.csr, &gpu.cuda) {
+            Ok(Some(operator)) => operator,
+            Ok(None) => continue,
+            Err(reason) => {
+                left_out.push(format!("{}: {reason}", converter.name));
+                continue;
+            }
+        };
+        gpu.cuda.synchronize()?;
+        let setup_ms = started.elapsed().as_secs_f64() * 1e3;
+        let line = bench.ours(&converter, &*operator, setup_ms, gpu);
+        lines.push(line.map_err(|error| format!("{id} {element}, {}: {error}", converter.name))?);
+    }
+    bench.first_of_ours(&mut lines).map_err(|error| format!("{id} {element}, first product: {error}"))?;
+    lines.push(bench.second_stage_on_host().map_err(|error| format!("{id} {element}, on host: {error}"))?);
     for kind in Kind::all(unknowns(&system.name)) {
         match bench.theirs(kind, gpu, library) {
             Ok(line) => lines.push(line),
@@ -140,18 +160,20 @@ fn spmv<T: CudaElement>(
     println!("\n{id} {element}: {} rows, {} entries", csr.rows(), csr.nnz());
     let Some(peer) = best_peer(&lines, |line| Some(line.warm_ms)) else { return Err("no peer".into()) };
     let cold_peer = best_peer(&lines, |line| line.cold_ms);
+    let first_peer = best_peer(&lines, |line| line.first_ms);
     println!(
-        "{:<24}{:>10}{:>10}{:>8}{:>8}{:>8}{:>10}{:>8}",
-        "", "setup ms", "ms", "GB/s", "share", "ratio", "cold ms", "ratio"
+        "{:<24}{:>10}{:>10}{:>8}{:>8}{:>8}{:>10}{:>8}{:>10}",
+        "", "setup ms", "ms", "GB/s", "share", "ratio", "cold ms", "ratio", "first ms"
     );
     for line in &lines {
         let share = bytes as f64 / line.warm_ms / bytes_per_ms;
         let cold = match (line.cold_ms, cold_peer) {
             (Some(ms), Some((_, peer_ms))) => format!("{ms:>10.4}{:>8.2}", peer_ms / ms),
-            _ => String::new(),
+            _ => " ".repeat(18),
         };
+        let first = line.first_ms.map_or(String::new(), |ms| format!("{ms:>10.4}"));
         println!(
-            "{:<24}{:>10.1}{:>10.4}{:>8.0}{share:>8.2}{:>8.2}{cold}",
+            "{:<24}{:>10.1}{:>10.4}{:>8.0}{share:>8.2}{:>8.2}{cold}{first}",
             line.name,
             line.setup_ms,
             line.warm_ms,
@@ -184,6 +206,9 @@ fn spmv<T: CudaElement>(
         if let (Some(ms), Some(peer)) = (line.cold_ms, cold_peer) {
             rows.push(row(line, &format!("{} (cold)", system.name), ms, peer));
         }
+        if let (Some(ms), Some(peer)) = (line.first_ms, first_peer) {
+            rows.push(row(line, &format!("{} (first)", system.name), ms, peer));
+        }
     }
     Ok(rows)
 }
@@ -204,41 +229,65 @@ struct Bench<T: CudaElement> {
 }
 
 impl<T: CudaElement> Bench<T> {
-    /// One of our formats; nothing where it refuses the matrix.
-    fn ours(&self, converter: &Converter<T>, gpu: &mut Gpu) -> common::Result<Option<Line>> {
-        let started = Instant::now();
-        let Some(operator) = (converter.convert)(&self.csr, &gpu.cuda)? else { return Ok(None) };
-        gpu.cuda.synchronize()?;
-        let setup_ms = started.elapsed().as_secs_f64() * 1e3;
-        let operator: &Operator<T> = &*operator;
+    /// One of our formats.
+    fn ours(
+        &self,
+        converter: &Converter<T>,
+        operator: &Operator<T>,
+        setup_ms: f64,
+        gpu: &mut Gpu,
+    ) -> common::Result<Line> {
+        let &Converter { name, rounds, .. } = converter;
         let x = operator.domain().vector(&self.x)?;
         let mut y = operator.range().vector(&vec![T::narrow(f64::NAN); self.csr.rows()])?;
         operator.apply(&x, &mut y)?;
         let mut host = vec![T::narrow(0.0); self.csr.rows()];
         operator.range().store(&y, &mut host)?;
         // half a unit in the last place of what stores an entry
-        self.answer.check_rounded(&host, if converter.rounds { 2f64.powi(-24) } else { 0.0 })?;
+        self.answer.check_rounded(&host, if rounds { 2f64.powi(-24) } else { 0.0 })?;
         let mut product = || Ok(operator.apply(&x, &mut y)?);
         let warm_ms = gpu.warm(&mut product)?;
         let cold_ms = if self.cold { Some(gpu.cold(&mut product)?) } else { None };
-        Ok(Some(Line {
-            name: converter.name,
-            is_peer: false,
-            rounds: converter.rounds,
-            setup_ms,
-            bytes: operator.bytes(),
-            warm_ms,
-            cold_ms,
-        }))
+        let bytes = operator.bytes();
+        Ok(Line { name, is_peer: false, rounds, setup_ms, bytes, warm_ms, cold_ms, first_ms: None })
+    }
+
+    /// The first product by each strategy of compressed rows that are on the device: what it prepares, and the product.
+    fn first_of_ours(&self, lines: &mut [Line]) -> common::Result<()> {
+        let (device, csr) = (Device::new(0)?, &self.csr);
+        let (offsets, columns) = arrays(csr)?;
+        let pattern = Pattern::new(&offsets, &columns);
+        let x = device.upload(&self.x)?;
+        let mut y = device.zeros(csr.rows())?;
+        for (name, strategy) in [
+            ("CSR", Strategy::Classical),
+            ("CSR load-balance", Strategy::LoadBalance),
+            ("CSR merge-path", Strategy::MergePath),
+            ("CSR speculative", Strategy::Speculative),
+        ] {
+            let mut times = vec![];
+            for _ in 0..FIRSTS {
+                let on_device = krysp_kernels::cuda::csr::Csr::new(&device, pattern, csr.entries())?;
+                device.synchronize()?;
+                let started = Instant::now();
+                let matrix = AnyCsr::prepared(on_device, pattern, strategy)?;
+                matrix.product(&x, &mut y)?;
+                device.synchronize()?;
+                times.push(started.elapsed().as_secs_f64() * 1e3);
+            }
+            let mut host = vec![T::narrow(0.0); csr.rows()];
+            y.read(&mut host)?;
+            self.answer.check(&host)?;
+            let line = lines.iter_mut().filter(|line| line.name == name);
+            line.for_each(|line| line.first_ms = Some(median(&mut times)));
+        }
+        Ok(())
     }
 
     /// The speculative strategy with its second stage on the host, by the host's clock: it waits for every product.
     fn second_stage_on_host(&self) -> common::Result<Line> {
         let (device, csr) = (Device::new(0)?, &self.csr);
-        let offsets: Vec<u64> = csr.offsets().iter().map(|&offset| offset as u64).collect();
-        let refused = |invalid: Invalid| format!("{invalid:?}");
-        let offsets = Offsets::new(&offsets).map_err(refused)?;
-        let columns = Columns::new(csr.columns().to_vec(), csr.cols()).map_err(refused)?;
+        let (offsets, columns) = arrays(csr)?;
         let started = Instant::now();
         let mut a = SpeculativeOnHost::new(&device, Pattern::new(&offsets, &columns), csr.entries())?;
         let (setup_ms, x) = (started.elapsed().as_secs_f64() * 1e3, device.upload(&self.x)?);
@@ -258,6 +307,7 @@ impl<T: CudaElement> Bench<T> {
             bytes,
             warm_ms: median(&mut times),
             cold_ms: None,
+            first_ms: None,
         })
     }
 
@@ -271,6 +321,13 @@ impl<T: CudaElement> Bench<T> {
         let setup_ms = started.elapsed().as_secs_f64() * 1e3;
         product.queue()?;
         self.answer.check(&product.answer()?)?;
+        // the first call of the library loads kernels: only the later ones count
+        let mut firsts = vec![];
+        for _ in 0..FIRSTS {
+            firsts.extend(product.first()?);
+        }
+        let first_ms = (!firsts.is_empty()).then(|| median(&mut firsts));
+        self.answer.check(&product.answer()?)?;
         if let Some(reason) = product.unprepared() {
             println!("{}: without preparation ({reason})", kind.name());
         }
@@ -278,8 +335,25 @@ impl<T: CudaElement> Bench<T> {
         let mut product = || product.queue();
         let warm_ms = gpu.warm(&mut product)?;
         let cold_ms = if self.cold { Some(gpu.cold(&mut product)?) } else { None };
-        Ok(Line { name: kind.name(), is_peer: true, rounds: false, setup_ms, bytes, warm_ms, cold_ms })
+        Ok(Line {
+            name: kind.name(),
+            is_peer: true,
+            rounds: false,
+            setup_ms,
+            bytes,
+            warm_ms,
+            cold_ms,
+            first_ms,
+        })
     }
+}
+
+/// The pattern of a matrix for the kernels.
+fn arrays<T: CudaElement>(csr: &Csr<T>) -> common::Result<(Offsets, Columns)> {
+    let offsets: Vec<u64> = csr.offsets().iter().map(|&offset| offset as u64).collect();
+    let refused = |invalid: Invalid| format!("{invalid:?}");
+    let columns = Columns::new(csr.columns().to_vec(), csr.cols()).map_err(refused)?;
+    Ok((Offsets::new(&offsets).map_err(refused)?, columns))
 }
 
 /// For each contestant the share of matrices in which it comes within a factor of the best.

@@ -5,13 +5,14 @@
 //! cargo run --release --example tables -- zen4-2t      one
 //! ```
 
-use std::collections::BTreeMap;
+#[allow(unreachable_pub, reason = "a bench has it, too")]
+#[path = "../benches/common/newest.rs"]
+mod newest;
+
+use newest::{Row, newest, number, text};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
-
-/// A row by the names of its columns.
-type Row = BTreeMap<String, String>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wanted = std::env::args().nth(1);
@@ -30,35 +31,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
-}
-
-/// The rows of a file in order, only the newest of those that agree in `key`; none where there is no file.
-fn newest(folder: &Path, file: &str, key: &[&str]) -> Result<Vec<Row>, Box<dyn Error>> {
-    let Ok(text) = fs::read_to_string(folder.join(file)) else { return Ok(vec![]) };
-    let mut lines = text.lines();
-    let header: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
-    let mut rows: Vec<Row> = vec![];
-    for (number, line) in lines.enumerate() {
-        let cells: Vec<&str> = line.split(',').collect();
-        if cells.len() != header.len() {
-            let (got, expected) = (cells.len(), header.len());
-            return Err(format!("{file}, row {}: {got} cells, not {expected}", number + 2).into());
-        }
-        let row: Row = header.iter().map(|&h| h.into()).zip(cells.into_iter().map(String::from)).collect();
-        match rows.iter_mut().find(|old| key.iter().all(|&k| old.get(k) == row.get(k))) {
-            Some(old) => *old = row,
-            None => rows.push(row),
-        }
-    }
-    Ok(rows)
-}
-
-fn text<'r>(row: &'r Row, column: &str) -> &'r str {
-    row.get(column).map_or("", |cell| cell)
-}
-
-fn number(row: &Row, column: &str) -> f64 {
-    text(row, column).parse().unwrap_or(f64::NAN)
 }
 
 /// Short times with the digits that tell them apart.

@@ -23,5 +23,6 @@ pub mod index;
 pub mod map;
 pub mod pairs;
 pub mod parts;
+pub mod price;
 pub mod strategy;
 pub mod windows;

@@ -18,7 +18,7 @@ pub struct Options {
     machine: Option<String>,
     out: Option<PathBuf>,
     commit: Option<String>,
-    /// `NAME`, `NAME/f32`, `irregular`, or nothing for the usual ones.
+    /// `NAME`, `NAME/f32`, `irregular`, `irregular_large`, or nothing for the usual ones.
     wanted: Vec<String>,
 }
 

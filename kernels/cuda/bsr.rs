@@ -5,13 +5,18 @@ use super::error::Result;
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Rows, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, config};
-use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths};
+use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths, shared_by};
 use super::tuning::BLOCKS_IN_FLIGHT;
 use super::vector::{THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("bsr.cu") };
+
+/// Lanes that share a block row of a matrix with block rows of this mean length.
+pub fn lanes(block_rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
+    shared_by(block_rows, mean_length, BLOCKS_IN_FLIGHT, multiprocessors)
+}
 
 /// A matrix of small dense blocks.
 #[derive(Debug)]

@@ -40,8 +40,13 @@ unsafe impl DeviceRepr for Raw {}
 impl<T: Real, V: Storage<T>> Csr<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+        Csr::of(Ordered::narrowed(device, pattern, values)?, pattern)
+    }
+
+    /// A matrix on the device, whose pattern this is.
+    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
-        let ordered = Ordered::narrowed(device, pattern, values)?;
+        let device = ordered.device().clone();
         let name = match &*ordered.rows {
             Rows::Short(_) => "csr_short",
             Rows::Long(_) => "csr_long",
@@ -50,8 +55,13 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
             shape: pattern.shape(),
             ordered,
             lanes: lanes(pattern.rows(), pattern.mean_length(), device.multiprocessors()),
-            kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
+            kernel: Kernel::load::<V>(&device, &SOURCE, name, THREADS)?,
         })
+    }
+
+    /// Its arrays.
+    pub(super) fn into_ordered(self) -> Ordered<V> {
+        self.ordered
     }
 
     /// Threads that walk a row.

@@ -2,7 +2,7 @@
 //! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
 
 use super::chunks::{Borders, Chunks, Onto, SOURCE, TILE};
-use super::device::{Array, Device, Real, Storage};
+use super::device::{Array, Real, Storage};
 use super::error::Result;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
@@ -44,12 +44,13 @@ fn first_rows(chunks: &Chunks) -> Vec<u32> {
 }
 
 impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
-    /// A matrix with a value for each entry of the pattern.
-    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+    /// A matrix on the device, whose pattern this is.
+    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+        let device = &ordered.device().clone();
         let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
         Ok(LoadBalance {
             shape: pattern.shape(),
-            ordered: Ordered::narrowed(device, pattern, values)?,
+            ordered,
             first: device.upload(&first_rows(&chunks))?,
             borders: Borders::new::<V>(device, &chunks, Onto::Nothing)?,
             multiply: device.function_storing::<T, V>(&SOURCE, "csr_by_entries")?,

@@ -1,7 +1,7 @@
 //! Compressed sparse rows on a device, cut by work: blocks of threads take equally many entries and ends of rows. The
 //! kernel says how, and what is moved.
 
-use super::device::{Array, Device, Real, Storage, lock};
+use super::device::{Array, Real, Storage, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -112,12 +112,13 @@ struct RawCrossing {
 unsafe impl DeviceRepr for RawCrossing {}
 
 impl<T: Real, V: Storage<T>> Merge<T, V> {
-    /// A matrix with a value for each entry of the pattern.
-    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
+    /// A matrix on the device, whose pattern this is.
+    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+        let device = &ordered.device().clone();
         let tiles = Tiles::new(pattern.offsets())?;
         Ok(Merge {
             shape: pattern.shape(),
-            ordered: Ordered::narrowed(device, pattern, values)?,
+            ordered,
             carries: device.zeros(2 * tiles.blocks())?,
             first: device.upload(&tiles.first)?,
             crossing: device.upload(&tiles.crossing)?,

@@ -2,7 +2,7 @@
 //! moved.
 
 use super::chunks::tiles_of_chunk;
-use super::device::{Array, Device, Element, Real, Storage, lock};
+use super::device::{Array, Element, Real, Storage, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
@@ -94,16 +94,15 @@ pub(super) struct Speculation<V: Element> {
 }
 
 impl<V: Element> Speculation<V> {
-    /// For vectors of `T`.
-    pub(super) fn new<T: Real>(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self>
+    /// Of a matrix on the device, for vectors of `T`.
+    pub(super) fn of<T: Real>(ordered: Ordered<V>, shape: Shape) -> Result<Self>
     where
         V: Storage<T>,
     {
-        Ok(Speculation {
-            cut: Cut::new(pattern.shape(), device.multiprocessors())?,
-            ordered: Ordered::narrowed(device, pattern, values)?,
-            speculate: device.function_storing::<T, V>(&SOURCE, "speculative")?,
-        })
+        let device = ordered.device();
+        let cut = Cut::new(shape, device.multiprocessors())?;
+        let speculate = device.function_storing::<T, V>(&SOURCE, "speculative")?;
+        Ok(Speculation { cut, ordered, speculate })
     }
 
     fn raw(&self, left: RawUnfinished) -> Raw {
@@ -140,9 +139,10 @@ pub struct Speculative<T: Real, V: Storage<T> = T> {
 }
 
 impl<T: Real, V: Storage<T>> Speculative<T, V> {
-    /// A matrix with a value for each entry of the pattern.
-    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        let matrix = Speculation::new(device, pattern, values)?;
+    /// A matrix on the device, whose pattern this is: nothing of it is looked at.
+    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+        let device = &ordered.device().clone();
+        let matrix = Speculation::of(ordered, pattern.shape())?;
         let cut = matrix.cut;
         Ok(Speculative {
             matrix,

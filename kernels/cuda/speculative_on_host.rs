@@ -6,6 +6,7 @@
 
 use super::device::{Array, Device, Element, Real};
 use super::error::Result;
+use super::ordered::Ordered;
 use super::product::{Pattern, Shape};
 use super::speculative::{FILL, RawUnfinished, Speculation};
 use crate::cpu::speculative::{rearrange, synchronise};
@@ -27,7 +28,7 @@ pub struct SpeculativeOnHost<T: Real> {
 impl<T: Real> SpeculativeOnHost<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        let matrix = Speculation::new(device, pattern, values)?;
+        let matrix = Speculation::of(Ordered::new(device, pattern, values)?, pattern.shape())?;
         let cut = matrix.cut;
         Ok(SpeculativeOnHost {
             offsets: pattern.offsets().clone(),

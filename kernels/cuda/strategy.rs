@@ -6,26 +6,13 @@ use super::error::Result;
 use super::load_balance::LoadBalance;
 use super::merge::Merge;
 use super::number::Scalar;
+use super::ordered::Ordered;
 use super::product::{Pattern, Product, Shape};
 use super::speculative::Speculative;
+use super::tuning::CSR_PRICES;
+use crate::price::{Price, Work, scattering};
 use crate::strategy::Strategy;
 use rayon::prelude::*;
-
-/// What bytes alone do not tell of a product, in microseconds and bytes a microsecond. From `benches/record/h200/spmv.csv`,
-/// f64: circuit_1M (longest row 126,000, two lanes each) and rmat_2M in CSR and in CSR load-balance, el3_0.3M_nat and
-/// el3_10M_perm in CSR.
-mod cost {
-    /// A lane waits so long for each [`AHEAD`](super::AHEAD) entries that it asks for at once.
-    pub(super) const WAIT: f64 = 0.6;
-    /// A product of few entries, one thread or more a row.
-    pub(super) const CLASSICAL: f64 = 2.9;
-    /// The bytes that all threads read, one or more a row.
-    pub(super) const CLASSICAL_RATE: f64 = 3.2e6;
-    /// A product of few entries, cut by entries: rmat_2M, circuit_1M.
-    pub(super) const BALANCED: f64 = 8.5;
-    /// The bytes that all threads read, cut by entries: el3_100M_perm, p1_100M_perm.
-    pub(super) const BALANCED_RATE: f64 = 2.6e6;
-}
 
 /// The rows of a matrix, as far as they decide how threads share them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -38,40 +25,48 @@ pub struct Rows {
     pub longest: usize,
     /// Bytes of an entry's value.
     pub value: usize,
+    /// Of the entries of `x` they read, the share that is fetched by itself ([`scattering`]).
+    pub scattering: f64,
 }
 
 impl Rows {
     fn of<T>(pattern: Pattern<'_>) -> Rows {
         let (count, entries) = (pattern.rows(), pattern.entries());
         let longest = (0..count).into_par_iter().map(|row| pattern.row(row).len()).max();
-        Rows { count, entries, longest: longest.unwrap_or(0), value: size_of::<T>() }
-    }
-
-    /// Bytes of offsets, columns and values.
-    fn bytes(self) -> f64 {
-        (self.count * 4 + self.entries * (4 + self.value)) as f64
-    }
-
-    /// Microseconds of a product by [`Strategy::Classical`]: those of all entries, or of the longest row.
-    pub fn classical(self, multiprocessors: usize) -> f64 {
-        let mean = self.entries as f64 / self.count.max(1) as f64;
-        let lanes = lanes(self.count, mean, multiprocessors) as usize;
-        let waits = self.longest.div_ceil(lanes * AHEAD) as f64;
-        cost::CLASSICAL + f64::max(self.bytes() / cost::CLASSICAL_RATE, waits * cost::WAIT)
-    }
-
-    /// Microseconds of a product by [`Strategy::LoadBalance`], whatever the rows.
-    pub fn balanced(self) -> f64 {
-        cost::BALANCED + self.bytes() / cost::BALANCED_RATE
-    }
-
-    /// What [`Strategy::Automatic`] is for these rows: the others are slower than one of these two wherever the record has
-    /// them.
-    pub fn strategy(self, multiprocessors: usize) -> Strategy {
-        match self.classical(multiprocessors) <= self.balanced() {
-            true => Strategy::Classical,
-            false => Strategy::LoadBalance,
+        Rows {
+            count,
+            entries,
+            longest: longest.unwrap_or(0),
+            value: size_of::<T>(),
+            scattering: scattering(pattern.columns(), size_of::<T>()),
         }
+    }
+
+    /// What a product by a strategy does: offsets, columns and values are read, and where a row has equally many threads as
+    /// any other, they wait for each [`AHEAD`] entries of the longest that they ask for at once.
+    pub fn work(self, strategy: Strategy, multiprocessors: usize) -> Work {
+        let waits = match strategy {
+            Strategy::Classical => {
+                let mean = self.entries as f64 / self.count.max(1) as f64;
+                let lanes = lanes(self.count, mean, multiprocessors) as usize;
+                self.longest.div_ceil(lanes * AHEAD) as f64
+            }
+            _ => 0.0,
+        };
+        Work {
+            bytes: (self.count * 4 + self.entries * (4 + self.value)) as f64,
+            gathers: self.entries as f64 * self.scattering,
+            rows: self.count as f64,
+            waits,
+        }
+    }
+
+    /// What [`Strategy::Automatic`] is for these rows: the one of least cost among those that have a price. (The others are
+    /// slower than one of these wherever the record has them.)
+    pub fn strategy(self, multiprocessors: usize) -> Strategy {
+        let cost = |&(strategy, price): &(Strategy, Price)| price.cost(&self.work(strategy, multiprocessors));
+        let cheapest = CSR_PRICES.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        cheapest.map_or(Strategy::Classical, |&(strategy, _)| strategy)
     }
 }
 
@@ -87,15 +82,26 @@ impl<T: Real> AnyCsr<T> {
         values: &[T],
         strategy: Strategy,
     ) -> Result<Self> {
+        AnyCsr::of(Ordered::<V>::narrowed(device, pattern, values)?, pattern, strategy)
+    }
+
+    /// A matrix on the device, whose pattern this is, shared another way: its arrays stay where they are, only what the
+    /// strategy prepares is made.
+    pub fn prepared(csr: Csr<T>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
+        assert_eq!(csr.shape(), pattern.shape(), "the pattern it was made from");
+        AnyCsr::of(csr.into_ordered(), pattern, strategy)
+    }
+
+    fn of<V: Storage<T>>(ordered: Ordered<V>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
         let strategy = match strategy {
-            Strategy::Automatic => Rows::of::<V>(pattern).strategy(device.multiprocessors()),
+            Strategy::Automatic => Rows::of::<V>(pattern).strategy(ordered.device().multiprocessors()),
             chosen => chosen,
         };
         Ok(AnyCsr(match strategy {
-            Strategy::LoadBalance => Box::new(LoadBalance::<T, V>::new(device, pattern, values)?),
-            Strategy::MergePath => Box::new(Merge::<T, V>::new(device, pattern, values)?),
-            Strategy::Speculative => Box::new(Speculative::<T, V>::new(device, pattern, values)?),
-            Strategy::Automatic | Strategy::Classical => Box::new(Csr::<T, V>::new(device, pattern, values)?),
+            Strategy::LoadBalance => Box::new(LoadBalance::<T, V>::of(ordered, pattern)?),
+            Strategy::MergePath => Box::new(Merge::<T, V>::of(ordered, pattern)?),
+            Strategy::Speculative => Box::new(Speculative::<T, V>::of(ordered, pattern)?),
+            Strategy::Automatic | Strategy::Classical => Box::new(Csr::<T, V>::of(ordered, pattern)?),
         }))
     }
 }
@@ -136,16 +142,19 @@ mod tests {
 
     #[test]
     fn one_long_row_decides() {
-        let strategy = |count, entries, longest| Rows { count, entries, longest, value: 8 }.strategy(132);
-        // meshes, however large
-        for (rows, mean) in [(0, 0), (1, 1), (20_000, 7), (14_000_000, 7), (4_000, 66), (1_200_000, 79)] {
-            assert_eq!(strategy(rows, rows * mean, mean + 20), Strategy::Classical, "{rows}");
+        let strategy = |count, entries, longest| {
+            Rows { count, entries, longest, value: 8, scattering: 0.5 }.strategy(132)
+        };
+        // meshes
+        for (rows, mean) in [(0, 0), (1, 1), (20_000, 7), (2_000_000, 7), (4_000, 66), (24_000, 73)] {
+            assert_eq!(strategy(rows, rows * mean, mean + 8), Strategy::Classical, "{rows}");
         }
         // a dense row among short ones, a vector
-        assert_eq!(strategy(200_000, 1_359_203, 126_000), Strategy::LoadBalance);
-        assert_eq!(strategy(1, 10_000_000, 10_000_000), Strategy::LoadBalance);
-        // the longer all take, the longer a row may be
-        let longest = |rows: usize| (1..).find(|&l| strategy(rows, 7 * rows, l) == Strategy::LoadBalance);
-        assert!(longest(10_000) < longest(10_000_000));
+        assert_ne!(strategy(200_000, 1_359_203, 126_000), Strategy::Classical);
+        assert_ne!(strategy(1, 10_000_000, 10_000_000), Strategy::Classical);
+        // it turns once as a row grows
+        let is_cut: Vec<bool> =
+            (7..5000).map(|longest| strategy(20_000, 140_000, longest) != Strategy::Classical).collect();
+        assert!(is_cut.is_sorted() && !is_cut[0] && is_cut[4992]);
     }
 }

@@ -3,6 +3,17 @@
 //! Every constant names matrices of that record on which it matters. Other architectures use the same until they are
 //! measured.
 
+use crate::price::Price;
+use crate::strategy::Strategy;
+
+/// What the strategies of compressed rows cost, in bytes streamed: fitted to the matrices of the record that
+/// `cargo bench --bench judge -- h200 --fit` names, rmat_2M, p1_10M_perm and el3_2M_perm among them, judged on the others.
+pub const CSR_PRICES: [(Strategy, Price); 3] = [
+    (Strategy::Classical, Price { start: 10.8e6, byte: 1.06, gather: 19.1, row: 10.7, wait: 1.83e6 }),
+    (Strategy::LoadBalance, Price { start: 26.2e6, byte: 1.01, gather: 17.5, row: 25.1, wait: 0.0 }),
+    (Strategy::MergePath, Price { start: 26.8e6, byte: 1.38, gather: 11.0, row: 41.1, wait: 0.0 }),
+];
+
 /// Threads of a multiprocessor that hide the latency of memory: below, rows are shared by more lanes (st7_20k, el3_20k).
 pub const BUSY: usize = 1024;
 

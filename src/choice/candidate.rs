@@ -1,14 +1,20 @@
 //! What could be chosen, what it costs, and how that reads.
 
+use super::layouts;
+use super::model::Model;
+use crate::formats::Strategy;
+use crate::{Csr, Real};
+use krysp_kernels::price::Work;
 use std::fmt;
 
 /// A format and what was found for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// Compressed rows; on a GPU with equally many threads for each.
-    Csr,
-    /// Compressed rows, on a GPU with equally many entries for each thread.
-    BalancedCsr,
+    /// Compressed rows.
+    Csr {
+        /// How threads share them.
+        strategy: Strategy,
+    },
     /// The row, the column and the value of every entry.
     Coo,
     /// Slices of rows.
@@ -58,8 +64,12 @@ impl Stored {
     /// The format's name.
     pub fn format(self) -> &'static str {
         match self {
-            Stored::Csr => "CSR",
-            Stored::BalancedCsr => "CSR load-balance",
+            Stored::Csr { strategy } => match strategy {
+                Strategy::Automatic | Strategy::Classical => "CSR",
+                Strategy::LoadBalance => "CSR load-balance",
+                Strategy::MergePath => "CSR merge-path",
+                Strategy::Speculative => "CSR speculative",
+            },
             Stored::Coo => "COO",
             Stored::Sell { .. } => "SELL-P",
             Stored::Ell { .. } => "ELL",
@@ -76,7 +86,7 @@ impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.format())?;
         match *self {
-            Stored::Csr | Stored::BalancedCsr | Stored::Coo => Ok(()),
+            Stored::Csr { .. } | Stored::Coo => Ok(()),
             Stored::Sell { sorted, short_columns } => {
                 let bits = if short_columns { 16 } else { 32 };
                 write!(f, ", columns of {bits} bits{}", if sorted { ", rows sorted by length" } else { "" })
@@ -113,6 +123,8 @@ pub struct RowStatistics {
     pub hyb_bytes: usize,
     /// Bytes of a value.
     pub value: usize,
+    /// Of the entries of `x` that rows read, the share that lies neither beside nor close after others.
+    pub scattering: f64,
 }
 
 impl RowStatistics {
@@ -130,7 +142,16 @@ impl RowStatistics {
 impl fmt::Display for RowStatistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RowStatistics {
-            rows, cols, entries, shortest, longest, quantile_at, quantile, hyb_bytes, ..
+            rows,
+            cols,
+            entries,
+            shortest,
+            longest,
+            quantile_at,
+            quantile,
+            hyb_bytes,
+            scattering,
+            ..
         } = self;
         write!(
             f,
@@ -138,7 +159,8 @@ impl fmt::Display for RowStatistics {
             self.mean()
         )?;
         write!(f, " (imbalance {:.1}), Q_R({quantile_at:.2}) = {quantile}", self.imbalance())?;
-        write!(f, ", S({quantile}) = {}", megabytes(*hyb_bytes))
+        write!(f, ", S({quantile}) = {}", megabytes(*hyb_bytes))?;
+        write!(f, ", {:.0} % of x scattered", 100.0 * scattering)
     }
 }
 
@@ -151,13 +173,15 @@ pub struct Estimate {
     pub bytes: usize,
     /// Slots of padding for each entry.
     pub padding: f64,
+    /// What a product does.
+    pub work: Work,
     /// Bytes that the machine streams while it computes a product: `bytes`, and what they do not tell.
     pub cost: f64,
 }
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Estimate { stored, bytes, padding, cost } = self;
+        let Estimate { stored, bytes, padding, cost, .. } = self;
         write!(f, "{stored}: reads {}, {:.1} % padding", megabytes(*bytes), 100.0 * padding)?;
         write!(f, ", costs as much as to stream {}", megabytes(*cost as usize))
     }
@@ -206,25 +230,37 @@ pub(super) struct Footprints {
 }
 
 impl Choice {
+    /// What is likely to be the fastest format of a matrix on a machine, which need not be at hand.
+    ///
+    /// ```
+    /// use krysp::choice::{Choice, Model};
+    /// # use krysp::Csr;
+    ///
+    /// let csr = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, 2.0)])?;
+    /// println!("{}", Choice::of(&csr, Model::Host));
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    pub fn of<T: Real>(csr: &Csr<T>, machine: Model) -> Choice {
+        Choice::new(layouts::of(csr, machine.slice_height::<T>(), machine.has_windows()), machine)
+    }
+
     /// The one of the least cost; the first of several.
-    pub(super) fn new(
-        Footprints { rows, csr, others }: Footprints,
-        cost: impl Fn(&RowStatistics, Stored, usize) -> Option<f64>,
-    ) -> Choice {
+    fn new(Footprints { rows, csr, others }: Footprints, machine: Model) -> Choice {
         let estimate = |Footprint { stored, bytes, padding }| {
-            Some(Estimate { stored, bytes, padding, cost: cost(&rows, stored, bytes)? })
+            let work = machine.work(&rows, stored, bytes);
+            let cost = machine.price(stored.format()).map_or(f64::INFINITY, |price| price.cost(&work));
+            Estimate { stored, bytes, padding, work, cost }
         };
-        let costliest = Estimate { stored: Stored::Csr, bytes: csr.bytes, padding: 0.0, cost: f64::INFINITY };
-        let mut chosen = estimate(csr).unwrap_or(costliest);
+        let mut chosen = estimate(csr);
         let mut rejected = vec![];
         for other in others {
             match other.map(&estimate) {
-                Ok(Some(other)) if other.cost < chosen.cost => {
+                // not on this machine
+                Ok(other) if other.cost.is_infinite() => {}
+                Ok(other) if other.cost < chosen.cost => {
                     rejected.push(Candidate::Costlier(std::mem::replace(&mut chosen, other)));
                 }
-                Ok(Some(other)) => rejected.push(Candidate::Costlier(other)),
-                // not on this machine
-                Ok(None) => {}
+                Ok(other) => rejected.push(Candidate::Costlier(other)),
                 Err(unsuitable) => rejected.push(unsuitable),
             }
         }

@@ -2,13 +2,14 @@
 
 use super::candidate::{Candidate, Footprint, Footprints, RowStatistics, Stored};
 use crate::formats::{
-    Cut, HaloFootprint, SellOptions, best_blocks, check_padding, diagonals_of, fewest_bytes_at,
+    Cut, HaloFootprint, SellOptions, Strategy, best_blocks, check_padding, diagonals_of, fewest_bytes_at,
     halo_footprint, has_short_columns, quantile, row_length_histogram,
 };
 use crate::{
     Bsr, Csr, Dia, Ehyb, Ell, EllpackR, Error, Format, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
 };
 use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::price::scattering;
 
 /// Bytes of a row's or a column's index.
 const INDEX: usize = size_of::<u32>();
@@ -31,7 +32,8 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footpri
         matrix.ellpack_r(rows.longest).map_err(unsuited(EllpackR::<T>::NAME)),
         matrix.hyb(rows.quantile, rows.longest).map_err(unsuited(Hyb::<T>::NAME)),
         Ok(matrix.coo()),
-        Ok(Footprint { stored: Stored::BalancedCsr, ..matrix.csr() }),
+        Ok(matrix.csr(Strategy::LoadBalance)),
+        Ok(matrix.csr(Strategy::MergePath)),
         Err(Candidate::Unsuitable { format: Ehyb::<T>::NAME, why: EXTRA.into() }),
         Err(Candidate::Unsuitable { format: SymCsr::<T>::NAME, why: SYMMETRIC.into() }),
         Err(Candidate::Unsuitable { format: SymBsr::<T>::NAME, why: SYMMETRIC.into() }),
@@ -39,7 +41,7 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footpri
     if windows {
         others.push(matrix.halo().map_err(unsuited(Halo::<T>::NAME)));
     }
-    Footprints { rows, csr: matrix.csr(), others }
+    Footprints { rows, csr: matrix.csr(Strategy::Classical), others }
 }
 
 /// Neither would notice new values that are not symmetric.
@@ -75,6 +77,7 @@ impl<T: Real> Analysis<'_, T> {
             quantile,
             hyb_bytes: padded + self.overflow(quantile) * (Self::ENTRY + INDEX),
             value: size_of::<T>(),
+            scattering: scattering(self.csr.columns(), size_of::<T>()),
         }
     }
 
@@ -89,9 +92,9 @@ impl<T: Real> Analysis<'_, T> {
         Footprint { stored, bytes, padding: slots.saturating_sub(entries) as f64 / entries.max(1) as f64 }
     }
 
-    fn csr(&self) -> Footprint {
+    fn csr(&self, strategy: Strategy) -> Footprint {
         let (rows, entries) = (self.csr.rows(), self.csr.nnz());
-        self.footprint(Stored::Csr, offsets(rows, entries) + entries * Self::ENTRY, entries)
+        self.footprint(Stored::Csr { strategy }, offsets(rows, entries) + entries * Self::ENTRY, entries)
     }
 
     fn coo(&self) -> Footprint {

@@ -15,24 +15,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every format is given a cost: the bytes that a product reads of it, times what a byte of this format costs on this
-//! machine, and what starting and waiting cost; the least wins. The factors come from the committed records and stand in
-//! one place for each machine. Bytes come from row lengths, diagonals, blocks and spans of columns: only the winner is
-//! converted.
+//! Every format is given a cost: what a product moves of it, times the [`Price`] of this format on this kind of machine, and
+//! what starting and waiting cost; the least wins. Prices are fitted to half of the matrices of the committed records and
+//! judged on the other half (`benches/judge.rs`), and stand in one table for each kind. What is moved follows from row
+//! lengths, diagonals, blocks and spans of columns: only the winner is converted, and [`Choice::of`] needs no machine.
 
 mod candidate;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod host;
 mod layouts;
+mod model;
 
 pub use candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
+pub use krysp_kernels::price::{Price, Work};
+pub use model::Model;
 
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::{Csr, Error, Real, Result};
 use krysp_solvers::{CgIterate, ElemOf, LinearOperator, ScalarOf, SpaceOf, StepsOf, Vector};
-use machine::{Costs, Refresh};
+use machine::{Refresh, Stores};
 
 /// A matrix in the format that suits it and the machine best, by what bytes and records say.
 ///
@@ -46,8 +49,7 @@ impl<V: Vector> Operator<V> {
     /// Converts a matrix to the format that is likely to be fastest: on `&Host`, the threads of this program, or on a
     /// `&Cuda`.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
-        let footprints = layouts::of(csr, machine.slice_height(), machine.has_windows());
-        let mut choice = Choice::new(footprints, |rows, stored, bytes| machine.cost(rows, stored, bytes));
+        let mut choice = Choice::of(csr, machine.model());
         loop {
             match machine.store(csr, choice.stored()) {
                 Ok(matrix) => return Ok(Operator { matrix, choice }),
@@ -80,31 +82,24 @@ impl<V: Vector> std::fmt::Debug for Operator<V> {
 pub struct Host;
 
 /// Where a matrix can be put: [`Host`], or a GPU.
-pub trait Machine<T: Real>: Costs<T> {}
+pub trait Machine<T: Real>: Stores<T> {}
 
 impl<T: Real> Machine<T> for Host {}
 #[cfg(feature = "cuda")]
 impl<T: Real> Machine<T> for Cuda {}
 
 mod machine {
-    use super::{RowStatistics, Stored};
+    use super::{Model, Stored};
     use crate::{Csr, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
-    /// What the chooser asks of a machine.
-    pub trait Costs<T: Real> {
+    /// What the chooser asks of a machine that is at hand.
+    pub trait Stores<T: Real> {
         /// Vectors that live there.
         type Vector: Vector<Elem = T>;
 
-        /// Rows that SELL-P pads to one length.
-        fn slice_height(&self) -> usize;
-
-        /// Whether blocks of rows may have a window of `x` each.
-        fn has_windows(&self) -> bool;
-
-        /// What a product that reads so many bytes costs there, in bytes streamed in the same time; none where there is
-        /// no such format.
-        fn cost(&self, rows: &RowStatistics, stored: Stored, bytes: usize) -> Option<f64>;
+        /// What products cost there.
+        fn model(&self) -> Model;
 
         /// Converts a matrix.
         fn store(&self, csr: &Csr<T>, stored: Stored) -> Result<Box<dyn Refresh<Self::Vector>>>;

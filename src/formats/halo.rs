@@ -196,8 +196,13 @@ impl<T: Real> Halo<T> {
     /// # }
     /// ```
     pub fn rows_per_block(gpu: &crate::Cuda, csr: &Csr<T>) -> usize {
+        Halo::rows_per_block_of(gpu.device().multiprocessors(), csr)
+    }
+
+    /// The same for a GPU of so many multiprocessors that is not at hand.
+    pub fn rows_per_block_of(multiprocessors: usize, csr: &Csr<T>) -> usize {
         let size = best_size(csr);
-        cuda::halo::nodes_per_block(csr.rows() / size, size, gpu.device().multiprocessors()) * size
+        cuda::halo::nodes_per_block(csr.rows() / size, size, multiprocessors) * size
     }
 }
 

@@ -81,6 +81,15 @@ pub fn hashed_rmat(scale: u32, edges_per_row: usize) -> Matrix {
     Matrix::by_entries(rows, entries, |row, column| symmetric_value(u64::from(row), u64::from(column)))
 }
 
+/// A row of all columns in the middle of rows of three entries.
+pub fn hashed_dense_row(rows: usize, cols: usize) -> Matrix {
+    let pattern = |row: usize, columns: &mut Vec<u32>| match row == rows / 2 {
+        true => columns.extend(0..cols as u32),
+        false => columns.extend((row..row + 3).map(|column| (column % cols) as u32)),
+    };
+    Matrix::by_rows(rows, pattern, fill_symmetric).with_columns(cols)
+}
+
 /// The quadrant, row bit above column bit, that a draw in [0, 1) falls in.
 pub(super) fn rmat_quadrant(draw: f64) -> u64 {
     match draw {

@@ -33,7 +33,7 @@ mod triplets;
 mod tests;
 
 pub use graph::{circuit, rmat};
-pub use hashed::{Neighbours, hashed_circuit, hashed_mesh, hashed_rmat};
+pub use hashed::{Neighbours, hashed_circuit, hashed_dense_row, hashed_mesh, hashed_rmat};
 pub use matrix::Matrix;
 pub use mesh::{elasticity, stencil7, stencil27};
 pub use named::{named, names};

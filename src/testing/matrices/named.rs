@@ -2,7 +2,7 @@
 
 use super::{
     Irregular, Matrix, Neighbours, Numbering, TABLE_3, circuit, elasticity, graph, hashed_circuit,
-    hashed_mesh, hashed_rmat, rmat, stencil7, stencil27, tetrahedra,
+    hashed_dense_row, hashed_mesh, hashed_rmat, rmat, stencil7, stencil27, tetrahedra,
 };
 use Neighbours::{Box, Faces, Tetrahedra};
 use Recipe::*;
@@ -33,6 +33,8 @@ enum Recipe {
     Tets(usize, Numbering),
     /// A line of the table.
     Printed(Irregular),
+    /// Rows, columns.
+    HashedDenseRow(usize, usize),
     /// Scale, edges.
     Rmat(u32, usize),
     /// Rows, draws a dense row.
@@ -50,6 +52,7 @@ impl Recipe {
             Elasticity(side) => elasticity(side),
             Tets(side, numbering) => tetrahedra(side, numbering),
             Printed(line) => line.matrix(),
+            HashedDenseRow(rows, cols) => hashed_dense_row(rows, cols),
             Rmat(scale, edges) => rmat(scale, edges),
             Circuit(rows, dense_entries) => circuit(rows, dense_entries),
         }
@@ -85,6 +88,7 @@ const FIXED: &[(&str, Recipe)] = &[
     ("circuit_1M", HashedCircuit(200_000)),
     ("circ_25M", HashedCircuit(4_000_000)),
     ("circuit_25M", HashedCircuit(4_000_000)),
+    ("dense_row_10M", HashedDenseRow(300_000, 10_000_000)),
     // Hashed families, named by their rows or side: the solvers, after `diagonally_dominant`.
     ("st7_20k", HashedMesh(Faces, 27, 1, 0)),
     ("el3_20k", HashedMesh(Box, 19, 3, 512)),

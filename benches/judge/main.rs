@@ -1,0 +1,175 @@
+//! How good the choices of the library are by the records, and what its prices should be. No GPU is needed.
+//!
+//! ```text
+//! cargo bench --bench judge -- h200                every product recorded: the format and the strategy of CSR that the
+//!                                                  library chooses, against the fastest; auto.csv and automatic.csv beside
+//!                                                  the record
+//! cargo bench --bench judge -- h200 --fit          prices fitted to one half of the matrices, in Rust, and what they would
+//!                                                  choose
+//! cargo bench --bench judge -- h200 --layouts      what a product does of those matrices that layouts.csv has not: generates
+//!                                                  them (`--most N`: of at most N entries, 20 million without it)
+//! ```
+//!
+//! Of the matrices in the order of their names every second is fitted to, the others are judged, each with all of its
+//! numberings and elements.
+//! `layouts.csv` holds what the chooser finds of a matrix, not what anybody measured: delete it when formats change.
+
+#![allow(unreachable_pub, reason = "nobody uses a bench")]
+
+mod cases;
+mod fit;
+mod layouts;
+
+#[path = "../common/newest.rs"]
+mod newest;
+#[allow(dead_code, reason = "a part of it is used")]
+#[path = "../common/record.rs"]
+mod record;
+#[allow(dead_code, reason = "a part of it is used")]
+#[path = "../common/systems.rs"]
+mod systems;
+
+use cases::{Case, cases};
+use fit::{Bounds, Prices, fitted};
+use krysp::choice::{Model, Price};
+use krysp::simd::{Level, force};
+use std::fs;
+use std::path::Path;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Of all formats: within 10 % of the fastest for 80 % of the products, never beyond 1.3.
+const FORMATS: Bounds = Bounds { near: 1.10, share: 0.80, far: 1.30 };
+
+/// Of the strategies of CSR: within 5 % of the fastest for 90 %, never beyond 1.15.
+const STRATEGIES: Bounds = Bounds { near: 1.05, share: 0.90, far: 1.15 };
+
+/// Multiprocessors of an H200.
+const H200: usize = 132;
+
+struct Options {
+    machine: String,
+    fit: bool,
+    layouts: bool,
+    most: usize,
+}
+
+impl Options {
+    fn from_args() -> Result<Options> {
+        let mut options = Options { machine: "h200".into(), fit: false, layouts: false, most: 20_000_000 };
+        let mut args = std::env::args().skip(1);
+        while let Some(arg) = args.next() {
+            match &*arg {
+                "--fit" => options.fit = true,
+                "--layouts" => options.layouts = true,
+                "--most" => options.most = args.next().ok_or("--most needs a number")?.parse()?,
+                // cargo's own
+                "--bench" => {}
+                flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
+                machine => options.machine = machine.into(),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn main() -> Result<()> {
+    let options = Options::from_args()?;
+    let folder = record::folder(&options.machine);
+    let is_gpu = options.machine == "h200";
+    let model = if is_gpu { Model::Gpu { multiprocessors: H200 } } else { Model::Host };
+    // slices are as high as those of the machine recorded
+    let _level = (!is_gpu).then(|| force(level(&options.machine)));
+    if options.layouts {
+        layouts::add(&folder, model, options.most)?;
+    }
+    let cases = cases(&folder)?;
+    let strategies: Vec<Case> = match is_gpu {
+        true => cases.iter().filter_map(|case| case.among(|format| format.starts_with("CSR"))).collect(),
+        false => vec![],
+    };
+    let mut prices = of_library(&cases, model);
+    if options.fit {
+        prices = fitted(&cases, &prices);
+        print_prices(&prices);
+    }
+    for (file, what, cases, bounds) in [
+        ("automatic.csv", "strategies of CSR", &strategies, STRATEGIES),
+        ("auto.csv", "formats", &cases, FORMATS),
+    ] {
+        if !cases.is_empty() {
+            let rows = judged(what, cases, &prices, bounds);
+            if !options.fit {
+                write(&folder, file, &rows)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The SIMD level of a machine's record.
+fn level(machine: &str) -> Level {
+    if machine.starts_with("avx512") { Level::Avx512 } else { Level::Avx2 }
+}
+
+/// The prices that the library has of what was recorded.
+fn of_library(cases: &[Case], model: Model) -> Prices {
+    let formats = cases.iter().flat_map(|case| &case.options).map(|option| option.format.clone());
+    formats.filter_map(|format| Some((format.clone(), model.price(&format)?))).collect()
+}
+
+/// As they stand in the library.
+fn print_prices(prices: &Prices) {
+    let literal =
+        |value: f64| if value < 1e5 { format!("{value:?}") } else { format!("{:?}e6", value / 1e6) };
+    for (format, &Price { start, byte, gather, row, wait }) in prices {
+        let [start, byte, gather, row, wait] = [start, byte, gather, row, wait].map(literal);
+        println!(
+            "    (\"{format}\", Price {{ start: {start}, byte: {byte}, gather: {gather}, row: {row}, wait: {wait} }}),"
+        );
+    }
+}
+
+/// Prints how often the choice is near the best, and where it is not; rows for a file.
+fn judged(what: &str, cases: &[Case], prices: &Prices, bounds: Bounds) -> Vec<String> {
+    let Bounds { near, share, far } = bounds;
+    let mut rows = vec![];
+    println!("\n# Of {what}: within {near} on {share:.0$}, all within {far}", 2);
+    for half in ["fitted", "judged"] {
+        let here: Vec<_> = cases.iter().filter(|case| case.half() == half).collect();
+        let ratios: Vec<f64> = here.iter().map(|case| case.ratio(case.chosen(prices))).collect();
+        let within = |bound: f64| ratios.iter().filter(|&&ratio| ratio <= bound).count();
+        let worst = ratios.iter().copied().fold(1.0, f64::max);
+        println!(
+            "{half}: {} products, {:.1} % within {near}, {} beyond {far}, the worst {worst:.2}",
+            here.len(),
+            100.0 * within(near) as f64 / here.len().max(1) as f64,
+            here.len() - within(far),
+        );
+        for (case, &ratio) in here.iter().zip(&ratios) {
+            let (chosen, best) = (case.chosen(prices), &case.best);
+            let Case { matrix, numbering, element, .. } = case;
+            let (format, ms) = (&chosen.format, chosen.ms);
+            if ratio > near {
+                println!(
+                    "    {ratio:.2} {matrix} {numbering} {element}: {format} {ms}, {} {}",
+                    best.0, best.1
+                );
+            }
+            rows.push(format!(
+                "{matrix},{numbering},{element},{half},{format},{ms},{},{},{ratio:.3}",
+                best.0, best.1
+            ));
+        }
+    }
+    rows
+}
+
+/// In place of what was there.
+fn write(folder: &Path, file: &str, rows: &[String]) -> Result<()> {
+    fs::write(folder.join(file), format!("{HEADER}\n{}\n", rows.join("\n")))?;
+    println!("written to {}", folder.join(file).display());
+    Ok(())
+}
+
+const HEADER: &str = "matrix,numbering,element,half,chosen,ms,best,best_ms,ratio";
