@@ -177,6 +177,11 @@ impl<T: Real> Coordinates<T> {
         Ok(())
     }
 
+    /// The array that values lie in.
+    pub(super) fn slots(&mut self) -> &mut Array<T> {
+        &mut self.values
+    }
+
     /// Whether there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.tiles == 0
@@ -229,6 +234,14 @@ impl<T: Real> Product<T> for Coo<T> {
         let ordered = Ordered::zeros(self.0.values.device(), self.0.shape, pattern)?;
         self.0.exchange(&ordered, Way::Back)?;
         ordered.values.read(values)
+    }
+
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.0.values]
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.0.exchange(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {

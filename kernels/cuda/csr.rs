@@ -110,6 +110,14 @@ impl<T: Real> Product<T> for Csr<T> {
         self.ordered.entries(self.shape, pattern, values)
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.ordered.values]
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.ordered.take(ordered)
+    }
+
     fn bytes(&self) -> usize {
         self.ordered.bytes()
     }

@@ -255,6 +255,14 @@ impl<T: Real> Product<T> for Ehyb<T> {
         ordered.values.read(values)
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.inside.values, &mut self.extra.values]
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.exchange(ordered, Way::IntoSlots)
+    }
+
     fn bytes(&self) -> usize {
         self.inside.bytes() + self.extra.bytes()
     }

@@ -178,6 +178,10 @@ unsafe impl<T: Real> Layout for Halo<T> {
         &self.values
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.values]
+    }
+
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));

@@ -79,6 +79,16 @@ impl<T: Real> Product<T> for Hyb<T> {
         ordered.values.read(values)
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        let mut slots = Product::slots(&mut self.first);
+        slots.push(self.overflow.slots());
+        slots
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.exchange(ordered, Way::IntoSlots)
+    }
+
     fn bytes(&self) -> usize {
         Product::bytes(&self.first) + self.overflow.bytes()
     }

@@ -186,6 +186,14 @@ impl<T: Real> Product<T> for Merge<T> {
         self.ordered.entries(self.shape, pattern, values)
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.ordered.values]
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.ordered.take(ordered)
+    }
+
     fn bytes(&self) -> usize {
         self.ordered.bytes() + self.first.bytes() + self.crossing.bytes() + self.carries.bytes()
     }

@@ -24,6 +24,7 @@ mod module;
 mod number;
 mod ordered;
 mod product;
+mod refill;
 mod resident;
 mod ring;
 pub mod sliced;
@@ -45,13 +46,14 @@ pub use gate::Condition;
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use product::{Pattern, Product, Shape};
+pub use refill::{Order, Refill};
 pub use resident::{Iterate, Resident};
 pub use speculative_on_host::SpeculativeOnHost;
 pub use step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 16] = [
+pub const SOURCES: [&Source; 17] = [
     &basis::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
@@ -61,6 +63,7 @@ pub const SOURCES: [&Source; 16] = [
     &halo::SOURCE,
     &lengths::SOURCE,
     &merge::SOURCE,
+    &refill::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,

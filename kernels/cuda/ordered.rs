@@ -3,6 +3,7 @@
 use super::device::{Array, Device, Real};
 use super::error::Result;
 use super::product::{Pattern, Shape};
+use super::vector::copy_from;
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 
@@ -63,7 +64,7 @@ impl Rows {
 
 /// A matrix in the order of its pattern.
 #[derive(Debug)]
-pub(super) struct Ordered<T: Real> {
+pub struct Ordered<T: Real> {
     pub(super) rows: Rows,
     pub(super) columns: Array<u32>,
     pub(super) values: Array<T>,
@@ -118,6 +119,11 @@ impl<T: Real> Ordered<T> {
     pub(super) fn entries(&self, made_from: Shape, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         self.values.read(values)
+    }
+
+    /// The values of another of the same pattern.
+    pub(super) fn take(&mut self, other: &Ordered<T>) -> Result<()> {
+        copy_from(&other.values, 0, &self.values)
     }
 
     pub(super) fn device(&self) -> &Device {

@@ -31,6 +31,12 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// The values of the entries of the pattern that the matrix was made from.
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()>;
 
+    /// The arrays that values lie in, padding among them.
+    fn slots(&mut self) -> Vec<&mut Array<T>>;
+
+    /// Takes the values of its pattern's entries from a matrix on the same device, with columns.
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()>;
+
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
 
@@ -76,6 +82,9 @@ pub(super) unsafe trait Layout: Send + Sync + Debug {
 
     fn values(&self) -> &Array<Self::Element>;
 
+    /// All arrays that values lie in.
+    fn slots(&mut self) -> Vec<&mut Array<Self::Element>>;
+
     /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
     /// `by_column` says so.
     fn exchange(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
@@ -114,6 +123,14 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         }
         self.exchange(&ordered, Way::Back)?;
         ordered.values.read(values)
+    }
+
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        Layout::slots(self)
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.exchange(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {

@@ -149,6 +149,10 @@ unsafe impl<T: Real> Layout for Sliced<T> {
         &self.values
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.values]
+    }
+
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         self.slices.exchange(&ordered.rows, &ordered.values, &self.values, way)
     }

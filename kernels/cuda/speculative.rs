@@ -200,6 +200,14 @@ impl<T: Real> Product<T> for Speculative<T> {
         self.matrix.ordered.entries(self.matrix.cut.shape, pattern, values)
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.matrix.ordered.values]
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.matrix.ordered.take(ordered)
+    }
+
     fn bytes(&self) -> usize {
         self.matrix.ordered.bytes() + self.carries.bytes() + self.rows.bytes()
     }

@@ -6,6 +6,7 @@ use super::error::Result;
 use super::load_balance::LoadBalance;
 use super::merge::Merge;
 use super::number::Scalar;
+use super::ordered::Ordered;
 use super::product::{Pattern, Product, Shape};
 use super::speculative::Speculative;
 use crate::strategy::Strategy;
@@ -114,6 +115,14 @@ impl<T: Real> Product<T> for AnyCsr<T> {
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         self.0.entries(pattern, values)
+    }
+
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        self.0.slots()
+    }
+
+    fn take(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        self.0.take(ordered)
     }
 
     fn bytes(&self) -> usize {

@@ -159,6 +159,10 @@ unsafe impl<T: Real> Layout for Symmetric<T> {
         &self.values
     }
 
+    fn slots(&mut self) -> Vec<&mut Array<T>> {
+        vec![&mut self.values, &mut self.diagonals]
+    }
+
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         if self.windows.blocks == 0 {
             return Ok(());

@@ -41,6 +41,17 @@ impl Given {
         }
     }
 
+    /// The same for values on a GPU.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Order<'_> {
+        use krysp_kernels::cuda::Order;
+        match self {
+            Given::InOrder { .. } => Order::InOrder,
+            Given::Permuted { from, .. } => Order::Permuted { from },
+            Given::Summed { starts, from, .. } => Order::Summed { starts, from },
+        }
+    }
+
     /// The places of the given values that make up an entry.
     pub(crate) fn sources(&self, entry: usize) -> impl Iterator<Item = u32> + '_ {
         let (one, many) = match self {
