@@ -8,18 +8,21 @@ mod bisect;
 mod clustered;
 mod exchange;
 mod graph;
+#[cfg(feature = "metis")]
+mod metis;
 mod rcm;
 
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::cpu::threads::{find_row, over_rows};
 use rayon::prelude::*;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A permutation of unknowns, with its inverse.
+/// A permutation of unknowns, with its inverse. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbering {
-    old_of_new: Vec<u32>,
-    new_of_old: Vec<u32>,
+    old_of_new: Arc<Vec<u32>>,
+    new_of_old: Arc<Vec<u32>>,
 }
 
 impl Numbering {
@@ -30,7 +33,7 @@ impl Numbering {
         if find_row(old_of_new.len(), 2, &is_wrong).is_some() {
             return Err(not_permutation(&old_of_new));
         }
-        Ok(Numbering { old_of_new, new_of_old })
+        Ok(Numbering { old_of_new: Arc::new(old_of_new), new_of_old: Arc::new(new_of_old) })
     }
 
     /// Longest rows first. Slices of rows need no padding then, and in graphs with hubs the entries of `x` that every row
