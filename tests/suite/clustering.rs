@@ -133,7 +133,7 @@ fn runs_of_real_meshes_are_compact() {
     }
 }
 
-/// What METIS finds is what the bounds above were set by.
+/// METIS finds somewhat smaller halos.
 #[cfg(feature = "metis")]
 #[test]
 fn metis_makes_compact_runs_too() {
@@ -142,7 +142,7 @@ fn metis_makes_compact_runs_too() {
     let (found, own) =
         (halo_with(&a, &numbering, 512), halo_with(&a, &Numbering::clustered(&a, 512).unwrap(), 512));
     println!("{found} {own}");
-    assert!(found < 1.1 * own && own < 1.1 * found, "{found} {own}");
+    assert!(found < 1.03 * own, "{found} {own}");
     assert_eq!(on_threads(3, || Numbering::metis(&a, 512).unwrap()), numbering);
     // entries on one side of the diagonal, vertices without neighbours, graphs that fall apart
     let cases =
