@@ -1,7 +1,7 @@
 //! Index arrays that were checked once, so that kernels may trust them.
 
 use crate::buffer::{Buffer, Plain};
-use crate::cpu::threads::{find_row, over_rows};
+use crate::cpu::threads::{CHUNK, find_row, map_rows, over_rows};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -190,22 +190,40 @@ impl Offsets {
         Offsets::Short(Ascending(short.into()))
     }
 
+    /// The offsets of so many ranges, on all threads; `length` is asked twice for each.
+    pub fn of_rows(count: usize, length: &(impl Fn(usize) -> usize + Sync)) -> Offsets {
+        let sum = |range: Range<usize>| range.map(length).sum::<usize>();
+        let chunk = |chunk: usize| chunk * CHUNK..count.min((chunk + 1) * CHUNK);
+        let mut starts = map_rows(count.div_ceil(CHUNK), CHUNK, &|at| sum(chunk(at)));
+        let mut end = 0;
+        starts.iter_mut().for_each(|start| end += std::mem::replace(start, end));
+        if u32::try_from(end).is_ok() {
+            Offsets::Short(Ascending(ascending(count, &starts, end as u32, length, &|offset| offset as u32)))
+        } else {
+            Offsets::Long(Ascending(ascending(count, &starts, end as u64, length, &|offset| offset as u64)))
+        }
+    }
+
     /// The number of ranges.
+    #[inline]
     pub fn ranges(&self) -> usize {
         OffsetsRef::from(self).ranges()
     }
 
     /// The offset at a position.
+    #[inline]
     pub fn at(&self, position: usize) -> usize {
         OffsetsRef::from(self).at(position)
     }
 
     /// The range at a position.
+    #[inline]
     pub fn range(&self, position: usize) -> Range<usize> {
         self.at(position)..self.at(position + 1)
     }
 
     /// The end of the last range.
+    #[inline]
     pub fn end(&self) -> usize {
         self.at(self.ranges())
     }
@@ -219,6 +237,27 @@ impl Offsets {
     pub fn bytes(&self) -> usize {
         OffsetsRef::from(self).bytes()
     }
+}
+
+/// Offsets of ranges, the start of every chunk given, and their end.
+fn ascending<O: Plain>(
+    count: usize,
+    starts: &[usize],
+    end: O,
+    length: &(impl Fn(usize) -> usize + Sync),
+    narrowed: &(impl Fn(usize) -> O + Sync),
+) -> Buffer<O> {
+    let mut offsets = Buffer::zeros(count + 1);
+    offsets[count] = end;
+    over_rows(count, 2, &mut offsets[..count], &|rows, offsets: &mut [O]| {
+        // parts begin at chunks
+        let mut next = starts.get(rows.start / CHUNK).copied().unwrap_or(0);
+        for (row, offset) in rows.zip(offsets) {
+            *offset = narrowed(next);
+            next += length(row);
+        }
+    });
+    offsets
 }
 
 /// Borrowed offsets of consecutive ranges.
@@ -264,6 +303,7 @@ impl<'a> OffsetsRef<'a> {
     }
 
     /// The number of ranges.
+    #[inline]
     pub fn ranges(self) -> usize {
         match self {
             OffsetsRef::Short(o) => o.len() - 1,
@@ -272,6 +312,7 @@ impl<'a> OffsetsRef<'a> {
     }
 
     /// The offset at a position.
+    #[inline]
     pub fn at(self, position: usize) -> usize {
         match self {
             OffsetsRef::Short(o) => o[position].get(),
@@ -280,11 +321,13 @@ impl<'a> OffsetsRef<'a> {
     }
 
     /// The range at a position.
+    #[inline]
     pub fn range(self, position: usize) -> Range<usize> {
         self.at(position)..self.at(position + 1)
     }
 
     /// The end of the last range.
+    #[inline]
     pub fn end(self) -> usize {
         self.at(self.ranges())
     }
@@ -341,6 +384,11 @@ mod tests {
         assert!(matches!(long, Offsets::Long(_)));
         assert_eq!((long.ranges(), long.end(), long.range(1)), (2, 1 << 32, 3..1 << 32));
         assert_eq!(Offsets::from_lengths([3, (1 << 32) - 3]), long);
+        let lengths = |row: usize| [3, 1 << 30, 0][row % 3];
+        for rows in [0, 1, 4, 767, 768, 9_999] {
+            let expected = Offsets::from_lengths((0..rows).map(lengths));
+            assert_eq!(Offsets::of_rows(rows, &lengths), expected, "{rows}");
+        }
         assert_eq!(Offsets::from_lengths([3, 0, 5]), Offsets::new(&[0, 3, 3, 8]).unwrap());
         assert_eq!(Offsets::new(&[0, 3, 2]), Err(Invalid::Order { position: 2 }));
         assert_eq!(Offsets::new(&[1, 3]), Err(Invalid::Order { position: 0 }));

@@ -4,7 +4,7 @@ use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Rows, Way};
-use super::product::{Kernel, Layout, Pattern, Shape, config};
+use super::product::{Kernel, Layout, Pattern, Shape, Slots, config};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths, shared_by};
 use super::tuning::BLOCKS_IN_FLIGHT;
 use super::vector::{THREADS, index};
@@ -130,6 +130,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
 
     fn device(&self) -> &Device {
         self.values.device()
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.values)]
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

@@ -5,7 +5,7 @@ use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows, Rows, Way};
-use super::product::{Pattern, Product, Shape, check, check_square, config};
+use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
 use super::slices::WARP;
 use super::vector;
 use crate::index::Offsets;
@@ -210,6 +210,11 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         Ok(())
     }
 
+    /// The array that values lie in.
+    pub(super) fn slots(&self) -> Slots {
+        Slots::of::<T, V>(&self.values)
+    }
+
     /// Whether there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.chunks.tiles == 0
@@ -271,6 +276,15 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
         let ordered = Ordered::zeros(self.0.values.device(), self.0.shape, pattern)?;
         self.0.exchange(&ordered, Way::Back)?;
         ordered.values.read(values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![self.0.slots()]
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(Product::shape(self), pattern);
+        self.0.exchange(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {

@@ -5,7 +5,7 @@ use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
 use super::ordered::{Ordered, Rows};
-use super::product::{Kernel, Pattern, Product, Shape, check, check_square};
+use super::product::{Kernel, Pattern, Product, Shape, Slots, check, check_square};
 use super::tuning::{BUSY, ENTRIES_PER_LANE};
 use super::vector::{THREADS, index};
 use cudarc::driver::DeviceRepr;
@@ -118,6 +118,15 @@ impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         self.ordered.entries(self.shape, pattern, values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.ordered.values)]
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(self.shape, pattern);
+        self.ordered.take(ordered)
     }
 
     fn bytes(&self) -> usize {

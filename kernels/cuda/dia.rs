@@ -4,7 +4,7 @@ use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Way};
-use super::product::{Kernel, Layout, Pattern, Shape, config};
+use super::product::{Kernel, Layout, Pattern, Shape, Slots, config};
 use super::tuning::ROWS_FOR_FOUR;
 use super::vector::{THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr};
@@ -124,6 +124,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
 
     fn device(&self) -> &Device {
         self.values.device()
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.values)]
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

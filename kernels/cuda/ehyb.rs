@@ -6,7 +6,7 @@ use super::error::{Error, Result};
 use super::module::Source;
 use super::number::{RawNumber, Scalar};
 use super::ordered::{Ordered, RawRows, Way};
-use super::product::{Kernel, Pattern, Product, Shape, check, check_square, config};
+use super::product::{Kernel, Pattern, Product, Shape, Slots, check, check_square, config};
 use super::slices::{WARP, group_starts, longest_of, sorted};
 use super::tuning::RESIDENT_PARTS;
 use super::vector::{THREADS, index};
@@ -32,8 +32,8 @@ const RESERVED: usize = 2 << 10;
 pub struct Ehyb<T: Real, V: Storage<T> = T> {
     shape: Shape,
     parts: Parts,
-    inside: Slots<u16, u16, V>,
-    extra: Slots<u32, u32, V>,
+    inside: Cells<u16, u16, V>,
+    extra: Cells<u32, u32, V>,
     kernel: Kernel<T>,
     extra_kernel: Kernel<T>,
     exchange: CudaFunction,
@@ -41,7 +41,7 @@ pub struct Ehyb<T: Real, V: Storage<T> = T> {
 
 /// Slices on a device.
 #[derive(Debug)]
-struct Slots<R, C, V> {
+struct Cells<R, C, V> {
     slices: Array<u32>,
     /// The row at each place.
     rows: Array<R>,
@@ -118,8 +118,8 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         let ehyb = Ehyb {
             shape: pattern.shape(),
             parts,
-            inside: Slots::new(device, &inside)?,
-            extra: Slots::new(device, &extra)?,
+            inside: Cells::new(device, &inside)?,
+            extra: Cells::new(device, &extra)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, kernel, threads, shared)?,
             extra_kernel: Kernel::load::<V>(device, &SOURCE, "ehyb_extra", THREADS)?,
             exchange: device.function_storing::<T, V>(&SOURCE, "ehyb_exchange")?,
@@ -141,7 +141,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
     }
 
     fn raw(&self) -> RawInside {
-        let Slots { slices, rows, columns, values } = &self.inside;
+        let Cells { slices, rows, columns, values } = &self.inside;
         RawInside {
             slices: slices.address(0),
             order: rows.address(0),
@@ -155,7 +155,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
 
     /// Lines, and where `⟨x, y⟩` without them is.
     fn raw_extra(&self, inside: RawNumber<T>) -> RawExtra<T> {
-        let Slots { slices, rows, columns, values } = &self.extra;
+        let Cells { slices, rows, columns, values } = &self.extra;
         RawExtra {
             slices: slices.address(0),
             rows: rows.address(0),
@@ -255,16 +255,25 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
         ordered.values.read(values)
     }
 
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.inside.values), Slots::of::<T, V>(&self.extra.values)]
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(Product::shape(self), pattern);
+        self.exchange(ordered, Way::IntoSlots)
+    }
+
     fn bytes(&self) -> usize {
         self.inside.bytes() + self.extra.bytes()
     }
 }
 
-impl<R: Element, C: Element, V: Element> Slots<R, C, V> {
+impl<R: Element, C: Element, V: Element> Cells<R, C, V> {
     /// Slots for slices, without columns and values.
     fn new(device: &Device, slices: &Slices<R>) -> Result<Self> {
         let slots = slices.groups() * WARP;
-        Ok(Slots {
+        Ok(Cells {
             slices: device.upload(&slices.starts)?,
             rows: device.upload(&slices.rows)?,
             columns: device.zeros(slots)?,

@@ -4,7 +4,7 @@ use super::device::{Array, Device, Real, Storage};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Ordered, Rows, Way};
-use super::product::{Kernel, Layout, Pattern, Shape};
+use super::product::{Kernel, Layout, Pattern, Shape, Slots};
 use super::slices::{WARP, address, group_starts, longest_of};
 use super::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
 use super::vector::{THREADS, index};
@@ -176,6 +176,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
 
     fn device(&self) -> &Device {
         self.values.device()
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.values)]
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

@@ -9,7 +9,7 @@ use super::error::Result;
 use super::lengths;
 use super::number::Scalar;
 use super::ordered::{Ordered, Way};
-use super::product::{Layout, Pattern, Product, Shape, check_square};
+use super::product::{Layout, Pattern, Product, Shape, Slots, check_square};
 use super::sliced::{Sliced, Widths};
 use super::vector;
 
@@ -82,6 +82,12 @@ impl<T: Real, V: Storage<T>> Product<T> for Hyb<T, V> {
         let ordered = Ordered::zeros(self.first.device(), Product::shape(self), pattern)?;
         self.exchange(&ordered, Way::Back)?;
         ordered.values.read(values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        let mut slots = Product::slots(&self.first);
+        slots.push(self.overflow.slots());
+        slots
     }
 
     fn bytes(&self) -> usize {

@@ -6,7 +6,7 @@ use super::device::{Array, Real, Storage};
 use super::error::Result;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
-use super::product::{Pattern, Product, Shape, check, check_square, config};
+use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
 use super::slices::WARP;
 use super::vector;
 use cudarc::driver::{CudaFunction, DeviceRepr};
@@ -109,6 +109,15 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         self.ordered.entries(self.shape, pattern, values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.ordered.values)]
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(self.shape, pattern);
+        self.ordered.take(ordered)
     }
 
     fn bytes(&self) -> usize {

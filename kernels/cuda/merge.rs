@@ -6,7 +6,7 @@ use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
-use super::product::{Pattern, Product, Shape, check, check_square, config};
+use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
 use super::slices::WARP;
 use super::vector::{self, THREADS, index};
 use crate::index::Offsets;
@@ -185,6 +185,15 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         self.ordered.entries(self.shape, pattern, values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.ordered.values)]
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(self.shape, pattern);
+        self.ordered.take(ordered)
     }
 
     fn bytes(&self) -> usize {

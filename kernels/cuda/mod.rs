@@ -28,6 +28,7 @@ mod module;
 mod number;
 mod ordered;
 mod product;
+mod refill;
 mod resident;
 mod ring;
 pub mod sliced;
@@ -52,6 +53,7 @@ pub use module::{Source, compile};
 pub use number::Scalar;
 pub use ordered::Ordered;
 pub use product::{Pattern, Product, Shape};
+pub use refill::{Order, Refill};
 pub use resident::{Iterate, Resident};
 pub use speculative_on_host::SpeculativeOnHost;
 pub use step::{Entry, Steps};
@@ -59,7 +61,7 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 21] = [
+pub const SOURCES: [&Source; 22] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
@@ -72,6 +74,7 @@ pub const SOURCES: [&Source; 21] = [
     &halo::SOURCE,
     &lengths::SOURCE,
     &merge::SOURCE,
+    &refill::SOURCE,
     &resident::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,

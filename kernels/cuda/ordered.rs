@@ -2,7 +2,8 @@
 
 use super::device::{Array, Device, Element, Real, Storage};
 use super::error::Result;
-use super::product::{Pattern, Shape};
+use super::product::{Pattern, Shape, config};
+use super::refill;
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 use std::sync::Arc;
@@ -172,6 +173,22 @@ impl<V: Element> Ordered<V> {
     {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         V::widened(values, |values| self.values.read(values))
+    }
+
+    /// The values of another of the same pattern, narrowed.
+    pub(super) fn take<T: Real>(&mut self, other: &Ordered<T>) -> Result<()>
+    where
+        V: Storage<T>,
+    {
+        let (device, count) = (self.device(), self.values.len());
+        assert!(other.values.len() == count && other.device() == device, "values of the same pattern");
+        let copy = device.function_storing::<T, V>(&refill::SOURCE, "refill_in_order")?;
+        let (from, entries, to) = (other.values.address(0), count as i64, self.values.address(0));
+        let mut launch = device.launch(&copy);
+        launch.arg(&from).arg(&entries).arg(&to);
+        // SAFETY: arguments as in refill.cu; both arrays have so many entries
+        unsafe { launch.launch(config(count)) }?;
+        Ok(())
     }
 
     pub(super) fn bytes(&self) -> usize {

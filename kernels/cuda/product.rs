@@ -30,15 +30,13 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
 
     /// The same from values that are on the device, those of the pattern with its columns.
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
-        // through host memory, where no kernel moves them
-        let mut values = vec![T::zero(); pattern.entries()];
-        ordered.read(&mut values)?;
-        self.fill(pattern, &values)
-    }
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()>;
 
     /// The values of the entries of the pattern that the matrix was made from.
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()>;
+
+    /// The arrays that values lie in, padding among them.
+    fn slots(&self) -> Vec<Slots>;
 
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
@@ -46,6 +44,31 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// Whether two products of one `x` are bitwise the same.
     fn reproducible(&self) -> bool {
         true
+    }
+}
+
+/// An array that values of a matrix lie in, whatever stores them.
+#[derive(Debug)]
+pub struct Slots {
+    pub(super) address: u64,
+    pub(super) len: usize,
+    pub(super) device: Device,
+    /// Bits of an integer that a slot holds exactly, at least.
+    pub(super) bits: u32,
+    /// Finds kernels for what the slots store.
+    pub(super) function: fn(&Device, &Source, &str) -> Result<CudaFunction>,
+}
+
+impl Slots {
+    /// An array, for vectors of `T`.
+    pub(super) fn of<T: Real, V: Storage<T>>(values: &Array<V>) -> Slots {
+        Slots {
+            address: values.address(0),
+            len: values.len(),
+            device: values.device().clone(),
+            bits: if size_of::<V>() == 2 { 8 } else { 16 },
+            function: Device::function_storing::<T, V>,
+        }
     }
 }
 
@@ -84,6 +107,9 @@ pub(super) unsafe trait Layout: Send + Sync + Debug {
     fn bytes(&self) -> usize;
 
     fn device(&self) -> &Device;
+
+    /// All arrays that values lie in.
+    fn slots(&self) -> Vec<Slots>;
 
     /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
     /// `by_column` says so.
@@ -128,6 +154,10 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         }
         self.exchange(&ordered, Way::Back)?;
         ordered.values.read(values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        Layout::slots(self)
     }
 
     fn bytes(&self) -> usize {

@@ -7,7 +7,7 @@ use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::ordered::{Ordered, Way};
-use super::product::{Kernel, Layout, Pattern, Shape};
+use super::product::{Kernel, Layout, Pattern, Shape, Slots};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
 use super::tuning::SLOTS_IN_FLIGHT;
 use super::vector::THREADS;
@@ -148,6 +148,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
 
     fn device(&self) -> &Device {
         self.values.device()
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.values)]
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

@@ -7,7 +7,7 @@ use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
-use super::product::{Pattern, Product, Shape, check, check_square, config};
+use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
 use super::slices::WARP;
 use super::tuning::VECTOR_BLOCKS;
 use super::vector::{self, THREADS, index};
@@ -203,6 +203,15 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         self.matrix.ordered.entries(self.matrix.cut.shape, pattern, values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.matrix.ordered.values)]
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        ordered.check(Product::shape(self), pattern);
+        self.matrix.ordered.take(ordered)
     }
 
     fn bytes(&self) -> usize {

@@ -7,7 +7,7 @@ use super::load_balance::LoadBalance;
 use super::merge::Merge;
 use super::number::Scalar;
 use super::ordered::Ordered;
-use super::product::{Pattern, Product, Shape};
+use super::product::{Pattern, Product, Shape, Slots};
 use super::speculative::Speculative;
 use super::tuning::CSR_PRICES;
 use crate::price::{Price, Work, scattering};
@@ -125,6 +125,14 @@ impl<T: Real> Product<T> for AnyCsr<T> {
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
         self.0.entries(pattern, values)
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        self.0.slots()
+    }
+
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+        self.0.fill_from(pattern, ordered)
     }
 
     fn bytes(&self) -> usize {

@@ -5,7 +5,7 @@ use super::device::{Array, Device, Real, Storage};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Ordered, Way};
-use super::product::{Kernel, Layout, Pattern, Shape};
+use super::product::{Kernel, Layout, Pattern, Shape, Slots};
 use super::slices::WARP;
 use super::tuning::WINDOWS_OF_MULTIPROCESSOR;
 use super::vector::{MAX_BLOCKS, THREADS, index};
@@ -157,6 +157,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
 
     fn device(&self) -> &Device {
         self.values.device()
+    }
+
+    fn slots(&self) -> Vec<Slots> {
+        vec![Slots::of::<T, V>(&self.values), Slots::of::<T, V>(&self.diagonals)]
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

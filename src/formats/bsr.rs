@@ -111,7 +111,7 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
     }
     let block_rows = csr.rows() / size;
     let lengths = map_rows(block_rows, 8 * size, &|block_row| blocks_of_row(csr, block_row, size));
-    let offsets = Offsets::from_lengths(lengths);
+    let offsets = Offsets::of_rows(block_rows, &|block_row| lengths[block_row]);
     let mut columns = Buffer::zeros(offsets.end());
     fill_by_rows(block_rows, &mut columns, &|block_row| offsets.at(block_row), &|block_rows, part, _| {
         let mut slots = part.iter_mut();

@@ -230,8 +230,9 @@ impl<T: Real> Csr<T> {
             let user = to.map_or(index as u32, |n| n.old_of_new()[index]);
             from.map_or(user, |n| n.new_of_old()[user as usize])
         };
-        let pattern = self.pattern().renumbered(origin, place)?;
-        Ok(self.rearranged(pattern, space.clone()))
+        let (pattern, values) = self.pattern().renumbered(|entry| self.values[entry], origin, place)?;
+        let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
+        Ok(Csr { source, values, strategy: self.strategy })
     }
 
     fn rearranged(&self, (pattern, order): (Pattern, Buffer<u32>), space: HostSpace<T>) -> Csr<T> {

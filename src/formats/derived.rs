@@ -31,7 +31,8 @@ impl Derivation {
     ) -> Result<(Csr<T>, Derivation)> {
         let mut old_of_new = vec![0; new_of_old.len()];
         (0..).zip(new_of_old).for_each(|(old, &new)| old_of_new[new as usize] = old);
-        let renumbered = csr.pattern().renumbered(|new| old_of_new[new], |old| new_of_old[old as usize])?;
+        let (old_of, new_of) = (|new: usize| old_of_new[new], |old: u32| new_of_old[old as usize]);
+        let renumbered = csr.pattern().renumbered(|entry| entry as u32, old_of, new_of)?;
         Derivation::new(csr, renumbered, space)
     }
 

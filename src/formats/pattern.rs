@@ -41,6 +41,17 @@ impl Given {
         }
     }
 
+    /// The same for values on a GPU.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Order<'_> {
+        use krysp_kernels::cuda::Order;
+        match self {
+            Given::InOrder { .. } => Order::InOrder,
+            Given::Permuted { from, .. } => Order::Permuted { from },
+            Given::Summed { starts, from, .. } => Order::Summed { starts, from },
+        }
+    }
+
     /// The places of the given values that make up an entry.
     pub(crate) fn sources(&self, entry: usize) -> impl Iterator<Item = u32> + '_ {
         let (one, many) = match self {
@@ -237,52 +248,61 @@ impl Pattern {
         // the new pattern's given values are this one's entries: go back to what the user gave
         let first = |k: usize| pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32);
         let order = Buffer::from(map_rows(pattern.entries(), 3, &first));
-        pattern.given = self.given_in(&order);
+        pattern.given = self.given_in(order.clone());
         Ok((pattern, order))
     }
 
     /// The pattern of a square matrix in another numbering: the old index of each new row, and the new index of each old
-    /// column. Comes with the entry of this pattern that each new entry is.
+    /// column. Comes with `value(k)` for each new entry, `k` the entry of this pattern that it is.
     ///
-    /// Each new row is one old row, so that rows are sorted by themselves, 16 bytes read and 8 written an entry.
-    pub(crate) fn renumbered(
+    /// Each new row is one old row, sorted by itself. Reads 12 bytes an entry and writes 16 (f64), once.
+    pub(crate) fn renumbered<X: Plain>(
         &self,
+        value: impl Fn(usize) -> X + Sync,
         old_of_new: impl Fn(usize) -> u32 + Sync,
         new_of_old: impl Fn(u32) -> u32 + Sync,
-    ) -> Result<(Pattern, Buffer<u32>)> {
+    ) -> Result<(Pattern, Buffer<X>)> {
         check_places(self.entries())?;
         let rows = self.rows();
         let old_range = |row: usize| self.offsets.range(old_of_new(row) as usize);
-        let offsets = Offsets::from_lengths(map_rows(rows, 2, &|row| old_range(row).len()));
+        let offsets = Offsets::of_rows(rows, &|row| old_range(row).len());
         let (mut columns, mut order) = (Buffer::zeros(offsets.end()), Buffer::zeros(offsets.end()));
+        let mut values = Buffer::zeros(offsets.end());
         let offset = |row: usize| offsets.at(row);
-        let data = (ByRow::new(&mut columns, &offset), ByRow::new(&mut order, &offset));
-        over_rows(rows, 32, data, &|rows, (mut columns, mut order): (ByRow<'_, u32>, ByRow<'_, u32>)| {
+        let to = (
+            (ByRow::new(&mut columns, &offset), ByRow::new(&mut order, &offset)),
+            ByRow::new(&mut values, &offset),
+        );
+        over_rows(rows, 32, to, &|rows,
+                                  ((columns, order), values): (
+            (ByRow<'_, u32>, ByRow<'_, u32>),
+            ByRow<'_, X>,
+        )| {
+            let mut to = columns.all().0.iter_mut().zip(order.all().0).zip(values.all().0);
             let mut sorted: Vec<Entry> = vec![];
             for row in rows {
-                let range = old_range(row);
                 sorted.clear();
-                sorted.extend(range.clone().map(|k| entry(new_of_old(self.columns[k]), k)));
+                sorted.extend(old_range(row).map(|k| entry(new_of_old(self.columns[k]), k)));
                 sorted.sort_unstable();
-                let (columns, order) = (columns.row_mut(row, range.len()), order.row_mut(row, range.len()));
-                for ((column, from), &entry) in columns.iter_mut().zip(order).zip(&sorted) {
+                for (&entry, ((column, from), to)) in sorted.iter().zip(&mut to) {
                     (*column, *from) = (column_of(entry), place_of(entry));
+                    *to = value(place_of(entry) as usize);
                 }
             }
         });
-        let given = self.given_in(&order);
-        Ok((Pattern { offsets, columns: checked(columns, self.cols())?, given }, order))
+        let given = self.given_in(order);
+        Ok((Pattern { offsets, columns: checked(columns, self.cols())?, given }, values))
     }
 
     /// How given values become the entries of this pattern put into another order.
-    fn given_in(&self, order: &[u32]) -> Given {
+    fn given_in(&self, order: Buffer<u32>) -> Given {
         let len = self.given.len();
         match &self.given {
             Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
                 Given::InOrder { len }
             }
             // an entry's place is that of its value
-            Given::InOrder { .. } => Given::Permuted { len, from: Buffer::copy_of(order) },
+            Given::InOrder { .. } => Given::Permuted { len, from: order },
             Given::Permuted { from, .. } => {
                 let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
                 Given::Permuted { len, from: from.into() }

@@ -11,9 +11,11 @@
 use super::graph::{Coarse, Graph};
 use crate::formats::pattern::{by_rows, cut, fill_by_rows, place_of};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::threads::{find_row, map_rows};
+use krysp_kernels::cpu::threads::{map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// No cluster, or none yet.
 pub(super) const NONE: u32 = u32::MAX;
@@ -70,27 +72,34 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     let others = size.saturating_sub(1).saturating_mul(vertices) as f64 / graph.ends().max(1) as f64;
     let share = (others * 65536.0) as u32;
     let met = |a: u32, b: u32| ((draws[a as usize] ^ draws[b as usize]) & 0xffff) <= share;
-    let mut labels = map_rows(vertices, 8, &|v| {
-        let v = v as u32;
+    let is_seed = |&v: &u32| {
         let beats = |other: u32| draw(other) < draw(v) || !met(v, other);
-        let is_seed = draws[v as usize] != 0 && graph.edges(v).all(|(other, _)| beats(other));
-        if is_seed { v } else { NONE }
+        draws[v as usize] != 0 && graph.edges(v).all(|(other, _)| beats(other))
+    };
+    let seeds: Vec<u32> = (0..vertices as u32).into_par_iter().filter(is_seed).collect();
+    let labels: Vec<AtomicU32> = (0..vertices).into_par_iter().map(|_| AtomicU32::new(NONE)).collect();
+    let (count, label) = (seeds.len(), |v: u32| labels[v as usize].load(Relaxed));
+    over_rows(count, 4, (), &|clusters, ()| {
+        clusters.for_each(|cluster| labels[seeds[cluster] as usize].store(cluster as u32, Relaxed));
     });
-    let seeds: Vec<u32> = labels.iter().copied().filter(|&label| label != NONE).collect();
-    let waits = |labels: &[u32], v: usize| labels[v] == NONE && draws[v] != 0;
-    while find_row(vertices, 1, &|v| waits(&labels, v)).is_some() {
-        labels = map_rows(vertices, 16, &|v| {
-            if waits(&labels, v) { strongest(graph, v as u32, &labels) } else { labels[v] }
+    let waits = |&v: &u32| draws[v as usize] != 0 && label(v) == NONE;
+    let mut waiting: Vec<u32> = (0..vertices as u32).into_par_iter().filter(waits).collect();
+    let mut found = vec![0; waiting.len()];
+    while !waiting.is_empty() {
+        let found = &mut found[..waiting.len()];
+        over_rows(waiting.len(), 16, &mut *found, &|range, found: &mut [u32]| {
+            let mut tally = Tally::default();
+            for (&v, found) in waiting[range].iter().zip(found) {
+                *found = strongest(graph, v, &label, &mut tally);
+            }
         });
+        over_rows(waiting.len(), 4, (), &|range, ()| {
+            let joined = waiting[range.clone()].iter().zip(&found[range]);
+            joined.for_each(|(&v, &cluster)| labels[v as usize].store(cluster, Relaxed));
+        });
+        waiting = waiting.into_par_iter().filter(waits).collect();
     }
-    // clusters are numbered as their seeds are
-    let count = seeds.len();
-    let mut number = vec![count as u32; vertices];
-    for (cluster, &seed) in seeds.iter().enumerate() {
-        number[seed as usize] = cluster as u32;
-    }
-    let of_vertex =
-        map_rows(vertices, 3, &|v| if labels[v] == NONE { count as u32 } else { number[labels[v] as usize] });
+    let of_vertex = map_rows(vertices, 2, &|v| label(v as u32).min(count as u32));
     let (starts, entries) = by_rows(count + 1, vertices, &|v| (of_vertex[v], 0));
     let members = map_rows(vertices, 3, &|at| place_of(entries[at])).into();
     Clusters { count, of_vertex, starts, members }
@@ -119,9 +128,9 @@ pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) 
 }
 
 /// The label that most of a vertex's entries lead to, among equals the least scrambled.
-fn strongest<G: Graph>(graph: &G, vertex: u32, labels: &[u32]) -> u32 {
-    let mut tally = Tally::default();
-    graph.look_up(vertex, labels, |label, strength| {
+fn strongest<G: Graph>(graph: &G, vertex: u32, label: impl Fn(u32) -> u32, tally: &mut Tally) -> u32 {
+    tally.clear();
+    graph.look_up(vertex, label, |label, strength| {
         if label != NONE {
             tally.add(label, strength);
         }
@@ -138,6 +147,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     #[inline]
     pub(super) fn add(&mut self, key: u32, amount: u32) {
         if let Some(entry) = self.entries[..self.len].iter_mut().find(|entry| entry.0 == key) {
@@ -167,13 +180,16 @@ pub(super) fn coarse<G: Graph>(graph: &G, clusters: &Clusters) -> Coarse {
         for cluster in piece * PIECE..clusters.count.min((piece + 1) * PIECE) {
             let members = clusters.members(cluster);
             let before = edges.len();
-            joined.make_room(members.iter().map(|&v| graph.neighbours(v).len()).sum());
             for &v in members {
-                graph.look_up(v, &clusters.of_vertex, |to, strength| {
-                    if to as usize != cluster && to as usize != clusters.count {
-                        joined.add(to, strength);
-                    }
-                });
+                graph.look_up(
+                    v,
+                    |other| clusters.of_vertex[other as usize],
+                    |to, strength| {
+                        if to as usize != cluster && to as usize != clusters.count {
+                            joined.add(to, strength);
+                        }
+                    },
+                );
             }
             joined.drain_into(&mut edges);
             degrees.push(edges.len() - before);
@@ -195,40 +211,50 @@ pub(super) fn coarse<G: Graph>(graph: &G, clusters: &Clusters) -> Coarse {
     Coarse { offsets, neighbours, strengths, weights }
 }
 
-/// The edges of one cluster, added up by their ends: a hash table, and which of its slots are taken.
+/// The edges of one cluster, added up by their ends: a hash table, at most half full, and which of its slots are taken.
 #[derive(Default)]
 struct Joined {
     slots: Vec<(u32, u32)>,
-    taken: Vec<usize>,
+    taken: Vec<u32>,
 }
 
 impl Joined {
-    /// Room for so many ends, in a table that is empty.
-    fn make_room(&mut self, ends: usize) {
-        let room = (2 * ends).next_power_of_two();
-        if self.slots.len() < room {
-            self.slots = vec![(NONE, 0); room];
-        }
-    }
-
     #[inline]
     fn add(&mut self, end: u32, strength: u32) {
+        if 2 * self.taken.len() >= self.slots.len() {
+            self.grow();
+        }
         let mask = self.slots.len() - 1;
         let mut at = end.wrapping_mul(0x9e37_79b9) as usize >> 8 & mask;
-        while self.slots[at].0 != end {
-            if self.slots[at].0 == NONE {
-                self.slots[at].0 = end;
-                self.taken.push(at);
-                break;
+        loop {
+            let slot = &mut self.slots[at];
+            if slot.0 == end {
+                slot.1 += strength;
+                return;
+            }
+            if slot.0 == NONE {
+                *slot = (end, strength);
+                self.taken.push(at as u32);
+                return;
             }
             at = (at + 1) & mask;
         }
-        self.slots[at].1 += strength;
+    }
+
+    /// Clusters have few neighbours: a table as small as they allow stays close.
+    #[cold]
+    fn grow(&mut self) {
+        let mut edges = vec![];
+        self.drain_into(&mut edges);
+        self.slots = vec![(NONE, 0); (2 * self.slots.len()).max(128)];
+        edges.into_iter().for_each(|(end, strength)| self.add(end, strength));
     }
 
     /// In the order in which ends came first.
     fn drain_into(&mut self, edges: &mut Vec<(u32, u32)>) {
-        edges.extend(self.taken.drain(..).map(|at| std::mem::replace(&mut self.slots[at], (NONE, 0))));
+        edges.extend(
+            self.taken.drain(..).map(|at| std::mem::replace(&mut self.slots[at as usize], (NONE, 0))),
+        );
     }
 }
 

@@ -16,20 +16,14 @@ use std::collections::BinaryHeap;
 /// Rounds of smoothing.
 const SMOOTHING: usize = 2;
 
+/// Where cuts are tried across: along both coordinates, their sum and their difference.
+const DIRECTIONS: [[f32; 2]; 4] = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]];
+
 /// Passes of refinement at most.
 const PASSES: usize = 4;
 
 /// Vertices from which halves are worth a task each.
 const TASK: usize = 256;
-
-/// Where to cut: weights along the whole line.
-#[derive(Clone, Copy)]
-pub(super) struct Cuts {
-    /// Runs of this weight should be compact in the first place.
-    pub(super) run: f64,
-    /// No smaller pieces than this are cut.
-    pub(super) least: f64,
-}
 
 /// A part of a graph with numbers of its own.
 pub(super) struct Part {
@@ -83,25 +77,36 @@ impl Part {
         self.starts.push(self.edges.len() as u32);
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.ids.len()
     }
 
-    fn edges(&self, vertex: usize) -> &[(u32, u32)] {
+    pub(super) fn edges(&self, vertex: usize) -> &[(u32, u32)] {
         &self.edges[self.starts[vertex] as usize..self.starts[vertex + 1] as usize]
     }
 
-    fn weight(&self) -> f64 {
+    pub(super) fn weight(&self) -> f64 {
         self.weights.iter().map(|&weight| f64::from(weight)).sum()
     }
 
-    /// Lays the part out from a weight on: its vertices in order.
-    pub(super) fn lay_out(self, from: f64, cuts: Cuts, order: &mut [u32]) {
-        let Some(target) = cuts.target(from, self.weight()).filter(|_| self.len() > 1) else {
+    /// Lays the part out, by the bisection of its own: its vertices in order, `from` the weight before them. Runs of this
+    /// weight are to be compact.
+    pub(super) fn lay_out(self, from: f64, run: f64, order: &mut [u32]) {
+        self.lay_out_by(&Part::bisected, from, run, order);
+    }
+
+    /// The same by another bisection: who is in the second half, if the first is to have about that weight.
+    pub(super) fn lay_out_by<B>(self, bisected: &B, from: f64, run: f64, order: &mut [u32])
+    where
+        B: Fn(&Part, f64) -> Vec<bool> + Sync,
+    {
+        let Some(target) = target(from, self.weight(), run).filter(|_| self.len() > 1) else {
             order.copy_from_slice(&self.ids);
             return;
         };
-        let [a, b] = self.halves(target);
+        let mut second = bisected(&self, target);
+        Refinement::new(&self, &mut second, target).run();
+        let [a, b] = self.split(&second);
         // the target may be less than a vertex
         if let Some(all) = [&a, &b].into_iter().find(|half| half.len() == order.len()) {
             order.copy_from_slice(&all.ids);
@@ -110,61 +115,80 @@ impl Part {
         let (to_a, to_b) = order.split_at_mut(a.len());
         let middle = from + a.weight();
         if a.len().min(b.len()) < TASK {
-            a.lay_out(from, cuts, to_a);
-            b.lay_out(middle, cuts, to_b);
+            a.lay_out_by(bisected, from, run, to_a);
+            b.lay_out_by(bisected, middle, run, to_b);
         } else {
-            rayon::join(|| a.lay_out(from, cuts, to_a), || b.lay_out(middle, cuts, to_b));
+            rayon::join(
+                || a.lay_out_by(bisected, from, run, to_a),
+                || b.lay_out_by(bisected, middle, run, to_b),
+            );
         }
     }
 
-    /// Two parts, the first of about the `target` weight.
-    fn halves(self, target: f64) -> [Part; 2] {
-        let cuts = self.coordinates().map(|x| self.cut(&x, target));
-        let fewest = cuts.into_iter().min_by_key(|(second, _)| self.edges_across(second));
-        let (mut second, missing) = fewest.unwrap_or_default();
-        Refinement::new(&self, &mut second, missing).run();
-        self.split(&second)
+    /// The best of a few straight cuts.
+    pub(super) fn bisected(&self, target: f64) -> Vec<bool> {
+        let coordinates = self.coordinates();
+        let cuts = DIRECTIONS.map(|direction| self.cut(&coordinates, direction, target));
+        let across = self.edges_across(&cuts);
+        let fewest = cuts.into_iter().zip(across).min_by_key(|(_, across)| *across);
+        fewest.map(|(cut, _)| cut).unwrap_or_default()
     }
 
-    fn edges_across(&self, second: &[bool]) -> u64 {
-        let of_vertex = |v: usize| -> u64 {
-            let across = self.edges(v).iter().filter(|&&(other, _)| second[other as usize] != second[v]);
-            across.map(|&(_, strength)| u64::from(strength)).sum()
-        };
-        (0..self.len()).map(of_vertex).sum()
+    /// The strengths of the edges across each cut.
+    fn edges_across<const N: usize>(&self, cuts: &[Vec<bool>; N]) -> [u64; N] {
+        let sides_of =
+            |v: usize| cuts.iter().rev().fold(0u8, |sides, second| sides << 1 | u8::from(second[v]));
+        let sides: Vec<u8> = (0..self.len()).map(sides_of).collect();
+        let mut across = [0; N];
+        for (v, &here) in sides.iter().enumerate() {
+            for &(other, strength) in self.edges(v) {
+                let differ = here ^ sides[other as usize];
+                if differ != 0 {
+                    let add = |(cut, sum): (usize, &mut u64)| {
+                        *sum += u64::from(strength) * u64::from(differ >> cut & 1)
+                    };
+                    across.iter_mut().enumerate().for_each(add);
+                }
+            }
+        }
+        across
     }
 
-    /// Who comes after a cut across a coordinate, and by what weight the first half falls short of its target.
-    fn cut(&self, x: &[f32], target: f64) -> (Vec<bool>, f64) {
-        let mut line: Vec<u32> = (0..self.len() as u32).collect();
-        let by_x = |&a: &u32, &b: &u32| x[a as usize].total_cmp(&x[b as usize]).then(a.cmp(&b));
+    /// Who comes after a cut across a direction.
+    fn cut(&self, at: &[[f32; 2]], [x, y]: [f32; 2], target: f64) -> Vec<bool> {
+        // numbers that ascend along the direction, vertices in their lower halves
+        let key = |(v, at): (usize, &[f32; 2])| u64::from(ascending(x * at[0] + y * at[1])) << 32 | v as u64;
+        let mut line: Vec<u64> = at.iter().enumerate().map(key).collect();
         let middle = line.len() / 2;
-        line.select_nth_unstable_by(middle, by_x);
-        let pull = |vertices: &[u32]| vertices.iter().map(|&v| i64::from(self.pull[v as usize])).sum::<i64>();
-        let reversed = pull(&line[..middle]) > pull(&line[middle..]);
+        line.select_nth_unstable(middle);
+        let pull =
+            |keys: &[u64]| keys.iter().map(|&key| i64::from(self.pull[key as u32 as usize])).sum::<i64>();
+        // turned round, they ascend the other way
+        let turned = if pull(&line[..middle]) > pull(&line[middle..]) { u64::MAX } else { 0 };
+        line.iter_mut().for_each(|key| *key ^= turned);
+        let vertex = |key: u64| (key ^ turned) as u32 as usize;
         let mut second = vec![true; self.len()];
-        let weight =
-            |vertices: &[u32]| vertices.iter().map(|&v| f64::from(self.weights[v as usize])).sum::<f64>();
+        let weight = |keys: &[u64]| keys.iter().map(|&key| f64::from(self.weights[vertex(key)])).sum::<f64>();
         // halve what the target lies in until one vertex is left
         let (mut missing, mut open) = (target, &mut line[..]);
         while open.len() > 1 {
             let middle = open.len() / 2;
-            open.select_nth_unstable_by(middle, |a, b| if reversed { by_x(b, a) } else { by_x(a, b) });
+            open.select_nth_unstable(middle);
             let (low, high) = open.split_at_mut(middle);
             let weight = weight(low);
             if weight <= missing {
-                low.iter().for_each(|&v| second[v as usize] = false);
+                low.iter().for_each(|&key| second[vertex(key)] = false);
                 missing -= weight;
                 open = high;
             } else {
                 open = low;
             }
         }
-        (second, missing)
+        second
     }
 
-    /// Numbers for each vertex that grow from one end of the part to the other, in four directions.
-    fn coordinates(&self) -> [Vec<f32>; 4] {
+    /// Two numbers for each vertex that grow from one end of the part to the other.
+    fn coordinates(&self) -> Vec<[f32; 2]> {
         let (start, _) = self.distances(0);
         let (end, from_start) = self.distances(start);
         let (_, from_end) = self.distances(end);
@@ -173,28 +197,29 @@ impl Part {
         let aside = (0..self.len()).max_by_key(|&v| (nearer(v), Reverse(v))).unwrap_or(0);
         let (opposite, from_aside) = self.distances(aside);
         let (_, from_opposite) = self.distances(opposite);
-        let x = self.smooth(difference(&from_start, &from_end));
-        let y = self.smooth(difference(&from_aside, &from_opposite));
-        let sum = x.iter().zip(&y).map(|(x, y)| x + y).collect();
-        let difference = x.iter().zip(&y).map(|(x, y)| x - y).collect();
-        [x, y, sum, difference]
+        let difference = |a: &[u32], b: &[u32], v: usize| a[v] as f32 - b[v] as f32;
+        let at = |v| [difference(&from_start, &from_end, v), difference(&from_aside, &from_opposite, v)];
+        self.smooth((0..self.len()).map(at).collect())
     }
 
     /// Levels out what a distance in whole edges is rough in.
-    fn smooth(&self, mut x: Vec<f32>) -> Vec<f32> {
-        let mut smoother = x.clone();
+    fn smooth(&self, mut at: Vec<[f32; 2]>) -> Vec<[f32; 2]> {
+        let mut smoother = at.clone();
         for _ in 0..SMOOTHING {
             for (v, to) in smoother.iter_mut().enumerate() {
-                let (mut sum, mut strengths) = (0.0, 0.0);
+                let (mut sums, mut strengths) = ([0.0; 2], 0.0);
                 for &(other, strength) in self.edges(v) {
-                    sum += strength as f32 * x[other as usize];
-                    strengths += strength as f32;
+                    let ([x, y], strength) = (at[other as usize], strength as f32);
+                    sums = [sums[0] + strength * x, sums[1] + strength * y];
+                    strengths += strength;
                 }
-                *to = if strengths > 0.0 { 0.5 * (x[v] + sum / strengths) } else { x[v] };
+                let share = if strengths > 0.0 { 0.5 / strengths } else { 0.0 };
+                let own = if strengths > 0.0 { 0.5 } else { 1.0 };
+                *to = [0, 1].map(|k| own * at[v][k] + share * sums[k]);
             }
-            std::mem::swap(&mut x, &mut smoother);
+            std::mem::swap(&mut at, &mut smoother);
         }
-        x
+        at
     }
 
     /// The number of edges on the way from a vertex to each, and the vertex last reached. What cannot be reached is behind
@@ -225,6 +250,20 @@ impl Part {
         (queue[queue.len() - 1] as usize, distance)
     }
 
+    /// Whether a half is tied more to what comes after the part than the rest is.
+    #[cfg(feature = "metis")]
+    pub(super) fn belongs_behind(&self, half: &[bool]) -> bool {
+        let signed =
+            |(&pull, &inside): (&i32, &bool)| if inside { i64::from(pull) } else { -i64::from(pull) };
+        self.pull.iter().zip(half).map(signed).sum::<i64>() >= 0
+    }
+
+    /// The weight of each vertex.
+    #[cfg(feature = "metis")]
+    pub(super) fn weights(&self) -> &[u32] {
+        &self.weights
+    }
+
     fn split(self, second: &[bool]) -> [Part; 2] {
         let mut numbers = vec![0u32; self.len()];
         let mut counts = [0u32; 2];
@@ -249,17 +288,16 @@ impl Part {
     }
 }
 
-fn difference(a: &[u32], b: &[u32]) -> Vec<f32> {
-    a.iter().zip(b).map(|(&a, &b)| a as f32 - b as f32).collect()
+/// Bits that ascend as numbers do.
+fn ascending(number: f32) -> u32 {
+    let bits = number.to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-impl Cuts {
-    /// How much of a piece of the line comes before its cut; `None` where it is small enough.
-    fn target(self, from: f64, weight: f64) -> Option<f64> {
-        let grain = if weight > 1.5 * self.run { self.run } else { self.least };
-        let nearest = ((from + 0.5 * weight) / grain).round() * grain - from;
-        (weight > 1.5 * grain && nearest > 0.0 && nearest < weight).then_some(nearest)
-    }
+/// How much of a piece of the line comes before its cut; `None` where it is small enough.
+fn target(from: f64, weight: f64, run: f64) -> Option<f64> {
+    let nearest = ((from + 0.5 * weight) / run).round() * run - from;
+    (weight > 1.5 * run && nearest > 0.0 && nearest < weight).then_some(nearest)
 }
 
 /// Moves of single vertices between two halves that leave fewer edges between them: the best first, each once in a pass,
@@ -273,15 +311,26 @@ struct Refinement<'a> {
     tolerance: f64,
     /// What moving a vertex saves.
     gains: Vec<i32>,
+    /// What it would save if all of its edges were across.
+    strengths: Vec<i32>,
     moved: Vec<bool>,
     /// The vertices of each half that may move, the most saving first; entries out of date are skipped.
     queues: [BinaryHeap<(i32, Reverse<u32>)>; 2],
 }
 
 impl<'a> Refinement<'a> {
-    fn new(part: &'a Part, second: &'a mut [bool], missing: f64) -> Self {
+    /// Of halves the first of which should have the `target` weight.
+    fn new(part: &'a Part, second: &'a mut [bool], target: f64) -> Self {
+        let first = part.weights.iter().zip(&*second).filter(|(_, second)| !**second);
+        let missing = target - first.map(|(&weight, _)| f64::from(weight)).sum::<f64>();
         let tolerance = 0.5 * part.weight() / part.len() as f64;
-        let gains = vec![0; part.len()];
+        let strength = |v| part.edges(v).iter().map(|&(_, strength)| strength as i32).sum::<i32>();
+        let strengths: Vec<i32> = (0..part.len()).map(strength).collect();
+        let signed = |v: usize, (other, strength): (u32, u32)| {
+            if second[other as usize] == second[v] { -(strength as i32) } else { strength as i32 }
+        };
+        let gain = |v| part.edges(v).iter().map(|&edge| signed(v, edge)).sum();
+        let gains = (0..part.len()).map(gain).collect();
         let moved = vec![false; part.len()];
         Refinement {
             part,
@@ -289,6 +338,7 @@ impl<'a> Refinement<'a> {
             missing,
             tolerance,
             gains,
+            strengths,
             moved,
             queues: [BinaryHeap::new(), BinaryHeap::new()],
         }
@@ -306,16 +356,8 @@ impl<'a> Refinement<'a> {
     fn pass(&mut self) -> bool {
         self.moved.fill(false);
         self.queues.iter_mut().for_each(BinaryHeap::clear);
-        for v in 0..self.part.len() {
-            let mut gain = 0;
-            let mut on_boundary = false;
-            for &(other, strength) in self.part.edges(v) {
-                let across = self.second[other as usize] != self.second[v];
-                gain += if across { strength as i32 } else { -(strength as i32) };
-                on_boundary |= across;
-            }
-            self.gains[v] = gain;
-            if on_boundary {
+        for (v, (&gain, &strength)) in self.gains.iter().zip(&self.strengths).enumerate() {
+            if gain > -strength {
                 self.queues[usize::from(self.second[v])].push((gain, Reverse(v as u32)));
             }
         }

@@ -13,7 +13,7 @@
 //! 3. runs have equally many rows, exactly: refinement only exchanges.
 
 use super::aggregate::{clusters, coarse};
-use super::bisect::{Cuts, Part};
+use super::bisect::Part;
 use super::exchange::exchange;
 use super::graph::{Coarse, Graph, Pattern};
 use super::{Numbering, inverse};
@@ -25,20 +25,17 @@ use rayon::prelude::*;
 /// Clusters in a run: what is much smaller than a run can be put together to any shape.
 const CLUSTERS_IN_RUN: usize = 64;
 
-/// Where a run is cut further, so that shorter ones are compact as well.
-const LEAST: f64 = 0.5;
-
-/// Up to so many clusters are laid out as a whole, more of them in groups of about so many.
-const WHOLE: usize = 32 * 1024;
-const GROUP: f64 = 16.0 * 1024.0;
+/// Up to so many clusters are laid out as a whole, more of them in groups of about so many, which stay in a cache.
+const WHOLE: usize = 20 * 1024;
+const GROUP: f64 = 8.0 * 1024.0;
 
 /// Rounds of exchange: later ones find little.
 const ROUNDS: u32 = 8;
 
 impl Numbering {
     /// A numbering in which every `rows_per_block` consecutive rows are tied closely to each other and to few others, as the
-    /// parts of a graph partitioner are: the first so many, the next, and so on. Other runs of rows are compact too, if less
-    /// so. Within a run, longer rows come first. What [`halo`](crate::partition::halo) counts is near the least that is possible.
+    /// parts of a graph partitioner are: the first so many, the next, and so on. Runs of several blocks are compact
+    /// too, if less so. Within a block, longer rows come first. What [`halo`](crate::partition::halo) counts is near the least that is possible.
     ///
     /// Only the pattern counts, taken as symmetric. Unknowns of one node whose rows have one pattern (blocks as in
     /// [`row_blocks`]) stay together, in order: `rows_per_block` should be a multiple of their number. The same matrix is
@@ -55,16 +52,25 @@ impl Numbering {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn clustered<T: Real>(a: &Csr<T>, rows_per_block: usize) -> Result<Numbering> {
+        Numbering::in_runs(a, rows_per_block, clustered)
+    }
+
+    /// The numbering that a line of the nodes makes, nodes of as many unknowns as have rows of one pattern.
+    pub(super) fn in_runs<T: Real>(
+        a: &Csr<T>,
+        rows_per_block: usize,
+        line: impl Fn(&Pattern<'_>, usize) -> Vec<u32>,
+    ) -> Result<Numbering> {
         let (rows, cols) = (a.rows(), a.cols());
         if rows != cols {
             return Err(Error::NotSquare { what: "renumbering", rows, cols });
         }
         let size = row_blocks(a);
         let order = if size == 1 {
-            clustered(&Pattern::new(&a.pattern().offsets, a.columns()), rows_per_block)
+            line(&Pattern::new(&a.pattern().offsets, a.columns()), rows_per_block)
         } else {
             let (offsets, columns) = block_pattern(a, size)?;
-            let nodes = clustered(&Pattern::new(&offsets, &columns), rows_per_block / size);
+            let nodes = line(&Pattern::new(&offsets, &columns), rows_per_block / size);
             let size = size as u32;
             nodes.into_iter().flat_map(|node| node * size..(node + 1) * size).collect()
         };
@@ -76,13 +82,18 @@ impl Numbering {
 fn clustered(graph: &Pattern<'_>, run: usize) -> Vec<u32> {
     let run = run.max(1);
     let clusters = clusters(graph, run / CLUSTERS_IN_RUN);
-    let cuts = Cuts { run: run as f64, least: run as f64 * LEAST };
-    let mut order = clusters.expand(&line(&coarse(graph, &clusters), cuts));
+    let coarse = coarse(graph, &clusters);
+    let line = line(&coarse, run as f64);
+    refined(graph, clusters.expand(&line), run)
+}
+
+/// A line cut into runs whose vertices changed places, the longest rows first in each.
+pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run: usize) -> Vec<u32> {
     let starts: Vec<usize> = (0..order.len()).step_by(run).collect();
     exchange(graph, &mut order, &starts, ROUNDS);
     // formats that pad rows to one length need not sort them again
     let falling =
-        |run: &mut [u32]| run.sort_by_key(|&vertex| std::cmp::Reverse(graph.neighbours(vertex).len()));
+        |run: &mut [u32]| run.sort_by_cached_key(|&vertex| std::cmp::Reverse(graph.neighbours(vertex).len()));
     order.par_chunks_mut(run).for_each(falling);
     order
 }
@@ -91,9 +102,9 @@ fn clustered(graph: &Pattern<'_>, run: usize) -> Vec<u32> {
 ///
 /// A large graph is cut into groups first, along the line of its own clusters: bisections of all of it would be slow, and the
 /// first ones serial.
-fn line(graph: &Coarse, cuts: Cuts) -> Vec<u32> {
+fn line(graph: &Coarse, run: f64) -> Vec<u32> {
     let (order, starts) =
-        groups(graph, cuts).unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
+        groups(graph, run).unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
     let places = inverse(&order);
     let ends = starts.iter().skip(1).copied().chain([order.len()]);
     let mut weight = 0.0;
@@ -110,13 +121,13 @@ fn line(graph: &Coarse, cuts: Cuts) -> Vec<u32> {
     let mut line = vec![0; order.len()];
     let targets = cut(&mut line, &lengths).into_par_iter().zip(&groups);
     targets.for_each(|(target, &(start, members, before))| {
-        Part::new(graph, members, start, &places).lay_out(before, cuts, target);
+        Part::new(graph, members, start, &places).lay_out(before, run, target);
     });
     line
 }
 
 /// The vertices of a large graph in an order cut into groups, and where groups begin: whole runs, and few enough vertices.
-fn groups(graph: &Coarse, cuts: Cuts) -> Option<(Vec<u32>, Vec<usize>)> {
+fn groups(graph: &Coarse, run: f64) -> Option<(Vec<u32>, Vec<usize>)> {
     let vertices = graph.vertices();
     if vertices <= WHOLE {
         return None;
@@ -128,8 +139,8 @@ fn groups(graph: &Coarse, cuts: Cuts) -> Option<(Vec<u32>, Vec<usize>)> {
         return None;
     }
     let weight: f64 = graph.weights.iter().map(|&weight| f64::from(weight)).sum();
-    let group = cuts.run * (weight * GROUP / (vertices as f64 * cuts.run)).round().max(1.0);
-    let mut order = clusters.expand(&line(&coarser, Cuts { run: group, least: group }));
+    let group = run * (weight * GROUP / (vertices as f64 * run)).round().max(1.0);
+    let mut order = clusters.expand(&line(&coarser, group));
     let (mut starts, mut before) = (vec![0], 0.0);
     for (place, &v) in order.iter().enumerate() {
         let weight = f64::from(graph.weight(v));

@@ -2,19 +2,22 @@
 //!
 //! ```text
 //! each vertex: the other run that holds most of its neighbours, and what moving there would save
-//! of those that wish to move and whose neighbours wish it less: for each two runs, the best of both sides change places
+//! of those whose moves the best in return pays for, and whose neighbours wish less to move:
+//!     for each two runs, the best of both sides change places
 //! ```
 //!
 //! No run grows or shrinks, and what a move saves is exact, as no neighbour moves with it.
 
 use super::aggregate::{Tally, scrambled};
 use super::graph::Graph;
-use super::inverse;
-use krysp_kernels::cpu::threads::map_rows;
+use crate::formats::pattern::cut;
+use krysp_kernels::cpu::threads::over_rows;
 use rayon::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// The wish of a vertex: to which run, and what that would save.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Wish {
     run: u32,
     saves: i32,
@@ -26,70 +29,134 @@ const CONTENT: i32 = i32::MIN;
 /// A vertex may lose so many edges if another gains more for it.
 const SACRIFICE: i32 = 1;
 
+/// Moves that are worth a task.
+const MOVES: usize = 256;
+
 /// A wish granted unless nobody comes in return: two runs, whether from the first to the second, what it costs, who.
 type Move = (u32, u32, bool, i32, u32);
 
 /// Rounds over an order cut into runs that begin at these places, the last ending with the order.
+///
+/// What threads write in one step of a round they read in the next: nothing depends on which of them is first.
 pub(super) fn exchange<G: Graph>(graph: &G, order: &mut [u32], starts: &[usize], rounds: u32) {
     let vertices = order.len();
-    let mut place = inverse(order);
-    let mut run_at = vec![0; vertices];
-    for (run, &start) in starts.iter().enumerate() {
-        let end = starts.get(run + 1).copied().unwrap_or(vertices);
-        run_at[start..end].fill(run as u32);
-    }
-    let mut run_of = map_rows(vertices, 3, &|v| run_at[place[v] as usize]);
-    let mut wishes = vec![Wish::default(); vertices];
-    let mut changed = vec![true; vertices];
+    let run_of: Vec<AtomicU32> = (0..vertices).into_par_iter().map(|_| AtomicU32::new(0)).collect();
+    each_run(order, starts, |run, members| {
+        members.iter().for_each(|&v| run_of[v as usize].store(run, Relaxed));
+    });
+    let changed: Vec<AtomicBool> = (0..vertices).into_par_iter().map(|_| AtomicBool::new(true)).collect();
+    let content = Wish { run: 0, saves: CONTENT };
+    let mut wishes: Vec<Wish> = (0..vertices).into_par_iter().map(|_| content).collect();
+    let hopes: Vec<AtomicBool> = (0..vertices).into_par_iter().map(|_| AtomicBool::new(false)).collect();
     for round in 0..rounds {
-        wishes = map_rows(vertices, 8, &|v| {
-            if changed[v] { wish(graph, v as u32, &run_of) } else { wishes[v] }
+        over_rows(vertices, 8, wishes.as_mut_slice(), &|range, wishes: &mut [Wish]| {
+            let mut tally = Tally::default();
+            for (v, to) in range.zip(wishes) {
+                if changed[v].load(Relaxed) {
+                    changed[v].store(false, Relaxed);
+                    *to = wish(graph, v as u32, &run_of, &mut tally);
+                }
+            }
         });
-        let granted = granted(graph, &wishes, &run_of, round);
+        let granted = granted(graph, &wishes, &run_of, &hopes, round);
         if granted.is_empty() {
             break;
         }
-        changed.fill(false);
-        for &(a, b) in &granted {
-            let (at_a, at_b) = (place[a as usize], place[b as usize]);
-            order.swap(at_a as usize, at_b as usize);
-            (place[a as usize], place[b as usize]) = (at_b, at_a);
-            run_of.swap(a as usize, b as usize);
+        granted.par_iter().with_min_len(MOVES).for_each(|&(a, b)| {
+            let (of_a, of_b) = (&run_of[a as usize], &run_of[b as usize]);
+            let run = of_a.load(Relaxed);
+            of_a.store(of_b.load(Relaxed), Relaxed);
+            of_b.store(run, Relaxed);
             for v in [a, b] {
-                changed[v as usize] = true;
-                graph.neighbours(v).iter().for_each(|&other| changed[other as usize] = true);
+                changed[v as usize].store(true, Relaxed);
+                graph.neighbours(v).iter().for_each(|&other| changed[other as usize].store(true, Relaxed));
             }
-        }
+        });
     }
+    settle(order, starts, &run_of);
 }
 
-/// Who changes places with whom.
-fn granted<G: Graph>(graph: &G, wishes: &[Wish], run_of: &[u32], round: u32) -> Vec<(u32, u32)> {
-    // among equals another vertex each round
-    let rank = |v: u32| (wishes[v as usize].saves, scrambled(v ^ scrambled(round)));
-    let wants_most = |&v: &u32| {
-        wishes[v as usize].saves != CONTENT && graph.edges(v).all(|(other, _)| rank(other) < rank(v))
-    };
-    let as_move = |v: u32| -> Move {
-        let (from, Wish { run: to, saves }) = (run_of[v as usize], wishes[v as usize]);
-        (from.min(to), from.max(to), from > to, -saves, v)
-    };
-    let mut moves: Vec<Move> =
-        (0..wishes.len() as u32).into_par_iter().filter(wants_most).map(as_move).collect();
+/// Visits the members of every run.
+fn each_run(order: &mut [u32], starts: &[usize], visit: impl Fn(u32, &mut [u32]) + Sync) {
+    let ends = starts.iter().skip(1).copied().chain([order.len()]);
+    let lengths: Vec<usize> = starts.iter().zip(ends).map(|(&start, end)| end - start).collect();
+    let runs = cut(order, &lengths).into_par_iter().enumerate();
+    runs.for_each(|(run, members)| visit(run as u32, members));
+}
+
+/// Puts the vertices that came into a run in the places of those that left it.
+fn settle(order: &mut [u32], starts: &[usize], run_of: &[AtomicU32]) {
+    let run_of = |v: u32| run_of[v as usize].load(Relaxed);
+    let run_at = |place: usize| starts.partition_point(|&start| start <= place) as u32 - 1;
+    let moved = |&(place, &v): &(usize, &u32)| run_of(v) != run_at(place);
+    let moves = order.par_iter().enumerate().filter(moved);
+    let mut moves: Vec<(u32, u32)> = moves.map(|(_, &v)| (run_of(v), v)).collect();
     moves.par_sort_unstable();
-    let mut granted = vec![];
-    for between in moves.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-        let (there, back) = between.split_at(between.partition_point(|wanted| !wanted.2));
+    each_run(order, starts, |run, members| {
+        let came = &moves[moves.partition_point(|&(to, _)| to < run)..];
+        let left = members.iter_mut().filter(|v| run_of(**v) != run);
+        left.zip(came).for_each(|(place, &(_, v))| *place = v);
+    });
+}
+
+/// Who changes places with whom. `hopes` are false, before and after.
+fn granted<G: Graph>(
+    graph: &G,
+    wishes: &[Wish],
+    run_of: &[AtomicU32],
+    hopes: &[AtomicBool],
+    round: u32,
+) -> Vec<(u32, u32)> {
+    let as_move = |(v, wish): (usize, &Wish)| -> Move {
+        let (from, Wish { run: to, saves }) = (run_of[v].load(Relaxed), *wish);
+        (from.min(to), from.max(to), from > to, -saves, v as u32)
+    };
+    let wanted = wishes.par_iter().enumerate().filter(|(_, wish)| wish.saves != CONTENT);
+    let mut moves: Vec<Move> = wanted.map(as_move).collect();
+    moves.par_sort_unstable();
+    // a move that the best in return does not pay for has no hope
+    let moves: Vec<Move> = between_two_runs(&moves)
+        .flat_map_iter(|(there, back)| {
+            let paid = |moves: &[Move], in_return: &[Move]| {
+                in_return.first().map_or(0, |best| moves.partition_point(|wanted| wanted.3 + best.3 < 0))
+            };
+            let (some, others) = (paid(there, back), paid(back, there));
+            there[..some].iter().chain(&back[..others]).copied()
+        })
+        .collect();
+    let hope =
+        |is: bool| moves.par_iter().with_min_len(MOVES).for_each(|m| hopes[m.4 as usize].store(is, Relaxed));
+    hope(true);
+    // among equals another vertex each round
+    let draw = |v: u32| scrambled(v ^ scrambled(round));
+    let wants_most = |&&(.., costs, v): &&Move| {
+        let yields = |other: u32| {
+            let others = -wishes[other as usize].saves;
+            others > costs || others == costs && draw(other) < draw(v)
+        };
+        graph.edges(v).all(|(other, _)| !hopes[other as usize].load(Relaxed) || yields(other))
+    };
+    let apart: Vec<Move> = moves.par_iter().with_min_len(MOVES).filter(wants_most).copied().collect();
+    hope(false);
+    let pairs = between_two_runs(&apart).flat_map_iter(|(there, back)| {
         let pairs = there.iter().zip(back).take_while(|(a, b)| a.3 + b.3 < 0);
-        granted.extend(pairs.map(|(a, b)| (a.4, b.4)));
-    }
-    granted
+        pairs.map(|(a, b)| (a.4, b.4))
+    });
+    pairs.collect()
+}
+
+/// Sorted moves between each two runs, there and back.
+fn between_two_runs(moves: &[Move]) -> impl ParallelIterator<Item = (&[Move], &[Move])> {
+    let between = moves.par_chunk_by(|a, b| (a.0, a.1) == (b.0, b.1));
+    between.map(|between| between.split_at(between.partition_point(|wanted| !wanted.2)))
 }
 
 /// Where a vertex would rather be.
-fn wish<G: Graph>(graph: &G, vertex: u32, run_of: &[u32]) -> Wish {
-    let own = run_of[vertex as usize];
-    let (mut tally, mut stays) = (Tally::default(), 0);
+fn wish<G: Graph>(graph: &G, vertex: u32, run_of: &[AtomicU32], tally: &mut Tally) -> Wish {
+    let run_of = |v: u32| run_of[v as usize].load(Relaxed);
+    let own = run_of(vertex);
+    let mut stays = 0;
+    tally.clear();
     graph.look_up(vertex, run_of, |run, strength| {
         if run == own {
             stays += strength as i32;

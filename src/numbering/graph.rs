@@ -26,16 +26,16 @@ pub(super) trait Graph: Sync {
         all.filter(move |&(other, _)| other != vertex)
     }
 
-    /// `visit(table[neighbour], strength)` for every neighbour, itself left out. The table is looked up for several
-    /// neighbours before any is visited, so that they need not wait for each other.
+    /// `visit(label(neighbour), strength)` for every neighbour, itself left out. Labels of several neighbours are read
+    /// before any is visited, so that they need not wait for each other.
     #[inline]
-    fn look_up(&self, vertex: u32, table: &[u32], mut visit: impl FnMut(u32, u32)) {
+    fn look_up(&self, vertex: u32, label: impl Fn(u32) -> u32, mut visit: impl FnMut(u32, u32)) {
         const AHEAD: usize = 16;
         let mut strengths = self.strengths(vertex);
         for neighbours in self.neighbours(vertex).chunks(AHEAD) {
             let mut found = [0; AHEAD];
             for (found, &other) in found.iter_mut().zip(neighbours) {
-                *found = table[other as usize];
+                *found = label(other);
             }
             for ((&found, &other), strength) in found.iter().zip(neighbours).zip(&mut strengths) {
                 if other != vertex {

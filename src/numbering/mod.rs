@@ -8,6 +8,8 @@ mod bisect;
 mod clustered;
 mod exchange;
 mod graph;
+#[cfg(feature = "metis")]
+mod metis;
 mod pieces;
 mod rcm;
 
@@ -16,6 +18,7 @@ use crate::{Csr, Error, Real, Result};
 use graph::Pattern;
 use krysp_kernels::cpu::threads::{find_row, over_rows};
 use rayon::prelude::*;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The connected part of a matrix's graph that each node is in, [`u32::MAX`] where it has no neighbours, and the number of
@@ -36,11 +39,11 @@ fn parts(graph: &Pattern<'_>, run: Option<usize>, most: usize) -> (usize, Vec<u3
     }
 }
 
-/// A permutation of unknowns, with its inverse.
+/// A permutation of unknowns, with its inverse. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbering {
-    old_of_new: Vec<u32>,
-    new_of_old: Vec<u32>,
+    old_of_new: Arc<Vec<u32>>,
+    new_of_old: Arc<Vec<u32>>,
     /// So many consecutive unknowns are compact, where that is known.
     run: Option<usize>,
 }
@@ -53,7 +56,7 @@ impl Numbering {
         if find_row(old_of_new.len(), 2, &is_wrong).is_some() {
             return Err(not_permutation(&old_of_new));
         }
-        Ok(Numbering { old_of_new, new_of_old, run: None })
+        Ok(Numbering { old_of_new: Arc::new(old_of_new), new_of_old: Arc::new(new_of_old), run: None })
     }
 
     /// Longest rows first. Slices of rows need no padding then, and in graphs with hubs the entries of `x` that every row

@@ -93,6 +93,17 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             laws::product(&a, &twice)?;
             let round_trip = a.to_csr().unwrap();
             assert!(round_trip.triplets().eq(twice.csr::<T>().unwrap().triplets()), "{name}: a round trip");
+            // and from device memory, twice: the first time finds out where they go
+            let values_on = gpu.space::<T>(values.len());
+            for factor in [3.0, 5.0] {
+                let mut more = triplets.clone();
+                more.entries.iter_mut().for_each(|entry| entry.2 *= factor);
+                let values: Vec<T> = more.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
+                a.refresh_on(&values_on.vector(&values).unwrap()).unwrap();
+                laws::product(&a, &more)?;
+                let round_trip = a.to_csr().unwrap();
+                assert!(round_trip.triplets().eq(more.csr::<T>().unwrap().triplets()), "{name}: refreshed");
+            }
             if let Ok(converted) = F::on(&gpu, &csr) {
                 laws::product(&converted, triplets)?;
             }

@@ -8,14 +8,15 @@ mod methods;
 mod preconditioners;
 
 use krysp::cuda::OnCuda;
-use krysp::formats::OnDevice;
+use krysp::formats::{Bsr, Ehyb, Halo, OnDevice, Sell, SymBsr};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space};
 use krysp::testing::laws::{self, Agreement, Broken};
 use krysp::testing::matrices::{self};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Operator, Outcome, Solution,
+    BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Operator,
+    Outcome, Solution,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -347,6 +348,40 @@ fn what_is_chosen_obeys_the_laws() {
     let a = Operator::auto(&csr, &gpu).unwrap();
     assert!(a.replays());
     assert!(Cg::new(&a).solve(&b).unwrap().report.converged());
+}
+
+/// Values on the device go where those from the host went, in a numbering too, and a resident solve sees them.
+#[test]
+fn values_on_the_device_refresh_what_was_renumbered() {
+    let Some(gpu) = gpu() else { return };
+    let given = matrices::elasticity(9).diagonally_dominant().csr::<f64>().unwrap();
+    let a = given.renumbered(&Numbering::clustered(&given, 96).unwrap()).unwrap();
+    let values: Vec<f64> = given.entries().iter().map(|value| 2.5 * value).collect();
+    let on_device = gpu.space::<f64>(values.len()).vector(&values).unwrap();
+    fn same<F: OnDevice<f64>>(gpu: &Cuda, a: &Csr<f64>, values: &[f64], on_device: &CudaVector<f64>) {
+        let (mut one, mut other) = (F::on(gpu, a).unwrap(), F::on(gpu, a).unwrap());
+        one.refresh(values).unwrap();
+        other.refresh_on(on_device).unwrap();
+        let (one, other) = (one.to_csr().unwrap(), other.to_csr().unwrap());
+        assert!(one.triplets().eq(other.triplets()), "{}", F::NAME);
+        let short = gpu.space::<f64>(values.len() - 1).zeros().unwrap();
+        assert!(F::on(gpu, a).unwrap().refresh_on(&short).is_err());
+    }
+    same::<Csr<f64>>(&gpu, &a, &values, &on_device);
+    same::<Sell<f64>>(&gpu, &a, &values, &on_device);
+    same::<Halo<f64>>(&gpu, &a, &values, &on_device);
+    same::<Bsr<f64>>(&gpu, &a, &values, &on_device);
+    same::<SymBsr<f64>>(&gpu, &a, &values, &on_device);
+    same::<Ehyb<f64>>(&gpu, &a, &values, &on_device);
+    // a larger matrix, a smaller solution
+    let b = laws::numbers(a.rows(), 3);
+    let mut solver = Cg::new(Csr::on(&gpu, &a).unwrap()).rtol(1e-10);
+    let before = solver.solve(&b).unwrap();
+    solver.operator_mut().refresh_on(&on_device).unwrap();
+    let after = solver.solve(&b).unwrap();
+    for (x, y) in before.x.iter().zip(&after.x) {
+        assert!((x - 2.5 * y).abs() <= 1e-7 * (1.0 + x.abs()), "{x} {y}");
+    }
 }
 
 #[test]

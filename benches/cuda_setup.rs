@@ -1,0 +1,111 @@
+//! What comes before a product on a GPU, in products: numbering, renumbering, conversion, and new values.
+//!
+//! ```text
+//! cargo bench --features peers --bench cuda_setup                   the usual matrices
+//! cargo bench --features peers --bench cuda_setup -- p1_10M_perm    one of them
+//! ```
+//!
+//! Times of the host are the least of three, as memory is in place only after the first. `copy` is what of the conversion
+//! the bus takes: the arrays of CSR, by the bandwidth measured with a vector as long. Values are refreshed from the device.
+
+mod common;
+
+use common::cuda::Gpu;
+use krysp::formats::{Bsr, Halo, OnDevice, Sell, SymBsr};
+use krysp::solvers::{LinearOperator, Space};
+use krysp::testing::matrices;
+use krysp::{Csr, Cuda, CudaVector, Numbering, Real};
+use std::time::Instant;
+
+const USUAL: [&str; 4] = ["p1_10M_perm", "p1_100M_perm", "el3_10M_perm", "el3_100M_perm"];
+
+fn main() -> common::Result<()> {
+    let Some(mut gpu) = Gpu::first()? else { return Ok(()) };
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    for name in USUAL.into_iter().filter(|name| wanted.is_empty() || wanted.iter().any(|wish| wish == name)) {
+        let Some(matrix) = matrices::named(name) else { continue };
+        let a: Csr<f64> = matrix.csr()?;
+        println!("\n{name}, f64, {}: {} rows, {} entries", gpu.name(), a.rows(), a.nnz());
+        let (numbering, numbering_ms) =
+            least(|| Ok(Numbering::clustered(&a, Halo::rows_per_block(&gpu.cuda, &a))?))?;
+        let (renumbered, renumbered_ms) = least(|| Ok(a.renumbered(&numbering)?))?;
+        let copy_ms = copy_ms(&gpu.cuda, &a)?;
+        println!("numbering {numbering_ms:.1} ms, renumbered {renumbered_ms:.1} ms, copy {copy_ms:.1} ms");
+        let before = numbering_ms + renumbered_ms;
+        let values = gpu.cuda.space::<f64>(a.nnz()).vector(a.entries())?;
+        println!(
+            "{:<14}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}",
+            "", "product, ms", "on, ms", "all, ms", "products", "refresh, ms", "products"
+        );
+        setup::<Csr<f64>>(&mut gpu, &renumbered, &values, before)?;
+        setup::<Sell<f64>>(&mut gpu, &renumbered, &values, before)?;
+        setup::<Halo<f64>>(&mut gpu, &renumbered, &values, before)?;
+        if name.starts_with("el3") {
+            setup::<Bsr<f64>>(&mut gpu, &renumbered, &values, before)?;
+            setup::<SymBsr<f64>>(&mut gpu, &renumbered, &values, before)?;
+        }
+    }
+    Ok(())
+}
+
+/// What some work gives, and the fewest milliseconds it took.
+fn least<R>(mut work: impl FnMut() -> common::Result<R>) -> common::Result<(R, f64)> {
+    let mut times = vec![];
+    loop {
+        let started = Instant::now();
+        let result = work()?;
+        times.push(started.elapsed().as_secs_f64() * 1e3);
+        if times.len() == 3 {
+            return Ok((result, times.into_iter().fold(f64::INFINITY, f64::min)));
+        }
+    }
+}
+
+/// Milliseconds that the arrays of CSR take across the bus.
+fn copy_ms<T: Real>(gpu: &Cuda, a: &Csr<T>) -> common::Result<f64>
+where
+    T: krysp_kernels::cuda::Real,
+{
+    let space = gpu.space::<T>(a.nnz());
+    let mut vector = space.zeros()?;
+    let ((), ms) = least(|| {
+        space.load(a.entries(), &mut vector)?;
+        Ok(gpu.synchronize()?)
+    })?;
+    Ok(ms * a.bytes() as f64 / size_of_val(a.entries()) as f64)
+}
+
+fn setup<F: OnDevice<f64>>(
+    gpu: &mut Gpu,
+    a: &Csr<f64>,
+    values: &CudaVector<f64>,
+    before_ms: f64,
+) -> common::Result<()> {
+    let cuda = gpu.cuda.clone();
+    let (mut operator, on_ms) = least(|| {
+        let operator = F::on(&cuda, a)?;
+        cuda.synchronize()?;
+        Ok(operator)
+    })?;
+    let x = operator.domain().vector(&matrices::vector(a.cols()))?;
+    let mut y = operator.range().zeros()?;
+    let product_ms = gpu.warm(&mut || Ok(operator.apply(&x, &mut y)?))?;
+    let mut expected = vec![0.0; a.rows()];
+    operator.range().store(&y, &mut expected)?;
+    let refresh_ms = gpu.warm(&mut || Ok(operator.refresh_on(values)?))?;
+    // the same values went where they had been
+    operator.apply(&x, &mut y)?;
+    let mut found = vec![0.0; a.rows()];
+    operator.range().store(&y, &mut found)?;
+    if found != expected {
+        return Err(format!("{}: refreshed values went elsewhere", F::NAME).into());
+    }
+    let all_ms = before_ms + on_ms;
+    println!(
+        "{:<14}{product_ms:>12.4}{on_ms:>12.1}{all_ms:>12.1}{:>12.0}{refresh_ms:>12.4}{:>12.2}",
+        F::NAME,
+        all_ms / product_ms,
+        refresh_ms / product_ms
+    );
+    Ok(())
+}
