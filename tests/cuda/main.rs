@@ -5,6 +5,7 @@
 mod conformance;
 mod irregular;
 mod methods;
+mod two_level;
 
 use krysp::cuda::OnCuda;
 use krysp::formats::OnDevice;
