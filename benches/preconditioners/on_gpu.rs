@@ -12,6 +12,7 @@ use krysp::{
 };
 use std::time::Instant;
 
+type Slices = OnCuda<f64, Sell<f64>>;
 type OnGpu = Box<dyn LinearOperator<Vector = CudaVector<f64>>>;
 
 pub(super) fn all(options: &Options, system: &System) -> Result<()> {
@@ -61,7 +62,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// The factors in slices on the GPU, from the host: one line to change once they are built there.
-    fn factors(&self, fsai: &Fsai<f64>) -> Result<Composed<OnCuda<f64, Sell<f64>>, OnCuda<f64, Sell<f64>>>> {
+    fn factors(&self, fsai: &Fsai<f64>) -> Result<Composed<Slices, Slices>> {
         Ok(Composed::new(Sell::on(self.gpu, fsai.upper())?, Sell::on(self.gpu, fsai.lower())?)?)
     }
 

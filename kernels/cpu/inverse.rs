@@ -162,25 +162,24 @@ unsafe fn update<S: Simd, const ROWS: usize>(
         // SAFETY: the CPU has the features of `S`; `at + width` is within a row, and rows are within both arrays
         unsafe {
             let mut sums = [[S::F64::splat(0.0); REGISTERS]; ROWS];
-            for row in 0..ROWS {
-                for register in 0..REGISTERS {
-                    sums[row][register] =
-                        S::F64::load(rows.as_ptr().add(row * stride + at + register * lanes));
+            for (row, sums) in sums.iter_mut().enumerate() {
+                for (register, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::F64::load(rows.as_ptr().add(row * stride + at + register * lanes));
                 }
             }
             for k in 0..depth {
                 let from = panel.as_ptr().add(k * stride + at);
-                for row in 0..ROWS {
-                    let factor = S::F64::splat(sign * factors[row][k]);
-                    for register in 0..REGISTERS {
+                for (sums, factors) in sums.iter_mut().zip(factors) {
+                    let factor = S::F64::splat(sign * factors[k]);
+                    for (register, sum) in sums.iter_mut().enumerate() {
                         let entry = S::F64::load(from.add(register * lanes));
-                        sums[row][register] = entry.mul_add(factor, sums[row][register]);
+                        *sum = entry.mul_add(factor, *sum);
                     }
                 }
             }
-            for row in 0..ROWS {
-                for register in 0..REGISTERS {
-                    sums[row][register].store(rows.as_mut_ptr().add(row * stride + at + register * lanes));
+            for (row, sums) in sums.iter().enumerate() {
+                for (register, sum) in sums.iter().enumerate() {
+                    sum.store(rows.as_mut_ptr().add(row * stride + at + register * lanes));
                 }
             }
         }

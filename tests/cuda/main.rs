@@ -6,6 +6,7 @@ mod conformance;
 mod irregular;
 mod methods;
 mod preconditioners;
+mod two_level;
 
 use krysp::cuda::OnCuda;
 use krysp::formats::{Bsr, Ehyb, Halo, OnDevice, Sell, SymBsr};

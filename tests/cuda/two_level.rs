@@ -1,0 +1,111 @@
+//! Two levels on a GPU: the laws, the numbers of the host, and solves.
+
+use super::gpu;
+use krysp::cuda::CudaTwoLevel;
+use krysp::formats::OnDevice;
+use krysp::solvers::Identity;
+use krysp::testing::laws::{self, Agreement};
+use krysp::testing::matrices;
+use krysp::{
+    Cg, Chebyshev, CoarseSpace, Csr, Cuda, Error, Jacobi, LinearOperator, Numbering, Real, Space, TwoLevel,
+};
+
+/// `M r` of both, to rounding.
+fn agrees<T: Real>(
+    host: &impl LinearOperator<Vector = krysp::HostVector<T>>,
+    device: &impl LinearOperator<Vector = krysp::CudaVector<T>>,
+) {
+    let n = host.domain().len();
+    let r = laws::numbers::<T>(n, 9);
+    let (x, y) = (host.domain().vector(&r).unwrap(), device.domain().vector(&r).unwrap());
+    let (mut mx, mut my) = (host.domain().zeros().unwrap(), device.domain().zeros().unwrap());
+    host.apply(&x, &mut mx).unwrap();
+    device.apply(&y, &mut my).unwrap();
+    let [mut a, mut b] = [0; 2].map(|_| vec![T::default(); n]);
+    host.domain().store(&mx, &mut a).unwrap();
+    device.domain().store(&my, &mut b).unwrap();
+    let largest = a.iter().fold(0.0, |most: f64, v| most.max(krysp::Element::to_f64(*v).abs()));
+    for (i, (a, b)) in a.iter().zip(&b).enumerate() {
+        let (a, b) = (krysp::Element::to_f64(*a), krysp::Element::to_f64(*b));
+        let rounding = 2e4 * <T as krysp::Element>::EPSILON;
+        assert!((a - b).abs() <= rounding * largest, "{i}: {a:e} on the host, {b:e} on the device");
+    }
+}
+
+fn obeys<T: Real>(gpu: &Cuda, a: &Csr<T>) {
+    let device = TwoLevel::on(gpu, a).unwrap();
+    laws::stale_values(&device).unwrap();
+    laws::second_product(&device).unwrap();
+    laws::operator_fusions(&device, Agreement::Rounding).unwrap();
+    agrees(&TwoLevel::new(a).unwrap(), &device);
+}
+
+#[test]
+fn two_levels_obey() {
+    let Some(gpu) = gpu() else { return };
+    let stencil = matrices::stencil7(30).csr::<f64>().unwrap();
+    for a in [
+        // one aggregate, and sizes of the inverse at the edges of a panel and beyond
+        matrices::stencil7(2).csr::<f64>().unwrap(),
+        matrices::stencil7(10).csr::<f64>().unwrap(),
+        matrices::elasticity(8).csr::<f64>().unwrap(),
+        stencil.renumbered(&Numbering::clustered(&stencil, 1350).unwrap()).unwrap(),
+        // nothing is coarse
+        Csr::from_triplets(3000, 3000, &(0..3000).map(|i| (i, i, 2.0)).collect::<Vec<_>>()).unwrap(),
+        Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
+    ] {
+        obeys(&gpu, &a);
+        obeys(&gpu, &a.cast::<f32>());
+    }
+}
+
+#[test]
+fn two_levels_take_modes_and_stand_over_anything() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::elasticity(10).csr::<f64>().unwrap();
+    // four modes: two passes over the rows of each aggregate
+    let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();
+    let coarse = || CoarseSpace::with_modes(&a, 96, &modes).unwrap();
+    let host = TwoLevel::over(Jacobi::new(&a).unwrap(), coarse(), &a).unwrap();
+    let jacobi = || Jacobi::new(&a).unwrap().to(&gpu).unwrap();
+    agrees(&host, &CudaTwoLevel::over(jacobi(), coarse(), &a).unwrap());
+    let blocks = |a| Jacobi::blocks(a, 3).unwrap();
+    let host = TwoLevel::over(blocks(&a), coarse(), &a).unwrap();
+    let mut device = CudaTwoLevel::over(blocks(&a).to(&gpu).unwrap(), coarse(), &a).unwrap();
+    laws::operator_fusions(&device, Agreement::Rounding).unwrap();
+    agrees(&host, &device);
+    device.refresh_coarse(&a).unwrap();
+    agrees(&host, &device);
+    let on_gpu = a.to(&gpu).unwrap();
+    let chebyshev = Chebyshev::new(&on_gpu, jacobi(), 2).unwrap();
+    laws::operator_fusions(&CudaTwoLevel::over(chebyshev, coarse(), &a).unwrap(), Agreement::Rounding)
+        .unwrap();
+    let elsewhere = Identity::new(&gpu.space::<f64>(7));
+    assert!(CudaTwoLevel::over(elsewhere, coarse(), &a).is_err());
+}
+
+#[test]
+fn two_levels_solve_as_on_the_host() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::stencil7(40).csr::<f64>().unwrap();
+    let b = laws::numbers(a.rows(), 3);
+    let mut m = TwoLevel::on(&gpu, &a).unwrap();
+    m.refresh(&a).unwrap();
+    let host = Cg::new(&a).preconditioner(TwoLevel::new(&a).unwrap()).rtol(1e-9).solve(&b).unwrap();
+    let on_gpu = a.to(&gpu).unwrap();
+    let mut solver = Cg::new(&on_gpu).preconditioner(&m).rtol(1e-9);
+    for _ in 0..2 {
+        // the second is replayed
+        let device = solver.solve(&b).unwrap();
+        super::agree(&a, &b, &host, &device, 3);
+    }
+}
+
+#[test]
+fn matrices_that_are_not_positive_definite_are_refused_on_the_device() {
+    let Some(gpu) = gpu() else { return };
+    let chain = (0..99).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
+    let neumann = Csr::from_triplets(100, 100, &chain.collect::<Vec<_>>()).unwrap();
+    let refused = TwoLevel::on(&gpu, &neumann).unwrap_err();
+    assert!(matches!(refused, Error::CoarseNotPositive { .. }), "{refused}");
+}
