@@ -5,7 +5,7 @@ use crate::buffer::Plain;
 
 /// What factors of preconditioners may be stored as: a quarter of the bytes of an `f64`.
 ///
-/// Off by half a unit in the last of eight bits, `2⁻⁹`, but for numbers below `2⁻¹²⁶`; beyond `3.39e38`, infinite.
+/// Off by half a unit in the last of eight bits, `2⁻⁸`, but for numbers below `2⁻¹²⁶`; beyond `3.39e38`, infinite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Bf16(u16);
@@ -42,7 +42,7 @@ impl Storage<f32> for Bf16 {
     }
 }
 
-/// By way of `f32`: off by `2⁻⁹ + 2⁻²⁵` at most.
+/// By way of `f32`: off by `2⁻⁸ + 2⁻²⁴` at most.
 impl Storage<f64> for Bf16 {
     #[inline(always)]
     fn narrow(number: f64) -> Bf16 {

@@ -7,7 +7,7 @@
 //! |(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|          entries between 1e-38 and 3e38 in size
 //! ```
 //!
-//! beside what an `f64` product rounds; `2⁻⁹` with [`Bf16`](crate::Bf16). In a preconditioner that costs no iterations as a
+//! beside what an `f64` product rounds; `2⁻⁸` with [`Bf16`](crate::Bf16). In a preconditioner that costs no iterations as a
 //! rule; as the matrix of a solve it is another system, nearby: refine, or ask for no more than seven digits.
 
 #[cfg(feature = "cuda")]
