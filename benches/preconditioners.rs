@@ -173,6 +173,27 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// What new values for the same pattern cost, told beside the lines.
+    #[cfg(feature = "cuda")]
+    fn again<M>(
+        &self,
+        preconditioner: &str,
+        wait: &dyn Fn() -> Result<()>,
+        made: &mut M,
+        refresh: &dyn Fn(&mut M) -> Result<()>,
+    ) -> Result<()> {
+        let mut times = vec![];
+        for _ in 0..=self.options.rounds {
+            wait()?;
+            let started = Instant::now();
+            refresh(made)?;
+            wait()?;
+            times.push(started.elapsed().as_secs_f64() * 1e3);
+        }
+        println!("{:<34}{:>10.2}", format!("    {preconditioner}, again"), median(&mut times[1..]));
+        Ok(())
+    }
+
     fn keep(&self, machine: &str) -> Result<()> {
         if !self.options.record {
             return Ok(());

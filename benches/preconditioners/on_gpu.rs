@@ -2,17 +2,18 @@
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
-use krysp::cuda::{CudaTwoLevel, OnCuda};
-use krysp::formats::OnDevice;
+use krysp::cuda::{CudaFsai, CudaSpai, CudaTwoLevel, OnCuda};
+use krysp::formats::{OnDevice, Rounded};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
     Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
-    Numbering, Sell, Spai, Sparsity,
+    Numbering, Sell, Side, Sparsity,
 };
 use std::time::Instant;
 
 type Slices = OnCuda<f64, Sell<f64>>;
+type Narrow = Rounded<Sell<f64>, f32>;
 type OnGpu = Box<dyn LinearOperator<Vector = CudaVector<f64>>>;
 
 pub(super) fn all(options: &Options, system: &System) -> Result<()> {
@@ -61,8 +62,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// The factors in slices on the GPU, from the host: one line to change once they are built there.
-    fn factors(&self, fsai: &Fsai<f64>) -> Result<Composed<Slices, Slices>> {
+    /// Factors that were grown on the host, in slices on the GPU.
+    fn grown(&self, fsai: &Fsai<f64>) -> Result<Composed<Slices, Slices>> {
         Ok(Composed::new(Sell::on(self.gpu, fsai.upper())?, Sell::on(self.gpu, fsai.lower())?)?)
     }
 
@@ -75,9 +76,18 @@ impl Bench<'_> {
             let blocks = || Ok(Jacobi::detected(a)?.to(gpu)?);
             table.line::<Cg, _, _>(cg("block Jacobi"), on_gpu, b, wait, &blocks)?;
         }
-        table.line::<Cg, _, _>(cg("FSAI"), on_gpu, b, wait, &|| self.factors(&Fsai::new(a)?))?;
-        let adaptive = || self.factors(&Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?);
+        let fsai = || Ok(Fsai::on(gpu, a)?);
+        table.line::<Cg, _, _>(cg("FSAI"), on_gpu, b, wait, &fsai)?;
+        table.again("FSAI", wait, &mut fsai()?, &|fsai| Ok(fsai.refresh(a)?))?;
+        let narrow = || Ok(CudaFsai::<f64, Narrow>::new(gpu, a, Sparsity::Power(1))?);
+        table.line::<Cg, _, _>(cg("FSAI in f32"), on_gpu, b, wait, &narrow)?;
+        let square = || Ok(CudaFsai::<f64, Narrow>::new(gpu, a, Sparsity::Power(2))?);
+        table.line::<Cg, _, _>(cg("FSAI of A² in f32"), on_gpu, b, wait, &square)?;
+        let adaptive = || self.grown(&Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?);
         table.line::<Cg, _, _>(cg("FSAI adaptive"), on_gpu, b, wait, &adaptive)?;
+        let spai = || Ok(CudaSpai::<f64>::new(gpu, a, Side::Right, Sparsity::Power(1))?);
+        table.again("SPAI, new", wait, &mut (), &|()| spai().map(|_| ()))?;
+        table.again("SPAI", wait, &mut spai()?, &|spai| Ok(spai.refresh(a)?))?;
         let chebyshev = || Ok(Chebyshev::new(on_gpu, jacobi()?, 4)?);
         table.line::<Cg, _, _>(cg("Chebyshev(4)"), on_gpu, b, wait, &chebyshev)?;
         for unknowns in [256, 512, 1024, 1536] {
@@ -93,8 +103,8 @@ impl Bench<'_> {
             Some(rigid) => CoarseSpace::with_modes(a, CoarseSpace::<f64>::UNKNOWNS, rigid),
             None => CoarseSpace::new(a, CoarseSpace::<f64>::UNKNOWNS),
         };
-        let over = || Ok(CudaTwoLevel::over(self.factors(&Fsai::new(a)?)?, coarse()?, a)?);
-        table.line::<Cg, _, _>(cg("two-level over FSAI"), on_gpu, b, wait, &over)
+        let over = || Ok(CudaTwoLevel::over(narrow()?, coarse()?, a)?);
+        table.line::<Cg, _, _>(cg("two-level over FSAI in f32"), on_gpu, b, wait, &over)
     }
 
     fn general(&self, table: &mut Table<'_>) -> Result<()> {
@@ -102,8 +112,10 @@ impl Bench<'_> {
         let wait = &|| Ok(gpu.synchronize()?);
         let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
         table.line::<BiCgStab, _, _>(bicgstab("Jacobi"), on_gpu, b, wait, &jacobi)?;
-        // likewise
-        let spai = || Ok(Sell::on(gpu, Spai::new(a)?.matrix())?);
-        table.line::<BiCgStab, _, _>(bicgstab("SPAI"), on_gpu, b, wait, &spai)
+        let spai = || Ok(CudaSpai::<f64>::new(gpu, a, Side::Right, Sparsity::Power(1))?);
+        table.line::<BiCgStab, _, _>(bicgstab("SPAI"), on_gpu, b, wait, &spai)?;
+        table.again("SPAI", wait, &mut spai()?, &|spai| Ok(spai.refresh(a)?))?;
+        let narrow = || Ok(CudaSpai::<f64, Narrow>::new(gpu, a, Side::Right, Sparsity::Power(1))?);
+        table.line::<BiCgStab, _, _>(bicgstab("SPAI in f32"), on_gpu, b, wait, &narrow)
     }
 }

@@ -183,4 +183,12 @@ where
     ) -> Result<Self::Arrays<W>> {
         F::lay_out(csr, options, device)
     }
+
+    fn lay_out_from<W: Storage<T>>(
+        source: &Source<T>,
+        ordered: &cuda::Ordered<T>,
+        options: F::Options,
+    ) -> Result<Self::Arrays<W>> {
+        F::lay_out_from(source, ordered, options)
+    }
 }
