@@ -51,7 +51,8 @@ pub(super) fn pieces<G: Graph>(graph: &G, run: usize, count: usize) -> (usize, V
 fn joined<G: Graph>(graph: &G, labels: &[u32], sizes: &[usize], size: usize) -> Vec<u32> {
     let is_small = |piece: u32| sizes[piece as usize] * SMALL < size;
     let mut tallies: Vec<Option<Box<Tally>>> = sizes.iter().map(|_| None).collect();
-    for (v, &piece) in labels.iter().enumerate().filter(|&(_, &piece)| is_small(piece)) {
+    let small = labels.par_iter().enumerate().filter(|&(_, &piece)| is_small(piece));
+    for (v, piece) in small.map(|(v, &piece)| (v, piece)).collect::<Vec<_>>() {
         for (other, strength) in graph.edges(v as u32) {
             let to = labels[other as usize];
             if !is_small(to) {

@@ -201,12 +201,13 @@ pub(crate) fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
 }
 
 fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Result<()> {
-    for (row, (inverse, &entry)) in inverse.as_mut_slice().iter_mut().zip(diagonal).enumerate() {
-        *inverse = T::one() / entry;
-        if !Element::is_finite(*inverse) || inverse.is_zero() {
-            return Err(Error::ZeroDiagonal { row, value: entry.to_f64() });
-        }
+    let wrong = |inverse: T| !Element::is_finite(inverse) || inverse.is_zero();
+    if let Some(row) = threads::find_row(diagonal.len(), 1, &|row| wrong(T::one() / diagonal[row])) {
+        return Err(Error::ZeroDiagonal { row, value: diagonal[row].to_f64() });
     }
+    threads::over_rows(diagonal.len(), 2, inverse.as_mut_slice(), &|rows, inverse: &mut [T]| {
+        inverse.iter_mut().zip(&diagonal[rows]).for_each(|(inverse, &entry)| *inverse = T::one() / entry);
+    });
     Ok(())
 }
 
