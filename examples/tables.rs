@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if machine.file_type()?.is_dir() && wanted.as_ref().is_none_or(|wanted| *wanted == name) {
             spmv(&name, &machine.path())?;
             solve(&name, &machine.path())?;
+            preconditioners(&name, &machine.path())?;
             read(&name, &machine.path())?;
         }
     }
@@ -107,12 +108,43 @@ fn line(group: &[&Row], value: f64) {
         csr_share,
         text(best, "format").into(),
         speed(number(best, "product_ms")),
-        format!("{:.0} %", 100.0 * own_share),
+        told(own_share, |share| format!("{:.0} %", 100.0 * share)),
         text(best, "peer").into(),
         speed(number(best, "peer_ms")),
         ratio(number(best, "ratio")),
     ];
     println!("| {} |", cells.join(" | "));
+}
+
+/// What a record may lack.
+fn told(value: f64, text: impl Fn(f64) -> String) -> String {
+    if value.is_nan() { "–".into() } else { text(value) }
+}
+
+/// One line a preconditioner.
+fn preconditioners(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let rows = newest(folder, "preconditioners.csv", &["matrix", "method", "preconditioner"])?;
+    let Some(first) = rows.first() else { return Ok(()) };
+    println!("### Preconditioners, {machine} ({})\n", text(first, "device"));
+    println!(
+        "| matrix | method | preconditioner | setup, ms | iterations | ms an iteration | in all, ms | Jacobi / it |"
+    );
+    println!("| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |");
+    for row in &rows {
+        let cells = [
+            text(row, "matrix").into(),
+            text(row, "method").into(),
+            text(row, "preconditioner").into(),
+            format!("{:.2}", number(row, "setup_ms")),
+            text(row, "iterations").into(),
+            milliseconds(number(row, "ms_per_iteration")),
+            format!("{:.1}", number(row, "total_ms")),
+            ratio(number(row, "ratio")),
+        ];
+        println!("| {} |", cells.join(" | "));
+    }
+    println!();
+    Ok(())
 }
 
 /// One line a file.
@@ -149,10 +181,10 @@ fn solve(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
             text(row, "matrix").into(),
             format!("{} + {}", text(row, "method"), text(row, "preconditioner")),
             text(row, "format").into(),
-            format!("{iterations}"),
+            told(iterations, |count| count.to_string()),
             format!("{:.0e}", number(row, "true_residual")),
-            format!("{:.2}", number(row, "setup_ms") / 1e3),
-            format!("{:.2}", ms * iterations / 1e3),
+            told(number(row, "setup_ms"), |ms| format!("{:.2}", ms / 1e3)),
+            told(ms * iterations, |ms| format!("{:.2}", ms / 1e3)),
             milliseconds(ms),
             milliseconds(number(row, "budget_ms_per_iteration")),
             peer,

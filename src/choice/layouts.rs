@@ -14,9 +14,9 @@ use krysp_kernels::price::scattering;
 /// Bytes of a row's or a column's index.
 const INDEX: usize = size_of::<u32>();
 
-/// What every format would take, in slices of this height where it has slices; windows of `x` only if they are a choice.
-pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footprints {
-    let matrix = Analysis { csr, height, lengths: &row_length_histogram(csr) };
+/// What every format would take, in slices of this height where it has slices; as formats are on a GPU, or in host memory.
+pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, on_gpu: bool) -> Footprints {
+    let matrix = Analysis { csr, height, on_gpu, lengths: &row_length_histogram(csr) };
     let unsuited = |format| {
         move |error| match error {
             Error::Unsuitable { why, .. } => Candidate::Unsuitable { format, why },
@@ -38,7 +38,7 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, windows: bool) -> Footpri
         Err(Candidate::Unsuitable { format: SymCsr::<T>::NAME, why: SYMMETRIC.into() }),
         Err(Candidate::Unsuitable { format: SymBsr::<T>::NAME, why: SYMMETRIC.into() }),
     ];
-    if windows {
+    if on_gpu {
         others.push(matrix.halo().map_err(unsuited(Halo::<T>::NAME)));
     }
     Footprints { rows, csr: matrix.csr(Strategy::Classical), others }
@@ -55,6 +55,7 @@ struct Analysis<'a, T: Real> {
     csr: &'a Csr<T>,
     /// Rows of a slice.
     height: usize,
+    on_gpu: bool,
     /// The number of rows of each length.
     lengths: &'a [usize],
 }
@@ -101,8 +102,11 @@ impl<T: Real> Analysis<'_, T> {
         self.footprint(Stored::Coo, self.coordinates(self.csr.nnz()), self.csr.nnz())
     }
 
-    /// Entries with their rows, and where those of each chunk of rows begin.
+    /// Entries with their rows, and where those of each chunk of rows begin; on a GPU, 16 bits for four in place of rows.
     fn coordinates(&self, entries: usize) -> usize {
+        if self.on_gpu {
+            return entries * Self::ENTRY + entries.div_ceil(4) * size_of::<u16>();
+        }
         offsets(self.csr.rows().div_ceil(CHUNK), entries) + entries * (Self::ENTRY + INDEX)
     }
 
