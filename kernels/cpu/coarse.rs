@@ -166,8 +166,8 @@ mod tests {
         }
         let mut y = vec![0.0; stride];
         dense_product(&e, n, &x, &mut y);
-        for i in 0..n {
-            assert_eq!(y[i], (0..n).map(|j| (10 * i + j) as f64 * x[j]).sum::<f64>());
+        for (i, y) in y[..n].iter().enumerate() {
+            assert_eq!(*y, (0..n).map(|j| (10 * i + j) as f64 * x[j]).sum::<f64>());
         }
     }
 }

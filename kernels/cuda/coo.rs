@@ -44,7 +44,7 @@ pub(super) struct Coordinates<T: Real, V: Storage<T>> {
 #[derive(Debug)]
 enum Finish<T: Real> {
     /// A second kernel adds up what is carried out.
-    Carries(Borders<T>),
+    Carries(Box<Borders<T>>),
     /// Zeros are written before.
     Atomics(CudaFunction),
 }
@@ -86,7 +86,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             Onto::Nothing => "coo",
             Onto::Y => "coo_add",
         };
-        Coordinates::filled(ordered, pattern, chunks, Finish::Carries(borders), multiply)
+        Coordinates::filled(ordered, pattern, chunks, Finish::Carries(Box::new(borders)), multiply)
     }
 
     /// All entries, rows that cross borders added to atomically.

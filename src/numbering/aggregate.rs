@@ -90,7 +90,7 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
         over_rows(waiting.len(), 16, &mut *found, &|range, found: &mut [u32]| {
             let mut tally = Tally::default();
             for (&v, found) in waiting[range].iter().zip(found) {
-                *found = strongest(graph, v, &label, &mut tally);
+                *found = strongest(graph, v, label, &mut tally);
             }
         });
         over_rows(waiting.len(), 4, (), &|range, ()| {
