@@ -62,9 +62,9 @@ fn least<R>(mut work: impl FnMut() -> common::Result<R>) -> common::Result<(R, f
 }
 
 /// Milliseconds that the arrays of CSR take across the bus.
-fn copy_ms<T: Real>(gpu: &Cuda, a: &Csr<T>) -> common::Result<f64>
+fn copy_ms<T>(gpu: &Cuda, a: &Csr<T>) -> common::Result<f64>
 where
-    T: krysp_kernels::cuda::Real,
+    T: Real + krysp_kernels::cuda::Real,
 {
     let space = gpu.space::<T>(a.nnz());
     let mut vector = space.zeros()?;
