@@ -3,7 +3,7 @@
 //! `cost = start + byte · bytes + gather · gathers + row · rows + wait · waits`
 //!
 //! in bytes that the machine streams in the same time, so that a faster machine of the same kind has the same prices. Prices
-//! are fitted to a record by `cargo bench --bench judge`.
+//! are fitted to a record by `cargo bench --features cuda --bench judge`.
 
 /// What a product does, whatever machine does it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

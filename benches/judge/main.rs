@@ -1,12 +1,12 @@
 //! How good the choices of the library are by the records, and what its prices should be. No GPU is needed.
 //!
 //! ```text
-//! cargo bench --bench judge -- h200                every product recorded: the format and the strategy of CSR that the
+//! cargo bench --features cuda --bench judge -- h200                every product recorded: the format and the strategy of CSR that the
 //!                                                  library chooses, against the fastest; auto.csv and automatic.csv beside
 //!                                                  the record
-//! cargo bench --bench judge -- h200 --fit          prices fitted to one half of the matrices, in Rust, and what they would
+//! cargo bench --features cuda --bench judge -- h200 --fit          prices fitted to one half of the matrices, in Rust, and what they would
 //!                                                  choose
-//! cargo bench --bench judge -- h200 --layouts      what a product does of those matrices that layouts.csv has not: generates
+//! cargo bench --features cuda --bench judge -- h200 --layouts      what a product does of those matrices that layouts.csv has not: generates
 //!                                                  them (`--most N`: of at most N entries, 20 million without it)
 //! ```
 //!

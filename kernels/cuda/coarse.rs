@@ -145,14 +145,17 @@ impl<T: Real> Coarse<T> {
             // SAFETY: as above
             unsafe { launch.launch(grid(across, down)) }?;
         }
+        let mut found = [0.0; 2];
+        failed.read(&mut found)?;
+        if found[0] > 0.0 {
+            return Ok(Some((found[0] as usize - 1, found[1])));
+        }
         let dense = self.dense.address(0);
         let mut launch = device.launch(&self.kernels.round_inverse);
         launch.arg(&a).arg(&rows).arg(&pitch).arg(&dense);
         // SAFETY: arguments as in coarse.cu; both matrices have `n` rows
         unsafe { launch.launch(grid(pitch.div_ceil(THREADS), rows)) }?;
-        let mut found = [0.0; 2];
-        failed.read(&mut found)?;
-        Ok((found[0] > 0.0).then(|| (found[0] as usize - 1, found[1])))
+        Ok(None)
     }
 
     fn raw(&self) -> RawAggregates {

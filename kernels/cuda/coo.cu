@@ -13,13 +13,13 @@
 // chunk that comes last adds up the row, took 3 to 5 % longer on an H200: circuit_1M 0.0137 ms for 0.0131, f64.) But for
 // `coo_atomic`, which adds the parts of such rows to zeros in y, in whatever order chunks come.
 //
-// Of rows, bits are stored that say which entries begin one; they are counted from one end of the matrix to the other, rows
-// without entries left out.
+// Of rows, a bit of each entry is stored, whether it begins one, and for each lane how many begin in the lanes before: rows
+// are counted from one end of the matrix to the other, those without entries left out.
 //
 // Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 20 B or 12 B a chunk and 12 B a crossing row; where there are rows
 // without entries, 4 B for every other row and 4 B for those, which `coo_finish` sets to zero. (With a row for each entry,
 // 16 B or 12 B an entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
-
+//
 // `CsrByEntries` has no bits: a warp finds the rows of a tile in the places where rows start. It moves 0.5 B less an entry,
 // and 4 or 8 B a row and 4 B a tile more (load balance, CSRI of Anzt et al.).
 

@@ -30,14 +30,15 @@ pub struct Rows {
 }
 
 impl Rows {
-    fn of<T>(pattern: Pattern<'_>) -> Rows {
+    /// Of vectors of `T`, values stored as `V`.
+    fn of<T, V>(pattern: Pattern<'_>) -> Rows {
         let (count, entries) = (pattern.rows(), pattern.entries());
         let longest = (0..count).into_par_iter().map(|row| pattern.row(row).len()).max();
         Rows {
             count,
             entries,
             longest: longest.unwrap_or(0),
-            value: size_of::<T>(),
+            value: size_of::<V>(),
             scattering: scattering(pattern.columns(), size_of::<T>()),
         }
     }
@@ -94,7 +95,7 @@ impl<T: Real> AnyCsr<T> {
 
     fn of<V: Storage<T>>(ordered: Ordered<V>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
         let strategy = match strategy {
-            Strategy::Automatic => Rows::of::<V>(pattern).strategy(ordered.device().multiprocessors()),
+            Strategy::Automatic => Rows::of::<T, V>(pattern).strategy(ordered.device().multiprocessors()),
             chosen => chosen,
         };
         Ok(AnyCsr(match strategy {

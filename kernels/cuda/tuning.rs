@@ -7,7 +7,7 @@ use crate::price::Price;
 use crate::strategy::Strategy;
 
 /// What the strategies of compressed rows cost, in bytes streamed: fitted to the matrices of the record that
-/// `cargo bench --bench judge -- h200 --fit` names, rmat_2M, p1_10M_perm and el3_2M_perm among them, judged on the others.
+/// `cargo bench --features cuda --bench judge -- h200 --fit` names, rmat_2M, p1_10M_perm and el3_2M_perm among them, judged on the others.
 pub const CSR_PRICES: [(Strategy, Price); 3] = [
     (Strategy::Classical, Price { start: 10.8e6, byte: 1.06, gather: 19.1, row: 10.7, wait: 1.83e6 }),
     (Strategy::LoadBalance, Price { start: 26.2e6, byte: 1.01, gather: 17.5, row: 25.1, wait: 0.0 }),

@@ -11,7 +11,7 @@ use krysp_kernels::cuda::tuning::{BLOCKS_IN_FLIGHT, CSR_PRICES, SLOTS_IN_FLIGHT}
 use krysp_kernels::cuda::{bsr, sliced};
 use krysp_solvers::ElemOf;
 
-/// `cargo bench --bench judge -- h200 --fit`, from the matrices of that record that it names. Those of CSR stand beside its
+/// `cargo bench --features cuda --bench judge -- h200 --fit`, from the matrices of that record that it names. Those of CSR stand beside its
 /// strategies.
 const PRICES: Prices = &[
     ("COO", Price { start: 16.4e6, byte: 0.669, gather: 19.2, row: 16.2, wait: 0.0 }),
@@ -32,7 +32,7 @@ pub(super) fn price(format: &str) -> Option<Price> {
 }
 
 /// What a product does on a GPU of so many multiprocessors, apart from what it does on any machine: how often a lane that has
-/// most to do waits for what it asks for at once, and what rows of CSR read.
+/// most to do waits for what it asks for at once.
 pub(super) fn work(rows: &RowStatistics, stored: Stored, any: Work, multiprocessors: usize) -> Work {
     let waits = match stored {
         Stored::Csr { strategy } => {
@@ -97,7 +97,7 @@ mod tests {
         Choice::of(&named(name).unwrap().csr::<T>().unwrap(), Model::Gpu { multiprocessors: 132 })
     }
 
-    /// `cargo bench --bench judge -- h200` wrote the table, with how far from the fastest each is.
+    /// `cargo bench --features cuda --bench judge -- h200` wrote the table, with how far from the fastest each is.
     #[test]
     fn choices_are_those_of_the_table() {
         let table = include_str!("../../benches/record/h200/auto.csv");

@@ -8,7 +8,8 @@ use crate::simd::{self, Level};
 use crate::{Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Halo, HostVector, Hyb, Real, Result, Sell};
 use krysp_solvers::ElemOf;
 
-/// `cargo bench --bench judge -- zen3-2t --fit`, from the matrices of that record that it names.
+/// Ratios of times over ratios of bytes in the records zen3-1t, zen3-2t and avx512-2t; judged by
+/// `cargo bench --features cuda --bench judge -- zen3-2t`.
 const PRICES: Prices = &[
     ("CSR", Price { start: 0.0, byte: 1.0, gather: 0.0, row: 24.0, wait: 0.0 }),
     ("COO", Price { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),

@@ -89,7 +89,8 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
     /// [`Cuda::space`] with as many entries.
     ///
     /// The first time takes as long as a conversion and finds out which slot takes which value, 4 bytes of device memory a
-    /// slot; after that nothing is copied to the GPU or waited for, and a refresh takes about as long as two products.
+    /// slot; after that nothing is copied to the GPU or waited for, and a refresh takes as long as one to five
+    /// products. After an error of the first call the matrix has no values: refresh it.
     pub fn refresh_on(&mut self, values: &CudaVector<T>) -> Result<()> {
         let pattern = &self.source.pattern;
         let (got, expected) = (values.space().len(), pattern.given.len());

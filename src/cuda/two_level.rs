@@ -4,6 +4,7 @@ use super::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{CoarseSpace, Csr, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::coarse::Coarse;
 use krysp_solvers::{Error, LinearOperator, check_spaces};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A preconditioner and a coarse correction, added, in device memory; made by [`TwoLevel::on`] or [`CudaTwoLevel::over`].
 ///
@@ -15,6 +16,8 @@ pub struct CudaTwoLevel<T: Real, M = CudaJacobi<T>> {
     coarse: CoarseSpace<T>,
     arrays: Coarse<T>,
     space: CudaSpace<T>,
+    /// Held while an application is queued: its kernels share the coarse numbers.
+    queueing: Mutex<()>,
 }
 
 impl<T: Real> TwoLevel<T> {
@@ -41,7 +44,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> CudaTwoLevel<T, M> {
             return Err(Error::Space { what: "the preconditioner", than: "the coarse space" }.into());
         }
         let arrays = Coarse::new(space.gpu().device(), &coarse.kernel())?;
-        let mut both = CudaTwoLevel { inner, coarse, arrays, space };
+        let mut both = CudaTwoLevel { inner, coarse, arrays, space, queueing: Mutex::new(()) };
         both.refresh_coarse(csr)?;
         Ok(both)
     }
@@ -61,7 +64,11 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> CudaTwoLevel<T, M> {
         &self.coarse
     }
 
-    /// Takes new values for the coarse level alone, from a matrix of the same pattern.
+    fn queueing(&self) -> MutexGuard<'_, ()> {
+        self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes new values for the coarse level alone, from a matrix of the same pattern. After an error it is as it was.
     pub fn refresh_coarse(&mut self, csr: &Csr<T>) -> Result<()> {
         match self.arrays.invert(&self.coarse.galerkin(csr)?)? {
             None => Ok(()),
@@ -79,6 +86,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
 
     fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
+        let _queueing = self.queueing();
         let d = self.inner.diagonal().map(|d| &d.entries);
         if d.is_none() {
             self.inner.apply(r, z)?;
@@ -89,6 +97,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
 
     fn apply_dot(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
         check_spaces(self, r, z)?;
+        let _queueing = self.queueing();
         let d = self.inner.diagonal().map(|d| &d.entries);
         if d.is_none() {
             self.inner.apply(r, z)?;
@@ -106,6 +115,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
     ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
+        let _queueing = self.queueing();
         let rr = self.arrays.update_restrict(&a.0, &q.entries, &mut r.entries).map_err(failed)?;
         let d = self.inner.diagonal().map(|d| &d.entries);
         if d.is_none() {
