@@ -25,12 +25,11 @@ use krysp_solvers::{Error, LinearOperator, check_spaces};
 ///
 /// ```
 /// use krysp::testing::matrices;
-/// use krysp::{Cg, Jacobi, TwoLevel};
+/// use krysp::{Cg, TwoLevel};
 ///
 /// let (a, b) = (matrices::stencil7(20).csr::<f64>()?, vec![1.0; 8000]);
-/// let jacobi = Cg::new(&a).preconditioner(Jacobi::new(&a)?).rtol(1e-8).solve(&b)?;
-/// let both = Cg::new(&a).preconditioner(TwoLevel::new(&a)?).rtol(1e-8).solve(&b)?;
-/// assert!(both.report.iterations < jacobi.report.iterations);
+/// let solution = Cg::new(&a).preconditioner(TwoLevel::new(&a)?).rtol(1e-8).solve(&b)?;
+/// assert!(solution.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
