@@ -1,6 +1,6 @@
 //! The inverse of a dense symmetric positive definite matrix, on all threads.
 //!
-//! Gauss-Jordan elimination by panels of [`PANEL`] rows `k`, without pivoting, which such matrices do not need:
+//! Gauss-Jordan elimination by panels of `PANEL` rows `k`, without pivoting, which such matrices do not need:
 //!
 //! ```text
 //! D = A_kk⁻¹    R = D A_k,:    R_:k = D

@@ -44,7 +44,7 @@ impl Rows {
     }
 
     /// What a product by a strategy does: offsets, columns and values are read, and where a row has equally many threads as
-    /// any other, they wait for each [`AHEAD`] entries of the longest that they ask for at once.
+    /// any other, they wait for each `AHEAD` entries of the longest that they ask for at once.
     pub fn work(self, strategy: Strategy, multiprocessors: usize) -> Work {
         let waits = match strategy {
             Strategy::Classical => {
