@@ -99,12 +99,15 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
     {
-        let inverse = m.diagonal();
+        let (inverse, correction) = match m.corrected_diagonal() {
+            Some((inverse, correction)) => (Some(inverse), Some(correction)),
+            None => (m.diagonal(), None),
+        };
         if inverse.is_none() && !m.is_identity() {
             return Ok(0);
         }
         let Work { r, z, p, rho, .. } = work;
-        a.cg_steps(CgIterate { inverse, x, r, p, z, rho, watched: [RHO, SIGMA] }, steps, count)
+        a.cg_steps(CgIterate { inverse, correction, x, r, p, z, rho, watched: [RHO, SIGMA] }, steps, count)
     }
 
     fn numbers(&self, _: usize) -> usize {

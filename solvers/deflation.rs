@@ -18,6 +18,7 @@ use crate::{
     Basis, ElemOf, Element, Error, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, SpaceOf,
     Vector,
 };
+use std::any::Any;
 use num_traits::Zero;
 use std::sync::{Mutex, PoisonError};
 
@@ -170,6 +171,10 @@ impl<M: LinearOperator> LinearOperator for Deflated<'_, M> {
 
     fn diagonal(&self) -> Option<&M::Vector> {
         if self.null_space.is_none() { self.m.diagonal() } else { None }
+    }
+
+    fn corrected_diagonal(&self) -> Option<(&M::Vector, &dyn Any)> {
+        if self.null_space.is_none() { self.m.corrected_diagonal() } else { None }
     }
 
     fn is_identity(&self) -> bool {

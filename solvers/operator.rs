@@ -1,12 +1,15 @@
 //! Linear maps between spaces.
 
 use crate::{Error, Result, ScalarOf, Space, SpaceOf, StepsOf, Vector};
+use std::any::Any;
 use std::sync::Arc;
 
 /// Conjugate gradients between two steps.
 pub struct CgIterate<'s, V: Vector> {
     /// The inverse of the diagonal that preconditions; none without preconditioner.
     pub inverse: Option<&'s V>,
+    /// What preconditions beside it, of a type that the hardware knows; see [`LinearOperator::corrected_diagonal`].
+    pub correction: Option<&'s dyn Any>,
     /// The solution.
     pub x: &'s mut V,
     /// The residual.
@@ -60,8 +63,9 @@ pub trait LinearOperator: Send + Sync {
         Ok([r.norm_squared(), rz])
     }
 
-    /// Queues up to `count` steps of conjugate gradients at once, preconditioned by a diagonal, where the hardware can run
-    /// them without the host in between; says how many. They compute what single steps would, to rounding.
+    /// Queues up to `count` steps of conjugate gradients at once, preconditioned by a diagonal and what may correct it, where
+    /// the hardware can run them without the host in between; says how many. They compute what single steps would, to
+    /// rounding.
     fn cg_steps(
         &self,
         _at: CgIterate<'_, Self::Vector>,
@@ -73,6 +77,12 @@ pub trait LinearOperator: Send + Sync {
 
     /// The diagonal, where the operator is nothing else. Lets a fused kernel recognise Jacobi.
     fn diagonal(&self) -> Option<&Self::Vector> {
+        None
+    }
+
+    /// The diagonal and what is added to it, where the operator is nothing else. Whoever runs whole steps looks whether it
+    /// knows what that is.
+    fn corrected_diagonal(&self) -> Option<(&Self::Vector, &dyn Any)> {
         None
     }
 
@@ -166,6 +176,10 @@ macro_rules! forward_to_inner {
 
             fn diagonal(&self) -> Option<&A::Vector> {
                 (**self).diagonal()
+            }
+
+            fn corrected_diagonal(&self) -> Option<(&A::Vector, &dyn Any)> {
+                (**self).corrected_diagonal()
             }
 
             fn is_identity(&self) -> bool {

@@ -12,6 +12,7 @@ use super::vector::{Sums, config};
 use crate::cpu::coarse::Aggregates;
 use crate::cpu::inverse::row_stride;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use std::sync::Arc;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "coarse.cu", text: include_str!("coarse.cu") };
@@ -46,14 +47,16 @@ unsafe impl DeviceRepr for RawAggregates {}
 #[derive(Debug)]
 pub struct Coarse<T: Real> {
     device: Device,
+    /// Whoever lays out the aggregates once more knows by it for which.
+    pub(super) identity: Arc<()>,
     starts: Array<u32>,
     rows: Array<u32>,
-    of_row: Array<u32>,
-    weights: Option<Array<T>>,
-    modes: usize,
+    pub(super) of_row: Array<u32>,
+    pub(super) weights: Option<Array<T>>,
+    pub(super) modes: usize,
     /// Rows that no aggregate has.
     alone: usize,
-    dense: Array<T>,
+    pub(super) dense: Array<T>,
     /// `Zᵀ r` and `E Zᵀ r`, zero beyond the coarse unknowns.
     numbers: [Array<T>; 2],
     kernels: Kernels,
@@ -89,6 +92,7 @@ impl<T: Real> Coarse<T> {
         let stride = row_stride(n);
         Ok(Coarse {
             device: device.clone(),
+            identity: Arc::new(()),
             starts: device.upload(aggregates.starts)?,
             rows: device.upload(aggregates.rows)?,
             of_row: device.upload(aggregates.of_row)?,
@@ -101,9 +105,19 @@ impl<T: Real> Coarse<T> {
         })
     }
 
+    /// The number of aggregates.
+    pub(super) fn count(&self) -> usize {
+        self.starts.len() - 1
+    }
+
     /// The number of coarse unknowns.
-    fn unknowns(&self) -> usize {
-        (self.starts.len() - 1) * self.modes
+    pub(super) fn unknowns(&self) -> usize {
+        self.count() * self.modes
+    }
+
+    /// The numbers from one row of the dense matrix to the next.
+    pub(super) fn stride(&self) -> usize {
+        row_stride(self.unknowns())
     }
 
     /// Bytes that an application reads, vectors apart.
@@ -165,7 +179,7 @@ impl<T: Real> Coarse<T> {
             of_row: self.of_row.address(0),
             weights: self.weights.as_ref().map_or(0, |weights| weights.address(0)),
             n: self.of_row.len() as i64,
-            count: (self.starts.len() - 1) as u32,
+            count: self.count() as u32,
             modes: self.modes as u32,
             piece: self.piece() as u32,
         }
@@ -193,7 +207,7 @@ impl<T: Real> Coarse<T> {
     /// Keeps `Zᵀ r`.
     pub fn restrict(&self, r: &Array<T>) -> Result<()> {
         self.check(&[r]);
-        let count = self.starts.len() - 1;
+        let count = self.count();
         if count == 0 {
             return Ok(());
         }
@@ -212,7 +226,7 @@ impl<T: Real> Coarse<T> {
         let (q, r, c) = (q.address(0), r.address(0), self.numbers[0].address(0));
         let mut launch = self.device.launch(&self.kernels.update_restrict);
         launch.arg(&gate).arg(&raw).arg(&a).arg(&q).arg(&r).arg(&c).arg(&sums.raw);
-        let count = self.starts.len() - 1 + self.alone.div_ceil(self.piece());
+        let count = self.count() + self.alone.div_ceil(self.piece());
         // SAFETY: arguments as in coarse.cu; vectors have an entry for each row, `c` one for each coarse unknown
         unsafe { launch.launch(Self::blocks(count)) }?;
         let [norm] = sums.scalars();
@@ -225,7 +239,7 @@ impl<T: Real> Coarse<T> {
         if n == 0 {
             return Ok(());
         }
-        let (stride, e) = (row_stride(n as usize) as u32, self.dense.address(0));
+        let (stride, e) = (self.stride() as u32, self.dense.address(0));
         let [c, y] = [0, 1].map(|k| self.numbers[k].address(0));
         let mut launch = self.device.launch(&self.kernels.dense_product);
         launch.arg(&e).arg(&n).arg(&stride).arg(&c).arg(&y);

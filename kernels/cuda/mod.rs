@@ -31,6 +31,7 @@ mod product;
 mod refill;
 mod resident;
 mod ring;
+mod segments;
 pub mod sliced;
 mod slices;
 pub mod spai;
@@ -92,9 +93,9 @@ mod tests {
     use crate::cpu::bf16::Bf16;
     use std::io::Write;
 
-    /// Kernels that may keep registers in memory: the first is a whole solve, with as many threads as fit the chip; the
+    /// Kernels that may keep registers in memory: the first two are whole solves, with as many threads as fit the chip; the
     /// others keep 8 bytes there on sm_100.
-    const MAY_SPILL: [&str; 3] = ["resident_cg", "restrict_rows", "prolong_dot"];
+    const MAY_SPILL: [&str; 4] = ["resident_cg", "resident_cg_corrected", "restrict_rows", "prolong_dot"];
 
     /// Architectures that there are kernels for.
     const ALL: &[u32] = &[75, 80, 90, 100];

@@ -9,6 +9,13 @@
 //     β ← ρ'/ρ, p ← z + β p, in the halo as well
 //
 // Moves through L2 what is not on chip: 10 B (f64) or 6 B (f32) a slot beyond the shared memory, and the halo.
+//
+// With a coarse correction z ← D⁻¹ r + Z E Zᵀ r, and the blocks meet once more:
+//
+//     each block adds up Zᵀ r over its own rows, segment by segment                second sum
+//     every block reads all segments, c ← Zᵀ r; its share of the rows of e ← E c   third sum: ⟨c, e⟩, which ρ' lacks
+//
+// That moves E once, the weights of Z three times, and 4 B a row and halo entry.
 
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
 
@@ -41,6 +48,23 @@ struct Solve {
     u32 rho_watch, sigma_watch;
     u32 count;                // iterations at most
 };
+
+// z ← D⁻¹ r + Z E Zᵀ r. A segment is what a block and an aggregate share.
+struct Correction {
+    const u16* order;         // the rows of each block, in its own numbering, segment by segment
+    const u32* segment_first; // first segment of each block, and the end
+    const u32* segments;      // where each begins in the order, and the end
+    const u32* slots;         // the place of each among all, aggregate by aggregate
+    const u32* aggregates;    // first place of each aggregate, and the end
+    const u32* of_row;        // the aggregate of each row, NONE for none
+    const real* weights;      // of Z: mode by mode, an entry for each row; null for ones
+    const real* dense;        // E, rows `stride` numbers apart
+    real* sums;               // place by place, a number for each mode
+    real* e;
+    u32 n, modes, unknowns, stride;
+};
+
+constexpr u32 NONE = ALL;
 
 struct Shared {
     real warps[2][WARPS];
@@ -100,8 +124,71 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     calls++;
 }
 
-extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, Solve s) {
-    begin();
+// Zᵀ r of this block's segments, a warp for each and mode.
+__device__ __forceinline__ void add_segments(const Correction& z, const real* r, u32 first) {
+    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u32 segment = z.segment_first[blockIdx.x], count = z.segment_first[blockIdx.x + 1] - segment;
+    for (u32 task = warp; task < count * z.modes; task += WARPS) {
+        const u32 own = segment + task / z.modes, mode = task % z.modes, end = z.segments[own + 1];
+        const real* const weights = z.weights + (u64)mode * z.n + first;
+        real sum = 0;
+#pragma unroll 4
+        for (u32 k = z.segments[own] + lane; k < end; k += 32) {
+            const u32 row = z.order[k];
+            sum += z.weights ? weights[row] * r[row] : r[row];
+        }
+        sum = warp_sum(sum);
+        if (lane == 0) __stcg(z.sums + z.slots[own] * z.modes + mode, sum);
+    }
+}
+
+// c ← Zᵀ r from all segments, and this block's rows of e ← E c; their ⟨c, e⟩ of each thread.
+__device__ __forceinline__ real multiply_dense(const Correction& z, real* c, Shared& shared) {
+    const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+    for (u32 k = thread; k < z.unknowns; k += THREADS) {
+        const u32 aggregate = k / z.modes, mode = k % z.modes;
+        real sum = 0;
+        for (u32 place = z.aggregates[aggregate]; place < z.aggregates[aggregate + 1]; place++) sum += __ldcg(z.sums + place * z.modes + mode);
+        c[k] = sum;
+    }
+    __syncthreads();
+    const u32 first = (u64)z.unknowns * blockIdx.x / gridDim.x, rows = (u64)z.unknowns * (blockIdx.x + 1) / gridDim.x - first;
+    u32 parts = 1;            // warps of a row
+    while (2 * parts * rows <= WARPS) parts *= 2;
+    const u32 together = WARPS / parts, part = warp % parts;
+    real product = 0;
+    for (u32 done = 0; done < rows; done += together) {
+        const u32 row = done + warp / parts;
+        real sum = 0;
+        if (row < rows) {
+            const real* const entries = z.dense + (u64)(first + row) * z.stride;
+#pragma unroll 8
+            for (u32 k = part * 32 + lane; k < z.unknowns; k += parts * 32) sum += __ldg(entries + k) * c[k];
+        }
+        sum = warp_sum(sum);
+        if (lane == 0) shared.warps[0][warp] = sum;
+        __syncthreads();
+        if (thread < together && done + thread < rows) {
+            real e = 0;
+            for (u32 k = 0; k < parts; k++) e += shared.warps[0][thread * parts + k];
+            __stcg(z.e + first + done + thread, e);
+            product += e * c[first + done + thread];
+        }
+        __syncthreads();
+    }
+    return product;
+}
+
+// What Z e has in a row.
+__device__ __forceinline__ real prolonged(const Correction& z, const real* e, u32 row, u32 aggregate) {
+    if (aggregate == NONE) return 0;
+    if (!z.weights) return e[aggregate];
+    real sum = 0;
+    for (u32 mode = 0; mode < z.modes; mode++) sum += __ldg(z.weights + (u64)mode * z.n + row) * e[aggregate * z.modes + mode];
+    return sum;
+}
+
+template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a, const Solve& s, const Correction& correction) {
     if (!*(volatile u32*)&s.control->active) return;
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ Shared shared;
@@ -110,7 +197,8 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
     real* const q = r + a.own;
     real* const x = q + a.own;
     real* const inverse = x + a.own;
-    real* const values = inverse + a.own;
+    real* const coarse = inverse + a.own;
+    real* const values = coarse + (CORRECTED ? correction.stride : 0);
     u16* const columns = (u16*)(values + (u64)a.staged * 32);
 
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
@@ -175,12 +263,32 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
             sums[0] += ri * ri;
             sums[1] += ri * zi;
         }
+        if (CORRECTED) {
+            __syncthreads();
+            add_segments(correction, r, first);
+        }
         meet(sums, s, shared, calls);
+        if (CORRECTED) {
+            real product[1] = {multiply_dense(correction, coarse, shared)};
+            meet(product, s, shared, calls);
+            sums[1] += product[0];
+            for (u32 k = thread; k < correction.unknowns; k += THREADS) coarse[k] = __ldcg(correction.e + k);
+            __syncthreads();
+        }
 
         const real beta = sums[1] / rho;
         rho = sums[1];
-        for (u32 i = thread; i < own; i += THREADS) window[i] = inverse[i] * r[i] + beta * window[i];
-        for (u32 i = thread; i < around; i += THREADS) window[own + i] = __ldcg(s.z + halo[i]) + beta * window[own + i];
+        for (u32 i = thread; i < own; i += THREADS) {
+            real z = inverse[i] * r[i];
+            if (CORRECTED) z += prolonged(correction, coarse, first + i, __ldg(correction.of_row + first + i));
+            window[i] = z + beta * window[i];
+        }
+        for (u32 i = thread; i < around; i += THREADS) {
+            const u32 row = halo[i];
+            real z = __ldcg(s.z + row);
+            if (CORRECTED) z += prolonged(correction, coarse, row, __ldg(correction.of_row + row));
+            window[own + i] = z + beta * window[own + i];
+        }
         active = finite(sums[0]) && double(sums[0]) > threshold;
         // not to the host yet: the next meeting would wait for that
         if (blockIdx.x == 0 && thread == THREADS - 1) {
@@ -216,4 +324,13 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, S
         s.barrier[0] = 0;
         s.barrier[1] = 0;
     }
+}
+
+extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, Solve s) {
+    begin();
+    solve<false>(a, s, {});
+}
+extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg_corrected(System a, Solve s, Correction correction) {
+    begin();
+    solve<true>(a, s, correction);
 }

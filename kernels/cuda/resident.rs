@@ -1,15 +1,18 @@
 //! Conjugate gradients on a system that stays on the chip: one launch runs many iterations.
 
-use super::device::{Array, Device, Real};
+use super::coarse::Coarse;
+use super::device::{Array, Device, Real, lock};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
 use super::product::Pattern;
+use super::segments::{RawCorrection, Segments};
 use super::step::Steps;
 use super::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT};
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, PushKernelArg};
+use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
+use std::sync::Mutex;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
@@ -128,15 +131,20 @@ fn lanes(mean_length: f64, own: usize) -> usize {
 #[derive(Debug)]
 pub struct Resident<T: Real> {
     device: Device,
-    kernel: CudaFunction,
     blocks: usize,
-    shared: usize,
-    staged: usize,
+    /// Shared memory of a block, at most, and what its vectors take of it.
+    most: usize,
+    vectors: usize,
+    /// Groups of the largest block.
+    groups: usize,
     lanes: usize,
     window: usize,
     own: usize,
     n: usize,
     entries: Vec<u32>,
+    first_rows: Vec<u32>,
+    /// For the coarse space that was last solved with.
+    segments: Mutex<Option<Segments<T>>>,
     rows: Array<u32>,
     halo_first: Array<u32>,
     halo: Array<u32>,
@@ -179,6 +187,8 @@ unsafe impl DeviceRepr for RawSolve {}
 pub struct Iterate<'s, T: Real> {
     /// The inverse of the diagonal that preconditions; none for ones.
     pub inverse: Option<&'s Array<T>>,
+    /// The coarse space that corrects it.
+    pub correction: Option<&'s Coarse<T>>,
     /// The solution.
     pub x: &'s mut Array<T>,
     /// The residual.
@@ -215,7 +225,6 @@ impl<T: Real> Resident<T> {
         let blocks = n.div_ceil(FEWEST_RESIDENT_ROWS).min(device.multiprocessors());
         let Some(layout) = Layout::new(pattern, blocks) else { return Ok(None) };
         let vectors = (layout.window + 4 * layout.own) * size_of::<T>();
-        let group = 32 * (size_of::<T>() + size_of::<u16>());
         if vectors > most {
             return Ok(None);
         }
@@ -223,22 +232,18 @@ impl<T: Real> Resident<T> {
             let [first, end] = [block, block + 1].map(|block| layout.slice_first[block] as usize);
             (layout.slices[end] - layout.slices[first]) as usize
         };
-        let largest = (0..blocks).map(groups).max().unwrap_or(0);
-        let staged = largest.min((most - vectors) / group);
-        let shared = vectors + staged * group;
-        let kernel = device.function::<T>(&SOURCE, "resident_cg")?;
-        let opt_in = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        kernel.set_attribute(opt_in, shared as i32)?;
         let mut resident = Resident {
-            kernel,
             blocks,
-            shared,
-            staged,
+            most,
+            vectors,
+            groups: (0..blocks).map(groups).max().unwrap_or(0),
             lanes: layout.lanes,
             window: layout.window,
             own: layout.own,
             n,
             rows: device.upload(&layout.rows)?,
+            first_rows: layout.rows,
+            segments: Mutex::new(None),
             halo_first: device.upload(&layout.halo_first)?,
             halo: device.upload(&layout.halo)?,
             slice_first: device.upload(&layout.slice_first)?,
@@ -262,9 +267,9 @@ impl<T: Real> Resident<T> {
         self.values.write(&slots)
     }
 
-    /// Queues up to `count` iterations in one launch.
+    /// Queues up to `count` iterations in one launch; none where a correction does not suit it.
     pub fn steps(&self, at: Iterate<'_, T>, steps: &mut Steps<T>, count: usize) -> Result<usize> {
-        let Iterate { inverse, x, r, p, z, rho, watched } = at;
+        let Iterate { inverse, correction, x, r, p, z, rho, watched } = at;
         for vector in [inverse.unwrap_or(x), x, r, p, z] {
             assert_eq!(vector.len(), self.n, "vectors as long as the matrix");
             assert!(vector.device() == &self.device, "vectors on the device of the matrix");
@@ -274,6 +279,24 @@ impl<T: Real> Resident<T> {
         if count == 0 {
             return Ok(0);
         }
+        // held until the launch is queued: the next one may be of another coarse space
+        let mut segments = lock(&self.segments);
+        let correction = match correction {
+            None => None,
+            Some(coarse) => match self.corrected(&mut segments, coarse)? {
+                Some(raw) => Some((raw, coarse.stride() * size_of::<T>())),
+                None => return Ok(0),
+            },
+        };
+        let taken = self.vectors + correction.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let Some(left) = self.most.checked_sub(taken) else { return Ok(0) };
+        let group = 32 * (size_of::<T>() + size_of::<u16>());
+        let staged = self.groups.min(left / group);
+        let shared = taken + staged * group;
+        let name = if correction.is_some() { "resident_cg_corrected" } else { "resident_cg" };
+        let kernel = self.device.function::<T>(&SOURCE, name)?;
+        let opt_in = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        kernel.set_attribute(opt_in, shared as i32)?;
         let system = RawSystem {
             arrays: [
                 self.rows.address(0),
@@ -287,7 +310,7 @@ impl<T: Real> Resident<T> {
             lanes: self.lanes as u32,
             window: self.window as u32,
             own: self.own as u32,
-            staged: self.staged as u32,
+            staged: staged as u32,
         };
         let (ring, width, entries) = steps.ring();
         let solve = RawSolve {
@@ -313,15 +336,34 @@ impl<T: Real> Resident<T> {
         let config = LaunchConfig {
             grid_dim: (self.blocks as u32, 1, 1),
             block_dim: (THREADS as u32, 1, 1),
-            shared_mem_bytes: self.shared as u32,
+            shared_mem_bytes: shared as u32,
         };
-        let mut launch = self.device.inner.stream.launch_builder(&self.kernel);
+        let mut launch = self.device.inner.stream.launch_builder(&kernel);
         launch.arg(&system).arg(&solve);
+        if let Some((raw, _)) = &correction {
+            launch.arg(raw);
+        }
         // SAFETY: arguments as in resident.cu; the layout was made for these blocks and fits their shared memory, and a
         // cooperative launch has all blocks on the chip at once
         unsafe { launch.launch_cooperative(config) }?;
         steps.queued(count);
         Ok(count)
+    }
+
+    /// A coarse space as the kernel sees it, laid out when it is first met.
+    fn corrected(
+        &self,
+        kept: &mut Option<Segments<T>>,
+        coarse: &Coarse<T>,
+    ) -> Result<Option<RawCorrection>> {
+        if coarse.of_row.len() != self.n || coarse.of_row.device() != &self.device {
+            return Ok(None);
+        }
+        let segments = match kept.take().filter(|segments| segments.is_of(coarse)) {
+            Some(segments) => segments,
+            None => Segments::new(&self.device, &self.first_rows, coarse)?,
+        };
+        Ok(kept.insert(segments).raw(coarse))
     }
 }
 

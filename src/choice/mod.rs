@@ -34,6 +34,7 @@ pub use model::Model;
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::{Csr, Error, Real, Result};
+use std::any::Any;
 use krysp_solvers::{CgIterate, ElemOf, LinearOperator, ScalarOf, SpaceOf, StepsOf, Vector};
 use machine::{Refresh, Stores};
 
@@ -153,6 +154,10 @@ impl<V: Vector> LinearOperator for Operator<V> {
 
     fn diagonal(&self) -> Option<&V> {
         self.matrix.diagonal()
+    }
+
+    fn corrected_diagonal(&self) -> Option<(&V, &dyn Any)> {
+        self.matrix.corrected_diagonal()
     }
 
     fn is_identity(&self) -> bool {

@@ -4,6 +4,7 @@ use super::{Cuda, CudaScalar, CudaSpace, CudaSteps, CudaVector, failed};
 use crate::formats::{Format, OnDevice, Source, entries_of};
 use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cuda::coarse::Coarse;
 use krysp_kernels::cuda::{Iterate, Ordered, Product, Refill, Resident};
 use krysp_solvers::{CgIterate, Error, LinearOperator, Space, Vector, check_spaces};
 use std::sync::OnceLock;
@@ -164,8 +165,12 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
         steps: &mut CudaSteps<T>,
         count: usize,
     ) -> krysp_solvers::Result<usize> {
+        let CgIterate { inverse, correction, x, r, p, z, rho, watched } = at;
+        let known = correction.map(|correction| correction.downcast_ref::<Coarse<T>>());
+        if matches!(known, Some(None)) {
+            return Ok(0);
+        }
         let Some(resident) = self.resident()? else { return Ok(0) };
-        let CgIterate { inverse, x, r, p, z, rho, watched } = at;
         for vector in [inverse.unwrap_or(x), &*x, &*r, &*p, &*z] {
             if vector.space() != &self.domain {
                 return Err(Error::Space { what: "a vector of the solve", than: "`A`" });
@@ -173,7 +178,8 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
         }
         let inverse = inverse.map(|inverse| &inverse.entries);
         let (x, r) = (&mut x.entries, &mut r.entries);
-        let at = Iterate { inverse, x, r, p: &mut p.entries, z: &mut z.entries, rho: &rho.0, watched };
+        let (p, z, rho) = (&mut p.entries, &mut z.entries, &rho.0);
+        let at = Iterate { inverse, correction: known.flatten(), x, r, p, z, rho, watched };
         resident.steps(at, &mut steps.0, count).map_err(failed)
     }
 

@@ -4,12 +4,13 @@ use super::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{CoarseSpace, Csr, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::coarse::Coarse;
 use krysp_solvers::{Error, LinearOperator, check_spaces};
+use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A preconditioner and a coarse correction, added, in device memory; made by [`TwoLevel::on`] or [`CudaTwoLevel::over`].
 ///
 /// Over a diagonal, an iteration of conjugate gradients takes one launch more than with the diagonal alone, and another
-/// for the dense product.
+/// for the dense product; small systems that stay on the chip take a launch for many iterations, as with the diagonal alone.
 #[derive(Debug)]
 pub struct CudaTwoLevel<T: Real, M = CudaJacobi<T>> {
     inner: M,
@@ -123,6 +124,10 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
         }
         let rz = self.arrays.prolong_dot(d, &r.entries, &mut z.entries).map_err(failed)?;
         Ok([rr, rz].map(CudaScalar))
+    }
+
+    fn corrected_diagonal(&self) -> Option<(&CudaVector<T>, &dyn Any)> {
+        Some((self.inner.diagonal()?, &self.arrays))
     }
 
     fn bytes(&self) -> usize {

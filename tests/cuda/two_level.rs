@@ -101,6 +101,63 @@ fn two_levels_solve_as_on_the_host() {
     }
 }
 
+/// On the chip, and step by step: who observes sees every step.
+#[test]
+fn many_corrected_steps_in_one_launch_are_the_same_steps() {
+    let Some(gpu) = gpu() else { return };
+    let stencil = matrices::stencil7(40).csr::<f64>().unwrap();
+    let clustered = stencil.renumbered(&Numbering::clustered(&stencil, 512).unwrap()).unwrap();
+    let elastic = matrices::elasticity(14).csr::<f64>().unwrap();
+    let isolated = matrices::stencil7(20).csr::<f64>().unwrap();
+    // rows without an aggregate among others
+    let n = isolated.rows();
+    let entries = isolated.triplets().chain((n..n + 500).map(|i| (i, i, 3.0)));
+    let isolated = Csr::from_triplets(n + 500, n + 500, &entries.collect::<Vec<_>>()).unwrap();
+    for a in [matrices::stencil7(3).csr::<f64>().unwrap(), stencil, clustered, elastic, isolated] {
+        let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
+        let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();
+        let jacobi = || Jacobi::new(&a).unwrap().to(&gpu).unwrap();
+        for coarse in [
+            CoarseSpace::new(&a, 8).unwrap(),
+            CoarseSpace::new(&a, 400).unwrap(),
+            CoarseSpace::with_modes(&a, 256, &modes).unwrap(),
+        ] {
+            let unknowns = coarse.unknowns();
+            let m = CudaTwoLevel::over(jacobi(), coarse, &a).unwrap();
+            let mut chip = Cg::new(&op).preconditioner(&m).rtol(1e-9);
+            let at_once = chip.solve(&b).unwrap();
+            let one_by_one = Cg::new(&op).preconditioner(&m).rtol(1e-9).observe(|_| {}).solve(&b).unwrap();
+            println!("{} rows, {unknowns} coarse: {} iterations", a.rows(), at_once.report.iterations);
+            super::agree(&a, &b, &one_by_one, &at_once, 2);
+            let again = chip.solve(&b).unwrap();
+            assert_eq!(again.x, at_once.x, "bit by bit");
+            assert_eq!(again.report.history, at_once.report.history);
+        }
+        let single = a.cast::<f32>();
+        let (op, b) = (single.to(&gpu).unwrap(), laws::numbers::<f32>(a.rows(), 5));
+        let m = TwoLevel::on(&gpu, &single).unwrap();
+        let at_once = Cg::new(&op).preconditioner(&m).rtol(1e-4).solve(&b).unwrap();
+        let one_by_one = Cg::new(&op).preconditioner(&m).rtol(1e-4).observe(|_| {}).solve(&b).unwrap();
+        assert!(at_once.report.converged() && one_by_one.report.converged(), "{}", at_once.report);
+        assert!(at_once.report.iterations.abs_diff(one_by_one.report.iterations) <= 2);
+    }
+    // one matrix in two solves with coarse spaces of their own, in turns
+    let a = matrices::stencil7(24).csr::<f64>().unwrap();
+    let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
+    let level = |unknowns| {
+        let jacobi = Jacobi::new(&a).unwrap().to(&gpu).unwrap();
+        CudaTwoLevel::over(jacobi, CoarseSpace::new(&a, unknowns).unwrap(), &a).unwrap()
+    };
+    let (few, many) = (level(4), level(300));
+    let mut solvers = [&few, &many].map(|m| Cg::new(&op).preconditioner(m).rtol(1e-9));
+    let first = solvers.each_mut().map(|solver| solver.solve(&b).unwrap());
+    let second = solvers.each_mut().map(|solver| solver.solve(&b).unwrap());
+    assert!(first[1].report.iterations < first[0].report.iterations);
+    for (first, second) in first.iter().zip(&second) {
+        assert_eq!(first.x, second.x);
+    }
+}
+
 #[test]
 fn matrices_that_are_not_positive_definite_are_refused_on_the_device() {
     let Some(gpu) = gpu() else { return };

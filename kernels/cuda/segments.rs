@@ -1,0 +1,159 @@
+//! A coarse correction laid out for the blocks of a resident solve: what each block adds up of each aggregate.
+
+use super::coarse::Coarse;
+use super::device::{Array, Device, Real};
+use super::error::Result;
+use crate::cpu::coarse::NONE;
+use cudarc::driver::DeviceRepr;
+use rayon::prelude::*;
+use std::sync::Arc;
+
+/// Numbers that every block reads of every restriction, at most: where aggregates are scattered over the blocks there are
+/// more, and steps of several launches are faster.
+const MOST_SUMS: usize = 8192;
+
+/// The rows of each block, aggregate by aggregate. A segment is what a block and an aggregate share.
+#[derive(Debug, Default, PartialEq)]
+struct Layout {
+    /// Rows in the numbering of their block, segment by segment.
+    order: Vec<u16>,
+    /// First segment of each block, and the end.
+    first: Vec<u32>,
+    /// Where segments begin in the order, and the end.
+    starts: Vec<u32>,
+    /// The place of each segment among all, aggregate by aggregate.
+    slots: Vec<u32>,
+    /// The first place of each aggregate, and the end.
+    aggregates: Vec<u32>,
+}
+
+impl Layout {
+    /// Blocks begin at `rows`, and have no more than 16 bits count.
+    fn new(rows: &[u32], of_row: &[u32], aggregates: usize) -> Layout {
+        let sorted: Vec<Vec<(u32, u16)>> = rows
+            .par_windows(2)
+            .map(|block| {
+                let own = of_row[block[0] as usize..block[1] as usize].iter().zip(0u16..);
+                let mut own: Vec<(u32, u16)> =
+                    own.map(|(&of, row)| (of, row)).filter(|&(of, _)| of != NONE).collect();
+                own.sort_unstable();
+                own
+            })
+            .collect();
+        let mut layout = Layout { first: vec![0], starts: vec![0], ..Layout::default() };
+        let (mut of_segment, mut counts) = (vec![], vec![0; aggregates + 1]);
+        for own in &sorted {
+            for segment in own.chunk_by(|a, b| a.0 == b.0) {
+                layout.order.extend(segment.iter().map(|&(_, row)| row));
+                layout.starts.push(layout.order.len() as u32);
+                of_segment.push(segment[0].0 as usize);
+                counts[segment[0].0 as usize + 1] += 1;
+            }
+            layout.first.push(of_segment.len() as u32);
+        }
+        for aggregate in 0..aggregates {
+            counts[aggregate + 1] += counts[aggregate];
+        }
+        layout.aggregates = counts.clone();
+        for aggregate in of_segment {
+            layout.slots.push(counts[aggregate]);
+            counts[aggregate] += 1;
+        }
+        layout
+    }
+}
+
+/// The layout on the device, made for one coarse space.
+#[derive(Debug)]
+pub(super) struct Segments<T: Real> {
+    identity: Arc<()>,
+    /// Whether blocks share so little of each aggregate that it pays.
+    suits: bool,
+    order: Array<u16>,
+    first: Array<u32>,
+    starts: Array<u32>,
+    slots: Array<u32>,
+    aggregates: Array<u32>,
+    sums: Array<T>,
+    e: Array<T>,
+}
+
+/// As `Correction` of resident.cu.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct RawCorrection {
+    arrays: [u64; 10],
+    n: u32,
+    modes: u32,
+    unknowns: u32,
+    stride: u32,
+}
+// SAFETY: as `Correction` of resident.cu
+unsafe impl DeviceRepr for RawCorrection {}
+
+impl<T: Real> Segments<T> {
+    /// For blocks that begin at `rows`.
+    pub(super) fn new(device: &Device, rows: &[u32], coarse: &Coarse<T>) -> Result<Self> {
+        let mut of_row = vec![0; coarse.of_row.len()];
+        coarse.of_row.read(&mut of_row)?;
+        let layout = Layout::new(rows, &of_row, coarse.count());
+        let sums = layout.slots.len() * coarse.modes;
+        Ok(Segments {
+            identity: coarse.identity.clone(),
+            suits: sums <= MOST_SUMS.max(2 * coarse.unknowns()),
+            order: device.upload(&layout.order)?,
+            first: device.upload(&layout.first)?,
+            starts: device.upload(&layout.starts)?,
+            slots: device.upload(&layout.slots)?,
+            aggregates: device.upload(&layout.aggregates)?,
+            sums: device.zeros(sums)?,
+            e: device.zeros(coarse.unknowns())?,
+        })
+    }
+
+    /// Whether it was made for this coarse space.
+    pub(super) fn is_of(&self, coarse: &Coarse<T>) -> bool {
+        Arc::ptr_eq(&self.identity, &coarse.identity)
+    }
+
+    /// What kernels are told; `None` where steps of several launches are faster.
+    pub(super) fn raw(&self, coarse: &Coarse<T>) -> Option<RawCorrection> {
+        self.suits.then(|| RawCorrection {
+            arrays: [
+                self.order.address(0),
+                self.first.address(0),
+                self.starts.address(0),
+                self.slots.address(0),
+                self.aggregates.address(0),
+                coarse.of_row.address(0),
+                coarse.weights.as_ref().map_or(0, |weights| weights.address(0)),
+                coarse.dense.address(0),
+                self.sums.address(0),
+                self.e.address(0),
+            ],
+            n: coarse.of_row.len() as u32,
+            modes: coarse.modes as u32,
+            unknowns: coarse.unknowns() as u32,
+            stride: coarse.stride() as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_an_aggregate_is_in_one_segment() {
+        let of_row = [2, 0, 2, NONE, 0, 0, 1, 2, NONE];
+        let layout = Layout::new(&[0, 4, 4, 9], &of_row, 4);
+        let expected = Layout {
+            order: vec![1, 0, 2, 0, 1, 2, 3],
+            first: vec![0, 2, 2, 5],
+            starts: vec![0, 1, 3, 5, 6, 7],
+            slots: vec![0, 3, 1, 2, 4],
+            aggregates: vec![0, 2, 3, 5, 5],
+        };
+        assert_eq!(layout, expected);
+    }
+}
