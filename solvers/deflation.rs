@@ -18,8 +18,8 @@ use crate::{
     Basis, ElemOf, Element, Error, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, SpaceOf,
     Vector,
 };
-use std::any::Any;
 use num_traits::Zero;
+use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
 impl<K, A, M> Solver<K, A, M>

@@ -10,6 +10,7 @@ use super::inverse::row_stride;
 use super::simd::Value;
 use super::threads::{ByRow, over_parts, over_rows, tasks};
 use super::vector::block_dot;
+use crate::buffer::Buffer;
 
 /// The aggregate of rows that have none.
 pub const NONE: u32 = u32::MAX;
@@ -96,6 +97,51 @@ impl<'a, T: Value> Aggregates<'a, T> {
                 }
             }
         });
+    }
+}
+
+/// A symmetric matrix of coarse unknowns, in blocks of `modes` rows and columns; those left out are zero.
+#[derive(Clone, Debug, Default)]
+pub struct Blocks {
+    /// Rows and columns of a block.
+    pub modes: usize,
+    /// Blocks on the diagonal.
+    pub count: usize,
+    /// The block row of each block, ascending, and its block column.
+    pub places: Vec<[u32; 2]>,
+    /// Block after block, each row by row.
+    pub values: Vec<f64>,
+}
+
+impl Blocks {
+    /// The number of rows.
+    pub fn unknowns(&self) -> usize {
+        self.modes * self.count
+    }
+
+    /// The diagonal.
+    pub fn diagonal(&self) -> Vec<f64> {
+        let mut diagonal = vec![0.0; self.unknowns()];
+        for (&[row, column], block) in self.places.iter().zip(self.values.chunks(self.modes.pow(2).max(1))) {
+            if row == column {
+                let own = diagonal[row as usize * self.modes..][..self.modes].iter_mut();
+                own.enumerate().for_each(|(mode, own)| *own = block[mode * (self.modes + 1)]);
+            }
+        }
+        diagonal
+    }
+
+    /// All entries, rows [`row_stride`] numbers apart.
+    pub fn dense(&self) -> Buffer<f64> {
+        let (modes, stride) = (self.modes, row_stride(self.unknowns()));
+        let mut dense = Buffer::zeros(self.unknowns() * stride);
+        for (&[row, column], block) in self.places.iter().zip(self.values.chunks(modes.pow(2).max(1))) {
+            for (mode, values) in block.chunks(modes).enumerate() {
+                let first = (row as usize * modes + mode) * stride + column as usize * modes;
+                dense[first..first + modes].copy_from_slice(values);
+            }
+        }
+        dense
     }
 }
 

@@ -138,6 +138,17 @@ extern "C" __global__ __launch_bounds__(256) void prolong_dot(Gate gate, Aggrega
     grid_sum(sum, out);
 }
 
+// A block of `modes` rows and columns goes to its place in a dense matrix.
+extern "C" __global__ __launch_bounds__(256) void expand(double* a, u32 stride, const u32* places, const double* blocks, u32 modes, u64 entries) {
+    begin();
+    const u64 k = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (k >= entries) return;
+    const u64 block = k / (modes * modes);
+    const u32 entry = k % (modes * modes);
+    const u64 row = (u64)places[2 * block] * modes + entry / modes, column = (u64)places[2 * block + 1] * modes + entry % modes;
+    a[row * stride + column] = blocks[k];
+}
+
 // ---- the inverse, in double precision: Gauss-Jordan by panels of 32 rows k, without pivoting
 //
 //     D = A_kk⁻¹    R = D A_k,:    R_:k = D    W = A_:k    A_i,: ← A_i,: − W_i R    A_k,: ← R

@@ -9,7 +9,7 @@ use super::gate;
 use super::module::Source;
 use super::number::Scalar;
 use super::vector::{Sums, config};
-use crate::cpu::coarse::Aggregates;
+use crate::cpu::coarse::{Aggregates, Blocks};
 use crate::cpu::inverse::row_stride;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
@@ -69,6 +69,7 @@ struct Kernels {
     dense_product: CudaFunction,
     prolong: CudaFunction,
     prolong_dot: CudaFunction,
+    expand: CudaFunction,
     invert_panel: CudaFunction,
     update_panel: CudaFunction,
     round_inverse: CudaFunction,
@@ -84,6 +85,7 @@ impl<T: Real> Coarse<T> {
             dense_product: function("dense_product")?,
             prolong: function("prolong")?,
             prolong_dot: function("prolong_dot")?,
+            expand: function("expand")?,
             invert_panel: function("invert_panel")?,
             update_panel: function("update_panel")?,
             round_inverse: function("round_inverse")?,
@@ -126,18 +128,17 @@ impl<T: Real> Coarse<T> {
         self.rows.bytes() + self.of_row.bytes() + weights + self.dense.bytes()
     }
 
-    /// Makes the dense matrix the inverse of one that is symmetric and positive definite, given as
-    /// [`row_stride`] describes. Returns the row and the value of the first pivot that is not positive beyond rounding, if there is one.
-    pub fn invert(&mut self, matrix: &[f64]) -> Result<Option<(usize, f64)>> {
-        let (device, n) = (&self.device, self.unknowns());
-        let stride = row_stride(n);
-        assert_eq!(matrix.len(), n * stride, "rows of whole registers");
+    /// Makes the dense matrix the inverse of one that is symmetric and positive definite. Returns the row and the value of the
+    /// first pivot that is not positive beyond rounding, if there is one.
+    pub fn invert(&mut self, matrix: &Blocks) -> Result<Option<(usize, f64)>> {
+        let (device, n, stride) = (&self.device, self.unknowns(), self.stride());
+        assert!(matrix.unknowns() == n && matrix.modes == self.modes, "a matrix of the coarse unknowns");
         if n == 0 {
             return Ok(None);
         }
         let rounding = n as f64 * f64::EPSILON;
-        let least: Vec<f64> = (0..n).map(|i| rounding * matrix[i * stride + i]).collect();
-        let (a, least) = (device.upload(matrix)?, device.upload(&least)?);
+        let least: Vec<f64> = matrix.diagonal().iter().map(|pivot| rounding * pivot).collect();
+        let (a, least) = (self.expanded(matrix)?, device.upload(&least)?);
         let panel = device.zeros::<f64>(PANEL as usize * stride)?;
         let left = device.zeros::<f64>(n * PANEL as usize)?;
         let failed = device.zeros::<f64>(2)?;
@@ -170,6 +171,20 @@ impl<T: Real> Coarse<T> {
         // SAFETY: arguments as in coarse.cu; both matrices have `n` rows
         unsafe { launch.launch(grid(pitch.div_ceil(THREADS), rows)) }?;
         Ok(None)
+    }
+
+    /// A matrix in blocks as a dense one.
+    fn expanded(&self, matrix: &Blocks) -> Result<Array<f64>> {
+        let (device, stride) = (&self.device, self.stride() as u32);
+        let dense = device.zeros::<f64>(self.unknowns() * self.stride())?;
+        let (places, values) = (device.upload(matrix.places.as_flattened())?, device.upload(&matrix.values)?);
+        let (modes, entries) = (self.modes as u32, matrix.values.len() as u64);
+        let [to, places, values] = [dense.address(0), places.address(0), values.address(0)];
+        let mut launch = device.launch(&self.kernels.expand);
+        launch.arg(&to).arg(&stride).arg(&places).arg(&values).arg(&modes).arg(&entries);
+        // SAFETY: arguments as in coarse.cu; block rows and columns are within the matrix
+        unsafe { launch.launch(Self::blocks(matrix.values.len().div_ceil(THREADS as usize))) }?;
+        Ok(dense)
     }
 
     fn raw(&self) -> RawAggregates {

@@ -15,7 +15,7 @@
 //     each block adds up Zᵀ r over its own rows, segment by segment                second sum
 //     every block reads all segments, c ← Zᵀ r; its share of the rows of e ← E c   third sum: ⟨c, e⟩, which ρ' lacks
 //
-// That moves E once, the weights of Z three times, and 4 B a row and halo entry.
+// That moves E once, and the weights of Z three times.
 
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
 
@@ -56,15 +56,15 @@ struct Correction {
     const u32* segments;      // where each begins in the order, and the end
     const u32* slots;         // the place of each among all, aggregate by aggregate
     const u32* aggregates;    // first place of each aggregate, and the end
-    const u32* of_row;        // the aggregate of each row, NONE for none
+    const u32* of_row;        // the aggregate of each row, ALL for none
     const real* weights;      // of Z: mode by mode, an entry for each row; null for ones
     const real* dense;        // E, rows `stride` numbers apart
     real* sums;               // place by place, a number for each mode
     real* e;
     u32 n, modes, unknowns, stride;
+    u32 most_segments;        // of any block
+    u32 room;                 // numbers that it takes of shared memory
 };
-
-constexpr u32 NONE = ALL;
 
 struct Shared {
     real warps[2][WARPS];
@@ -124,67 +124,111 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     calls++;
 }
 
-// Zᵀ r of this block's segments, a warp for each and mode.
-__device__ __forceinline__ void add_segments(const Correction& z, const real* r, u32 first) {
-    const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const u32 segment = z.segment_first[blockIdx.x], count = z.segment_first[blockIdx.x + 1] - segment;
-    for (u32 task = warp; task < count * z.modes; task += WARPS) {
-        const u32 own = segment + task / z.modes, mode = task % z.modes, end = z.segments[own + 1];
-        const real* const weights = z.weights + (u64)mode * z.n + first;
-        real sum = 0;
-#pragma unroll 4
-        for (u32 k = z.segments[own] + lane; k < end; k += 32) {
-            const u32 row = z.order[k];
-            sum += z.weights ? weights[row] * r[row] : r[row];
+// Sums of many numbers each, with as many warps for each as there are: `part` gives what one of `parts` warps adds to a sum,
+// by lanes, and `take` is called with each sum by some thread.
+template <class Part, class Take> __device__ __forceinline__ void sums_of_warps(u32 count, Shared& shared, Part part, Take take) {
+    const u32 thread = threadIdx.x, warp = thread >> 5;
+    u32 parts = 1;
+    while (parts < WARPS && 2 * parts * count <= WARPS) parts *= 2;
+    const u32 together = WARPS / parts;
+    for (u32 done = 0; done < count; done += together) {
+        const u32 own = done + warp / parts;
+        const real sum = warp_sum(own < count ? part(own, warp % parts, parts) : real(0));
+        if ((thread & 31) == 0) shared.warps[0][warp] = sum;
+        __syncthreads();
+        if (thread < together && done + thread < count) {
+            real total = 0;
+            for (u32 k = 0; k < parts; k++) total += shared.warps[0][thread * parts + k];
+            take(done + thread, total);
         }
-        sum = warp_sum(sum);
-        if (lane == 0) __stcg(z.sums + z.slots[own] * z.modes + mode, sum);
+        __syncthreads();
     }
 }
 
-// c ← Zᵀ r from all segments, and this block's rows of e ← E c; their ⟨c, e⟩ of each thread.
-__device__ __forceinline__ real multiply_dense(const Correction& z, real* c, Shared& shared) {
-    const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
-    for (u32 k = thread; k < z.unknowns; k += THREADS) {
-        const u32 aggregate = k / z.modes, mode = k % z.modes;
+// What a block keeps of a correction: its segments, and the aggregates of its window.
+struct Kept {
+    u32* starts;              // of segments in the order, and the end
+    u32* slots;
+    u32* aggregates;          // first places of all
+    u16* order;
+    u16* of_window;           // NOWHERE for none
+    u32 segments;
+};
+
+constexpr u16 NOWHERE = 0xffff;
+
+__device__ __forceinline__ Kept keep(const Correction& z, u32* memory, u32 first, u32 own, const u32* halo, u32 around) {
+    const u32 thread = threadIdx.x, segment = z.segment_first[blockIdx.x];
+    Kept kept;
+    kept.segments = z.segment_first[blockIdx.x + 1] - segment;
+    kept.starts = memory;
+    kept.slots = kept.starts + z.most_segments + 1;
+    kept.aggregates = kept.slots + z.most_segments;
+    kept.order = (u16*)(kept.aggregates + z.unknowns / z.modes + 1);
+    const u32 begin = z.segments[segment], end = z.segments[segment + kept.segments];
+    kept.of_window = kept.order + own;
+    for (u32 i = thread; i <= kept.segments; i += THREADS) kept.starts[i] = z.segments[segment + i] - begin;
+    for (u32 i = thread; i < kept.segments; i += THREADS) kept.slots[i] = z.slots[segment + i];
+    for (u32 i = thread; i <= z.unknowns / z.modes; i += THREADS) kept.aggregates[i] = z.aggregates[i];
+    for (u32 i = thread; i < end - begin; i += THREADS) kept.order[i] = z.order[begin + i];
+    for (u32 i = thread; i < own + around; i += THREADS) kept.of_window[i] = (u16)z.of_row[i < own ? first + i : halo[i - own]];
+    return kept;
+}
+
+// Zᵀ r of this block's segments, for each mode.
+__device__ __forceinline__ void add_segments(const Correction& z, const Kept& kept, const real* r, u32 first, Shared& shared) {
+    const u32 lane = threadIdx.x & 31;
+    const auto part = [&](u32 task, u32 part, u32 parts) {
+        const u32 segment = task / z.modes, end = kept.starts[segment + 1];
+        const real* const weights = z.weights + (u64)(task % z.modes) * z.n + first;
         real sum = 0;
-        for (u32 place = z.aggregates[aggregate]; place < z.aggregates[aggregate + 1]; place++) sum += __ldcg(z.sums + place * z.modes + mode);
+#pragma unroll 4
+        for (u32 k = kept.starts[segment] + part * 32 + lane; k < end; k += parts * 32) {
+            const u32 row = kept.order[k];
+            sum += z.weights ? __ldg(weights + row) * r[row] : r[row];
+        }
+        return sum;
+    };
+    const auto take = [&](u32 task, real sum) { __stcg(z.sums + kept.slots[task / z.modes] * z.modes + task % z.modes, sum); };
+    sums_of_warps(kept.segments * z.modes, shared, part, take);
+}
+
+// c ← Zᵀ r from all segments, and this block's rows of e ← E c; their ⟨c, e⟩ of each thread.
+__device__ __forceinline__ real multiply_dense(const Correction& z, const Kept& kept, real* c, Shared& shared) {
+    const u32 thread = threadIdx.x, lane = thread & 31;
+    for (u32 k = thread; k < z.unknowns; k += THREADS) {
+        const u32 aggregate = k / z.modes, mode = k % z.modes, end = kept.aggregates[aggregate + 1];
+        real sum = 0;
+#pragma unroll 4
+        for (u32 place = kept.aggregates[aggregate]; place < end; place++) sum += __ldcg(z.sums + place * z.modes + mode);
         c[k] = sum;
     }
     __syncthreads();
     const u32 first = (u64)z.unknowns * blockIdx.x / gridDim.x, rows = (u64)z.unknowns * (blockIdx.x + 1) / gridDim.x - first;
-    u32 parts = 1;            // warps of a row
-    while (2 * parts * rows <= WARPS) parts *= 2;
-    const u32 together = WARPS / parts, part = warp % parts;
     real product = 0;
-    for (u32 done = 0; done < rows; done += together) {
-        const u32 row = done + warp / parts;
+    const auto part = [&](u32 row, u32 part, u32 parts) {
+        const real* const entries = z.dense + (u64)(first + row) * z.stride;
         real sum = 0;
-        if (row < rows) {
-            const real* const entries = z.dense + (u64)(first + row) * z.stride;
 #pragma unroll 8
-            for (u32 k = part * 32 + lane; k < z.unknowns; k += parts * 32) sum += __ldg(entries + k) * c[k];
-        }
-        sum = warp_sum(sum);
-        if (lane == 0) shared.warps[0][warp] = sum;
-        __syncthreads();
-        if (thread < together && done + thread < rows) {
-            real e = 0;
-            for (u32 k = 0; k < parts; k++) e += shared.warps[0][thread * parts + k];
-            __stcg(z.e + first + done + thread, e);
-            product += e * c[first + done + thread];
-        }
-        __syncthreads();
-    }
+        for (u32 k = part * 32 + lane; k < z.unknowns; k += parts * 32) sum += __ldg(entries + k) * c[k];
+        return sum;
+    };
+    const auto take = [&](u32 row, real e) {
+        __stcg(z.e + first + row, e);
+        product += e * c[first + row];
+    };
+    sums_of_warps(rows, shared, part, take);
     return product;
 }
 
 // What Z e has in a row.
-__device__ __forceinline__ real prolonged(const Correction& z, const real* e, u32 row, u32 aggregate) {
-    if (aggregate == NONE) return 0;
+__device__ __forceinline__ real prolonged(const Correction& z, const real* e, u32 row, u16 aggregate) {
+    if (aggregate == NOWHERE) return 0;
     if (!z.weights) return e[aggregate];
+    const real* const weights = z.weights + row;
     real sum = 0;
-    for (u32 mode = 0; mode < z.modes; mode++) sum += __ldg(z.weights + (u64)mode * z.n + row) * e[aggregate * z.modes + mode];
+#pragma unroll 3
+    for (u32 mode = 0; mode < z.modes; mode++) sum += __ldg(weights + (u64)mode * z.n) * e[aggregate * z.modes + mode];
     return sum;
 }
 
@@ -198,7 +242,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
     real* const x = q + a.own;
     real* const inverse = x + a.own;
     real* const coarse = inverse + a.own;
-    real* const values = coarse + (CORRECTED ? correction.stride : 0);
+    real* const values = coarse + (CORRECTED ? correction.room : 0);
     u16* const columns = (u16*)(values + (u64)a.staged * 32);
 
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
@@ -222,6 +266,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         window[i] = s.p[first + i];
     }
     for (u32 i = thread; i < around; i += THREADS) window[own + i] = __ldcg(s.p + halo[i]);
+    const Kept kept = CORRECTED ? keep(correction, (u32*)(coarse + correction.stride), first, own, halo, around) : Kept{};
     real rho = *(volatile real*)s.rho;
     const double threshold = s.control->threshold;
     const u64 before = s.control->sequence;
@@ -265,11 +310,11 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         }
         if (CORRECTED) {
             __syncthreads();
-            add_segments(correction, r, first);
+            add_segments(correction, kept, r, first, shared);
         }
         meet(sums, s, shared, calls);
         if (CORRECTED) {
-            real product[1] = {multiply_dense(correction, coarse, shared)};
+            real product[1] = {multiply_dense(correction, kept, coarse, shared)};
             meet(product, s, shared, calls);
             sums[1] += product[0];
             for (u32 k = thread; k < correction.unknowns; k += THREADS) coarse[k] = __ldcg(correction.e + k);
@@ -280,13 +325,13 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         rho = sums[1];
         for (u32 i = thread; i < own; i += THREADS) {
             real z = inverse[i] * r[i];
-            if (CORRECTED) z += prolonged(correction, coarse, first + i, __ldg(correction.of_row + first + i));
+            if (CORRECTED) z += prolonged(correction, coarse, first + i, kept.of_window[i]);
             window[i] = z + beta * window[i];
         }
         for (u32 i = thread; i < around; i += THREADS) {
             const u32 row = halo[i];
             real z = __ldcg(s.z + row);
-            if (CORRECTED) z += prolonged(correction, coarse, row, __ldg(correction.of_row + row));
+            if (CORRECTED) z += prolonged(correction, coarse, row, kept.of_window[own + i]);
             window[own + i] = z + beta * window[own + i];
         }
         active = finite(sums[0]) && double(sums[0]) > threshold;

@@ -284,8 +284,8 @@ impl<T: Real> Resident<T> {
         let correction = match correction {
             None => None,
             Some(coarse) => match self.corrected(&mut segments, coarse)? {
-                Some(raw) => Some((raw, coarse.stride() * size_of::<T>())),
                 None => return Ok(0),
+                some => some,
             },
         };
         let taken = self.vectors + correction.as_ref().map_or(0, |(_, bytes)| *bytes);
@@ -350,12 +350,12 @@ impl<T: Real> Resident<T> {
         Ok(count)
     }
 
-    /// A coarse space as the kernel sees it, laid out when it is first met.
+    /// A coarse space as the kernel sees it, and the bytes of shared memory that it takes; laid out when it is first met.
     fn corrected(
         &self,
         kept: &mut Option<Segments<T>>,
         coarse: &Coarse<T>,
-    ) -> Result<Option<RawCorrection>> {
+    ) -> Result<Option<(RawCorrection, usize)>> {
         if coarse.of_row.len() != self.n || coarse.of_row.device() != &self.device {
             return Ok(None);
         }
@@ -363,7 +363,7 @@ impl<T: Real> Resident<T> {
             Some(segments) => segments,
             None => Segments::new(&self.device, &self.first_rows, coarse)?,
         };
-        Ok(kept.insert(segments).raw(coarse))
+        Ok(kept.insert(segments).raw(coarse, [self.own, self.window]))
     }
 }
 

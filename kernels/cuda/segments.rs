@@ -67,6 +67,7 @@ impl Layout {
 #[derive(Debug)]
 pub(super) struct Segments<T: Real> {
     identity: Arc<()>,
+    most_segments: usize,
     /// Whether blocks share so little of each aggregate that it pays.
     suits: bool,
     order: Array<u16>,
@@ -87,6 +88,8 @@ pub(super) struct RawCorrection {
     modes: u32,
     unknowns: u32,
     stride: u32,
+    most_segments: u32,
+    room: u32,
 }
 // SAFETY: as `Correction` of resident.cu
 unsafe impl DeviceRepr for RawCorrection {}
@@ -98,9 +101,11 @@ impl<T: Real> Segments<T> {
         coarse.of_row.read(&mut of_row)?;
         let layout = Layout::new(rows, &of_row, coarse.count());
         let sums = layout.slots.len() * coarse.modes;
+        let most_segments = layout.first.windows(2).map(|block| (block[1] - block[0]) as usize).max();
         Ok(Segments {
             identity: coarse.identity.clone(),
-            suits: sums <= MOST_SUMS.max(2 * coarse.unknowns()),
+            most_segments: most_segments.unwrap_or(0),
+            suits: sums <= MOST_SUMS.max(2 * coarse.unknowns()) && coarse.count() < usize::from(u16::MAX),
             order: device.upload(&layout.order)?,
             first: device.upload(&layout.first)?,
             starts: device.upload(&layout.starts)?,
@@ -116,9 +121,18 @@ impl<T: Real> Segments<T> {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
-    /// What kernels are told; `None` where steps of several launches are faster.
-    pub(super) fn raw(&self, coarse: &Coarse<T>) -> Option<RawCorrection> {
-        self.suits.then(|| RawCorrection {
+    /// Numbers of shared memory for blocks of so many rows, and as many more around them: the coarse ones, segments, first
+    /// places of aggregates, an order and the aggregates of a window.
+    fn room(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
+        let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
+        coarse.stride() + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
+    }
+
+    /// What kernels are told, and the bytes of shared memory that they take for it, with blocks of so many rows in windows of
+    /// so many; `None` where steps of several launches are faster.
+    pub(super) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
+        let room = self.room(coarse, sizes);
+        let raw = RawCorrection {
             arrays: [
                 self.order.address(0),
                 self.first.address(0),
@@ -135,7 +149,10 @@ impl<T: Real> Segments<T> {
             modes: coarse.modes as u32,
             unknowns: coarse.unknowns() as u32,
             stride: coarse.stride() as u32,
-        })
+            most_segments: self.most_segments as u32,
+            room: room as u32,
+        };
+        self.suits.then_some((raw, room * size_of::<T>()))
     }
 }
 

@@ -34,9 +34,9 @@ pub use model::Model;
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::{Csr, Error, Real, Result};
-use std::any::Any;
 use krysp_solvers::{CgIterate, ElemOf, LinearOperator, ScalarOf, SpaceOf, StepsOf, Vector};
 use machine::{Refresh, Stores};
+use std::any::Any;
 
 /// A matrix in the format that suits it and the machine best, by what bytes and records say.
 ///

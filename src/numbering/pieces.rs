@@ -22,8 +22,10 @@ const SMALL: usize = 4;
 
 /// The piece of each vertex, and how many there are: about `count`, of equal sizes.
 pub(super) fn pieces<G: Graph>(graph: &G, run: usize, count: usize) -> (usize, Vec<u32>) {
-    let (vertices, run) = (graph.vertices(), run.max(1));
+    let vertices = graph.vertices();
     let size = vertices.div_ceil(count.max(1)).max(1);
+    // larger pieces are cut from some runs at once: these are compact too
+    let run = run.max(1) * ((size + run / 2) / run.max(1)).max(1);
     let runs = (0..vertices.div_ceil(run)).into_par_iter();
     let cut: Vec<Run<'_, G>> =
         runs.map(|k| Run::cut(graph, k * run..vertices.min((k + 1) * run), size)).collect();
@@ -83,6 +85,12 @@ impl<'a, G: Graph> Run<'a, G> {
         for start in 0..seen.len() {
             if seen[start] == 0 {
                 run.around(start, usize::MAX, &mut part, |v| std::mem::replace(&mut seen[v], 1) == 0);
+                if 2 * part.len() < 3 * size {
+                    // one piece: where it begins does not matter
+                    part.iter().for_each(|&v| run.labels[v as usize] = run.sizes.len() as u32);
+                    run.sizes.push(part.len());
+                    continue;
+                }
                 let far = part.last().map_or(start, |&last| last as usize);
                 run.around(far, usize::MAX, &mut order, |v| std::mem::replace(&mut seen[v], 2) == 1);
                 let even = order.len().div_ceil((order.len() + size / 2).div_euclid(size).max(1));

@@ -16,10 +16,11 @@ use crate::formats::row_blocks;
 use crate::numbering::aggregates;
 use crate::{Csr, Error, Format, HostSpace, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::coarse::{Aggregates, NONE};
-use krysp_kernels::cpu::inverse::{invert_positive, row_stride};
+use krysp_kernels::cpu::coarse::{Aggregates, Blocks, NONE};
+use krysp_kernels::cpu::inverse::invert_positive;
 use krysp_kernels::cpu::threads::{ByRow, map_rows, over_parts, tasks};
 use krysp_solvers::Element;
+use rayon::prelude::*;
 
 /// Nodes of an aggregate at least, on average: below, what is coarse is not much cheaper than what is fine.
 const NODES: usize = 32;
@@ -149,65 +150,88 @@ impl<T: Real> CoarseSpace<T> {
         Aggregates { starts, rows, of_row, modes: *modes, weights: weights.as_deref() }
     }
 
-    /// `Zᵀ A Z`, rows apart by [`row_stride`].
-    pub(crate) fn galerkin(&self, a: &Csr<T>) -> Result<Buffer<f64>> {
+    /// `Zᵀ A Z`
+    pub(crate) fn galerkin(&self, a: &Csr<T>) -> Result<Blocks> {
         check_space(a, &self.space)?;
-        let (z, n, modes) = (self.kernel(), self.unknowns(), self.modes);
-        let stride = row_stride(n);
-        let mut product = Buffer::zeros(n * stride);
-        let offset = |aggregate: usize| aggregate * modes * stride;
-        let parts = tasks(2 * a.nnz()).min(z.count());
-        let bound = |part: usize| part * z.count() / parts.max(1);
-        over_parts(parts, &bound, ByRow::new(&mut product, &offset), &|aggregates, mut product| {
-            for aggregate in aggregates {
-                let product = product.row_mut(aggregate, modes * stride);
-                self.add_rows(a, aggregate, product, stride);
-                for mode in 0..modes {
-                    // a mode that was left out: its coarse number is zero times one
-                    let own = &mut product[mode * stride + aggregate * modes + mode];
-                    if *own == 0.0
-                        && z.rows_of(aggregate).iter().all(|&row| z.weight(mode, row as usize).is_zero())
-                    {
-                        *own = 1.0;
-                    }
+        let (z, modes) = (self.kernel(), self.modes);
+        let weight = |at: usize| Element::to_f64(z.weight(at % modes, at / modes));
+        let weights = self.weights.as_ref().map(|_| map_rows(a.rows() * modes, 2, &weight));
+        let rows_of = |sums: &mut BlockRow, aggregate: usize| {
+            sums.clear();
+            match &weights {
+                None => self.add_rows(a, aggregate, sums),
+                Some(weights) => self.add_weighted_rows(a, aggregate, weights, sums),
+            }
+            for mode in 0..modes {
+                // a mode that was left out: its coarse number is zero times one
+                let own = &mut sums.block(aggregate as u32)[mode * (modes + 1)];
+                if *own == 0.0
+                    && z.rows_of(aggregate).iter().all(|&row| z.weight(mode, row as usize).is_zero())
+                {
+                    *own = 1.0;
                 }
             }
-        });
+            (sums.columns.clone(), sums.values.clone())
+        };
+        let aggregates = (0..z.count()).into_par_iter();
+        let rows: Vec<_> = aggregates.map_init(|| BlockRow::new(z.count(), modes), rows_of).collect();
+        let mut product = Blocks { modes, count: z.count(), ..Blocks::default() };
+        for (row, (columns, values)) in rows.iter().enumerate() {
+            product.places.extend(columns.iter().map(|&column| [row as u32, column]));
+            product.values.extend(values);
+        }
         Ok(product)
     }
 
-    /// An aggregate's rows of `Zᵀ A Z`.
-    fn add_rows(&self, a: &Csr<T>, aggregate: usize, product: &mut [f64], stride: usize) {
-        let (z, modes) = (self.kernel(), self.modes);
-        for &row in z.rows_of(aggregate) {
+    /// An aggregate's rows of `Zᵀ A Z` where all weights are one.
+    fn add_rows(&self, a: &Csr<T>, aggregate: usize, sums: &mut BlockRow) {
+        for &row in self.kernel().rows_of(aggregate) {
             let row = row as usize;
+            for (&column, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
+                let other = self.of_row[column as usize];
+                if other != NONE {
+                    sums.block(other)[0] += Element::to_f64(value);
+                }
+            }
+        }
+    }
+
+    /// The same with weights, row by row.
+    fn add_weighted_rows(&self, a: &Csr<T>, aggregate: usize, weights: &[f64], sums: &mut BlockRow) {
+        let modes = self.modes;
+        let mut weighted = vec![0.0; modes];
+        let mut flush = |row: usize, other: u32, weighted: &mut [f64]| {
+            let own = weights[row * modes..][..modes].iter();
+            for (&weight, to) in own.zip(sums.block(other).chunks_exact_mut(modes)) {
+                to.iter_mut().zip(&*weighted).for_each(|(to, sum)| *to += weight * sum);
+            }
+            weighted.fill(0.0);
+        };
+        for &row in self.kernel().rows_of(aggregate) {
+            let row = row as usize;
+            // columns of one aggregate come one after the other, mostly: what they add up to is weighted once
+            let mut open = NONE;
             for (&column, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
                 let (column, value) = (column as usize, Element::to_f64(value));
                 let other = self.of_row[column];
-                if other == NONE {
-                    continue;
+                if other != open && open != NONE {
+                    flush(row, open, &mut weighted);
                 }
-                let first = other as usize * modes;
-                if self.weights.is_none() {
-                    product[first] += value;
-                    continue;
+                open = other;
+                if other != NONE {
+                    let weights = &weights[column * modes..][..modes];
+                    weighted.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += value * weight);
                 }
-                for mode in 0..modes {
-                    let weight = Element::to_f64(z.weight(mode, row)) * value;
-                    if weight != 0.0 {
-                        let sums = &mut product[mode * stride + first..][..modes];
-                        for (k, sum) in sums.iter_mut().enumerate() {
-                            *sum += weight * Element::to_f64(z.weight(k, column));
-                        }
-                    }
-                }
+            }
+            if open != NONE {
+                flush(row, open, &mut weighted);
             }
         }
     }
 
     /// `(Zᵀ A Z)⁻¹`
     pub(super) fn inverse(&self, a: &Csr<T>) -> Result<Buffer<T>> {
-        let mut product = self.galerkin(a)?;
+        let mut product = self.galerkin(a)?.dense();
         invert_positive(&mut product, self.unknowns()).map_err(|(at, pivot)| self.refused(at, pivot))?;
         Ok(map_rows(product.len(), 2, &|at| T::from_f64(product[at])).into())
     }
@@ -218,6 +242,37 @@ impl<T: Real> CoarseSpace<T> {
         let rows = self.kernel().rows_of(aggregate);
         let row = rows.first().map_or(0, |&row| row as usize);
         Error::CoarseNotPositive { aggregate, rows: rows.len(), row, pivot }
+    }
+}
+
+/// A row of blocks in the making.
+struct BlockRow {
+    size: usize,
+    /// Where the block of each column is, [`NONE`] for none yet.
+    places: Vec<u32>,
+    columns: Vec<u32>,
+    values: Vec<f64>,
+}
+
+impl BlockRow {
+    fn new(columns: usize, modes: usize) -> Self {
+        BlockRow { size: modes * modes, places: vec![NONE; columns], columns: vec![], values: vec![] }
+    }
+
+    fn clear(&mut self) {
+        self.columns.drain(..).for_each(|column| self.places[column as usize] = NONE);
+        self.values.clear();
+    }
+
+    /// The block of a column.
+    fn block(&mut self, column: u32) -> &mut [f64] {
+        let place = &mut self.places[column as usize];
+        if *place == NONE {
+            *place = self.columns.len() as u32;
+            self.columns.push(column);
+            self.values.resize(self.columns.len() * self.size, 0.0);
+        }
+        &mut self.values[*place as usize * self.size..][..self.size]
     }
 }
 

@@ -113,7 +113,10 @@ fn many_corrected_steps_in_one_launch_are_the_same_steps() {
     let n = isolated.rows();
     let entries = isolated.triplets().chain((n..n + 500).map(|i| (i, i, 3.0)));
     let isolated = Csr::from_triplets(n + 500, n + 500, &entries.collect::<Vec<_>>()).unwrap();
+    let given = stencil.clone();
     for a in [matrices::stencil7(3).csr::<f64>().unwrap(), stencil, clustered, elastic, isolated] {
+        // residuals are recomputed in the user's numbering
+        let of = if a.rows() == given.rows() { &given } else { &a };
         let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
         let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();
         let jacobi = || Jacobi::new(&a).unwrap().to(&gpu).unwrap();
@@ -128,7 +131,7 @@ fn many_corrected_steps_in_one_launch_are_the_same_steps() {
             let at_once = chip.solve(&b).unwrap();
             let one_by_one = Cg::new(&op).preconditioner(&m).rtol(1e-9).observe(|_| {}).solve(&b).unwrap();
             println!("{} rows, {unknowns} coarse: {} iterations", a.rows(), at_once.report.iterations);
-            super::agree(&a, &b, &one_by_one, &at_once, 2);
+            super::agree(of, &b, &one_by_one, &at_once, 2);
             let again = chip.solve(&b).unwrap();
             assert_eq!(again.x, at_once.x, "bit by bit");
             assert_eq!(again.report.history, at_once.report.history);
