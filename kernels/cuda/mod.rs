@@ -93,8 +93,8 @@ mod tests {
     use crate::cpu::bf16::Bf16;
     use std::io::Write;
 
-    /// Kernels that may keep registers in memory: 8 bytes, the first, a whole solve with as many threads as fit the chip, up
-    /// to sm_80, the others on sm_100.
+    /// Kernels that may keep registers in memory: up to 16 bytes, the first, a whole solve with as many threads as fit the
+    /// chip; the others 8 on sm_100.
     const MAY_SPILL: [&str; 3] = ["resident_cg_corrected", "restrict_rows", "prolong_dot"];
 
     /// Architectures that there are kernels for.

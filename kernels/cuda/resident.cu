@@ -10,12 +10,10 @@
 //
 // Moves through L2 what is not on chip: 10 B (f64) or 6 B (f32) a slot beyond the shared memory, and the halo.
 //
-// With a coarse correction z ← D⁻¹ r + Z E Zᵀ r, and the blocks meet once more:
-//
-//     each block adds up Zᵀ r over its own rows, segment by segment                second sum
-//     every block reads all segments, c ← Zᵀ r; its share of the rows of e ← E c   third sum: ⟨c, e⟩, which ρ' lacks
-//
-// That moves E once, and the weights of Z three times.
+// With a coarse correction z ← D⁻¹ r + Z E c, c = Zᵀ r, each block adds up its part of Zᵀ q, segment by segment, before the
+// first sum. Behind it every block reads all parts and keeps c ← c − α Zᵀ q, which is as far from Zᵀ r as r is from b − A x:
+// by what rounding adds up to. Its rows of e ← E c and of ⟨c, e⟩, which ρ' lacks, come before the second sum.
+// That moves E once, the halo's weights of Z, and a few kilobytes a block.
 
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
 
@@ -62,7 +60,6 @@ struct Correction {
     real* sums;               // place by place, a number for each mode
     real* e;
     u32 n, modes, unknowns, stride;
-    u32 most_segments;        // of any block
     u32 room;                 // numbers that it takes of shared memory
 };
 
@@ -153,20 +150,32 @@ struct Kept {
     u16* order;
     u16* of_window;           // NOWHERE for none
     u32 segments;
+    real* c;
+    real* e;
+    real* weights;            // of own rows, mode by mode; null for ones
+    u32 own;
 };
 
 constexpr u16 NOWHERE = 0xffff;
 
-__device__ __forceinline__ Kept keep(const Correction& z, u32* memory, u32 first, u32 own, const u32* halo, u32 around) {
+__device__ __forceinline__ Kept keep(const Correction& z, real* memory, u32 first, u32 own, const u32* halo, u32 around) {
     const u32 thread = threadIdx.x, segment = z.segment_first[blockIdx.x];
     Kept kept;
+    kept.own = own;
     kept.segments = z.segment_first[blockIdx.x + 1] - segment;
-    kept.starts = memory;
-    kept.slots = kept.starts + z.most_segments + 1;
-    kept.aggregates = kept.slots + z.most_segments;
+    kept.c = memory;
+    kept.e = kept.c + z.stride;
+    kept.weights = z.weights ? kept.e + z.stride : nullptr;
+    kept.starts = (u32*)(kept.e + z.stride + (z.weights ? z.modes * own : 0));
+    kept.slots = kept.starts + kept.segments + 1;
+    kept.aggregates = kept.slots + kept.segments;
     kept.order = (u16*)(kept.aggregates + z.unknowns / z.modes + 1);
     const u32 begin = z.segments[segment], end = z.segments[segment + kept.segments];
     kept.of_window = kept.order + own;
+    for (u32 i = thread; i < z.unknowns; i += THREADS) kept.c[i] = 0;
+    if (z.weights) {
+        for (u32 i = thread; i < z.modes * own; i += THREADS) kept.weights[i] = z.weights[(u64)(i / own) * z.n + first + i % own];
+    }
     for (u32 i = thread; i <= kept.segments; i += THREADS) kept.starts[i] = z.segments[segment + i] - begin;
     for (u32 i = thread; i < kept.segments; i += THREADS) kept.slots[i] = z.slots[segment + i];
     for (u32 i = thread; i <= z.unknowns / z.modes; i += THREADS) kept.aggregates[i] = z.aggregates[i];
@@ -175,17 +184,17 @@ __device__ __forceinline__ Kept keep(const Correction& z, u32* memory, u32 first
     return kept;
 }
 
-// Zᵀ r of this block's segments, for each mode.
-__device__ __forceinline__ void add_segments(const Correction& z, const Kept& kept, const real* r, u32 first, Shared& shared) {
+// Zᵀ v of this block's segments, for each mode.
+__device__ __forceinline__ void add_segments(const Correction& z, const Kept& kept, const real* v, Shared& shared) {
     const u32 lane = threadIdx.x & 31;
     const auto part = [&](u32 task, u32 part, u32 parts) {
         const u32 segment = task / z.modes, end = kept.starts[segment + 1];
-        const real* const weights = z.weights + (u64)(task % z.modes) * z.n + first;
+        const real* const weights = kept.weights + task % z.modes * kept.own;
         real sum = 0;
-#pragma unroll 4
+#pragma unroll 2
         for (u32 k = kept.starts[segment] + part * 32 + lane; k < end; k += parts * 32) {
             const u32 row = kept.order[k];
-            sum += z.weights ? __ldg(weights + row) * r[row] : r[row];
+            sum += kept.weights ? weights[row] * v[row] : v[row];
         }
         return sum;
     };
@@ -193,42 +202,44 @@ __device__ __forceinline__ void add_segments(const Correction& z, const Kept& ke
     sums_of_warps(kept.segments * z.modes, shared, part, take);
 }
 
-// c ← Zᵀ r from all segments, and this block's rows of e ← E c; their ⟨c, e⟩ of each thread.
-__device__ __forceinline__ real multiply_dense(const Correction& z, const Kept& kept, real* c, Shared& shared) {
-    const u32 thread = threadIdx.x, lane = thread & 31;
-    for (u32 k = thread; k < z.unknowns; k += THREADS) {
+// c ← c + a Zᵀ v from the segments of all blocks.
+__device__ __forceinline__ void add_restricted(const Correction& z, const Kept& kept, real a) {
+    for (u32 k = threadIdx.x; k < z.unknowns; k += THREADS) {
         const u32 aggregate = k / z.modes, mode = k % z.modes, end = kept.aggregates[aggregate + 1];
         real sum = 0;
 #pragma unroll 4
         for (u32 place = kept.aggregates[aggregate]; place < end; place++) sum += __ldcg(z.sums + place * z.modes + mode);
-        c[k] = sum;
+        kept.c[k] += a * sum;
     }
-    __syncthreads();
+}
+
+// This block's rows of e ← E c; their ⟨c, e⟩ of each thread.
+__device__ __forceinline__ real multiply_dense(const Correction& z, const Kept& kept, Shared& shared) {
+    const u32 lane = threadIdx.x & 31;
     const u32 first = (u64)z.unknowns * blockIdx.x / gridDim.x, rows = (u64)z.unknowns * (blockIdx.x + 1) / gridDim.x - first;
     real product = 0;
     const auto part = [&](u32 row, u32 part, u32 parts) {
         const real* const entries = z.dense + (u64)(first + row) * z.stride;
         real sum = 0;
 #pragma unroll 8
-        for (u32 k = part * 32 + lane; k < z.unknowns; k += parts * 32) sum += __ldg(entries + k) * c[k];
+        for (u32 k = part * 32 + lane; k < z.unknowns; k += parts * 32) sum += __ldg(entries + k) * kept.c[k];
         return sum;
     };
     const auto take = [&](u32 row, real e) {
         __stcg(z.e + first + row, e);
-        product += e * c[first + row];
+        product += e * kept.c[first + row];
     };
     sums_of_warps(rows, shared, part, take);
     return product;
 }
 
-// What Z e has in a row.
-__device__ __forceinline__ real prolonged(const Correction& z, const real* e, u32 row, u16 aggregate) {
+// What Z e has in a row whose weights lie `pitch` numbers apart.
+__device__ __forceinline__ real prolonged(const Correction& z, const real* e, u16 aggregate, const real* weights, u32 pitch) {
     if (aggregate == NOWHERE) return 0;
     if (!z.weights) return e[aggregate];
-    const real* const weights = z.weights + row;
     real sum = 0;
-#pragma unroll 3
-    for (u32 mode = 0; mode < z.modes; mode++) sum += __ldg(weights + (u64)mode * z.n) * e[aggregate * z.modes + mode];
+#pragma unroll 6
+    for (u32 mode = 0; mode < z.modes; mode++) sum += weights[(u64)mode * pitch] * e[aggregate * z.modes + mode];
     return sum;
 }
 
@@ -266,7 +277,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         window[i] = s.p[first + i];
     }
     for (u32 i = thread; i < around; i += THREADS) window[own + i] = __ldcg(s.p + halo[i]);
-    const Kept kept = CORRECTED ? keep(correction, (u32*)(coarse + correction.stride), first, own, halo, around) : Kept{};
+    const Kept kept = CORRECTED ? keep(correction, coarse, first, own, halo, around) : Kept{};
     real rho = *(volatile real*)s.rho;
     const double threshold = s.control->threshold;
     const u64 before = s.control->sequence;
@@ -275,6 +286,14 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
     real bad = 0;
     bool active = true;
     __syncthreads();
+    if (CORRECTED) {
+        real nothing[1] = {0};
+        add_segments(correction, kept, r, shared);
+        meet(nothing, s, shared, calls);
+        add_restricted(correction, kept, 1);
+        // all have read what the first iteration writes over
+        meet(nothing, s, shared, calls);
+    }
 
     for (u32 step = 0; step < s.count && active; step++) {
         real sigma[1] = {0};
@@ -294,12 +313,17 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
                 sigma[0] += sum * window[row];
             }
         }
+        if (CORRECTED) {
+            __syncthreads();
+            add_segments(correction, kept, q, shared);
+        }
         meet(sigma, s, shared, calls);
         if (!holds(POSITIVE, rho)) { failed = s.rho_watch; bad = rho; active = false; break; }
         if (!holds(POSITIVE, sigma[0])) { failed = s.sigma_watch; bad = sigma[0]; active = false; break; }
 
         const real alpha = rho / sigma[0];
         real sums[2] = {0, 0};
+        if (CORRECTED) add_restricted(correction, kept, -alpha);
         for (u32 i = thread; i < own; i += THREADS) {
             x[i] += alpha * window[i];
             const real ri = r[i] - alpha * q[i], zi = inverse[i] * ri;
@@ -310,14 +334,11 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         }
         if (CORRECTED) {
             __syncthreads();
-            add_segments(correction, kept, r, first, shared);
+            sums[1] += multiply_dense(correction, kept, shared);
         }
         meet(sums, s, shared, calls);
         if (CORRECTED) {
-            real product[1] = {multiply_dense(correction, kept, coarse, shared)};
-            meet(product, s, shared, calls);
-            sums[1] += product[0];
-            for (u32 k = thread; k < correction.unknowns; k += THREADS) coarse[k] = __ldcg(correction.e + k);
+            for (u32 k = thread; k < correction.unknowns; k += THREADS) kept.e[k] = __ldcg(correction.e + k);
             __syncthreads();
         }
 
@@ -325,13 +346,13 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         rho = sums[1];
         for (u32 i = thread; i < own; i += THREADS) {
             real z = inverse[i] * r[i];
-            if (CORRECTED) z += prolonged(correction, coarse, first + i, kept.of_window[i]);
+            if (CORRECTED) z += prolonged(correction, kept.e, kept.of_window[i], kept.weights + i, own);
             window[i] = z + beta * window[i];
         }
         for (u32 i = thread; i < around; i += THREADS) {
             const u32 row = halo[i];
             real z = __ldcg(s.z + row);
-            if (CORRECTED) z += prolonged(correction, coarse, row, kept.of_window[own + i]);
+            if (CORRECTED) z += prolonged(correction, kept.e, kept.of_window[own + i], correction.weights + row, correction.n);
             window[own + i] = z + beta * window[own + i];
         }
         active = finite(sums[0]) && double(sums[0]) > threshold;

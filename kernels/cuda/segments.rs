@@ -88,7 +88,6 @@ pub(super) struct RawCorrection {
     modes: u32,
     unknowns: u32,
     stride: u32,
-    most_segments: u32,
     room: u32,
 }
 // SAFETY: as `Correction` of resident.cu
@@ -121,11 +120,13 @@ impl<T: Real> Segments<T> {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
-    /// Numbers of shared memory for blocks of so many rows, and as many more around them: the coarse ones, segments, first
-    /// places of aggregates, an order and the aggregates of a window.
+    /// Numbers of shared memory for blocks of so many rows in windows of so many: two of each coarse unknown, the weights of
+    /// rows; segments, first places of aggregates, an order, and the aggregates of a window.
     fn room(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
-        coarse.stride() + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
+        let weights = if coarse.weights.is_some() { own * coarse.modes } else { 0 };
+        let numbers = 2 * coarse.stride() + weights.next_multiple_of(4);
+        numbers + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
     }
 
     /// What kernels are told, and the bytes of shared memory that they take for it, with blocks of so many rows in windows of
@@ -149,7 +150,6 @@ impl<T: Real> Segments<T> {
             modes: coarse.modes as u32,
             unknowns: coarse.unknowns() as u32,
             stride: coarse.stride() as u32,
-            most_segments: self.most_segments as u32,
             room: room as u32,
         };
         self.suits.then_some((raw, room * size_of::<T>()))

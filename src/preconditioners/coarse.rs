@@ -94,7 +94,7 @@ impl<T: Real> CoarseSpace<T> {
         let ends = self.kernel().starts;
         let mut columns = vec![0.0; self.starts[count] as usize * modes.len()];
         let offset = |aggregate: usize| ends[aggregate] as usize * modes.len();
-        let parts = tasks(columns.len()).min(count);
+        let parts = tasks(columns.len() * modes.len()).min(count);
         let bound = |part: usize| part * count / parts.max(1);
         over_parts(parts, &bound, ByRow::new(&mut columns, &offset), &|aggregates, mut columns| {
             for aggregate in aggregates {
