@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs `test` at every level that the CPU has, and says which it has not.
-fn at_every_level(test: impl Fn(Level)) {
+fn at_every_level(test: &dyn Fn(Level)) {
     for level in Level::ALL {
         match force(level) {
             Some(_guard) => test(level),
@@ -36,22 +36,26 @@ fn conforms<T: Real, F: Format<T>>(
 }
 
 fn conforms_to<T: Real, F: Format<T>>(
-    [cases, large_cases]: [Vec<Case>; 2],
+    cases: [Vec<Case>; 2],
     build: impl Fn(&Csr<T>) -> Result<F> + Sync,
     may_refuse: impl Fn(&Csr<T>) -> bool + Sync,
 ) {
     let conversion = Conversion { build: &build, may_refuse: &may_refuse };
-    at_every_level(|level| {
-        let Tally { tested, refused } = laws::format(&cases, &conversion).unwrap();
-        println!("{}, {level}: {tested} matrices, {refused} refused", F::NAME);
+    every_law(cases, F::NAME, &|cases| laws::format(cases, &conversion));
+}
+
+fn every_law([cases, large_cases]: [Vec<Case>; 2], name: &str, laws: &dyn Fn(&[Case]) -> laws::Law<Tally>) {
+    at_every_level(&|level| {
+        let Tally { tested, refused } = laws(&cases).unwrap();
+        println!("{name}, {level}: {tested} matrices, {refused} refused");
     });
     if large_cases.is_empty() {
         return;
     }
     // what is at stake with many rows is how threads share them: one level will do
     let _guard = force(Level::best()).unwrap();
-    let Tally { tested, refused } = laws::format(&large_cases, &conversion).unwrap();
-    println!("{}: {tested} large matrices, {refused} refused", F::NAME);
+    let Tally { tested, refused } = laws(&large_cases).unwrap();
+    println!("{name}: {tested} large matrices, {refused} refused");
 }
 
 macro_rules! conformance {
@@ -151,7 +155,7 @@ fn other_formats_store_f32() {
             Box::new(Rounded::<F, f32>::new(format));
         laws::product(&*rounded, &case.triplets).unwrap();
     }
-    at_every_level(|_| {
+    at_every_level(&|_| {
         for case in &coarse() {
             multiplies::<Hyb<f64>>(case);
             multiplies::<Ehyb<f64>>(case);
@@ -185,7 +189,7 @@ where
 
 #[test]
 fn entries_in_16_bits() {
-    at_every_level(|_| {
+    at_every_level(&|_| {
         for case in laws::cases().iter().step_by(7) {
             stores_16_bits::<f64, Csr<f64>>(case);
             stores_16_bits::<f64, Sell<f64>>(case);
@@ -253,7 +257,7 @@ fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {
 fn vectors<T: Real>() {
     let sizes = edge::EDGE_SIZES.into_iter().chain([0, 1535, 1536, 1537, 50_000, 196_609]);
     let sizes: Vec<usize> = sizes.collect();
-    at_every_level(|_| {
+    at_every_level(&|_| {
         for &n in &sizes {
             let space = HostSpace::<T>::new(n);
             laws::vector_fusions(&space, Agreement::Bitwise).unwrap();
@@ -276,7 +280,7 @@ fn vectors_f32() {
 
 /// Preconditioners are operators too.
 fn jacobi<T: Real>() {
-    at_every_level(|_| {
+    at_every_level(&|_| {
         for n in edge::EDGE_SIZES.into_iter().chain([1537, 50_000]) {
             let diagonal = edge::diagonal(n);
             let mut inverse = diagonal.clone();

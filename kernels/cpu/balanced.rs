@@ -38,25 +38,6 @@ pub(super) trait Divide<T: Value>: Copy + Sync {
     fn put(&self, sum: T, y: &mut T);
 }
 
-/// Does [`Divide::walk`], by several threads where rows have many entries.
-///
-/// # Safety
-/// As [`Divide`].
-#[inline(always)]
-pub(super) unsafe fn balanced<S: Simd, T: Value, A: Divide<T>>(
-    a: &A,
-    rows: Range<usize>,
-    x: &[T],
-    y: &mut [T],
-) {
-    if a.first_entry(rows.end) - a.first_entry(rows.start) <= PIECE {
-        // SAFETY: handed down from the caller
-        unsafe { a.walk::<S>(rows, x, y) }
-    } else {
-        divide(*a, rows, x, y);
-    }
-}
-
 /// Compressed sparse rows of any length.
 #[derive(Clone, Copy, Debug)]
 pub struct Balanced<'a, V>(pub Csr<'a, V>);
@@ -73,7 +54,7 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Balanced<'_, V> {
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
         // SAFETY: handed down from the caller
-        unsafe { balanced::<S, T, _>(&self.0, rows, x, y) }
+        unsafe { balanced(self.0, rows, x, y) }
     }
 }
 
@@ -112,7 +93,11 @@ impl<T: Value, A: Divide<T>> Task for Piece<'_, A, T> {
     }
 }
 
-fn divide<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]) {
+/// Does [`Divide::walk`], by several threads where rows have many entries.
+///
+/// # Safety
+/// As [`Divide`].
+pub(super) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]) {
     let entries = a.first_entry(rows.start)..a.first_entry(rows.end);
     if entries.len() <= PIECE {
         return run(Walk { a, rows, x, y });
@@ -122,7 +107,12 @@ fn divide<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]
     }
     let middle = middle(|row| a.first_entry(row), &rows);
     let (one, other) = y.split_at_mut(middle - rows.start);
-    rayon::join(|| divide(a, rows.start..middle, x, one), || divide(a, middle..rows.end, x, other));
+    rayon::join(
+        // SAFETY: handed down from the caller
+        || unsafe { balanced(a, rows.start..middle, x, one) },
+        // SAFETY: as above
+        || unsafe { balanced(a, middle..rows.end, x, other) },
+    );
 }
 
 fn sum<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> T {

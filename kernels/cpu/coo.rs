@@ -93,7 +93,7 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Coo<'_, V> {
             let y = &mut y[chunk.start - first..chunk.end - first];
             y.fill(T::zero());
             // SAFETY: handed down from the caller
-            unsafe { balanced::<S, T, _>(self, chunk, x, y) }
+            unsafe { balanced(*self, chunk, x, y) }
         }
     }
 }

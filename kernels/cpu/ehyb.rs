@@ -58,8 +58,8 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Ehyb<'_, V> {
             assert!(lines.start.is_multiple_of(extra.height), "the lines of a chunk begin with a slice");
             // SAFETY: handed down from the caller; what is left of the values is enough for all slots of either
             unsafe {
-                inside.sums::<S, T>(chunk, x, y);
-                extra.sums::<S, T>(lines.clone(), x, sums);
+                inside.sums(chunk, x, y);
+                extra.sums(lines.clone(), x, sums);
             }
             for (&row, &sum) in self.rows[lines].iter().zip(&*sums) {
                 // a line of padding has no row

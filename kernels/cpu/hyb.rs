@@ -53,8 +53,8 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Hyb<'_, V> {
             let overflow = Coo { values: &values[self.slices.before(chunk.end)..], ..self.overflow() };
             // SAFETY: handed down from the caller; what is left of the values is enough for all slots of either part
             unsafe {
-                slices.product::<S>(chunk.clone(), x, y);
-                balanced::<S, T, _>(&overflow, chunk, x, y);
+                slices.sums(chunk.clone(), x, y);
+                balanced(overflow, chunk, x, y);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::simd::{Simd, Task, Value, run};
 use super::threads::{CHUNK, Split, chunks, over_parts, sum_over_parts};
-use super::vector::{chunk_dot, chunk_stream, streams};
+use super::vector::{block_dot, end_streams, stream_to, streams};
 use std::ops::Range;
 
 /// A matrix that can compute any rows of a product by themselves.
@@ -40,79 +40,58 @@ impl<'p> Parts<'p> {
     }
 }
 
-/// The rows of one task; `stream` writes `y` past the caches.
-struct Product<'a, A, T> {
+/// The rows of one call.
+struct Rows<'a, A, T> {
     a: &'a A,
     rows: Range<usize>,
     x: &'a [T],
     y: &'a mut [T],
-    stream: bool,
 }
 
-impl<T: Value, A: RowProduct<T>> Task for Product<'_, A, T> {
+impl<T: Value, A: RowProduct<T>> Task for Rows<'_, A, T> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        // SAFETY: `run` gives the features; `product` checked the rest
-        unsafe {
-            if self.stream {
-                self.by_chunk::<S, false>();
-            } else {
-                self.a.product::<S>(self.rows, self.x, self.y);
-            }
-        }
+        // SAFETY: `run` gives the features; `multiply` was promised the rest
+        unsafe { self.a.product::<S>(self.rows, self.x, self.y) }
     }
 }
 
-/// As [`Product`], with the inner product of `x` and `y`.
-struct ProductDot<'a, A, T>(Product<'a, A, T>);
-
-impl<T: Value, A: RowProduct<T>> Task for ProductDot<'_, A, T> {
-    type Output = T;
-
-    #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> T {
-        // SAFETY: `run` gives the features; `product_dot` checked the rest
-        unsafe { self.0.by_chunk::<S, true>() }
-    }
+/// `y ← (A x)[rows]` at the level in use: one compiled loop for each level, whoever calls.
+///
+/// # Safety
+/// As [`RowProduct::product`].
+unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usize>, x: &[T], y: &mut [T]) {
+    run(Rows { a, rows, x, y });
 }
 
-impl<T: Value, A: RowProduct<T>> Product<'_, A, T> {
-    /// Computes chunk by chunk, and `⟨x, y⟩` if `DOT`, while each is in the first cache.
-    ///
-    /// # Safety
-    /// As [`RowProduct::product`].
-    #[inline(always)]
-    unsafe fn by_chunk<S: Simd, const DOT: bool>(self) -> T {
-        let Product { a, rows, x, y, stream } = self;
-        let start = rows.start;
-        let mut near = [T::zero(); CHUNK];
-        let mut sum = T::zero();
-        for chunk in chunks(rows) {
-            let far = &mut y[chunk.start - start..chunk.end - start];
-            // SAFETY: handed down from the caller
-            unsafe {
-                if stream {
-                    let near = &mut near[..chunk.len()];
-                    a.product::<S>(chunk.clone(), x, near);
-                    if DOT {
-                        sum += chunk_dot::<S, T>(&x[chunk], near);
-                    }
-                    chunk_stream::<S, T>(near, far);
-                } else {
-                    a.product::<S>(chunk.clone(), x, far);
-                    if DOT {
-                        sum += chunk_dot::<S, T>(&x[chunk], far);
-                    }
-                }
-            }
-        }
+/// Computes chunk by chunk, and what `each` makes of it while it is in the first cache; `stream` writes `y` past the caches.
+///
+/// # Safety
+/// As [`RowProduct::product`].
+unsafe fn by_chunk<T: Value, A: RowProduct<T>>(
+    a: &A,
+    rows: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+    stream: bool,
+    each: &mut dyn FnMut(Range<usize>, &[T]),
+) {
+    let start = rows.start;
+    let mut near = [T::zero(); CHUNK];
+    for chunk in chunks(rows) {
+        let far = &mut y[chunk.start - start..chunk.end - start];
+        let here = if stream { &mut near[..chunk.len()] } else { &mut *far };
+        // SAFETY: handed down from the caller
+        unsafe { multiply(a, chunk.clone(), x, here) };
+        each(chunk, here);
         if stream {
-            // SAFETY: handed down from the caller
-            unsafe { S::fence() };
+            stream_to(&near[..far.len()], far);
         }
-        sum
+    }
+    if stream {
+        end_streams();
     }
 }
 
@@ -121,7 +100,16 @@ pub fn product<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: 
     check(a, parts, x, y);
     let bound = |part: usize| parts.0[part];
     let stream = streams::<T>(y.len());
-    over_parts(parts.count(), &bound, y, &|rows, y: &mut [T]| run(Product { a, rows, x, y, stream }));
+    over_parts(parts.count(), &bound, y, &|rows, y: &mut [T]| {
+        // SAFETY: `check` compared the lengths; parts begin at chunks
+        unsafe {
+            if stream {
+                by_chunk(a, rows, x, y, stream, &mut |_, _| {});
+            } else {
+                multiply(a, rows, x, y);
+            }
+        }
+    });
 }
 
 /// `y ← A x; ⟨x, y⟩`, with parts that begin at block boundaries ([`threads::block_rows`](super::threads::block_rows)).
@@ -134,7 +122,11 @@ pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T],
         sums.fill(rows, |block| {
             let (here, rest) = std::mem::take(&mut y).split(block.len());
             y = rest;
-            [run(ProductDot(Product { a, rows: block, x, y: here, stream }))]
+            let mut sum = T::zero();
+            let mut add = |chunk: Range<usize>, y: &[T]| sum += block_dot(&x[chunk], y);
+            // SAFETY: `check` compared the lengths; blocks begin at chunks
+            unsafe { by_chunk(a, block, x, here, stream, &mut add) };
+            [sum]
         });
     });
     xy

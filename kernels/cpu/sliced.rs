@@ -16,7 +16,7 @@
 
 use super::rows::RowProduct;
 use super::scattered::{SAMPLE, look};
-use super::simd::{Lanes, MOST_LANES, Simd, Value};
+use super::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use super::storage::Storage;
 use super::threads::{CHUNK, chunks, find_row};
 use crate::buffer::Buffer;
@@ -197,7 +197,40 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
             // SAFETY: handed down from the caller
-            unsafe { self.sums::<S, T>(chunk, x, y) };
+            unsafe { self.sums(chunk, x, y) };
+        }
+    }
+}
+
+/// The rows of a call.
+struct Sums<'a, T, V> {
+    a: Sliced<'a, V>,
+    rows: Range<usize>,
+    x: &'a [T],
+    y: &'a mut [T],
+}
+
+impl<T: Value, V: Storage<T>> Task for Sums<'_, T, V> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Sums { a, rows, x: all, y } = self;
+        let x = all.as_ptr();
+        // SAFETY: `run` gives the features; `sums` was promised the rest
+        unsafe {
+            match a.columns {
+                SlicedColumns::Wide(columns) => {
+                    let here = columns.get(a.before(rows.start)..).unwrap_or_default();
+                    let look = look(all, here.iter().take(SAMPLE).copied());
+                    let (columns, len) = (columns.as_ptr(), columns.len());
+                    a.chunk::<S, T, _>(rows, y, WideLookup { x, columns, len, look });
+                }
+                SlicedColumns::Short(short) => {
+                    let (bases, offsets) = (short.bases.as_ptr(), short.offsets.as_ptr());
+                    a.chunk::<S, T, _>(rows, y, ShortLookup { x, bases, offsets });
+                }
+            }
         }
     }
 }
@@ -272,31 +305,16 @@ impl<V> Sliced<'_, V> {
             }
     }
 
-    /// The sums of rows that are a chunk, or of fewer that begin with a slice and stand in order.
+    /// The sums of rows that are a chunk, or of fewer that begin with a slice and stand in order: one compiled loop for
+    /// all formats made of slices.
     ///
     /// # Safety
     /// As [`RowProduct::product`], such rows apart.
-    #[inline(always)]
-    pub(super) unsafe fn sums<S: Simd, T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
+    pub(super) unsafe fn sums<T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
     where
         V: Storage<T>,
     {
-        let (all, x) = (x, x.as_ptr());
-        // SAFETY: handed down from the caller
-        unsafe {
-            match self.columns {
-                SlicedColumns::Wide(columns) => {
-                    let here = columns.get(self.before(rows.start)..).unwrap_or_default();
-                    let look = look(all, here.iter().take(SAMPLE).copied());
-                    let (columns, len) = (columns.as_ptr(), columns.len());
-                    self.chunk::<S, T, _>(rows, y, WideLookup { x, columns, len, look });
-                }
-                SlicedColumns::Short(short) => {
-                    let (bases, offsets) = (short.bases.as_ptr(), short.offsets.as_ptr());
-                    self.chunk::<S, T, _>(rows, y, ShortLookup { x, bases, offsets });
-                }
-            }
-        }
+        run(Sums { a: *self, rows, x, y });
     }
 
     /// # Safety

@@ -127,11 +127,12 @@ pub fn over_parts<D: Split>(
     data: D,
     work: &(impl Fn(Range<usize>, D) + Sync),
 ) {
+    // by reference: compiled once for each kind of data, not for each caller
     fn divide<D: Split>(
         parts: Range<usize>,
-        bound: &(impl Fn(usize) -> usize + Sync),
+        bound: &(dyn Fn(usize) -> usize + Sync),
         data: D,
-        work: &(impl Fn(Range<usize>, D) + Sync),
+        work: &(dyn Fn(Range<usize>, D) + Sync),
     ) {
         let rows = bound(parts.start)..bound(parts.end);
         if parts.len() == 1 {

@@ -3,7 +3,7 @@
 //! A fusion runs the same chunk loops as the operations that it fuses, one chunk after the other while the chunk is in
 //! the first cache: the numbers are bitwise the same, the memory is read once.
 
-use super::simd::{Lanes, Simd, Task, Value};
+use super::simd::{self, Lanes, Simd, Task, Value};
 use super::threads::{CHUNK, chunks, over_rows, sum_over_rows};
 
 // --- loops over one chunk -------------------------------------------------------------------------------------------
@@ -149,6 +149,30 @@ task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
     }
     sum
 });
+
+task!(Stream { from: &'v [T], to: &'v mut [T] } -> (), |S| chunk_stream::<S, T>(from, to));
+
+/// `to ← from` of one chunk, past the caches; [`end_streams`] follows the last.
+pub(super) fn stream_to<T: Value>(from: &[T], to: &mut [T]) {
+    run_task!(Stream { from, to });
+}
+
+struct Fence;
+
+impl Task for Fence {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: `run` gives the features
+        unsafe { S::fence() }
+    }
+}
+
+/// Makes what was streamed visible to other threads.
+pub(super) fn end_streams() {
+    simd::run(Fence);
+}
 
 /// `⟨x, y⟩` of one block.
 pub(super) fn block_dot<T: Value>(x: &[T], y: &[T]) -> T {

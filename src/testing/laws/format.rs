@@ -7,6 +7,7 @@ use super::{
 use crate::testing::matrices::{Triplets, mix};
 use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
 use krysp_kernels::cpu::storage::widen;
+use krysp_kernels::cpu::threads;
 
 /// How many matrices a format was tested on, and how many it was entitled to refuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,9 +26,60 @@ pub struct Conversion<'c, T: Real, F> {
     pub may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
 
-impl<T: Real, F> Conversion<'_, T, F> {
+/// What laws see of any format: they are compiled once for each element, not for each format.
+trait Stored<T: Real>: LinearOperator<Vector = HostVector<T>> {
+    fn to_csr(&self) -> Csr<T>;
+    fn refresh(&mut self, values: &[T]) -> crate::Result<()>;
+    /// The values of all slots.
+    fn wide(&self) -> Vec<T>;
+    /// Bytes of a value.
+    fn width(&self) -> usize;
+    fn first_slot(&self, row: usize) -> usize;
+    fn slots(&self, row: usize, visit: &mut dyn FnMut(usize, usize));
+    fn padding(&self) -> f64;
+}
+
+impl<T: Real, F: Format<T>> Stored<T> for F {
+    fn to_csr(&self) -> Csr<T> {
+        Format::to_csr(self)
+    }
+
+    fn refresh(&mut self, values: &[T]) -> crate::Result<()> {
+        Format::refresh(self, values)
+    }
+
+    fn wide(&self) -> Vec<T> {
+        self.values().iter().map(|&value| widen(value)).collect()
+    }
+
+    fn width(&self) -> usize {
+        size_of::<F::Value>()
+    }
+
+    fn first_slot(&self, row: usize) -> usize {
+        Format::first_slot(self, row)
+    }
+
+    fn slots(&self, row: usize, visit: &mut dyn FnMut(usize, usize)) {
+        Format::slots(self, row, visit);
+    }
+
+    fn padding(&self) -> f64 {
+        Format::padding(self)
+    }
+}
+
+type Boxed<'c, T> = Box<dyn Stored<T> + 'c>;
+
+/// A [`Conversion`] to any format.
+struct Conversions<'c, T: Real> {
+    build: &'c (dyn Fn(&Csr<T>) -> crate::Result<Boxed<'c, T>> + Sync),
+    may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
+}
+
+impl<'c, T: Real> Conversions<'c, T> {
     /// The format, or `None` where it may and does refuse.
-    fn of(&self, csr: &Csr<T>) -> Law<Option<F>> {
+    fn of(&self, csr: &Csr<T>) -> Law<Option<Boxed<'c, T>>> {
         const LAW: &str = "a format takes every matrix that suits it";
         match (self.build)(csr) {
             Ok(format) => Ok(Some(format)),
@@ -41,58 +93,74 @@ impl<T: Real, F> Conversion<'_, T, F> {
     }
 }
 
+impl<T: Real, F: Format<T>> Conversion<'_, T, F> {
+    /// Hands the same conversion to a law of any format.
+    fn erased<R>(&self, law: impl FnOnce(&Conversions<'_, T>) -> R) -> R {
+        let build = |csr: &Csr<T>| -> crate::Result<Boxed<'_, T>> { Ok(Box::new((self.build)(csr)?)) };
+        law(&Conversions { build: &build, may_refuse: self.may_refuse })
+    }
+}
+
 /// Every law over every case. A format may refuse matrices only where the conversion says so, and must take one at least.
 pub fn format<T: Real, F: Format<T>>(cases: &[Case], conversion: &Conversion<'_, T, F>) -> Law<Tally> {
+    conversion.erased(|conversions| every_law(F::NAME, cases, conversions))
+}
+
+fn every_law<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, T>) -> Law<Tally> {
     const LAW: &str = "a format takes matrices";
     let pool =
         |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(unexpected(LAW));
     let pools = [pool(1)?, pool(2)?, pool(3)?];
     // on a thread of a pool: from outside, every operation would have to wake one
-    let tally = pools[1].install(|| all_cases(cases, conversion, &pools))?;
+    let tally = pools[1].install(|| all_cases(name, cases, conversions, &pools))?;
     if tally.tested == 0 {
-        let how = format!("{} refused all {} of them", F::NAME, cases.len());
+        let how = format!("{name} refused all {} of them", cases.len());
         return Err(Broken::new(LAW, how));
     }
     Ok(tally)
 }
 
-fn all_cases<T: Real, F: Format<T>>(
+fn all_cases<T: Real>(
+    name: &str,
     cases: &[Case],
-    conversion: &Conversion<'_, T, F>,
+    conversions: &Conversions<'_, T>,
     pools: &[rayon::ThreadPool],
 ) -> Law<Tally> {
     let mut tally = Tally::default();
     for case in cases {
-        let tested = one_case(&case.triplets, conversion, pools)
-            .map_err(|broken| broken.on(&case.name).on(F::NAME))?;
+        let tested =
+            one_case(&case.triplets, conversions, pools).map_err(|broken| broken.on(&case.name).on(name))?;
         *(if tested { &mut tally.tested } else { &mut tally.refused }) += 1;
     }
     Ok(tally)
 }
 
-fn one_case<T: Real, F: Format<T>>(
+fn one_case<T: Real>(
     triplets: &Triplets,
-    conversion: &Conversion<'_, T, F>,
+    conversions: &Conversions<'_, T>,
     pools: &[rayon::ThreadPool],
 ) -> Law<bool> {
     let csr = triplets.csr::<T>().map_err(unexpected("triplets make a matrix"))?;
-    let Some(format) = conversion.of(&csr)? else { return Ok(false) };
-    product(&format, triplets)?;
-    stale_values(&format)?;
-    second_product(&format)?;
-    operator_fusions(&format, Agreement::Bitwise)?;
-    sizes_refused(&format)?;
-    let build = || (conversion.build)(&csr).map_err(unexpected("a format takes a matrix again"));
+    let Some(format) = conversions.of(&csr)? else { return Ok(false) };
+    let operator: &dyn LinearOperator<Vector = HostVector<T>> = &*format;
+    product(operator, triplets)?;
+    stale_values(operator)?;
+    second_product(operator)?;
+    operator_fusions(operator, Agreement::Bitwise)?;
+    sizes_refused(operator)?;
+    let build = || (conversions.build)(&csr).map_err(unexpected("a format takes a matrix again"));
     same_on_all_threads(&build, pools)?;
-    round_trip(&format, &csr)?;
-    accounting(&format)?;
-    refresh(triplets, conversion)?;
+    same_matrix(ROUND_TRIP, &format.to_csr(), &csr)?;
+    adds_up(&*format)?;
+    refreshes(triplets, conversions)?;
     Ok(true)
 }
 
+const ROUND_TRIP: &str = "to CSR and back nothing changes";
+
 /// Back in CSR the matrix is what it was: pattern and values, explicit zeros and their signs included.
 pub fn round_trip<T: Real, F: Format<T>>(format: &F, csr: &Csr<T>) -> Law {
-    same_matrix("to CSR and back nothing changes", &format.to_csr(), csr)
+    same_matrix(ROUND_TRIP, &format.to_csr(), csr)
 }
 
 fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> Law {
@@ -112,15 +180,20 @@ fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> L
 /// Bytes and padding are those of the arrays: an entry has one slot at most (none where another entry stands for it), in
 /// range, and no other slot holds anything.
 pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
+    adds_up(format)
+}
+
+fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
     const LAW: &str = "bytes, slots and padding add up";
     let broken = |how: String| Err(Broken::new(LAW, how));
     let csr = format.to_csr();
-    let (slots, entries) = (format.values().len(), csr.nnz());
+    let values = format.wide();
+    let (slots, entries) = (values.len(), csr.nnz());
     let mut used = vec![false; slots];
     let mut seen = vec![0u8; entries];
     let mut outside = None;
     for row in 0..csr.rows() {
-        format.slots(row, |entry, slot| {
+        format.slots(row, &mut |entry, slot| {
             match (used.get_mut(slot), seen.get_mut(entry)) {
                 (Some(used), Some(seen)) => {
                     *used = true;
@@ -137,7 +210,6 @@ pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
         return broken(format!("entry {entry} is visited {} times", seen[entry]));
     }
     let empty = |&(used, value): &(&bool, &T)| !used && !value.is_zero();
-    let values = wide(format);
     if let Some((_, value)) = used.iter().zip(&values).find(empty) {
         return broken(format!("a slot of padding holds {value:e}"));
     }
@@ -152,24 +224,23 @@ pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
         ));
     }
     // values; at most two 64-bit indices for each; offsets, permutations and lengths of rows
-    let (bytes, least) = (format.bytes(), slots * size_of::<F::Value>());
-    let most = slots * (size_of::<F::Value>() + 16) + 64 * (csr.rows() + csr.cols()) + 4096;
+    let (bytes, least) = (format.bytes(), slots * format.width());
+    let most = slots * (format.width() + 16) + 64 * (csr.rows() + csr.cols()) + 4096;
     if bytes < least || bytes > most {
         return broken(format!("{bytes} bytes, {least} to {most} are plausible for {slots} slots"));
     }
     Ok(())
 }
 
-/// The values of all slots.
-fn wide<T: Real, F: Format<T>>(format: &F) -> Vec<T> {
-    format.values().iter().map(|&value| widen(value)).collect()
-}
-
 /// New values in the order given (triplets with duplicates, columns, unsorted rows, a triangle, renumbered) give bitwise
 /// what building anew gives. Values of a wrong number are refused and change nothing.
 pub fn refresh<T: Real, F: Format<T>>(triplets: &Triplets, conversion: &Conversion<'_, T, F>) -> Law {
+    conversion.erased(|conversions| refreshes(triplets, conversions))
+}
+
+fn refreshes<T: Real>(triplets: &Triplets, conversions: &Conversions<'_, T>) -> Law {
     for given in orders::<T>(triplets) {
-        refresh_one(&given, conversion).map_err(|broken| broken.on(given.name))?;
+        refresh_one(&given, conversions).map_err(|broken| broken.on(given.name))?;
     }
     Ok(())
 }
@@ -208,6 +279,10 @@ fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
         &shuffled,
         Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)),
     )];
+    // what is at stake with many rows is how threads share the slots, whatever the order: one will do
+    if rows > threads::BLOCKS * threads::CHUNK {
+        return orders;
+    }
 
     // a stable sort by rows or columns leaves what is inside them shuffled
     let offsets = |ranges: usize, index: &[u32]| {
@@ -267,11 +342,11 @@ fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
     orders
 }
 
-fn refresh_one<T: Real, F: Format<T>>(given: &Order<'_, T>, conversion: &Conversion<'_, T, F>) -> Law {
+fn refresh_one<T: Real>(given: &Order<'_, T>, conversions: &Conversions<'_, T>) -> Law {
     const LAW: &str = "refreshing equals building anew";
     let before = (given.build)(&given.values).map_err(unexpected(LAW))?;
     let after = (given.build)(&given.others).map_err(unexpected(LAW))?;
-    let (Some(mut refreshed), Some(anew)) = (conversion.of(&before)?, conversion.of(&after)?) else {
+    let (Some(mut refreshed), Some(anew)) = (conversions.of(&before)?, conversions.of(&after)?) else {
         return Ok(());
     };
     for wrong in [given.values.len() + 1, given.values.len().wrapping_sub(1)] {
@@ -284,14 +359,14 @@ fn refresh_one<T: Real, F: Format<T>>(given: &Order<'_, T>, conversion: &Convers
     }
     same_matrix("a refused refresh changes nothing", &refreshed.to_csr(), &before)?;
     refreshed.refresh(&given.others).map_err(unexpected(LAW))?;
-    Agreement::Bitwise.entries(LAW, "the slots", &wide(&refreshed), &wide(&anew))?;
+    Agreement::Bitwise.entries(LAW, "the slots", &refreshed.wide(), &anew.wide())?;
     same_matrix(LAW, &refreshed.to_csr(), &after)?;
     let x: Vec<T> = super::numbers(after.cols(), 9);
-    let run = |format: &F| -> Law<HostVector<T>> {
+    let run = |format: &dyn Stored<T>| -> Law<HostVector<T>> {
         let x = format.domain().vector(&x).map_err(unexpected(LAW))?;
         let mut y = krysp_solvers::Space::zeros(format.range()).map_err(unexpected(LAW))?;
         format.apply(&x, &mut y).map_err(unexpected(LAW))?;
         Ok(y)
     };
-    Agreement::Bitwise.entries(LAW, "`y`", run(&refreshed)?.as_slice(), run(&anew)?.as_slice())
+    Agreement::Bitwise.entries(LAW, "`y`", run(&*refreshed)?.as_slice(), run(&*anew)?.as_slice())
 }

@@ -7,6 +7,9 @@ use krysp_solvers::{ElemOf, Scalar, SpaceOf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+/// Any operator on vectors of a kind: laws are compiled once for each kind.
+type Operator<'a, V> = dyn LinearOperator<Vector = V> + 'a;
+
 fn load<V: Vector>(law: &'static str, space: &SpaceOf<V>, host: &[ElemOf<V>]) -> Law<V> {
     let mut vector = space.zeros().map_err(unexpected(law))?;
     space.load(host, &mut vector).map_err(unexpected(law))?;
@@ -24,19 +27,15 @@ fn stale<V: Vector>(law: &'static str, space: &SpaceOf<V>) -> Law<V> {
     load(law, space, &vec![ElemOf::<V>::from_f64(f64::NAN); space.len()])
 }
 
-fn product_of<A: LinearOperator + ?Sized>(
-    law: &'static str,
-    a: &A,
-    x: &[ElemOf<A::Vector>],
-) -> Law<Vec<ElemOf<A::Vector>>> {
-    let x = load::<A::Vector>(law, a.domain(), x)?;
-    let mut y = stale::<A::Vector>(law, a.range())?;
+fn product_of<V: Vector>(law: &'static str, a: &Operator<'_, V>, x: &[ElemOf<V>]) -> Law<Vec<ElemOf<V>>> {
+    let x = load::<V>(law, a.domain(), x)?;
+    let mut y = stale::<V>(law, a.range())?;
     a.apply(&x, &mut y).map_err(unexpected(law))?;
     store(law, &y)
 }
 
 /// `A x` differs from the naive product of the triplets by rounding only, `c ε Σ|aᵢⱼ xⱼ|`; empty rows give zero.
-pub fn product<A: LinearOperator + ?Sized>(a: &A, triplets: &Triplets) -> Law {
+pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
     const LAW: &str = "the product is that of the triplets";
     let (rows, cols) = (a.range().len(), a.domain().len());
     if (rows, cols) != (triplets.rows, triplets.cols) {
@@ -46,10 +45,10 @@ pub fn product<A: LinearOperator + ?Sized>(a: &A, triplets: &Triplets) -> Law {
         ));
     }
     // values as they are after rounding to the element
-    let rounded = |value: f64| ElemOf::<A::Vector>::from_f64(value).to_f64();
+    let rounded = |value: f64| ElemOf::<V>::from_f64(value).to_f64();
     let entries = triplets.entries.iter().map(|&(i, j, value)| (i, j, rounded(value))).collect();
     let triplets = Triplets { rows, cols, entries };
-    let x: Vec<ElemOf<A::Vector>> = numbers(cols, 1);
+    let x: Vec<ElemOf<V>> = numbers(cols, 1);
     let exact: Vec<f64> = x.iter().map(|x| x.to_f64()).collect();
     let (expected, magnitudes) = triplets.product_reference(&exact);
     let mut terms = vec![0; rows];
@@ -57,7 +56,7 @@ pub fn product<A: LinearOperator + ?Sized>(a: &A, triplets: &Triplets) -> Law {
     let y = product_of(LAW, a, &x)?;
     for (i, y) in y.iter().enumerate() {
         let error = (y.to_f64() - expected[i]).abs();
-        let allowed = rounding::<ElemOf<A::Vector>>(terms[i]) * magnitudes[i];
+        let allowed = rounding::<ElemOf<V>>(terms[i]) * magnitudes[i];
         if error > allowed || error.is_nan() {
             let how =
                 format!("y[{i}] is {y:e}, not {:e}: off by {error:e}, {allowed:e} allowed", expected[i]);
@@ -68,15 +67,15 @@ pub fn product<A: LinearOperator + ?Sized>(a: &A, triplets: &Triplets) -> Law {
 }
 
 /// What `y` held before, NaN for example, does not matter.
-pub fn stale_values<A: LinearOperator + ?Sized>(a: &A) -> Law {
+pub fn stale_values<V: Vector>(a: &Operator<'_, V>) -> Law {
     const LAW: &str = "the product overwrites `y`";
-    let x = load::<A::Vector>(LAW, a.domain(), &numbers(a.domain().len(), 2))?;
+    let x = load::<V>(LAW, a.domain(), &numbers(a.domain().len(), 2))?;
     let mut clean = a.range().zeros().map_err(unexpected(LAW))?;
     a.apply(&x, &mut clean).map_err(unexpected(LAW))?;
     let expected = store(LAW, &clean)?;
     for value in [f64::NAN, f64::INFINITY, 1.0] {
-        let before = vec![ElemOf::<A::Vector>::from_f64(value); a.range().len()];
-        let mut y = load::<A::Vector>(LAW, a.range(), &before)?;
+        let before = vec![ElemOf::<V>::from_f64(value); a.range().len()];
+        let mut y = load::<V>(LAW, a.range(), &before)?;
         a.apply(&x, &mut y).map_err(unexpected(LAW))?;
         let held = format!("`y` over {value}");
         let agreement = if a.reproducible() { Agreement::Bitwise } else { Agreement::Rounding };
@@ -86,7 +85,7 @@ pub fn stale_values<A: LinearOperator + ?Sized>(a: &A) -> Law {
 }
 
 /// A second product is bitwise the first, unless the operator says that it is not reproducible.
-pub fn second_product<A: LinearOperator + ?Sized>(a: &A) -> Law {
+pub fn second_product<V: Vector>(a: &Operator<'_, V>) -> Law {
     const LAW: &str = "a second product equals the first";
     let x = numbers(a.domain().len(), 3);
     let agreement = if a.reproducible() { Agreement::Bitwise } else { Agreement::Rounding };
@@ -94,30 +93,29 @@ pub fn second_product<A: LinearOperator + ?Sized>(a: &A) -> Law {
 }
 
 /// `apply_dot` and `axpy_apply_dot` equal the operations they fuse.
-pub fn operator_fusions<A: LinearOperator + ?Sized>(a: &A, agreement: Agreement) -> Law {
+pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) -> Law {
     const LAW: &str = "fusions of operators equal their parts";
     if a.domain() != a.range() {
         return Ok(());
     }
     let (space, n) = (a.domain(), a.domain().len());
-    let element = ElemOf::<A::Vector>::from_f64;
-    let host = |seed| numbers::<ElemOf<A::Vector>>(n, seed);
-    let (x, q) = (load::<A::Vector>(LAW, space, &host(4))?, load::<A::Vector>(LAW, space, &host(5))?);
-    let (mut fused, mut plain) = (stale::<A::Vector>(LAW, space)?, stale::<A::Vector>(LAW, space)?);
+    let element = ElemOf::<V>::from_f64;
+    let host = |seed| numbers::<ElemOf<V>>(n, seed);
+    let (x, q) = (load::<V>(LAW, space, &host(4))?, load::<V>(LAW, space, &host(5))?);
+    let (mut fused, mut plain) = (stale::<V>(LAW, space)?, stale::<V>(LAW, space)?);
     let sum = a.apply_dot(&x, &mut fused).map_err(unexpected(LAW))?;
     a.apply(&x, &mut plain).map_err(unexpected(LAW))?;
     agreement.entries(LAW, "apply_dot's `y`", &store(LAW, &fused)?, &store(LAW, &plain)?)?;
-    let magnitude = |x: &A::Vector, y: &A::Vector| -> Law<f64> {
+    let magnitude = |x: &V, y: &V| -> Law<f64> {
         Ok(store(LAW, x)?.iter().zip(store(LAW, y)?).map(|(x, y)| (x.to_f64() * y.to_f64()).abs()).sum())
     };
-    let read = |scalar: krysp_solvers::ScalarOf<A::Vector>| scalar.read().map_err(unexpected(LAW));
+    let read = |scalar: krysp_solvers::ScalarOf<V>| scalar.read().map_err(unexpected(LAW));
     let pair = [read(sum)?, read(x.dot(&plain))?];
     agreement.sum(LAW, "apply_dot's ⟨x, y⟩", pair, magnitude(&x, &plain)?, n)?;
 
     for factor in [-0.75, 0.0, 1.0].map(element) {
-        let (mut r, mut s) =
-            (load::<A::Vector>(LAW, space, &host(6))?, load::<A::Vector>(LAW, space, &host(6))?);
-        let (mut z, mut t) = (stale::<A::Vector>(LAW, space)?, stale::<A::Vector>(LAW, space)?);
+        let (mut r, mut s) = (load::<V>(LAW, space, &host(6))?, load::<V>(LAW, space, &host(6))?);
+        let (mut z, mut t) = (stale::<V>(LAW, space)?, stale::<V>(LAW, space)?);
         let [rr, rz] = a.axpy_apply_dot(&factor.into(), &q, &mut r, &mut z).map_err(unexpected(LAW))?;
         s.axpby(&factor.into(), &q, &element(1.0).into());
         a.apply(&s, &mut t).map_err(unexpected(LAW))?;
@@ -136,17 +134,22 @@ pub fn operator_fusions<A: LinearOperator + ?Sized>(a: &A, agreement: Agreement)
 pub fn same_on_all_threads<A>(build: &(impl Fn() -> Law<A> + Sync), pools: &[rayon::ThreadPool]) -> Law
 where
     A: LinearOperator,
-    SpaceOf<A::Vector>: Sync,
 {
+    same_operator_on_all_threads(&|| Ok(Box::new(build()?)), pools)
+}
+
+type Build<'b, V> = dyn Fn() -> Law<Box<Operator<'b, V>>> + Sync + 'b;
+
+fn same_operator_on_all_threads<V: Vector>(build: &Build<'_, V>, pools: &[rayon::ThreadPool]) -> Law {
     const LAW: &str = "results do not depend on the number of threads";
-    let run = |a: &A| -> Law<(Vec<_>, Option<_>)> {
+    let run = |a: &Operator<'_, V>| -> Law<(Vec<_>, Option<_>)> {
         let x = numbers(a.domain().len(), 7);
         let y = product_of(LAW, a, &x)?;
         if a.domain() != a.range() {
             return Ok((y, None));
         }
-        let x = load::<A::Vector>(LAW, a.domain(), &x)?;
-        let mut z = stale::<A::Vector>(LAW, a.range())?;
+        let x = load::<V>(LAW, a.domain(), &x)?;
+        let mut z = stale::<V>(LAW, a.range())?;
         let sum = a.apply_dot(&x, &mut z).map_err(unexpected(LAW))?;
         Ok((y, Some(sum.read().map_err(unexpected(LAW))?)))
     };
@@ -157,7 +160,7 @@ where
     let (y, sum) = run(&outside)?;
     for pool in pools {
         let inside = pool.install(build)?;
-        for (a, built) in [(&outside, "outside"), (&inside, "inside")] {
+        for (a, built) in [(&*outside, "outside"), (&*inside, "inside")] {
             let on =
                 |broken: Broken| broken.on(&format!("{} threads, built {built}", pool.current_num_threads()));
             let (z, other) = pool.install(|| run(a)).map_err(on)?;
@@ -174,10 +177,7 @@ where
 
 /// Vectors that do not fit are refused with an error, by every form of the product: other lengths, another numbering of
 /// the same length. Nothing panics.
-pub fn sizes_refused<T: Real, A>(a: &A) -> Law
-where
-    A: LinearOperator<Vector = HostVector<T>> + ?Sized,
-{
+pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
     const LAW: &str = "vectors that do not fit are refused with an error";
     let (domain, range) = (a.domain(), a.range());
     let others = |space: &HostSpace<T>| -> Law<Vec<HostSpace<T>>> {
