@@ -17,6 +17,8 @@ const HUGE: usize = 2 << 20;
 /// Implementors must be valid for any bit pattern and have no drop glue.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 // SAFETY: primitive numbers are valid for any bit pattern
+unsafe impl Plain for u8 {}
+// SAFETY: as above
 unsafe impl Plain for u16 {}
 // SAFETY: as above
 unsafe impl Plain for u32 {}

@@ -1,231 +1,406 @@
 // Rows of a sparse approximate inverse, each from a least-squares problem of its own: min ‖Σ_j m_j a_j − e_k‖ over the columns
 // j of row k of the inverse, where a_j is row j of the matrix (both transposed for columns).
 //
-// A warp has a row. Each lane walks one of the a_j (and one e_k): the least column that any stands at is the next row of the
-// dense problem, its numbers those of the lanes that stand there, zero elsewhere. So rows come sorted, and nothing is looked
-// for twice. Householder's reflections, in double precision, then take one column after the other:
+// By modified Gram-Schmidt without roots, e_k the last column, in double precision:
 //
-//     v = x − α e₁, α = −‖x‖ sign x₁;   a ← a − v (2 vᵀa / vᵀv)      for all columns behind, e_k the last
+//     for each column k:  s_j = ⟨a_k, a_j⟩ for j ≥ k;  a_j ← a_j − a_k s_j / s_k for j > k;  then  S m = s_last,  S = (s_kj)
 //
-// four columns at once, 8 lanes each, with v in registers.
+// which is backward stable as Householder's reflections are (Björck 1967), and takes one sum over lanes for all columns of a
+// step at once.
 //
-// Moves the inverse once, its rows and columns, and for each entry of it a row of the matrix, most of it from caches.
+// Small problems are a warp's, in registers: a lane has R rows of each of K columns. What row of its problem an entry becomes
+// is found once and kept, a byte each. Others are a block's, in shared memory, or in device memory where that has no room, and
+// find it anew.
+//
+// Moves the inverse once, its rows and columns, and for each entry of it the values of a row of the matrix, most of it from
+// caches, with the kept bytes of a warp's problems, or twice the columns of others. Per step of a warp's problem with C
+// columns left: 4 R C flops a lane, about C + 2 shuffles, C products through shared memory.
 
-struct Systems {
-    RowStarts a;
-    const u32* a_columns;
-    const real* a_values;
-    RowStarts m;
-    const u32* m_columns;
-    real* m_values;
-    double* residuals;        // of rows
-    u32* refused;             // the least row whose a_j depend on each other
-};
+// ---- sums
 
-// The rows that a launch computes, and those that have no room in it.
-struct Rows {
-    const u32* rows;          // null for all
-    u32 count;
-    u32 room;                 // numbers of a dense problem
-    double* scratch;          // room for each block, null for shared memory
-    u32* left;                // rows without room; null where nobody asks
-    u32* left_count;
-};
-
-constexpr u32 NONE = ~0u;
-constexpr double EPSILON = 2.220446049250313e-16;
-
-__device__ __forceinline__ u32 least_of_warp(u32 v) {
-#if __CUDA_ARCH__ >= 800
-    return __reduce_min_sync(ALL, v);
-#else
+// Sums C numbers over the lanes of a warp. Lane `lane_of(C, i)` has the sum of the i-th; a lane, that of the one that it
+// returns in `which`, C or more for none.
+template <int C> __device__ __forceinline__ double sums(double (&p)[C], int& which) {
+    int width = C, own = C;
+    which = 0;
 #pragma unroll
     for (int step = 16; step; step /= 2) {
-        const u32 other = __shfl_xor_sync(ALL, v, step);
-        if (other < v) v = other;
-    }
-    return v;
-#endif
-}
-
-// The sum over 8 neighbouring lanes, in each of them.
-__device__ __forceinline__ double sum_of_8(double v) {
+        const bool upper = threadIdx.x & step;
+        if (width == 1) {
+            p[0] += __shfl_xor_sync(ALL, p[0], step);
+            continue;
+        }
+        const int half = (width + 1) / 2;
 #pragma unroll
-    for (int step = 4; step; step /= 2) v += __shfl_xor_sync(ALL, v, step);
-    return v;
+        for (int i = 0; i < C; i++) {
+            if (i >= half) continue;
+            const double low = p[i], high = i + half < width ? p[i + half < C ? i + half : 0] : 0.0;
+            p[i] = (upper ? high : low) + __shfl_xor_sync(ALL, upper ? low : high, step);
+        }
+        which += upper ? half : 0;
+        own = upper ? own - half : own < half ? own : half;
+        width = half;
+    }
+    if (own < 1) which = C;
+    return p[0];
+}
+__device__ __forceinline__ constexpr int lane_of(int columns, int i) {
+    int lane = 0;
+    for (int step = 16; step; step /= 2) {
+        if (columns == 1) continue;
+        const int half = (columns + 1) / 2;
+        if (i >= half) {
+            lane += step;
+            i -= half;
+        }
+        columns = half;
+    }
+    return lane;
 }
 
-// Numbers from row to row, so that 8 rows of 2 columns stand in different banks.
-__device__ __forceinline__ int stride(int columns) { return columns + (6 - columns % 4) % 4; }
+// ---- solving
 
-// Fills the dense problem of row k and returns its number of rows; 0 where there is no room. The walks of a lane are L at most.
-template <int L> __device__ __forceinline__ int gather(const Systems& s, u32 k, i64 first, int n, u32 room, double* dense) {
-    const int lane = threadIdx.x % 32, width = stride(n + 1);
-    i64 at[L], end[L];
-    u32 head[L];
-    double number[L];
-    // where a walk stands
-    const auto look = [&](int l) {
-        const bool there = at[l] < end[l];
-        head[l] = there ? __ldg(s.a_columns + at[l]) : NONE;
-        number[l] = there ? double(__ldg(s.a_values + at[l])) : 0.0;
-    };
+// Checks S and solves by a warp, up to 32 L unknowns: row k of S stands at `products + k * apart`, its diagonal first, the
+// right-hand side last. False if a column depends on those before it.
+template <int L> __device__ __forceinline__ bool substitute(const double* products, i64 apart, int n, int rows, real* solution) {
+    const int lane = threadIdx.x % 32;
+    double diagonal[L], inverse[L], right[L], above[L];
 #pragma unroll
     for (int l = 0; l < L; l++) {
-        const int j = lane + 32 * l;
-        at[l] = end[l] = 0;
-        if (j < n) {
-            const i64 row = __ldg(s.m_columns + first + j);
-            at[l] = s.a.start(row);
-            end[l] = s.a.start(row + 1);
-        }
-        look(l);
-        if (j == n) {
-            head[l] = k;
-            number[l] = 1;
-        }
+        const int i = lane + 32 * l;
+        diagonal[l] = i < n ? products[i * apart] : 1.0;
+        right[l] = i < n ? products[i * apart + n - i] : 0.0;
+        inverse[l] = 1 / diagonal[l];
+        above[l] = 0;
     }
-    for (int rows = 0;; rows++) {
-        u32 least = head[0];
 #pragma unroll
-        for (int l = 1; l < L; l++) {
-            if (head[l] < least) least = head[l];
-        }
-        least = least_of_warp(least);
-        if (least == NONE) return rows;
-        if ((u64)(rows + 1) * width > room) return 0;
+    for (int h = 0; h < L; h++) {
+        for (int i = 32 * h; i < 32 * (h + 1) && i < n - 1; i++) {
+            const double scale = __shfl_sync(ALL, inverse[h], i % 32);
 #pragma unroll
-        for (int l = 0; l < L; l++) {
-            const int j = lane + 32 * l;
-            const bool here = head[l] == least;
-            if (j <= n) dense[(i64)rows * width + j] = here ? number[l] : 0.0;
-            if (here) {
-                at[l]++;
-                look(l);
+            for (int l = h; l < L; l++) {
+                const int j = lane + 32 * l;
+                if (j <= i || j >= n) continue;
+                const double s = products[i * apart + j - i];
+                above[l] += s * s * scale;
             }
         }
     }
-}
-
-// Triangularises the first n columns of a dense problem of n + 1; false if one of them depends on those before it. At most
-// 8 T rows; as many as there are if T is 0.
-template <int T> __device__ __forceinline__ bool triangularise(double* dense, int rows, int n) {
-    const int lane = threadIdx.x % 32, width = stride(n + 1), own = lane % 8, group = lane / 8;
-    const int turns = T ? T : (rows + 7) / 8;
-    for (int k = 0; k < n; k++) {
-        if (k >= rows) return false;
-        double v[T ? T : 1], above = 0, below = 0;
+    bool independent = true;
 #pragma unroll
-        for (int t = 0; t < turns; t++) {
-            const int r = 8 * t + own;
-            const double x = r < rows ? dense[(i64)r * width + k] : 0.0;
-            if (r < k) {
-                above += x * x;
-            } else {
-                below += x * x;
-            }
-            if (T) v[T ? t : 0] = r < k ? 0.0 : x;
-        }
-        const double top = dense[(i64)k * width + k];
-        below = sum_of_8(below);
-        above = sum_of_8(above);
-        const double norm = sqrt(below);
+    for (int l = 0; l < L; l++) {
+        const double norm = sqrt(diagonal[l]);
         // what rounding leaves of a dependent column
-        const double rounding = EPSILON * (norm + sqrt(above)) * (1 + rows - k);
-        if (!(norm > rounding && finite(norm))) return false;
-        const double alpha = top < 0 ? norm : -norm;
-        // 2 / vᵀv
-        const double factor = 1 / (below + fabs(top) * norm);
-        const auto entry = [&](int r, double x) { return r == k ? x - alpha : x; };
-        if (T) {
-#pragma unroll
-            for (int t = 0; t < turns; t++) v[T ? t : 0] = entry(8 * t + own, v[T ? t : 0]);
-        }
-        // v where it is not in registers: column k
-        const auto reflection = [&](int t, int r) { return T ? v[T ? t : 0] : entry(r, dense[(i64)r * width + k]); };
-        for (int j = k + 1 + group; j - group <= n; j += 4) {
-            double x[T ? T : 1], sum = 0;
-#pragma unroll
-            for (int t = 0; t < turns; t++) {
-                const int r = 8 * t + own;
-                const bool there = r >= k && r < rows && j <= n;
-                const double y = there ? dense[(i64)r * width + j] : 0.0;
-                if (T) x[T ? t : 0] = y;
-                if (there) sum += y * reflection(t, r);
-            }
-            const double w = sum_of_8(sum) * factor;
-#pragma unroll
-            for (int t = 0; t < turns; t++) {
-                const int r = 8 * t + own;
-                if (r < k || r >= rows || j > n) continue;
-                double* at = dense + (i64)r * width + j;
-                *at = (T ? x[T ? t : 0] : *at) - w * reflection(t, r);
-            }
-        }
-        __syncwarp();
-        if (lane == 0) dense[(i64)k * width + k] = alpha;
+        const double rounding = EPSILON * (norm + sqrt(above[l])) * (1 + rows);
+        independent &= norm > rounding && finite(norm);
     }
-    __syncwarp();
+    if (!__all_sync(ALL, independent)) return false;
+#pragma unroll
+    for (int h = L - 1; h >= 0; h--) {
+        for (int j = (n < 32 * (h + 1) ? n : 32 * (h + 1)) - 1; j >= 32 * h && j > 0; j--) {
+            const double solved = __shfl_sync(ALL, right[h] * inverse[h], j % 32);
+#pragma unroll
+            for (int l = 0; l <= h; l++) {
+                const int i = lane + 32 * l;
+                if (i < j) right[l] -= products[i * apart + j - i] * solved;
+            }
+        }
+    }
+#pragma unroll
+    for (int l = 0; l < L; l++) {
+        const int i = lane + 32 * l;
+        if (i < n) solution[i] = real(right[l] * inverse[l]);
+    }
     return true;
 }
 
-// The rows of a launch: L walks of a lane at most, dense problems of 8 MOST rows at most; of any number if MOST is 0.
-template <int L, int MOST> __device__ __forceinline__ void solve(const Systems& s, const Rows& launch, double* dense) {
-    const int lane = threadIdx.x;
-    for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
-        const u32 k = launch.rows ? launch.rows[turn] : u32(turn);
-        const i64 first = s.m.start(k);
-        const i64 length = s.m.start((i64)k + 1) - first;
-        const bool walks = length < 32 * L;
-        const int n = walks ? int(length) : 0, width = stride(n + 1);
-        const int rows = walks ? gather<L>(s, k, first, n, launch.room, dense) : 0;
-        if (rows == 0 || (MOST && rows > 8 * MOST)) {
-            if (lane == 0 && launch.left) launch.left[atomicAdd(launch.left_count, 1u)] = k;
-            __syncwarp();
-            continue;
+// What a warp says of a row once its problem is solved; `rest` is a lane's part of the squared residual.
+__device__ __forceinline__ void report(const Systems& s, u32 k, bool independent, double rest) {
+#pragma unroll
+    for (int step = 16; step; step /= 2) rest += __shfl_xor_sync(ALL, rest, step);
+    if (threadIdx.x % 32) return;
+    if (independent) {
+        s.residuals[k] = sqrt(rest);
+    } else {
+        atomicMin(s.refused, k);
+    }
+}
+
+// ---- a warp's problems
+
+// Columns whose products are summed at once: more take registers.
+constexpr int GROUP = 8;
+
+// The products of the first column with C from one on.
+template <int C, int K, int R> __device__ __forceinline__ void sum_columns(const double (&x)[K][R], int from, double* products) {
+    double p[C];
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        p[c] = x[0][0] * x[from + c][0];
+#pragma unroll
+        for (int r = 1; r < R; r++) p[c] += x[0][r] * x[from + c][r];
+    }
+    int which;
+    const double sum = sums<C>(p, which);
+    if (which < C) products[from + which] = sum;
+}
+
+// Eliminates columns while more than C − 4 are left, of C at most, then those of fewer. The column that is eliminated is
+// always the first: the others move up.
+template <int C, int K, int R> __device__ __forceinline__ void eliminate(double (&x)[K][R], double* products, int left) {
+    for (; left > (C > 4 ? C - 4 : 1); left--) {
+        double w[R];
+#pragma unroll
+        for (int g = 0; g < C; g += GROUP) {
+            constexpr int REST = C % GROUP ? C % GROUP : GROUP;
+            if (g + GROUP <= C) {
+                sum_columns<GROUP>(x, g, products);
+            } else {
+                sum_columns<REST>(x, g, products);
+            }
         }
         __syncwarp();
-        bool independent;
-        if (MOST && rows <= 4 * MOST) {
-            independent = triangularise<MOST / 2>(dense, rows, n);
-        } else {
-            independent = triangularise<MOST>(dense, rows, n);
-        }
-        if (!independent) {
-            if (lane == 0) atomicMin(s.refused, k);
-            __syncwarp();
-            continue;
-        }
-        double rest = 0;
-        for (int r = n + lane; r < rows; r += 32) {
-            const double x = dense[(i64)r * width + n];
-            rest += x * x;
+        const double inverse = 1 / products[0];
+#pragma unroll
+        for (int r = 0; r < R; r++) w[r] = x[0][r] * inverse;
+#pragma unroll
+        for (int c = 1; c < C; c++) {
+            const double s = products[c];
+#pragma unroll
+            for (int r = 0; r < R; r++) x[c - 1][r] = x[c][r] - s * w[r];
         }
 #pragma unroll
-        for (int step = 16; step; step /= 2) rest += __shfl_xor_sync(ALL, rest, step);
-        if (lane == 0) s.residuals[k] = sqrt(rest);
-        for (int i = n - 1; i >= 0; i--) {
-            const double solved = dense[(i64)i * width + n] / dense[(i64)i * width + i];
-            if (lane == 0) s.m_values[first + i] = real(solved);
-            for (int r = lane; r < i; r += 32) dense[(i64)r * width + n] -= dense[(i64)r * width + i] * solved;
-            __syncwarp();
+        for (int r = 0; r < R; r++) x[C - 1][r] = 0;
+        products += K;
+    }
+    if constexpr (C > 4) eliminate<C - 4>(x, products, left);
+}
+
+// Entries of a lane in flight.
+constexpr int FLIGHT = 8;
+
+// Fills a dense problem of zeros, its columns so far apart; false if one of the a_j has no entries, and then not all of it.
+__device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 first, int n, double* dense, int apart) {
+    const u32 lane = threadIdx.x;
+    i64 shift = 0;
+    u32 length = 0;
+    if (lane < n) {
+        const i64 row = __ldg(s.m_columns + first + lane);
+        shift = s.a.start(row);
+        length = u32(s.a.start(row + 1) - shift);
+    }
+    // the first entries would not tell whose they are
+    if (!__all_sync(ALL, lane >= n || length > 0)) return false;
+    const u32 end = sum_up_to(length), entries = __shfl_sync(ALL, end, 31);
+    // from an entry to where it stands in the matrix
+    shift -= end - length;
+    int begun = -1;
+    for (u32 from = 0; from <= entries; from += 32 * FLIGHT) {
+        u32 place[FLIGHT];
+        int j[FLIGHT];
+        double value[FLIGHT];
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++) {
+            const u32 entry = from + 32 * f + lane;
+            place[f] = entry <= entries ? __ldg(places + entry) : 0;
         }
-        // the next row is written over this one
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++) {
+            const u32 entry = from + 32 * f + lane, firsts = __ballot_sync(ALL, place[f] & FIRST);
+            j[f] = begun + __popc(firsts & (2u << lane) - 1);
+            begun += __popc(firsts);
+            const i64 at = __shfl_sync(ALL, shift, j[f]) + entry;
+            value[f] = entry < entries ? double(__ldg(s.a_values + at)) : 1.0;
+        }
+#pragma unroll
+        for (int f = 0; f < FLIGHT; f++) {
+            const u32 entry = from + 32 * f + lane;
+            if (entry <= entries) dense[j[f] * apart + (place[f] & ~FIRST)] = value[f];
+        }
+    }
+    return true;
+}
+
+// Problems of less than K unknowns and at most 32 R rows, one a block of a warp.
+template <int R, int K> __device__ __forceinline__ void solve_in_registers(const Systems& s, const Rows& launch) {
+    constexpr int ROWS = 32 * R;
+    __shared__ double2 memory[K * ROWS / 2];
+    double* dense = (double*)memory;
+    const int lane = threadIdx.x;
+    for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
+        const u32 k = __ldg(launch.rows + turn);
+        const i64 first = s.m.start(k);
+        const int n = int(s.m.start((i64)k + 1) - first);
+#pragma unroll
+        for (int i = 0; i < K * ROWS / 2; i += 32) memory[i + lane] = make_double2(0, 0);
+        __syncwarp();
+        const bool full = fill(s, launch.places + __ldg(launch.starts + turn), first, n, dense, ROWS);
+        __syncwarp();
+        double x[K][R];
+#pragma unroll
+        for (int c = 0; c < K; c++) {
+#pragma unroll
+            for (int r = 0; r < R; r++) x[c][r] = dense[c * ROWS + 32 * r + lane];
+        }
+        __syncwarp();
+        eliminate<K>(x, dense, n + 1);
+        double rest = 0;
+#pragma unroll
+        for (int r = 0; r < R; r++) rest += x[0][r] * x[0][r];
+        report(s, k, full && substitute<1>(dense, K, n, ROWS, s.m_values + first), rest);
+        // the next problem is written over this one
         __syncwarp();
     }
 }
 
-extern "C" __global__ __launch_bounds__(32, 12) void spai_small(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 16) void spai_64_15(Systems s, Rows launch) {
     begin();
-    extern __shared__ double room[];
-    solve<1, 12>(s, launch, room);
+    solve_in_registers<2, 16>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32) void spai_medium(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 12) void spai_96_15(Systems s, Rows launch) {
     begin();
-    extern __shared__ double room[];
-    solve<4, 32>(s, launch, room);
+    solve_in_registers<3, 16>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32) void spai_large(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 12) void spai_96_19(Systems s, Rows launch) {
     begin();
-    solve<4, 0>(s, launch, launch.scratch + (u64)blockIdx.x * launch.room);
+    solve_in_registers<3, 20>(s, launch);
+}
+extern "C" __global__ __launch_bounds__(32, 8) void spai_96_23(Systems s, Rows launch) {
+    begin();
+    solve_in_registers<3, 24>(s, launch);
+}
+
+// ---- a block's problems
+
+// Warps of a block, and columns that a warp has at once.
+constexpr int WARPS = 4, COLUMNS = 4;
+
+// Takes column k out of those behind it, of at most 32 T rows; of any number if T is 0.
+template <int T> __device__ __forceinline__ void eliminate_column(double* dense, int apart, int rows, int n, int k) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const double* pivot = dense + (i64)k * apart;
+    // over the column before, which nobody reads any more
+    double* products = dense + (i64)(k - 1) * apart;
+    if constexpr (T > 0) {
+        double v[T];
+#pragma unroll
+        for (int t = 0; t < T; t++) v[t] = 32 * t + lane < rows ? pivot[32 * t + lane] : 0.0;
+        for (int j = k + 1 + warp; j <= n; j += WARPS * COLUMNS) {
+            double x[COLUMNS][T], p[1 + COLUMNS];
+            p[0] = 0;
+#pragma unroll
+            for (int t = 0; t < T; t++) p[0] += v[t] * v[t];
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                const bool there = j + WARPS * c <= n;
+                const double* column = dense + (i64)(j + WARPS * c) * apart;
+                p[1 + c] = 0;
+#pragma unroll
+                for (int t = 0; t < T; t++) {
+                    x[c][t] = there && 32 * t + lane < rows ? column[32 * t + lane] : 0.0;
+                    p[1 + c] += v[t] * x[c][t];
+                }
+            }
+            int which;
+            const double sum = sums<1 + COLUMNS>(p, which);
+            const double diagonal = __shfl_sync(ALL, sum, lane_of(1 + COLUMNS, 0)), inverse = 1 / diagonal;
+            if (which == 0 && warp == 0) products[0] = diagonal;
+            if (which > 0 && which <= COLUMNS) {
+                const int other = j + WARPS * (which - 1);
+                if (other <= n) products[other - k] = sum;
+            }
+#pragma unroll
+            for (int c = 0; c < COLUMNS; c++) {
+                const double w = __shfl_sync(ALL, sum, lane_of(1 + COLUMNS, 1 + c)) * inverse;
+                double* column = dense + (i64)(j + WARPS * c) * apart;
+                if (j + WARPS * c > n) continue;
+#pragma unroll
+                for (int t = 0; t < T; t++) {
+                    if (32 * t + lane < rows) column[32 * t + lane] = x[c][t] - w * v[t];
+                }
+            }
+        }
+    } else {
+        double diagonal = 0;
+        for (int r = lane; r < rows; r += 32) diagonal += pivot[r] * pivot[r];
+#pragma unroll
+        for (int step = 16; step; step /= 2) diagonal += __shfl_xor_sync(ALL, diagonal, step);
+        if (threadIdx.x == 0) products[0] = diagonal;
+        for (int j = k + 1 + warp; j <= n; j += WARPS) {
+            double* column = dense + (i64)j * apart;
+            double sum = 0;
+            for (int r = lane; r < rows; r += 32) sum += pivot[r] * column[r];
+#pragma unroll
+            for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(ALL, sum, step);
+            if (lane == 0) products[j - k] = sum;
+            const double w = sum / diagonal;
+            for (int r = lane; r < rows; r += 32) column[r] -= w * pivot[r];
+        }
+    }
+}
+
+// Problems of at most 32 T rows, one a block; of any number if T is 0.
+template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Rows& launch) {
+    extern __shared__ double2 memory[];
+    __shared__ i64 starts[MOST];
+    __shared__ u32 ends[MOST], counts[WARPS];
+    Walk walk;
+    walk.starts = starts;
+    walk.ends = ends;
+    Table table;
+    table.slots = launch.slots;
+    table.keys = T ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
+    table.numbers = table.keys + table.slots;
+    double* spare = (double*)(table.numbers + table.slots);
+    for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
+        const u32 k = __ldg(launch.rows + turn);
+        const i64 first = s.m.start(k);
+        const int n = int(s.m.start((i64)k + 1) - first);
+        table.clear<WARPS>();
+        walk.find<WARPS>(s, first, n);
+        collect<WARPS>(s, k, walk, table);
+        __syncthreads();
+        const int rows = table.count<WARPS>(counts);
+        // even, so that rows of S stand in different banks
+        const int apart = ((rows > n ? rows : n + 1) + 1) / 2 * 2;
+        double* dense = spare + apart;
+        for (i64 i = threadIdx.x; i < (i64)(n + 1) * apart; i += 32 * WARPS) dense[i] = 0;
+        __syncthreads();
+        walk.each<WARPS>(s, [&](int j, u32, i64 entry, u32 column) {
+            dense[(i64)j * apart + table.number(column)] = __ldg(s.a_values + entry);
+        });
+        if (threadIdx.x == 0) dense[(i64)n * apart + table.number(k)] = 1;
+        __syncthreads();
+        for (int column = 0; column < n; column++) {
+            eliminate_column<T>(dense, apart, rows, n, column);
+            __syncthreads();
+        }
+        if (threadIdx.x < 32) {
+            double rest = 0;
+            for (int r = threadIdx.x; r < rows; r += 32) {
+                const double x = dense[(i64)n * apart + r];
+                rest += x * x;
+            }
+            report(s, k, substitute<4>(spare, apart, n, rows, s.m_values + first), rest);
+        }
+        // the next problem is written over this one
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ __launch_bounds__(128, 4) void spai_128(Systems s, Rows launch) {
+    begin();
+    solve_in_memory<4>(s, launch);
+}
+extern "C" __global__ __launch_bounds__(128, 3) void spai_256(Systems s, Rows launch) {
+    begin();
+    solve_in_memory<8>(s, launch);
+}
+extern "C" __global__ __launch_bounds__(128, 2) void spai_384(Systems s, Rows launch) {
+    begin();
+    solve_in_memory<12>(s, launch);
+}
+extern "C" __global__ __launch_bounds__(128, 4) void spai_large(Systems s, Rows launch) {
+    begin();
+    solve_in_memory<0>(s, launch);
 }

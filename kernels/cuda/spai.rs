@@ -1,7 +1,7 @@
 //! A sparse approximate inverse on a device, row by row. The kernels say how a row is computed, and what is moved.
 //!
-//! How many rows a dense problem has is known when it is gathered. So all are tried with little room, of which many have
-//! place on a multiprocessor, and what is left over with more: that is found out once, and kept.
+//! How many rows a dense problem has is counted on the device, once. Then each problem goes to the kernel that has room for
+//! it and keeps most others like it at once on a multiprocessor.
 
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
@@ -13,14 +13,31 @@ use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "spai.cu", text: include_str!("spai.cu") };
+pub(super) const SOURCE: Source = Source {
+    file: "spai.cu",
+    text: concat!(include_str!("spai_problems.cu"), "#line 1 \"spai.cu\"\n", include_str!("spai.cu")),
+};
 
-/// Numbers of a dense problem that `spai_small` has room for, and `spai_medium`: 12 and 32 KiB of shared memory, as it is
-/// for 16 and 7 blocks of a multiprocessor.
-const ROOM: [usize; 2] = [1536, 4096];
-
-/// Unknowns of a row at most: a lane has 4 walks, one of all of them for `e_k`.
+/// Unknowns of a row at most: `MOST` of spai_problems.cu.
 const MOST_UNKNOWNS: usize = 127;
+
+/// Rows and unknowns that kernels of a warp have room for, in the order in which they are tried.
+const OF_A_WARP: [(usize, usize); 4] = [(64, 15), (96, 15), (96, 19), (96, 23)];
+
+/// Rows that kernels of a block have room for, with all unknowns that shared memory has room for.
+const OF_A_BLOCK: [usize; 3] = [128, 256, 384];
+
+/// Threads of such a block: `WARPS` of spai.cu.
+const BLOCK: usize = 128;
+
+/// Blocks that a multiprocessor should have at once, by the shared memory that they take: the more the better.
+const AT_ONCE: [usize; 5] = [8, 4, 3, 2, 1];
+
+/// Bytes of shared memory of a block that it does not choose: of the kernel, and of the driver.
+const FIXED: usize = 3 << 10;
+
+/// Slots of a table of a block at least: a warp looks at as many at once.
+const FEWEST_SLOTS: usize = BLOCK;
 
 /// Blocks of a multiprocessor, so that rows of different lengths even out.
 const BLOCKS: usize = 64;
@@ -43,12 +60,21 @@ pub struct Spai<T: Real> {
 #[derive(Debug)]
 struct Launch {
     kernel: CudaFunction,
-    /// None for all.
-    rows: Option<Array<u32>>,
-    count: usize,
-    room: usize,
+    rows: Array<u32>,
+    slots: usize,
+    /// Of problems of a warp.
+    places: Option<Places>,
+    /// Of those in device memory.
     scratch: Option<Array<f64>>,
+    room: usize,
     config: LaunchConfig,
+}
+
+/// The row that each entry has in its dense problem, one problem after the other, and where they start.
+#[derive(Debug)]
+struct Places {
+    starts: Array<u64>,
+    places: Array<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +89,7 @@ struct Raw {
     residuals: u64,
     refused: u64,
 }
-// SAFETY: as `Systems` of spai.cu
+// SAFETY: as `Systems` of spai_problems.cu
 unsafe impl DeviceRepr for Raw {}
 
 #[derive(Clone, Copy, Debug)]
@@ -71,19 +97,14 @@ unsafe impl DeviceRepr for Raw {}
 struct RawLaunch {
     rows: u64,
     count: u32,
-    room: u32,
+    slots: u32,
+    starts: u64,
+    places: u64,
     scratch: u64,
-    left: u64,
-    left_count: u64,
+    room: u64,
 }
-// SAFETY: as `Rows` of spai.cu
+// SAFETY: as `Rows` of spai_problems.cu
 unsafe impl DeviceRepr for RawLaunch {}
-
-/// Rows that a launch had no room for.
-struct Left {
-    rows: Array<u32>,
-    count: Array<u32>,
-}
 
 impl<T: Real> Spai<T> {
     /// Computes the rows of `inverse` from those of `matrix`, square matrices of these patterns.
@@ -107,47 +128,59 @@ impl<T: Real> Spai<T> {
         }
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, launches: vec![] };
-        spai.refused.write(&[u32::MAX])?;
-        spai.find_launches(&device, a, m)?;
+        let counts = spai.count(&device)?;
+        let problems = counts.iter().enumerate().map(|(row, &count)| Problem::new(row, count, a, m));
+        let classes = sorted(&device, problems)?;
+        spai.launches =
+            classes.iter().map(|class| Launch::new::<T>(&device, class)).collect::<Result<_>>()?;
+        spai.find_places(&device)?;
+        spai.solve()?;
         Ok(spai)
     }
 
-    /// Tries launches with more and more room until no row is left.
-    fn find_launches(&mut self, device: &Device, a: Pattern<'_>, m: Pattern<'_>) -> Result<()> {
-        // room for two blocks of a multiprocessor
-        let half = device.shared_memory()? / 2 / size_of::<f64>();
-        let mut left = Left { rows: device.zeros(a.rows())?, count: device.zeros(1)? };
-        let mut rows = None;
-        for (name, room) in [("spai_small", ROOM[0]), ("spai_medium", ROOM[1]), ("spai_medium", half)] {
-            let launch = Launch::with_shared_memory::<T>(device, (name, room), (rows, a.rows()))?;
-            left.count.clear()?;
-            self.queue(&launch, Some(&left))?;
-            self.launches.push(launch);
-            let Some(others) = left.read()? else { return Ok(()) };
-            rows = Some(others);
+    /// The rows of the problem of each row of the inverse, and its entries; all bits set where they are too many to count.
+    fn count(&self, device: &Device) -> Result<Vec<[u32; 2]>> {
+        let kernel = device.function::<T>(&SOURCE, "spai_count")?;
+        let n = self.inverse.rows.count();
+        let counts = device.zeros::<u32>(2 * n)?;
+        let (systems, count, to) = (self.raw(), n as u32, counts.address(0));
+        let mut queued = device.launch(&kernel);
+        queued.arg(&systems).arg(&count).arg(&to);
+        let blocks = n.clamp(1, BLOCKS * device.multiprocessors());
+        // SAFETY: arguments as in spai.cu; columns of both patterns lie below the number of rows, and rows of the inverse
+        // have no more unknowns than there is room for
+        unsafe { queued.launch(config(blocks, 32, 0)) }?;
+        let mut found = vec![[0; 2]; n];
+        counts.read(found.as_flattened_mut())?;
+        Ok(found)
+    }
+
+    /// Queues that problems of a warp find their places.
+    fn find_places(&self, device: &Device) -> Result<()> {
+        let kernel = device.function::<T>(&SOURCE, "spai_places")?;
+        for launch in self.launches.iter().filter(|launch| launch.places.is_some()) {
+            let (systems, rows) = (self.raw(), launch.raw());
+            let mut queued = device.launch(&kernel);
+            queued.arg(&systems).arg(&rows);
+            // SAFETY: arguments as in spai.cu; columns of both patterns lie below the number of rows, of which there are no
+            // others in the launch, and there is a place for each entry of a problem and one behind them
+            unsafe { queued.launch(launch.config) }?;
         }
-        let Some(rows) = rows else { return Ok(()) };
-        let launch = Launch::with_scratch::<T>(device, &rows, a, m)?;
-        self.queue(&launch, None)?;
-        self.launches.push(launch);
         Ok(())
     }
 
     /// Queues the computation of all rows from the values that the matrix has now.
     pub fn solve(&mut self) -> Result<()> {
         self.refused.write(&[u32::MAX])?;
-        self.launches.iter().try_for_each(|launch| self.queue(launch, None))
+        self.launches.iter().try_for_each(|launch| self.queue(launch))
     }
 
-    fn queue(&self, launch: &Launch, left: Option<&Left>) -> Result<()> {
-        if launch.count == 0 {
-            return Ok(());
-        }
-        let (systems, rows) = (self.raw(), launch.raw(left));
+    fn queue(&self, launch: &Launch) -> Result<()> {
+        let (systems, rows) = (self.raw(), launch.raw());
         let mut queued = self.matrix.device().launch(&launch.kernel);
         queued.arg(&systems).arg(&rows);
         // SAFETY: arguments as in spai.cu; columns of both patterns lie below the number of rows, of which there are no
-        // others in the launch; what has no room is left
+        // others in the launch, and problems are no larger than the kernel has room for
         unsafe { queued.launch(launch.config) }
     }
 
@@ -189,85 +222,156 @@ impl<T: Real> Spai<T> {
     }
 }
 
-impl Left {
-    /// The rows, ascending; none if there are none.
-    fn read(&self) -> Result<Option<Vec<u32>>> {
-        let mut count = [0];
-        self.count.read(&mut count)?;
-        if count == [0] {
-            return Ok(None);
+/// The dense problem of a row.
+#[derive(Clone, Copy, Debug)]
+struct Problem {
+    row: usize,
+    unknowns: usize,
+    /// At most.
+    rows: usize,
+    /// Of all its columns.
+    entries: usize,
+}
+
+impl Problem {
+    fn new(row: usize, counted: [u32; 2], a: Pattern<'_>, m: Pattern<'_>) -> Problem {
+        let unknowns = m.row(row);
+        let [mut rows, mut entries] = counted.map(|count| count as usize);
+        if counted[0] == u32::MAX {
+            // as if no two of its sparse rows met
+            entries = m.columns()[unknowns.clone()].iter().map(|&j| a.row(j as usize).len()).sum();
+            rows = (entries + 1).min(a.rows());
         }
-        let mut rows = vec![0; self.rows.len()];
-        self.rows.read(&mut rows)?;
-        rows.truncate(count[0] as usize);
-        rows.sort_unstable();
-        Ok(Some(rows))
+        Problem { row, unknowns: unknowns.len(), rows, entries }
     }
+
+    /// Slots of its table, half of them empty.
+    fn slots(self) -> usize {
+        (2 * self.rows).next_power_of_two().max(FEWEST_SLOTS)
+    }
+
+    /// Numbers that a block has of it, behind the table.
+    fn numbers(self) -> usize {
+        // as `apart` of spai.cu
+        (self.unknowns + 2) * self.rows.max(self.unknowns + 1).next_multiple_of(2)
+    }
+}
+
+/// Bytes of a table.
+fn table(slots: usize) -> usize {
+    2 * slots * size_of::<u32>()
+}
+
+/// Problems for one kernel.
+#[derive(Debug)]
+struct Class {
+    kernel: Kernel,
+    rows: Vec<u32>,
+    /// Where the entries of each begin among those of all, each with one more, and where they end.
+    starts: Vec<u64>,
+    /// Of the largest.
+    slots: usize,
+    numbers: usize,
+    entries: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    /// For so many rows and unknowns.
+    OfAWarp(usize, usize),
+    /// For so many rows.
+    OfABlock(usize),
+    /// In device memory.
+    Large,
+}
+
+/// Problems by what solves them, and by how many a multiprocessor has room for at once.
+fn sorted(device: &Device, problems: impl Iterator<Item = Problem>) -> Result<Vec<Class>> {
+    let shared = device.shared_memory()?;
+    let budgets = AT_ONCE.map(|blocks| (shared / blocks).saturating_sub(FIXED));
+    let place = |problem: Problem| {
+        let fits = |&(rows, unknowns): &(usize, usize)| problem.rows <= rows && problem.unknowns <= unknowns;
+        if let Some(place) = OF_A_WARP.iter().position(fits) {
+            return place;
+        }
+        let bytes = table(problem.slots()) + problem.numbers() * size_of::<f64>();
+        let kernel = OF_A_BLOCK.iter().position(|&rows| problem.rows <= rows);
+        let budget = budgets.iter().position(|&budget| bytes <= budget);
+        kernel.zip(budget).map_or(OF_A_WARP.len() + OF_A_BLOCK.len() * AT_ONCE.len(), |(kernel, budget)| {
+            OF_A_WARP.len() + kernel * AT_ONCE.len() + budget
+        })
+    };
+    let of_a_warp = OF_A_WARP.map(|(rows, unknowns)| Kernel::OfAWarp(rows, unknowns));
+    let of_a_block = OF_A_BLOCK.iter().flat_map(|&rows| [Kernel::OfABlock(rows); AT_ONCE.len()]);
+    let kernels = of_a_warp.into_iter().chain(of_a_block).chain([Kernel::Large]);
+    let mut classes: Vec<Class> = kernels
+        .map(|kernel| Class { kernel, rows: vec![], starts: vec![0], slots: 0, numbers: 0, entries: 0 })
+        .collect();
+    for problem in problems {
+        let class = &mut classes[place(problem)];
+        class.rows.push(problem.row as u32);
+        class.starts.push(class.starts[class.starts.len() - 1] + problem.entries as u64 + 1);
+        class.slots = class.slots.max(problem.slots());
+        class.numbers = class.numbers.max(problem.numbers());
+        class.entries = class.entries.max(problem.entries);
+    }
+    classes.retain(|class| !class.rows.is_empty());
+    Ok(classes)
 }
 
 impl Launch {
-    /// The rows of a list, or all of so many, with room in shared memory.
-    fn with_shared_memory<T: Real>(
-        device: &Device,
-        (name, room): (&str, usize),
-        (rows, all): (Option<Vec<u32>>, usize),
-    ) -> Result<Launch> {
-        let kernel = device.function::<T>(&SOURCE, name)?;
-        let count = rows.as_ref().map_or(all, Vec::len);
-        let shared = index("the shared memory of a block", room * size_of::<f64>())?;
+    fn new<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
+        let Class { kernel, ref rows, ref starts, slots, numbers, entries } = *class;
+        let (name, threads, shared) = match kernel {
+            Kernel::OfAWarp(rows, unknowns) => (format!("spai_{rows}_{unknowns}"), 32, 0),
+            Kernel::OfABlock(rows) => {
+                (format!("spai_{rows}"), BLOCK, table(slots) + numbers * size_of::<f64>())
+            }
+            Kernel::Large => ("spai_large".into(), BLOCK, 0),
+        };
+        let room = table(slots) / size_of::<f64>() + numbers;
+        let (got, limit) = (room.max(entries), u32::MAX as usize);
+        if got > limit {
+            return Err(Error::TooLarge { what: "the size of a dense problem of SPAI", got, limit });
+        }
+        let mut blocks = rows.len().min(BLOCKS * device.multiprocessors());
+        let mut scratch = None;
+        if kernel == Kernel::Large {
+            blocks = blocks.min((SCRATCH / size_of::<f64>() / room).max(1));
+            scratch = Some(device.zeros(blocks * room)?);
+        }
+        let mut places = None;
+        if matches!(kernel, Kernel::OfAWarp(..))
+            && let Some((&entries, starts)) = starts.split_last()
+        {
+            places = Some(Places { starts: device.upload(starts)?, places: device.zeros(entries as usize)? });
+        }
+        let function = device.function::<T>(&SOURCE, &name)?;
         let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        kernel.set_attribute(largest, shared)?;
-        let config = blocks(count.min(BLOCKS * device.multiprocessors()), shared as u32);
-        let rows = rows.map(|rows| device.upload(&rows)).transpose()?;
-        Ok(Launch { kernel, rows, count, room, scratch: None, config })
+        function.set_attribute(largest, index("the shared memory of a block", shared)?)?;
+        let (rows, config) = (device.upload(rows)?, config(blocks, threads, shared));
+        Ok(Launch { kernel: function, rows, slots, places, scratch, room, config })
     }
 
-    /// The rows of a list, with as much room in device memory as the largest may take.
-    fn with_scratch<T: Real>(
-        device: &Device,
-        rows: &[u32],
-        a: Pattern<'_>,
-        m: Pattern<'_>,
-    ) -> Result<Launch> {
-        let room = rows.iter().map(|&row| most_room(row as usize, a, m)).max().unwrap_or(0);
-        if u32::try_from(room).is_err() {
-            let (what, limit) = ("the size of a dense problem of SPAI", u32::MAX as usize);
-            return Err(Error::TooLarge { what, got: room, limit });
-        }
-        let at_once = (SCRATCH / size_of::<f64>() / room.max(1)).clamp(1, BLOCKS * device.multiprocessors());
-        let count = rows.len().min(at_once);
-        Ok(Launch {
-            kernel: device.function::<T>(&SOURCE, "spai_large")?,
-            rows: Some(device.upload(rows)?),
-            count: rows.len(),
-            room,
-            scratch: Some(device.zeros(count * room)?),
-            config: blocks(count, 0),
-        })
-    }
-
-    fn raw(&self, left: Option<&Left>) -> RawLaunch {
+    fn raw(&self) -> RawLaunch {
+        let (starts, places) =
+            self.places.as_ref().map_or((0, 0), |p| (p.starts.address(0), p.places.address(0)));
         RawLaunch {
-            rows: self.rows.as_ref().map_or(0, |rows| rows.address(0)),
-            count: self.count as u32,
-            room: self.room as u32,
+            rows: self.rows.address(0),
+            count: self.rows.len() as u32,
+            slots: self.slots as u32,
+            starts,
+            places,
             scratch: self.scratch.as_ref().map_or(0, |scratch| scratch.address(0)),
-            left: left.map_or(0, |left| left.rows.address(0)),
-            left_count: left.map_or(0, |left| left.count.address(0)),
+            room: self.room as u64,
         }
     }
 }
 
-/// Numbers that the dense problem of a row may take: as if no two of its sparse rows met.
-fn most_room(row: usize, a: Pattern<'_>, m: Pattern<'_>) -> usize {
-    let unknowns = m.row(row);
-    // as `stride` of spai.cu
-    let width = unknowns.len() + 1 + 4;
-    let met: usize = m.columns()[unknowns].iter().map(|&j| a.row(j as usize).len()).sum();
-    (met + 1).min(a.rows()) * width
-}
-
-/// Blocks of a warp.
-fn blocks(count: usize, shared: u32) -> LaunchConfig {
-    LaunchConfig { grid_dim: (count.max(1) as u32, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: shared }
+fn config(blocks: usize, threads: usize, shared: usize) -> LaunchConfig {
+    LaunchConfig {
+        grid_dim: (blocks as u32, 1, 1),
+        block_dim: (threads as u32, 1, 1),
+        shared_mem_bytes: shared as u32,
+    }
 }

@@ -1,0 +1,230 @@
+// The dense problems of spai.cu: which rows of the matrix take part in one, and which row of the problem each becomes.
+//
+// The columns of all a_j, and k, go into a table of hashes whose places depend on what it holds alone, not on who came first
+// (a smaller one stays, the larger moves on; Shun and Blelloch 2014): the occupied places, counted, number the rows.
+
+typedef unsigned char u8;
+
+struct Systems {
+    RowStarts a;
+    const u32* a_columns;
+    const real* a_values;
+    RowStarts m;
+    const u32* m_columns;
+    real* m_values;
+    double* residuals;        // of rows
+    u32* refused;             // the least row whose a_j depend on each other
+};
+
+// The rows that a launch computes.
+struct Rows {
+    const u32* rows;
+    u32 count;
+    u32 slots;                // of a table: a power of 2
+    const u64* starts;        // of each row's places, which a warp's problems have
+    u8* places;
+    double* scratch;          // room for each block, null for shared memory
+    u64 room;                 // numbers of it
+};
+
+constexpr u32 NONE = ~0u;
+constexpr double EPSILON = 2.220446049250313e-16;
+// Unknowns of a row at most.
+constexpr int MOST = 127;
+
+template <int W> __device__ __forceinline__ void sync() {
+    if constexpr (W == 1) {
+        __syncwarp();
+    } else {
+        __syncthreads();
+    }
+}
+
+// The sum of the lanes up to this one.
+__device__ __forceinline__ u32 sum_up_to(u32 v) {
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const u32 other = __shfl_up_sync(ALL, v, step);
+        if (threadIdx.x % 32 >= step) v += other;
+    }
+    return v;
+}
+
+// ---- tables
+
+struct Table {
+    u32* keys;
+    u32* numbers;
+    u32 slots;
+
+    __device__ __forceinline__ u32 place(u32 key) const { return (key * 0x9e3779b1u) >> (__clz(slots) + 1); }
+    // False where it is full.
+    __device__ __forceinline__ bool insert(u32 key) const {
+        u32 at = place(key);
+        for (u32 turn = 0; turn < slots; turn++) {
+            const u32 other = atomicMin(keys + at, key);
+            if (other == key || other == NONE) return true;
+            if (other > key) key = other;
+            at = (at + 1) & (slots - 1);
+        }
+        return false;
+    }
+    // Of a key that it holds.
+    __device__ __forceinline__ u32 number(u32 key) const {
+        u32 at = place(key);
+        while (keys[at] != key) at = (at + 1) & (slots - 1);
+        return numbers[at];
+    }
+    template <int W> __device__ __forceinline__ void clear() const {
+        for (u32 i = threadIdx.x; i < slots; i += 32 * W) keys[i] = NONE;
+    }
+    // Numbers the keys and returns how many there are; `counts` has room for W.
+    template <int W> __device__ __forceinline__ u32 count(u32* counts) const {
+        const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = slots / W;
+        u32 before = 0, all = 0;
+        if constexpr (W > 1) {
+            u32 own = 0;
+            for (u32 i = warp * share + lane; i < (warp + 1) * share; i += 32) own += __popc(__ballot_sync(ALL, keys[i] != NONE));
+            if (lane == 0) counts[warp] = own;
+            __syncthreads();
+#pragma unroll
+            for (int w = 0; w < W; w++) {
+                if (w < warp) before += counts[w];
+                all += counts[w];
+            }
+        }
+        for (u32 i = warp * share + lane; i < (warp + 1) * share; i += 32) {
+            const u32 there = __ballot_sync(ALL, keys[i] != NONE);
+            numbers[i] = before + __popc(there & ((1u << lane) - 1));
+            before += __popc(there);
+        }
+        return W > 1 ? all : before;
+    }
+};
+
+// ---- gathering
+
+// The entries of all a_j of a problem, one after the other.
+struct Walk {
+    i64* starts;              // where each a_j stands in the matrix
+    u32* ends;                // and where it ends among those entries
+    int n;
+
+    // Finds them; false where there are too many to count.
+    template <int W> __device__ __forceinline__ bool find(const Systems& s, i64 first, int unknowns) {
+        n = unknowns;
+        bool few = true;
+        if (threadIdx.x < 32) {
+            u32 before = 0;
+            for (int j = threadIdx.x; j - int(threadIdx.x) < n; j += 32) {
+                i64 start = 0, length = 0;
+                if (j < n) {
+                    const i64 row = __ldg(s.m_columns + first + j);
+                    start = s.a.start(row);
+                    length = s.a.start(row + 1) - start;
+                    few &= length >> 24 == 0;
+                }
+                const u32 end = before + sum_up_to(u32(length));
+                before = __shfl_sync(ALL, end, 31);
+                if (j < n) {
+                    starts[j] = start;
+                    ends[j] = end;
+                }
+            }
+        }
+        if constexpr (W == 1) few = __all_sync(ALL, few);
+        sync<W>();
+        return few;
+    }
+    __device__ __forceinline__ u32 entries() const { return n ? ends[n - 1] : 0; }
+    // Calls `f` with each entry's j, with where it is among all, with where it stands in the matrix, and its column. 8 lanes
+    // have an a_j.
+    template <int W, class F> __device__ __forceinline__ void each(const Systems& s, F f) const {
+        for (int j = threadIdx.x / 8; j < n; j += 4 * W) {
+            const i64 start = starts[j];
+            const u32 before = j ? ends[j - 1] : 0, length = ends[j] - before;
+            for (u32 e = threadIdx.x % 8; e < length; e += 16) {
+                const bool more = e + 8 < length;
+                const u32 column = __ldg(s.a_columns + start + e), other = more ? __ldg(s.a_columns + start + e + 8) : 0;
+                f(j, before + e, start + e, column);
+                if (more) f(j, before + e + 8, start + e + 8, other);
+            }
+        }
+    }
+};
+
+// Puts the rows of a problem into a table that is empty; false where that is full.
+template <int W> __device__ __forceinline__ bool collect(const Systems& s, u32 k, const Walk& walk, const Table& table) {
+    bool fits = threadIdx.x || table.insert(k);
+    walk.each<W>(s, [&](int, u32, i64, u32 column) { fits &= table.insert(column); });
+    return fits;
+}
+
+// ---- what is found out once
+
+// A place: the row of an entry in its dense problem, and whether it is the first of an a_j. Behind all of them is that of e_k.
+constexpr u32 FIRST = 128;
+
+constexpr u32 SLOTS = 1024;
+
+// The rows of the problem of each row of the inverse, and the entries of its a_j; NONE where they are too many to count here.
+extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, u32 count, uint2* problems) {
+    begin();
+    __shared__ i64 starts[MOST];
+    __shared__ u32 ends[MOST], keys[SLOTS];
+    Walk walk;
+    walk.starts = starts;
+    walk.ends = ends;
+    Table table;
+    table.keys = keys;
+    for (i64 k = blockIdx.x; k < count; k += gridDim.x) {
+        const i64 first = s.m.start(k);
+        const bool few = walk.find<1>(s, first, int(s.m.start(k + 1) - first));
+        u32 rows = NONE;
+        if (few) {
+            const u32 most = walk.entries() + 1;
+            table.slots = 128;
+            while (table.slots < SLOTS && table.slots < most) table.slots *= 2;
+            table.clear<1>();
+            __syncwarp();
+            const bool fits = collect<1>(s, k, walk, table);
+            __syncwarp();
+            u32 own = 0;
+            for (u32 i = threadIdx.x; i < table.slots; i += 32) own += __popc(__ballot_sync(ALL, keys[i] != NONE));
+            if (__all_sync(ALL, fits)) rows = own;
+        }
+        if (threadIdx.x == 0) problems[k] = make_uint2(rows, few ? walk.entries() : NONE);
+        __syncwarp();
+    }
+}
+
+// The places of the entries of a warp's problems.
+extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, Rows launch) {
+    begin();
+    __shared__ i64 starts[32];
+    __shared__ u32 ends[32], keys[SLOTS / 4], numbers[SLOTS / 4];
+    Walk walk;
+    walk.starts = starts;
+    walk.ends = ends;
+    Table table;
+    table.keys = keys;
+    table.numbers = numbers;
+    table.slots = SLOTS / 4;
+    for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
+        const u32 k = __ldg(launch.rows + turn);
+        const i64 first = s.m.start(k);
+        u8* places = launch.places + __ldg(launch.starts + turn);
+        table.clear<1>();
+        walk.find<1>(s, first, int(s.m.start((i64)k + 1) - first));
+        collect<1>(s, k, walk, table);
+        __syncwarp();
+        table.count<1>(nullptr);
+        __syncwarp();
+        walk.each<1>(s, [&](int j, u32 at, i64, u32 column) {
+            const bool is_first = at == (j ? ends[j - 1] : 0);
+            places[at] = table.number(column) | (is_first ? FIRST : 0);
+        });
+        if (threadIdx.x == 0) places[walk.entries()] = table.number(k) | FIRST;
+        __syncwarp();
+    }
+}
