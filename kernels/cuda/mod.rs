@@ -9,6 +9,7 @@ pub mod bsr;
 #[cfg(test)]
 mod cases;
 mod chunks;
+mod clusters;
 pub mod coarse;
 pub mod coo;
 pub mod csr;
@@ -18,6 +19,7 @@ pub mod ehyb;
 mod error;
 pub mod fsai;
 mod gate;
+mod graph;
 pub mod halo;
 pub mod hyb;
 mod launch;
@@ -31,6 +33,7 @@ mod product;
 mod refill;
 mod resident;
 mod ring;
+pub mod runs;
 pub mod sliced;
 mod slices;
 pub mod spai;
@@ -46,9 +49,11 @@ pub mod vector;
 mod windows;
 
 pub use basis::Basis;
+pub use clusters::{Clusters, Edges};
 pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
 pub use error::{Error, Result};
 pub use gate::Condition;
+pub use graph::Graph;
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use ordered::Ordered;
@@ -61,11 +66,12 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 22] = [
+pub const SOURCES: [&Source; 24] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
+    &clusters::SOURCE,
     &coarse::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
@@ -76,6 +82,7 @@ pub const SOURCES: [&Source; 22] = [
     &merge::SOURCE,
     &refill::SOURCE,
     &resident::SOURCE,
+    &runs::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
     &spai::SOURCE,
