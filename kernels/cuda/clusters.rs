@@ -54,7 +54,7 @@ fn function(device: &Device, name: &str) -> Result<CudaFunction> {
 }
 
 /// Replaces every number but the last by the sum of all before it, and the last by that of all others.
-fn scan(numbers: &Array<u32>) -> Result<()> {
+pub(super) fn scan(numbers: &Array<u32>) -> Result<()> {
     let (device, count) = (numbers.device(), numbers.len() - 1);
     let pieces = count.div_ceil(PIECE).max(1);
     let blocks = |count: usize| LaunchConfig {

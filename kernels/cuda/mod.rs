@@ -31,6 +31,7 @@ mod number;
 mod ordered;
 mod product;
 mod refill;
+mod renumbered;
 mod resident;
 mod ring;
 pub mod runs;
@@ -57,7 +58,7 @@ pub use graph::Graph;
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use ordered::Ordered;
-pub use product::{Pattern, Product, Shape};
+pub use product::{HasColumns, Pattern, Product, Shape};
 pub use refill::{Order, Refill};
 pub use resident::{Iterate, Resident};
 pub use speculative_on_host::SpeculativeOnHost;
@@ -66,7 +67,7 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 24] = [
+pub const SOURCES: [&Source; 26] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
@@ -81,6 +82,7 @@ pub const SOURCES: [&Source; 24] = [
     &lengths::SOURCE,
     &merge::SOURCE,
     &refill::SOURCE,
+    &renumbered::SOURCE,
     &resident::SOURCE,
     &runs::SOURCE,
     &sliced::SOURCE,
@@ -91,6 +93,7 @@ pub const SOURCES: [&Source; 24] = [
     &transposition::SOURCE,
     &gate::SOURCE,
     &vector::SOURCE,
+    &windows::SOURCE,
 ];
 
 #[cfg(test)]
