@@ -192,8 +192,8 @@ impl<T: Real> Halo<T> {
     /// use krysp::{Cuda, Halo, Numbering};
     ///
     /// let gpu = Cuda::new(0)?;
-    /// let numbering = Numbering::clustered(&csr, Halo::rows_per_block(&gpu, &csr))?;
-    /// let a = Halo::on(&gpu, &csr.renumbered(&numbering)?)?;
+    /// let numbering = Numbering::clustered_on(&gpu, &csr, Halo::rows_per_block(&gpu, &csr))?;
+    /// let a = Halo::on_renumbered(&gpu, &csr, &numbering)?;
     /// # Ok(())
     /// # }
     /// ```

@@ -32,7 +32,7 @@ impl Numbering {
     ///
     /// let gpu = Cuda::new(0)?;
     /// let numbering = Numbering::clustered_on(&gpu, &csr, Halo::rows_per_block(&gpu, &csr))?;
-    /// let a = Halo::on(&gpu, &csr.renumbered(&numbering)?)?;
+    /// let a = Halo::on_renumbered(&gpu, &csr, &numbering)?;
     /// # Ok(())
     /// # }
     /// ```
