@@ -10,6 +10,7 @@ use super::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows}
 use super::vector::{THREADS, index};
 use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::cpu::threads::Split;
+use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
@@ -60,32 +61,12 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
     ) -> Result<Self> {
         let scalar = (nodes.rows() * size, nodes.cols() * size);
         assert_eq!((pattern.rows(), pattern.cols()), scalar, "blocks of the size make up the matrix");
-        index("the number of rows", pattern.rows())?;
-        let memory = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR;
-        let most = (memory / (size * size_of::<T>())).saturating_sub(1).min(largest_window(size));
-        let height = nodes_per_block(nodes.rows(), size, device.multiprocessors());
+        let (height, most) = limits::<T>(device, nodes.rows(), size)?;
         let windows =
             Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
-        let cut = Cut::new(nodes, &windows)?;
-
+        let cut = Cut::new(nodes.offsets(), windows.bounds())?;
         let ordered = Ordered::new(device, pattern, values)?;
-        let (threads, name) = (if size.is_multiple_of(3) { 384 } else { 256 }, format!("halo_{size}"));
-        let shared = (windows.largest() + 1) * size * size_of::<T>();
-        let words = if size == 1 { Some(words(&cut.starts)) } else { None };
-        let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);
-        let halo = Halo {
-            shape: pattern.shape(),
-            size,
-            threads,
-            windows: WindowArrays::new(device, &windows)?,
-            slices: device.upload(&cut.starts)?,
-            order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
-            words: words.as_deref().map(|words| device.upload(words)).transpose()?,
-            columns: device.zeros(columns * WARP)?,
-            values: device.zeros(cut.groups() * WARP * size * size)?,
-            kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "halo_exchange")?,
-        };
+        let halo = Halo::shaped(device, size, pattern.shape(), WindowArrays::new(device, &windows)?, &cut)?;
         if size == 1 {
             halo.fill_columns(&ordered.rows, &ordered.columns)?;
         } else {
@@ -94,6 +75,44 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         }
         halo.exchange(&ordered, Way::IntoSlots)?;
         Ok(halo)
+    }
+
+    /// A square matrix of single rows that is on a device, rows beginning at `offsets`, and whose windows are found there; none
+    /// where blocks of rows must be halved for their windows to fit.
+    pub fn of(ordered: &Ordered<T>, offsets: &Offsets) -> Result<Option<Self>> {
+        let (device, rows, entries) = (ordered.device(), offsets.ranges(), offsets.end());
+        assert_eq!((ordered.rows.count(), ordered.columns.len()), (rows, entries), "the offsets of its rows");
+        let (height, most) = limits::<T>(device, rows, 1)?;
+        let Some((windows, bounds)) = WindowArrays::of_blocks(ordered, height, most)? else {
+            return Ok(None);
+        };
+        let (cut, shape) = (Cut::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
+        let halo = Halo::shaped(device, 1, shape, windows, &cut)?;
+        halo.fill_columns(&ordered.rows, &ordered.columns)?;
+        halo.exchange(ordered, Way::IntoSlots)?;
+        Ok(Some(halo))
+    }
+
+    /// Room for the slots that nodes were cut to.
+    fn shaped(device: &Device, size: usize, shape: Shape, windows: WindowArrays, cut: &Cut) -> Result<Self> {
+        index("the number of rows", shape.rows)?;
+        let (threads, name) = (if size.is_multiple_of(3) { 384 } else { 256 }, format!("halo_{size}"));
+        let shared = windows.largest * size * size_of::<T>();
+        let words = if size == 1 { Some(words(&cut.starts)) } else { None };
+        let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);
+        Ok(Halo {
+            shape,
+            size,
+            threads,
+            windows,
+            slices: device.upload(&cut.starts)?,
+            order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
+            words: words.as_deref().map(|words| device.upload(words)).transpose()?,
+            columns: device.zeros(columns * WARP)?,
+            values: device.zeros(cut.groups() * WARP * size * size)?,
+            kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
+            exchange: device.function_storing::<T, V>(&SOURCE, "halo_exchange")?,
+        })
     }
 
     /// Rows of a node.
@@ -197,9 +216,13 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
     }
 }
 
-/// Places of a window that a column can name, the one that holds zero apart.
-fn largest_window(size: usize) -> usize {
-    if size == 1 { PACKED } else { LARGEST }
+/// Nodes of a block, and places of a window at most, the one that holds zero apart: what columns can name, and a share of
+/// shared memory has room for.
+fn limits<T: Real>(device: &Device, nodes: usize, size: usize) -> Result<(usize, usize)> {
+    let memory = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR;
+    let fits = (memory / (size * size_of::<T>())).saturating_sub(1);
+    let named = if size == 1 { PACKED } else { LARGEST };
+    Ok((nodes_per_block(nodes, size, device.multiprocessors()), fits.min(named)))
 }
 
 /// Nodes of a block, on a device with so many multiprocessors.
@@ -238,16 +261,18 @@ struct Cut {
 }
 
 impl Cut {
-    fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<Cut> {
+    /// Nodes that begin at `offsets`, in blocks that begin at `bounds`.
+    fn new(offsets: &Offsets, bounds: &[u32]) -> Result<Cut> {
+        let nodes = offsets.ranges();
         let lengths: Vec<u32> =
-            (0..nodes.rows()).into_par_iter().map(|node| nodes.row(node).len() as u32).collect();
+            (0..nodes).into_par_iter().map(|node| offsets.range(node).len() as u32).collect();
         let natural = longest_of(&lengths, WARP);
         let total = |longest: &[u32]| longest.iter().map(|&longest| longest as usize).sum::<usize>();
-        let (mut order, mut by_length) = (vec![0u16; nodes.rows()], vec![0u32; nodes.rows()]);
+        let (mut order, mut by_length) = (vec![0u16; nodes], vec![0u32; nodes]);
         let mut rest = (order.as_mut_slice(), by_length.as_mut_slice());
         let mut blocks = vec![];
-        for block in 0..windows.count() {
-            let rows = windows.rows(block);
+        for block in bounds.windows(2) {
+            let rows = block[0] as usize..block[1] as usize;
             let (here, others) = rest.split(rows.len());
             blocks.push((&lengths[rows], here));
             rest = others;
@@ -259,10 +284,10 @@ impl Cut {
         });
         let sorted = longest_of(&by_length, WARP);
         // an order costs two bytes a node, and a slot ten or so
-        let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes.rows();
+        let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes;
         let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
         let cut = Cut { starts: group_starts(&longest)?, order };
-        let (slots, entries) = (cut.groups() * WARP, nodes.entries());
+        let (slots, entries) = (cut.groups() * WARP, offsets.end());
         if slots > 40 * entries + (1 << 22) {
             return Err(Error::Padding { slots, entries });
         }
@@ -287,7 +312,7 @@ mod tests {
             for height in [32, 64, 512] {
                 let windows = Windows::new(pattern.offsets(), pattern.columns(), height, WARP, LARGEST);
                 let windows = windows.unwrap();
-                let cut = Cut::new(pattern, &windows).unwrap();
+                let cut = Cut::new(pattern.offsets(), windows.bounds()).unwrap();
                 assert_eq!(cut.starts.len(), pattern.rows().div_ceil(WARP) + 1);
                 let mut seen = vec![false; pattern.rows()];
                 for block in 0..windows.count() {

@@ -9,6 +9,7 @@ pub mod bsr;
 #[cfg(test)]
 mod cases;
 mod chunks;
+mod clusters;
 pub mod coarse;
 pub mod coo;
 pub mod csr;
@@ -18,6 +19,7 @@ pub mod ehyb;
 mod error;
 pub mod fsai;
 mod gate;
+mod graph;
 pub mod halo;
 pub mod hyb;
 mod launch;
@@ -29,8 +31,10 @@ mod number;
 mod ordered;
 mod product;
 mod refill;
+mod renumbered;
 mod resident;
 mod ring;
+pub mod runs;
 mod segments;
 pub mod sliced;
 mod slices;
@@ -47,13 +51,15 @@ pub mod vector;
 mod windows;
 
 pub use basis::Basis;
+pub use clusters::{Clusters, Edges};
 pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
 pub use error::{Error, Result};
 pub use gate::Condition;
+pub use graph::Graph;
 pub use module::{Source, compile};
 pub use number::Scalar;
 pub use ordered::Ordered;
-pub use product::{Pattern, Product, Shape};
+pub use product::{HasColumns, Pattern, Product, Shape};
 pub use refill::{Order, Refill};
 pub use resident::{Iterate, Resident};
 pub use speculative_on_host::SpeculativeOnHost;
@@ -62,11 +68,12 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 22] = [
+pub const SOURCES: [&Source; 26] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
+    &clusters::SOURCE,
     &coarse::SOURCE,
     &csr::SOURCE,
     &dia::SOURCE,
@@ -76,7 +83,9 @@ pub const SOURCES: [&Source; 22] = [
     &lengths::SOURCE,
     &merge::SOURCE,
     &refill::SOURCE,
+    &renumbered::SOURCE,
     &resident::SOURCE,
+    &runs::SOURCE,
     &sliced::SOURCE,
     &slices::SOURCE,
     &spai::SOURCE,
@@ -85,6 +94,7 @@ pub const SOURCES: [&Source; 22] = [
     &transposition::SOURCE,
     &gate::SOURCE,
     &vector::SOURCE,
+    &windows::SOURCE,
 ];
 
 #[cfg(test)]

@@ -114,6 +114,11 @@ impl<V: Element> Ordered<V> {
         assert_eq!(self.columns.len(), entries, "a column for each entry");
     }
 
+    /// The number of entries.
+    pub fn nnz(&self) -> usize {
+        self.values.len()
+    }
+
     /// The values, when they are computed.
     pub fn read(&self, values: &mut [V]) -> Result<()> {
         self.values.read(values)

@@ -12,6 +12,7 @@ use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 /// A matrix in device memory.
 ///
@@ -169,14 +170,39 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern<'a> {
     offsets: &'a Offsets,
-    columns: &'a Columns,
+    cols: usize,
+    columns: &'a dyn HasColumns,
+}
+
+/// What has the columns of a pattern, or makes them when they are asked for: what fills a matrix from arrays that are on a
+/// device need not do so.
+pub trait HasColumns: Sync + Debug {
+    /// A column for each entry.
+    fn columns(&self) -> &Columns;
+}
+
+impl HasColumns for Columns {
+    fn columns(&self) -> &Columns {
+        self
+    }
+}
+
+impl<F: FnOnce() -> Columns + Send> HasColumns for LazyLock<Columns, F> {
+    fn columns(&self) -> &Columns {
+        self
+    }
 }
 
 impl<'a> Pattern<'a> {
     /// Rows begin at `offsets`, and `columns` has a column for each entry.
     pub fn new(offsets: &'a Offsets, columns: &'a Columns) -> Self {
         assert_eq!(offsets.end(), columns.len(), "offsets end at the number of entries");
-        Pattern { offsets, columns }
+        Pattern { offsets, cols: columns.bound(), columns }
+    }
+
+    /// The same with columns that need not be there yet, all below `cols`.
+    pub fn with_columns_of(offsets: &'a Offsets, cols: usize, columns: &'a dyn HasColumns) -> Self {
+        Pattern { offsets, cols, columns }
     }
 
     /// The number of rows.
@@ -186,12 +212,12 @@ impl<'a> Pattern<'a> {
 
     /// The number of columns.
     pub fn cols(self) -> usize {
-        self.columns.bound()
+        self.cols
     }
 
     /// The number of entries.
     pub fn entries(self) -> usize {
-        self.columns.len()
+        self.offsets.end()
     }
 
     pub(super) fn shape(self) -> Shape {
@@ -208,7 +234,9 @@ impl<'a> Pattern<'a> {
     }
 
     pub(super) fn columns(self) -> &'a Columns {
-        self.columns
+        let columns = self.columns.columns();
+        assert_eq!((columns.len(), columns.bound()), (self.entries(), self.cols), "a column for each entry");
+        columns
     }
 
     pub(super) fn mean_length(self) -> f64 {

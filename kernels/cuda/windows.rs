@@ -1,9 +1,19 @@
 //! Blocks of rows and their windows, on a device.
 
-use super::device::{Array, Device};
+use super::clusters::scan;
+use super::device::{Array, Device, Element};
 use super::error::{Error, Result};
+use super::module::Source;
+use super::ordered::{Misfit, Ordered};
+use super::vector::THREADS;
 use crate::windows::{TooLarge, Windows};
-use cudarc::driver::DeviceRepr;
+use cudarc::driver::{DeviceRepr, LaunchConfig};
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "windows.cu", text: include_str!("windows.cu") };
+
+/// Columns of a halo that is found on a device, at most: half of its table.
+const LONGEST: usize = 4096;
 
 /// Where blocks begin, and what their windows hold.
 #[derive(Debug)]
@@ -43,6 +53,49 @@ impl WindowArrays {
             starts: ends(windows.starts())?,
             halo: device.upload(windows.all_halos())?,
         })
+    }
+
+    /// Blocks of `height` rows of a square matrix, and where they begin; none where a window would have more than `most`
+    /// places: blocks are halved on the host.
+    pub(super) fn of_blocks<V: Element>(
+        ordered: &Ordered<V>,
+        height: usize,
+        most: usize,
+    ) -> Result<Option<(Self, Vec<u32>)>> {
+        let (device, rows, entries) = (ordered.device(), ordered.rows.count(), ordered.columns.len());
+        let blocks = rows.div_ceil(height);
+        let most = most.saturating_sub(height).min(LONGEST);
+        if rows == 0 || most == 0 || u32::try_from(entries).is_err() {
+            return Ok(None);
+        }
+        let find = device.function::<f32>(&SOURCE, "window_halos")?;
+        let (starts, misfit) = (device.zeros::<u32>(blocks + 1)?, Misfit::none(device)?);
+        let config =
+            LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+        let find_halos = |halo: u64| {
+            let (raw, columns, mark) = (ordered.rows.raw(), ordered.columns.address(0), misfit.address());
+            let (height, most, to) = (height as u32, most as u32, starts.address(0));
+            let mut launch = device.launch(&find);
+            launch.arg(&raw).arg(&columns).arg(&height).arg(&most).arg(&to).arg(&halo).arg(&mark);
+            // SAFETY: arguments as in windows.cu; there is a start for each block, and the halo is null or as long as the
+            // last of them says
+            unsafe { launch.launch(config) }
+        };
+        find_halos(0)?;
+        if misfit.is_set()? {
+            return Ok(None);
+        }
+        scan(&starts)?;
+        let mut ends = vec![0; blocks + 1];
+        starts.read(&mut ends)?;
+        let halo = device.zeros::<u32>(ends[blocks] as usize)?;
+        find_halos(halo.address(0))?;
+        let bounds: Vec<u32> = (0..=blocks).map(|block| rows.min(block * height) as u32).collect();
+        let window = |block: usize| bounds[block + 1] - bounds[block] + ends[block + 1] - ends[block];
+        let largest = (0..blocks).map(window).max().unwrap_or(0) as usize + 1;
+        let arrays =
+            WindowArrays { blocks, largest, cols: rows, bounds: device.upload(&bounds)?, starts, halo };
+        Ok(Some((arrays, bounds)))
     }
 
     /// Nodes in halos, all blocks together.

@@ -1,6 +1,6 @@
 //! Transposes of matrices in device memory.
 
-use crate::formats::pattern::{Given, Pattern};
+use crate::formats::pattern::{Given, Pattern, made};
 use crate::{Error, Real, Result};
 use krysp_kernels::cuda::{Ordered, Transposition};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(super) fn transposed<T: Real>(
         return Ok((guessed, values, transposition));
     }
     let (mut found, from) = pattern.transposed()?;
-    found.given = Given::InOrder { len: from.len() };
+    found.given = made(Given::InOrder { len: from.len() });
     let values = Ordered::zeros_of(matrix.device(), found.on_device())?;
     let transposition = mirrored(matrix, &values)?;
     Ok((Arc::new(found), values, transposition))

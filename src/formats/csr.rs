@@ -212,12 +212,7 @@ impl<T: Real> Csr<T> {
 
     /// The matrix in the numbering of a space, so that it can join operators there.
     pub fn in_space(&self, space: &HostSpace<T>) -> Result<Csr<T>> {
-        self.check_square("renumbering")?;
-        let len = krysp_solvers::Space::len(space);
-        if len != self.rows() {
-            let (got, expected) = (len, self.rows());
-            return Err(Error::Length { what: "the space", got, expected, why: "one place for each row" });
-        }
+        self.check_numbers(krysp_solvers::Space::len(space))?;
         if space == self.source.domain() {
             return Ok(self.clone());
         }
@@ -233,6 +228,38 @@ impl<T: Real> Csr<T> {
         let (pattern, values) = self.pattern().renumbered(|entry| self.values[entry], origin, place)?;
         let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
         Ok(Csr { source, values, strategy: self.strategy })
+    }
+
+    /// The same on a device, where the pattern's columns and order of given values need not be on the host: none for a matrix
+    /// that was renumbered before, or has rows too long for it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn renumbered_on(
+        &self,
+        device: &cuda::Device,
+        numbering: &Numbering,
+    ) -> Result<Option<(Source<T>, cuda::Ordered<T>)>> {
+        self.check_numbers(numbering.len())?;
+        if self.source.domain().numbering().is_some() {
+            return Ok(None);
+        }
+        let (old_of_new, new_of_old) = (numbering.old_of_new(), numbering.new_of_old());
+        let pattern = self.source.on_device();
+        let made = cuda::Ordered::renumbered(device, pattern, &self.values, old_of_new, new_of_old)?;
+        let Some((ordered, offsets)) = made else { return Ok(None) };
+        let numbering = Arc::new(numbering.clone());
+        let pattern = Arc::new(self.source.pattern.renumbered_later(&numbering, offsets)?);
+        let space = HostSpace::numbered(numbering);
+        Ok(Some((Source::new(pattern, space.clone(), space), ordered)))
+    }
+
+    /// Refuses a numbering of so many unknowns.
+    fn check_numbers(&self, got: usize) -> Result<()> {
+        self.check_square("renumbering")?;
+        let expected = self.rows();
+        if got == expected {
+            return Ok(());
+        }
+        Err(Error::Length { what: "the space", got, expected, why: "one place for each row" })
     }
 
     fn rearranged(&self, (pattern, order): (Pattern, Buffer<u32>), space: HostSpace<T>) -> Csr<T> {
@@ -258,7 +285,7 @@ impl<T: Real> Csr<T> {
 
     fn kernel<'a, V>(&'a self, values: &'a [V]) -> csr::Csr<'a, V> {
         let Pattern { offsets, columns, .. } = self.pattern();
-        csr::Csr { offsets: offsets.into(), columns: columns.into(), values }
+        csr::Csr { offsets: offsets.into(), columns: (&**columns).into(), values }
     }
 }
 

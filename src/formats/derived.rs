@@ -1,6 +1,6 @@
 //! Matrices whose entries are entries of another: its transpose, a part of it, its unknowns in another order.
 
-use super::pattern::{Given, Pattern};
+use super::pattern::{Given, Pattern, made};
 use super::{Csr, Format, Source};
 use crate::{Error, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
@@ -62,7 +62,7 @@ impl Derivation {
         (mut pattern, from): (Pattern, Buffer<u32>),
         space: &HostSpace<T>,
     ) -> Result<(Csr<T>, Derivation)> {
-        pattern.given = Given::InOrder { len: pattern.entries() };
+        pattern.given = made(Given::InOrder { len: pattern.entries() });
         let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
         let mut made = Csr::from_source(source, Buffer::zeros(from.len()));
         let derivation = Derivation { from, origin: csr.source().pattern.clone() };
@@ -90,7 +90,8 @@ impl Derivation {
 /// Refuses a matrix of another pattern.
 pub(crate) fn check_same_pattern<T: Real>(pattern: &Arc<Pattern>, csr: &Csr<T>) -> Result<()> {
     let other = &csr.source().pattern;
-    if Arc::ptr_eq(pattern, other) || (pattern.offsets == other.offsets && *pattern.columns == *other.columns)
+    if Arc::ptr_eq(pattern, other)
+        || (pattern.offsets == other.offsets && **pattern.columns == **other.columns)
     {
         return Ok(());
     }

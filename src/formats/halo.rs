@@ -17,6 +17,8 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::bsr::{best_blocks, block_pattern};
+#[cfg(feature = "cuda")]
+use super::on_device::values_of;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -190,8 +192,8 @@ impl<T: Real> Halo<T> {
     /// use krysp::{Cuda, Halo, Numbering};
     ///
     /// let gpu = Cuda::new(0)?;
-    /// let numbering = Numbering::clustered(&csr, Halo::rows_per_block(&gpu, &csr))?;
-    /// let a = Halo::on(&gpu, &csr.renumbered(&numbering)?)?;
+    /// let numbering = Numbering::clustered_on(&gpu, &csr, Halo::rows_per_block(&gpu, &csr))?;
+    /// let a = Halo::on_renumbered(&gpu, &csr, &numbering)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -219,6 +221,10 @@ impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
         Some(self.size)
     }
 
+    fn by_lengths(csr: &Csr<T>, size: &Option<usize>) -> Option<Option<usize>> {
+        (size.unwrap_or_else(|| best_size(csr)) == 1).then_some(Some(1))
+    }
+
     /// With nodes of so many unknowns, or as many as take the fewest bytes.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
@@ -229,5 +235,21 @@ impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
         let (offsets, columns) = node_pattern(csr, size)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
         Ok(Self::Arrays::<V>::new(device, size, nodes, pattern, csr.entries())?)
+    }
+
+    fn lay_out_from<V: Storage<T>>(
+        source: &Source<T>,
+        ordered: &cuda::Ordered<T>,
+        size: Option<usize>,
+    ) -> Result<Self::Arrays<V>> {
+        let offsets = &source.pattern.offsets;
+        if size == Some(1)
+            && source.pattern.cols() == offsets.ranges()
+            && let Some(halo) = Self::Arrays::<V>::of(ordered, offsets)?
+        {
+            return Ok(halo);
+        }
+        let csr = Csr::from_source(source.clone(), values_of(ordered)?);
+        Self::lay_out(&csr, size, ordered.device())
     }
 }

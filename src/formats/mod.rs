@@ -167,7 +167,7 @@ pub trait Multiply<T: Real> {
 
 /// The values of a pattern's entries, from values in the order given.
 pub(crate) fn entries_of<'v, T: Real>(pattern: &Pattern, given: &'v [T]) -> Result<Cow<'v, [T]>> {
-    if matches!(pattern.given, pattern::Given::InOrder { len } if len == given.len()) {
+    if matches!(*pattern.given, pattern::Given::InOrder { len } if len == given.len()) {
         return Ok(Cow::Borrowed(given));
     }
     let mut entries = vec![T::zero(); pattern.entries()];

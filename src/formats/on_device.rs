@@ -2,7 +2,7 @@
 
 use super::{Format, Source};
 use crate::cuda::{Cuda, OnCuda};
-use crate::{Csr, Real, Result, Storage};
+use crate::{Csr, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{self, Device, Ordered, Product};
 
@@ -36,9 +36,8 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
         options: Self::Options,
     ) -> Result<Self::Arrays<V>> {
         // through host memory, where a format does not know better
-        let mut values = Buffer::zeros(source.nnz());
-        ordered.read(&mut values)?;
-        Self::lay_out(&Csr::from_source(source.clone(), values), options, ordered.device())
+        let csr = Csr::from_source(source.clone(), values_of(ordered)?);
+        Self::lay_out(&csr, options, ordered.device())
     }
 
     /// A matrix in this format on a GPU, converted there: no slot of the format is filled in host memory.
@@ -51,8 +50,47 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
         OnCuda::new(gpu, csr, options)
     }
 
+    /// `Self::on(gpu, &csr.renumbered(numbering)?)`, renumbered on the GPU too: the arrays of CSR cross the bus in the order
+    /// in which they are, once, and the renumbered ones are not made in host memory before something asks for them, such as
+    /// [`OnCuda::refresh`].
+    ///
+    /// SELL-P gains by it, and Halo where nodes have one unknown. For other formats the host renumbers, and whatever has a
+    /// numbering already or rows of more than 2048 entries.
+    fn on_renumbered(gpu: &Cuda, csr: &Csr<T>, numbering: &Numbering) -> Result<OnCuda<T, Self>> {
+        Self::on_renumbered_with(gpu, csr, numbering, Self::defaults())
+    }
+
+    /// The same with options.
+    fn on_renumbered_with(
+        gpu: &Cuda,
+        csr: &Csr<T>,
+        numbering: &Numbering,
+        options: Self::Options,
+    ) -> Result<OnCuda<T, Self>> {
+        if let Some(options) = Self::by_lengths(csr, &options)
+            && let Some((source, ordered)) = csr.renumbered_on(gpu.device(), numbering)?
+        {
+            return OnCuda::from_ordered(gpu, source, &ordered, options);
+        }
+        Self::on_with(gpu, &csr.renumbered(numbering)?, options)
+    }
+
+    /// Options with which [`OnDevice::lay_out_from`] needs nothing of a matrix in host memory but the lengths of its rows,
+    /// however these are numbered; none where it needs more.
+    #[doc(hidden)]
+    fn by_lengths(_: &Csr<T>, _: &Self::Options) -> Option<Self::Options> {
+        None
+    }
+
     /// This matrix on a GPU. What is in host memory stays as it is; [`OnDevice::on`] does without it.
     fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {
         Self::on_with(gpu, &self.to_csr(), self.chosen())
     }
+}
+
+/// The values of a matrix on a device.
+pub(super) fn values_of<T: Real>(ordered: &Ordered<T>) -> Result<Buffer<T>> {
+    let mut values = Buffer::zeros(ordered.nnz());
+    ordered.read(&mut values)?;
+    Ok(values)
 }

@@ -1,18 +1,32 @@
 //! Where the entries of a matrix stand, and in which order its values were given.
 
+#[cfg(feature = "cuda")]
+use crate::Numbering;
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
 use std::ops::Range;
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+use std::sync::LazyLock;
 
 /// The pattern of a matrix: sorted rows, and how given values become entries. Shared by every format made from one
 /// matrix, and by matrices of equal pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) offsets: Offsets,
-    pub(crate) columns: Columns,
-    pub(crate) given: Given,
+    cols: usize,
+    pub(crate) columns: Later<Columns>,
+    pub(crate) given: Later<Given>,
+}
+
+/// What is made when it is first asked for.
+pub(crate) type Later<X> = LazyLock<X, Box<dyn FnOnce() -> X + Send>>;
+
+/// What was made already.
+pub(crate) fn made<X: Send + 'static>(made: X) -> Later<X> {
+    LazyLock::new(Box::new(|| made))
 }
 
 /// How given values become the entries of sorted rows.
@@ -80,16 +94,20 @@ pub(crate) fn place_of(entry: Entry) -> u32 {
 }
 
 impl Pattern {
+    fn new(offsets: Offsets, columns: Columns, given: Given) -> Pattern {
+        Pattern { offsets, cols: columns.bound(), columns: made(columns), given: made(given) }
+    }
+
     pub(crate) fn rows(&self) -> usize {
         self.offsets.ranges()
     }
 
     pub(crate) fn cols(&self) -> usize {
-        self.columns.bound()
+        self.cols
     }
 
     pub(crate) fn entries(&self) -> usize {
-        self.columns.len()
+        self.offsets.end()
     }
 
     pub(crate) fn row(&self, row: usize) -> &[u32] {
@@ -99,7 +117,7 @@ impl Pattern {
     /// As devices take it.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
-        krysp_kernels::cuda::Pattern::new(&self.offsets, &self.columns)
+        krysp_kernels::cuda::Pattern::with_columns_of(&self.offsets, self.cols, &self.columns)
     }
 
     /// Bytes held: offsets, columns and the order of the given values.
@@ -111,7 +129,7 @@ impl Pattern {
     pub(crate) fn sorted(offsets: Offsets, columns: Vec<u32>, cols: usize) -> Result<Pattern> {
         let len = columns.len();
         let columns = checked(columns, cols)?;
-        Ok(Pattern { offsets, columns, given: Given::InOrder { len } })
+        Ok(Pattern::new(offsets, columns, Given::InOrder { len }))
     }
 
     /// A pattern from the rows and columns of its entries, in any order; equal places are summed.
@@ -168,11 +186,11 @@ impl Pattern {
         let columns = checked(columns, cols)?;
         let summed = offsets.end() < given;
         if !summed && find_row(given, 2, &|k| place_of(entries[k]) as usize != k).is_none() {
-            return Ok(Pattern { offsets, columns, given: Given::InOrder { len: given } });
+            return Ok(Pattern::new(offsets, columns, Given::InOrder { len: given }));
         }
         let from = map_rows(given, 3, &|k| place_of(entries[k])).into();
         if !summed {
-            return Ok(Pattern { offsets, columns, given: Given::Permuted { len: given, from } });
+            return Ok(Pattern::new(offsets, columns, Given::Permuted { len: given, from }));
         }
         let mut sums = vec![0u32; offsets.end() + 1];
         sums[offsets.end()] = given as u32;
@@ -186,7 +204,7 @@ impl Pattern {
             }
         });
         let starts = Offsets::from_short(sums).map_err(|_| unreachable_order())?;
-        Ok(Pattern { offsets, columns, given: Given::Summed { len: given, starts, from } })
+        Ok(Pattern::new(offsets, columns, Given::Summed { len: given, starts, from }))
     }
 
     /// The pattern of a square matrix with a second copy of off-diagonal entries at the transposed place. Comes with the
@@ -217,7 +235,7 @@ impl Pattern {
             }
         });
         let given = Given::InOrder { len: columns.len() };
-        Ok(Pattern { offsets, columns: checked(columns, self.cols())?, given })
+        Ok(Pattern::new(offsets, checked(columns, self.cols())?, given))
     }
 
     /// The pattern of a square matrix with rows for columns. Comes with the entry of this pattern that each new entry is.
@@ -248,7 +266,7 @@ impl Pattern {
         // the new pattern's given values are this one's entries: go back to what the user gave
         let first = |k: usize| pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32);
         let order = Buffer::from(map_rows(pattern.entries(), 3, &first));
-        pattern.given = self.given_in(order.clone());
+        pattern.given = made(self.given_in(order.clone()));
         Ok((pattern, order))
     }
 
@@ -291,13 +309,58 @@ impl Pattern {
             }
         });
         let given = self.given_in(order);
-        Ok((Pattern { offsets, columns: checked(columns, self.cols())?, given }, values))
+        Ok((Pattern::new(offsets, checked(columns, self.cols())?, given), values))
+    }
+
+    /// The same of a pattern in the user's numbering, its rows of these lengths, columns and the order of given values not
+    /// before they are asked for: what is on a device needs neither.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn renumbered_later(
+        self: &Arc<Pattern>,
+        numbering: &Arc<Numbering>,
+        offsets: Offsets,
+    ) -> Result<Pattern> {
+        check_places(self.entries())?;
+        let [columns, given] = [(); 2].map(|()| (self.clone(), numbering.clone(), offsets.clone()));
+        let columns: Later<Columns> = LazyLock::new(Box::new(|| {
+            let (old, numbering, offsets) = columns;
+            let columns = old.entries_in(&numbering, &offsets, column_of);
+            Columns::new(columns, old.cols()).unwrap_or_else(|_| unreachable!("a permutation of columns"))
+        }));
+        let given: Later<Given> = LazyLock::new(Box::new(|| {
+            let (old, numbering, offsets) = given;
+            old.given_in(old.entries_in(&numbering, &offsets, place_of))
+        }));
+        Ok(Pattern { offsets, cols: self.cols(), columns, given })
+    }
+
+    /// Something of each entry, in the order of another numbering.
+    #[cfg(feature = "cuda")]
+    fn entries_in(
+        &self,
+        numbering: &Numbering,
+        offsets: &Offsets,
+        part: impl Fn(Entry) -> u32 + Sync,
+    ) -> Buffer<u32> {
+        let mut parts = Buffer::zeros(offsets.end());
+        fill_by_rows(offsets.ranges(), &mut parts, &|row| offsets.at(row), &|rows, to: &mut [u32], _| {
+            let (mut to, mut sorted) = (to.iter_mut(), vec![]);
+            for row in rows {
+                let entries = self.offsets.range(numbering.old_of_new()[row] as usize);
+                let column = |k: usize| numbering.new_of_old()[self.columns[k] as usize];
+                sorted.clear();
+                sorted.extend(entries.map(|k| entry(column(k), k)));
+                sorted.sort_unstable();
+                sorted.iter().zip(to.by_ref()).for_each(|(&entry, to)| *to = part(entry));
+            }
+        });
+        parts
     }
 
     /// How given values become the entries of this pattern put into another order.
     fn given_in(&self, order: Buffer<u32>) -> Given {
         let len = self.given.len();
-        match &self.given {
+        match &*self.given {
             Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
                 Given::InOrder { len }
             }
@@ -329,7 +392,7 @@ impl Pattern {
                 why: "as many as the matrix was given with",
             });
         }
-        match &self.given {
+        match &*self.given {
             Given::InOrder { .. } => over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| {
                 entries.copy_from_slice(&given[range]);
             }),

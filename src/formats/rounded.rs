@@ -184,6 +184,10 @@ where
         F::lay_out(csr, options, device)
     }
 
+    fn by_lengths(csr: &Csr<T>, options: &F::Options) -> Option<F::Options> {
+        F::by_lengths(csr, options)
+    }
+
     fn lay_out_from<W: Storage<T>>(
         source: &Source<T>,
         ordered: &cuda::Ordered<T>,

@@ -217,6 +217,10 @@ impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
         self.options
     }
 
+    fn by_lengths(_: &Csr<T>, options: &SellOptions) -> Option<SellOptions> {
+        Some(*options)
+    }
+
     /// In slices of 32 rows or fewer whatever the options say, sorted within 768 rows where that saves padding, unless
     /// [`SellOptions::window`] is 1.
     fn lay_out<V: Storage<T>>(

@@ -68,9 +68,7 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
         if graph.edges(v).next().is_some() { scrambled(v) | 1 } else { 0 }
     });
     let draw = |v: u32| (draws[v as usize], v);
-    // a seed beats about `size - 1` others: the same share of the neighbours for both ends of an edge
-    let others = size.saturating_sub(1).saturating_mul(vertices) as f64 / graph.ends().max(1) as f64;
-    let share = (others * 65536.0) as u32;
+    let share = share(graph, size);
     let met = |a: u32, b: u32| ((draws[a as usize] ^ draws[b as usize]) & 0xffff) <= share;
     let is_seed = |&v: &u32| {
         let beats = |other: u32| draw(other) < draw(v) || !met(v, other);
@@ -103,6 +101,12 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     let (starts, entries) = by_rows(count + 1, vertices, &|v| (of_vertex[v], 0));
     let members = map_rows(vertices, 3, &|at| place_of(entries[at])).into();
     Clusters { count, of_vertex, starts, members }
+}
+
+/// The share of its neighbours that a seed beats, in 2⁻¹⁶, to be one in about `size`: the same for both ends of an edge.
+pub(super) fn share<G: Graph>(graph: &G, size: usize) -> u32 {
+    let others = size.saturating_sub(1).saturating_mul(graph.vertices()) as f64 / graph.ends().max(1) as f64;
+    (others * 65536.0) as u32
 }
 
 /// The cluster of each vertex, [`NONE`] where it has none, in clusters of clusters until there are at most `most` of them or

@@ -20,17 +20,18 @@ use super::{Numbering, inverse};
 use crate::formats::pattern::cut;
 use crate::formats::{block_pattern, row_blocks};
 use crate::{Csr, Error, Real, Result};
+use krysp_kernels::index::{Columns, Offsets};
 use rayon::prelude::*;
 
 /// Clusters in a run: what is much smaller than a run can be put together to any shape.
-const CLUSTERS_IN_RUN: usize = 64;
+pub(super) const CLUSTERS_IN_RUN: usize = 64;
 
 /// Up to so many clusters are laid out as a whole, more of them in groups of about so many, which stay in a cache.
 const WHOLE: usize = 20 * 1024;
 const GROUP: f64 = 8.0 * 1024.0;
 
 /// Rounds of exchange: later ones find little.
-const ROUNDS: u32 = 8;
+pub(super) const ROUNDS: u32 = 8;
 
 impl Numbering {
     /// A numbering in which every `rows_per_block` consecutive rows are tied closely to each other and to few others, as the
@@ -52,14 +53,16 @@ impl Numbering {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn clustered<T: Real>(a: &Csr<T>, rows_per_block: usize) -> Result<Numbering> {
-        Numbering::in_runs(a, rows_per_block, clustered)
+        Numbering::in_runs(a, rows_per_block, |offsets, columns, run| {
+            Ok(clustered(&Pattern::new(offsets, columns), run))
+        })
     }
 
     /// The numbering that a line of the nodes makes, nodes of as many unknowns as have rows of one pattern.
     pub(super) fn in_runs<T: Real>(
         a: &Csr<T>,
         rows_per_block: usize,
-        line: impl Fn(&Pattern<'_>, usize) -> Vec<u32>,
+        line: impl Fn(&Offsets, &Columns, usize) -> Result<Vec<u32>>,
     ) -> Result<Numbering> {
         let (rows, cols) = (a.rows(), a.cols());
         if rows != cols {
@@ -67,10 +70,10 @@ impl Numbering {
         }
         let size = row_blocks(a);
         let order = if size == 1 {
-            line(&Pattern::new(&a.pattern().offsets, a.columns()), rows_per_block)
+            line(&a.pattern().offsets, &a.pattern().columns, rows_per_block)?
         } else {
             let (offsets, columns) = block_pattern(a, size)?;
-            let nodes = line(&Pattern::new(&offsets, &columns), rows_per_block / size);
+            let nodes = line(&offsets, &columns, rows_per_block / size)?;
             let size = size as u32;
             nodes.into_iter().flat_map(|node| node * size..(node + 1) * size).collect()
         };
@@ -79,7 +82,7 @@ impl Numbering {
 }
 
 /// The vertices in an order whose runs are compact.
-fn clustered(graph: &Pattern<'_>, run: usize) -> Vec<u32> {
+pub(super) fn clustered(graph: &Pattern<'_>, run: usize) -> Vec<u32> {
     let run = run.max(1);
     let clusters = clusters(graph, run / CLUSTERS_IN_RUN);
     let coarse = coarse(graph, &clusters);
@@ -102,7 +105,7 @@ pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run: usize) -> V
 ///
 /// A large graph is cut into groups first, along the line of its own clusters: bisections of all of it would be slow, and the
 /// first ones serial.
-fn line(graph: &Coarse, run: f64) -> Vec<u32> {
+pub(super) fn line(graph: &Coarse, run: f64) -> Vec<u32> {
     let (order, starts) =
         groups(graph, run).unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
     let places = inverse(&order);

@@ -67,6 +67,12 @@ impl<'a> Pattern<'a> {
         let mean = columns.len() / offsets.ranges().max(1);
         Pattern { offsets, columns, longest: LONGEST.max(LONGEST_BY_MEAN * mean) }
     }
+
+    /// The length up to which rows have neighbours.
+    #[cfg(feature = "cuda")]
+    pub(super) fn longest(&self) -> usize {
+        self.longest
+    }
 }
 
 impl Graph for Pattern<'_> {

@@ -25,7 +25,9 @@ impl Numbering {
     /// As [`Numbering::clustered`], by METIS (feature `metis`): on one thread, many times slower, and halos of much the
     /// same size. Where METIS gives up, for want of memory, the bisection of this crate takes over.
     pub fn metis<T: Real>(a: &Csr<T>, rows_per_block: usize) -> Result<Numbering> {
-        Numbering::in_runs(a, rows_per_block, line)
+        Numbering::in_runs(a, rows_per_block, |offsets, columns, run| {
+            Ok(line(&Pattern::new(offsets, columns), run))
+        })
     }
 }
 

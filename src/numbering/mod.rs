@@ -10,6 +10,8 @@ mod exchange;
 mod graph;
 #[cfg(feature = "metis")]
 mod metis;
+#[cfg(feature = "cuda")]
+mod on_device;
 mod pieces;
 mod rcm;
 

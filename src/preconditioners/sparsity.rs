@@ -48,7 +48,7 @@ impl Growth {
 impl<T: Real> Sparsity<'_, T> {
     /// The whole pattern.
     pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
-        match a.pattern().given {
+        match *a.pattern().given {
             Given::InOrder { .. } if self.is_own(a) => Ok(a.source().pattern.clone()),
             _ => Ok(Arc::new(self.pattern(a, false, &|_, _| true)?)),
         }

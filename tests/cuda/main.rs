@@ -5,6 +5,7 @@
 mod conformance;
 mod irregular;
 mod methods;
+mod numbering;
 mod preconditioners;
 mod two_level;
 

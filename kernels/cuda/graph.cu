@@ -1,0 +1,80 @@
+// The pattern of a square matrix as a graph: what kernels that number it have in common.
+
+constexpr u32 NONE = ~0u;
+
+struct Graph {
+    RowStarts rows;
+    const u32* columns;
+    u32 longest;              // longer rows count as empty
+
+    // Where the neighbours of a vertex begin, itself perhaps among them, and how many there are.
+    __device__ __forceinline__ i64 neighbours(u32 vertex, u32& count) const {
+        const i64 start = rows.start(vertex), length = rows.start((i64)vertex + 1) - start;
+        count = length > longest ? 0 : (u32)length;
+        return start;
+    }
+};
+
+// Bits that look random (the 32-bit finaliser of Murmur's third hash).
+__device__ __forceinline__ u32 scrambled(u32 bits) {
+    bits = (bits ^ bits >> 16) * 0x85ebca6bu;
+    bits = (bits ^ bits >> 13) * 0xc2b2ae35u;
+    return bits ^ bits >> 16;
+}
+
+__device__ __forceinline__ u64 warp_max(u64 v) {
+#pragma unroll
+    for (int step = 16; step; step >>= 1) {
+        const u64 other = __shfl_xor_sync(ALL, v, step);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+// Sums for a few keys, those that came first, each in a lane of a warp; beyond that, later keys are left out.
+struct Tally {
+    u32 key = NONE, sum = 0, len = 0;
+
+    // Adds one for the key of each lane, none where it is NONE; those of lower lanes come first.
+    __device__ __forceinline__ void add(u32 of_lane) {
+        const u32 lane = threadIdx.x % 32;
+        u32 rest = __ballot_sync(ALL, of_lane != NONE);
+        while (rest) {
+            const u32 next = __shfl_sync(ALL, of_lane, __ffs(rest) - 1);
+            const u32 same = __ballot_sync(ALL, of_lane == next);
+            const bool known = __ballot_sync(ALL, key == next) != 0;
+            if (known ? key == next : lane == len) {
+                key = next;
+                sum += __popc(same);
+            }
+            if (!known && len < 32) len++;
+            rest &= ~same;
+        }
+    }
+};
+
+// Threads of a block that sums.
+constexpr u32 SUMMING = 256;
+
+// The sum over the threads of the block before this, and that over all.
+__device__ __forceinline__ u32 sum_before(u32 own, u32& all) {
+    __shared__ u32 warps[SUMMING / 32];
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 sum = own;
+#pragma unroll
+    for (u32 step = 1; step < 32; step *= 2) {
+        const u32 before = __shfl_up_sync(ALL, sum, step);
+        if (lane >= step) sum += before;
+    }
+    if (lane == 31) warps[warp] = sum;
+    __syncthreads();
+    u32 before = 0;
+    all = 0;
+#pragma unroll
+    for (u32 w = 0; w < SUMMING / 32; w++) {
+        if (w < warp) before += warps[w];
+        all += warps[w];
+    }
+    __syncthreads();
+    return before + sum - own;
+}

@@ -1,0 +1,55 @@
+//! The pattern of a square matrix as a graph, on a device: what is numbered there.
+
+use super::device::{Array, Device};
+use super::error::Result;
+use super::ordered::{RawRows, Rows};
+use super::product::Pattern;
+use super::vector::index;
+use cudarc::driver::DeviceRepr;
+
+/// Vertices and their neighbours.
+#[derive(Debug)]
+pub struct Graph {
+    pub(super) rows: Rows,
+    pub(super) columns: Array<u32>,
+    longest: u32,
+}
+
+/// [`Graph`] as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawGraph {
+    rows: RawRows,
+    columns: u64,
+    longest: u32,
+}
+// SAFETY: as `Graph` of graph.cu
+unsafe impl DeviceRepr for RawGraph {}
+
+impl Graph {
+    /// The graph of a pattern, with as many rows as columns and distinct columns in each; rows of more than `longest` entries
+    /// count as empty.
+    pub fn new(device: &Device, pattern: Pattern<'_>, longest: usize) -> Result<Graph> {
+        assert_eq!(pattern.rows(), pattern.cols(), "a square pattern");
+        index("the number of rows", pattern.rows())?;
+        Ok(Graph {
+            rows: Rows::new(device, pattern.offsets())?,
+            columns: device.upload(pattern.columns())?,
+            longest: u32::try_from(longest).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// The number of vertices.
+    pub fn vertices(&self) -> usize {
+        self.rows.count()
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> &Device {
+        self.columns.device()
+    }
+
+    pub(super) fn raw(&self) -> RawGraph {
+        RawGraph { rows: self.rows.raw(), columns: self.columns.address(0), longest: self.longest }
+    }
+}

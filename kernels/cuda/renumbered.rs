@@ -1,0 +1,63 @@
+//! A matrix in another numbering, its entries put there on a device.
+
+use super::device::{Device, Real};
+use super::error::Result;
+use super::module::Source;
+use super::ordered::{Ordered, Rows};
+use super::product::{Pattern, config};
+use super::slices::WARP;
+use crate::index::{ColumnsRef, Offsets};
+use std::sync::Arc;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "renumbered.cu", text: include_str!("renumbered.cu") };
+
+/// Each entry of a row is compared with all others: longer rows are for the host.
+const LONGEST: usize = 2048;
+
+impl<T: Real> Ordered<T> {
+    /// A square matrix in another numbering, the old index of each new row and the new index of each old column, and where
+    /// its rows begin; none if a row has more than 2048 entries. Columns are distinct in each row.
+    pub fn renumbered(
+        device: &Device,
+        pattern: Pattern<'_>,
+        values: &[T],
+        old_of_new: &[u32],
+        new_of_old: &[u32],
+    ) -> Result<Option<(Ordered<T>, Offsets)>> {
+        let (rows, old) = (pattern.rows(), pattern.offsets());
+        assert_eq!(
+            (pattern.cols(), pattern.entries()),
+            (rows, values.len()),
+            "a square matrix with its values"
+        );
+        for names in [old_of_new, new_of_old] {
+            assert!(names.len() == rows && ColumnsRef::new(names, rows).is_ok(), "a permutation of the rows");
+        }
+        let length = |row: usize| old.range(old_of_new[row] as usize).len();
+        let offsets = Offsets::of_rows(rows, &length);
+        assert_eq!(offsets.end(), values.len(), "a permutation of the rows");
+        if crate::cpu::threads::find_row(rows, 2, &|row| old.range(row).len() > LONGEST).is_some() {
+            return Ok(None);
+        }
+        let given = Ordered::new(device, pattern, values)?;
+        let renumbered = Ordered {
+            rows: Arc::new(Rows::new(device, &offsets)?),
+            columns: Arc::new(device.zeros(values.len())?),
+            values: device.zeros(values.len())?,
+        };
+        let (old_of_new, new_of_old) = (device.upload(old_of_new)?, device.upload(new_of_old)?);
+        let renumber = device.function::<T>(&SOURCE, "renumber_rows")?;
+        let (old, columns, values) = (given.rows.raw(), given.columns.address(0), given.values.address(0));
+        let (rows_of, names) = (old_of_new.address(0), new_of_old.address(0));
+        let (new, to) = (renumbered.rows.raw(), renumbered.columns.address(0));
+        let new_values = renumbered.values.address(0);
+        let mut launch = device.launch(&renumber);
+        launch.arg(&old).arg(&columns).arg(&values).arg(&rows_of).arg(&names);
+        launch.arg(&new).arg(&to).arg(&new_values);
+        // SAFETY: arguments as in renumbered.cu; old and new numbers lie below the number of rows, and a new row has as many
+        // entries as the old one
+        unsafe { launch.launch(config(rows * WARP)) }?;
+        Ok(Some((renumbered, offsets)))
+    }
+}

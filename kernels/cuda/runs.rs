@@ -1,0 +1,179 @@
+//! Equal runs of a graph's vertices that change places, on a device. runs.cu says how, and `numbering/exchange.rs` on the host
+//! what: the same, bit for bit.
+//!
+//! Budget of a round: five launches, and no wait; the pattern of the vertices around which something changed, of all in the
+//! first, 12 bytes a vertex, and some passes over the wishes.
+
+use super::device::{Array, Device};
+use super::error::Result;
+use super::graph::Graph;
+use super::module::Source;
+use super::product::config;
+use super::vector::THREADS;
+use cudarc::driver::sys::CUfunction_attribute_enum;
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source {
+    file: "runs.cu",
+    text: concat!(include_str!("graph.cu"), "#line 1 \"runs.cu\"\n", include_str!("runs.cu")),
+};
+
+/// Bytes of shared memory for each vertex of a run.
+const SHARED: usize = 12;
+
+/// The vertices of a run at most.
+pub fn longest(device: &Device) -> Result<usize> {
+    // some is declared by the kernels themselves
+    Ok(device.shared_memory()?.saturating_sub(1024) / SHARED)
+}
+
+/// Who stands where.
+#[derive(Debug)]
+struct Runs {
+    length: usize,
+    members: Array<u32>,
+    place: Array<u32>,
+    run_of: Array<u32>,
+}
+
+/// Wishes, run by run.
+#[derive(Debug)]
+struct Moves {
+    counts: Array<u32>,
+    to: Array<u32>,
+    costs: Array<u32>,
+    who: Array<u32>,
+}
+
+/// [`Runs`] as kernels see them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawRuns {
+    members: u64,
+    place: u64,
+    run_of: u64,
+    vertices: u32,
+    length: u32,
+}
+// SAFETY: as `Runs` of runs.cu
+unsafe impl DeviceRepr for RawRuns {}
+
+/// [`Moves`] as kernels see them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawMoves {
+    counts: u64,
+    to: u64,
+    costs: u64,
+    who: u64,
+}
+// SAFETY: as `Moves` of runs.cu
+unsafe impl DeviceRepr for RawMoves {}
+
+impl Runs {
+    fn raw(&self) -> RawRuns {
+        RawRuns {
+            members: self.members.address(0),
+            place: self.place.address(0),
+            run_of: self.run_of.address(0),
+            vertices: self.members.len() as u32,
+            length: self.length as u32,
+        }
+    }
+
+    /// A block for each run, with shared memory for its vertices.
+    fn blocks(&self, shared: usize) -> LaunchConfig {
+        let blocks = self.members.len().div_ceil(self.length).max(1) as u32;
+        LaunchConfig {
+            grid_dim: (blocks, 1, 1),
+            block_dim: (THREADS, 1, 1),
+            shared_mem_bytes: (self.length * shared) as u32,
+        }
+    }
+}
+
+/// The vertices of a graph, `order` a line of all of them cut into runs of a length, after some rounds in which those of
+/// neighbouring runs change places; the longest rows first in each. A run is no longer than [`longest`] says.
+pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) -> Result<Vec<u32>> {
+    let (device, vertices) = (graph.device(), graph.vertices());
+    assert_eq!(order.len(), vertices, "every vertex once");
+    assert!((1..=longest(device)?).contains(&length), "runs that fit shared memory");
+    if vertices == 0 {
+        return Ok(vec![]);
+    }
+    let array = || device.zeros::<u32>(vertices);
+    let runs = Runs { length: length.min(vertices), members: array()?, place: array()?, run_of: array()? };
+    let home = array()?;
+    let changed = device.zeros::<u16>(vertices)?;
+    let start = device.function::<f32>(&SOURCE, "runs_start")?;
+    let (raw, from, was, marks) = (runs.raw(), order.address(0), home.address(0), changed.address(0));
+    let mut launch = device.launch(&start);
+    launch.arg(&raw).arg(&from).arg(&was).arg(&marks);
+    // SAFETY: arguments as in runs.cu; all arrays are as long as there are vertices, of which the order has each once
+    unsafe { launch.launch(config(vertices)) }?;
+    exchange(graph, &runs, &changed, rounds)?;
+    let result = array()?;
+    let (finish, to) = (with_shared_memory(&runs, device, "runs_finish")?, result.address(0));
+    let raw_graph = graph.raw();
+    let mut launch = device.launch(&finish);
+    launch.arg(&raw_graph).arg(&raw).arg(&from).arg(&was).arg(&to);
+    // SAFETY: as above; there is shared memory for each vertex of a run
+    unsafe { launch.launch(runs.blocks(SHARED)) }?;
+    let mut line = vec![0; vertices];
+    result.read(&mut line)?;
+    Ok(line)
+}
+
+/// Queues some rounds.
+fn exchange(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32) -> Result<()> {
+    let (device, vertices) = (graph.device(), graph.vertices());
+    let array = || device.zeros::<u32>(vertices);
+    let counts = device.zeros(vertices.div_ceil(runs.length))?;
+    let moves = Moves { counts, to: array()?, costs: array()?, who: array()? };
+    let (wishes, hopes) = (device.zeros::<u64>(vertices)?, device.zeros::<u16>(vertices)?);
+    let granted = device.zeros::<u32>(rounds as usize + 1)?;
+    let [wish, hope, apart, grant] = ["runs_wish", "runs_hope", "runs_apart", "runs_grant"]
+        .map(|name| device.function::<f32>(&SOURCE, name));
+    let (wish, hope, apart, grant) = (wish?, hope?, apart?, grant?);
+    let sort = with_shared_memory(runs, device, "runs_moves")?;
+    let (raw_graph, raw, marks) = (graph.raw(), runs.raw(), changed.address(0));
+    let (wished, hoped, done) = (wishes.address(0), hopes.address(0), granted.address(0));
+    let list = RawMoves {
+        counts: moves.counts.address(0),
+        to: moves.to.address(0),
+        costs: moves.costs.address(0),
+        who: moves.who.address(0),
+    };
+    for round in 1..=rounds {
+        let mut launch = device.launch(&wish);
+        launch.arg(&raw_graph).arg(&raw).arg(&marks).arg(&wished);
+        // SAFETY: arguments as in runs.cu; all arrays are as long as there are vertices, and counts as there are runs
+        unsafe { launch.launch(config(vertices)) }?;
+        let mut launch = device.launch(&sort);
+        launch.arg(&raw).arg(&wished).arg(&list);
+        // SAFETY: as above; there is shared memory for each vertex of a run
+        unsafe { launch.launch(runs.blocks(SHARED)) }?;
+        let mut launch = device.launch(&hope);
+        launch.arg(&raw).arg(&list).arg(&hoped).arg(&round);
+        // SAFETY: as above
+        unsafe { launch.launch(runs.blocks(0)) }?;
+        let mut launch = device.launch(&apart);
+        launch.arg(&raw_graph).arg(&raw).arg(&wished).arg(&hoped).arg(&round).arg(&list);
+        // SAFETY: as above
+        unsafe { launch.launch(runs.blocks(0)) }?;
+        let mut launch = device.launch(&grant);
+        launch.arg(&raw_graph).arg(&raw).arg(&list).arg(&marks).arg(&done).arg(&round);
+        // SAFETY: as above; there is a word for each round, counted from 1
+        unsafe { launch.launch(runs.blocks(0)) }?;
+    }
+    Ok(())
+}
+
+/// A kernel that has shared memory for the vertices of a run.
+fn with_shared_memory(runs: &Runs, device: &Device, name: &str) -> Result<CudaFunction> {
+    let function = device.function::<f32>(&SOURCE, name)?;
+    let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    function.set_attribute(largest, (runs.length * SHARED) as i32)?;
+    Ok(function)
+}

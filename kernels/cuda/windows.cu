@@ -1,0 +1,59 @@
+// Columns that blocks of rows read beside those with the numbers of their own rows.
+
+constexpr u32 NONE = ~0u;
+// Places of the table in which a block finds distinct columns: twice as many as a halo may have.
+constexpr u32 TABLE = 8192;
+
+// The halo of each block of `height` rows, ascending: its length, or with `halo` itself, from `starts` on. A block of threads
+// has a block, and each column counts those before it; marks a halo of more than `most`, half of the table or fewer. Moves 4 B
+// an entry, and 4 B a column of a halo.
+extern "C" __global__ __launch_bounds__(256) void window_halos(
+    RowStarts rows, const u32* columns, u32 height, u32 most, u32* starts, u32* halo, u32* misfit) {
+    begin();
+    __shared__ u32 table[TABLE];
+    __shared__ u32 found, taken;
+    const i64 first = (i64)blockIdx.x * height, last = min((i64)rows.count, first + height);
+    for (u32 i = threadIdx.x; i < TABLE; i += blockDim.x) table[i] = NONE;
+    if (threadIdx.x == 0) found = taken = 0;
+    __syncthreads();
+    const i64 end = rows.start(last);
+    for (i64 entry = rows.start(first) + threadIdx.x; entry < end; entry += blockDim.x) {
+        const u32 column = __ldcs(columns + entry);
+        if (column >= first && column < last) continue;
+        u32 at = (column * 0x9e3779b9u) >> 19;
+        // a table that is full up to where all threads may still add one
+        while (*(volatile u32*)&found <= most) {
+            const u32 there = atomicCAS(table + at, NONE, column);
+            if (there == NONE) atomicAdd(&found, 1u);
+            if (there == NONE || there == column) break;
+            at = (at + 1) % TABLE;
+        }
+    }
+    __syncthreads();
+    const u32 count = found;
+    if (count > most) {
+        if (threadIdx.x == 0) *misfit = 1;
+        return;
+    }
+    if (!halo) {
+        if (threadIdx.x == 0) starts[blockIdx.x] = count;
+        return;
+    }
+    // to the front of the table, whose columns are all held by threads
+    constexpr u32 HELD = TABLE / 256;
+    u32 held[HELD];
+#pragma unroll
+    for (u32 i = 0; i < HELD; i++) held[i] = table[i * 256 + threadIdx.x];
+    __syncthreads();
+#pragma unroll
+    for (u32 i = 0; i < HELD; i++) {
+        if (held[i] != NONE) table[atomicAdd(&taken, 1u)] = held[i];
+    }
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+        const u32 column = table[i];
+        u32 before = starts[blockIdx.x];
+        for (u32 k = 0; k < count; k++) before += table[k] < column;
+        halo[before] = column;
+    }
+}
