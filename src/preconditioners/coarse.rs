@@ -21,12 +21,17 @@ use krysp_kernels::cpu::inverse::invert_positive;
 use krysp_kernels::cpu::threads::{ByRow, map_rows, over_parts, tasks};
 use krysp_solvers::Element;
 use rayon::prelude::*;
+use std::array::from_fn;
 
 /// Nodes of an aggregate at least, on average: below, what is coarse is not much cheaper than what is fine.
 const NODES: usize = 32;
 
 /// Of a mode's restriction to an aggregate, what is left beside the modes before it is left out if it is smaller.
 const DEPENDENT: f64 = 1e-6;
+
+/// Weights of a row that are added up at once.
+const LANES: usize = 4;
+type Lanes = [f64; LANES];
 
 /// Aggregates of unknowns, and modes on them.
 #[derive(Clone, Debug)]
@@ -60,14 +65,18 @@ impl<T: Real> CoarseSpace<T> {
 
     /// With modes on each aggregate, given as vectors in the user's numbering: what `A` maps to nearly nothing but for
     /// boundary conditions, as the six rigid motions of elasticity.
-    pub fn with_modes<V: AsRef<[T]>>(csr: &Csr<T>, unknowns: usize, modes: &[V]) -> Result<CoarseSpace<T>> {
+    pub fn with_modes<V: AsRef<[T]> + Sync>(
+        csr: &Csr<T>,
+        unknowns: usize,
+        modes: &[V],
+    ) -> Result<CoarseSpace<T>> {
         if modes.is_empty() {
             let (what, expected) = ("the number of modes", "at least one");
             return Err(Error::Option { what, got: "0".into(), expected });
         }
         let size = if csr.rows() == csr.cols() { row_blocks(csr) } else { 1 };
         let mut coarse = CoarseSpace::aggregated(csr, size, modes.len(), unknowns)?;
-        let loaded = modes.iter().map(|mode| Ok(coarse.space.vector(mode.as_ref())?));
+        let loaded = modes.par_iter().map(|mode| Ok(coarse.space.vector(mode.as_ref())?));
         let loaded = loaded.collect::<Result<Vec<_>>>()?;
         let slices: Vec<&[T]> = loaded.iter().map(|mode| mode.as_slice()).collect();
         coarse.weights = Some(coarse.orthonormal(&slices)?);
@@ -154,8 +163,7 @@ impl<T: Real> CoarseSpace<T> {
     pub(crate) fn galerkin(&self, a: &Csr<T>) -> Result<Blocks> {
         check_space(a, &self.space)?;
         let (z, modes) = (self.kernel(), self.modes);
-        let weight = |at: usize| Element::to_f64(z.weight(at % modes, at / modes));
-        let weights = self.weights.as_ref().map(|_| map_rows(a.rows() * modes, 2, &weight));
+        let weights = self.weights.as_ref().map(|_| self.weights_by_rows());
         let rows_of = |sums: &mut BlockRow, aggregate: usize| {
             sums.clear();
             match &weights {
@@ -196,16 +204,28 @@ impl<T: Real> CoarseSpace<T> {
         }
     }
 
+    /// The weights of each row, mode by mode, and zeros up to whole [`Lanes`].
+    fn weights_by_rows(&self) -> Vec<Lanes> {
+        let (z, lanes) = (self.kernel(), self.modes.div_ceil(LANES));
+        let weight = |row: usize, mode: usize| match mode < z.modes {
+            true => Element::to_f64(z.weight(mode, row)),
+            false => 0.0,
+        };
+        let few = |at: usize| from_fn(|k| weight(at / lanes, at % lanes * LANES + k));
+        map_rows(self.of_row.len() * lanes, 2 * LANES, &few)
+    }
+
     /// The same with weights, row by row.
-    fn add_weighted_rows(&self, a: &Csr<T>, aggregate: usize, weights: &[f64], sums: &mut BlockRow) {
-        let modes = self.modes;
-        let mut weighted = vec![0.0; modes];
-        let mut flush = |row: usize, other: u32, weighted: &mut [f64]| {
-            let own = weights[row * modes..][..modes].iter();
+    fn add_weighted_rows(&self, a: &Csr<T>, aggregate: usize, weights: &[Lanes], sums: &mut BlockRow) {
+        let (modes, lanes) = (self.modes, self.modes.div_ceil(LANES));
+        let of = |row: usize| &weights[row * lanes..][..lanes];
+        let mut weighted = vec![[0.0; LANES]; lanes];
+        let mut flush = |row: usize, other: u32, weighted: &mut [Lanes]| {
+            let own = of(row).as_flattened().iter();
             for (&weight, to) in own.zip(sums.block(other).chunks_exact_mut(modes)) {
-                to.iter_mut().zip(&*weighted).for_each(|(to, sum)| *to += weight * sum);
+                to.iter_mut().zip(weighted.as_flattened()).for_each(|(to, sum)| *to += weight * sum);
             }
-            weighted.fill(0.0);
+            weighted.fill([0.0; LANES]);
         };
         for &row in self.kernel().rows_of(aggregate) {
             let row = row as usize;
@@ -219,8 +239,9 @@ impl<T: Real> CoarseSpace<T> {
                 }
                 open = other;
                 if other != NONE {
-                    let weights = &weights[column * modes..][..modes];
-                    weighted.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += value * weight);
+                    for (sums, weights) in weighted.iter_mut().zip(of(column)) {
+                        sums.iter_mut().zip(weights).for_each(|(sum, weight)| *sum += value * weight);
+                    }
                 }
             }
             if open != NONE {
