@@ -43,7 +43,14 @@ fn main() -> common::Result<()> {
         let values = gpu.cuda.space::<f64>(a.nnz()).vector(a.entries())?;
         println!(
             "{:<14}{:>12}{:>12}{:>18}{:>12}{:>12}{:>12}{:>12}",
-            "", "product, ms", "on, ms", "renumbered on, ms", "all, ms", "products", "refresh, ms", "products"
+            "",
+            "product, ms",
+            "on, ms",
+            "renumbered on, ms",
+            "all, ms",
+            "products",
+            "refresh, ms",
+            "products"
         );
         let given = Given { a, numbering, numbering_ms, values };
         setup::<Csr<f64>>(&mut gpu, &given, &renumbered)?;

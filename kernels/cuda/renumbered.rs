@@ -26,7 +26,11 @@ impl<T: Real> Ordered<T> {
         new_of_old: &[u32],
     ) -> Result<Option<(Ordered<T>, Offsets)>> {
         let (rows, old) = (pattern.rows(), pattern.offsets());
-        assert_eq!((pattern.cols(), pattern.entries()), (rows, values.len()), "a square matrix with its values");
+        assert_eq!(
+            (pattern.cols(), pattern.entries()),
+            (rows, values.len()),
+            "a square matrix with its values"
+        );
         for names in [old_of_new, new_of_old] {
             assert!(names.len() == rows && ColumnsRef::new(names, rows).is_ok(), "a permutation of the rows");
         }

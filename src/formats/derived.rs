@@ -90,7 +90,8 @@ impl Derivation {
 /// Refuses a matrix of another pattern.
 pub(crate) fn check_same_pattern<T: Real>(pattern: &Arc<Pattern>, csr: &Csr<T>) -> Result<()> {
     let other = &csr.source().pattern;
-    if Arc::ptr_eq(pattern, other) || (pattern.offsets == other.offsets && **pattern.columns == **other.columns)
+    if Arc::ptr_eq(pattern, other)
+        || (pattern.offsets == other.offsets && **pattern.columns == **other.columns)
     {
         return Ok(());
     }

@@ -16,9 +16,9 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
+use super::bsr::{best_blocks, block_pattern};
 #[cfg(feature = "cuda")]
 use super::on_device::values_of;
-use super::bsr::{best_blocks, block_pattern};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;

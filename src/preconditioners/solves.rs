@@ -100,7 +100,11 @@ fn array_bytes<T: Real>(csr: &Csr<T>) -> usize {
 
 fn arrays<T: Real>(csr: &Csr<T>) -> csr::Csr<'_, T> {
     let Source { pattern, .. } = csr.source();
-    csr::Csr { offsets: (&pattern.offsets).into(), columns: (&*pattern.columns).into(), values: csr.entries() }
+    csr::Csr {
+        offsets: (&pattern.offsets).into(),
+        columns: (&*pattern.columns).into(),
+        values: csr.entries(),
+    }
 }
 
 /// `y_i ← x_{from_i}`
