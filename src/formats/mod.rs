@@ -18,6 +18,7 @@ mod input;
 #[cfg(feature = "cuda")]
 mod on_device;
 pub(crate) mod pattern;
+mod renumbered;
 mod rounded;
 mod sell;
 mod slices;

@@ -230,7 +230,8 @@ impl Part {
         distance[from] = 0;
         queue.push(from as u32);
         let (mut head, mut unreached) = (0, 0);
-        while queue.len() < self.len() || head < queue.len() {
+        // those reached last lead nowhere new
+        while queue.len() < self.len() {
             if head == queue.len() {
                 while distance[unreached] != u32::MAX {
                     unreached += 1;
@@ -324,13 +325,16 @@ impl<'a> Refinement<'a> {
         let first = part.weights.iter().zip(&*second).filter(|(_, second)| !**second);
         let missing = target - first.map(|(&weight, _)| f64::from(weight)).sum::<f64>();
         let tolerance = 0.5 * part.weight() / part.len() as f64;
-        let strength = |v| part.edges(v).iter().map(|&(_, strength)| strength as i32).sum::<i32>();
-        let strengths: Vec<i32> = (0..part.len()).map(strength).collect();
-        let signed = |v: usize, (other, strength): (u32, u32)| {
-            if second[other as usize] == second[v] { -(strength as i32) } else { strength as i32 }
-        };
-        let gain = |v| part.edges(v).iter().map(|&edge| signed(v, edge)).sum();
-        let gains = (0..part.len()).map(gain).collect();
+        let (mut strengths, mut gains) = (Vec::with_capacity(part.len()), Vec::with_capacity(part.len()));
+        for (v, &own) in second.iter().enumerate() {
+            let (mut all, mut across) = (0, 0);
+            for &(other, strength) in part.edges(v) {
+                all += strength as i32;
+                across += if second[other as usize] == own { 0 } else { strength as i32 };
+            }
+            strengths.push(all);
+            gains.push(2 * across - all);
+        }
         let moved = vec![false; part.len()];
         Refinement {
             part,

@@ -1,0 +1,160 @@
+//! Patterns in another numbering, made at once or when something asks for them.
+
+#[cfg(feature = "cuda")]
+use super::pattern::Later;
+use super::pattern::{
+    Entry, Given, Pattern, check_places, checked, column_of, entry, fill_by_rows, place_of,
+};
+#[cfg(feature = "cuda")]
+use crate::Numbering;
+use crate::Result;
+use krysp_kernels::buffer::{Buffer, Plain};
+use krysp_kernels::cpu::threads::{ByRow, find_row, map_rows, over_rows};
+#[cfg(feature = "cuda")]
+use krysp_kernels::index::Columns;
+use krysp_kernels::index::Offsets;
+#[cfg(feature = "cuda")]
+use std::sync::{Arc, LazyLock};
+
+impl Pattern {
+    /// The pattern of a square matrix in another numbering: the old index of each new row, and the new index of each old
+    /// column. Comes with `value(k)` for each new entry, `k` the entry of this pattern that it is.
+    ///
+    /// Each new row is one old row, sorted by itself. Reads 12 bytes an entry and writes 16 (f64), once.
+    pub(crate) fn renumbered<X: Plain>(
+        &self,
+        value: impl Fn(usize) -> X + Sync,
+        old_of_new: impl Fn(usize) -> u32 + Sync,
+        new_of_old: impl Fn(u32) -> u32 + Sync,
+    ) -> Result<(Pattern, Buffer<X>)> {
+        check_places(self.entries())?;
+        let rows = self.rows();
+        let old_range = |row: usize| self.offsets.range(old_of_new(row) as usize);
+        let offsets = Offsets::of_rows(rows, &|row| old_range(row).len());
+        let (mut columns, mut order) = (Buffer::zeros(offsets.end()), Buffer::zeros(offsets.end()));
+        let mut values = Buffer::zeros(offsets.end());
+        let offset = |row: usize| offsets.at(row);
+        let to = (
+            (ByRow::new(&mut columns, &offset), ByRow::new(&mut order, &offset)),
+            ByRow::new(&mut values, &offset),
+        );
+        over_rows(rows, 32, to, &|rows,
+                                  ((columns, order), values): (
+            (ByRow<'_, u32>, ByRow<'_, u32>),
+            ByRow<'_, X>,
+        )| {
+            let mut to = columns.all().0.iter_mut().zip(order.all().0).zip(values.all().0);
+            let mut sorted: Vec<Entry> = vec![];
+            for row in rows {
+                sorted.clear();
+                sorted.extend(old_range(row).map(|k| entry(new_of_old(self.columns[k]), k)));
+                sorted.sort_unstable();
+                for (&entry, ((column, from), to)) in sorted.iter().zip(&mut to) {
+                    (*column, *from) = (column_of(entry), place_of(entry));
+                    *to = value(place_of(entry) as usize);
+                }
+            }
+        });
+        let given = self.given_in(order);
+        Ok((Pattern::new(offsets, checked(columns, self.cols())?, given), values))
+    }
+
+    /// The same of a pattern in the user's numbering, its rows of these lengths, columns and the order of given values not
+    /// before they are asked for: what is on a device needs neither.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn renumbered_later(
+        self: &Arc<Pattern>,
+        numbering: &Arc<Numbering>,
+        offsets: Offsets,
+    ) -> Result<Pattern> {
+        check_places(self.entries())?;
+        let [columns, given] = [(); 2].map(|()| (self.clone(), numbering.clone(), offsets.clone()));
+        let columns: Later<Columns> = LazyLock::new(Box::new(|| {
+            let (old, numbering, offsets) = columns;
+            let columns = old.entries_in(&numbering, &offsets, column_of);
+            Columns::new(columns, old.cols()).unwrap_or_else(|_| unreachable!("a permutation of columns"))
+        }));
+        let given: Later<Given> = LazyLock::new(Box::new(|| {
+            let (old, numbering, offsets) = given;
+            old.given_in(old.entries_in(&numbering, &offsets, place_of))
+        }));
+        Ok(Pattern { offsets, cols: self.cols(), columns, given })
+    }
+
+    /// Something of each entry, in the order of another numbering.
+    #[cfg(feature = "cuda")]
+    fn entries_in(
+        &self,
+        numbering: &Numbering,
+        offsets: &Offsets,
+        part: impl Fn(Entry) -> u32 + Sync,
+    ) -> Buffer<u32> {
+        let mut parts = Buffer::zeros(offsets.end());
+        fill_by_rows(offsets.ranges(), &mut parts, &|row| offsets.at(row), &|rows, to: &mut [u32], _| {
+            let (mut to, mut sorted) = (to.iter_mut(), vec![]);
+            for row in rows {
+                let entries = self.offsets.range(numbering.old_of_new()[row] as usize);
+                let column = |k: usize| numbering.new_of_old()[self.columns[k] as usize];
+                sorted.clear();
+                sorted.extend(entries.map(|k| entry(column(k), k)));
+                sorted.sort_unstable();
+                sorted.iter().zip(to.by_ref()).for_each(|(&entry, to)| *to = part(entry));
+            }
+        });
+        parts
+    }
+
+    /// How given values become the entries of this pattern put into another order.
+    pub(super) fn given_in(&self, order: Buffer<u32>) -> Given {
+        let len = self.given.len();
+        match &*self.given {
+            Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
+                Given::InOrder { len }
+            }
+            // an entry's place is that of its value
+            Given::InOrder { .. } => Given::Permuted { len, from: order },
+            Given::Permuted { from, .. } => {
+                let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
+                Given::Permuted { len, from: from.into() }
+            }
+            Given::Summed { starts, .. } => {
+                let starts = Offsets::from_lengths(order.iter().map(|&o| starts.range(o as usize).len()));
+                let mut from = Buffer::zeros(starts.end());
+                fill_by_rows(order.len(), &mut from, &|k| starts.at(k), &|entries, part, _| {
+                    let sources = order[entries].iter().flat_map(|&o| self.given.sources(o as usize));
+                    part.iter_mut().zip(sources).for_each(|(to, source)| *to = source);
+                });
+                Given::Summed { len, starts, from }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_later_is_the_same() {
+        for (rows, count) in [(0, 0), (1, 3), (700, 4_000), (3_000, 2_000)] {
+            let (row, column) = scattered(rows.max(1), count);
+            let pattern = Arc::new(Pattern::from_coordinates(rows, rows, &row, &column).unwrap());
+            let turned: Vec<u32> = (0..rows as u32).rev().collect();
+            let numbering = Arc::new(Numbering::from_old_of_new(turned).unwrap());
+            let (old, new) = (numbering.old_of_new(), numbering.new_of_old());
+            let (at_once, _) =
+                pattern.renumbered(|_| 0u32, |row| old[row], |column| new[column as usize]).unwrap();
+            let later = pattern.renumbered_later(&numbering, at_once.offsets.clone()).unwrap();
+            assert_eq!((later.rows(), later.cols(), later.entries()), (rows, rows, at_once.entries()));
+            assert_eq!(**later.columns, **at_once.columns);
+            let sources = |pattern: &Pattern, k| pattern.given.sources(k).collect::<Vec<_>>();
+            assert!((0..later.entries()).all(|k| sources(&later, k) == sources(&at_once, k)));
+        }
+    }
+
+    /// Places in no order, some of them repeated.
+    fn scattered(rows: usize, count: usize) -> (Vec<u32>, Vec<u32>) {
+        let number = |k: usize, factor: usize| ((k * factor) % 1_000_003 % rows) as u32;
+        (0..count).map(|k| (number(k, 7919), number(k / 3, 104_729))).unzip()
+    }
+}
