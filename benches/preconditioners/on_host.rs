@@ -55,7 +55,7 @@ fn positive_definite(
     table.line::<Cg, _, _>(cg("ISAI of IC(0)"), a, b, wait, &isai)?;
     let chebyshev = || Ok(Chebyshev::new(a, Jacobi::new(a)?, 4)?);
     table.line::<Cg, _, _>(cg("Chebyshev(4)"), a, b, wait, &chebyshev)?;
-    for unknowns in [512, CoarseSpace::<f64>::UNKNOWNS] {
+    for unknowns in [CoarseSpace::<f64>::UNKNOWNS, 1024] {
         let coarse = || CoarseSpace::new(a, unknowns);
         let two = || Ok(TwoLevel::over(Jacobi::new(a)?, coarse()?, a)?);
         table.line::<Cg, _, _>(cg(&format!("two-level {unknowns}")), a, b, wait, &two)?;

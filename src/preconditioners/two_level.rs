@@ -40,7 +40,7 @@ pub struct TwoLevel<T: Real, M = Jacobi<T>> {
 }
 
 impl<T: Real> TwoLevel<T> {
-    /// Over Jacobi, with a constant on each of some [1024](CoarseSpace::UNKNOWNS) aggregates; fewer in small systems.
+    /// Over Jacobi, with a constant on each of some [512](CoarseSpace::UNKNOWNS) aggregates; fewer in small systems.
     pub fn new(csr: &Csr<T>) -> Result<TwoLevel<T>> {
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
         TwoLevel::over(Jacobi::new(csr)?, coarse, csr)
