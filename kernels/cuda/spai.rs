@@ -11,6 +11,8 @@ use super::product::Pattern;
 use super::vector::index;
 use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -275,11 +277,11 @@ fn table(slots: usize) -> usize {
 #[derive(Debug)]
 struct Class {
     kernel: Kernel,
-    /// Of each problem, all of [`MEMBERS`] for a block, all bits set for those that it lacks.
+    /// Of each problem; of one of a block all of [`MEMBERS`], all bits set for those that it lacks.
     rows: Vec<u32>,
-    /// Where the entries of each begin among those of all, each with one more, and where they end.
+    /// Where the entries of each begin among those of all, each with one more, and where they end; of a warp's problems.
     starts: Vec<u64>,
-    /// Of the largest.
+    /// Of the largest problem of a block.
     slots: usize,
     numbers: usize,
     entries: usize,
@@ -321,21 +323,38 @@ impl Kernel {
 
 /// Problems by what solves them, and by how many a multiprocessor has room for at once.
 fn sorted(shared: usize, found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
-    let class = |kernel| Class { kernel, rows: vec![], starts: vec![0], slots: 0, numbers: 0, entries: 0 };
-    let mut classes: Vec<Class> = Kernel::all().map(class).collect();
+    let problem = |row: usize| Problem::new(row, found[row], a, m);
+    let kernel = |row: usize| Kernel::of(problem(row), shared) as u8;
+    let kernels: Vec<u8> = (0..found.len()).into_par_iter().map(kernel).collect();
+    let rows_of = |wanted: Range<usize>| -> Vec<u32> {
+        let rows = (0..kernels.len()).into_par_iter();
+        rows.filter(|&row| wanted.contains(&kernels[row].into())).map(|row| row as u32).collect()
+    };
+    let mut classes: Vec<Class> = Kernel::all().map(Class::new).collect();
+    let (of_a_warp, others) = classes.split_at_mut(OF_A_WARP.len());
+    for (place, class) in of_a_warp.iter_mut().enumerate() {
+        class.rows = rows_of(place..place + 1);
+        class.starts = Vec::with_capacity(class.rows.len() + 1);
+        let mut end = 0;
+        class.starts.push(end);
+        for &row in &class.rows {
+            end += problem(row as usize).entries as u64 + 1;
+            class.starts.push(end);
+        }
+    }
     // where the class of a leader has room for another row of its last problem
-    let mut open = vec![0; found.len()];
-    for (row, &found) in found.iter().enumerate() {
-        let problem = Problem::new(row, found, a, m);
-        let class = &mut classes[Kernel::of(problem, shared)];
-        let [_, _, leader] = found.map(|found| found as usize);
+    let mut open = vec![0usize; found.len()];
+    for row in rows_of(OF_A_WARP.len()..usize::MAX) {
+        let class = &mut others[usize::from(kernels[row as usize]) - OF_A_WARP.len()];
+        let [_, _, leader] = found[row as usize];
         // the class of a leader is that of all who have its problem
-        if open[leader] % MEMBERS > 0 {
-            class.rows[open[leader]] = row as u32;
-            open[leader] += 1;
+        let room = &mut open[leader as usize];
+        if !room.is_multiple_of(MEMBERS) {
+            class.rows[*room] = row;
+            *room += 1;
         } else {
-            class.push(row as u32, problem);
-            open[leader] = class.rows.len().next_multiple_of(MEMBERS) - MEMBERS + 1;
+            *room = class.rows.len() + 1;
+            class.push(row, problem(row as usize));
         }
     }
     classes.retain(|class| !class.rows.is_empty());
@@ -343,20 +362,19 @@ fn sorted(shared: usize, found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec
 }
 
 impl Class {
+    fn new(kernel: Kernel) -> Class {
+        Class { kernel, rows: vec![], starts: vec![], slots: 0, numbers: 0, entries: 0 }
+    }
+
+    /// Adds a problem for a block.
     fn push(&mut self, row: u32, problem: Problem) {
-        self.rows.push(row);
         let apart = match self.kernel {
-            Kernel::OfAWarp(..) => 0,
-            Kernel::OfABlock(rows) => rows,
+            Kernel::OfAWarp(rows, _) | Kernel::OfABlock(rows) => rows,
             // as in spai.cu
             Kernel::Large => problem.rows.max(problem.unknowns + MEMBERS).next_multiple_of(2),
         };
-        match self.kernel {
-            Kernel::OfAWarp(..) => {
-                self.starts.push(self.starts[self.starts.len() - 1] + problem.entries as u64 + 1);
-            }
-            _ => self.rows.extend([u32::MAX; MEMBERS - 1]),
-        }
+        self.rows.push(row);
+        self.rows.extend([u32::MAX; MEMBERS - 1]);
         self.slots = self.slots.max(problem.slots());
         self.numbers = self.numbers.max(problem.numbers(apart));
         self.entries = self.entries.max(problem.entries);
