@@ -8,6 +8,7 @@ use super::product::Pattern;
 use super::vector::index;
 use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use rayon::prelude::*;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "fsai.cu", text: include_str!("fsai.cu") };
@@ -109,7 +110,6 @@ impl<T: Real> Fsai<T> {
 }
 
 /// Rows that as many lanes share.
-#[derive(Default)]
 struct Sorted {
     /// 0 for rows that are longer than a warp.
     lanes: usize,
@@ -120,23 +120,23 @@ struct Sorted {
 
 fn sorted(device: &Device, g: Pattern<'_>) -> Result<Vec<Sorted>> {
     let most = most_entries(device.shared_memory()?);
-    let mut sorted = [LANES[0], LANES[1], LANES[2], 0].map(|lanes| Sorted { lanes, ..Sorted::default() });
-    for row in 0..g.rows() {
-        let places = g.row(row);
-        let length = places.len();
-        assert!(g.columns()[places].last() == Some(&(row as u32)), "row {row} ends on the diagonal");
-        if length > most {
-            return Err(Error::TooLarge {
-                what: "the number of entries of a row of FSAI's factor",
-                got: length,
-                limit: most,
-            });
-        }
-        let class = LANES.iter().position(|&lanes| length <= lanes).unwrap_or(LANES.len());
-        sorted[class].rows.push(row as u32);
-        sorted[class].longest = sorted[class].longest.max(length);
+    let rows = || (0..g.rows()).into_par_iter();
+    let length = |row: usize| g.row(row).len();
+    let ends_on_diagonal = |row: usize| g.columns()[g.row(row)].last() == Some(&(row as u32));
+    assert!(rows().all(ends_on_diagonal), "rows end on the diagonal");
+    let longest = rows().map(length).max().unwrap_or(0);
+    if longest > most {
+        let (what, got) = ("the number of entries of a row of FSAI's factor", longest);
+        return Err(Error::TooLarge { what, got, limit: most });
     }
-    Ok(sorted.into_iter().filter(|sorted| !sorted.rows.is_empty()).collect())
+    let bounds = [0, LANES[0], LANES[1], LANES[2], usize::MAX];
+    let classes = [LANES[0], LANES[1], LANES[2], 0].into_iter().zip(bounds.windows(2));
+    let sorted = classes.map(|(lanes, bounds)| {
+        let here = |&row: &usize| length(row) > bounds[0] && length(row) <= bounds[1];
+        let rows: Vec<u32> = rows().filter(here).map(|row| row as u32).collect();
+        Sorted { lanes, rows, longest: longest.min(bounds[1]) }
+    });
+    Ok(sorted.filter(|sorted| !sorted.rows.is_empty()).collect())
 }
 
 /// Bytes that a row of so many entries takes: its triangle, its numbers, its columns.

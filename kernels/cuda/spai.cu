@@ -10,7 +10,8 @@
 //
 // Small problems are a warp's, in registers: a lane has R rows of each of K columns. What row of its problem an entry becomes
 // is found once and kept, a byte each. Others are a block's, in shared memory, or in device memory where that has no room, and
-// find it anew.
+// find it anew. Rows of the inverse with one pattern have all but e_k in common, as the unknowns of a node do: a block solves
+// up to 4 of them at once.
 //
 // Moves the inverse once, its rows and columns, and for each entry of it the values of a row of the matrix, most of it from
 // caches, with the kept bytes of a warp's problems, or twice the columns of others. Per step of a warp's problem with C
@@ -58,18 +59,24 @@ __device__ __forceinline__ constexpr int lane_of(int columns, int i) {
     return lane;
 }
 
+__device__ __forceinline__ double sum_of_lanes(double v) {
+#pragma unroll
+    for (int step = 16; step; step /= 2) v += __shfl_xor_sync(ALL, v, step);
+    return v;
+}
+
 // ---- solving
 
 // Checks S and solves by a warp, up to 32 L unknowns: row k of S stands at `products + k * apart`, its diagonal first, the
-// right-hand side last. False if a column depends on those before it.
-template <int L> __device__ __forceinline__ bool substitute(const double* products, i64 apart, int n, int rows, real* solution) {
+// right-hand sides last, of which one is meant. False if a column depends on those before it.
+template <int L> __device__ __forceinline__ bool substitute(const double* products, i64 apart, int n, int member, int rows, real* solution) {
     const int lane = threadIdx.x % 32;
     double diagonal[L], inverse[L], right[L], above[L];
 #pragma unroll
     for (int l = 0; l < L; l++) {
         const int i = lane + 32 * l;
         diagonal[l] = i < n ? products[i * apart] : 1.0;
-        right[l] = i < n ? products[i * apart + n - i] : 0.0;
+        right[l] = i < n ? products[i * apart + n - i + member] : 0.0;
         inverse[l] = 1 / diagonal[l];
         above[l] = 0;
     }
@@ -116,8 +123,7 @@ template <int L> __device__ __forceinline__ bool substitute(const double* produc
 
 // What a warp says of a row once its problem is solved; `rest` is a lane's part of the squared residual.
 __device__ __forceinline__ void report(const Systems& s, u32 k, bool independent, double rest) {
-#pragma unroll
-    for (int step = 16; step; step /= 2) rest += __shfl_xor_sync(ALL, rest, step);
+    rest = sum_of_lanes(rest);
     if (threadIdx.x % 32) return;
     if (independent) {
         s.residuals[k] = sqrt(rest);
@@ -247,7 +253,7 @@ template <int R, int K> __device__ __forceinline__ void solve_in_registers(const
         double rest = 0;
 #pragma unroll
         for (int r = 0; r < R; r++) rest += x[0][r] * x[0][r];
-        report(s, k, full && substitute<1>(dense, K, n, ROWS, s.m_values + first), rest);
+        report(s, k, full && substitute<1>(dense, K, n, 0, ROWS, s.m_values + first), rest);
         // the next problem is written over this one
         __syncwarp();
     }
@@ -272,34 +278,33 @@ extern "C" __global__ __launch_bounds__(32, 8) void spai_96_23(Systems s, Rows l
 
 // ---- a block's problems
 
-// Warps of a block, and columns that a warp has at once.
-constexpr int WARPS = 4, COLUMNS = 4;
+// Columns that a warp has at once.
+constexpr int COLUMNS = 4;
 
-// Takes column k out of those behind it, of at most 32 T rows; of any number if T is 0.
-template <int T> __device__ __forceinline__ void eliminate_column(double* dense, int apart, int rows, int n, int k) {
+// Takes column k out of those behind it, `columns` in all, of 32 T rows; of any number if T is 0.
+template <int T> __device__ __forceinline__ void eliminate_column(double* dense, int apart, int columns, int k) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const double* pivot = dense + (i64)k * apart;
+    const double* pivot = dense + (i64)k * apart + lane;
     // over the column before, which nobody reads any more
     double* products = dense + (i64)(k - 1) * apart;
     if constexpr (T > 0) {
         double v[T];
 #pragma unroll
-        for (int t = 0; t < T; t++) v[t] = 32 * t + lane < rows ? pivot[32 * t + lane] : 0.0;
-        for (int j = k + 1 + warp; j <= n; j += WARPS * COLUMNS) {
+        for (int t = 0; t < T; t++) v[t] = pivot[32 * t];
+        for (int j = k + 1 + warp; j < columns; j += WARPS * COLUMNS) {
             double x[COLUMNS][T], p[1 + COLUMNS];
             p[0] = 0;
 #pragma unroll
             for (int t = 0; t < T; t++) p[0] += v[t] * v[t];
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
-                const bool there = j + WARPS * c <= n;
-                const double* column = dense + (i64)(j + WARPS * c) * apart;
                 p[1 + c] = 0;
+                if (j + WARPS * c >= columns) continue;
+                const double* column = dense + (j + WARPS * c) * apart + lane;
 #pragma unroll
-                for (int t = 0; t < T; t++) {
-                    x[c][t] = there && 32 * t + lane < rows ? column[32 * t + lane] : 0.0;
-                    p[1 + c] += v[t] * x[c][t];
-                }
+                for (int t = 0; t < T; t++) x[c][t] = column[32 * t];
+#pragma unroll
+                for (int t = 0; t < T; t++) p[1 + c] += v[t] * x[c][t];
             }
             int which;
             const double sum = sums<1 + COLUMNS>(p, which);
@@ -307,34 +312,31 @@ template <int T> __device__ __forceinline__ void eliminate_column(double* dense,
             if (which == 0 && warp == 0) products[0] = diagonal;
             if (which > 0 && which <= COLUMNS) {
                 const int other = j + WARPS * (which - 1);
-                if (other <= n) products[other - k] = sum;
+                if (other < columns) products[other - k] = sum;
             }
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
                 const double w = __shfl_sync(ALL, sum, lane_of(1 + COLUMNS, 1 + c)) * inverse;
-                double* column = dense + (i64)(j + WARPS * c) * apart;
-                if (j + WARPS * c > n) continue;
+                if (j + WARPS * c >= columns) continue;
+                double* column = dense + (j + WARPS * c) * apart + lane;
 #pragma unroll
-                for (int t = 0; t < T; t++) {
-                    if (32 * t + lane < rows) column[32 * t + lane] = x[c][t] - w * v[t];
-                }
+                for (int t = 0; t < T; t++) column[32 * t] = x[c][t] - w * v[t];
             }
         }
     } else {
+        const int rows = apart - lane;
         double diagonal = 0;
-        for (int r = lane; r < rows; r += 32) diagonal += pivot[r] * pivot[r];
-#pragma unroll
-        for (int step = 16; step; step /= 2) diagonal += __shfl_xor_sync(ALL, diagonal, step);
+        for (int r = 0; r < rows; r += 32) diagonal += pivot[r] * pivot[r];
+        diagonal = sum_of_lanes(diagonal);
         if (threadIdx.x == 0) products[0] = diagonal;
-        for (int j = k + 1 + warp; j <= n; j += WARPS) {
-            double* column = dense + (i64)j * apart;
+        for (int j = k + 1 + warp; j < columns; j += WARPS) {
+            double* column = dense + (i64)j * apart + lane;
             double sum = 0;
-            for (int r = lane; r < rows; r += 32) sum += pivot[r] * column[r];
-#pragma unroll
-            for (int step = 16; step; step /= 2) sum += __shfl_xor_sync(ALL, sum, step);
+            for (int r = 0; r < rows; r += 32) sum += pivot[r] * column[r];
+            sum = sum_of_lanes(sum);
             if (lane == 0) products[j - k] = sum;
             const double w = sum / diagonal;
-            for (int r = lane; r < rows; r += 32) column[r] -= w * pivot[r];
+            for (int r = 0; r < rows; r += 32) column[r] -= w * pivot[r];
         }
     }
 }
@@ -352,36 +354,42 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     table.keys = T ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
     table.numbers = table.keys + table.slots;
     double* spare = (double*)(table.numbers + table.slots);
+    const int warp = threadIdx.x / 32;
     for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
-        const u32 k = __ldg(launch.rows + turn);
+        const u32* members = launch.rows + turn * MEMBERS;
+        const u32 k = __ldg(members);
         const i64 first = s.m.start(k);
         const int n = int(s.m.start((i64)k + 1) - first);
+        int columns = n;
+#pragma unroll
+        for (int i = 0; i < MEMBERS; i++) columns += __ldg(members + i) != NONE;
         table.clear<WARPS>();
         walk.find<WARPS>(s, first, n);
         collect<WARPS>(s, k, walk, table);
         __syncthreads();
         const int rows = table.count<WARPS>(counts);
         // even, so that rows of S stand in different banks
-        const int apart = ((rows > n ? rows : n + 1) + 1) / 2 * 2;
+        const int apart = T ? 32 * T : ((rows > columns ? rows : columns) + 1) / 2 * 2;
         double* dense = spare + apart;
-        for (i64 i = threadIdx.x; i < (i64)(n + 1) * apart; i += 32 * WARPS) dense[i] = 0;
+        for (i64 i = threadIdx.x; i < (i64)columns * apart; i += 32 * WARPS) dense[i] = 0;
         __syncthreads();
         walk.each<WARPS>(s, [&](int j, u32, i64 entry, u32 column) {
             dense[(i64)j * apart + table.number(column)] = __ldg(s.a_values + entry);
         });
-        if (threadIdx.x == 0) dense[(i64)n * apart + table.number(k)] = 1;
+        if (threadIdx.x < columns - n) dense[(i64)(n + threadIdx.x) * apart + table.number(__ldg(members + threadIdx.x))] = 1;
         __syncthreads();
         for (int column = 0; column < n; column++) {
-            eliminate_column<T>(dense, apart, rows, n, column);
+            eliminate_column<T>(dense, apart, columns, column);
             __syncthreads();
         }
-        if (threadIdx.x < 32) {
+        if (n + warp < columns) {
+            const u32 member = __ldg(members + warp);
             double rest = 0;
-            for (int r = threadIdx.x; r < rows; r += 32) {
-                const double x = dense[(i64)n * apart + r];
+            for (int r = threadIdx.x % 32; r < rows; r += 32) {
+                const double x = dense[(i64)(n + warp) * apart + r];
                 rest += x * x;
             }
-            report(s, k, substitute<4>(spare, apart, n, rows, s.m_values + first), rest);
+            report(s, member, substitute<4>(spare, apart, n, warp, rows, s.m_values + s.m.start(member)), rest);
         }
         // the next problem is written over this one
         __syncthreads();
@@ -392,13 +400,17 @@ extern "C" __global__ __launch_bounds__(128, 4) void spai_128(Systems s, Rows la
     begin();
     solve_in_memory<4>(s, launch);
 }
+extern "C" __global__ __launch_bounds__(128, 4) void spai_192(Systems s, Rows launch) {
+    begin();
+    solve_in_memory<6>(s, launch);
+}
 extern "C" __global__ __launch_bounds__(128, 3) void spai_256(Systems s, Rows launch) {
     begin();
     solve_in_memory<8>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(128, 2) void spai_384(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(128, 2) void spai_320(Systems s, Rows launch) {
     begin();
-    solve_in_memory<12>(s, launch);
+    solve_in_memory<10>(s, launch);
 }
 extern "C" __global__ __launch_bounds__(128, 4) void spai_large(Systems s, Rows launch) {
     begin();

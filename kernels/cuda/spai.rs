@@ -11,6 +11,8 @@ use super::product::Pattern;
 use super::vector::index;
 use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -25,9 +27,12 @@ const MOST_UNKNOWNS: usize = 127;
 const OF_A_WARP: [(usize, usize); 4] = [(64, 15), (96, 15), (96, 19), (96, 23)];
 
 /// Rows that kernels of a block have room for, with all unknowns that shared memory has room for.
-const OF_A_BLOCK: [usize; 3] = [128, 256, 384];
+const OF_A_BLOCK: [usize; 4] = [128, 192, 256, 320];
 
-/// Threads of such a block: `WARPS` of spai.cu.
+/// Rows of the inverse that share a block's problem at most: `MEMBERS` of spai_problems.cu.
+const MEMBERS: usize = 4;
+
+/// Threads of such a block: `WARPS` of spai_problems.cu.
 const BLOCK: usize = 128;
 
 /// Blocks that a multiprocessor should have at once, by the shared memory that they take: the more the better.
@@ -56,11 +61,12 @@ pub struct Spai<T: Real> {
     launches: Vec<Launch>,
 }
 
-/// Rows that one kernel computes.
+/// Problems that one kernel solves.
 #[derive(Debug)]
 struct Launch {
     kernel: CudaFunction,
     rows: Array<u32>,
+    problems: usize,
     slots: usize,
     /// Of problems of a warp.
     places: Option<Places>,
@@ -128,9 +134,7 @@ impl<T: Real> Spai<T> {
         }
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, launches: vec![] };
-        let counts = spai.count(&device)?;
-        let problems = counts.iter().enumerate().map(|(row, &count)| Problem::new(row, count, a, m));
-        let classes = sorted(&device, problems)?;
+        let classes = sorted(device.shared_memory()?, &spai.count(&device)?, a, m);
         spai.launches =
             classes.iter().map(|class| Launch::new::<T>(&device, class)).collect::<Result<_>>()?;
         spai.find_places(&device)?;
@@ -138,11 +142,11 @@ impl<T: Real> Spai<T> {
         Ok(spai)
     }
 
-    /// The rows of the problem of each row of the inverse, and its entries; all bits set where they are too many to count.
-    fn count(&self, device: &Device) -> Result<Vec<[u32; 2]>> {
+    /// What the device finds of the problem of each row of the inverse.
+    fn count(&self, device: &Device) -> Result<Vec<Found>> {
         let kernel = device.function::<T>(&SOURCE, "spai_count")?;
         let n = self.inverse.rows.count();
-        let counts = device.zeros::<u32>(2 * n)?;
+        let counts = device.zeros::<u32>(3 * n)?;
         let (systems, count, to) = (self.raw(), n as u32, counts.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&count).arg(&to);
@@ -150,7 +154,7 @@ impl<T: Real> Spai<T> {
         // SAFETY: arguments as in spai.cu; columns of both patterns lie below the number of rows, and rows of the inverse
         // have no more unknowns than there is room for
         unsafe { queued.launch(config(blocks, 32, 0)) }?;
-        let mut found = vec![[0; 2]; n];
+        let mut found = vec![[0; 3]; n];
         counts.read(found.as_flattened_mut())?;
         Ok(found)
     }
@@ -222,10 +226,13 @@ impl<T: Real> Spai<T> {
     }
 }
 
-/// The dense problem of a row.
+/// The rows of a problem and the entries of its columns, all bits set where they are too many to count, and the first row of
+/// the inverse that has the same problem but for its right-hand side: `Found` of spai_problems.cu.
+type Found = [u32; 3];
+
+/// A dense problem.
 #[derive(Clone, Copy, Debug)]
 struct Problem {
-    row: usize,
     unknowns: usize,
     /// At most.
     rows: usize,
@@ -234,15 +241,15 @@ struct Problem {
 }
 
 impl Problem {
-    fn new(row: usize, counted: [u32; 2], a: Pattern<'_>, m: Pattern<'_>) -> Problem {
+    fn new(row: usize, [rows, entries, _]: Found, a: Pattern<'_>, m: Pattern<'_>) -> Problem {
         let unknowns = m.row(row);
-        let [mut rows, mut entries] = counted.map(|count| count as usize);
-        if counted[0] == u32::MAX {
+        let (mut rows, mut entries) = (rows as usize, entries as usize);
+        if rows == u32::MAX as usize {
             // as if no two of its sparse rows met
             entries = m.columns()[unknowns.clone()].iter().map(|&j| a.row(j as usize).len()).sum();
             rows = (entries + 1).min(a.rows());
         }
-        Problem { row, unknowns: unknowns.len(), rows, entries }
+        Problem { unknowns: unknowns.len(), rows, entries }
     }
 
     /// Slots of its table, half of them empty.
@@ -250,10 +257,14 @@ impl Problem {
         (2 * self.rows).next_power_of_two().max(FEWEST_SLOTS)
     }
 
-    /// Numbers that a block has of it, behind the table.
-    fn numbers(self) -> usize {
-        // as `apart` of spai.cu
-        (self.unknowns + 2) * self.rows.max(self.unknowns + 1).next_multiple_of(2)
+    /// Numbers that a block has of it, behind the table: columns so far apart, one of them spare.
+    fn numbers(self, apart: usize) -> usize {
+        (self.unknowns + MEMBERS + 1) * apart
+    }
+
+    /// What a block has in shared memory.
+    fn bytes(self, apart: usize) -> usize {
+        table(self.slots()) + self.numbers(apart) * size_of::<f64>()
     }
 }
 
@@ -266,10 +277,11 @@ fn table(slots: usize) -> usize {
 #[derive(Debug)]
 struct Class {
     kernel: Kernel,
+    /// Of each problem; of one of a block all of [`MEMBERS`], all bits set for those that it lacks.
     rows: Vec<u32>,
-    /// Where the entries of each begin among those of all, each with one more, and where they end.
+    /// Where the entries of each begin among those of all, each with one more, and where they end; of a warp's problems.
     starts: Vec<u64>,
-    /// Of the largest.
+    /// Of the largest problem of a block.
     slots: usize,
     numbers: usize,
     entries: usize,
@@ -285,38 +297,88 @@ enum Kernel {
     Large,
 }
 
-/// Problems by what solves them, and by how many a multiprocessor has room for at once.
-fn sorted(device: &Device, problems: impl Iterator<Item = Problem>) -> Result<Vec<Class>> {
-    let shared = device.shared_memory()?;
-    let budgets = AT_ONCE.map(|blocks| (shared / blocks).saturating_sub(FIXED));
-    let place = |problem: Problem| {
-        let fits = |&(rows, unknowns): &(usize, usize)| problem.rows <= rows && problem.unknowns <= unknowns;
-        if let Some(place) = OF_A_WARP.iter().position(fits) {
+impl Kernel {
+    /// All, those of a block once for each of [`AT_ONCE`].
+    fn all() -> impl Iterator<Item = Kernel> {
+        let of_a_warp = OF_A_WARP.map(|(rows, unknowns)| Kernel::OfAWarp(rows, unknowns));
+        let of_a_block = OF_A_BLOCK.iter().flat_map(|&rows| [Kernel::OfABlock(rows); AT_ONCE.len()]);
+        of_a_warp.into_iter().chain(of_a_block).chain([Kernel::Large])
+    }
+
+    /// Which of all solves a problem, the multiprocessor having so much shared memory.
+    fn of(problem: Problem, shared: usize) -> usize {
+        let Problem { unknowns, rows, .. } = problem;
+        if let Some(place) = OF_A_WARP.iter().position(|&(most, widest)| rows <= most && unknowns <= widest) {
             return place;
         }
-        let bytes = table(problem.slots()) + problem.numbers() * size_of::<f64>();
-        let kernel = OF_A_BLOCK.iter().position(|&rows| problem.rows <= rows);
-        let budget = budgets.iter().position(|&budget| bytes <= budget);
-        kernel.zip(budget).map_or(OF_A_WARP.len() + OF_A_BLOCK.len() * AT_ONCE.len(), |(kernel, budget)| {
-            OF_A_WARP.len() + kernel * AT_ONCE.len() + budget
-        })
+        // a row of S stands in a column
+        let room = |&apart: &usize| rows <= apart && unknowns + MEMBERS <= apart;
+        let fits =
+            |apart: usize| AT_ONCE.iter().position(|blocks| problem.bytes(apart) + FIXED <= shared / blocks);
+        let kernel = OF_A_BLOCK.iter().position(room);
+        let place = kernel.and_then(|kernel| Some(kernel * AT_ONCE.len() + fits(OF_A_BLOCK[kernel])?));
+        OF_A_WARP.len() + place.unwrap_or(OF_A_BLOCK.len() * AT_ONCE.len())
+    }
+}
+
+/// Problems by what solves them, and by how many a multiprocessor has room for at once.
+fn sorted(shared: usize, found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
+    let problem = |row: usize| Problem::new(row, found[row], a, m);
+    let kernel = |row: usize| Kernel::of(problem(row), shared) as u8;
+    let kernels: Vec<u8> = (0..found.len()).into_par_iter().map(kernel).collect();
+    let rows_of = |wanted: Range<usize>| -> Vec<u32> {
+        let rows = (0..kernels.len()).into_par_iter();
+        rows.filter(|&row| wanted.contains(&kernels[row].into())).map(|row| row as u32).collect()
     };
-    let of_a_warp = OF_A_WARP.map(|(rows, unknowns)| Kernel::OfAWarp(rows, unknowns));
-    let of_a_block = OF_A_BLOCK.iter().flat_map(|&rows| [Kernel::OfABlock(rows); AT_ONCE.len()]);
-    let kernels = of_a_warp.into_iter().chain(of_a_block).chain([Kernel::Large]);
-    let mut classes: Vec<Class> = kernels
-        .map(|kernel| Class { kernel, rows: vec![], starts: vec![0], slots: 0, numbers: 0, entries: 0 })
-        .collect();
-    for problem in problems {
-        let class = &mut classes[place(problem)];
-        class.rows.push(problem.row as u32);
-        class.starts.push(class.starts[class.starts.len() - 1] + problem.entries as u64 + 1);
-        class.slots = class.slots.max(problem.slots());
-        class.numbers = class.numbers.max(problem.numbers());
-        class.entries = class.entries.max(problem.entries);
+    let mut classes: Vec<Class> = Kernel::all().map(Class::new).collect();
+    let (of_a_warp, others) = classes.split_at_mut(OF_A_WARP.len());
+    for (place, class) in of_a_warp.iter_mut().enumerate() {
+        class.rows = rows_of(place..place + 1);
+        class.starts = Vec::with_capacity(class.rows.len() + 1);
+        let mut end = 0;
+        class.starts.push(end);
+        for &row in &class.rows {
+            end += problem(row as usize).entries as u64 + 1;
+            class.starts.push(end);
+        }
+    }
+    // where the class of a leader has room for another row of its last problem
+    let mut open = vec![0usize; found.len()];
+    for row in rows_of(OF_A_WARP.len()..usize::MAX) {
+        let class = &mut others[usize::from(kernels[row as usize]) - OF_A_WARP.len()];
+        let [_, _, leader] = found[row as usize];
+        // the class of a leader is that of all who have its problem
+        let room = &mut open[leader as usize];
+        if !room.is_multiple_of(MEMBERS) {
+            class.rows[*room] = row;
+            *room += 1;
+        } else {
+            *room = class.rows.len() + 1;
+            class.push(row, problem(row as usize));
+        }
     }
     classes.retain(|class| !class.rows.is_empty());
-    Ok(classes)
+    classes
+}
+
+impl Class {
+    fn new(kernel: Kernel) -> Class {
+        Class { kernel, rows: vec![], starts: vec![], slots: 0, numbers: 0, entries: 0 }
+    }
+
+    /// Adds a problem for a block.
+    fn push(&mut self, row: u32, problem: Problem) {
+        let apart = match self.kernel {
+            Kernel::OfAWarp(rows, _) | Kernel::OfABlock(rows) => rows,
+            // as in spai.cu
+            Kernel::Large => problem.rows.max(problem.unknowns + MEMBERS).next_multiple_of(2),
+        };
+        self.rows.push(row);
+        self.rows.extend([u32::MAX; MEMBERS - 1]);
+        self.slots = self.slots.max(problem.slots());
+        self.numbers = self.numbers.max(problem.numbers(apart));
+        self.entries = self.entries.max(problem.entries);
+    }
 }
 
 impl Launch {
@@ -334,7 +396,8 @@ impl Launch {
         if got > limit {
             return Err(Error::TooLarge { what: "the size of a dense problem of SPAI", got, limit });
         }
-        let mut blocks = rows.len().min(BLOCKS * device.multiprocessors());
+        let problems = if matches!(kernel, Kernel::OfAWarp(..)) { rows.len() } else { rows.len() / MEMBERS };
+        let mut blocks = problems.min(BLOCKS * device.multiprocessors());
         let mut scratch = None;
         if kernel == Kernel::Large {
             blocks = blocks.min((SCRATCH / size_of::<f64>() / room).max(1));
@@ -350,7 +413,7 @@ impl Launch {
         let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         function.set_attribute(largest, index("the shared memory of a block", shared)?)?;
         let (rows, config) = (device.upload(rows)?, config(blocks, threads, shared));
-        Ok(Launch { kernel: function, rows, slots, places, scratch, room, config })
+        Ok(Launch { kernel: function, rows, problems, slots, places, scratch, room, config })
     }
 
     fn raw(&self) -> RawLaunch {
@@ -358,7 +421,7 @@ impl Launch {
             self.places.as_ref().map_or((0, 0), |p| (p.starts.address(0), p.places.address(0)));
         RawLaunch {
             rows: self.rows.address(0),
-            count: self.rows.len() as u32,
+            count: self.problems as u32,
             slots: self.slots as u32,
             starts,
             places,

@@ -18,8 +18,8 @@ struct Systems {
 
 // The rows that a launch computes.
 struct Rows {
-    const u32* rows;
-    u32 count;
+    const u32* rows;          // of a warp's problems; of each of a block's, MEMBERS, those that lack NONE
+    u32 count;                // of problems
     u32 slots;                // of a table: a power of 2
     const u64* starts;        // of each row's places, which a warp's problems have
     u8* places;
@@ -31,6 +31,10 @@ constexpr u32 NONE = ~0u;
 constexpr double EPSILON = 2.220446049250313e-16;
 // Unknowns of a row at most.
 constexpr int MOST = 127;
+// Warps of a block that has a problem of its own, and rows of the inverse that may share one: each warp finishes one.
+constexpr int WARPS = 4, MEMBERS = WARPS;
+// Unknowns of rows that a warp may solve: these share no problem.
+constexpr int MOST_OF_A_WARP = 23;
 
 template <int W> __device__ __forceinline__ void sync() {
     if constexpr (W == 1) {
@@ -167,8 +171,46 @@ constexpr u32 FIRST = 128;
 
 constexpr u32 SLOTS = 1024;
 
-// The rows of the problem of each row of the inverse, and the entries of its a_j; NONE where they are too many to count here.
-extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, u32 count, uint2* problems) {
+// The first row of the inverse that has the pattern of row k, and from which row k's problem differs in e_k alone.
+__device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n) {
+    const int lane = threadIdx.x;
+    const auto holds = [&](RowStarts rows, const u32* columns) {
+        bool found = false;
+        const i64 end = rows.start((i64)k + 1);
+        for (i64 i = rows.start(k) + lane; i < end; i += 32) found |= __ldg(columns + i) == k;
+        return __any_sync(ALL, found);
+    };
+    // otherwise row k of the problem may be e_k's alone
+    if (!holds(s.m, s.m_columns) || !holds(s.a, s.a_columns)) return k;
+    const u32 head = __ldg(s.m_columns + first);
+    for (int base = 0; base < n; base += 32) {
+        u32 other = NONE;
+        i64 start = 0;
+        bool alike = false;
+        if (base + lane < n) {
+            other = __ldg(s.m_columns + first + base + lane);
+            start = s.m.start(other);
+            alike = other < k && s.m.start((i64)other + 1) - start == n && __ldg(s.m_columns + start) == head;
+        }
+        for (u32 left = __ballot_sync(ALL, alike); left; left &= left - 1) {
+            const int from = __ffs(left) - 1;
+            const i64 its = __shfl_sync(ALL, start, from);
+            bool equal = true;
+            for (int i = lane; i < n; i += 32) equal &= __ldg(s.m_columns + its + i) == __ldg(s.m_columns + first + i);
+            if (__all_sync(ALL, equal)) return __shfl_sync(ALL, other, from);
+        }
+    }
+    return k;
+}
+
+// What is found of the problem of a row of the inverse.
+struct Found {
+    u32 rows;                 // NONE where they are too many to count here
+    u32 entries;              // of its a_j, NONE likewise
+    u32 leader;               // the row of the inverse with whose problem it may be solved
+};
+
+extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, u32 count, Found* problems) {
     begin();
     __shared__ i64 starts[MOST];
     __shared__ u32 ends[MOST], keys[SLOTS];
@@ -177,23 +219,24 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, u32 count
     walk.ends = ends;
     Table table;
     table.keys = keys;
+    table.slots = SLOTS;
     for (i64 k = blockIdx.x; k < count; k += gridDim.x) {
         const i64 first = s.m.start(k);
-        const bool few = walk.find<1>(s, first, int(s.m.start(k + 1) - first));
-        u32 rows = NONE;
-        if (few) {
-            const u32 most = walk.entries() + 1;
-            table.slots = 128;
-            while (table.slots < SLOTS && table.slots < most) table.slots *= 2;
+        const int n = int(s.m.start(k + 1) - first);
+        Found found{NONE, NONE, u32(k)};
+        if (walk.find<1>(s, first, n)) {
+            found.entries = walk.entries();
             table.clear<1>();
             __syncwarp();
-            const bool fits = collect<1>(s, k, walk, table);
+            const bool fits = collect<1>(s, u32(k), walk, table);
             __syncwarp();
-            u32 own = 0;
-            for (u32 i = threadIdx.x; i < table.slots; i += 32) own += __popc(__ballot_sync(ALL, keys[i] != NONE));
-            if (__all_sync(ALL, fits)) rows = own;
+            u32 rows = 0;
+#pragma unroll
+            for (int i = 0; i < SLOTS; i += 32) rows += __popc(__ballot_sync(ALL, keys[i + threadIdx.x] != NONE));
+            if (__all_sync(ALL, fits)) found.rows = rows;
         }
-        if (threadIdx.x == 0) problems[k] = make_uint2(rows, few ? walk.entries() : NONE);
+        if (n > MOST_OF_A_WARP) found.leader = leader(s, u32(k), first, n);
+        if (threadIdx.x == 0) problems[k] = found;
         __syncwarp();
     }
 }

@@ -1,10 +1,11 @@
 //! SPAI built and applied in device memory.
 //!
-//! A warp solves the least-squares problem of each row or column by Householder's reflections, and what it finds goes from
-//! there into the format of the inverse: values of the matrix cross the bus, and nothing else does.
+//! A warp or a block solves the least-squares problem of each row or column by modified Gram-Schmidt, and what it finds goes
+//! from there into the format of the inverse: values of the matrix cross the bus, and nothing else does.
 //!
 //! Budget: building moves the values of `A` over the bus once, and reads `A` some times a row's length from caches; an
-//! application is one product.
+//! application is one product. Beside both patterns and their transposes, a byte stays in device memory for each entry of the
+//! rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many entries.
 
 use super::transposed::{mirrored, transposed};
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda};
