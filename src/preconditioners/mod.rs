@@ -20,6 +20,7 @@ mod ic0;
 mod ilu0;
 mod isai;
 pub(crate) mod jacobi;
+mod local;
 mod narrow;
 mod rows;
 mod solves;

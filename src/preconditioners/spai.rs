@@ -18,7 +18,8 @@
 //! Budget: a column of `n` entries that reach `m` rows takes `2 n² (m − n/3)` multiplications; an application is one
 //! product with `M`.
 
-use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
+use super::local::{Growing, System};
+use super::rows::{find_rows, solve_rows};
 use super::sparsity::{Growth, Sparsity};
 use super::{check_space, check_square};
 use crate::formats::Source;
@@ -26,7 +27,6 @@ use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::dense::LeastSquares;
 use krysp_kernels::cpu::threads::map_rows;
 use krysp_solvers::{Element, LinearOperator};
 use std::sync::Arc;
@@ -197,9 +197,9 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
                 return Err(Error::SingularLocal { what: NAME, at: k, unknown: unknown as usize });
             }
         }
-        system.least_squares.solve(&mut system.m);
-        values.iter_mut().zip(&system.m).for_each(|(to, &m)| *to = T::from_f64(m));
-        Ok(system.least_squares.residual())
+        let (m, residual) = system.solve();
+        values.iter_mut().zip(m).for_each(|(to, &m)| *to = T::from_f64(m));
+        Ok(residual)
     })
 }
 
@@ -222,132 +222,9 @@ fn grown<T: Real>(columns: &Csr<T>, equations: &Csr<T>, start: &Pattern, growth:
     let norms_squared = map_rows(n, 16, &norm_squared);
     find_rows(n, n, &|| Growing::new(n), &|k, growing: &mut Growing, members| {
         let (k, start) = (k as u32, start.row(k));
-        growing.grow(columns, equations, &norms_squared, (k, start), growth);
-        members.extend_from_slice(&growing.system.unknowns);
+        members.extend_from_slice(growing.grow(columns, equations, &norms_squared, (k, start), growth));
         Ok(())
     })
-}
-
-/// `A[I, J]`, factorised as `J` grows, with `e_k` on the right-hand side.
-struct System {
-    unknowns: Vec<u32>,
-    equations: Vec<u32>,
-    /// Where in `equations` a row of `A` stands.
-    places: Places,
-    least_squares: LeastSquares,
-    column: Vec<f64>,
-    /// The solution.
-    m: Vec<f64>,
-}
-
-impl System {
-    fn new(n: usize) -> System {
-        System {
-            unknowns: vec![],
-            equations: vec![],
-            places: Places::new(n),
-            least_squares: LeastSquares::default(),
-            column: vec![],
-            m: vec![],
-        }
-    }
-
-    fn start(&mut self, k: u32) {
-        self.unknowns.clear();
-        self.places.clear(self.equations.drain(..));
-        self.places.set(k, 0);
-        self.equations.push(k);
-        self.least_squares.start(&[1.0]);
-    }
-
-    /// Adds an unknown, unless its column depends on those that are there.
-    fn push<T: Real>(&mut self, columns: &Csr<T>, unknown: u32) -> bool {
-        let (rows, values) = (columns.row_columns(unknown as usize), columns.row_values(unknown as usize));
-        self.column.clear();
-        self.column.resize(self.equations.len(), 0.0);
-        for (&row, &value) in rows.iter().zip(values) {
-            let value = Element::to_f64(value);
-            match self.places.get(row) {
-                Some(place) => self.column[place] = value,
-                None => {
-                    self.places.set(row, self.equations.len());
-                    self.equations.push(row);
-                    self.least_squares.extend(&[0.0]);
-                    self.column.push(value);
-                }
-            }
-        }
-        let independent = self.least_squares.push(&self.column);
-        if independent {
-            self.unknowns.push(unknown);
-        }
-        independent
-    }
-}
-
-/// A column whose pattern grows.
-struct Growing {
-    system: System,
-    /// `A m − e_k`, in the order of the equations.
-    residual: Vec<f64>,
-    slopes: Accumulator,
-    next: Vec<(u32, f64)>,
-}
-
-impl Growing {
-    fn new(n: usize) -> Growing {
-        Growing { system: System::new(n), residual: vec![], slopes: Accumulator::new(n), next: vec![] }
-    }
-
-    /// Finds the unknowns of column `k`, those to start with first.
-    fn grow<T: Real>(
-        &mut self,
-        columns: &Csr<T>,
-        equations: &Csr<T>,
-        norms_squared: &[f64],
-        (k, start): (u32, &[u32]),
-        growth: Growth,
-    ) {
-        let Growing { system, residual, slopes, next } = self;
-        system.start(k);
-        next.clear();
-        next.extend(start.iter().map(|&j| (j, 0.0)));
-        for step in 0..=growth.max_steps {
-            // a column that depends on others lowers no residual
-            next.iter().for_each(|&(j, _)| {
-                system.push(columns, j);
-            });
-            if step == growth.max_steps || system.least_squares.residual() <= growth.epsilon {
-                break;
-            }
-            system.least_squares.solve(&mut system.m);
-            residual.clear();
-            residual.resize(system.equations.len(), 0.0);
-            residual[0] = -1.0;
-            for (&j, &m) in system.unknowns.iter().zip(&system.m) {
-                let (rows, values) = (columns.row_columns(j as usize), columns.row_values(j as usize));
-                for (&row, &value) in rows.iter().zip(values) {
-                    if let Some(place) = system.places.get(row) {
-                        residual[place] += Element::to_f64(value) * m;
-                    }
-                }
-            }
-            // rᵀ A e_j
-            for (&row, &r) in system.equations.iter().zip(&*residual) {
-                let entries =
-                    equations.row_columns(row as usize).iter().zip(equations.row_values(row as usize));
-                entries.for_each(|(&j, &value)| slopes.add(j, Element::to_f64(value) * r));
-            }
-            slopes.take(next);
-            next.retain(|(j, _)| !system.unknowns.contains(j));
-            next.iter_mut().for_each(|(j, slope)| *slope *= *slope / norms_squared[*j as usize]);
-            let room = growth.max_fill.saturating_sub(system.unknowns.len());
-            keep_largest(next, growth.step_entries.min(room));
-            if next.is_empty() {
-                break;
-            }
-        }
-    }
 }
 
 impl<T: Real> LinearOperator for Spai<T> {
