@@ -21,7 +21,7 @@ use cudarc::driver::CudaFunction;
 pub(super) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
 
 /// Slots that a thread refills at once: `AT_ONCE` of refill.cu.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 8;
 
 /// How given values become the entries of a pattern.
 #[derive(Clone, Copy, Debug)]

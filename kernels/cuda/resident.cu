@@ -13,7 +13,7 @@
 // With a coarse correction z ← D⁻¹ r + Z E c, c = Zᵀ r, each block adds up its part of Zᵀ q, segment by segment, before the
 // first sum. Behind it every block reads all parts and keeps c ← c − α Zᵀ q, which is as far from Zᵀ r as r is from b − A x:
 // by what rounding adds up to. Its rows of e ← E c and of ⟨c, e⟩, which ρ' lacks, come before the second sum.
-// That moves E once, the halo's weights of Z, and a few kilobytes a block.
+// That moves E once, and a few kilobytes a block.
 
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
 
@@ -152,8 +152,8 @@ struct Kept {
     u32 segments;
     real* c;
     real* e;
-    real* weights;            // of own rows, mode by mode; null for ones
-    u32 own;
+    real* weights;            // of the window's rows, mode by mode; null for ones
+    u32 window;
 };
 
 constexpr u16 NOWHERE = 0xffff;
@@ -161,12 +161,12 @@ constexpr u16 NOWHERE = 0xffff;
 __device__ __forceinline__ Kept keep(const Correction& z, real* memory, u32 first, u32 own, const u32* halo, u32 around) {
     const u32 thread = threadIdx.x, segment = z.segment_first[blockIdx.x];
     Kept kept;
-    kept.own = own;
+    kept.window = own + around;
     kept.segments = z.segment_first[blockIdx.x + 1] - segment;
     kept.c = memory;
     kept.e = kept.c + z.stride;
     kept.weights = z.weights ? kept.e + z.stride : nullptr;
-    kept.starts = (u32*)(kept.e + z.stride + (z.weights ? z.modes * own : 0));
+    kept.starts = (u32*)(kept.e + z.stride + (z.weights ? z.modes * kept.window : 0));
     kept.slots = kept.starts + kept.segments + 1;
     kept.aggregates = kept.slots + kept.segments;
     kept.order = (u16*)(kept.aggregates + z.unknowns / z.modes + 1);
@@ -174,13 +174,16 @@ __device__ __forceinline__ Kept keep(const Correction& z, real* memory, u32 firs
     kept.of_window = kept.order + own;
     for (u32 i = thread; i < z.unknowns; i += THREADS) kept.c[i] = 0;
     if (z.weights) {
-        for (u32 i = thread; i < z.modes * own; i += THREADS) kept.weights[i] = z.weights[(u64)(i / own) * z.n + first + i % own];
+        for (u32 i = thread; i < kept.window; i += THREADS) {
+            const u32 row = i < own ? first + i : halo[i - own];
+            for (u32 mode = 0; mode < z.modes; mode++) kept.weights[mode * kept.window + i] = z.weights[(u64)mode * z.n + row];
+        }
     }
     for (u32 i = thread; i <= kept.segments; i += THREADS) kept.starts[i] = z.segments[segment + i] - begin;
     for (u32 i = thread; i < kept.segments; i += THREADS) kept.slots[i] = z.slots[segment + i];
     for (u32 i = thread; i <= z.unknowns / z.modes; i += THREADS) kept.aggregates[i] = z.aggregates[i];
     for (u32 i = thread; i < end - begin; i += THREADS) kept.order[i] = z.order[begin + i];
-    for (u32 i = thread; i < own + around; i += THREADS) kept.of_window[i] = (u16)z.of_row[i < own ? first + i : halo[i - own]];
+    for (u32 i = thread; i < kept.window; i += THREADS) kept.of_window[i] = (u16)z.of_row[i < own ? first + i : halo[i - own]];
     return kept;
 }
 
@@ -189,7 +192,7 @@ __device__ __forceinline__ void add_segments(const Correction& z, const Kept& ke
     const u32 lane = threadIdx.x & 31;
     const auto part = [&](u32 task, u32 part, u32 parts) {
         const u32 segment = task / z.modes, end = kept.starts[segment + 1];
-        const real* const weights = kept.weights + task % z.modes * kept.own;
+        const real* const weights = kept.weights + task % z.modes * kept.window;
         real sum = 0;
 #pragma unroll 2
         for (u32 k = kept.starts[segment] + part * 32 + lane; k < end; k += parts * 32) {
@@ -233,13 +236,14 @@ __device__ __forceinline__ real multiply_dense(const Correction& z, const Kept& 
     return product;
 }
 
-// What Z e has in a row whose weights lie `pitch` numbers apart.
-__device__ __forceinline__ real prolonged(const Correction& z, const real* e, u16 aggregate, const real* weights, u32 pitch) {
+// What Z e has in a row of the window.
+__device__ __forceinline__ real prolonged(const Correction& z, const Kept& kept, u32 row) {
+    const u16 aggregate = kept.of_window[row];
     if (aggregate == NOWHERE) return 0;
-    if (!z.weights) return e[aggregate];
+    if (!kept.weights) return kept.e[aggregate];
     real sum = 0;
-#pragma unroll 6
-    for (u32 mode = 0; mode < z.modes; mode++) sum += weights[(u64)mode * pitch] * e[aggregate * z.modes + mode];
+#pragma unroll 3
+    for (u32 mode = 0; mode < z.modes; mode++) sum += kept.weights[mode * kept.window + row] * kept.e[aggregate * z.modes + mode];
     return sum;
 }
 
@@ -346,13 +350,13 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         rho = sums[1];
         for (u32 i = thread; i < own; i += THREADS) {
             real z = inverse[i] * r[i];
-            if (CORRECTED) z += prolonged(correction, kept.e, kept.of_window[i], kept.weights + i, own);
+            if (CORRECTED) z += prolonged(correction, kept, i);
             window[i] = z + beta * window[i];
         }
         for (u32 i = thread; i < around; i += THREADS) {
             const u32 row = halo[i];
             real z = __ldcg(s.z + row);
-            if (CORRECTED) z += prolonged(correction, kept.e, kept.of_window[own + i], correction.weights + row, correction.n);
+            if (CORRECTED) z += prolonged(correction, kept, own + i);
             window[own + i] = z + beta * window[own + i];
         }
         active = finite(sums[0]) && double(sums[0]) > threshold;

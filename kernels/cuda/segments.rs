@@ -121,10 +121,10 @@ impl<T: Real> Segments<T> {
     }
 
     /// Numbers of shared memory for blocks of so many rows in windows of so many: two of each coarse unknown, the weights of
-    /// rows; segments, first places of aggregates, an order, and the aggregates of a window.
+    /// windows; segments, first places of aggregates, an order, and the aggregates of a window.
     fn room(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
-        let weights = if coarse.weights.is_some() { own * coarse.modes } else { 0 };
+        let weights = if coarse.weights.is_some() { window * coarse.modes } else { 0 };
         let numbers = 2 * coarse.stride() + weights.next_multiple_of(4);
         numbers + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
     }

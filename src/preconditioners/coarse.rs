@@ -118,7 +118,7 @@ impl<T: Real> CoarseSpace<T> {
                     }
                     let whole = norm(own);
                     for other in before.chunks_exact(rows.len()).chain(before.chunks_exact(rows.len())) {
-                        let shared: f64 = own.iter().zip(other).map(|(v, q)| v * q).sum();
+                        let shared = dot(own, other);
                         own.iter_mut().zip(other).for_each(|(v, q)| *v -= shared * q);
                     }
                     let rest = norm(own);
@@ -299,5 +299,16 @@ impl BlockRow {
 }
 
 fn norm(v: &[f64]) -> f64 {
-    v.iter().map(|v| v * v).sum::<f64>().sqrt()
+    dot(v, v).sqrt()
+}
+
+/// `⟨x, y⟩`, in as many sums as are added up at once.
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (x, y) in x.iter().zip(y) {
+        sums.iter_mut().zip(x).zip(y).for_each(|((sum, x), y)| *sum += x * y);
+    }
+    let rest: f64 = x_rest.iter().zip(y_rest).map(|(x, y)| x * y).sum();
+    sums.iter().sum::<f64>() + rest
 }
