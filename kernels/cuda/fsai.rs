@@ -158,7 +158,8 @@ impl Class {
         let (threads, blocks) = match lanes {
             0 => {
                 let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-                kernel.set_attribute(largest, shared as i32)?;
+                // the same for all, who share the kernel
+                kernel.set_attribute(largest, device.shared_memory()? as i32)?;
                 (32, rows.len())
             }
             _ => (BLOCK, rows.len().div_ceil(BLOCK / lanes)),

@@ -351,7 +351,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     walk.ends = ends;
     Table table;
     table.slots = launch.slots;
-    table.keys = T ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
+    table.keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
     table.numbers = table.keys + table.slots;
     double* spare = (double*)(table.numbers + table.slots);
     const int warp = threadIdx.x / 32;
@@ -412,7 +412,7 @@ extern "C" __global__ __launch_bounds__(128, 2) void spai_320(Systems s, Rows la
     begin();
     solve_in_memory<10>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(128, 4) void spai_large(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(128, 4) void spai_any(Systems s, Rows launch) {
     begin();
     solve_in_memory<0>(s, launch);
 }

@@ -26,8 +26,12 @@ const MOST_UNKNOWNS: usize = 127;
 /// Rows and unknowns that kernels of a warp have room for, in the order in which they are tried.
 const OF_A_WARP: [(usize, usize); 4] = [(64, 15), (96, 15), (96, 19), (96, 23)];
 
-/// Rows that kernels of a block have room for, with all unknowns that shared memory has room for.
-const OF_A_BLOCK: [usize; 4] = [128, 192, 256, 320];
+/// Rows that kernels of a block have room for, with all unknowns that shared memory has room for. The last is of any number,
+/// at less speed.
+const OF_A_BLOCK: [usize; 5] = [128, 192, 256, 320, COUNTED];
+
+/// Rows that are counted at most: `SLOTS` of spai_problems.cu.
+const COUNTED: usize = 1024;
 
 /// Rows of the inverse that share a block's problem at most: `MEMBERS` of spai_problems.cu.
 const MEMBERS: usize = 4;
@@ -40,9 +44,6 @@ const AT_ONCE: [usize; 5] = [8, 4, 3, 2, 1];
 
 /// Bytes of shared memory of a block that it does not choose: of the kernel, and of the driver.
 const FIXED: usize = 3 << 10;
-
-/// Slots of a table of a block at least: a warp looks at as many at once.
-const FEWEST_SLOTS: usize = BLOCK;
 
 /// Blocks of a multiprocessor, so that rows of different lengths even out.
 const BLOCKS: usize = 64;
@@ -252,20 +253,20 @@ impl Problem {
         Problem { unknowns: unknowns.len(), rows, entries }
     }
 
-    /// Slots of its table, half of them empty.
-    fn slots(self) -> usize {
-        (2 * self.rows).next_power_of_two().max(FEWEST_SLOTS)
-    }
-
     /// Numbers that a block has of it, behind the table: columns so far apart, one of them spare.
     fn numbers(self, apart: usize) -> usize {
         (self.unknowns + MEMBERS + 1) * apart
     }
 
-    /// What a block has in shared memory.
-    fn bytes(self, apart: usize) -> usize {
-        table(self.slots()) + self.numbers(apart) * size_of::<f64>()
+    /// Columns are so far apart at least: a row of S stands in one.
+    fn height(self) -> usize {
+        self.rows.max(self.unknowns + MEMBERS)
     }
+}
+
+/// Slots of a table for so many rows, half of them empty; each warp of a block looks at as many at once as it has lanes.
+fn slots(rows: usize) -> usize {
+    (2 * rows).next_power_of_two().max(BLOCK)
 }
 
 /// Bytes of a table.
@@ -281,10 +282,8 @@ struct Class {
     rows: Vec<u32>,
     /// Where the entries of each begin among those of all, each with one more, and where they end; of a warp's problems.
     starts: Vec<u64>,
-    /// Of the largest problem of a block.
-    slots: usize,
-    numbers: usize,
-    entries: usize,
+    /// The most of a block's problem: rows, numbers, entries.
+    most: [usize; 3],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,7 +292,7 @@ enum Kernel {
     OfAWarp(usize, usize),
     /// For so many rows.
     OfABlock(usize),
-    /// In device memory.
+    /// Of any size, in device memory.
     Large,
 }
 
@@ -305,18 +304,28 @@ impl Kernel {
         of_a_warp.into_iter().chain(of_a_block).chain([Kernel::Large])
     }
 
+    /// How far apart it has the columns of a problem: as `apart` of spai.cu.
+    fn apart(self, problem: Problem) -> usize {
+        match self {
+            Kernel::OfABlock(rows) if rows < COUNTED => rows,
+            _ => problem.height().next_multiple_of(2),
+        }
+    }
+
     /// Which of all solves a problem, the multiprocessor having so much shared memory.
     fn of(problem: Problem, shared: usize) -> usize {
         let Problem { unknowns, rows, .. } = problem;
         if let Some(place) = OF_A_WARP.iter().position(|&(most, widest)| rows <= most && unknowns <= widest) {
             return place;
         }
-        // a row of S stands in a column
-        let room = |&apart: &usize| rows <= apart && unknowns + MEMBERS <= apart;
-        let fits =
-            |apart: usize| AT_ONCE.iter().position(|blocks| problem.bytes(apart) + FIXED <= shared / blocks);
-        let kernel = OF_A_BLOCK.iter().position(room);
-        let place = kernel.and_then(|kernel| Some(kernel * AT_ONCE.len() + fits(OF_A_BLOCK[kernel])?));
+        let kernel = OF_A_BLOCK.iter().position(|&most| problem.height() <= most);
+        let place = kernel.and_then(|kernel| {
+            let most = OF_A_BLOCK[kernel];
+            let numbers = problem.numbers(Kernel::OfABlock(most).apart(problem));
+            let bytes = table(slots(most)) + numbers * size_of::<f64>() + FIXED;
+            let at_once = AT_ONCE.iter().position(|blocks| bytes <= shared / blocks)?;
+            Some(kernel * AT_ONCE.len() + at_once)
+        });
         OF_A_WARP.len() + place.unwrap_or(OF_A_BLOCK.len() * AT_ONCE.len())
     }
 }
@@ -363,33 +372,28 @@ fn sorted(shared: usize, found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec
 
 impl Class {
     fn new(kernel: Kernel) -> Class {
-        Class { kernel, rows: vec![], starts: vec![], slots: 0, numbers: 0, entries: 0 }
+        Class { kernel, rows: vec![], starts: vec![], most: [0; 3] }
     }
 
     /// Adds a problem for a block.
     fn push(&mut self, row: u32, problem: Problem) {
-        let apart = match self.kernel {
-            Kernel::OfAWarp(rows, _) | Kernel::OfABlock(rows) => rows,
-            // as in spai.cu
-            Kernel::Large => problem.rows.max(problem.unknowns + MEMBERS).next_multiple_of(2),
-        };
         self.rows.push(row);
         self.rows.extend([u32::MAX; MEMBERS - 1]);
-        self.slots = self.slots.max(problem.slots());
-        self.numbers = self.numbers.max(problem.numbers(apart));
-        self.entries = self.entries.max(problem.entries);
+        let numbers = problem.numbers(self.kernel.apart(problem));
+        for (most, of_problem) in self.most.iter_mut().zip([problem.rows, numbers, problem.entries]) {
+            *most = (*most).max(of_problem);
+        }
     }
 }
 
 impl Launch {
     fn new<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
-        let Class { kernel, ref rows, ref starts, slots, numbers, entries } = *class;
-        let (name, threads, shared) = match kernel {
+        let Class { kernel, ref rows, ref starts, most: [most_rows, numbers, entries] } = *class;
+        let (name, threads, slots) = match kernel {
             Kernel::OfAWarp(rows, unknowns) => (format!("spai_{rows}_{unknowns}"), 32, 0),
-            Kernel::OfABlock(rows) => {
-                (format!("spai_{rows}"), BLOCK, table(slots) + numbers * size_of::<f64>())
-            }
-            Kernel::Large => ("spai_large".into(), BLOCK, 0),
+            Kernel::OfABlock(rows) if rows < COUNTED => (format!("spai_{rows}"), BLOCK, slots(rows)),
+            Kernel::OfABlock(rows) => ("spai_any".into(), BLOCK, slots(rows)),
+            Kernel::Large => ("spai_any".into(), BLOCK, slots(most_rows)),
         };
         let room = table(slots) / size_of::<f64>() + numbers;
         let (got, limit) = (room.max(entries), u32::MAX as usize);
@@ -398,6 +402,7 @@ impl Launch {
         }
         let problems = if matches!(kernel, Kernel::OfAWarp(..)) { rows.len() } else { rows.len() / MEMBERS };
         let mut blocks = problems.min(BLOCKS * device.multiprocessors());
+        let shared = if matches!(kernel, Kernel::OfABlock(_)) { room * size_of::<f64>() } else { 0 };
         let mut scratch = None;
         if kernel == Kernel::Large {
             blocks = blocks.min((SCRATCH / size_of::<f64>() / room).max(1));
@@ -410,8 +415,12 @@ impl Launch {
             places = Some(Places { starts: device.upload(starts)?, places: device.zeros(entries as usize)? });
         }
         let function = device.function::<T>(&SOURCE, &name)?;
-        let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        function.set_attribute(largest, index("the shared memory of a block", shared)?)?;
+        if shared > 0 {
+            // the same for all, who share the function
+            let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            let most = device.shared_memory()?.saturating_sub(FIXED);
+            function.set_attribute(largest, index("the shared memory of a block", most)?)?;
+        }
         let (rows, config) = (device.upload(rows)?, config(blocks, threads, shared));
         Ok(Launch { kernel: function, rows, problems, slots, places, scratch, room, config })
     }

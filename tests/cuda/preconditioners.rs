@@ -216,6 +216,27 @@ fn spai_is_that_of_the_host_f32() {
     spai_is_that_of_the_host::<f32>(&gpu, 1e-4);
 }
 
+/// Problems with more rows than kernels of few have room for: of shared memory, and of device memory.
+#[test]
+fn spai_of_long_rows_is_that_of_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for n in [400, 1500] {
+        let band: Vec<_> = convection::<f64>(n).triplets().collect();
+        let first = (1..n).map(|j| (0, j, 0.01 * (1 + j % 7) as f64));
+        let a = Csr::from_triplets(n, n, &band.iter().copied().chain(first).collect::<Vec<_>>()).unwrap();
+        let column = (1..n).map(|i| (i, 0, 1.0));
+        let pattern =
+            Csr::from_triplets(n, n, &band.iter().copied().chain(column).collect::<Vec<_>>()).unwrap();
+        let sparsity = Sparsity::Of(&pattern);
+        let mut device: CudaSpai<f64> = CudaSpai::new(&gpu, &a, Side::Left, sparsity).unwrap();
+        same_inverse(&Spai::with_pattern(&a, Side::Left, sparsity).unwrap(), &device, 1e-10);
+        // the same numbers each time
+        let entries = device.matrix().to_csr().unwrap().entries().to_vec();
+        device.refresh(&a).unwrap();
+        assert_eq!(device.matrix().to_csr().unwrap().entries(), entries);
+    }
+}
+
 #[test]
 fn spai_refuses_what_the_host_refuses() {
     let Some(gpu) = gpu() else { return };
