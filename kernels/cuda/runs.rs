@@ -88,7 +88,7 @@ impl Runs {
         LaunchConfig {
             grid_dim: (blocks, 1, 1),
             block_dim: (THREADS, 1, 1),
-            shared_mem_bytes: (self.length * shared) as u32,
+            shared_mem_bytes: pairs(self.length * shared) as u32,
         }
     }
 }
@@ -170,10 +170,15 @@ fn exchange(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32) -> Re
     Ok(())
 }
 
+/// Bytes of shared memory rounded up to what compilers read at once, of neighbours in pairs.
+fn pairs(bytes: usize) -> usize {
+    bytes.next_multiple_of(16)
+}
+
 /// A kernel that has shared memory for the vertices of a run.
 fn with_shared_memory(runs: &Runs, device: &Device, name: &str) -> Result<CudaFunction> {
     let function = device.function::<f32>(&SOURCE, name)?;
     let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    function.set_attribute(largest, (runs.length * SHARED) as i32)?;
+    function.set_attribute(largest, pairs(runs.length * SHARED) as i32)?;
     Ok(function)
 }
