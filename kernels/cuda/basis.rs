@@ -7,7 +7,7 @@ use super::module::Source;
 use super::number::Scalar;
 use super::step::Steps;
 use super::vector::{self, Sums};
-use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
+use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// The kernels.
@@ -83,8 +83,7 @@ impl<T: Real> Basis<T> {
     pub fn new(device: &Device, n: usize, count: usize) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
         let (chip, subtract_project) = (Chip::of(device)?, function("subtract_project")?);
-        let opt_in = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        subtract_project.set_attribute(opt_in, (chip.most_shared - 4096) as i32)?;
+        device.lift_shared_limit(&subtract_project)?;
         let ld = n.next_multiple_of(ALIGN);
         Ok(Basis {
             device: device.clone(),

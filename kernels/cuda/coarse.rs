@@ -1,7 +1,6 @@
 //! A coarse space on a device: `z = M⁻¹ r + Z E Zᵀ r` with a dense `E`, in three launches, and the inverse that `E` is.
 //!
-//! Budget in coarse.cu. The inverse of `n` unknowns takes `n / 16` launches that follow each other, a third of a millisecond
-//! for 1024 on an H200 by their count.
+//! Budget in coarse.cu. The inverse of `n` unknowns takes `n / 16` launches that follow each other.
 
 use super::device::{Array, Device, Real};
 use super::error::Result;

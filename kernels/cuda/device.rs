@@ -10,7 +10,7 @@ use crate::buffer::Plain;
 use crate::cpu::bf16::Bf16;
 use crate::cpu::simd::Value;
 use crate::cpu::storage;
-use cudarc::driver::sys::CUdevice_attribute;
+use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
 };
@@ -304,6 +304,14 @@ impl Device {
             }
         };
         Ok(module.load_function(name)?)
+    }
+
+    /// Lets launches of a kernel ask for all the shared memory that a block can have. The limit belongs to the kernel, which
+    /// all share who load it: one for each matrix would be that of the last.
+    pub(super) fn lift_shared_limit(&self, function: &CudaFunction) -> Result<()> {
+        let own = function.get_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+        let limit = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        Ok(function.set_attribute(limit, self.shared_memory()? as i32 - own)?)
     }
 
     pub(super) fn slots<T: Real>(&self) -> Result<&Slots<T>> {

@@ -6,7 +6,6 @@ use super::module::Source;
 use super::ordered::{Ordered, RawRows};
 use super::product::Pattern;
 use super::vector::index;
-use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 
@@ -157,9 +156,7 @@ impl Class {
         let kernel = device.function::<T>(&SOURCE, &format!("fsai_{name}"))?;
         let (threads, blocks) = match lanes {
             0 => {
-                let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-                // the same for all, who share the kernel
-                kernel.set_attribute(largest, device.shared_memory()? as i32)?;
+                device.lift_shared_limit(&kernel)?;
                 (32, rows.len())
             }
             _ => (BLOCK, rows.len().div_ceil(BLOCK / lanes)),

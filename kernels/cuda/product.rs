@@ -7,7 +7,6 @@ use super::number::Scalar;
 use super::ordered::{Ordered, Way};
 use super::vector::{MAX_BLOCKS, Sums, THREADS, index};
 use crate::index::{Columns, Offsets};
-use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -292,8 +291,7 @@ impl<T: Real> Kernel<T> {
         let shared = index("the shared memory of a block", bytes)?;
         let kernel = Kernel::load::<V>(device, source, name, threads)?;
         for function in [&kernel.product, &kernel.product_dot] {
-            let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            function.set_attribute(largest, shared)?;
+            device.lift_shared_limit(function)?;
         }
         Ok(Kernel { shared: shared as u32, most_summing: MAX_BLOCKS, ..kernel })
     }

@@ -9,7 +9,7 @@ use super::product::Pattern;
 use super::segments::{RawCorrection, Segments};
 use super::step::Steps;
 use super::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT};
-use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
+use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
 use std::sync::Mutex;
@@ -220,8 +220,7 @@ impl<T: Real> Resident<T> {
         if attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? == 0 {
             return Ok(None);
         }
-        let most = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
-        let most = (most.max(0) as usize).saturating_sub(STATIC_SHARED);
+        let most = device.shared_memory()?.saturating_sub(STATIC_SHARED);
         let blocks = n.div_ceil(FEWEST_RESIDENT_ROWS).min(device.multiprocessors());
         let Some(layout) = Layout::new(pattern, blocks) else { return Ok(None) };
         let vectors = (layout.window + 4 * layout.own) * size_of::<T>();
@@ -295,8 +294,7 @@ impl<T: Real> Resident<T> {
         let shared = taken + staged * group;
         let name = if correction.is_some() { "resident_cg_corrected" } else { "resident_cg" };
         let kernel = self.device.function::<T>(&SOURCE, name)?;
-        let opt_in = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        kernel.set_attribute(opt_in, shared as i32)?;
+        self.device.lift_shared_limit(&kernel)?;
         let system = RawSystem {
             arrays: [
                 self.rows.address(0),

@@ -10,7 +10,6 @@ use super::graph::Graph;
 use super::module::Source;
 use super::product::config;
 use super::vector::THREADS;
-use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
 /// The kernels.
@@ -88,7 +87,8 @@ impl Runs {
         LaunchConfig {
             grid_dim: (blocks, 1, 1),
             block_dim: (THREADS, 1, 1),
-            shared_mem_bytes: pairs(self.length * shared) as u32,
+            // neighbours are read in pairs, the last one too
+            shared_mem_bytes: (self.length * shared).next_multiple_of(16) as u32,
         }
     }
 }
@@ -114,7 +114,7 @@ pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) ->
     unsafe { launch.launch(config(vertices)) }?;
     exchange(graph, &runs, &changed, rounds)?;
     let result = array()?;
-    let (finish, to) = (with_shared_memory(&runs, device, "runs_finish")?, result.address(0));
+    let (finish, to) = (with_shared_memory(device, "runs_finish")?, result.address(0));
     let raw_graph = graph.raw();
     let mut launch = device.launch(&finish);
     launch.arg(&raw_graph).arg(&raw).arg(&from).arg(&was).arg(&to);
@@ -136,7 +136,7 @@ fn exchange(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32) -> Re
     let [wish, hope, apart, grant] = ["runs_wish", "runs_hope", "runs_apart", "runs_grant"]
         .map(|name| device.function::<f32>(&SOURCE, name));
     let (wish, hope, apart, grant) = (wish?, hope?, apart?, grant?);
-    let sort = with_shared_memory(runs, device, "runs_moves")?;
+    let sort = with_shared_memory(device, "runs_moves")?;
     let (raw_graph, raw, marks) = (graph.raw(), runs.raw(), changed.address(0));
     let (wished, hoped, done) = (wishes.address(0), hopes.address(0), granted.address(0));
     let list = RawMoves {
@@ -170,15 +170,9 @@ fn exchange(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32) -> Re
     Ok(())
 }
 
-/// Bytes of shared memory rounded up to what compilers read at once, of neighbours in pairs.
-fn pairs(bytes: usize) -> usize {
-    bytes.next_multiple_of(16)
-}
-
 /// A kernel that has shared memory for the vertices of a run.
-fn with_shared_memory(runs: &Runs, device: &Device, name: &str) -> Result<CudaFunction> {
+fn with_shared_memory(device: &Device, name: &str) -> Result<CudaFunction> {
     let function = device.function::<f32>(&SOURCE, name)?;
-    let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    function.set_attribute(largest, pairs(runs.length * SHARED) as i32)?;
+    device.lift_shared_limit(&function)?;
     Ok(function)
 }

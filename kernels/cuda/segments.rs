@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Numbers that every block reads of every restriction, at most: where aggregates are scattered over the blocks there are
-/// more, and steps of several launches are faster.
+/// more. A bound against what would be read for millions of segments, not an optimum that was measured.
 const MOST_SUMS: usize = 8192;
 
 /// The rows of each block, aggregate by aggregate. A segment is what a block and an aggregate share.
@@ -68,7 +68,7 @@ impl Layout {
 pub(super) struct Segments<T: Real> {
     identity: Arc<()>,
     most_segments: usize,
-    /// Whether blocks share so little of each aggregate that it pays.
+    /// Whether blocks have so few segments.
     suits: bool,
     order: Array<u16>,
     first: Array<u32>,
@@ -130,7 +130,7 @@ impl<T: Real> Segments<T> {
     }
 
     /// What kernels are told, and the bytes of shared memory that they take for it, with blocks of so many rows in windows of
-    /// so many; `None` where steps of several launches are faster.
+    /// so many; `None` where there are too many segments.
     pub(super) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
         let room = self.room(coarse, sizes);
         let raw = RawCorrection {

@@ -346,13 +346,9 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     extern __shared__ double2 memory[];
     __shared__ i64 starts[MOST];
     __shared__ u32 ends[MOST], counts[WARPS];
-    Walk walk;
-    walk.starts = starts;
-    walk.ends = ends;
-    Table table;
-    table.slots = launch.slots;
-    table.keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
-    table.numbers = table.keys + table.slots;
+    Walk walk{starts, ends};
+    u32* const keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
+    const Table table{keys, keys + launch.slots, launch.slots};
     double* spare = (double*)(table.numbers + table.slots);
     const int warp = threadIdx.x / 32;
     for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {

@@ -9,7 +9,6 @@ use super::module::Source;
 use super::ordered::{Ordered, RawRows};
 use super::product::Pattern;
 use super::vector::index;
-use cudarc::driver::sys::CUfunction_attribute_enum;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -416,10 +415,7 @@ impl Launch {
         }
         let function = device.function::<T>(&SOURCE, &name)?;
         if shared > 0 {
-            // the same for all, who share the function
-            let largest = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            let most = device.shared_memory()?.saturating_sub(FIXED);
-            function.set_attribute(largest, index("the shared memory of a block", most)?)?;
+            device.lift_shared_limit(&function)?;
         }
         let (rows, config) = (device.upload(rows)?, config(blocks, threads, shared));
         Ok(Launch { kernel: function, rows, problems, slots, places, scratch, room, config })

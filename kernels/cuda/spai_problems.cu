@@ -214,12 +214,8 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, u32 count
     begin();
     __shared__ i64 starts[MOST];
     __shared__ u32 ends[MOST], keys[SLOTS];
-    Walk walk;
-    walk.starts = starts;
-    walk.ends = ends;
-    Table table;
-    table.keys = keys;
-    table.slots = SLOTS;
+    Walk walk{starts, ends};
+    const Table table{keys, nullptr, SLOTS};
     for (i64 k = blockIdx.x; k < count; k += gridDim.x) {
         const i64 first = s.m.start(k);
         const int n = int(s.m.start(k + 1) - first);
@@ -246,13 +242,8 @@ extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, Rows lau
     begin();
     __shared__ i64 starts[32];
     __shared__ u32 ends[32], keys[SLOTS / 4], numbers[SLOTS / 4];
-    Walk walk;
-    walk.starts = starts;
-    walk.ends = ends;
-    Table table;
-    table.keys = keys;
-    table.numbers = numbers;
-    table.slots = SLOTS / 4;
+    Walk walk{starts, ends};
+    const Table table{keys, numbers, SLOTS / 4};
     for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
         const u32 k = __ldg(launch.rows + turn);
         const i64 first = s.m.start(k);

@@ -48,7 +48,8 @@ pub struct CoarseSpace<T: Real> {
 
 impl<T: Real> CoarseSpace<T> {
     /// Unknowns that are worth their dense matrix, 2 MB of `f64`, for systems of some 100 000 unknowns: with twice as many,
-    /// iterations fall by a quarter and cost a quarter more, and setup takes twice as long.
+    /// iterations fall by a fifth to a quarter and cost a fifth to two fifths more, and setup takes longer
+    /// (`preconditioners.csv`: heat_sink_p1_340k, elast_bracket_p1_59k with rigid motions).
     pub const UNKNOWNS: usize = 512;
 
     /// With a constant on each aggregate for every unknown of a node (as [`row_blocks`] tells): about so many coarse unknowns,

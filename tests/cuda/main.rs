@@ -10,11 +10,11 @@ mod preconditioners;
 mod two_level;
 
 use krysp::cuda::OnCuda;
-use krysp::formats::{Bsr, Ehyb, Halo, OnDevice, Sell, SymBsr};
+use krysp::formats::{Bsr, Ehyb, Halo, OnDevice, Sell, SymBsr, SymCsr};
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space};
 use krysp::testing::laws::{self, Agreement, Broken};
-use krysp::testing::matrices::{self};
+use krysp::testing::matrices::{self, Triplets};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{
     BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Operator,
@@ -350,6 +350,26 @@ fn what_is_chosen_obeys_the_laws() {
     let a = Operator::auto(&csr, &gpu).unwrap();
     assert!(a.replays());
     assert!(Cg::new(&a).solve(&b).unwrap().report.converged());
+}
+
+/// Kernels take as much shared memory as a matrix needs: a smaller one that comes later takes none from a larger one.
+#[test]
+fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
+    fn multiplies<F: OnDevice<f64>>(gpu: &Cuda) {
+        let (large, small) = (matrices::elasticity(16), matrices::elasticity(2));
+        let convert = |triplets: &Triplets| {
+            let a = triplets.csr::<f64>().unwrap();
+            F::on(gpu, &a).unwrap()
+        };
+        let (first, second) = (convert(&large), convert(&small));
+        laws::product(&first, &large).unwrap();
+        laws::product(&second, &small).unwrap();
+    }
+    let Some(gpu) = gpu() else { return };
+    multiplies::<Halo<f64>>(&gpu);
+    multiplies::<Ehyb<f64>>(&gpu);
+    multiplies::<SymCsr<f64>>(&gpu);
+    multiplies::<SymBsr<f64>>(&gpu);
 }
 
 /// Values on the device go where those from the host went, in a numbering too, and a resident solve sees them.
