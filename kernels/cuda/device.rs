@@ -171,27 +171,6 @@ pub fn devices() -> Vec<Info> {
     (0..count()).filter_map(info).collect()
 }
 
-/// Memory that was freed stays at hand, up to this share of all there is: otherwise whoever waits for the device gives it back,
-/// and the next array is mapped anew.
-const KEPT: usize = 32;
-
-/// Has the device's pool keep what is freed.
-fn keep_freed(context: &CudaContext) -> Result<()> {
-    if !context.has_async_alloc() {
-        return Ok(());
-    }
-    context.bind_to_thread()?;
-    let mut kept = (context.mem_get_info()?.1 / KEPT) as u64;
-    let mut pool = std::ptr::null_mut();
-    let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-    // SAFETY: the device has a pool; the attribute is a number of 64 bits, read before the call returns
-    unsafe {
-        sys::cuDeviceGetDefaultMemPool(&mut pool, context.cu_device()).result()?;
-        sys::cuMemPoolSetAttribute(pool, threshold, (&raw mut kept).cast()).result()?;
-    }
-    Ok(())
-}
-
 impl Device {
     /// A stream of work on a device.
     pub fn new(ordinal: usize) -> Result<Device> {
@@ -206,7 +185,6 @@ impl Device {
         let context = CudaContext::new(ordinal)?;
         // SAFETY: all memory of this device handle is used on its one stream, where order needs no events
         unsafe { context.disable_event_tracking() };
-        keep_freed(&context)?;
         let (major, minor) = context.compute_capability()?;
         let multiprocessors =
             context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
