@@ -4,7 +4,7 @@
 //! ```text
 //! cargo bench --features peers --bench cuda_solve                 the usual matrices, appended to benches/record/<machine>/
 //! cargo bench --features peers --bench cuda_solve -- el3_20k
-//!     --quick, --dry, --parts, --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
+//!     --quick, --dry, --parts, --pairs, --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
 //! An iteration is what a longer solve takes beyond a shorter one, over their difference in iterations: the residuals

@@ -8,6 +8,7 @@
 //!     --quick          small matrices
 //!     --dry            nothing written
 //!     --parts          clusters as large as the parts of EHYB, instead of the blocks of Halo
+//!     --pairs          clusters as large as the blocks of symmetric BSR in f64
 //!     --machine NAME   instead of one made of the GPU's name
 //!     --out DIR        instead of benches/record
 //!     --commit X       instead of the one in `KRYSP_COMMIT` at build time, or of git

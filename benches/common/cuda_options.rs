@@ -4,7 +4,7 @@ use super::Result;
 use super::cuda::Gpu;
 use super::systems::expanded;
 use super::{machine, record};
-use krysp::{Csr, Cuda, Ehyb, Halo};
+use krysp::{Csr, Cuda, Ehyb, Halo, SymBsr};
 use std::path::{Path, PathBuf};
 
 #[derive(Default)]
@@ -15,6 +15,8 @@ pub struct Options {
     dry: bool,
     /// Matrices are numbered for the parts of EHYB.
     parts: bool,
+    /// Matrices are numbered for the blocks of symmetric formats.
+    pairs: bool,
     machine: Option<String>,
     out: Option<PathBuf>,
     commit: Option<String>,
@@ -38,6 +40,7 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--dry" => options.dry = true,
                 "--parts" => options.parts = true,
+                "--pairs" => options.pairs = true,
                 "--machine" => options.machine = Some(args.next().ok_or("--machine needs a name")?),
                 "--out" => options.out = Some(args.next().ok_or("--out needs a folder")?.into()),
                 "--commit" => options.commit = Some(args.next().ok_or("--commit needs a commit")?),
@@ -67,9 +70,10 @@ impl Options {
 
     /// The rows that a numbering brings together.
     pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
-        match self.parts {
-            true => Ehyb::<f64>::rows_per_part(gpu, csr.rows()).ok(),
-            false => Some(Halo::rows_per_block(gpu, csr)),
+        match (self.parts, self.pairs) {
+            (true, _) => Ehyb::<f64>::rows_per_part(gpu, csr.rows()).ok(),
+            (_, true) => SymBsr::rows_per_block(csr).ok(),
+            _ => Some(Halo::rows_per_block(gpu, csr)),
         }
     }
 

@@ -29,14 +29,10 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 template <int B> constexpr int HALF = B * (B + 1) / 2;
 // Nodes of a thread: what registers hold.
 template <int B> constexpr int NODES = B == 1 ? 4 : B > 3 ? 1 : sizeof(real) == 8 ? 2 : 4;
-// Blocks of threads at a time; three rows a node just fit where registers are handed out as sm_90 does.
-#if __CUDA_ARCH__ >= 900
-constexpr int OF_THREE = sizeof(real) == 8 ? 3 : 2;
-#else
-constexpr int OF_THREE = 2;
-#endif
-template <int B> constexpr int BLOCKS = B == 1 ? 3 : B == 3 ? OF_THREE : 2;
-constexpr int THREADS = 256, WARPS = THREADS / 32;
+// The larger a block, the fewer pairs cross: three rows a node just fit registers twice.
+template <int B> constexpr int THREADS = B == 3 ? 384 : 256;
+// Blocks of threads at a time.
+template <int B> constexpr int BLOCKS = B == 1 ? 3 : 2;
 
 // A dense block and the place of its column.
 template <int B> struct Slot {
@@ -53,15 +49,15 @@ template <int B> struct Slot {
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
-    constexpr int R = NODES<B>;
+    constexpr int R = NODES<B>, T = THREADS<B>, WARPS = T / 32;
     // one block of threads for each block of nodes
     const Block at(a.windows, blockIdx.x);
     const u32 first = at.first, own = at.rows, steps = __ldg(a.steps + blockIdx.x);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     real* const window = (real*)shared_memory;
     real* const sums = window + a.window * B;
-    at.gather_window<B, THREADS>(a.windows, x, window);
-    for (u32 i = threadIdx.x; i < own * B; i += THREADS) sums[i] = 0;
+    at.gather_window<B, T>(a.windows, x, window);
+    for (u32 i = threadIdx.x; i < own * B; i += T) sums[i] = 0;
 
     u32 start[R], groups[R], node[R], most = steps;
 #pragma unroll
@@ -154,16 +150,16 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
         }
     }
     __syncthreads();
-    for (u32 i = threadIdx.x; i < own * B; i += THREADS) y[(i64)first * B + i] = sums[i];
+    for (u32 i = threadIdx.x; i < own * B; i += T) y[(i64)first * B + i] = sums[i];
     return xy;
 }
 
 #define KERNELS(NAME, B)                                                                                                \
-    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
+    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
         begin();                                                                                                        \
         multiply<B, false>(a, x, y);                                                                                    \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
+    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
         begin();                                                                                                        \
         real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
         grid_sum(xy, sum);                                                                                              \

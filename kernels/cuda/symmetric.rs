@@ -7,8 +7,7 @@ use super::module::Source;
 use super::ordered::{Ordered, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, Slots};
 use super::slices::WARP;
-use super::tuning::WINDOWS_OF_MULTIPROCESSOR;
-use super::vector::{MAX_BLOCKS, THREADS, index};
+use super::vector::{self, MAX_BLOCKS, index};
 use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, Windows};
@@ -64,8 +63,9 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
         assert_eq!((pattern.rows(), pattern.cols()), scalar, "blocks of the size make up the matrix");
         assert_eq!(nodes.rows(), nodes.cols(), "a symmetric matrix is square");
         index("the number of rows", pattern.rows())?;
-        let height = THREADS as usize * nodes_of_thread::<T>(size);
-        let places = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR / (size * size_of::<T>());
+        let height = nodes_per_block::<T>(size);
+        let memory = (device.shared_memory()? / blocks_at_a_time(size)).saturating_sub(BESIDE);
+        let places = memory / (size * size_of::<T>());
         // sums have their place beside the window
         let most = places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST);
         let windows =
@@ -94,7 +94,7 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 device,
                 &SOURCE,
                 &format!("symmetric_{size}"),
-                THREADS,
+                threads(size),
                 shared,
             )?,
             exchange: device.function_storing::<T, V>(&SOURCE, "symmetric_exchange")?,
@@ -102,6 +102,25 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
         symmetric.exchange(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
         Ok(symmetric)
     }
+}
+
+/// Bytes of shared memory that a block of threads takes beside windows and sums of nodes, at most: the driver's and those of
+/// reductions.
+const BESIDE: usize = 2048;
+
+/// Nodes of a block, with so many rows each.
+pub fn nodes_per_block<T: Real>(size: usize) -> usize {
+    threads(size) as usize * nodes_of_thread::<T>(size)
+}
+
+/// `THREADS` of symmetric.cu.
+fn threads(size: usize) -> u32 {
+    if size == 3 { 384 } else { 256 }
+}
+
+/// `BLOCKS` of symmetric.cu, which share the memory of a multiprocessor.
+fn blocks_at_a_time(size: usize) -> usize {
+    if size == 1 { 3 } else { 2 }
 }
 
 /// `NODES` of symmetric.cu.
@@ -143,7 +162,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     }
 
     fn threads(&self) -> usize {
-        self.windows.blocks * THREADS as usize
+        self.windows.blocks * threads(self.size) as usize
     }
 
     fn shape(&self) -> Shape {
@@ -173,7 +192,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
             (self.diagonals.address(0), self.size as u32, u32::from(way == Way::Back));
         let config = LaunchConfig {
             grid_dim: (self.windows.blocks as u32, 1, 1),
-            block_dim: (THREADS, 1, 1),
+            block_dim: (vector::THREADS, 1, 1),
             shared_mem_bytes: 0,
         };
         let mut launch = self.values.device().launch(&self.exchange);

@@ -176,6 +176,28 @@ impl<T: Real> Format<T> for SymBsr<T> {
 }
 
 #[cfg(feature = "cuda")]
+impl<T: Real> SymBsr<T> {
+    /// The rows of a block on a GPU: what a numbering should bring together. Pairs that cross blocks are stored twice.
+    ///
+    /// ```no_run
+    /// # fn main() -> krysp::Result<()> {
+    /// # let csr = krysp::Csr::<f64>::from_triplets(1, 1, &[(0, 0, 1.0)])?;
+    /// use krysp::formats::OnDevice;
+    /// use krysp::{Cuda, Numbering, SymBsr};
+    ///
+    /// let gpu = Cuda::new(0)?;
+    /// let numbering = Numbering::clustered_on(&gpu, &csr, SymBsr::rows_per_block(&csr)?)?;
+    /// let a = SymBsr::on_renumbered(&gpu, &csr, &numbering)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn rows_per_block(csr: &Csr<T>) -> Result<usize> {
+        let size = best_block_size(csr)?;
+        Ok(cuda::symmetric::nodes_per_block::<T>(size) * size)
+    }
+}
+
+#[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
     type Arrays<V: Storage<T>> = cuda::symmetric::Symmetric<T, V>;
     type Options = Option<usize>;
