@@ -158,18 +158,18 @@ __device__ __forceinline__ bool holds(u32 condition, double v) {
 __device__ __forceinline__ bool closed(const Gate& gate) {
     if (!gate.control) return false;
     bool active = *(volatile u32*)&gate.control->active;
+    double v[2];
+    // a gate without watches has numbers that are constant: all are asked for at once
+#pragma unroll
+    for (int i = 0; i < 2; i++) v[i] = value(gate.watch[i].number);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        if (i < gate.watches) {
-            double v = value(gate.watch[i].number);
-            if (active && !holds(gate.watch[i].condition, v)) {
-                active = false;
-                if (blockIdx.x == 0 && threadIdx.x == 0) {
-                    gate.control->failed = gate.watch[i].id;
-                    gate.control->failed_value = v;
-                    gate.control->active = 0;
-                }
-            }
+        if (i >= gate.watches || !active || holds(gate.watch[i].condition, v[i])) continue;
+        active = false;
+        if (blockIdx.x == 0 && threadIdx.x == 0) {
+            gate.control->failed = gate.watch[i].id;
+            gate.control->failed_value = v[i];
+            gate.control->active = 0;
         }
     }
     return !active;
@@ -203,9 +203,60 @@ struct Entry {
 
 // ---- sums over a grid, in an order that depends on the launch alone
 
+// A number on its way from one block to another, 32 bits of it a word, with the call that it belongs to. A word is there
+// whole or not at all: who sends one waits for nothing, and who waits for it needs no fence.
+constexpr int WORDS = sizeof(real) / 4;
+struct alignas(8 * WORDS) Parcel { u64 word[WORDS]; };
+
+__device__ __forceinline__ void send(Parcel* to, real v, u32 call) {
+    const u64 tag = (u64)call << 32;
+    if constexpr (WORDS == 1) {
+        asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(tag | __float_as_uint(v)) : "memory");
+    } else {
+        const u64 bits = __double_as_longlong(v);
+        asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(tag | (bits & 0xffffffffu)), "l"(tag | bits >> 32) : "memory");
+    }
+}
+// Whether what belongs to a call has come.
+__device__ __forceinline__ bool received(const Parcel* from, u32 call, real& v) {
+    u64 low, high;
+    if constexpr (WORDS == 1) {
+        asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(low) : "l"(from) : "memory");
+        v = __uint_as_float((u32)low);
+        return low >> 32 == call;
+    } else {
+        asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(from) : "memory");
+        v = __longlong_as_double(high << 32 | (low & 0xffffffffu));
+        return low >> 32 == call && high >> 32 == call;
+    }
+}
+// Waits for what blocks send, and adds it up. A thread has some of them, and asks for several at once.
+template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const Parcel* parcels, u32 call) {
+    constexpr int AT_ONCE = 4;
+    const u32 stride = blockDim.x;
+    for (u32 from = threadIdx.x; from < gridDim.x; from += AT_ONCE * stride) {
+        real part[K][AT_ONCE];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+                for (int k = 0; k < K; k++) {
+                    const Parcel* parcel = parcels + (u64)k * gridDim.x + min(from + i * stride, gridDim.x - 1);
+                    all &= received(parcel, call, part[k][i]);
+                }
+        } while (!all);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+#pragma unroll
+            for (int k = 0; k < K; k++) sums[k] += from + i * stride < gridDim.x ? part[k][i] : real(0);
+    }
+}
+
 struct Sum {
-    real* partials;           // room for K values of each block
-    u32* ticket;              // zero before and after
+    Parcel* parcels;          // room for K numbers of each block
+    u32* calls;               // before this one
     real* results[2];
 };
 
@@ -232,30 +283,24 @@ template <int K> __device__ __forceinline__ void block_sum(real (&v)[K]) {
     }
 }
 
-// Adds v over all threads of the grid into sum.results[0..K]; the block that comes last does it. All threads call it.
+// Adds v over all threads of the grid into sum.results[0..K]; the block that begins last waits for all others, which have
+// begun or find room where those before them end. The others leave at once: with a ticket that each had to wait for, products
+// of 4,700 blocks took 4.5 % longer (p1_100M_perm on an H200). All threads call it.
 template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Sum& sum) {
-    __shared__ bool last;
+    const u32 call = *(volatile u32*)sum.calls + 1;
     block_sum(v);
     if (threadIdx.x == 0) {
 #pragma unroll
-        for (int k = 0; k < K; k++) sum.partials[(u64)k * gridDim.x + blockIdx.x] = v[k];
-        __threadfence();
-        last = atomicAdd(sum.ticket, 1u) == gridDim.x - 1;
+        for (int k = 0; k < K; k++) send(sum.parcels + (u64)k * gridDim.x + blockIdx.x, v[k], call);
     }
-    __syncthreads();
-    if (!last) return;
-    __threadfence();
-#pragma unroll
-    for (int k = 0; k < K; k++) {
-        real total = 0;
-        for (u32 i = threadIdx.x; i < gridDim.x; i += blockDim.x) total += __ldcg(sum.partials + (u64)k * gridDim.x + i);
-        v[k] = total;
-    }
-    block_sum(v);
+    if (blockIdx.x != gridDim.x - 1) return;
+    real total[K] = {};
+    collect(total, sum.parcels, call);
+    block_sum(total);
     if (threadIdx.x == 0) {
 #pragma unroll
-        for (int k = 0; k < K; k++) *sum.results[k] = v[k];
-        *sum.ticket = 0;
+        for (int k = 0; k < K; k++) *sum.results[k] = total[k];
+        *sum.calls = call;
     }
 }
 

@@ -32,8 +32,9 @@ pub(super) struct Kernels<T: Real> {
     multiply_dot: CudaFunction,
     axpy_multiply_dot: CudaFunction,
     pub(super) steps: gate::Kernels,
-    partials: CudaSlice<T>,
-    ticket: CudaSlice<u32>,
+    /// `Parcel`s of prelude.cu, two for each block and each as large as two numbers, and how many calls have used them.
+    parcels: CudaSlice<T>,
+    calls: CudaSlice<u32>,
 }
 
 impl<T: Real> Kernels<T> {
@@ -52,8 +53,8 @@ impl<T: Real> Kernels<T> {
             multiply_dot: function("multiply_dot")?,
             axpy_multiply_dot: function("axpy_multiply_dot")?,
             steps: gate::Kernels::new::<T>(device)?,
-            partials: device.zeros(2 * MAX_BLOCKS)?.into_slice(),
-            ticket: device.zeros(1)?.into_slice(),
+            parcels: device.zeros(4 * MAX_BLOCKS)?.into_slice(),
+            calls: device.zeros(1)?.into_slice(),
         })
     }
 }
@@ -62,8 +63,8 @@ impl<T: Real> Kernels<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct RawSum {
-    partials: u64,
-    ticket: u64,
+    parcels: u64,
+    calls: u64,
     results: [u64; 2],
 }
 // SAFETY: as `Sum` of prelude.cu
@@ -91,8 +92,8 @@ impl<T: Real, const K: usize> Sums<T, K> {
             results[1] = second.address;
         }
         let raw = RawSum {
-            partials: kernels.partials.device_ptr(stream).0,
-            ticket: kernels.ticket.device_ptr(stream).0,
+            parcels: kernels.parcels.device_ptr(stream).0,
+            calls: kernels.calls.device_ptr(stream).0,
             results,
         };
         Ok(Sums { raw, slots: taken, element: std::marker::PhantomData })
