@@ -104,13 +104,6 @@ impl<T: Real> RawGate<T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawAssignment<T> {
-    home: u64,
-    number: RawNumber<T>,
-}
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
 pub(super) struct RawEnding<T> {
     pub(super) gate: RawGate<T>,
     pub(super) assignments: u32,
@@ -122,8 +115,9 @@ pub(super) struct RawEnding<T> {
     pub(super) ring: u64,
     pub(super) width: u32,
     pub(super) entries: u32,
-    pub(super) number: [RawNumber<T>; NUMBERS],
-    pub(super) assignment: [RawAssignment<T>; ASSIGNMENTS],
+    /// Those that are recorded, and those that are assigned behind them.
+    pub(super) number: [RawNumber<T>; NUMBERS + ASSIGNMENTS],
+    pub(super) home: [u64; ASSIGNMENTS],
 }
 // SAFETY: as `Ending` of step.cu
 unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
@@ -158,8 +152,9 @@ pub(super) fn end<T: Real>(
     if of.len() > ASSIGNMENTS {
         return Err(Error::TooLarge { what: "the number of assignments", got: of.len(), limit: ASSIGNMENTS });
     }
-    for (raw, (home, number)) in ending.assignment.iter_mut().zip(of) {
-        *raw = RawAssignment { home: home.address, number: number.raw() };
+    let raw = ending.home.iter_mut().zip(&mut ending.number[NUMBERS..]);
+    for ((raw_home, raw_number), (home, number)) in raw.zip(of) {
+        (*raw_home, *raw_number) = (home.address, number.raw());
     }
     ending.assignments = of.len() as u32;
     let one_warp = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
@@ -184,8 +179,8 @@ impl<T: Real> RawEnding<T> {
             ring: 0,
             width: 0,
             entries: 1,
-            number: [number; NUMBERS],
-            assignment: [RawAssignment { home: 0, number }; ASSIGNMENTS],
+            number: [number; NUMBERS + ASSIGNMENTS],
+            home: [0; ASSIGNMENTS],
         }
     }
 }

@@ -8,10 +8,8 @@ extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
     *sum = root ? sqrt(v) : v;
 }
 
-struct Assignment {
-    real* home;
-    Number number;
-};
+// Numbers that are recorded, and those that are assigned behind them.
+constexpr int RECORDED = 3, ASSIGNED = 6;
 
 struct Ending {
     Gate gate;
@@ -23,50 +21,45 @@ struct Ending {
     const real* second;
     double* ring;             // host memory: entries of `width` words
     u32 width, entries;
-    Number number[3];
-    Assignment assignment[6];
+    Number number[RECORDED + ASSIGNED];
+    real* home[ASSIGNED];
 };
 
 extern "C" __global__ void end_step(Ending e) {
     begin();
     Control* control = e.gate.control;
+    const u32 lane = threadIdx.x, home = lane - RECORDED;
+    // a lane has a number: all are asked for at once, whatever the gate will say
+    real v = lane < RECORDED + ASSIGNED ? value(e.number[lane]) : real(0);
     if (control) {
+        const u64 before = *(volatile u64*)&control->sequence;
+        const double threshold = *(volatile double*)&control->threshold;
         if (closed(e.gate)) {
             // the first step that a failed watch has closed says so; those behind it say nothing
-            if (threadIdx.x == 0 && control->failed) {
-                const u64 sequence = ++control->sequence;
-                Entry(e.ring, e.width, e.entries, sequence).failed(control->failed, control->failed_value);
+            if (lane == 0 && control->failed) {
+                control->sequence = before + 1;
+                Entry(e.ring, e.width, e.entries, before + 1).failed(control->failed, control->failed_value);
                 control->failed = 0;
             }
             return;
         }
-        const u64 sequence = control->sequence + 1;
-        Entry entry(e.ring, e.width, e.entries, sequence);
-        for (u32 i = threadIdx.x; i < e.coefficients; i += blockDim.x) {
+        Entry entry(e.ring, e.width, e.entries, before + 1);
+        for (u32 i = lane; i < e.coefficients; i += blockDim.x) {
             entry.number(e.numbers + i, double(e.first[i]) + (e.second ? double(e.second[i]) : 0.0));
         }
+        if (lane < e.numbers) entry.number(lane, v);
         // all have read the sequence number
         __syncwarp();
-        if (threadIdx.x == 0) {
-            double residual = 0;
-            for (u32 i = 0; i < e.numbers; i++) {
-                const double v = value(e.number[i]);
-                entry.number(i, v);
-                if (i == 0) residual = v;
-            }
-            const bool last = e.has_residual && !(finite(residual) && residual > control->threshold);
+        if (lane == 0) {
+            const bool last = e.has_residual && !(finite(v) && v > threshold);
             if (last) control->active = 0;
-            control->sequence = sequence;
+            control->sequence = before + 1;
             entry.done(e.numbers + e.coefficients, last);
         }
     }
-    if (threadIdx.x == 0) {
-        real values[6];
-#pragma unroll
-        for (int i = 0; i < 6; i++) if (i < e.assignments) values[i] = value(e.assignment[i].number);
-#pragma unroll
-        for (int i = 0; i < 6; i++) if (i < e.assignments) *e.assignment[i].home = values[i];
-    }
+    // all have read what is assigned now
+    __syncwarp();
+    if (home < e.assignments) *e.home[home] = v;
 }
 
 extern "C" __global__ void begin_steps(Control* control, double threshold, u64 sequence) {

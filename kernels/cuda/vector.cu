@@ -1,27 +1,30 @@
 // Vector operations. Each moves its operands once: 8 B (f64) or 4 B (f32) an entry read or written, in packs of 16 B.
 // Within a step all but plain reductions stand behind a gate.
 
-// Runs `op` over n entries, W at a time: packs first, then what is left.
-template <class Op> __device__ __forceinline__ void over(i64 n, Op& op) {
-    const i64 stride = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    const i64 packs = n / PACK;
-    i64 i = first;
-    for (; i + stride < packs; i += 2 * stride) op.two(i * PACK, (i + stride) * PACK);
-    if (i < packs) op.one(i * PACK);
-    if (first < n - packs * PACK) op.single(packs * PACK + first);
-}
-
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// Makes `one`, `two` and `single` of an operation on `IN` vectors read and `OUT` written:
-// `void at(real (&v)[IN], real (&w)[OUT])`, with `load` deciding what is read.
+// An operation on `IN` vectors read and `OUT` written, entry by entry: `void at(real (&v)[IN], real (&w)[OUT])`. Two packs of
+// each vector are on their way at any time; `ask` sends for the first, before it is known what is done with them.
 template <class Op, int IN, int OUT> struct Loop {
     Op op;
     const real* in[IN];
     real* out[OUT ? OUT : 1];
+    Pack even[IN], odd[IN];
 
-    __device__ __forceinline__ void apply(const Pack (&v)[IN], i64 i) {
+    __device__ __forceinline__ static i64 stride() { return (i64)gridDim.x * blockDim.x; }
+    __device__ __forceinline__ static i64 first() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+
+    __device__ __forceinline__ void ask(Pack (&v)[IN], i64 pack, i64 packs) {
+        if (pack >= packs) return;
+#pragma unroll
+        for (int j = 0; j < IN; j++) v[j] = load(in[j] + pack * PACK);
+    }
+    __device__ __forceinline__ void ask(i64 n) {
+        ask(even, first(), n / PACK);
+        ask(odd, first() + stride(), n / PACK);
+    }
+    __device__ __forceinline__ void apply(const Pack (&v)[IN], i64 pack) {
         Pack w[OUT ? OUT : 1];
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
@@ -33,41 +36,44 @@ template <class Op, int IN, int OUT> struct Loop {
             for (int j = 0; j < OUT; j++) w[j].at[k] = b[j];
         }
 #pragma unroll
-        for (int j = 0; j < OUT; j++) store(out[j] + i, w[j]);
+        for (int j = 0; j < OUT; j++) store(out[j] + pack * PACK, w[j]);
     }
-    __device__ __forceinline__ void one(i64 i) {
-        Pack v[IN];
-#pragma unroll
-        for (int j = 0; j < IN; j++) v[j] = load(in[j] + i);
-        apply(v, i);
-    }
-    __device__ __forceinline__ void two(i64 i, i64 k) {
-        Pack v[IN], w[IN];
-#pragma unroll
-        for (int j = 0; j < IN; j++) v[j] = load(in[j] + i);
-#pragma unroll
-        for (int j = 0; j < IN; j++) w[j] = load(in[j] + k);
-        apply(v, i);
-        apply(w, k);
-    }
-    __device__ __forceinline__ void single(i64 i) {
+    // All n entries, the first packs of which were asked for.
+    __device__ __forceinline__ void run(i64 n) {
+        const i64 packs = n / PACK, step = stride();
+        for (i64 i = first(); i < packs; i += 2 * step) {
+            apply(even, i);
+            ask(even, i + 2 * step, packs);
+            if (i + step >= packs) break;
+            apply(odd, i + step);
+            ask(odd, i + 3 * step, packs);
+        }
+        const i64 rest = packs * PACK + first();
+        if (rest >= n) return;
         real a[IN], b[OUT ? OUT : 1];
 #pragma unroll
-        for (int j = 0; j < IN; j++) a[j] = in[j][i];
+        for (int j = 0; j < IN; j++) a[j] = in[j][rest];
         op.at(a, b);
 #pragma unroll
-        for (int j = 0; j < OUT; j++) out[j][i] = b[j];
+        for (int j = 0; j < OUT; j++) out[j][rest] = b[j];
     }
 };
+
+// Operations whose coefficients decide what is read.
+template <class Op, int IN, int OUT> __device__ __forceinline__ void over(i64 n, Loop<Op, IN, OUT>& loop) {
+    loop.ask(n);
+    loop.run(n);
+}
 
 struct Copy {
     __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = v[0]; }
 };
 extern "C" __global__ __launch_bounds__(256) void copy(Gate gate, i64 n, const real* x, real* y) {
     begin();
-    if (closed(gate)) return;
     Loop<Copy, 1, 1> loop{{}, {x}, {y}};
-    over(n, loop);
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.run(n);
 }
 
 // y ← a x
@@ -169,9 +175,11 @@ struct AxpyDot2 {
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_dot_2(Gate gate, i64 n, Number a, const real* x, const real* y, real* r, Sum out) {
     begin();
+    Loop<AxpyDot2, 3, 1> loop{{0, {0, 0}}, {r, x, y}, {r}};
+    loop.ask(n);
     if (closed(gate)) return;
-    Loop<AxpyDot2, 3, 1> loop{{value(a), {0, 0}}, {r, x, y}, {r}};
-    over(n, loop);
+    loop.op.a = value(a);
+    loop.run(n);
     grid_sum(loop.op.sum, out);
 }
 
@@ -185,9 +193,11 @@ struct AxpyNorm {
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_norm(Gate gate, i64 n, Number a, const real* x, real* r, Sum out) {
     begin();
+    Loop<AxpyNorm, 2, 1> loop{{0, {0}}, {r, x}, {r}};
+    loop.ask(n);
     if (closed(gate)) return;
-    Loop<AxpyNorm, 2, 1> loop{{value(a), {0}}, {r, x}, {r}};
-    over(n, loop);
+    loop.op.a = value(a);
+    loop.run(n);
     grid_sum(loop.op.sum, out);
 }
 
@@ -196,27 +206,18 @@ struct AxpyXpby {
     real a, b;
     __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
         w[0] = v[0] + a * v[1];
-        w[1] = v[2] + b * v[1];
-    }
-};
-struct AxpyCopy {
-    real a;
-    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
-        w[0] = v[0] + a * v[1];
-        w[1] = v[2];
+        // where b is 0 nothing of p lives on, finite or not
+        w[1] = b == real(0) ? v[2] : v[2] + b * v[1];
     }
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_xpby(Gate gate, i64 n, Number a, real* p, const real* z, Number b, real* x) {
     begin();
+    Loop<AxpyXpby, 3, 2> loop{{0, 0}, {x, p, z}, {x, p}};
+    loop.ask(n);
     if (closed(gate)) return;
-    const real av = value(a), bv = value(b);
-    if (bv == real(0)) {
-        Loop<AxpyCopy, 3, 2> loop{{av}, {x, p, z}, {x, p}};
-        over(n, loop);
-    } else {
-        Loop<AxpyXpby, 3, 2> loop{{av, bv}, {x, p, z}, {x, p}};
-        over(n, loop);
-    }
+    loop.op.a = value(a);
+    loop.op.b = value(b);
+    loop.run(n);
 }
 
 // y ← d x, entry by entry
@@ -225,9 +226,10 @@ struct Multiply {
 };
 extern "C" __global__ __launch_bounds__(256) void multiply(Gate gate, i64 n, const real* d, const real* x, real* y) {
     begin();
-    if (closed(gate)) return;
     Loop<Multiply, 2, 1> loop{{}, {d, x}, {y}};
-    over(n, loop);
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.run(n);
 }
 
 // y ← d x; ⟨x, y⟩
@@ -240,9 +242,10 @@ struct MultiplyDot {
 };
 extern "C" __global__ __launch_bounds__(256) void multiply_dot(Gate gate, i64 n, const real* d, const real* x, real* y, Sum out) {
     begin();
-    if (closed(gate)) return;
     Loop<MultiplyDot, 2, 1> loop{{{0}}, {d, x}, {y}};
-    over(n, loop);
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.run(n);
     grid_sum(loop.op.sum, out);
 }
 
@@ -258,8 +261,10 @@ struct AxpyMultiplyDot {
 };
 extern "C" __global__ __launch_bounds__(256) void axpy_multiply_dot(Gate gate, i64 n, Number a, const real* q, const real* d, real* r, real* z, Sum out) {
     begin();
+    Loop<AxpyMultiplyDot, 3, 2> loop{{0, {0, 0}}, {r, q, d}, {r, z}};
+    loop.ask(n);
     if (closed(gate)) return;
-    Loop<AxpyMultiplyDot, 3, 2> loop{{value(a), {0, 0}}, {r, q, d}, {r, z}};
-    over(n, loop);
+    loop.op.a = value(a);
+    loop.run(n);
     grid_sum(loop.op.sum, out);
 }
