@@ -1,7 +1,7 @@
 //! Where an approximate inverse may have entries.
 
 use super::rows::{Places, find_rows};
-use crate::formats::pattern::{Given, Pattern};
+use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, Real, Result};
 use krysp_kernels::cpu::threads::find_row;
 use std::sync::Arc;
@@ -48,16 +48,17 @@ impl Growth {
 impl<T: Real> Sparsity<'_, T> {
     /// The whole pattern.
     pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
-        match *a.pattern().given {
-            Given::InOrder { .. } if self.is_own(a) => Ok(a.source().pattern.clone()),
-            _ => Ok(Arc::new(self.pattern(a, false, &|_, _| true)?)),
+        match self.own(a) {
+            Some(own) => Ok(own),
+            None => Ok(Arc::new(self.pattern(a, false, &|_, _| true)?)),
         }
     }
 
-    /// Whether it is that of `A` itself, which has its diagonal.
-    pub(crate) fn is_own(&self, a: &Csr<T>) -> bool {
+    /// The whole pattern, if it is that of `A` itself, which has its diagonal.
+    pub(crate) fn own(&self, a: &Csr<T>) -> Option<Arc<Pattern>> {
         let open = |row: usize| a.get(row, row).is_none();
-        matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none()
+        let own = matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none();
+        own.then(|| a.source().pattern.in_order())
     }
 
     /// The pattern, of it what `keep(row, column)` says, and the diagonal where `diagonal` demands it.
