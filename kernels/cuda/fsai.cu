@@ -136,11 +136,18 @@ extern "C" __global__ __launch_bounds__(128) void fsai_32(Systems s, const u32* 
     solve_rows<32>(s, rows, count);
 }
 
-// Rows of any length that shared memory has room for, `longest` entries at most: a block of 32 threads each.
+// Rows of any length that shared memory has room for, `longest` entries at most, a block of 32 threads each; others fail.
 extern "C" __global__ __launch_bounds__(32) void fsai_long(Systems s, const u32* rows, u32 count, u32 longest) {
     begin();
     extern __shared__ double room[];
     double* z = room + packed(longest);
     u32* members = (u32*)(z + longest);
-    for (i64 at = blockIdx.x; at < count; at += gridDim.x) solve_row<32>(s, rows[at], ALL, room, z, members);
+    for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
+        const u32 row = rows[at];
+        if (s.g.start((i64)row + 1) - s.g.start(row) <= longest) {
+            solve_row<32>(s, row, ALL, room, z, members);
+        } else if (threadIdx.x == 0) {
+            atomicMin(s.failed, row);
+        }
+    }
 }

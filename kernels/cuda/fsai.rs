@@ -87,8 +87,8 @@ impl<T: Real> Fsai<T> {
             if config.shared_mem_bytes > 0 {
                 launch.arg(longest);
             }
-            // SAFETY: arguments as in fsai.cu; rows of `g` are no longer than the kernel has room for; columns of both
-            // patterns lie below the number of rows
+            // SAFETY: arguments as in fsai.cu; rows of `g` are no longer than the kernel has room for, or fail; columns of
+            // both patterns lie below the number of rows
             unsafe { launch.launch(*config) }?;
         }
         Ok(())

@@ -75,8 +75,8 @@ pub(super) struct Slices {
 }
 
 impl Slices {
-    /// Cuts a pattern, whose rows are on a device.
-    pub(super) fn new(
+    /// Cuts a pattern, whose rows are on a device, for vectors of `T` and values stored as `V`.
+    pub(super) fn new<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
         rows: &Rows,
@@ -85,7 +85,7 @@ impl Slices {
     ) -> Result<Slices> {
         index("the number of rows", pattern.rows())?;
         match widths {
-            Widths::Each { sort } => Slices::each(device, pattern, rows, lane, sort),
+            Widths::Each { sort } => Slices::each::<T, V>(device, pattern, rows, lane, sort),
             Widths::First(longest) => Slices::uniform(pattern, lane, longest, device.multiprocessors()),
             Widths::Uniform | Widths::Lengths => {
                 Slices::uniform(pattern, lane, usize::MAX, device.multiprocessors())
@@ -117,13 +117,21 @@ impl Slices {
 
     /// Each as wide as its longest row. How many groups slices need is found for rows in order and by length, and for lanes
     /// that read one slot at a time or more.
-    fn each(device: &Device, pattern: Pattern<'_>, rows: &Rows, lane: Lane, sort: bool) -> Result<Slices> {
+    fn each<T: Real, V: Storage<T>>(
+        device: &Device,
+        pattern: Pattern<'_>,
+        rows: &Rows,
+        lane: Lane,
+        sort: bool,
+    ) -> Result<Slices> {
         let (count, entries) = (pattern.rows(), pattern.entries());
+        assert_eq!(rows.count(), count, "the rows of the pattern");
         let lanes = shared_by(count, pattern.mean_length(), lane.in_flight, device.multiprocessors());
         let slices = count.div_ceil(WARP / lanes);
         let [a, b, c, d] = [(); 4].map(|()| device.zeros::<u32>(slices + 1));
         let (groups, order) = ([a?, b?, c?, d?], device.zeros(count)?);
-        let (totals, cut) = (device.zeros::<u64>(4)?, device.function::<f32>(&SOURCE, "slices_cut")?);
+        let (totals, cut) =
+            (device.zeros::<u64>(4)?, device.function_storing::<T, V>(&SOURCE, "slices_cut")?);
         let raw = (rows.raw(), [lanes, lane.pack, usize::from(sort)].map(|number| number as u32));
         let to = groups.each_ref().map(|groups| groups.address(0));
         let (places, sums) = (order.address(0), totals.address(0));
@@ -134,16 +142,16 @@ impl Slices {
         unsafe { launch.launch(config(count.div_ceil(SORTED_ROWS) * THREADS as usize)) }?;
         let mut all = [0u64; 4];
         totals.read(&mut all)?;
-        let [natural, wide, sorted, wide_sorted] = all.map(|groups| groups as usize);
-        let [of_natural, of_wide, of_sorted, of_wide_sorted] = groups;
+        let [natural, natural_packed, sorted, sorted_packed] = all.map(|groups| groups as usize);
+        let [a, b, c, d] = groups;
         // what sorting cannot save need not be sorted for, and rows out of order cost their places and writes in pieces
         let saves = sort && 10 * natural > 11 * entries.div_ceil(WARP) && 10 * natural > 11 * sorted;
-        let [narrow, wide] = match saves {
-            true => [(sorted, of_sorted), (wide_sorted, of_wide_sorted)],
-            false => [(natural, of_natural), (wide, of_wide)],
+        let (one, packed) = match saves {
+            true => ((sorted, c), (sorted_packed, d)),
+            false => ((natural, a), (natural_packed, b)),
         };
-        let pack = lane.packed(narrow.0, wide.0 * lane.pack);
-        let (groups, starts) = if pack == 1 { narrow } else { wide };
+        let pack = lane.packed(one.0, packed.0 * lane.pack);
+        let (groups, starts) = if pack == 1 { one } else { packed };
         index("the number of groups", groups)?;
         scan(&starts)?;
         let (starts, order) = (Some(starts), saves.then_some(order));

@@ -4,7 +4,7 @@ use super::rows::{Places, find_rows};
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, Real, Result};
 use krysp_kernels::cpu::threads::find_row;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A pattern that is known beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +46,14 @@ impl Growth {
 }
 
 impl<T: Real> Sparsity<'_, T> {
-    /// The whole pattern.
+    /// The whole pattern, columns and all.
     pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
         match self.own(a) {
-            Some(own) => Ok(own),
+            Some(own) => {
+                // loops on all threads ask for them
+                LazyLock::force(&own.columns);
+                Ok(own)
+            }
             None => Ok(Arc::new(self.pattern(a, false, &|_, _| true)?)),
         }
     }

@@ -90,7 +90,7 @@ fn many_rows_are_those_of_the_host() {
     let Some(gpu) = gpu() else { return };
     for n in [1023, 1025, 280_000] {
         let chain = (1..n).map(|i| (i, i - 1, -1.0)).chain((0..n).map(|i| (i, i, 30.0)));
-        let far = |i: usize| (2..=i % 37).filter(move |back| i % 5 == 0 && *back <= i);
+        let far = |i: usize| (2..=i % 37).filter(move |back| i.is_multiple_of(5) && *back <= i);
         let lower: Vec<_> =
             chain.chain((0..n).flat_map(|i| far(i).map(move |back| (i, i - back, -0.5)))).collect();
         let upper = lower.iter().filter(|(i, j, _)| i != j).map(|&(i, j, v)| (j, i, v));
