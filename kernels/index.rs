@@ -1,7 +1,7 @@
 //! Index arrays that were checked once, so that kernels may trust them.
 
 use crate::buffer::{Buffer, Plain};
-use crate::cpu::threads::{CHUNK, find_row, map_rows, over_rows};
+use crate::cpu::threads::{CHUNK, find_row, over_parts, over_rows, tasks};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -192,9 +192,14 @@ impl Offsets {
 
     /// The offsets of so many ranges, on all threads; `length` is asked twice for each.
     pub fn of_rows(count: usize, length: &(impl Fn(usize) -> usize + Sync)) -> Offsets {
-        let sum = |range: Range<usize>| range.map(length).sum::<usize>();
-        let chunk = |chunk: usize| chunk * CHUNK..count.min((chunk + 1) * CHUNK);
-        let mut starts = map_rows(count.div_ceil(CHUNK), CHUNK, &|at| sum(chunk(at)));
+        let mut starts = vec![0; count.div_ceil(CHUNK)];
+        let (chunks, parts) = (starts.len(), tasks(8 * count).min(starts.len()));
+        let first = |part: usize| part * chunks / parts;
+        over_parts(parts, &first, starts.as_mut_slice(), &|range, starts: &mut [usize]| {
+            for (chunk, start) in range.zip(starts) {
+                *start = (chunk * CHUNK..count.min((chunk + 1) * CHUNK)).map(length).sum();
+            }
+        });
         let mut end = 0;
         starts.iter_mut().for_each(|start| end += std::mem::replace(start, end));
         if u32::try_from(end).is_ok() {

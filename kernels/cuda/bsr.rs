@@ -58,9 +58,9 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
         index("the number of rows", pattern.rows())?;
         let ordered = Ordered::new(device, pattern, values)?;
         let lane = Lane { pack: 1, in_flight: BLOCKS_IN_FLIGHT };
-        let slices = Slices::new(blocks, Widths::Each { sort: true }, lane, device.multiprocessors())?;
         let slices = {
             let (rows, columns) = (Rows::new(device, blocks.offsets())?, device.upload(blocks.columns())?);
+            let slices = Slices::new::<T, V>(device, blocks, &rows, Widths::Each { sort: true }, lane)?;
             SliceArrays::new::<T, V>(slices, &rows, &columns)?
         };
         let columns = if slices.has_short_columns() { "short" } else { "wide" };

@@ -16,12 +16,35 @@ struct Systems {
     RowStarts g;
     const u32* g_columns;
     real* g_values;
-    u32* failed;              // the least row whose system has a pivot that is not positive
+    u32* failed;              // the least row that does not end on the diagonal, or whose system has a pivot that is not positive
 };
 
 constexpr int BLOCK = 128;
 
+// The class of each row by its length: those that 8, 16 or 32 lanes share, and those longer.
+extern "C" __global__ __launch_bounds__(256) void fsai_classes(RowStarts g, unsigned char* classes) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < g.count; row += threads) {
+        const i64 length = g.start(row + 1) - g.start(row);
+        classes[row] = length <= 8 ? 0 : length <= 16 ? 1 : length <= 32 ? 2 : 3;
+    }
+}
+
 __device__ __forceinline__ int packed(int row) { return row * (row + 1) / 2; }
+
+// The lower or the upper triangle of a pattern with a full diagonal: of each row the first or the last entries, as many as the
+// triangle has, 8 lanes a row. Moves 4 B an entry twice, and offsets.
+extern "C" __global__ __launch_bounds__(256) void fsai_triangle(RowStarts rows, const u32* columns, RowStarts triangle, u32* to, u32 upper) {
+    begin();
+    const i64 stride = (i64)gridDim.x * (blockDim.x / 8);
+    for (i64 row = (i64)blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8; row < rows.count; row += stride) {
+        const i64 start = rows.start(row), end = rows.start(row + 1), first = triangle.start(row);
+        const i64 length = triangle.start(row + 1) - first, count = length < end - start ? length : end - start;
+        const i64 from = upper ? end - count : start;
+        for (i64 i = threadIdx.x % 8; i < count; i += 8) to[first + i] = __ldcs(columns + from + i);
+    }
+}
 
 // One row by T lanes, which `lanes` names; room for a triangle, and for so many numbers and columns as the row has entries.
 template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32 row, u32 lanes, double* triangle, double* z, u32* members) {
@@ -33,6 +56,10 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
         z[i] = i == n - 1;
     }
     __syncwarp(lanes);
+    if (n == 0 || members[n - 1] != row) {
+        if (lane == 0) atomicMin(s.failed, row);
+        return;
+    }
     for (int i = lane; i < n; i += T) {
         double* mine = triangle + packed(i);
         for (int j = 0; j <= i; j++) mine[j] = 0;
@@ -109,11 +136,18 @@ extern "C" __global__ __launch_bounds__(128) void fsai_32(Systems s, const u32* 
     solve_rows<32>(s, rows, count);
 }
 
-// Rows of any length that shared memory has room for, `longest` entries at most: a block of 32 threads each.
+// Rows of any length that shared memory has room for, `longest` entries at most, a block of 32 threads each; others fail.
 extern "C" __global__ __launch_bounds__(32) void fsai_long(Systems s, const u32* rows, u32 count, u32 longest) {
     begin();
     extern __shared__ double room[];
     double* z = room + packed(longest);
     u32* members = (u32*)(z + longest);
-    for (i64 at = blockIdx.x; at < count; at += gridDim.x) solve_row<32>(s, rows[at], ALL, room, z, members);
+    for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
+        const u32 row = rows[at];
+        if (s.g.start((i64)row + 1) - s.g.start(row) <= longest) {
+            solve_row<32>(s, row, ALL, room, z, members);
+        } else if (threadIdx.x == 0) {
+            atomicMin(s.failed, row);
+        }
+    }
 }

@@ -1,13 +1,16 @@
 //! The factor of FSAI on a device, row by row. The kernels say how a row is computed, and what is moved.
 
+use super::classes::{List, sorted};
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
 use super::module::Source;
-use super::ordered::{Ordered, RawRows};
-use super::product::Pattern;
+use super::ordered::{Ordered, RawRows, Rows};
+use super::product::{Pattern, config};
 use super::vector::index;
+use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "fsai.cu", text: include_str!("fsai.cu") };
@@ -15,8 +18,12 @@ pub(super) const SOURCE: Source = Source { file: "fsai.cu", text: include_str!("
 /// `BLOCK` of fsai.cu.
 const BLOCK: usize = 128;
 
-/// Entries of rows, at most, and lanes that share one; longer rows have a warp and shared memory as they need.
-const LANES: [usize; 3] = [8, 16, 32];
+/// Lanes of a row of `fsai_triangle`.
+const TRIANGLE_LANES: usize = 8;
+
+/// Entries of rows at most, and lanes that share one, of each class of `fsai_classes`; 0 for longer rows, which have a warp and
+/// shared memory as they need.
+const LANES: [usize; 4] = [8, 16, 32, 0];
 
 /// Computes `G` from `A`, on patterns that stay.
 #[derive(Debug)]
@@ -32,9 +39,9 @@ pub struct Fsai<T: Real> {
 #[derive(Debug)]
 struct Class {
     kernel: CudaFunction,
-    rows: Array<u32>,
+    rows: List,
     config: LaunchConfig,
-    /// Entries of the longest row.
+    /// Entries of the longest row of all.
     longest: u32,
 }
 
@@ -53,15 +60,19 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real> Fsai<T> {
-    /// A factor of zeros of the pattern `g`, lower triangular with a full diagonal, for matrices of the pattern `a`.
-    pub fn new(device: &Device, a: Pattern<'_>, g: Pattern<'_>) -> Result<Self> {
+    /// Computes `factor` from `matrix`, square matrices of these patterns: rows of the factor end on the diagonal.
+    pub fn new(
+        (matrix, a): (Ordered<T>, Pattern<'_>),
+        (factor, g): (Ordered<T>, Pattern<'_>),
+    ) -> Result<Self> {
         let n = a.rows();
         index("the number of rows", n)?;
         assert!(a.cols() == n && g.rows() == n && g.cols() == n, "square matrices of one size");
-        let ordered = Ordered::zeros_of(device, a)?;
-        let factor = Ordered::zeros_of(device, g)?;
-        let classes = sorted(device, g)?.into_iter().map(|rows| Class::new::<T>(device, &rows));
-        Ok(Fsai { a: ordered, g: factor, classes: classes.collect::<Result<_>>()?, failed: device.zeros(1)? })
+        matrix.check(a.shape(), a);
+        factor.check(g.shape(), g);
+        let device = matrix.device().clone();
+        let (classes, failed) = (classes::<T>(&device, &factor.rows, g)?, device.zeros(1)?);
+        Ok(Fsai { a: matrix, g: factor, classes, failed })
     }
 
     /// Queues the computation of all rows from a value for each entry of `A`.
@@ -70,24 +81,29 @@ impl<T: Real> Fsai<T> {
         self.failed.write(&[u32::MAX])?;
         let raw = self.raw();
         for Class { kernel, rows, config, longest } in &self.classes {
-            let (at, count) = (rows.address(0), rows.len() as u32);
+            let (at, count) = (rows.address(), rows.len() as u32);
             let mut launch = self.failed.device().launch(kernel);
             launch.arg(&raw).arg(&at).arg(&count);
             if config.shared_mem_bytes > 0 {
                 launch.arg(longest);
             }
-            // SAFETY: arguments as in fsai.cu; rows of `g` are not empty and end on the diagonal, and no longer than the
-            // kernel has room for; columns of both patterns lie below the number of rows
+            // SAFETY: arguments as in fsai.cu; rows of `g` are no longer than the kernel has room for, or fail; columns of
+            // both patterns lie below the number of rows
             unsafe { launch.launch(*config) }?;
         }
         Ok(())
     }
 
-    /// The first row whose system is not positive definite, if any, when it is computed.
+    /// The first row whose system is not positive definite, or that lacks its diagonal, if any, when it is computed.
     pub fn failed(&self) -> Result<Option<usize>> {
         let mut row = [0];
         self.failed.read(&mut row)?;
         Ok((row[0] != u32::MAX).then_some(row[0] as usize))
+    }
+
+    /// `A`, row by row.
+    pub fn matrix(&self) -> &Ordered<T> {
+        &self.a
     }
 
     /// `G`, row by row.
@@ -108,34 +124,54 @@ impl<T: Real> Fsai<T> {
     }
 }
 
-/// Rows that as many lanes share.
-struct Sorted {
-    /// 0 for rows that are longer than a warp.
-    lanes: usize,
-    rows: Vec<u32>,
-    /// Entries of the longest.
-    longest: usize,
+/// Which half of a matrix, the diagonal with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Triangle {
+    /// Below.
+    Lower,
+    /// Above.
+    Upper,
 }
 
-fn sorted(device: &Device, g: Pattern<'_>) -> Result<Vec<Sorted>> {
+/// Zeros on a triangle of a square matrix that has its whole diagonal; `offsets` say where rows of the triangle begin.
+pub fn triangle<T: Real>(matrix: &Ordered<T>, offsets: &Offsets, which: Triangle) -> Result<Ordered<T>> {
+    let (device, rows) = (matrix.device(), matrix.rows.count());
+    assert_eq!(offsets.ranges(), rows, "a range for each row");
+    assert_eq!(matrix.columns.len(), matrix.nnz(), "a pattern with columns");
+    let triangle = Ordered {
+        rows: Arc::new(Rows::new(device, offsets)?),
+        columns: Arc::new(device.zeros(offsets.end())?),
+        values: device.zeros(offsets.end())?,
+    };
+    let cut = device.function::<T>(&SOURCE, "fsai_triangle")?;
+    let (from, columns, upper) =
+        (matrix.rows.raw(), matrix.columns.address(0), u32::from(which == Triangle::Upper));
+    let (to, its_columns) = (triangle.rows.raw(), triangle.columns.address(0));
+    let mut launch = device.launch(&cut);
+    launch.arg(&from).arg(&columns).arg(&to).arg(&its_columns).arg(&upper);
+    // SAFETY: arguments as in fsai.cu, where no more is read of a row than it has
+    unsafe { launch.launch(config(rows * TRIANGLE_LANES)) }?;
+    Ok(triangle)
+}
+
+/// Rows of `g` by how many lanes share one.
+fn classes<T: Real>(device: &Device, g: &Rows, pattern: Pattern<'_>) -> Result<Vec<Class>> {
     let most = most_entries(device.shared_memory()?);
-    let rows = || (0..g.rows()).into_par_iter();
-    let length = |row: usize| g.row(row).len();
-    let ends_on_diagonal = |row: usize| g.columns()[g.row(row)].last() == Some(&(row as u32));
-    assert!(rows().all(ends_on_diagonal), "rows end on the diagonal");
-    let longest = rows().map(length).max().unwrap_or(0);
+    let longest = (0..g.count()).into_par_iter().map(|row| pattern.row(row).len()).max().unwrap_or(0);
     if longest > most {
         let (what, got) = ("the number of entries of a row of FSAI's factor", longest);
         return Err(Error::TooLarge { what, got, limit: most });
     }
-    let bounds = [0, LANES[0], LANES[1], LANES[2], usize::MAX];
-    let classes = [LANES[0], LANES[1], LANES[2], 0].into_iter().zip(bounds.windows(2));
-    let sorted = classes.map(|(lanes, bounds)| {
-        let here = |&row: &usize| length(row) > bounds[0] && length(row) <= bounds[1];
-        let rows: Vec<u32> = rows().filter(here).map(|row| row as u32).collect();
-        Sorted { lanes, rows, longest: longest.min(bounds[1]) }
-    });
-    Ok(sorted.filter(|sorted| !sorted.rows.is_empty()).collect())
+    let (of_rows, classify) =
+        (device.zeros::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
+    let (rows, to) = (g.raw(), of_rows.address(0));
+    let mut launch = device.launch(&classify);
+    launch.arg(&rows).arg(&to);
+    // SAFETY: arguments as in fsai.cu; there is a class for each row
+    unsafe { launch.launch(config(g.count())) }?;
+    let lists: [List; LANES.len()] = sorted(&of_rows)?;
+    let classes = lists.into_iter().zip(LANES).filter(|(rows, _)| rows.len() > 0);
+    classes.map(|(rows, lanes)| Class::new::<T>(device, rows, lanes, longest)).collect()
 }
 
 /// Bytes that a row of so many entries takes: its triangle, its numbers, its columns.
@@ -150,8 +186,7 @@ fn most_entries(bytes: usize) -> usize {
 }
 
 impl Class {
-    fn new<T: Real>(device: &Device, sorted: &Sorted) -> Result<Class> {
-        let Sorted { lanes, ref rows, longest } = *sorted;
+    fn new<T: Real>(device: &Device, rows: List, lanes: usize, longest: usize) -> Result<Class> {
         let (name, shared) = if lanes > 0 { (lanes.to_string(), 0) } else { ("long".into(), room(longest)) };
         let kernel = device.function::<T>(&SOURCE, &format!("fsai_{name}"))?;
         let (threads, blocks) = match lanes {
@@ -166,7 +201,7 @@ impl Class {
             block_dim: (threads as u32, 1, 1),
             shared_mem_bytes: shared as u32,
         };
-        Ok(Class { kernel, rows: device.upload(rows)?, config, longest: longest as u32 })
+        Ok(Class { kernel, rows, config, longest: longest as u32 })
     }
 }
 

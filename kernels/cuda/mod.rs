@@ -9,6 +9,7 @@ pub mod bsr;
 #[cfg(test)]
 mod cases;
 mod chunks;
+mod classes;
 mod clusters;
 pub mod coarse;
 pub mod coo;
@@ -68,11 +69,12 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 26] = [
+pub const SOURCES: [&Source; 27] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
     &chunks::SOURCE,
+    &classes::SOURCE,
     &clusters::SOURCE,
     &coarse::SOURCE,
     &csr::SOURCE,

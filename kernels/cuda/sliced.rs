@@ -59,7 +59,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
         let lane = Lane { pack: (16 / size_of::<V>()).min(4), in_flight: SLOTS_IN_FLIGHT };
-        let slices = Slices::new(pattern, widths, lane, device.multiprocessors())?;
+        let slices = Slices::new::<T, V>(device, pattern, &ordered.rows, widths, lane)?;
         let slices = SliceArrays::new::<T, V>(slices, &ordered.rows, &ordered.columns)?;
         let length = |row: usize| pattern.row(row).len() as u32;
         let lengths = match widths {

@@ -1,4 +1,5 @@
-// Fills slices from entries that lie row by row, and gives these back. sliced.cu says where slots lie.
+// Cuts rows into slices, fills these from entries that lie row by row, and gives the entries back. sliced.cu says where slots
+// lie.
 //
 // A warp has a slice, as in the products. Moves what it reads and what it writes, once.
 
@@ -41,6 +42,76 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
         }
     }
 }
+
+// ---- how rows are cut
+
+// Rows that are sorted by length among each other: SORTED_ROWS of tuning.rs.
+constexpr u32 WINDOW = 768;
+// Lengths that are told apart by a key, with the place of a row in its window below.
+constexpr u32 LENGTHS = 1 << 22;
+static_assert(WINDOW <= 1024, "10 bits below 22");
+
+// The groups of each slice of a window, with one slot of a lane and with `pack`, and their sums.
+__device__ __forceinline__ void groups_of(
+    const u32* lengths, u64 first, u32 count, u32 lanes, u32 pack, u32* one, u32* all, u64* sums) {
+    const u32 height = 32 / lanes;
+    for (u32 i = threadIdx.x; i < WINDOW; i += blockDim.x) {
+        u32 longest = i < count ? lengths[i] : 0;
+        for (u32 step = height / 2; step; step /= 2) {
+            const u32 other = __shfl_xor_sync(ALL, longest, step);
+            if (other > longest) longest = other;
+        }
+        if (i % height || i >= count) continue;
+        const u64 slice = (first + i) / height;
+        one[slice] = (longest + lanes - 1) / lanes;
+        all[slice] = (longest + lanes * pack - 1) / (lanes * pack);
+        atomicAdd(sums, (u64)one[slice]);
+        atomicAdd(sums + 1, (u64)all[slice]);
+    }
+}
+
+// Groups of slices, of rows in order and, where they are to be sorted, by falling length, of equal ones in order; the row at
+// each place is then in `order`. A block for each window. Moves offsets, and writes 4 B a row.
+extern "C" __global__ __launch_bounds__(256) void slices_cut(
+    RowStarts rows, u32 lanes, u32 pack, u32 sort, u32* order, u32* one, u32* all, u32* one_sorted, u32* all_sorted, u64* totals) {
+    begin();
+    __shared__ u32 lengths[WINDOW], by_length[WINDOW];
+    __shared__ uint4 keys[WINDOW / 4];
+    __shared__ u64 sums[4];
+    if (threadIdx.x < 4) sums[threadIdx.x] = 0;
+    for (u64 first = (u64)blockIdx.x * WINDOW; first < rows.count; first += (u64)gridDim.x * WINDOW) {
+        const u32 count = rows.count - first < WINDOW ? u32(rows.count - first) : WINDOW;
+        for (u32 i = threadIdx.x; i < WINDOW; i += blockDim.x) {
+            const u32 length = i < count ? u32(rows.start(first + i + 1) - rows.start(first + i)) : 0;
+            lengths[i] = length;
+            // a longer row has a smaller key, and all keys are different
+            const u32 rest = i >= count ? LENGTHS - 1 : length < LENGTHS ? LENGTHS - 1 - length : 0;
+            ((u32*)keys)[i] = rest << 10 | i;
+        }
+        __syncthreads();
+        groups_of(lengths, first, count, lanes, pack, one, all, sums);
+        if (sort) {
+            for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
+                const u32 own = ((u32*)keys)[i];
+                u32 before = 0;
+#pragma unroll 8
+                for (u32 k = 0; k < WINDOW / 4; k++) {
+                    const uint4 four = keys[k];
+                    before += (four.x < own) + (four.y < own) + (four.z < own) + (four.w < own);
+                }
+                order[first + before] = u32(first + i);
+                by_length[before] = lengths[i];
+            }
+            __syncthreads();
+            groups_of(by_length, first, count, lanes, pack, one_sorted, all_sorted, sums + 2);
+        }
+        // the next rows are written over these
+        __syncthreads();
+    }
+    if (threadIdx.x < 4) atomicAdd(totals + threadIdx.x, sums[threadIdx.x]);
+}
+
+// ---- what they hold
 
 extern "C" __global__ __launch_bounds__(256) void slices_wide(Slices a, RowStarts rows, const u32* columns, u32* slots) {
     begin();

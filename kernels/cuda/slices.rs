@@ -1,15 +1,16 @@
 //! Where the slots of rows in slices lie, and what they hold.
 //!
 //! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced.cu says where
-//! slots lie. How slices are cut follows from the lengths of rows, on the host; they are filled on the device.
+//! slots lie. How slices are cut follows from the lengths of rows, on the device unless all are as wide.
 
-use super::device::{Array, Element, Real, Storage};
+use super::clusters::scan;
+use super::device::{Array, Device, Element, Real, Storage};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Misfit, Rows, Way};
 use super::product::{Pattern, config};
 use super::tuning::{BUSY, SORTED_ROWS};
-use super::vector::index;
+use super::vector::{THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
@@ -45,6 +46,14 @@ pub(super) struct Lane {
     pub(super) in_flight: usize,
 }
 
+impl Lane {
+    /// Neighbouring slots of a lane, by the slots of one at a time and of all that it may have: wider loads are worth little
+    /// padding.
+    fn packed(self, one: usize, all: usize) -> usize {
+        if 25 * all <= 26 * one { self.pack } else { 1 }
+    }
+}
+
 /// How rows are cut.
 #[derive(Debug)]
 pub(super) struct Slices {
@@ -55,86 +64,102 @@ pub(super) struct Slices {
     lanes: usize,
     /// Neighbouring slots of a lane.
     pack: usize,
-    starts: Starts,
+    /// Groups of all slices.
+    groups: usize,
+    /// Of every slice, where none has more or fewer.
+    width: usize,
+    /// The groups at which slices start, where they differ, and the end.
+    starts: Option<Array<u32>>,
     /// The row at each place, where rows were sorted.
-    order: Option<Vec<u32>>,
-}
-
-/// The groups at which slices start.
-#[derive(Debug)]
-enum Starts {
-    Uniform(usize),
-    Each(Vec<u32>),
+    order: Option<Array<u32>>,
 }
 
 impl Slices {
-    /// `multiprocessors` is how many should be kept busy.
-    pub(super) fn new(
+    /// Cuts a pattern, whose rows are on a device, for vectors of `T` and values stored as `V`.
+    pub(super) fn new<T: Real, V: Storage<T>>(
+        device: &Device,
         pattern: Pattern<'_>,
+        rows: &Rows,
         widths: Widths,
         lane: Lane,
-        multiprocessors: usize,
     ) -> Result<Slices> {
-        let rows = pattern.rows();
-        index("the number of rows", rows)?;
-        let longest = match widths {
-            Widths::First(entries) => entries,
-            _ => usize::MAX,
-        };
-        let length = |row: usize| pattern.row(row).len().min(longest) as u32;
-        let lengths: Vec<u32> = (0..rows).into_par_iter().map(length).collect();
-        let width = lengths.par_iter().copied().max().unwrap_or(0) as usize;
-        let lanes = match widths {
-            // Anzt et al. 2020
-            Widths::Uniform if 100 * width > rows => width.next_power_of_two().min(WARP),
-            _ => shared_by(rows, pattern.mean_length().min(width as f64), lane.in_flight, multiprocessors),
-        };
-        let height = WARP / lanes;
-        let mut longest_rows = longest_of(&lengths, height);
-        let mut order = None;
-        // what sorting cannot save need not be sorted for
-        let fewest = pattern.entries().div_ceil(WARP);
-        if widths == (Widths::Each { sort: true }) && 10 * total(&longest_rows, lanes) > 11 * fewest {
-            let by_length = sorted(&lengths, SORTED_ROWS);
-            let at_places: Vec<u32> = by_length.par_iter().map(|&row| lengths[row as usize]).collect();
-            let sorted = longest_of(&at_places, height);
-            // rows out of order cost their places and writes in pieces
-            if 10 * total(&longest_rows, lanes) > 11 * total(&sorted, lanes) {
-                (order, longest_rows) = (Some(by_length), sorted);
+        index("the number of rows", pattern.rows())?;
+        match widths {
+            Widths::Each { sort } => Slices::each::<T, V>(device, pattern, rows, lane, sort),
+            Widths::First(longest) => Slices::uniform(pattern, lane, longest, device.multiprocessors()),
+            Widths::Uniform | Widths::Lengths => {
+                Slices::uniform(pattern, lane, usize::MAX, device.multiprocessors())
             }
         }
-        let uniform = !matches!(widths, Widths::Each { .. });
-        let slots = |pack: usize| match uniform {
-            true => width.div_ceil(pack * lanes) * pack,
-            false => total(&longest_rows, pack * lanes) * pack,
+    }
+
+    /// As wide as the longest row, of which no more than `longest` entries are stored. `multiprocessors` is how many should
+    /// be kept busy.
+    fn uniform(pattern: Pattern<'_>, lane: Lane, longest: usize, multiprocessors: usize) -> Result<Slices> {
+        let rows = pattern.rows();
+        let length = |row: usize| pattern.row(row).len().min(longest);
+        let width = (0..rows).into_par_iter().map(length).max().unwrap_or(0);
+        let lanes = match longest {
+            // Anzt et al. 2020
+            usize::MAX if 100 * width > rows => width.next_power_of_two().min(WARP),
+            _ => shared_by(rows, pattern.mean_length().min(width as f64), lane.in_flight, multiprocessors),
         };
-        // wider loads are worth little padding
-        let pack = if 25 * slots(lane.pack) <= 26 * slots(1) { lane.pack } else { 1 };
-        let starts = if uniform {
-            let width = index("the width of a row", width.div_ceil(pack * lanes))? as usize;
-            let (slots, entries) = (rows.div_ceil(height) * width * pack * WARP, pattern.entries());
-            if slots > 40 * entries + (1 << 22) {
-                return Err(Error::Padding { slots, entries });
-            }
-            Starts::Uniform(width)
-        } else {
-            let groups = |longest: &mut u32| *longest = longest.div_ceil((pack * lanes) as u32);
-            longest_rows.iter_mut().for_each(groups);
-            Starts::Each(group_starts(&longest_rows)?)
+        let slots = |pack: usize| width.div_ceil(pack * lanes) * pack;
+        let pack = lane.packed(slots(1), slots(lane.pack));
+        let width = index("the width of a row", width.div_ceil(pack * lanes))? as usize;
+        let groups = rows.div_ceil(WARP / lanes) * width;
+        let (slots, entries) = (groups * pack * WARP, pattern.entries());
+        if slots > 40 * entries + (1 << 22) {
+            return Err(Error::Padding { slots, entries });
+        }
+        Ok(Slices { rows, longest, lanes, pack, groups, width, starts: None, order: None })
+    }
+
+    /// Each as wide as its longest row. How many groups slices need is found for rows in order and by length, and for lanes
+    /// that read one slot at a time or more.
+    fn each<T: Real, V: Storage<T>>(
+        device: &Device,
+        pattern: Pattern<'_>,
+        rows: &Rows,
+        lane: Lane,
+        sort: bool,
+    ) -> Result<Slices> {
+        let (count, entries) = (pattern.rows(), pattern.entries());
+        assert_eq!(rows.count(), count, "the rows of the pattern");
+        let lanes = shared_by(count, pattern.mean_length(), lane.in_flight, device.multiprocessors());
+        let slices = count.div_ceil(WARP / lanes);
+        let [a, b, c, d] = [(); 4].map(|()| device.zeros::<u32>(slices + 1));
+        let (groups, order) = ([a?, b?, c?, d?], device.zeros(count)?);
+        let (totals, cut) =
+            (device.zeros::<u64>(4)?, device.function_storing::<T, V>(&SOURCE, "slices_cut")?);
+        let raw = (rows.raw(), [lanes, lane.pack, usize::from(sort)].map(|number| number as u32));
+        let to = groups.each_ref().map(|groups| groups.address(0));
+        let (places, sums) = (order.address(0), totals.address(0));
+        let mut launch = device.launch(&cut);
+        launch.arg(&raw.0).arg(&raw.1[0]).arg(&raw.1[1]).arg(&raw.1[2]).arg(&places);
+        launch.arg(&to[0]).arg(&to[1]).arg(&to[2]).arg(&to[3]).arg(&sums);
+        // SAFETY: arguments as in slices.cu; there is a place for each row, a number of groups for each slice, and four sums
+        unsafe { launch.launch(config(count.div_ceil(SORTED_ROWS) * THREADS as usize)) }?;
+        let mut all = [0u64; 4];
+        totals.read(&mut all)?;
+        let [natural, natural_packed, sorted, sorted_packed] = all.map(|groups| groups as usize);
+        let [a, b, c, d] = groups;
+        // what sorting cannot save need not be sorted for, and rows out of order cost their places and writes in pieces
+        let saves = sort && 10 * natural > 11 * entries.div_ceil(WARP) && 10 * natural > 11 * sorted;
+        let (one, packed) = match saves {
+            true => ((sorted, c), (sorted_packed, d)),
+            false => ((natural, a), (natural_packed, b)),
         };
-        Ok(Slices { rows, longest, lanes, pack, starts, order })
+        let pack = lane.packed(one.0, packed.0 * lane.pack);
+        let (groups, starts) = if pack == 1 { one } else { packed };
+        index("the number of groups", groups)?;
+        scan(&starts)?;
+        let (starts, order) = (Some(starts), saves.then_some(order));
+        Ok(Slices { rows: count, longest: usize::MAX, lanes, pack, groups, width: 0, starts, order })
     }
 
     fn count(&self) -> usize {
         self.rows.div_ceil(WARP / self.lanes)
-    }
-
-    /// Groups of all slices.
-    fn groups(&self) -> usize {
-        match &self.starts {
-            Starts::Uniform(width) => self.count() * width,
-            Starts::Each(starts) => starts[self.count()] as usize,
-        }
     }
 }
 
@@ -188,23 +213,18 @@ impl SliceArrays {
         columns: &Array<u32>,
     ) -> Result<Self> {
         let device = columns.device();
-        let (count, slots) = (slices.count(), slices.groups() * WARP * slices.pack);
-        let (width, starts) = match &slices.starts {
-            Starts::Uniform(width) => (*width, None),
-            Starts::Each(starts) => (0, Some(device.upload(starts)?)),
-        };
-        let order = slices.order.as_deref().map(|order| device.upload(order)).transpose()?;
-        let bases = device.zeros(slices.groups() * slices.pack)?;
+        let (count, slots) = (slices.count(), slices.groups * WARP * slices.pack);
+        let bases = device.zeros(slices.groups * slices.pack)?;
         let mut arrays = SliceArrays {
             rows: slices.rows,
             count,
-            width,
+            width: slices.width,
             lanes: slices.lanes,
             pack: slices.pack,
             longest: slices.longest,
             slots,
-            starts,
-            order,
+            starts: slices.starts,
+            order: slices.order,
             columns: ColumnArrays::Short { bases, offsets: device.zeros(slots)? },
             exchange: device.function_storing::<T, V>(&SOURCE, "slices_exchange")?,
         };
@@ -260,7 +280,7 @@ impl SliceArrays {
         Ok(())
     }
 
-    fn device(&self) -> &super::device::Device {
+    fn device(&self) -> &Device {
         match &self.columns {
             ColumnArrays::Wide(columns) => columns.device(),
             ColumnArrays::Short { bases, .. } => bases.device(),
@@ -356,11 +376,6 @@ pub(super) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Groups of all slices.
-fn total(longest: &[u32], row_of_group: usize) -> usize {
-    longest.iter().map(|&longest| (longest as usize).div_ceil(row_of_group)).sum()
-}
-
 /// Rows by falling length within windows of so many.
 pub(super) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
@@ -380,46 +395,18 @@ mod tests {
 
     #[test]
     fn slices_have_room_for_their_rows() {
-        let all = [
-            Widths::Uniform,
-            Widths::Lengths,
-            Widths::First(3),
-            Widths::Each { sort: false },
-            Widths::Each { sort: true },
-        ];
         for matrix in &matrices() {
-            for (widths, pack, multiprocessors) in all
+            for (first, pack, multiprocessors) in [usize::MAX, 3]
                 .iter()
-                .flat_map(|&widths| [1, 2, 4].map(|pack| (widths, pack)))
-                .flat_map(|(widths, pack)| [0, 1, 132].map(|count| (widths, pack, count)))
+                .flat_map(|&first| [1, 2, 4].map(|pack| (first, pack)))
+                .flat_map(|(first, pack)| [0, 1, 132].map(|count| (first, pack, count)))
             {
                 let pattern = matrix.pattern();
-                let slices = Slices::new(pattern, widths, lane(pack), multiprocessors).unwrap();
-                let height = WARP / slices.lanes;
-                let mut places: Vec<usize> = (0..slices.rows).collect();
-                if let Some(order) = &slices.order {
-                    places = order.iter().map(|&row| row as usize).collect();
-                    let windows = places.chunks(SORTED_ROWS).enumerate();
-                    assert!(
-                        windows
-                            .flat_map(|(w, rows)| rows.iter().map(move |row| (w, row)))
-                            .all(|(w, row)| row / SORTED_ROWS == w)
-                    );
-                }
-                for (slice, rows) in places.chunks(height).enumerate() {
-                    let groups = match &slices.starts {
-                        Starts::Uniform(width) => *width,
-                        Starts::Each(starts) => (starts[slice + 1] - starts[slice]) as usize,
-                    };
-                    let longest =
-                        rows.iter().map(|&row| pattern.row(row).len().min(slices.longest)).max().unwrap_or(0);
-                    let room = groups * slices.pack * slices.lanes;
-                    assert!(room >= longest, "{}, {widths:?}, {slices:?}", matrix.name);
-                    let uniform = matches!(slices.starts, Starts::Uniform(_));
-                    assert!(uniform || room < longest + slices.pack * slices.lanes, "{}", matrix.name);
-                }
-                places.sort_unstable();
-                assert!(places.into_iter().eq(0..slices.rows), "every row has a place");
+                let slices = Slices::uniform(pattern, lane(pack), first, multiprocessors).unwrap();
+                let lengths = (0..slices.rows).map(|row| pattern.row(row).len().min(first));
+                let room = slices.width * slices.pack * slices.lanes;
+                assert!(room >= lengths.max().unwrap_or(0), "{}, {slices:?}", matrix.name);
+                assert_eq!(slices.groups, slices.count() * slices.width);
             }
         }
     }
@@ -429,28 +416,16 @@ mod tests {
         assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(20_000, mean, 8, 132)), [1, 2, 8]);
         assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(1_000_000, mean, 8, 132)), [1, 1, 1]);
         let matrix = &matrices()[5];
-        let slices = Slices::new(matrix.pattern(), Widths::Uniform, lane(2), 132).unwrap();
+        let slices = Slices::uniform(matrix.pattern(), lane(2), usize::MAX, 132).unwrap();
         assert_eq!((slices.lanes, slices.count()), (32, 1));
-    }
-
-    #[test]
-    fn sorting_saves_padding_or_is_left() {
-        for matrix in &matrices() {
-            let groups = |sort| {
-                let slices = Slices::new(matrix.pattern(), Widths::Each { sort }, lane(1), 0).unwrap();
-                (slices.groups(), slices.order.is_some())
-            };
-            let ((natural, _), (sorted, was)) = (groups(false), groups(true));
-            assert!(sorted <= natural && was == (10 * natural > 11 * sorted), "{}", matrix.name);
-        }
     }
 
     #[test]
     fn slices_of_padding_are_refused() {
         let lengths = |row: usize| if row == 7 { 5000 } else { 0 };
         let matrix = super::super::cases::with_lengths(50_000, 50_000, lengths);
-        let slices = |widths| Slices::new(matrix.pattern(), widths, lane(1), 132);
-        assert!(matches!(slices(Widths::Uniform), Err(Error::Padding { .. })));
-        assert!(slices(Widths::Each { sort: false }).is_ok());
+        let slices = |longest| Slices::uniform(matrix.pattern(), lane(1), longest, 132);
+        assert!(matches!(slices(usize::MAX), Err(Error::Padding { .. })));
+        assert!(slices(5).is_ok());
     }
 }

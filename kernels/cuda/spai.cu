@@ -240,7 +240,7 @@ template <int R, int K> __device__ __forceinline__ void solve_in_registers(const
 #pragma unroll
         for (int i = 0; i < K * ROWS / 2; i += 32) memory[i + lane] = make_double2(0, 0);
         __syncwarp();
-        const bool full = fill(s, launch.places + __ldg(launch.starts + turn), first, n, dense, ROWS);
+        const bool full = fill(s, s.places + __ldg(s.starts + k), first, n, dense, ROWS);
         __syncwarp();
         double x[K][R];
 #pragma unroll

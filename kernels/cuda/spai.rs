@@ -1,17 +1,18 @@
 //! A sparse approximate inverse on a device, row by row. The kernels say how a row is computed, and what is moved.
 //!
-//! How many rows a dense problem has is counted on the device, once. Then each problem goes to the kernel that has room for
-//! it and keeps most others like it at once on a multiprocessor.
+//! How many rows a dense problem has is counted on the device, once, and what row of its problem each entry becomes is kept for
+//! problems of a warp. Then each problem goes to the kernel that has room for it and keeps most others like it at once on a
+//! multiprocessor.
 
+use super::classes::{self, List};
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Ordered, RawRows};
-use super::product::Pattern;
+use super::product::{self, Pattern};
 use super::vector::index;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
-use std::ops::Range;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -22,7 +23,7 @@ pub(super) const SOURCE: Source = Source {
 /// Unknowns of a row at most: `MOST` of spai_problems.cu.
 const MOST_UNKNOWNS: usize = 127;
 
-/// Rows and unknowns that kernels of a warp have room for, in the order in which they are tried.
+/// Rows and unknowns that kernels of a warp have room for: `kernel_of` of spai_problems.cu.
 const OF_A_WARP: [(usize, usize); 4] = [(64, 15), (96, 15), (96, 19), (96, 23)];
 
 /// Rows that kernels of a block have room for, with all unknowns that shared memory has room for. The last is of any number,
@@ -58,6 +59,9 @@ pub struct Spai<T: Real> {
     residuals: Array<f64>,
     /// The least row that was refused, all bits set for none.
     refused: Array<u32>,
+    /// What row of its problem each entry becomes, problem by problem, and where these start, of problems of a warp.
+    places: Array<u8>,
+    starts: Array<u64>,
     launches: Vec<Launch>,
 }
 
@@ -65,22 +69,13 @@ pub struct Spai<T: Real> {
 #[derive(Debug)]
 struct Launch {
     kernel: CudaFunction,
-    rows: Array<u32>,
+    rows: List,
     problems: usize,
     slots: usize,
-    /// Of problems of a warp.
-    places: Option<Places>,
-    /// Of those in device memory.
+    /// Of problems in device memory.
     scratch: Option<Array<f64>>,
     room: usize,
     config: LaunchConfig,
-}
-
-/// The row that each entry has in its dense problem, one problem after the other, and where they start.
-#[derive(Debug)]
-struct Places {
-    starts: Array<u64>,
-    places: Array<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +89,8 @@ struct Raw {
     m_values: u64,
     residuals: u64,
     refused: u64,
+    starts: u64,
+    places: u64,
 }
 // SAFETY: as `Systems` of spai_problems.cu
 unsafe impl DeviceRepr for Raw {}
@@ -104,8 +101,6 @@ struct RawLaunch {
     rows: u64,
     count: u32,
     slots: u32,
-    starts: u64,
-    places: u64,
     scratch: u64,
     room: u64,
 }
@@ -124,7 +119,7 @@ impl<T: Real> Spai<T> {
         matrix.check(a.shape(), a);
         inverse.check(m.shape(), m);
         let device = matrix.device().clone();
-        let longest = (0..n).map(|row| m.row(row).len()).max().unwrap_or(0);
+        let longest = (0..n).into_par_iter().map(|row| m.row(row).len()).max().unwrap_or(0);
         if longest > MOST_UNKNOWNS {
             return Err(Error::TooLarge {
                 what: "the number of entries of a row or column of SPAI",
@@ -133,44 +128,66 @@ impl<T: Real> Spai<T> {
             });
         }
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
-        let mut spai = Spai { matrix, inverse, residuals, refused, launches: vec![] };
-        let classes = sorted(device.shared_memory()?, &spai.count(&device)?, a, m);
-        spai.launches =
-            classes.iter().map(|class| Launch::new::<T>(&device, class)).collect::<Result<_>>()?;
-        spai.find_places(&device)?;
+        let (places, starts) = (device.zeros(0)?, device.zeros(n)?);
+        let mut spai = Spai { matrix, inverse, residuals, refused, places, starts, launches: vec![] };
+        spai.make_room()?;
+        let [of_a_warp @ .., others] = spai.find_places()?;
+        let (rows, found) = (others.read()?, spai.count(&others)?);
+        for (kernel, rows) in OF_A_WARP.into_iter().zip(of_a_warp).filter(|(_, rows)| rows.len() > 0) {
+            spai.launches.push(Launch::of_a_warp::<T>(&device, kernel, rows)?);
+        }
+        for class in sorted(device.shared_memory()?, &rows, &found, a, m) {
+            spai.launches.push(Launch::of_a_block::<T>(&device, &class)?);
+        }
         spai.solve()?;
         Ok(spai)
     }
 
-    /// What the device finds of the problem of each row of the inverse.
-    fn count(&self, device: &Device) -> Result<Vec<Found>> {
-        let kernel = device.function::<T>(&SOURCE, "spai_count")?;
-        let n = self.inverse.rows.count();
-        let counts = device.zeros::<u32>(3 * n)?;
-        let (systems, count, to) = (self.raw(), n as u32, counts.address(0));
+    /// Makes room for the places of problems that may be a warp's.
+    fn make_room(&mut self) -> Result<()> {
+        let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(1)?);
+        let kernel = device.function::<T>(&SOURCE, "spai_room")?;
+        let (systems, to) = (self.raw(), total.address(0));
         let mut queued = device.launch(&kernel);
-        queued.arg(&systems).arg(&count).arg(&to);
-        let blocks = n.clamp(1, BLOCKS * device.multiprocessors());
-        // SAFETY: arguments as in spai.cu; columns of both patterns lie below the number of rows, and rows of the inverse
-        // have no more unknowns than there is room for
-        unsafe { queued.launch(config(blocks, 32, 0)) }?;
-        let mut found = vec![[0; 3]; n];
-        counts.read(found.as_flattened_mut())?;
-        Ok(found)
+        queued.arg(&systems).arg(&to);
+        // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, each of which has
+        // a start
+        unsafe { queued.launch(product::config(self.starts.len())) }?;
+        let mut bytes = [0];
+        total.read(&mut bytes)?;
+        self.places = device.zeros(bytes[0] as usize)?;
+        Ok(())
     }
 
-    /// Queues that problems of a warp find their places.
-    fn find_places(&self, device: &Device) -> Result<()> {
-        let kernel = device.function::<T>(&SOURCE, "spai_places")?;
-        for launch in self.launches.iter().filter(|launch| launch.places.is_some()) {
-            let (systems, rows) = (self.raw(), launch.raw());
-            let mut queued = device.launch(&kernel);
-            queued.arg(&systems).arg(&rows);
-            // SAFETY: arguments as in spai.cu; columns of both patterns lie below the number of rows, of which there are no
-            // others in the launch, and there is a place for each entry of a problem and one behind them
-            unsafe { queued.launch(launch.config) }?;
+    /// The rows of each kernel of a warp, whose problems find their places, and all others.
+    fn find_places(&self) -> Result<[List; OF_A_WARP.len() + 1]> {
+        let (device, n) = (self.matrix.device(), self.starts.len());
+        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.zeros(n)?);
+        let (systems, to) = (self.raw(), kernels.address(0));
+        let mut queued = device.launch(&kernel);
+        queued.arg(&systems).arg(&to);
+        // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, each of which has
+        // a kernel, and there is room for what has a start
+        unsafe { queued.launch(config(blocks(device, n), 32, 0)) }?;
+        classes::sorted(&kernels)
+    }
+
+    /// What the device finds of the problems of rows of the inverse.
+    fn count(&self, rows: &List) -> Result<Vec<Found>> {
+        let mut found = vec![[0; 3]; rows.len()];
+        if found.is_empty() {
+            return Ok(found);
         }
-        Ok(())
+        let device = self.matrix.device();
+        let (kernel, counts) = (device.function::<T>(&SOURCE, "spai_count")?, device.zeros(3 * rows.len())?);
+        let (systems, list, count, to) = (self.raw(), rows.address(), rows.len() as u32, counts.address(0));
+        let mut queued = device.launch(&kernel);
+        queued.arg(&systems).arg(&list).arg(&count).arg(&to);
+        // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, and rows of the
+        // inverse have no more unknowns than there is room for
+        unsafe { queued.launch(config(blocks(device, rows.len()), 32, 0)) }?;
+        counts.read(found.as_flattened_mut())?;
+        Ok(found)
     }
 
     /// Queues the computation of all rows from the values that the matrix has now.
@@ -222,12 +239,14 @@ impl<T: Real> Spai<T> {
             m_values: self.inverse.values.address(0),
             residuals: self.residuals.address(0),
             refused: self.refused.address(0),
+            starts: self.starts.address(0),
+            places: self.places.address(0),
         }
     }
 }
 
-/// The rows of a problem and the entries of its columns, all bits set where they are too many to count, and the first row of
-/// the inverse that has the same problem but for its right-hand side: `Found` of spai_problems.cu.
+/// The rows of a block's problem and the entries of its columns, all bits set where they are too many to count, and the first
+/// row of the inverse that has the same problem but for its right-hand side: `Found` of spai_problems.cu.
 type Found = [u32; 3];
 
 /// A dense problem.
@@ -273,88 +292,61 @@ fn table(slots: usize) -> usize {
     2 * slots * size_of::<u32>()
 }
 
-/// Problems for one kernel.
+/// Problems for one kernel of a block.
 #[derive(Debug)]
 struct Class {
     kernel: Kernel,
-    /// Of each problem; of one of a block all of [`MEMBERS`], all bits set for those that it lacks.
+    /// Of each problem all of [`MEMBERS`], all bits set for those that it lacks.
     rows: Vec<u32>,
-    /// Where the entries of each begin among those of all, each with one more, and where they end; of a warp's problems.
-    starts: Vec<u64>,
-    /// The most of a block's problem: rows, numbers, entries.
+    /// The most of a problem: rows, numbers, entries.
     most: [usize; 3],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
-    /// For so many rows and unknowns.
-    OfAWarp(usize, usize),
     /// For so many rows.
-    OfABlock(usize),
+    Small(usize),
     /// Of any size, in device memory.
     Large,
 }
 
 impl Kernel {
-    /// All, those of a block once for each of [`AT_ONCE`].
+    /// All, the small ones once for each of [`AT_ONCE`].
     fn all() -> impl Iterator<Item = Kernel> {
-        let of_a_warp = OF_A_WARP.map(|(rows, unknowns)| Kernel::OfAWarp(rows, unknowns));
-        let of_a_block = OF_A_BLOCK.iter().flat_map(|&rows| [Kernel::OfABlock(rows); AT_ONCE.len()]);
-        of_a_warp.into_iter().chain(of_a_block).chain([Kernel::Large])
+        let small = OF_A_BLOCK.iter().flat_map(|&rows| [Kernel::Small(rows); AT_ONCE.len()]);
+        small.chain([Kernel::Large])
     }
 
     /// How far apart it has the columns of a problem: as `apart` of spai.cu.
     fn apart(self, problem: Problem) -> usize {
         match self {
-            Kernel::OfABlock(rows) if rows < COUNTED => rows,
+            Kernel::Small(rows) if rows < COUNTED => rows,
             _ => problem.height().next_multiple_of(2),
         }
     }
 
     /// Which of all solves a problem, the multiprocessor having so much shared memory.
     fn of(problem: Problem, shared: usize) -> usize {
-        let Problem { unknowns, rows, .. } = problem;
-        if let Some(place) = OF_A_WARP.iter().position(|&(most, widest)| rows <= most && unknowns <= widest) {
-            return place;
-        }
-        let kernel = OF_A_BLOCK.iter().position(|&most| problem.height() <= most);
-        let place = kernel.and_then(|kernel| {
+        let place = OF_A_BLOCK.iter().position(|&most| problem.height() <= most).and_then(|kernel| {
             let most = OF_A_BLOCK[kernel];
-            let numbers = problem.numbers(Kernel::OfABlock(most).apart(problem));
+            let numbers = problem.numbers(Kernel::Small(most).apart(problem));
             let bytes = table(slots(most)) + numbers * size_of::<f64>() + FIXED;
             let at_once = AT_ONCE.iter().position(|blocks| bytes <= shared / blocks)?;
             Some(kernel * AT_ONCE.len() + at_once)
         });
-        OF_A_WARP.len() + place.unwrap_or(OF_A_BLOCK.len() * AT_ONCE.len())
+        place.unwrap_or(OF_A_BLOCK.len() * AT_ONCE.len())
     }
 }
 
-/// Problems by what solves them, and by how many a multiprocessor has room for at once.
-fn sorted(shared: usize, found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
-    let problem = |row: usize| Problem::new(row, found[row], a, m);
-    let kernel = |row: usize| Kernel::of(problem(row), shared) as u8;
-    let kernels: Vec<u8> = (0..found.len()).into_par_iter().map(kernel).collect();
-    let rows_of = |wanted: Range<usize>| -> Vec<u32> {
-        let rows = (0..kernels.len()).into_par_iter();
-        rows.filter(|&row| wanted.contains(&kernels[row].into())).map(|row| row as u32).collect()
-    };
+/// Problems of rows by what solves them, and by how many a multiprocessor has room for at once.
+fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
     let mut classes: Vec<Class> = Kernel::all().map(Class::new).collect();
-    let (of_a_warp, others) = classes.split_at_mut(OF_A_WARP.len());
-    for (place, class) in of_a_warp.iter_mut().enumerate() {
-        class.rows = rows_of(place..place + 1);
-        class.starts = Vec::with_capacity(class.rows.len() + 1);
-        let mut end = 0;
-        class.starts.push(end);
-        for &row in &class.rows {
-            end += problem(row as usize).entries as u64 + 1;
-            class.starts.push(end);
-        }
-    }
     // where the class of a leader has room for another row of its last problem
-    let mut open = vec![0usize; found.len()];
-    for row in rows_of(OF_A_WARP.len()..usize::MAX) {
-        let class = &mut others[usize::from(kernels[row as usize]) - OF_A_WARP.len()];
-        let [_, _, leader] = found[row as usize];
+    let mut open = vec![0usize; a.rows()];
+    for (&row, &found) in rows.iter().zip(found) {
+        let problem = Problem::new(row as usize, found, a, m);
+        let class = &mut classes[Kernel::of(problem, shared)];
+        let [_, _, leader] = found;
         // the class of a leader is that of all who have its problem
         let room = &mut open[leader as usize];
         if !room.is_multiple_of(MEMBERS) {
@@ -362,7 +354,7 @@ fn sorted(shared: usize, found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec
             *room += 1;
         } else {
             *room = class.rows.len() + 1;
-            class.push(row, problem(row as usize));
+            class.push(row, problem);
         }
     }
     classes.retain(|class| !class.rows.is_empty());
@@ -371,10 +363,10 @@ fn sorted(shared: usize, found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec
 
 impl Class {
     fn new(kernel: Kernel) -> Class {
-        Class { kernel, rows: vec![], starts: vec![], most: [0; 3] }
+        Class { kernel, rows: vec![], most: [0; 3] }
     }
 
-    /// Adds a problem for a block.
+    /// Adds a problem.
     fn push(&mut self, row: u32, problem: Problem) {
         self.rows.push(row);
         self.rows.extend([u32::MAX; MEMBERS - 1]);
@@ -386,54 +378,54 @@ impl Class {
 }
 
 impl Launch {
-    fn new<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
-        let Class { kernel, ref rows, ref starts, most: [most_rows, numbers, entries] } = *class;
-        let (name, threads, slots) = match kernel {
-            Kernel::OfAWarp(rows, unknowns) => (format!("spai_{rows}_{unknowns}"), 32, 0),
-            Kernel::OfABlock(rows) if rows < COUNTED => (format!("spai_{rows}"), BLOCK, slots(rows)),
-            Kernel::OfABlock(rows) => ("spai_any".into(), BLOCK, slots(rows)),
-            Kernel::Large => ("spai_any".into(), BLOCK, slots(most_rows)),
+    /// Rows whose problems a warp solves, by the kernel for so many rows and unknowns.
+    fn of_a_warp<T: Real>(device: &Device, kernel: (usize, usize), rows: List) -> Result<Launch> {
+        let kernel = device.function::<T>(&SOURCE, &format!("spai_{}_{}", kernel.0, kernel.1))?;
+        let (problems, config) = (rows.len(), config(blocks(device, rows.len()), 32, 0));
+        Ok(Launch { kernel, rows, problems, slots: 0, scratch: None, room: 0, config })
+    }
+
+    fn of_a_block<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
+        let Class { kernel, ref rows, most: [most_rows, numbers, entries] } = *class;
+        let (name, slots) = match kernel {
+            Kernel::Small(rows) if rows < COUNTED => (format!("spai_{rows}"), slots(rows)),
+            Kernel::Small(rows) => ("spai_any".into(), slots(rows)),
+            Kernel::Large => ("spai_any".into(), slots(most_rows)),
         };
         let room = table(slots) / size_of::<f64>() + numbers;
         let (got, limit) = (room.max(entries), u32::MAX as usize);
         if got > limit {
             return Err(Error::TooLarge { what: "the size of a dense problem of SPAI", got, limit });
         }
-        let problems = if matches!(kernel, Kernel::OfAWarp(..)) { rows.len() } else { rows.len() / MEMBERS };
-        let mut blocks = problems.min(BLOCKS * device.multiprocessors());
-        let shared = if matches!(kernel, Kernel::OfABlock(_)) { room * size_of::<f64>() } else { 0 };
-        let mut scratch = None;
+        let problems = rows.len() / MEMBERS;
+        let mut blocks = blocks(device, problems);
+        let (mut shared, mut scratch) = (room * size_of::<f64>(), None);
         if kernel == Kernel::Large {
             blocks = blocks.min((SCRATCH / size_of::<f64>() / room).max(1));
-            scratch = Some(device.zeros(blocks * room)?);
+            (shared, scratch) = (0, Some(device.zeros(blocks * room)?));
         }
-        let mut places = None;
-        if matches!(kernel, Kernel::OfAWarp(..))
-            && let Some((&entries, starts)) = starts.split_last()
-        {
-            places = Some(Places { starts: device.upload(starts)?, places: device.zeros(entries as usize)? });
-        }
-        let function = device.function::<T>(&SOURCE, &name)?;
+        let kernel = device.function::<T>(&SOURCE, &name)?;
         if shared > 0 {
-            device.lift_shared_limit(&function)?;
+            device.lift_shared_limit(&kernel)?;
         }
-        let (rows, config) = (device.upload(rows)?, config(blocks, threads, shared));
-        Ok(Launch { kernel: function, rows, problems, slots, places, scratch, room, config })
+        let (rows, config) = (List::all(device.upload(rows)?), config(blocks, BLOCK, shared));
+        Ok(Launch { kernel, rows, problems, slots, scratch, room, config })
     }
 
     fn raw(&self) -> RawLaunch {
-        let (starts, places) =
-            self.places.as_ref().map_or((0, 0), |p| (p.starts.address(0), p.places.address(0)));
         RawLaunch {
-            rows: self.rows.address(0),
+            rows: self.rows.address(),
             count: self.problems as u32,
             slots: self.slots as u32,
-            starts,
-            places,
             scratch: self.scratch.as_ref().map_or(0, |scratch| scratch.address(0)),
             room: self.room as u64,
         }
     }
+}
+
+/// Blocks for so many problems.
+fn blocks(device: &Device, problems: usize) -> usize {
+    problems.clamp(1, BLOCKS * device.multiprocessors())
 }
 
 fn config(blocks: usize, threads: usize, shared: usize) -> LaunchConfig {

@@ -14,6 +14,8 @@ struct Systems {
     real* m_values;
     double* residuals;        // of rows
     u32* refused;             // the least row whose a_j depend on each other
+    u64* starts;              // of each row's places, of which a warp's problems have some
+    u8* places;
 };
 
 // The rows that a launch computes.
@@ -21,20 +23,19 @@ struct Rows {
     const u32* rows;          // of a warp's problems; of each of a block's, MEMBERS, those that lack NONE
     u32 count;                // of problems
     u32 slots;                // of a table: a power of 2
-    const u64* starts;        // of each row's places, which a warp's problems have
-    u8* places;
     double* scratch;          // room for each block, null for shared memory
     u64 room;                 // numbers of it
 };
 
 constexpr u32 NONE = ~0u;
+constexpr u64 NOWHERE = ~0ull;
 constexpr double EPSILON = 2.220446049250313e-16;
 // Unknowns of a row at most.
 constexpr int MOST = 127;
 // Warps of a block that has a problem of its own, and rows of the inverse that may share one: each warp finishes one.
 constexpr int WARPS = 4, MEMBERS = WARPS;
-// Unknowns of rows that a warp may solve: these share no problem.
-constexpr int MOST_OF_A_WARP = 23;
+// Unknowns and rows of problems that a warp may solve: these are shared by no other row.
+constexpr int MOST_OF_A_WARP = 23, MOST_ROWS_OF_A_WARP = 96;
 
 template <int W> __device__ __forceinline__ void sync() {
     if constexpr (W == 1) {
@@ -203,62 +204,104 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
     return k;
 }
 
-// What is found of the problem of a row of the inverse.
+// What is found of a block's problem.
 struct Found {
     u32 rows;                 // NONE where they are too many to count here
     u32 entries;              // of its a_j, NONE likewise
     u32 leader;               // the row of the inverse with whose problem it may be solved
 };
 
-extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, u32 count, Found* problems) {
+extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32* rows, u32 count, Found* problems) {
     begin();
     __shared__ i64 starts[MOST];
     __shared__ u32 ends[MOST], keys[SLOTS];
     Walk walk{starts, ends};
     const Table table{keys, nullptr, SLOTS};
-    for (i64 k = blockIdx.x; k < count; k += gridDim.x) {
+    for (i64 turn = blockIdx.x; turn < count; turn += gridDim.x) {
+        const u32 k = __ldg(rows + turn);
         const i64 first = s.m.start(k);
-        const int n = int(s.m.start(k + 1) - first);
-        Found found{NONE, NONE, u32(k)};
+        const int n = int(s.m.start((i64)k + 1) - first);
+        Found found{NONE, NONE, k};
         if (walk.find<1>(s, first, n)) {
             found.entries = walk.entries();
             table.clear<1>();
             __syncwarp();
-            const bool fits = collect<1>(s, u32(k), walk, table);
+            const bool fits = collect<1>(s, k, walk, table);
             __syncwarp();
-            u32 rows = 0;
+            u32 number = 0;
 #pragma unroll
-            for (int i = 0; i < SLOTS; i += 32) rows += __popc(__ballot_sync(ALL, keys[i + threadIdx.x] != NONE));
-            if (__all_sync(ALL, fits)) found.rows = rows;
+            for (int i = 0; i < SLOTS; i += 32) number += __popc(__ballot_sync(ALL, keys[i + threadIdx.x] != NONE));
+            if (__all_sync(ALL, fits)) found.rows = number;
         }
-        if (n > MOST_OF_A_WARP) found.leader = leader(s, u32(k), first, n);
-        if (threadIdx.x == 0) problems[k] = found;
+        if (n > MOST_OF_A_WARP) found.leader = leader(s, k, first, n);
+        if (threadIdx.x == 0) problems[turn] = found;
         __syncwarp();
     }
 }
 
-// The places of the entries of a warp's problems.
-extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, Rows launch) {
+// Room for the places of each row's problem that may be a warp's, for each entry of its a_j and one more; `total` of all. Where
+// a row has its room is left to chance: what is found there is not.
+extern "C" __global__ __launch_bounds__(256) void spai_room(Systems s, u64* total) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x, count = s.m.count;
+    for (i64 base = (i64)blockIdx.x * blockDim.x; base < count; base += threads) {
+        const i64 k = base + threadIdx.x;
+        u32 room = 0;
+        if (k < count) {
+            const i64 first = s.m.start(k), n = s.m.start(k + 1) - first;
+            room = n <= MOST_OF_A_WARP;
+            for (i64 j = 0; j < n && room; j++) {
+                const i64 row = __ldg(s.m_columns + first + j), length = s.a.start(row + 1) - s.a.start(row);
+                room = length <= MOST_ROWS_OF_A_WARP ? room + u32(length) : 0;
+            }
+        }
+        const u32 end = sum_up_to(room);
+        u64 start = 0;
+        if (threadIdx.x % 32 == 31) start = atomicAdd(total, (u64)end);
+        start = __shfl_sync(ALL, start, 31);
+        if (k < count) s.starts[k] = room ? start + end - room : NOWHERE;
+    }
+}
+
+// Kernels that solve a warp's problems, and the class of all others.
+constexpr u8 KERNELS = 4;
+
+__device__ __forceinline__ u8 kernel_of(u32 rows, int unknowns) {
+    if (rows > MOST_ROWS_OF_A_WARP || unknowns > MOST_OF_A_WARP) return KERNELS;
+    if (unknowns <= 15) return rows > 64;
+    return unknowns <= 19 ? 2 : 3;
+}
+
+// The kernel that solves each row's problem, and the places of the entries of a warp's.
+extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, u8* kernels) {
     begin();
     __shared__ i64 starts[32];
     __shared__ u32 ends[32], keys[SLOTS / 4], numbers[SLOTS / 4];
     Walk walk{starts, ends};
     const Table table{keys, numbers, SLOTS / 4};
-    for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
-        const u32 k = __ldg(launch.rows + turn);
-        const i64 first = s.m.start(k);
-        u8* places = launch.places + __ldg(launch.starts + turn);
-        table.clear<1>();
-        walk.find<1>(s, first, int(s.m.start((i64)k + 1) - first));
-        collect<1>(s, k, walk, table);
-        __syncwarp();
-        table.count<1>(nullptr);
-        __syncwarp();
-        walk.each<1>(s, [&](int j, u32 at, i64, u32 column) {
-            const bool is_first = at == (j ? ends[j - 1] : 0);
-            places[at] = table.number(column) | (is_first ? FIRST : 0);
-        });
-        if (threadIdx.x == 0) places[walk.entries()] = table.number(k) | FIRST;
+    for (i64 k = blockIdx.x; k < s.m.count; k += gridDim.x) {
+        const u64 start = s.starts[k];
+        u8 kernel = KERNELS;
+        if (start != NOWHERE) {
+            const i64 first = s.m.start(k);
+            const int n = int(s.m.start(k + 1) - first);
+            table.clear<1>();
+            walk.find<1>(s, first, n);
+            const bool fits = collect<1>(s, u32(k), walk, table);
+            __syncwarp();
+            const u32 rows = table.count<1>(nullptr);
+            __syncwarp();
+            if (__all_sync(ALL, fits)) kernel = kernel_of(rows, n);
+        }
+        if (kernel < KERNELS) {
+            u8* places = s.places + start;
+            walk.each<1>(s, [&](int j, u32 at, i64, u32 column) {
+                const bool is_first = at == (j ? ends[j - 1] : 0);
+                places[at] = table.number(column) | (is_first ? FIRST : 0);
+            });
+            if (threadIdx.x == 0) places[walk.entries()] = table.number(u32(k)) | FIRST;
+        }
+        if (threadIdx.x == 0) kernels[k] = kernel;
         __syncwarp();
     }
 }

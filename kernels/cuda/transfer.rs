@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 /// From so many bytes on it pays.
 pub(super) const LARGE: usize = 1 << 20;
-/// Bytes of a piece.
-const PIECE: usize = 8 << 20;
+/// Bytes of a piece: to hand one out to all threads and wait for them takes some 0.1 ms (an H200 and 16 threads: 38 MB take
+/// 1.3 ms in pieces of 16 MiB, 1.5 of 8, 1.8 of 4).
+const PIECE: usize = 16 << 20;
 /// Pieces on their way at once: one is copied by the host while another is copied by the device.
-const PIECES: usize = 3;
+const PIECES: usize = 2;
 /// Bytes that a thread copies at a time.
 const SHARE: usize = 256 << 10;
 

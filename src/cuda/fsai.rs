@@ -1,19 +1,23 @@
 //! FSAI built and applied in device memory.
 //!
-//! The host finds the pattern of `G`; a warp or a part of one solves each of its rows, and what it finds goes from the order
-//! of rows into the format of the factors: values of the matrix cross the bus, and nothing else does.
+//! The host finds how long rows of `G` are, and the device takes their columns from those of `A`; patterns that are not the
+//! matrix's own are the host's. A warp or a part of one solves each row, and what it finds goes from the order of rows into the
+//! format of the factors: the matrix crosses the bus, and where rows of its triangles begin, and nothing else does. Columns of
+//! the factors are not in host memory before something asks for them, such as [`OnCuda::to_csr`].
 //!
-//! Budget: building moves the values of `A` over the bus once, and reads `A` some times a row's length from caches;
-//! an application is two products.
+//! Budget: building moves `A` over the bus once, refreshing its values, and both read it some times a row's length from caches;
+//! an application is two products. Building waits some ten times for a few numbers, to know what to ask for next.
 
 use super::transposed::transposed;
 use super::{Cuda, CudaSpace, CudaVector, OnCuda};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Format, OnDevice, Source};
-use crate::preconditioners::{check_space, fsai};
+use crate::preconditioners::{check_space, check_square, fsai};
 use crate::{Csr, Fsai, Real, Result, Sell, Sparsity};
-use krysp_kernels::cuda::{Device, Ordered, Transposition};
+use krysp_kernels::cuda::fsai::{Triangle, triangle};
+use krysp_kernels::cuda::{Ordered, Transposition};
+use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator};
 use std::sync::Arc;
 
@@ -60,23 +64,34 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     /// On the lower triangle of a pattern, and the diagonal: a power of the matrix's own, or that of the factor of an
     /// adaptive one, `Sparsity::Of(fsai.lower())`.
     pub fn new(gpu: &Cuda, csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
+        check_square(fsai::NAME, csr)?;
         let (device, space) = (gpu.device(), csr.source().domain());
-        let lower = Arc::new(fsai::lower_pattern(csr, sparsity)?);
+        let origin = csr.source().pattern.clone();
+        let a = Ordered::zeros_of(device, origin.on_device())?;
+        let own = fsai::own_triangle(csr, sparsity);
+        let is_own = own.is_some();
+        let lower = match own {
+            Some(lower) => Arc::new(lower),
+            None => Arc::new(fsai::lower_pattern(csr, sparsity)?),
+        };
+        let factor = match is_own {
+            true => triangle(&a, &lower.offsets, Triangle::Lower)?,
+            false => Ordered::zeros_of(device, lower.on_device())?,
+        };
         let on = |pattern: &Arc<Pattern>| Source::new(pattern.clone(), space.clone(), space.clone());
-        let source = on(&lower);
-        let mut solver =
-            krysp_kernels::cuda::fsai::Fsai::new(device, csr.source().on_device(), source.on_device())?;
+        let (a, g) = ((a, origin.on_device()), (factor, lower.on_device()));
+        let mut solver = krysp_kernels::cuda::fsai::Fsai::new(a, g)?;
         solver.solve(csr.entries())?;
-        let guess = upper_triangle(csr, &lower, device)?;
+        // found while rows are solved
+        let guess = if is_own { upper_triangle(solver.matrix(), &origin, &lower)? } else { None };
         let (upper, mut values, transposition) = transposed(&lower, solver.factor(), guess)?;
         if let Some(row) = solver.failed()? {
             return Err(fsai::refusal(csr, &lower, row));
         }
         transposition.refresh(solver.factor(), &mut values)?;
-        let inner = OnCuda::from_ordered(gpu, source, solver.factor(), F::defaults())?;
+        let inner = OnCuda::from_ordered(gpu, on(&lower), solver.factor(), F::defaults())?;
         let outer = OnCuda::from_ordered(gpu, on(&upper), &values, F::defaults())?;
         let product = Composed::new(outer, inner)?;
-        let origin = csr.source().pattern.clone();
         Ok(CudaFsai { product, solver, upper: values, transposition, lower, origin })
     }
 
@@ -105,22 +120,21 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     }
 }
 
-/// The upper triangle of a matrix, and a place for its values: the transpose of the lower one of a symmetric matrix, found
-/// without moving an entry. None where numbers of entries tell that it is not.
+/// The upper triangle of a matrix with this lower one, and a place for its values: the transpose of the lower one where the
+/// pattern is symmetric, found without moving an entry. None where numbers of entries tell that it is not.
 fn upper_triangle<T: Real>(
-    csr: &Csr<T>,
+    a: &Ordered<T>,
+    whole: &Arc<Pattern>,
     lower: &Pattern,
-    device: &Device,
 ) -> Result<Option<(Arc<Pattern>, Ordered<T>)>> {
-    if lower.entries() != (csr.nnz() + csr.rows()) / 2 {
+    if 2 * lower.entries() != whole.entries() + whole.rows() {
         return Ok(None);
     }
-    let upper = csr.pattern().part(&|row| {
-        let (range, columns) = (csr.pattern().offsets.range(row), csr.row_columns(row));
-        range.start + columns.partition_point(|&column| (column as usize) < row)..range.end
-    })?;
-    let values = Ordered::zeros_of(device, upper.on_device())?;
-    Ok(Some((Arc::new(upper), values)))
+    // both have the diagonal
+    let length = |row: usize| whole.offsets.range(row).len() + 1 - lower.offsets.range(row).len();
+    let offsets = Offsets::of_rows(whole.rows(), &length);
+    let values = triangle(a, &offsets, Triangle::Upper)?;
+    Ok(Some((Arc::new(whole.part(Arc::new(offsets), |whole, length| whole.end - length)), values)))
 }
 
 impl<T: Real, F: OnDevice<T>> LinearOperator for CudaFsai<T, F> {

@@ -1,10 +1,11 @@
 //! SPAI built and applied in device memory.
 //!
 //! A warp or a block solves the least-squares problem of each row or column by modified Gram-Schmidt, and what it finds goes
-//! from there into the format of the inverse: values of the matrix cross the bus, and nothing else does.
+//! from there into the format of the inverse: the matrix crosses the bus, and another pattern where one is given, and problems
+//! of blocks are handed out by the host.
 //!
-//! Budget: building moves the values of `A` over the bus once, and reads `A` some times a row's length from caches; an
-//! application is one product. Beside both patterns and their transposes, a byte stays in device memory for each entry of the
+//! Budget: building moves `A` over the bus once, refreshing its values, and both read it some times a row's length from caches;
+//! an application is one product. Beside both patterns and their transposes, a byte stays in device memory for each entry of the
 //! rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many entries.
 
 use super::transposed::{mirrored, transposed};
@@ -53,10 +54,10 @@ pub struct CudaSpai<T: Real, F: OnDevice<T> = Sell<T>> {
 struct Right<T: Real> {
     /// `A`, and how its transpose follows.
     a: Ordered<T>,
-    follow_a: Transposition,
+    follow_a: Arc<Transposition>,
     /// `M`, and how it follows its transpose.
     inverse: Ordered<T>,
-    followed: Transposition,
+    followed: Arc<Transposition>,
 }
 
 impl<T: Real> Spai<T> {
@@ -72,11 +73,16 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
         check_square(spai::NAME, csr)?;
         let (device, space) = (gpu.device(), csr.source().domain());
         let origin = csr.source().pattern.clone();
-        let given = sparsity.whole(csr)?;
         let mut a = Ordered::zeros_of(device, origin.on_device())?;
         a.write(csr.entries())?;
-        let own = Arc::ptr_eq(&given, &origin);
-        let inverse = if own { a.alike()? } else { Ordered::zeros_of(device, given.on_device())? };
+        let (given, inverse, own) = match sparsity.own(csr) {
+            Some(given) => (given, a.alike()?, true),
+            None => {
+                let given = sparsity.whole(csr)?;
+                let inverse = Ordered::zeros_of(device, given.on_device())?;
+                (given, inverse, false)
+            }
+        };
         let build = |a: (Ordered<T>, &Pattern), m: (Ordered<T>, &Pattern)| {
             krysp_kernels::cuda::spai::Spai::new((a.0, a.1.on_device()), (m.0, m.1.on_device()))
         };
@@ -87,6 +93,7 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
                 let guess = (origin.clone(), a.alike()?);
                 let (columns, mut at, follow_a) = transposed(&origin, &a, Some(guess))?;
                 follow_a.refresh(&a, &mut at)?;
+                let follow_a = Arc::new(follow_a);
                 let (rows, mt) = if own {
                     (columns.clone(), at.alike()?)
                 } else {
@@ -94,7 +101,9 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
                     let (rows, mt, _) = transposed(&given, &inverse, Some(guess))?;
                     (rows, mt)
                 };
-                let followed = mirrored(&mt, &inverse)?;
+                // of one symmetric pattern, both ways are the same
+                let alike = own && Arc::ptr_eq(&columns, &origin);
+                let followed = if alike { follow_a.clone() } else { Arc::new(mirrored(&mt, &inverse)?) };
                 let solver = build((at, &columns), (mt, &rows))?;
                 (solver, rows, Some(Right { a, follow_a, inverse, followed }))
             }

@@ -17,7 +17,7 @@ use krysp_kernels::cpu::{csr, speculative};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_solvers::{LinearOperator, Vector};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A matrix in compressed sparse rows.
 ///
@@ -32,6 +32,8 @@ pub struct Csr<T: Real> {
 
 impl<T: Real> Csr<T> {
     pub(crate) fn from_source(source: Source<T>, values: Buffer<T>) -> Csr<T> {
+        // loops on all threads ask for columns
+        LazyLock::force(&source.pattern.columns);
         Csr { source, values, strategy: Strategy::Automatic }
     }
 
@@ -285,7 +287,7 @@ impl<T: Real> Csr<T> {
 
     fn kernel<'a, V>(&'a self, values: &'a [V]) -> csr::Csr<'a, V> {
         let Pattern { offsets, columns, .. } = self.pattern();
-        csr::Csr { offsets: offsets.into(), columns: (&**columns).into(), values }
+        csr::Csr { offsets: (&**offsets).into(), columns: (&**columns).into(), values }
     }
 }
 

@@ -185,7 +185,7 @@ pub struct Source<T> {
 
 impl<T: Real> Source<T> {
     pub(crate) fn new(pattern: Arc<Pattern>, domain: HostSpace<T>, range: HostSpace<T>) -> Self {
-        let layout = Layout::new(&pattern.offsets, domain, range);
+        let layout = Layout::new(&*pattern.offsets, domain, range);
         Source { pattern, layout }
     }
 

@@ -5,19 +5,20 @@ use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// The pattern of a matrix: sorted rows, and how given values become entries. Shared by every format made from one
 /// matrix, and by matrices of equal pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    pub(crate) offsets: Offsets,
+    pub(crate) offsets: Arc<Offsets>,
     pub(super) cols: usize,
     pub(crate) columns: Later<Columns>,
     pub(crate) given: Later<Given>,
 }
 
-/// What is made when it is first asked for.
+/// What is made when it is first asked for: by one thread, before others ask in a loop on all of them, which may be what makes
+/// it.
 pub(crate) type Later<X> = LazyLock<X, Box<dyn FnOnce() -> X + Send>>;
 
 /// What was made already.
@@ -91,7 +92,8 @@ pub(crate) fn place_of(entry: Entry) -> u32 {
 
 impl Pattern {
     pub(super) fn new(offsets: Offsets, columns: Columns, given: Given) -> Pattern {
-        Pattern { offsets, cols: columns.bound(), columns: made(columns), given: made(given) }
+        let cols = columns.bound();
+        Pattern { offsets: Arc::new(offsets), cols, columns: made(columns), given: made(given) }
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -216,28 +218,42 @@ impl Pattern {
         })
     }
 
-    /// The pattern of neighbouring entries of each row, at these places among all.
-    pub(crate) fn part(&self, places: &(impl Fn(usize) -> Range<usize> + Sync)) -> Result<Pattern> {
-        let lengths = map_rows(self.rows(), 8, &|row| places(row).len());
-        let offsets = Offsets::from_lengths(lengths);
-        let mut columns = Buffer::zeros(offsets.end());
-        fill_by_rows(self.rows(), &mut columns, &|row| offsets.at(row), &|rows, part, _| {
-            let mut rest = part;
-            for row in rows {
-                let from = &self.columns[places(row)];
-                let (to, after) = rest.split_at_mut(from.len());
-                to.copy_from_slice(from);
-                rest = after;
-            }
-        });
-        let given = Given::InOrder { len: columns.len() };
-        Ok(Pattern::new(offsets, checked(columns, self.cols())?, given))
+    /// The pattern of neighbouring entries of each row, as many as `offsets` say, from the place `first(row's places, length)`
+    /// on. Its columns are not made before they are asked for: what is on a device does without them.
+    pub(crate) fn part(
+        self: &Arc<Pattern>,
+        offsets: Arc<Offsets>,
+        first: impl Fn(Range<usize>, usize) -> usize + Send + Sync + 'static,
+    ) -> Pattern {
+        let (whole, part) = (self.clone(), offsets.clone());
+        let columns = move || {
+            let (mut columns, all) = (Buffer::zeros(part.end()), &**whole.columns);
+            fill_by_rows(part.ranges(), &mut columns, &|row| part.at(row), &|rows, mut rest, _| {
+                for row in rows {
+                    let (to, after) = rest.split_at_mut(part.range(row).len());
+                    let from = first(whole.offsets.range(row), to.len());
+                    to.copy_from_slice(&all[from..from + to.len()]);
+                    rest = after;
+                }
+            });
+            Columns::new(columns, whole.cols()).unwrap_or_else(|_| unreachable!("columns of the whole"))
+        };
+        let given = made(Given::InOrder { len: offsets.end() });
+        Pattern { offsets, cols: self.cols(), columns: LazyLock::new(Box::new(columns)), given }
+    }
+
+    /// The same pattern for values that are given in order.
+    pub(crate) fn in_order(self: &Arc<Pattern>) -> Arc<Pattern> {
+        if matches!(*self.given, Given::InOrder { .. }) {
+            return self.clone();
+        }
+        Arc::new(self.part(self.offsets.clone(), |whole, _| whole.start))
     }
 
     /// The pattern of a square matrix with rows for columns. Comes with the entry of this pattern that each new entry is.
     pub(crate) fn transposed(&self) -> Result<(Pattern, Buffer<u32>)> {
-        let row = self.rows_of_entries();
-        self.rearranged(self.entries(), &|k| k, &|k| (self.columns[k], row[k]))
+        let (row, columns) = (self.rows_of_entries(), &**self.columns);
+        self.rearranged(self.entries(), &|k| k, &|k| (columns[k], row[k]))
     }
 
     fn rows_of_entries(&self) -> Buffer<u32> {
@@ -443,6 +459,22 @@ mod tests {
     fn scattered(rows: usize, cols: usize, count: usize) -> (Vec<u32>, Vec<u32>) {
         let number = |k: usize, factor: usize, bound: usize| ((k * factor) % 1_000_003 % bound) as u32;
         (0..count).map(|k| (number(k, 7919, rows), number(k / 3, 104_729, cols))).unzip()
+    }
+
+    #[test]
+    fn parts_are_cut_from_rows() {
+        let (row, column) = scattered(2000, 300, 9000);
+        let whole = Arc::new(Pattern::from_coordinates(2000, 300, &row, &column).unwrap());
+        let offsets = Offsets::from_lengths((0..2000).map(|row| whole.row(row).len() / 2));
+        let first = whole.part(Arc::new(offsets.clone()), |whole, _| whole.start);
+        let last = whole.part(Arc::new(offsets), |whole, length| whole.end - length);
+        for row in 0..2000 {
+            let (all, half) = (whole.row(row), whole.row(row).len() / 2);
+            assert_eq!((first.row(row), last.row(row)), (&all[..half], &all[all.len() - half..]));
+        }
+        let in_order = whole.in_order();
+        assert!(matches!(*in_order.given, Given::InOrder { len } if len == whole.entries()));
+        assert!(!matches!(*whole.given, Given::InOrder { .. }) && **in_order.columns == **whole.columns);
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Pattern {
         offsets: Offsets,
     ) -> Result<Pattern> {
         check_places(self.entries())?;
+        let offsets = Arc::new(offsets);
         let [columns, given] = [(); 2].map(|()| (self.clone(), numbering.clone(), offsets.clone()));
         let columns: Later<Columns> = LazyLock::new(Box::new(|| {
             let (old, numbering, offsets) = columns;
@@ -144,7 +145,7 @@ mod tests {
             let (old, new) = (numbering.old_of_new(), numbering.new_of_old());
             let (at_once, _) =
                 pattern.renumbered(|_| 0u32, |row| old[row], |column| new[column as usize]).unwrap();
-            let later = pattern.renumbered_later(&numbering, at_once.offsets.clone()).unwrap();
+            let later = pattern.renumbered_later(&numbering, Offsets::clone(&at_once.offsets)).unwrap();
             assert_eq!((later.rows(), later.cols(), later.entries()), (rows, rows, at_once.entries()));
             assert_eq!(**later.columns, **at_once.columns);
             let sources = |pattern: &Pattern, k| pattern.given.sources(k).collect::<Vec<_>>();

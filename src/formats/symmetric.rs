@@ -115,7 +115,7 @@ pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
     };
     let mut bounds = vec![];
     for count in [64, 32, 16, 8] {
-        bounds = partition::even_parts(&pattern.offsets, count, block);
+        bounds = partition::even_parts(&*pattern.offsets, count, block);
         if 8 * crossing(&bounds) <= pattern.entries() {
             break;
         }

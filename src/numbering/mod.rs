@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) fn aggregates<T: Real>(a: &Csr<T>, size: usize, most: usize) -> Result<(usize, Vec<u32>)> {
     let run = a.source().domain().numbering().and_then(|numbering| numbering.run);
     if size == 1 {
-        return Ok(parts(&Pattern::new(&a.pattern().offsets, a.columns()), run, most));
+        return Ok(parts(&Pattern::new(&*a.pattern().offsets, a.columns()), run, most));
     }
     let (offsets, columns) = block_pattern(a, size)?;
     Ok(parts(&Pattern::new(&offsets, &columns), run.map(|run| run / size), most))

@@ -32,10 +32,12 @@ use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::dense::Cholesky;
+use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, Element, LinearOperator};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-const NAME: &str = "FSAI";
+pub(crate) const NAME: &str = "FSAI";
 
 /// The factors `G` and `Gᵀ`, and their product as a preconditioner.
 ///
@@ -136,14 +138,29 @@ impl<T: Real> Fsai<T> {
 /// The lower triangle of a pattern, and the diagonal.
 pub(crate) fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
     check_square(NAME, csr)?;
-    if sparsity.is_own(csr) {
-        // a row's entries up to the diagonal
-        return csr.pattern().part(&|row| {
-            let (start, columns) = (csr.pattern().offsets.at(row), csr.row_columns(row));
-            start..start + columns.partition_point(|&column| column as usize <= row)
-        });
+    match own_triangle(csr, sparsity) {
+        Some(lower) => Ok(lower),
+        None => sparsity.pattern(csr, true, &|row, column| column <= row),
     }
-    sparsity.pattern(csr, true, &|row, column| column <= row)
+}
+
+/// The lower triangle of a square matrix's own pattern, if that is meant and has the whole diagonal.
+pub(crate) fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Pattern> {
+    if !matches!(sparsity, Sparsity::Power(1)) {
+        return None;
+    }
+    let whole = AtomicBool::new(true);
+    let length = |row: usize| {
+        let columns = csr.row_columns(row);
+        let end = columns.partition_point(|&column| column as usize <= row);
+        if columns[..end].last() != Some(&(row as u32)) {
+            whole.store(false, Ordering::Relaxed);
+        }
+        end
+    };
+    let offsets = Offsets::of_rows(csr.rows(), &length);
+    let lower = || csr.source().pattern.part(Arc::new(offsets), |whole, _| whole.start);
+    whole.into_inner().then(lower)
 }
 
 /// Why the system of a row is refused.

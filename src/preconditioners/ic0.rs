@@ -103,7 +103,7 @@ impl<T: Real> Ic0<T> {
             let ends = (0..pattern.rows()).map(|row| pattern.offsets.range(row)).filter(|r| !r.is_empty());
             ends.for_each(|range| values[range.end - 1] *= factor);
         }
-        Ok(incomplete_cholesky(schedule, (&pattern.offsets).into(), (&*pattern.columns).into(), values))
+        Ok(incomplete_cholesky(schedule, (&*pattern.offsets).into(), (&*pattern.columns).into(), values))
     }
 
     /// `α`, by which the diagonal was made larger, as a share of itself: zero unless it had to be.

@@ -63,7 +63,7 @@ impl<T: Real> Ilu0<T> {
         let Ilu0 { solves, factors, from_a, parts: [below, above] } = self;
         from_a.refresh(csr, factors)?;
         let pattern = factors.source().pattern.clone();
-        let (offsets, columns) = ((&pattern.offsets).into(), (&*pattern.columns).into());
+        let (offsets, columns) = ((&*pattern.offsets).into(), (&*pattern.columns).into());
         if let Err((place, pivot)) = incomplete_lu(&solves.schedule, offsets, columns, factors.values_mut()) {
             let row = solves.row(place);
             return Err(Error::ZeroPivot { what: NAME, row, pivot: Element::to_f64(pivot) });

@@ -101,7 +101,7 @@ fn array_bytes<T: Real>(csr: &Csr<T>) -> usize {
 fn arrays<T: Real>(csr: &Csr<T>) -> csr::Csr<'_, T> {
     let Source { pattern, .. } = csr.source();
     csr::Csr {
-        offsets: (&pattern.offsets).into(),
+        offsets: (&*pattern.offsets).into(),
         columns: (&*pattern.columns).into(),
         values: csr.entries(),
     }

@@ -1,10 +1,10 @@
 //! Where an approximate inverse may have entries.
 
 use super::rows::{Places, find_rows};
-use crate::formats::pattern::{Given, Pattern};
+use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, Real, Result};
 use krysp_kernels::cpu::threads::find_row;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// A pattern that is known beforehand.
 #[derive(Clone, Copy, Debug)]
@@ -46,18 +46,23 @@ impl Growth {
 }
 
 impl<T: Real> Sparsity<'_, T> {
-    /// The whole pattern.
+    /// The whole pattern, columns and all.
     pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
-        match *a.pattern().given {
-            Given::InOrder { .. } if self.is_own(a) => Ok(a.source().pattern.clone()),
-            _ => Ok(Arc::new(self.pattern(a, false, &|_, _| true)?)),
+        match self.own(a) {
+            Some(own) => {
+                // loops on all threads ask for them
+                LazyLock::force(&own.columns);
+                Ok(own)
+            }
+            None => Ok(Arc::new(self.pattern(a, false, &|_, _| true)?)),
         }
     }
 
-    /// Whether it is that of `A` itself, which has its diagonal.
-    pub(crate) fn is_own(&self, a: &Csr<T>) -> bool {
+    /// The whole pattern, if it is that of `A` itself, which has its diagonal.
+    pub(crate) fn own(&self, a: &Csr<T>) -> Option<Arc<Pattern>> {
         let open = |row: usize| a.get(row, row).is_none();
-        matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none()
+        let own = matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none();
+        own.then(|| a.source().pattern.in_order())
     }
 
     /// The pattern, of it what `keep(row, column)` says, and the diagonal where `diagonal` demands it.

@@ -7,6 +7,7 @@ mod irregular;
 mod methods;
 mod numbering;
 mod preconditioners;
+mod slices;
 mod two_level;
 
 use krysp::cuda::OnCuda;

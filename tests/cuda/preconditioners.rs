@@ -84,6 +84,23 @@ fn fsai_is_that_of_the_host_f32() {
     fsai_is_that_of_the_host::<f32>(&gpu, 1e-4);
 }
 
+/// More rows than blocks of small pieces have, of classes that come and go; and a number of rows beyond all pieces.
+#[test]
+fn many_rows_are_those_of_the_host() {
+    let Some(gpu) = gpu() else { return };
+    for n in [1023, 1025, 280_000] {
+        let chain = (1..n).map(|i| (i, i - 1, -1.0)).chain((0..n).map(|i| (i, i, 30.0)));
+        let far = |i: usize| (2..=i % 37).filter(move |back| i.is_multiple_of(5) && *back <= i);
+        let lower: Vec<_> =
+            chain.chain((0..n).flat_map(|i| far(i).map(move |back| (i, i - back, -0.5)))).collect();
+        let upper = lower.iter().filter(|(i, j, _)| i != j).map(|&(i, j, v)| (j, i, v));
+        let a = Csr::from_triplets(n, n, &lower.iter().copied().chain(upper).collect::<Vec<_>>()).unwrap();
+        same_factors(&Fsai::new(&a).unwrap(), &Fsai::on(&gpu, &a).unwrap(), 1e-10);
+        let a = convection::<f64>(n);
+        same_inverse(&Spai::new(&a).unwrap(), &Spai::on(&gpu, &a).unwrap(), 1e-10);
+    }
+}
+
 /// The lower triangle is all that counts: the upper may be missing, or be another.
 #[test]
 fn fsai_does_not_ask_for_symmetry() {
@@ -267,6 +284,34 @@ fn spai_refuses_what_the_host_refuses() {
     assert!(matches!(Spai::on(&gpu, &wide), Err(Error::NotSquare { .. })));
     let nothing = Csr::<f64>::from_triplets::<u32>(0, 0, &[]).unwrap();
     assert_eq!(Spai::on(&gpu, &nothing).unwrap().report().unwrap().missed, []);
+}
+
+/// Patterns that are not symmetric, that lack some of the diagonal, and values that were not given in order.
+#[test]
+fn spai_does_not_ask_for_symmetry() {
+    let Some(gpu) = gpu() else { return };
+    let full = convection::<f64>(500);
+    let without = |missing: &dyn Fn(usize, usize) -> bool| {
+        let entries: Vec<_> = full.triplets().filter(|&(i, j, _)| !missing(i, j)).collect();
+        Csr::from_triplets(500, 500, &entries).unwrap()
+    };
+    let open = without(&|i, j| i == j && i % 3 == 1);
+    let mixed: Vec<_> = full.triplets().collect::<Vec<_>>().into_iter().rev().collect();
+    let mixed = Csr::from_triplets(500, 500, &mixed).unwrap();
+    let symmetric = matrices::stencil7(6).csr::<f64>().unwrap();
+    let symmetric: Vec<_> = symmetric.triplets().collect::<Vec<_>>().into_iter().rev().collect();
+    let symmetric = Csr::from_triplets(216, 216, &symmetric).unwrap();
+    // of an entry of each row, the row of its mirror image lacks one
+    let lower = without(&|i, j| j > i);
+    for a in [&open, &mixed, &symmetric, &lower] {
+        for side in [Side::Left, Side::Right] {
+            let mut device: CudaSpai<f64> = CudaSpai::new(&gpu, a, side, Sparsity::Power(1)).unwrap();
+            same_inverse(&Spai::with_pattern(a, side, Sparsity::Power(1)).unwrap(), &device, 1e-10);
+            let b = changed(a);
+            device.refresh(&b).unwrap();
+            same_inverse(&Spai::with_pattern(&b, side, Sparsity::Power(1)).unwrap(), &device, 1e-10);
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,78 @@
+// Rows by class, those of one class in order: for kernels that take rows of one kind each.
+//
+// A block has a piece of the rows. It counts those of each class; the sum of what counts before, of its class and of those
+// before that, is where it puts its own. Moves 1 B a row twice and 4 B once, and the counts for each block.
+
+typedef unsigned char u8;
+
+constexpr u32 CLASSES = 32;   // at most
+constexpr u32 WARPS = 8;      // of a block
+
+// Of class c in piece p at c · pieces + p.
+extern "C" __global__ __launch_bounds__(256) void class_count(const u8* classes, u32 rows, u32 piece, u32* counts) {
+    begin();
+    __shared__ u32 own[CLASSES];
+    if (threadIdx.x < CLASSES) own[threadIdx.x] = 0;
+    __syncthreads();
+    const u64 first = (u64)blockIdx.x * piece, end = first + piece < rows ? first + piece : rows;
+    for (u64 row = first + threadIdx.x; row < end; row += blockDim.x) atomicAdd(own + classes[row], 1u);
+    __syncthreads();
+    if (threadIdx.x < CLASSES) counts[threadIdx.x * gridDim.x + blockIdx.x] = own[threadIdx.x];
+}
+
+// The rows of each class, and where each begins in `list`, with the end.
+extern "C" __global__ __launch_bounds__(256) void class_place(
+    const u8* classes, u32 rows, u32 piece, const u32* counts, u32* starts, u32* list) {
+    begin();
+    __shared__ u32 next[CLASSES], all[CLASSES], of_warps[WARPS][CLASSES];
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (u32 c = warp; c < CLASSES; c += WARPS) {
+        u32 before = 0, sum = 0;
+        for (u32 p = lane; p < gridDim.x; p += 32) {
+            const u32 count = counts[c * gridDim.x + p];
+            sum += count;
+            if (p < blockIdx.x) before += count;
+        }
+#pragma unroll
+        for (int step = 16; step; step /= 2) {
+            before += __shfl_xor_sync(ALL, before, step);
+            sum += __shfl_xor_sync(ALL, sum, step);
+        }
+        if (lane == 0) {
+            next[c] = before;
+            all[c] = sum;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < CLASSES) {
+        u32 start = 0;
+        for (u32 c = 0; c < threadIdx.x; c++) start += all[c];
+        next[threadIdx.x] += start;
+        if (blockIdx.x == 0) starts[threadIdx.x] = start;
+        if (blockIdx.x == 0 && threadIdx.x == CLASSES - 1) starts[CLASSES] = rows;
+    }
+    const u64 first = (u64)blockIdx.x * piece, end = first + piece < rows ? first + piece : rows;
+    for (u64 base = first; base < end; base += blockDim.x) {
+        const u64 row = base + threadIdx.x;
+        // whoever has no row counts for none
+        const u32 own = row < end ? classes[row] : CLASSES, same = __match_any_sync(ALL, own);
+        of_warps[warp][lane] = 0;
+        __syncwarp();
+        const u32 rank = __popc(same & ((1u << lane) - 1));
+        if (rank == 0 && own < CLASSES) of_warps[warp][own] = __popc(same);
+        __syncthreads();
+        if (threadIdx.x < CLASSES) {
+            u32 place = next[threadIdx.x];
+            for (u32 w = 0; w < WARPS; w++) {
+                const u32 count = of_warps[w][threadIdx.x];
+                of_warps[w][threadIdx.x] = place;
+                place += count;
+            }
+            next[threadIdx.x] = place;
+        }
+        __syncthreads();
+        if (own < CLASSES) list[of_warps[warp][own] + rank] = (u32)row;
+        // the next rows may be counted over these
+        __syncthreads();
+    }
+}

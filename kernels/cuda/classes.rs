@@ -1,0 +1,83 @@
+//! Rows by class, sorted on a device: for kernels that take rows of one kind each.
+
+use super::device::Array;
+use super::error::Result;
+use super::module::Source;
+use super::vector::THREADS;
+use cudarc::driver::LaunchConfig;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source { file: "classes.cu", text: include_str!("classes.cu") };
+
+/// Classes at most: as in classes.cu.
+const CLASSES: usize = 32;
+
+/// Pieces of rows at most, so that each may add up what all of them have; and rows of a small one.
+const PIECES: usize = 256;
+const PIECE: usize = 1024;
+
+/// Rows on a device.
+#[derive(Debug)]
+pub(super) struct List {
+    rows: Arc<Array<u32>>,
+    range: Range<usize>,
+}
+
+impl List {
+    /// All of an array.
+    pub(super) fn all(rows: Array<u32>) -> List {
+        let range = 0..rows.len();
+        List { rows: Arc::new(rows), range }
+    }
+
+    /// How many.
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Where they stand, for kernels.
+    pub(super) fn address(&self) -> u64 {
+        self.rows.address(self.range.start)
+    }
+
+    /// The rows, when they are there.
+    pub(super) fn read(&self) -> Result<Vec<u32>> {
+        let (device, mut rows) = (self.rows.device(), vec![0; self.len()]);
+        if !rows.is_empty() {
+            device.inner.stream.memcpy_dtoh(&self.rows.slice.slice(self.range.clone()), &mut rows)?;
+            device.synchronize()?;
+        }
+        Ok(rows)
+    }
+}
+
+/// The rows of each of the first `N` classes, in order, of which `classes` has one for each row, below 32.
+pub(super) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
+    assert!(N <= CLASSES, "classes that there are");
+    let (device, rows) = (classes.device(), classes.len());
+    let piece = rows.div_ceil(PIECES).next_multiple_of(PIECE).max(PIECE);
+    let pieces = rows.div_ceil(piece).max(1);
+    let [counts, starts, list] = [CLASSES * pieces, CLASSES + 1, rows].map(|len| device.zeros::<u32>(len));
+    let (counts, starts, list) = (counts?, starts?, list?);
+    let [count, place] = ["class_count", "class_place"].map(|name| device.function::<f32>(&SOURCE, name));
+    let (count, place) = (count?, place?);
+    let config =
+        LaunchConfig { grid_dim: (pieces as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+    let (from, number, piece) = (classes.address(0), rows as u32, piece as u32);
+    let (counted, begins, to) = (counts.address(0), starts.address(0), list.address(0));
+    let mut launch = device.launch(&count);
+    launch.arg(&from).arg(&number).arg(&piece).arg(&counted);
+    // SAFETY: arguments as in classes.cu; there is a counter for each class of each piece
+    unsafe { launch.launch(config) }?;
+    let mut launch = device.launch(&place);
+    launch.arg(&from).arg(&number).arg(&piece).arg(&counted).arg(&begins).arg(&to);
+    // SAFETY: as above; there is a place for each row
+    unsafe { launch.launch(config) }?;
+    let mut bounds = [0; CLASSES + 1];
+    starts.read(&mut bounds)?;
+    let list = Arc::new(list);
+    let range = |class: usize| bounds[class] as usize..bounds[class + 1] as usize;
+    Ok(std::array::from_fn(|class| List { rows: list.clone(), range: range(class) }))
+}
