@@ -5,6 +5,7 @@
 
 mod basis;
 pub mod blocks;
+mod borders;
 pub mod bsr;
 #[cfg(test)]
 mod cases;
@@ -36,6 +37,8 @@ mod resident;
 mod ring;
 pub mod runs;
 mod segments;
+mod slab_layout;
+mod slabs;
 pub mod sliced;
 mod slices;
 pub mod spai;
@@ -68,7 +71,7 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 26] = [
+pub const SOURCES: [&Source; 27] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
@@ -87,6 +90,7 @@ pub const SOURCES: [&Source; 26] = [
     &resident::SOURCE,
     &runs::SOURCE,
     &sliced::SOURCE,
+    &slabs::SOURCE,
     &slices::SOURCE,
     &spai::SOURCE,
     &speculative::SOURCE,
