@@ -1,15 +1,12 @@
 //! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
 
-use super::device::{Array, Device, Real, Storage, lock};
 use super::error::Result;
 use super::module::Source;
-use super::product::{Pattern, config};
+use super::product::Pattern;
 use super::slices::WARP;
 use super::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use super::vector::index;
 use crate::index::Offsets;
-use cudarc::driver::{CudaFunction, DeviceRepr};
-use std::sync::Mutex;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -40,6 +37,22 @@ impl Chunks {
     pub(super) fn new(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let lengths = pattern.offsets().lengths().map(|length| length.saturating_sub(skip));
         Chunks::of(Offsets::from_lengths(lengths), multiprocessors)
+    }
+
+    /// The same where entries can be moved apart: rows much shorter than a chunk end in the chunk that they begin in. What is
+    /// left of a chunk belongs to the row before, behind its entries.
+    pub(super) fn of_whole_rows(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
+        let chunks = Chunks::new(pattern, skip, multiprocessors)?;
+        let padded = |tiles_of_chunk: usize| {
+            let starts = Offsets::from_lengths(filled_up(chunks.starts.lengths(), tiles_of_chunk * TILE));
+            let tiles = starts.end().div_ceil(TILE);
+            index("the number of tiles", tiles)?;
+            Ok(Chunks { starts, tiles, tiles_of_chunk })
+        };
+        let waves = |chunks: &Chunks| chunks.chunks().div_ceil((WARPS_OF_CHUNKS * multiprocessors).max(1));
+        let same = padded(chunks.tiles_of_chunk)?;
+        // nobody waits for a few chunks more
+        if waves(&same) > waves(&chunks) { padded(chunks.tiles_of_chunk + 1) } else { Ok(same) }
     }
 
     /// Of entries that begin so in each row.
@@ -92,6 +105,27 @@ impl Chunks {
     }
 }
 
+/// Lengths of rows, some of them longer, so that rows much shorter than a chunk are in one.
+fn filled_up(lengths: impl Iterator<Item = usize>, of_chunk: usize) -> Vec<usize> {
+    /// Chunks are that much longer than what is not cut: hardly more is filled up.
+    const SHORT: usize = 8;
+    let mut lengths: Vec<usize> = lengths.collect();
+    let (mut end, mut before) = (0usize, None);
+    for row in 0..lengths.len() {
+        let (length, left) = (lengths[row], end.next_multiple_of(of_chunk) - end);
+        if length == 0 {
+            continue;
+        }
+        if let Some(before) = before.filter(|_| left < length && length * SHORT <= of_chunk) {
+            lengths[before] += left;
+            end += left;
+        }
+        end += length;
+        before = Some(row);
+    }
+    lengths
+}
+
 /// The last of the rows that start so, at or before an entry.
 fn row_of(starts: &Offsets, entry: usize) -> usize {
     let (mut low, mut high) = (0, starts.ranges().max(1));
@@ -136,81 +170,6 @@ impl Started {
             None => NONE,
         };
         (0..chunks.chunks()).map(before).collect()
-    }
-}
-
-/// What becomes of `y`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Onto {
-    /// `y ← A x`
-    Nothing,
-    /// `y ← y + A x`
-    Y,
-}
-
-/// The rows that chunks leave to a second kernel, and what they carry out for it.
-#[derive(Debug)]
-pub(super) struct Borders<T: Real> {
-    crossing: Array<u32>,
-    empty: Array<u32>,
-    carries: Array<T>,
-    finish: CudaFunction,
-    /// Held while both kernels are queued: they share `carries`.
-    queueing: Mutex<()>,
-}
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawRest {
-    crossing: u64,
-    empty: u64,
-    carries: u64,
-    crossings: u32,
-    empties: u32,
-}
-// SAFETY: as `Rest` of coo.cu
-unsafe impl DeviceRepr for RawRest {}
-
-impl<T: Real> Borders<T> {
-    /// Of a matrix that stores `V`.
-    pub(super) fn new<V: Storage<T>>(device: &Device, chunks: &Chunks, onto: Onto) -> Result<Self> {
-        let (empty, finish) = match onto {
-            Onto::Nothing => (chunks.empty(), "coo_finish"),
-            Onto::Y => (vec![], "coo_finish_add"),
-        };
-        Ok(Borders {
-            crossing: device.upload(&chunks.crossing())?,
-            empty: device.upload(&empty)?,
-            carries: device.zeros(2 * chunks.chunks())?,
-            finish: device.function_storing::<T, V>(&SOURCE, finish)?,
-            queueing: Mutex::new(()),
-        })
-    }
-
-    /// Queues the product, which is told where carries go, and the kernel that finishes it.
-    pub(super) fn finish(&self, y: &mut Array<T>, product: impl FnOnce(u64) -> Result<()>) -> Result<()> {
-        let (crossings, empties) = (self.crossing.len() / 3, self.empty.len());
-        let rest = RawRest {
-            crossing: self.crossing.address(0),
-            empty: self.empty.address(0),
-            carries: self.carries.address(0),
-            crossings: crossings as u32,
-            empties: empties as u32,
-        };
-        let (device, to) = (y.device(), y.address(0));
-        let _queueing = lock(&self.queueing);
-        product(rest.carries)?;
-        if crossings + empties > 0 {
-            let mut launch = device.launch(&self.finish);
-            launch.arg(&rest).arg(&to);
-            // SAFETY: arguments as in coo.cu; rows are those of `y`, chunks those that have carries
-            unsafe { launch.launch(config((crossings * WARP).max(empties))) }?;
-        }
-        Ok(())
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.crossing.bytes() + self.empty.bytes() + self.carries.bytes()
     }
 }
 
@@ -262,7 +221,7 @@ mod tests {
     fn words_lead_to_rows() {
         for matrix in &matrices() {
             for skip in [0, 3] {
-                let chunks = Chunks::new(matrix.pattern(), skip, 1).unwrap();
+                let chunks = Chunks::of_whole_rows(matrix.pattern(), skip, 1).unwrap();
                 if chunks.count() > 6_000 || chunks.rows() > 5_000 {
                     continue;
                 }
@@ -384,23 +343,29 @@ mod tests {
         (last(WARP - 1), sum[WARP - 1])
     }
 
-    fn holds(matrix: &Matrix, skip: usize, multiprocessors: usize) {
+    fn holds(matrix: &Matrix, skip: usize, chunks: &Chunks) {
         let pattern = matrix.pattern();
-        let chunks = Chunks::new(pattern, skip, multiprocessors).unwrap();
         let mut stored = matrix.triplets();
         let mut before = (usize::MAX, 0);
         stored.retain(|&(row, ..)| {
             before = if before.0 == row { (row, before.1 + 1) } else { (row, 0) };
             before.1 >= skip
         });
-        assert_eq!(stored.len(), chunks.count(), "{}", matrix.name);
+        assert!(stored.len() <= chunks.count(), "{}", matrix.name);
         let rows: Vec<u32> = (0..chunks.tiles * TILE).map(|k| chunks.row_of(k) as u32).collect();
-        let mut values: Vec<f64> = stored.iter().map(|&(.., value)| value).collect();
-        assert!(stored.iter().zip(&rows).all(|(&(row, ..), &of)| row == of as usize), "{}", matrix.name);
-        values.resize(rows.len(), 0.0);
+        let mut values = vec![0.0; rows.len()];
+        let (mut row_before, mut slot) = (None, 0);
+        for &(row, _, value) in &stored {
+            if row_before.replace(row) != Some(row) {
+                slot = chunks.starts.at(row);
+            }
+            assert_eq!(rows[slot] as usize, row, "{}", matrix.name);
+            values[slot] = value;
+            slot += 1;
+        }
         let mut y = vec![0.0; pattern.rows()];
         stored.iter().for_each(|&(row, _, value)| y[row] += value);
-        assert_eq!(add_up(&chunks, &rows, &values), y, "{}, {skip}, {multiprocessors}", matrix.name);
+        assert_eq!(add_up(chunks, &rows, &values), y, "{}, {skip}", matrix.name);
     }
 
     #[test]
@@ -408,8 +373,25 @@ mod tests {
         for matrix in &matrices() {
             for skip in [0, 1, 3, 1000] {
                 for multiprocessors in [0, 1, 132] {
-                    holds(matrix, skip, multiprocessors);
+                    let (pattern, tight) = (matrix.pattern(), Chunks::new);
+                    holds(matrix, skip, &tight(pattern, skip, multiprocessors).unwrap());
+                    holds(matrix, skip, &Chunks::of_whole_rows(pattern, skip, multiprocessors).unwrap());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn short_rows_do_not_cross_borders() {
+        let filled = |lengths: &[usize], of_chunk| filled_up(lengths.iter().copied(), of_chunk);
+        assert_eq!(filled(&[6, 0, 3, 6, 2, 0, 1], 8), [6, 0, 3, 6, 2, 0, 1]);
+        assert_eq!(filled(&[60, 0, 3, 8, 52, 0, 1, 4, 0], 64), [60, 0, 4, 8, 52, 0, 4, 4, 0]);
+        assert_eq!(filled(&[200, 7, 50, 2], 64), [200, 7, 50, 2]);
+        assert_eq!(filled(&[250, 7, 50, 2], 64), [256, 7, 50, 2]);
+        for matrix in &matrices() {
+            let chunks = Chunks::of_whole_rows(matrix.pattern(), 0, 132).unwrap();
+            for row in chunks.crossing().chunks(3) {
+                assert!(matrix.pattern().row(row[0] as usize).len() * 8 > TILE * chunks.tiles_of_chunk);
             }
         }
     }

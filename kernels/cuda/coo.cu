@@ -8,20 +8,23 @@
 //     the lane with a row's last entry writes the row;
 //     what the tile's last row has so far goes to the next tile.
 //
-// A row that crosses the border of a chunk is not written: each chunk carries its part out, and `coo_finish` adds the
-// parts of such rows in order. Nothing is added atomically, so every product is bitwise the same. (One launch, in which the
-// chunk that comes last adds up the row, took 3 to 5 % longer on an H200: circuit_1M 0.0137 ms for 0.0131, f64.) But for
-// `coo_atomic`, which adds the parts of such rows to zeros in y, in whatever order chunks come.
+// Rows much shorter than a chunk end in the chunk that they begin in; what is left of a chunk is filled with zeros of its last
+// row. A row that crosses the border of a chunk is not written: each chunk carries its part out, and `coo_finish`, where there are
+// such rows, adds the parts up in order. Nothing is added atomically, so every product is bitwise the same. (One launch, in
+// which the chunk that comes last adds up the row, takes longer on an H200: dc2_like 0.0097 ms for 0.0082, f64. The additions wait
+// for what was carried out to be seen, for the count of chunks, and for each other.) But for `coo_atomic`, which adds the parts
+// of such rows to zeros in y, in whatever order chunks come.
 //
 // Of rows, a bit of each entry is stored, whether it begins one, and for each lane how many begin in the lanes before: rows
 // are counted from one end of the matrix to the other, those without entries left out.
 //
-// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 20 B or 12 B a chunk and 12 B a crossing row; where there are rows
-// without entries, 4 B for every other row and 4 B for those, which `coo_finish` sets to zero. (With a row for each entry,
+// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 12 B such a row; where there are
+// rows without entries, 4 B for every other row and 4 B for those, which `coo_finish` sets to zero. (With a row for each entry,
 // 16 B or 12 B an entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
 //
-// `CsrByEntries` has no bits: a warp finds the rows of a tile in the places where rows start. It moves 0.5 B less an entry,
-// and 4 or 8 B a row and 4 B a tile more (load balance, CSRI of Anzt et al.).
+// `CsrByEntries` has no bits: a warp finds the rows of a tile in the places where rows start. Its entries stay where they are,
+// so that a row crosses nearly every border. It moves 0.5 B less an entry, and 4 or 8 B a row and 4 B a tile more (load balance,
+// CSRI of Anzt et al.).
 
 // A lane's entries.
 struct Entries {
@@ -94,7 +97,7 @@ struct CsrByEntries {
     __device__ __forceinline__ Few<u32, OF_LANE> rows_of_lane(i64 tile, u32 lane) const {
         __shared__ Few<u32, OF_LANE> marks[WARPS][32];
         const u32 row = first_row(tile), last = first_row(tile + 1);
-        const i64 from = tile * TILE, to = from + TILE;
+        const i64 from = tile * TILE;
         Few<u32, OF_LANE> found;
         if (last - row > NEAR) {
             u32 here = row;
@@ -109,11 +112,7 @@ struct CsrByEntries {
         __syncwarp();
         of_warp[lane] = {0, 0, 0, 0};
         __syncwarp();
-        for (u32 at = row + 1 + lane; at <= last; at += 32) {
-            const i64 start = row_starts.start(at);
-            // rows without entries leave none
-            if (start < to && start < row_starts.start(at + 1)) of_warp[(start - from) / OF_LANE].at[(start - from) % OF_LANE] = at - row;
-        }
+        mark_rows(row_starts, row + 1, last, from, [&](u32 place, u32 at) { ((u32*)of_warp)[place] = at - row; });
         __syncwarp();
         found = of_warp[lane];
 #pragma unroll
@@ -126,14 +125,6 @@ struct CsrByEntries {
         for (int k = 0; k < OF_LANE; k++) found.at[k] = row + (found.at[k] ? found.at[k] : before ? mark : 0);
         return found;
     }
-};
-
-// Rows that cross the borders of chunks, and rows without entries.
-struct Rest {
-    const u32* crossing;      // [row, first chunk, last chunk] each
-    const u32* empty;
-    const real* carries;
-    u32 crossings, empties;
 };
 
 // Where the sum of a row goes: into y, or out of the chunk.
@@ -160,6 +151,14 @@ template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u
         *y = ONTO == ADD ? *y + sum : sum;
     }
 }
+
+// Rows that cross the borders of chunks, and rows without entries.
+struct Rest {
+    const u32* crossing;      // [row, first chunk, last chunk] each
+    const u32* empty;
+    const real* carries;
+    u32 crossings, empties;
+};
 
 // y ← A x, or y ← y + A x, but for the rows in `Rest`.
 template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(const Matrix& a, const real* x, real* y) {
@@ -255,9 +254,19 @@ template <Onto ONTO> __device__ __forceinline__ void finish(const Rest& rest, re
     for (i64 i = thread / 32; i < rest.crossings; i += threads / 32) {
         const u32 row = __ldg(rest.crossing + 3 * i), last = __ldg(rest.crossing + 3 * i + 2);
         const u32 first = __ldg(rest.crossing + 3 * i + 1);
-        // the first chunk's last row is every later chunk's first
+        // the first chunk's last row is every later chunk's first; nobody waits for one part after the other
+        constexpr int AHEAD = 8;
         real sum = 0;
-        for (u32 chunk = first + lane; chunk <= last; chunk += 32) sum += rest.carries[2 * (i64)chunk + (chunk == first)];
+        for (u32 chunk = first + lane; chunk <= last; chunk += 32 * AHEAD) {
+            real parts[AHEAD];
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                const u32 at = chunk + k * 32;
+                parts[k] = at <= last ? rest.carries[2 * (i64)at + (at == first)] : real(0);
+            }
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) sum += parts[k];
+        }
         sum = warp_sum(sum);
         if (lane == 0) y[row] = ONTO == ADD ? y[row] + sum : sum;
     }
@@ -267,28 +276,30 @@ template <Onto ONTO> __device__ __forceinline__ void finish(const Rest& rest, re
 extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { begin(); finish<WRITE>(rest, y); }
 extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { begin(); finish<ADD>(rest, y); }
 
-// Coordinates of the last entries of each row: `here` are those, `all` the matrix they are of.
+// Coordinates of all entries of each row but the first `skip`: `here` are their slots, those of a row its entries and then, at
+// the end of a chunk, padding; `all` is the matrix they are of.
 struct Taken {
     RowStarts all, here;
     const u32* columns;       // of all
+    u32 skip;
     u32 last_column;
-    u64 slots;                // with padding, which repeats the last column
+    u64 slots;                // with padding behind the last row, too
 };
 
-// Calls visit(slot, row, its entry of `all`): `all` may be of another pattern than what the matrix was made from.
+// Calls visit(slot, its entry of `all`, the end of its row there), padding where the entry is beyond: `all` may be of another
+// pattern than what the matrix was made from.
 template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a, Visit visit) {
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
         const i64 row = a.here.row_of(slot, 0, a.here.count);
-        const i64 entry = a.all.start(row + 1) - (a.here.start(row + 1) - slot);
-        if (entry >= a.all.start(row)) visit(slot, row, entry);
+        visit(slot, a.all.start(row) + a.skip + (slot - a.here.start(row)), a.all.start(row + 1));
     }
 }
 
-// Columns of all slots.
+// Columns of all slots: padding reads what its row reads.
 extern "C" __global__ __launch_bounds__(256) void coo_columns(Taken a, u32* columns) {
     begin();
-    each_slot(a, [&](i64 slot, i64, i64 entry) { columns[slot] = a.columns[entry]; });
+    each_slot(a, [&](i64 slot, i64 entry, i64 end) { columns[slot] = a.columns[entry < end ? entry : end - 1]; });
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
     for (i64 slot = count + (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < (i64)a.slots; slot += threads) {
         columns[slot] = a.last_column;
@@ -321,5 +332,7 @@ extern "C" __global__ __launch_bounds__(256) void coo_starts(RowStarts rows, u32
 // Takes values from entries that lie row by row, or gives them back.
 extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, stored* values, u32 back) {
     begin();
-    each_slot(a, [&](i64 slot, i64, i64 entry) { exchange(entries[entry], values[slot], back); });
+    each_slot(a, [&](i64 slot, i64 entry, i64 end) {
+        if (entry < end) exchange(entries[entry], values[slot], back);
+    });
 }

@@ -1,22 +1,35 @@
-//! Coordinates on a device: warps take equally many entries each. The kernel says how, and what is moved.
+//! Coordinates on a device: warps take equally many entries each. The kernels, coo.cu and slabs.cu, say how, and what is
+//! moved.
 
-use super::chunks::{Borders, Chunks, Onto, SOURCE, Started, TILE};
+use super::borders::{Borders, Onto};
+use super::chunks::{Chunks, SOURCE, Started, TILE};
 use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows, Rows, Way};
 use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
+use super::slab_layout::share_of_sums;
+use super::slabs::Slabs;
 use super::slices::WARP;
+use super::tuning::{
+    BYTES_OF_SLAB, FEWEST_SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE,
+};
 use super::vector;
 use crate::index::Offsets;
+use crate::price::scattering;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// How rows are finished whose entries several warps have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
-    /// In a second kernel that adds up, in a fixed order, what each warp carries out.
+    /// By slabs where columns are scattered and entries many, else carried out.
     #[default]
+    Automatic,
+    /// In a second kernel that adds up, in a fixed order, what each warp carries out.
     CarriedOut,
+    /// In a second kernel that adds up, in a fixed order, what each slab of columns has of a row: entries are sorted by slabs
+    /// whose part of `x` is kept on the chip. Carried out where a row has too many entries for that, a million or so.
+    Slabs,
     /// Each warp adds what it has atomically, to zeros, in whatever order warps come: products differ from run to run by
     /// rounding.
     Atomic,
@@ -26,7 +39,8 @@ pub enum Crossing {
 #[derive(Debug)]
 pub(super) struct Coordinates<T: Real, V: Storage<T>> {
     chunks: Chunks,
-    shape: Shape,
+    /// The first entries of every row that are not here.
+    skip: usize,
     /// Bits and counts of [`Started`], for each lane of each tile.
     starts: Array<u16>,
     /// The row of the entry before each chunk, `NONE` before the first.
@@ -64,13 +78,14 @@ struct Raw {
 // SAFETY: as `Coo` of coo.cu
 unsafe impl DeviceRepr for Raw {}
 
-/// Coordinates of the last entries of rows, as the kernels that fill them see it.
+/// Coordinates of all entries but the first of rows, as the kernels that fill them see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawTaken {
     all: RawRows,
     here: RawRows,
     columns: u64,
+    skip: u32,
     last_column: u32,
     slots: u64,
 }
@@ -80,39 +95,40 @@ unsafe impl DeviceRepr for RawTaken {}
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.
     pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
-        let chunks = Chunks::new(pattern, skip, ordered.device().multiprocessors())?;
-        let borders = Borders::new::<V>(ordered.device(), &chunks, onto)?;
+        let device = ordered.device();
+        let chunks = Chunks::of_whole_rows(pattern, skip, device.multiprocessors())?;
+        let borders = Borders::new::<V>(device, &chunks, onto)?;
         let multiply = match onto {
             Onto::Nothing => "coo",
             Onto::Y => "coo_add",
         };
-        Coordinates::filled(ordered, pattern, chunks, Finish::Carries(Box::new(borders)), multiply)
+        Coordinates::filled(ordered, pattern, (chunks, skip), Finish::Carries(Box::new(borders)), multiply)
     }
 
     /// All entries, rows that cross borders added to atomically.
     fn atomic(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Self> {
         let device = ordered.device();
-        let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
+        let chunks = Chunks::of_whole_rows(pattern, 0, device.multiprocessors())?;
         let finish = Finish::Atomics(device.function_storing::<T, V>(&SOURCE, "coo_clear")?);
-        Coordinates::filled(ordered, pattern, chunks, finish, "coo_atomic")
+        Coordinates::filled(ordered, pattern, (chunks, 0), finish, "coo_atomic")
     }
 
     fn filled(
         ordered: &Ordered<T>,
         pattern: Pattern<'_>,
-        chunks: Chunks,
+        (chunks, skip): (Chunks, usize),
         finish: Finish<T>,
         multiply: &str,
     ) -> Result<Self> {
         let (device, slots) = (ordered.device(), chunks.tiles * TILE);
         let started = Started::new(&chunks);
         let coordinates = Coordinates {
-            shape: pattern.shape(),
             starts: device.zeros(chunks.tiles * WARP)?,
             before: device.upload(&started.before(&chunks))?,
             rows: started.rows.as_deref().map(|rows| device.upload(rows)).transpose()?,
             columns: device.zeros(slots)?,
             values: device.zeros(slots)?,
+            skip,
             finish,
             multiply: device.function_storing::<T, V>(&SOURCE, multiply)?,
             exchange: device.function_storing::<T, V>(&SOURCE, "coo_exchange")?,
@@ -125,7 +141,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
 
     fn taken(&self, ordered: &Ordered<T>, here: &Rows, last_column: u32) -> RawTaken {
         let (all, here, columns) = (ordered.rows.raw(), here.raw(), ordered.columns.address(0));
-        RawTaken { all, here, columns, last_column, slots: self.values.len() as u64 }
+        RawTaken { all, here, columns, skip: self.skip as u32, last_column, slots: self.values.len() as u64 }
     }
 
     fn fill_places(&self, ordered: &Ordered<T>, pattern: Pattern<'_>, started: &Offsets) -> Result<()> {
@@ -237,61 +253,123 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
 
 /// A matrix in coordinates.
 #[derive(Debug)]
-pub struct Coo<T: Real, V: Storage<T> = T>(Coordinates<T, V>);
+pub struct Coo<T: Real, V: Storage<T> = T> {
+    shape: Shape,
+    order: Order<T, V>,
+}
+
+/// How entries are sorted.
+#[derive(Debug)]
+enum Order<T: Real, V: Storage<T>> {
+    /// By rows.
+    Rows(Box<Coordinates<T, V>>),
+    /// By slabs of columns.
+    Slabs(Box<Slabs<T, V>>),
+}
 
 impl<T: Real, V: Storage<T>> Coo<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], crossing: Crossing) -> Result<Self> {
         let ordered = Ordered::new(device, pattern, values)?;
-        Ok(Coo(match crossing {
-            Crossing::CarriedOut => Coordinates::of(&ordered, pattern, 0, Onto::Nothing)?,
-            Crossing::Atomic => Coordinates::atomic(&ordered, pattern)?,
-        }))
+        let by_slabs = match crossing {
+            Crossing::Slabs => true,
+            Crossing::Automatic => suit::<T>(pattern),
+            Crossing::CarriedOut | Crossing::Atomic => false,
+        };
+        let slabs = if by_slabs { Slabs::of(&ordered, pattern)? } else { None };
+        let order = match (slabs, crossing) {
+            (Some(slabs), _) => Order::Slabs(Box::new(slabs)),
+            (None, Crossing::Atomic) => Order::Rows(Box::new(Coordinates::atomic(&ordered, pattern)?)),
+            (None, _) => Order::Rows(Box::new(Coordinates::of(&ordered, pattern, 0, Onto::Nothing)?)),
+        };
+        Ok(Coo { shape: pattern.shape(), order })
     }
+
+    fn device(&self) -> &Device {
+        match &self.order {
+            Order::Rows(coordinates) => coordinates.values.device(),
+            Order::Slabs(slabs) => slabs.device(),
+        }
+    }
+
+    fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        match &self.order {
+            Order::Rows(coordinates) => coordinates.multiply(x, y),
+            Order::Slabs(slabs) => slabs.multiply(x, y),
+        }
+    }
+
+    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        match &self.order {
+            Order::Rows(coordinates) => coordinates.exchange(ordered, way),
+            Order::Slabs(slabs) => slabs.exchange(ordered, way),
+        }
+    }
+}
+
+/// Whether slabs are faster than rows: what they do not fetch again outweighs what they write and read in between.
+fn suit<T: Real>(pattern: Pattern<'_>) -> bool {
+    let (entries, bytes) = (pattern.entries() as f64, size_of::<T>() as f64);
+    let width = BYTES_OF_SLAB / size_of::<T>();
+    if pattern.cols().div_ceil(width) < FEWEST_SLABS || entries * SLABS_SAVE < SLABS_START {
+        return false;
+    }
+    let saved = SLABS_SAVE * scattering(pattern.columns(), size_of::<T>());
+    let sums = SLABS_SUM_BYTE * bytes * share_of_sums(pattern, width);
+    entries * (saved - SLABS_ENTRY - SLABS_BYTE * bytes - sums) > SLABS_START
 }
 
 impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
     fn shape(&self) -> Shape {
-        self.0.shape
+        self.shape
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self.0.shape, self.0.values.device(), x, y);
-        self.0.multiply(x, y)
+        check(self.shape, self.device(), x, y);
+        self.multiply(x, y)
     }
 
     /// In a launch of its own: a row's entries may come from several warps.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self.0.shape, self.0.values.device(), x, y);
-        self.0.multiply(x, y)?;
+        check_square(self.shape, self.device(), x, y);
+        self.multiply(x, y)?;
         Ok(vector::dot(x, y))
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        let ordered = Ordered::with_values(self.0.values.device(), self.0.shape, pattern, values)?;
-        self.0.exchange(&ordered, Way::IntoSlots)
+        let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
+        self.exchange(&ordered, Way::IntoSlots)
     }
 
     fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        let ordered = Ordered::zeros(self.0.values.device(), self.0.shape, pattern)?;
-        self.0.exchange(&ordered, Way::Back)?;
+        let ordered = Ordered::zeros(self.device(), self.shape, pattern)?;
+        self.exchange(&ordered, Way::Back)?;
         ordered.values.read(values)
     }
 
     fn slots(&self) -> Vec<Slots> {
-        vec![self.0.slots()]
+        match &self.order {
+            Order::Rows(coordinates) => vec![coordinates.slots()],
+            Order::Slabs(slabs) => vec![slabs.slots()],
+        }
     }
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
-        ordered.check(Product::shape(self), pattern);
-        self.0.exchange(ordered, Way::IntoSlots)
+        ordered.check(self.shape, pattern);
+        self.exchange(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {
-        self.0.bytes()
+        match &self.order {
+            Order::Rows(coordinates) => coordinates.bytes(),
+            Order::Slabs(slabs) => slabs.bytes(),
+        }
     }
 
     fn reproducible(&self) -> bool {
-        matches!(self.0.finish, Finish::Carries(_))
+        match &self.order {
+            Order::Rows(coordinates) => matches!(coordinates.finish, Finish::Carries(_)),
+            Order::Slabs(_) => true,
+        }
     }
 }

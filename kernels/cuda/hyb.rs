@@ -2,7 +2,7 @@
 //! in launches of their own. Moves what [`Sliced`] and [`Coo`](super::coo::Coo) move; rows with overflow read and write
 //! `y` once more.
 
-use super::chunks::Onto;
+use super::borders::Onto;
 use super::coo::Coordinates;
 use super::device::{Array, Device, Real, Storage};
 use super::error::Result;

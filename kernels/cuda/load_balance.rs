@@ -1,7 +1,8 @@
 //! Compressed sparse rows on a device, cut by entries: warps take equally many each and find the rows of these where rows
 //! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
 
-use super::chunks::{Borders, Chunks, Onto, SOURCE, TILE};
+use super::borders::{Borders, Onto};
+use super::chunks::{Chunks, SOURCE, TILE};
 use super::device::{Array, Real, Storage};
 use super::error::Result;
 use super::number::Scalar;

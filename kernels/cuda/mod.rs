@@ -5,6 +5,7 @@
 
 mod basis;
 pub mod blocks;
+mod borders;
 pub mod bsr;
 #[cfg(test)]
 mod cases;
@@ -37,6 +38,8 @@ mod resident;
 mod ring;
 pub mod runs;
 mod segments;
+mod slab_layout;
+mod slabs;
 pub mod sliced;
 mod slices;
 pub mod spai;
@@ -89,6 +92,7 @@ pub const SOURCES: [&Source; 27] = [
     &resident::SOURCE,
     &runs::SOURCE,
     &sliced::SOURCE,
+    &slabs::SOURCE,
     &slices::SOURCE,
     &spai::SOURCE,
     &speculative::SOURCE,

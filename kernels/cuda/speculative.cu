@@ -20,8 +20,8 @@
 //    written, not added;
 // 4. rows before the first entry belong to the first tile, where the listing leaves them as they were;
 // 5. the warp searches for the first row of its bunch together; other boundaries are met while it reads where rows start;
-// 6. a tile of more rows than it can have entries is dirty for certain: its sums go to their rows at once, found by search, and
-//    only zeros are left to the second stage, in pieces;
+// 6. a tile of more rows than it can have entries is dirty for certain: its sums go to their rows at once, found where these
+//    begin, and only zeros are left to the second stage, in pieces;
 // 7. tiles of 4 entries a lane and up to 16 of them for both elements, as coordinates take them (theirs: 8 or 4, and 7).
 //
 // Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 20 B or 12 B a bunch; 8 B a dirty tile, and the
@@ -32,7 +32,7 @@ struct Unfinished {
     real* carries;            // of each bunch: of the row that began before, of the row that goes on
     u32* rows;                // that each bunch's first entry is of, where that row began before; NONE where it did not
     u32* counts;              // of ranges; of blocks of the second stage that are done
-    u32* ranges;              // [start, stop] each, the start with FILL where only zeros are missing
+    uint2* ranges;            // from one row to another, the first with FILL where only zeros are missing
 };
 
 struct Speculative {
@@ -45,6 +45,8 @@ struct Speculative {
 };
 
 constexpr u32 FILL = 1u << 31;
+// Tiles of a bunch, at most.
+constexpr int MOST_TILES = 32;
 // Rows of a range that only zeros are missing in.
 constexpr int PIECE = 1024;
 // Rows of a tile, over 32: more are searched for.
@@ -65,15 +67,26 @@ __device__ __forceinline__ u32 row_by_warp(const RowStarts& rows, i64 entry, u32
     return low + __popc(__ballot_sync(ALL, starts)) - 1;
 }
 
+// Where so many ranges go, for a warp.
+__device__ __forceinline__ u32 room_for(const Unfinished& left, u32 ranges) {
+    u32 place = 0;
+    if (threadIdx.x % 32 == 0) place = atomicAdd(left.counts, ranges);
+    return __shfl_sync(ALL, place, 0);
+}
+
 extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, const real* x, real* y) {
     begin();
     __shared__ u32 descriptors[WARPS][32];
     __shared__ u32 tables[WARPS][TILE];
+    // ranges of each bunch that are not told yet, and how many
+    __shared__ uint2 dirty[WARPS][MOST_TILES];
+    __shared__ u32 dirty_tiles[WARPS];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const i64 bunch = (i64)blockIdx.x * WARPS + warp, count = (i64)a.count;
     i64 tile = bunch * a.tiles_of_bunch;
     const i64 end = tile + a.tiles_of_bunch < a.tiles ? tile + a.tiles_of_bunch : a.tiles;
     if (tile >= end) return;
+    if (lane == 0) dirty_tiles[warp] = 0;
     u32* descriptor = descriptors[warp];
     u32* table = tables[warp];
 
@@ -85,16 +98,21 @@ extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, 
         const i64 from = tile * TILE, to = from + TILE < count ? from + TILE : count;
         const Few<u32, OF_LANE> columns = of_lane(a.columns, tile, lane, count, BEYOND);
         const Few<stored, OF_LANE> values = of_lane(a.values, tile, lane, count, stored(0));
+        const auto begin_of = [&](u32 row) { return row <= a.rows.count ? a.rows.start(row) : to + 1; };
+        // where the first rows behind `start` begin, asked for before anything is waited for
+        i64 first_begins = 0;
+        if (start != NONE) first_begins = begin_of(start + 1 + lane);
+        real product[OF_LANE];
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) product[k] = columns.at[k] != BEYOND ? __ldg(x + columns.at[k]) : real(0);
         if (start == NONE) {
             start = tile > 0 ? row_by_warp(a.rows, from, 0, a.rows.count + 1) : 0;
             is_shared = continues = a.rows.start(start) < from;
             if (lane == 0) a.left.rows[bunch] = is_shared ? start : NONE;
+            first_begins = begin_of(start + 1 + lane);
         }
-        real product[OF_LANE];
 #pragma unroll
-        for (int k = 0; k < OF_LANE; k++) {
-            product[k] = columns.at[k] != BEYOND ? values.at[k] * __ldg(x + columns.at[k]) : real(0);
-        }
+        for (int k = 0; k < OF_LANE; k++) product[k] *= values.at[k];
 
         // the descriptor, and the row that the next tile starts with
         __syncwarp();
@@ -102,32 +120,51 @@ extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, 
         __syncwarp();
         u32 stop = start;
         bool open = true, more = true;
-        for (int batch = 0; batch < NEAR_BATCHES && more; batch++) {
-            const u32 row = stop + 1 + lane;
-            const i64 begins = row <= a.rows.count ? a.rows.start(row) : to + 1;
+        const auto pass = [&](i64 begins) {
             if (begins < to) ((unsigned char*)descriptor)[begins - from] = 1;
             if (__any_sync(ALL, begins == to)) open = false;
             const int passed = __popc(__ballot_sync(ALL, begins <= to));
             stop += passed;
             more = passed == 32;
-        }
+        };
+        pass(first_begins);
+        for (int batch = 1; batch < NEAR_BATCHES && more; batch++) pass(begin_of(stop + 1 + lane));
         const bool is_far = more;
         __syncwarp();
         u32 flags = (descriptor[lane] * 0x01020408u) >> 24;   // a bit for each byte
-        u32 found[OF_LANE] = {0, 0, 0, 0};
+        Few<u32, OF_LANE> found{};
         if (is_far) {
-            stop = row_by_warp(a.rows, to, stop, a.rows.count + 1);
+            // most often it is not far away
+            u32 behind = a.rows.count + 1;
+            if (behind - stop > NEAR && a.rows.start(stop + NEAR) > to) behind = stop + NEAR;
+            stop = row_by_warp(a.rows, to, stop, behind);
             open = a.rows.start(stop) < to;
-            u32 row = start;
             flags = 0;
+            if (stop - start <= NEAR) {
+                // rows leave their mark where they begin, but those without entries
 #pragma unroll
-            for (int k = 0; k < OF_LANE; k++) {
-                const i64 entry = from + lane * OF_LANE + k;
-                if (entry < to) {
-                    row = (u32)a.rows.row_of(entry, row, (i64)stop + 1);
-                    if (a.rows.start(row) == entry) flags |= 1u << k;
+                for (int k = 0; k < OF_LANE; k++) table[k * 32 + lane] = 0;
+                __syncwarp();
+                mark_rows(a.rows, start + 1, stop, from, [&](u32 place, u32 row) { table[place] = row - start; });
+                __syncwarp();
+#pragma unroll
+                for (int k = 0; k < OF_LANE; k++) {
+                    const u32 mark = table[lane * OF_LANE + k];
+                    flags |= u32(mark != 0) << k;
+                    found.at[k] = start + mark;
                 }
-                found[k] = row;
+                __syncwarp();
+            } else {
+                u32 row = start;
+#pragma unroll
+                for (int k = 0; k < OF_LANE; k++) {
+                    const i64 entry = from + lane * OF_LANE + k;
+                    if (entry < to) {
+                        row = (u32)a.rows.row_of(entry, row, (i64)stop + 1);
+                        if (a.rows.start(row) == entry) flags |= 1u << k;
+                    }
+                    found.at[k] = row;
+                }
             }
         }
         if (lane == 0) flags |= 1;
@@ -144,7 +181,7 @@ extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, 
             u32 segment = before_here;
 #pragma unroll
             for (int k = 0; k < OF_LANE; k++) {
-                if (flags >> k & 1) table[segment++] = found[k];
+                if (flags >> k & 1) table[segment++] = found.at[k];
             }
             __syncwarp();
         }
@@ -183,23 +220,26 @@ extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, 
         transmitted = open ? __shfl_sync(ALL, sum, 31) : real(0);
 
         const u32 sums = segments - open;
-        if (is_far || sums < stop - start) {
-            const u32 pieces = is_far ? (stop - start + PIECE - 1) / PIECE : 1;
-            u32 place = 0;
-            if (lane == 0) place = atomicAdd(a.left.counts, pieces);
-            place = __shfl_sync(ALL, place, 0);
+        if (is_far) {
+            const u32 pieces = (stop - start + PIECE - 1) / PIECE, place = room_for(a.left, pieces);
             for (u32 piece = lane; piece < pieces; piece += 32) {
                 const u32 first = start + piece * PIECE;
-                const u32 last = is_far && first + PIECE < stop ? first + PIECE : stop;
-                a.left.ranges[2 * (i64)(place + piece)] = first | (is_far ? FILL : 0);
-                a.left.ranges[2 * (i64)(place + piece) + 1] = last;
+                a.left.ranges[place + piece] = make_uint2(first | FILL, first + PIECE < stop ? first + PIECE : stop);
             }
+        } else if (sums < stop - start) {
+            if (lane == 0) dirty[warp][dirty_tiles[warp]++] = make_uint2(start, stop);
         }
         if (sums > 0) is_shared = false;
         continues = open;
         start = stop;
     }
     if (lane == 0) a.left.carries[2 * bunch + 1] = transmitted;
+    __syncwarp();
+    const u32 ranges = dirty_tiles[warp];
+    if (ranges == 0) return;
+    // one addition for all: tens of thousands would wait for each other
+    const u32 place = room_for(a.left, ranges);
+    if (lane < ranges) a.left.ranges[place + lane] = dirty[warp][lane];
 }
 
 // The rows that cross the borders of bunches: a lane has those of few bunches, the warp those of many.
@@ -267,9 +307,9 @@ extern "C" __global__ __launch_bounds__(256) void speculative_finish(Speculative
     const u32 ranges = *(volatile u32*)a.left.counts, warps = gridDim.x * WARPS;
     synchronise(a, y);
     for (i64 i = (i64)blockIdx.x * WARPS + threadIdx.x / 32; i < ranges; i += warps) {
-        const u32 first = a.left.ranges[2 * i];
-        const i64 start = first & ~FILL, stop = a.left.ranges[2 * i + 1];
-        if (first & FILL) {
+        const uint2 range = a.left.ranges[i];
+        const i64 start = range.x & ~FILL, stop = range.y;
+        if (range.x & FILL) {
             for (i64 row = start + threadIdx.x % 32; row < stop; row += 32) {
                 if (a.rows.start(row) == a.rows.start(row + 1)) y[row] = 0;
             }

@@ -6,8 +6,9 @@ constexpr int WARPS = 8;      // of a block
 constexpr u32 NONE = ~0u;
 // The column of what stands beyond the last entry.
 constexpr u32 BEYOND = NONE - 1;
-// Rows that a warp reads one after the other to find those of a tile; among more, each lane searches its own.
-constexpr int NEAR = 4 * TILE;
+// Rows that a warp goes through to find those of a tile, many on their way at once; among more, each lane searches its own, and
+// waits for memory at every step.
+constexpr int NEAR = 8 * TILE;
 
 // A lane's part of a tile that lies wholly within the array.
 template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane) {
@@ -34,6 +35,30 @@ __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32
         entries.at[k] = at < count ? array[at] : beyond;
     }
     return entries;
+}
+
+// Calls mark(place, row) for the rows from `first` to `last` that have entries and begin within a tile, by a warp. Several rows
+// of a lane are on their way before one is looked at.
+template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts& rows, u32 first, u32 last, i64 from, Mark mark) {
+    constexpr int AHEAD = 4;
+    for (u32 at = first + threadIdx.x % 32; at <= last; at += 32 * AHEAD) {
+        u32 place[AHEAD], length[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            const u32 row = at + 32 * k;
+            place[k] = TILE;
+            length[k] = 0;
+            if (row <= last && row < rows.count) {
+                const i64 start = rows.start(row);
+                place[k] = u32(start - from);
+                length[k] = u32(rows.start(row + 1) - start);
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (length[k] != 0 && place[k] < TILE) mark(place[k], at + 32 * k);
+        }
+    }
 }
 
 // What lanes have of one row, added up to each of them: a lane of `restarts` begins anew.

@@ -42,6 +42,28 @@ pub const TILES_OF_CHUNK: usize = 16;
 /// See [`TILES_OF_CHUNK`].
 pub const WARPS_OF_CHUNKS: usize = 40;
 
+/// Bytes of `x` that belong to a slab of [`Coo`](super::coo::Coo): two blocks of the kernel share a multiprocessor.
+pub const BYTES_OF_SLAB: usize = 64 << 10;
+
+/// What slabs of [`Coo`](super::coo::Coo) save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
+/// launch, something for each entry and each byte of its value, and for each byte of a sum that is brought to its row
+/// (lp_like, boyd2_like, webbase_like, circuit_25M, rmat_33M).
+pub const SLABS_SAVE: f64 = 7.3;
+/// See [`SLABS_SAVE`].
+pub const SLABS_START: f64 = 2e6;
+/// See [`SLABS_SAVE`].
+pub const SLABS_ENTRY: f64 = 1.0;
+/// See [`SLABS_SAVE`].
+pub const SLABS_BYTE: f64 = 0.175;
+/// See [`SLABS_SAVE`].
+pub const SLABS_SUM_BYTE: f64 = 0.6;
+
+/// Slabs from which on they pay: less of `x` is often found on the chip without (rmat_2M).
+pub const FEWEST_SLABS: usize = 17;
+
+/// Bins of rows for each multiprocessor that the sums of slabs are brought into, at least: several wait for memory at once.
+pub const BINS_OF_MULTIPROCESSOR: usize = 5;
+
 /// Blocks of [`Halo`](super::halo::Halo) that run at once on a multiprocessor, with nodes of so many rows: what a matrix is
 /// cut for, so that no blocks are left over for another round
 /// (p1_10M_perm, heat_sink_p1_340k).

@@ -188,6 +188,8 @@ conformance_on! {
     csr_load_balance: Csr, Strategy::LoadBalance;
     csr_merge_path: Csr, Strategy::MergePath;
     csr_speculative: Csr, Strategy::Speculative;
+    coo_carried_out: Coo, Crossing::CarriedOut;
+    coo_slabs: Coo, Crossing::Slabs;
     coo_atomic: Coo, Crossing::Atomic;
     ehyb_small_parts: Ehyb, Some(64);
     hyb_minimal_storage: Hyb, HybOptions::default();
@@ -222,6 +224,7 @@ conformance_rounded! {
     csr_merge_path: Csr, Strategy::MergePath;
     csr_speculative: Csr, Strategy::Speculative;
     coo: Coo, Crossing::CarriedOut;
+    coo_slabs: Coo, Crossing::Slabs;
     coo_atomic: Coo, Crossing::Atomic;
     hyb: Hyb, HybOptions::default();
     ell: Ell, ();

@@ -1,0 +1,396 @@
+//! Entries in slabs of columns, as slabs.cu multiplies them: how they are cut, which sums come out, and which rows these are
+//! of.
+
+use super::product::Pattern;
+use super::slices::WARP;
+use rayon::prelude::*;
+
+/// Entries of a lane, as `OWN` of slabs.cu, and of a warp.
+pub(super) const OWN: usize = 8;
+pub(super) const CHUNK: usize = OWN * WARP;
+
+/// Sums of a row, at most: what shared memory has room for on every device that can be meant.
+const MOST_SUMS: usize = 4096;
+
+/// Sums of a bin, at least and at most where no row has more.
+const SUMS_OF_BIN: (usize, usize) = (512, 3072);
+
+/// Slabs, at most: each is sorted into by every thread.
+const MOST_SLABS: usize = 1 << 13;
+
+/// No entry: what stands behind the last of a slab.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// How matrices are cut.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    /// Columns of a slab, at most 2¹⁶.
+    pub(super) width: usize,
+    /// Blocks of the first kernel that run at once.
+    pub(super) blocks: usize,
+    /// Bins that should be there at least.
+    pub(super) bins: usize,
+}
+
+/// A matrix in slabs.
+#[derive(Debug, Default)]
+pub(super) struct Slabbed {
+    /// Of each slot: its column in the slab, and its entry, `NONE` for what is behind the last of a slab.
+    pub(super) columns: Vec<u16>,
+    pub(super) entries: Vec<u32>,
+    /// Of each lane: a bit for each slot that begins a sum, and 2¹⁶ times the sums that begin in the chunk's lanes before.
+    pub(super) starts: Vec<u32>,
+    /// The first sum of each chunk.
+    pub(super) first: Vec<u32>,
+    /// What blocks of the first kernel do: `[first chunk, chunks, first column, columns]`.
+    pub(super) pieces: Vec<u32>,
+    /// How many sums there are.
+    pub(super) sums: usize,
+    /// Neighbouring sums of a slab that a bin takes, at most `lanes` at once: `[first, how many]`, bin by bin.
+    pub(super) runs: Vec<[u32; 2]>,
+    /// The first run of each bin, and the end.
+    pub(super) first_run: Vec<u32>,
+    /// Lanes that take a run.
+    pub(super) lanes: usize,
+    /// Where sums go in shared memory.
+    pub(super) places: Vec<u16>,
+    /// The first row of each bin, and the end.
+    pub(super) rows: Vec<u32>,
+    /// Where the sums of each row begin in shared memory, and in each bin the end.
+    pub(super) offsets: Vec<u16>,
+    /// Sums of the largest bin.
+    pub(super) room: usize,
+}
+
+/// What becomes of one slab. Sums are counted from its own first.
+#[derive(Default)]
+struct Slab {
+    columns: Vec<u16>,
+    entries: Vec<u32>,
+    starts: Vec<u32>,
+    first: Vec<u32>,
+    /// The row of each sum.
+    rows: Vec<u32>,
+}
+
+impl Slab {
+    /// Of rows and entries, in their order.
+    fn new(own: impl Iterator<Item = (u32, u32)>, first_column: usize, columns: &[u32]) -> Slab {
+        let own: Vec<(u32, u32)> = own.collect();
+        let mut slab = Slab::default();
+        // behind the last entry, its column is read again: what is not a number stays in the rows that read it
+        let mut column = 0;
+        for chunk in own.chunks(CHUNK) {
+            let first = slab.rows.len();
+            slab.first.push(first as u32);
+            let mut open = NONE;
+            for lane in 0..WARP {
+                let mut word = ((slab.rows.len() - first) as u32) << 16;
+                for k in 0..OWN {
+                    let Some(&(row, entry)) = chunk.get(lane * OWN + k) else {
+                        slab.columns.push(column);
+                        slab.entries.push(NONE);
+                        continue;
+                    };
+                    if row != open {
+                        word |= 1 << k;
+                        slab.rows.push(row);
+                        open = row;
+                    }
+                    column = (columns[entry as usize] as usize - first_column) as u16;
+                    slab.columns.push(column);
+                    slab.entries.push(entry);
+                }
+                slab.starts.push(word);
+            }
+        }
+        slab
+    }
+}
+
+impl Slabbed {
+    /// None where there are no slabs or too many, more slots than 32 bits count, or a row of too many sums.
+    pub(super) fn new(pattern: Pattern<'_>, cut: Cut) -> Option<Slabbed> {
+        let slabs = pattern.cols().div_ceil(cut.width);
+        if pattern.entries() == 0 || slabs > MOST_SLABS || pattern.entries() + slabs * CHUNK >= NONE as usize
+        {
+            return None;
+        }
+        let slabs = of_columns(pattern, cut.width, slabs);
+        let mut all = Slabbed::default();
+        all.cut_rows(pattern.rows(), &slabs, cut.bins)?;
+        all.cut_slabs(pattern.cols(), &slabs, cut);
+        for slab in slabs {
+            let before = all.sums as u32;
+            all.first.extend(slab.first.iter().map(|first| before + first));
+            all.sums += slab.rows.len();
+            all.columns.extend(slab.columns);
+            all.entries.extend(slab.entries);
+            all.starts.extend(slab.starts);
+        }
+        Some(all)
+    }
+
+    /// Blocks of the first kernel have about equally many chunks, all of one slab; the largest begin first.
+    fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], cut: Cut) {
+        let chunks: usize = slabs.iter().map(|slab| slab.first.len()).sum();
+        // slabs that are cut in two or more have blocks that are not full
+        let most = (chunks * 11).div_ceil(10 * cut.blocks).max(1);
+        let mut pieces: Vec<[u32; 4]> = vec![];
+        let mut before = 0;
+        for (at, slab) in slabs.iter().enumerate() {
+            let (here, column) = (slab.first.len(), at * cut.width);
+            let parts = here.div_ceil(most);
+            for part in 0..parts {
+                let (from, to) = (here * part / parts, here * (part + 1) / parts);
+                let width = cut.width.min(cols - column);
+                pieces.push([before + from, to - from, column, width].map(|number| number as u32));
+            }
+            before += here;
+        }
+        pieces.sort_by_key(|piece| std::cmp::Reverse(piece[1]));
+        self.pieces = pieces.concat();
+    }
+
+    /// Bins have neighbouring rows, and about equally many sums.
+    fn cut_rows(&mut self, rows: usize, slabs: &[Slab], bins: usize) -> Option<()> {
+        let mut counts = vec![0u32; rows];
+        slabs.iter().flat_map(|slab| &slab.rows).for_each(|&row| counts[row as usize] += 1);
+        let sums: usize = slabs.iter().map(|slab| slab.rows.len()).sum();
+        let longest = counts.iter().copied().max().unwrap_or(0) as usize;
+        if longest > MOST_SUMS {
+            return None;
+        }
+        let (least, most) = SUMS_OF_BIN;
+        let enough = sums.div_ceil(bins).clamp(least, most);
+        // places of the first sum of each row
+        let mut next = Vec::with_capacity(rows);
+        let mut here = 0;
+        self.rows.push(0);
+        for (row, &count) in counts.iter().enumerate() {
+            let rows = row - self.rows.last().map_or(0, |&first| first as usize);
+            // a row of more has a bin of its own
+            if rows > 0 && here + count as usize > enough || rows == enough {
+                self.offsets.push(here as u16);
+                self.rows.push(row as u32);
+                here = 0;
+            }
+            self.offsets.push(here as u16);
+            next.push(here as u16);
+            here += count as usize;
+        }
+        self.offsets.push(here as u16);
+        self.rows.push(rows as u32);
+        self.room = enough.max(longest);
+
+        // as many lanes as most runs have work for
+        let bins = self.rows.len() - 1;
+        self.lanes = if sums / (bins * slabs.len()) >= 8 { 16 } else { 8 };
+        let runs_of_bin = |bin: &[u32]| {
+            let mut runs = vec![];
+            let mut before = 0;
+            for slab in slabs {
+                let [from, to] = [bin[0], bin[1]].map(|row| slab.rows.partition_point(|&of| of < row));
+                let firsts = (from..to).step_by(self.lanes);
+                runs.extend(
+                    firsts.map(|at| [before + at, self.lanes.min(to - at)].map(|number| number as u32)),
+                );
+                before += slab.rows.len();
+            }
+            runs
+        };
+        let runs: Vec<Vec<[u32; 2]>> = self.rows.par_windows(2).map(runs_of_bin).collect();
+        let ends = runs.iter().scan(0, |end, runs| {
+            *end += runs.len() as u32;
+            Some(*end)
+        });
+        self.first_run = std::iter::once(0).chain(ends).collect();
+        self.runs = runs.concat();
+        let place = |&row: &u32| {
+            let place = next[row as usize];
+            next[row as usize] += 1;
+            place
+        };
+        self.places = slabs.iter().flat_map(|slab| &slab.rows).map(place).collect();
+        Some(())
+    }
+}
+
+/// Sums for each entry of a matrix in slabs so many columns wide, about: those of a run of 1024 entries, in the mean of 64 runs
+/// that are spread evenly.
+pub(super) fn share_of_sums(pattern: Pattern<'_>, width: usize) -> f64 {
+    const RUNS: usize = 64;
+    let (columns, offsets) = (pattern.columns(), pattern.offsets());
+    let run = columns.len().min(1024);
+    let sums_of_run = |at: usize| {
+        let first = (columns.len() - run) * at / (RUNS - 1);
+        let mut row = first_row(pattern, first + 1) - 1;
+        let mut sums: Vec<(usize, usize)> = (first..first + run)
+            .map(|entry| {
+                while offsets.at(row + 1) <= entry {
+                    row += 1;
+                }
+                (row, columns[entry] as usize / width)
+            })
+            .collect();
+        sums.sort_unstable();
+        sums.dedup();
+        sums.len()
+    };
+    (0..RUNS).map(sums_of_run).sum::<usize>() as f64 / (RUNS * run).max(1) as f64
+}
+
+/// The first row that begins at or behind an entry.
+fn first_row(pattern: Pattern<'_>, entry: usize) -> usize {
+    let (mut low, mut high) = (0, pattern.rows());
+    while low < high {
+        let middle = (low + high) / 2;
+        if pattern.offsets().at(middle) < entry {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// The slabs of a matrix, so many columns wide.
+fn of_columns(pattern: Pattern<'_>, width: usize, slabs: usize) -> Vec<Slab> {
+    /// Entries that a thread sorts at a time, about.
+    const ENTRIES: usize = 1 << 18;
+    let columns = pattern.columns();
+    let blocks = pattern.entries().div_ceil(ENTRIES);
+    let sorted = |block: usize| {
+        let end =
+            if block + 1 == blocks { pattern.rows() } else { first_row(pattern, (block + 1) * ENTRIES) };
+        let mut own = vec![vec![]; slabs];
+        for row in first_row(pattern, block * ENTRIES)..end {
+            for entry in pattern.row(row) {
+                own[columns[entry] as usize / width].push((row as u32, entry as u32));
+            }
+        }
+        own
+    };
+    let sorted: Vec<Vec<Vec<(u32, u32)>>> = (0..blocks).into_par_iter().map(sorted).collect();
+    let slab = |at: usize| {
+        let own = sorted.iter().flat_map(|block| block[at].iter().copied());
+        Slab::new(own, at * width, columns)
+    };
+    (0..slabs).into_par_iter().map(slab).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{Matrix, matrices, with_lengths};
+    use super::*;
+
+    /// What the kernels do with the values of all entries.
+    fn add_up(slabbed: &Slabbed, matrix: &Matrix, width: usize) -> Vec<f64> {
+        let pattern = matrix.pattern();
+        let mut sums = vec![f64::NAN; slabbed.sums];
+        let mut chunks = vec![0; slabbed.first.len()];
+        for piece in slabbed.pieces.chunks(4) {
+            let [first, count, column, columns] = [0, 1, 2, 3].map(|at| piece[at] as usize);
+            assert!(columns <= width && column + columns <= pattern.cols());
+            for (chunk, times) in chunks.iter_mut().enumerate().skip(first).take(count) {
+                *times += 1;
+                let mut at = slabbed.first[chunk] as usize;
+                let mut open = None;
+                for lane in 0..WARP {
+                    let word = slabbed.starts[chunk * WARP + lane];
+                    let begun = at - slabbed.first[chunk] as usize + usize::from(open.is_some());
+                    assert_eq!(begun, (word >> 16) as usize);
+                    for k in 0..OWN {
+                        let slot = chunk * CHUNK + lane * OWN + k;
+                        let entry = slabbed.entries[slot];
+                        let begins = word >> k & 1 == 1;
+                        if let Some(sum) = open.filter(|_| begins) {
+                            assert!(sums[at].is_nan());
+                            sums[at] = sum;
+                            at += 1;
+                        }
+                        if begins {
+                            open = Some(0.0);
+                        }
+                        if entry != NONE {
+                            let own = column + slabbed.columns[slot] as usize;
+                            assert_eq!(own, pattern.columns()[entry as usize] as usize);
+                            assert!((slabbed.columns[slot] as usize) < columns);
+                            open = open.map(|sum| sum + matrix.values[entry as usize]);
+                        }
+                    }
+                }
+                sums[at] = open.unwrap();
+            }
+        }
+        assert!(chunks.iter().all(|&times| times == 1));
+
+        let mut y = vec![f64::NAN; pattern.rows()];
+        for bin in 0..slabbed.rows.len() - 1 {
+            let mut room = vec![f64::NAN; slabbed.room];
+            let runs = slabbed.first_run[bin] as usize..slabbed.first_run[bin + 1] as usize;
+            for &[first, count] in &slabbed.runs[runs] {
+                assert!((1..=slabbed.lanes).contains(&(count as usize)));
+                for k in first..first + count {
+                    let place = &mut room[slabbed.places[k as usize] as usize];
+                    assert!(place.is_nan());
+                    *place = sums[k as usize];
+                }
+            }
+            let rows = slabbed.rows[bin + 1] - slabbed.rows[bin];
+            assert!(rows as usize <= slabbed.room);
+            let first = slabbed.rows[bin] as usize;
+            for (row, y) in y.iter_mut().enumerate().skip(first).take(rows as usize) {
+                let [from, to] = [0, 1].map(|k| slabbed.offsets[row + bin + k] as usize);
+                *y = room[from..to].iter().sum();
+            }
+        }
+        y
+    }
+
+    #[test]
+    fn slabs_add_up() {
+        let mut all = matrices();
+        all.push(with_lengths(20_000, 900, |row| if row % 600 == 0 { 3 } else { 0 }));
+        all.push(with_lengths(7_000, 20_000, |row| if row % 3000 == 5 { 15_000 } else { 1 }));
+        let mut several = 0;
+        for matrix in &all {
+            for width in [7, 64, 1000] {
+                for (blocks, bins) in [(1, 1), (264, 800)] {
+                    let Some(slabbed) = Slabbed::new(matrix.pattern(), Cut { width, blocks, bins }) else {
+                        let slabs = matrix.pattern().cols().div_ceil(width);
+                        assert!(matrix.values.is_empty() || slabs > MOST_SLABS, "{}", matrix.name);
+                        continue;
+                    };
+                    several += usize::from(slabbed.rows.len() > 2 && matrix.pattern().cols() > width);
+                    let mut expected = vec![0.0; matrix.pattern().rows()];
+                    matrix.triplets().iter().for_each(|&(row, _, value)| expected[row] += value);
+                    assert_eq!(add_up(&slabbed, matrix, width), expected, "{}, {width}", matrix.name);
+                }
+            }
+        }
+        assert!(several > 0);
+    }
+
+    #[test]
+    fn sums_are_estimated() {
+        for matrix in &matrices() {
+            let (pattern, width) = (matrix.pattern(), 64);
+            let cut = Cut { width, blocks: 264, bins: 800 };
+            let Some(slabbed) = Slabbed::new(pattern, cut) else { continue };
+            // chunks begin sums of their own, and a run that ends within a row or slab splits one
+            let (share, sums) =
+                (share_of_sums(pattern, width), slabbed.sums as f64 / pattern.entries() as f64);
+            assert!(share > 0.5 * sums && share < 1.5 * sums + 0.05, "{}: {share}, {sums}", matrix.name);
+        }
+    }
+
+    #[test]
+    fn a_row_of_too_many_sums_is_refused() {
+        let matrix = with_lengths(3, 1 << 20, |row| if row == 1 { 1 << 20 } else { 1 });
+        let cut = Cut { width: 1 << 12, blocks: 1, bins: 1 };
+        assert!(Slabbed::new(matrix.pattern(), cut).is_some_and(|slabbed| slabbed.room <= MOST_SUMS));
+        let matrix = with_lengths(3, 2 << 20, |row| if row == 1 { 2 << 20 } else { 1 });
+        assert!(Slabbed::new(matrix.pattern(), cut).is_none());
+    }
+}

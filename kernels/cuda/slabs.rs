@@ -1,0 +1,192 @@
+//! Coordinates in slabs of columns whose part of `x` is kept on the chip. The kernels say how, and what is moved.
+
+use super::device::{Array, Device, Real, Storage, lock};
+use super::error::Result;
+use super::module::Source;
+use super::ordered::{Ordered, Way};
+use super::product::{Pattern, Slots, config};
+use super::slab_layout::{CHUNK, Cut, Slabbed};
+use super::slices::WARP;
+use super::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB};
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use std::sync::Mutex;
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source {
+    file: "slabs.cu",
+    text: concat!(include_str!("tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
+};
+
+/// Threads of a block of each kernel, as in slabs.cu.
+const MULTIPLIERS: u32 = 512;
+const FINISHERS: u32 = 256;
+/// Blocks of the first kernel that run at once on a multiprocessor.
+const RESIDENT: usize = 2;
+/// A slab's part of `x` is so many bytes, or a multiple: it can be copied in large pieces.
+const ALIGNED: usize = 256;
+/// Places that the sums of a warp take, as `SUMS` of slabs.cu.
+const PLACES: usize = CHUNK + CHUNK / 16 + 1;
+
+/// Entries in slabs on a device, and the kernels that multiply them.
+#[derive(Debug)]
+pub(super) struct Slabs<T: Real, V: Storage<T>> {
+    columns: Array<u16>,
+    values: Array<V>,
+    entries: Array<u32>,
+    starts: Array<u32>,
+    first: Array<u32>,
+    pieces: Array<u32>,
+    sums: Array<T>,
+    runs: Array<u32>,
+    first_run: Array<u32>,
+    places: Array<u16>,
+    rows: Array<u32>,
+    offsets: Array<u16>,
+    /// Sums of a bin, at most.
+    room: u32,
+    /// Bytes of shared memory of both kernels.
+    shared: [u32; 2],
+    multiply: CudaFunction,
+    finish: CudaFunction,
+    exchange: CudaFunction,
+    /// Held while both kernels are queued: they share `sums`.
+    queueing: Mutex<()>,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Raw {
+    columns: u64,
+    values: u64,
+    starts: u64,
+    first: u64,
+    pieces: u64,
+    sums: u64,
+}
+// SAFETY: as `Slabs` of slabs.cu
+unsafe impl DeviceRepr for Raw {}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawBins {
+    runs: u64,
+    first_run: u64,
+    places: u64,
+    rows: u64,
+    offsets: u64,
+    sums: u64,
+    room: u32,
+}
+// SAFETY: as `Bins` of slabs.cu
+unsafe impl DeviceRepr for RawBins {}
+
+impl<T: Real, V: Storage<T>> Slabs<T, V> {
+    /// A matrix on the device whose pattern this is; none where a row would have too many sums.
+    pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
+        let device = ordered.device();
+        let at_once = device.multiprocessors();
+        let warps = MULTIPLIERS as usize / WARP;
+        // a slab's part of `x` in whole packs and the sums of warps; the sums of a bin and the offsets of its rows
+        let beside = 16 + warps * PLACES * size_of::<T>();
+        let bytes = device.shared_memory()?.saturating_sub(beside).min(BYTES_OF_SLAB) / ALIGNED * ALIGNED;
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let width = bytes / size_of::<T>();
+        let cut = Cut { width, blocks: RESIDENT * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
+        let Some(slabbed) = Slabbed::new(pattern, cut) else { return Ok(None) };
+        let shared = [bytes + beside, slabbed.room * size_of::<T>() + 2 * (slabbed.room + 1)]
+            .map(|bytes| bytes as u32);
+        let function = |name: &str| device.function_storing::<T, V>(&SOURCE, name);
+        let slabs = Slabs {
+            columns: device.upload(&slabbed.columns)?,
+            values: device.zeros(slabbed.columns.len())?,
+            entries: device.upload(&slabbed.entries)?,
+            starts: device.upload(&slabbed.starts)?,
+            first: device.upload(&slabbed.first)?,
+            pieces: device.upload(&slabbed.pieces)?,
+            sums: device.zeros(slabbed.sums)?,
+            runs: device.upload(slabbed.runs.as_flattened())?,
+            first_run: device.upload(&slabbed.first_run)?,
+            places: device.upload(&slabbed.places)?,
+            rows: device.upload(&slabbed.rows)?,
+            offsets: device.upload(&slabbed.offsets)?,
+            room: slabbed.room as u32,
+            shared,
+            multiply: function("slabs")?,
+            finish: function(&format!("slabs_finish_{}", slabbed.lanes))?,
+            exchange: function("slabs_exchange")?,
+            queueing: Mutex::new(()),
+        };
+        device.lift_shared_limit(&slabs.multiply)?;
+        device.lift_shared_limit(&slabs.finish)?;
+        slabs.exchange(ordered, Way::IntoSlots)?;
+        Ok(Some(slabs))
+    }
+
+    /// Queues the copy of values between the order of rows and slots.
+    pub(super) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        let (of, slots, back) =
+            (self.entries.address(0), self.values.len() as i64, u32::from(way == Way::Back));
+        let (entries, values) = (ordered.values.address(0), self.values.address(0));
+        let mut launch = self.device().launch(&self.exchange);
+        launch.arg(&of).arg(&slots).arg(&entries).arg(&values).arg(&back);
+        // SAFETY: arguments as in slabs.cu; entries are as many as those of the pattern that slots were made from
+        unsafe { launch.launch(config(self.values.len())) }?;
+        Ok(())
+    }
+
+    /// `y ← A x`, for vectors that were compared with the matrix.
+    pub(super) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        let (device, x, y) = (self.device(), x.address(0), y.address(0));
+        let raw = Raw {
+            columns: self.columns.address(0),
+            values: self.values.address(0),
+            starts: self.starts.address(0),
+            first: self.first.address(0),
+            pieces: self.pieces.address(0),
+            sums: self.sums.address(0),
+        };
+        let bins = RawBins {
+            runs: self.runs.address(0),
+            first_run: self.first_run.address(0),
+            places: self.places.address(0),
+            rows: self.rows.address(0),
+            offsets: self.offsets.address(0),
+            sums: raw.sums,
+            room: self.room,
+        };
+        let blocks = |count: usize, threads: u32, shared: u32| LaunchConfig {
+            grid_dim: (count as u32, 1, 1),
+            block_dim: (threads, 1, 1),
+            shared_mem_bytes: shared,
+        };
+        let _queueing = lock(&self.queueing);
+        let mut launch = device.launch(&self.multiply);
+        launch.arg(&raw).arg(&x);
+        // SAFETY: arguments as in slabs.cu; a block has a piece, for whose columns, all of `x`, there is shared memory
+        unsafe { launch.launch(blocks(self.pieces.len() / 4, MULTIPLIERS, self.shared[0])) }?;
+        let mut launch = device.launch(&self.finish);
+        launch.arg(&bins).arg(&y);
+        // SAFETY: arguments as in slabs.cu; a block has a bin, for whose sums there is shared memory; rows are those of `y`
+        unsafe { launch.launch(blocks(self.rows.len() - 1, FINISHERS, self.shared[1])) }?;
+        Ok(())
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        self.values.device()
+    }
+
+    /// The array that values lie in.
+    pub(super) fn slots(&self) -> Slots {
+        Slots::of::<T, V>(&self.values)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let slots = self.columns.bytes() + self.values.bytes() + self.entries.bytes();
+        let cut = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
+        let runs = self.runs.bytes() + self.first_run.bytes();
+        let bins = self.places.bytes() + self.rows.bytes() + self.offsets.bytes();
+        slots + cut + self.sums.bytes() + runs + bins
+    }
+}
