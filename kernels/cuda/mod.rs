@@ -72,7 +72,7 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 27] = [
+pub const SOURCES: [&Source; 28] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
