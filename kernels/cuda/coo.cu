@@ -38,8 +38,8 @@ struct Coo {
     const u16* starts;        // of each lane of each tile: bits as above, and 16 times the starts in the lanes before
     const u32* before;        // the row of the entry before each chunk; NONE before the first
     const u32* rows;          // rows that have entries; null where all have
-    const u32* columns;       // the last repeated to a multiple of the tile
-    const stored* values;     // zero beyond the last entry
+    const u32* columns;       // of padding, the last of its row
+    const stored* values;     // zero in padding: an infinite x makes NaN there
     real* carries;            // of each chunk: of its first row, of its last
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;

@@ -14,7 +14,7 @@ use super::slices::WARP;
 use super::tuning::{
     BYTES_OF_SLAB, FEWEST_SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE,
 };
-use super::vector;
+use super::vector::{self, index};
 use crate::index::Offsets;
 use crate::price::scattering;
 use cudarc::driver::{CudaFunction, DeviceRepr};
@@ -28,7 +28,8 @@ pub enum Crossing {
     /// In a second kernel that adds up, in a fixed order, what each warp carries out.
     CarriedOut,
     /// In a second kernel that adds up, in a fixed order, what each slab of columns has of a row: entries are sorted by slabs
-    /// whose part of `x` is kept on the chip. Carried out where a row has too many entries for that, a million or so.
+    /// whose part of `x` is kept on the chip. Carried out where a row has sums of too many slabs or chunks for that, 4,096 of
+    /// them, or columns make more than 8,192 slabs.
     Slabs,
     /// Each warp adds what it has atomically, to zeros, in whatever order warps come: products differ from run to run by
     /// rounding.
@@ -270,6 +271,7 @@ enum Order<T: Real, V: Storage<T>> {
 impl<T: Real, V: Storage<T>> Coo<T, V> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], crossing: Crossing) -> Result<Self> {
+        index("the number of rows", pattern.rows())?;
         let ordered = Ordered::new(device, pattern, values)?;
         let by_slabs = match crossing {
             Crossing::Slabs => true,

@@ -86,22 +86,19 @@ impl Slices {
         index("the number of rows", pattern.rows())?;
         match widths {
             Widths::Each { sort } => Slices::each::<T, V>(device, pattern, rows, lane, sort),
-            Widths::First(longest) => Slices::uniform(pattern, lane, longest, device.multiprocessors()),
-            Widths::Uniform | Widths::Lengths => {
-                Slices::uniform(pattern, lane, usize::MAX, device.multiprocessors())
-            }
+            _ => Slices::uniform(pattern, lane, widths, device.multiprocessors()),
         }
     }
 
-    /// As wide as the longest row, of which no more than `longest` entries are stored. `multiprocessors` is how many should
-    /// be kept busy.
-    fn uniform(pattern: Pattern<'_>, lane: Lane, longest: usize, multiprocessors: usize) -> Result<Slices> {
+    /// All of one width. `multiprocessors` is how many should be kept busy.
+    fn uniform(pattern: Pattern<'_>, lane: Lane, widths: Widths, multiprocessors: usize) -> Result<Slices> {
         let rows = pattern.rows();
+        let longest = if let Widths::First(entries) = widths { entries } else { usize::MAX };
         let length = |row: usize| pattern.row(row).len().min(longest);
         let width = (0..rows).into_par_iter().map(length).max().unwrap_or(0);
-        let lanes = match longest {
+        let lanes = match widths {
             // Anzt et al. 2020
-            usize::MAX if 100 * width > rows => width.next_power_of_two().min(WARP),
+            Widths::Uniform if 100 * width > rows => width.next_power_of_two().min(WARP),
             _ => shared_by(rows, pattern.mean_length().min(width as f64), lane.in_flight, multiprocessors),
         };
         let slots = |pack: usize| width.div_ceil(pack * lanes) * pack;

@@ -9,7 +9,7 @@ use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
 use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
 use super::slices::WARP;
-use super::tuning::VECTOR_BLOCKS;
+use super::tuning::{TILES_OF_CHUNK, VECTOR_BLOCKS};
 use super::vector::{self, THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::sync::Mutex;
@@ -43,6 +43,8 @@ impl Cut {
             _ => shape.entries.div_ceil(TILE).max(1),
         };
         index("the number of tiles", tiles)?;
+        // `MOST_TILES` of speculative.cu
+        const { assert!(TILES_OF_CHUNK < 32) };
         Ok(Cut { shape, tiles, tiles_of_bunch: tiles_of_chunk(tiles, multiprocessors) })
     }
 
@@ -222,7 +224,6 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
 #[cfg(test)]
 mod tests {
     use super::super::cases::{Matrix, matrices, with_lengths};
-    use super::super::tuning::TILES_OF_CHUNK;
     use super::*;
     use crate::cpu::speculative::{NONE, rearrange, row_at, synchronise};
     use crate::index::Offsets;

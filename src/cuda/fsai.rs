@@ -68,11 +68,9 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
         let (device, space) = (gpu.device(), csr.source().domain());
         let origin = csr.source().pattern.clone();
         let a = Ordered::zeros_of(device, origin.on_device())?;
-        let own = fsai::own_triangle(csr, sparsity);
-        let is_own = own.is_some();
-        let lower = match own {
-            Some(lower) => Arc::new(lower),
-            None => Arc::new(fsai::lower_pattern(csr, sparsity)?),
+        let (lower, is_own) = match fsai::own_triangle(csr, sparsity) {
+            Some(lower) => (Arc::new(lower), true),
+            None => (Arc::new(fsai::lower_triangle(csr, sparsity)?), false),
         };
         let factor = match is_own {
             true => triangle(&a, &lower.offsets, Triangle::Lower)?,

@@ -118,9 +118,9 @@ impl Pattern {
         krysp_kernels::cuda::Pattern::with_columns_of(&self.offsets, self.cols, &self.columns)
     }
 
-    /// Bytes held: offsets, columns and the order of the given values.
+    /// Bytes of offsets, columns and the order of the given values.
     pub(crate) fn bytes(&self) -> usize {
-        self.offsets.bytes() + size_of_val(&*self.columns) + self.given.bytes()
+        self.offsets.bytes() + self.entries() * size_of::<u32>() + self.given.bytes()
     }
 
     /// A pattern whose rows are sorted and free of duplicates already.

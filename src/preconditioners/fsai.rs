@@ -140,8 +140,13 @@ pub(crate) fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) ->
     check_square(NAME, csr)?;
     match own_triangle(csr, sparsity) {
         Some(lower) => Ok(lower),
-        None => sparsity.pattern(csr, true, &|row, column| column <= row),
+        None => lower_triangle(csr, sparsity),
     }
+}
+
+/// The same, wherever the pattern comes from.
+pub(crate) fn lower_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
+    sparsity.pattern(csr, true, &|row, column| column <= row)
 }
 
 /// The lower triangle of a square matrix's own pattern, if that is meant and has the whole diagonal.
