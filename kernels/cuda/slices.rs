@@ -393,14 +393,14 @@ mod tests {
     #[test]
     fn slices_have_room_for_their_rows() {
         for matrix in &matrices() {
-            for (first, pack, multiprocessors) in [usize::MAX, 3]
+            for (widths, pack, multiprocessors) in [Widths::Uniform, Widths::Lengths, Widths::First(3)]
                 .iter()
-                .flat_map(|&first| [1, 2, 4].map(|pack| (first, pack)))
-                .flat_map(|(first, pack)| [0, 1, 132].map(|count| (first, pack, count)))
+                .flat_map(|&widths| [1, 2, 4].map(|pack| (widths, pack)))
+                .flat_map(|(widths, pack)| [0, 1, 132].map(|count| (widths, pack, count)))
             {
                 let pattern = matrix.pattern();
-                let slices = Slices::uniform(pattern, lane(pack), first, multiprocessors).unwrap();
-                let lengths = (0..slices.rows).map(|row| pattern.row(row).len().min(first));
+                let slices = Slices::uniform(pattern, lane(pack), widths, multiprocessors).unwrap();
+                let lengths = (0..slices.rows).map(|row| pattern.row(row).len().min(slices.longest));
                 let room = slices.width * slices.pack * slices.lanes;
                 assert!(room >= lengths.max().unwrap_or(0), "{}, {slices:?}", matrix.name);
                 assert_eq!(slices.groups, slices.count() * slices.width);
@@ -413,16 +413,17 @@ mod tests {
         assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(20_000, mean, 8, 132)), [1, 2, 8]);
         assert_eq!([5.0, 15.0, 79.0].map(|mean| shared_by(1_000_000, mean, 8, 132)), [1, 1, 1]);
         let matrix = &matrices()[5];
-        let slices = Slices::uniform(matrix.pattern(), lane(2), usize::MAX, 132).unwrap();
-        assert_eq!((slices.lanes, slices.count()), (32, 1));
+        let slices = |widths| Slices::uniform(matrix.pattern(), lane(2), widths, 132).unwrap();
+        assert_eq!((slices(Widths::Uniform).lanes, slices(Widths::Uniform).count()), (32, 1));
+        assert!(slices(Widths::Lengths).lanes < 32, "rows of their true lengths are not padded");
     }
 
     #[test]
     fn slices_of_padding_are_refused() {
         let lengths = |row: usize| if row == 7 { 5000 } else { 0 };
         let matrix = super::super::cases::with_lengths(50_000, 50_000, lengths);
-        let slices = |longest| Slices::uniform(matrix.pattern(), lane(1), longest, 132);
-        assert!(matches!(slices(usize::MAX), Err(Error::Padding { .. })));
-        assert!(slices(5).is_ok());
+        let slices = |widths| Slices::uniform(matrix.pattern(), lane(1), widths, 132);
+        assert!(matches!(slices(Widths::Uniform), Err(Error::Padding { .. })));
+        assert!(slices(Widths::First(5)).is_ok());
     }
 }
