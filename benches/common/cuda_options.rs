@@ -13,15 +13,21 @@ pub struct Options {
     pub quick: bool,
     /// Nothing is written.
     dry: bool,
-    /// Matrices are numbered for the parts of EHYB.
-    parts: bool,
-    /// Matrices are numbered for the blocks of symmetric formats.
-    pairs: bool,
+    /// Whose blocks of rows matrices are numbered for.
+    clusters: Clusters,
     machine: Option<String>,
     out: Option<PathBuf>,
     commit: Option<String>,
     /// `NAME`, `NAME/f32`, `irregular`, `irregular_large`, or nothing for the usual ones.
     wanted: Vec<String>,
+}
+
+#[derive(Default)]
+enum Clusters {
+    #[default]
+    Halo,
+    Ehyb,
+    Symmetric,
 }
 
 /// A matrix to measure with, and the elements asked for.
@@ -39,8 +45,8 @@ impl Options {
             match &*arg {
                 "--quick" => options.quick = true,
                 "--dry" => options.dry = true,
-                "--parts" => options.parts = true,
-                "--pairs" => options.pairs = true,
+                "--parts" => options.clusters = Clusters::Ehyb,
+                "--pairs" => options.clusters = Clusters::Symmetric,
                 "--machine" => options.machine = Some(args.next().ok_or("--machine needs a name")?),
                 "--out" => options.out = Some(args.next().ok_or("--out needs a folder")?.into()),
                 "--commit" => options.commit = Some(args.next().ok_or("--commit needs a commit")?),
@@ -70,10 +76,10 @@ impl Options {
 
     /// The rows that a numbering brings together.
     pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
-        match (self.parts, self.pairs) {
-            (true, _) => Ehyb::<f64>::rows_per_part(gpu, csr.rows()).ok(),
-            (_, true) => SymBsr::rows_per_block(csr).ok(),
-            _ => Some(Halo::rows_per_block(gpu, csr)),
+        match self.clusters {
+            Clusters::Halo => Some(Halo::rows_per_block(gpu, csr)),
+            Clusters::Ehyb => Ehyb::<f64>::rows_per_part(gpu, csr.rows()).ok(),
+            Clusters::Symmetric => SymBsr::rows_per_block(csr).ok(),
         }
     }
 

@@ -11,9 +11,7 @@ use super::product::{Pattern, Product, Shape, Slots, check, check_square, config
 use super::slab_layout::share_of_sums;
 use super::slabs::Slabs;
 use super::slices::WARP;
-use super::tuning::{
-    BYTES_OF_SLAB, FEWEST_SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE,
-};
+use super::tuning::{BYTES_OF_SLAB, SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
 use super::vector::{self, index};
 use crate::index::Offsets;
 use crate::price::scattering;
@@ -313,7 +311,7 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
 fn suit<T: Real>(pattern: Pattern<'_>) -> bool {
     let (entries, bytes) = (pattern.entries() as f64, size_of::<T>() as f64);
     let width = BYTES_OF_SLAB / size_of::<T>();
-    if pattern.cols().div_ceil(width) < FEWEST_SLABS || entries * SLABS_SAVE < SLABS_START {
+    if !SLABS.contains(&pattern.cols().div_ceil(width)) || entries * SLABS_SAVE < SLABS_START {
         return false;
     }
     let saved = SLABS_SAVE * scattering(pattern.columns(), size_of::<T>());

@@ -386,6 +386,11 @@ mod tests {
     use super::super::cases::matrices;
     use super::*;
 
+    #[test]
+    fn windows_are_those_of_the_kernel() {
+        assert!(SOURCE.text.contains(&format!("WINDOW = {SORTED_ROWS};")));
+    }
+
     fn lane(pack: usize) -> Lane {
         Lane { pack, in_flight: 8 }
     }

@@ -13,9 +13,10 @@
 // Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for two entries of a pair, for one of a diagonal or a crossing pair; windows as
 // halo.cu has them; x and y.
 //
-// Wins with several rows a node beyond the L2 cache: el3_100M_perm on an H200 0.129 ms (f64), Halo 0.190. With one row a node
-// halo.cu is not beaten: a pair saves a quarter of the bytes, and takes three accesses to shared memory at banks that chance
-// decides, where an entry takes one. p1_100M_perm, f64 / f32: Halo 0.264-0.278 / 0.166-0.173 ms; this 0.326 / 0.218; with two or
+// Wins with several rows a node beyond the L2 cache: el3_100M_perm on an H200 0.129 ms (f64), Halo 0.190, each in clusters as
+// large as its blocks (`cuda_spmv -- --pairs`, and without). With one row a node halo.cu is not beaten, in trials of which none
+// was kept: a pair saves a quarter of the bytes, and takes three accesses to shared memory at banks that chance decides, where
+// an entry takes one. p1_100M_perm, f64 / f32: Halo 0.264-0.278 / 0.166-0.173 ms; this 0.326 / 0.218; with two or
 // three steps on their way in registers, blocks of 512 rows, 0.280 / 0.188; steps copied into a ring in shared memory 0.300 /
 // 0.185; pairs within the 128 rows of a warp alone, without barriers, 0.314 / 0.248. Barriers left out (sums then are wrong)
 // it takes as long. Where a matrix fits the cache (el3_10M_perm, 0.030 for 0.023) its bytes are not what is waited for.

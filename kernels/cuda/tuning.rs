@@ -5,6 +5,7 @@
 
 use crate::price::Price;
 use crate::strategy::Strategy;
+use std::ops::RangeInclusive;
 
 /// What the strategies of compressed rows cost, in bytes streamed: fitted to the matrices of the record that
 /// `cargo bench --features cuda --bench judge -- h200 --fit` names,
@@ -59,8 +60,9 @@ pub const SLABS_BYTE: f64 = 0.175;
 /// See [`SLABS_SAVE`].
 pub const SLABS_SUM_BYTE: f64 = 0.6;
 
-/// Slabs from which on they pay: less of `x` is often found on the chip without (rmat_2M).
-pub const FEWEST_SLABS: usize = 17;
+/// Slabs that may pay. With fewer, `x` is often found on the chip as it is (rmat_2M); of more, a bin has no eight sums of each,
+/// and is slowed down by what is fetched beside them (circuit_25M).
+pub const SLABS: RangeInclusive<usize> = 17..=384;
 
 /// Bins of rows for each multiprocessor that the sums of slabs are brought into, at least: several wait for memory at once.
 pub const BINS_OF_MULTIPROCESSOR: usize = 5;
