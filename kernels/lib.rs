@@ -15,6 +15,7 @@
     clippy::print_stderr
 )]
 
+pub mod block_diagonal;
 pub mod buffer;
 pub mod cpu;
 #[cfg(feature = "cuda")]

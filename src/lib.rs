@@ -91,7 +91,8 @@ pub use krysp_solvers::{
 };
 pub use numbering::Numbering;
 pub use preconditioners::{
-    CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity, TwoLevel,
+    CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity, StoredRows,
+    TwoLevel,
 };
 pub use scaling::Scaling;
 

@@ -72,9 +72,12 @@ impl Bench<'_> {
         let wait = &|| Ok(gpu.synchronize()?);
         let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
         table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, b, wait, &jacobi)?;
-        if Jacobi::detected(a)?.block_size() > 1 {
-            let blocks = || Ok(Jacobi::detected(a)?.to(gpu)?);
-            table.line::<Cg, _, _>(cg("block Jacobi"), on_gpu, b, wait, &blocks)?;
+        for size in system.blocks() {
+            let blocks = || Ok(Jacobi::blocks_on(gpu, a, size)?);
+            table.line::<Cg, _, _>(cg(&format!("block Jacobi {size}")), on_gpu, b, wait, &blocks)?;
+            let rounded = || Ok(blocks()?.rounded(0.1)?);
+            let name = format!("block Jacobi {size} rounded");
+            table.line::<Cg, _, _>(cg(&name), on_gpu, b, wait, &rounded)?;
         }
         let fsai = || Ok(Fsai::on(gpu, a)?);
         table.line::<Cg, _, _>(cg("FSAI"), on_gpu, b, wait, &fsai)?;

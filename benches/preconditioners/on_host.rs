@@ -41,8 +41,11 @@ fn positive_definite(
 ) -> Result<()> {
     let wait = &|| Ok(());
     table.line::<Cg, _, _>(cg("Jacobi"), a, b, wait, &|| Ok(Jacobi::new(a)?))?;
-    if Jacobi::detected(a)?.block_size() > 1 {
-        table.line::<Cg, _, _>(cg("block Jacobi"), a, b, wait, &|| Ok(Jacobi::detected(a)?))?;
+    for size in system.blocks() {
+        let blocks = || Ok(Jacobi::blocks(a, size)?);
+        table.line::<Cg, _, _>(cg(&format!("block Jacobi {size}")), a, b, wait, &blocks)?;
+        let rounded = || Ok(blocks()?.rounded(0.1)?);
+        table.line::<Cg, _, _>(cg(&format!("block Jacobi {size} rounded")), a, b, wait, &rounded)?;
     }
     table.line::<Cg, _, _>(cg("FSAI"), a, b, wait, &|| Ok(Fsai::new(a)?))?;
     table.line::<Cg, _, _>(cg("FSAI f32"), a, b, wait, &|| Ok(narrow(&Fsai::new(a)?)?))?;

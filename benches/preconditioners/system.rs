@@ -66,6 +66,14 @@ impl System {
     }
 }
 
+impl System {
+    /// Sizes of diagonal blocks: a node's unknowns, where it has several, and as many nodes as there can be.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = usize> + use<> {
+        let of_node = Some(self.unknowns).filter(|&unknowns| unknowns > 1);
+        of_node.into_iter().chain([32 / self.unknowns * self.unknowns])
+    }
+}
+
 /// Three translations and three rotations, from an array of places: all `x`, all `y`, all `z`.
 fn rigid_motions(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
     let mut lines = text.lines().filter(|line| !line.starts_with('%'));

@@ -4,7 +4,9 @@
 //! that has the level's target features. Everything between the two must be `#[inline(always)]`; closures cannot be, and
 //! one that uses lanes may cost a function call for each of their instructions: write loops.
 
-use super::{avx2::Avx2, avx512::Avx512, portable::Portable, storage::one_by_one};
+use super::bf16::Bf16;
+use super::storage::{Storage, one_by_one};
+use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
 use crate::buffer::Plain;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,14 +16,22 @@ use std::sync::{Condvar, Mutex, PoisonError};
 pub trait Value: Plain + num_traits::Float + num_traits::NumAssign + fmt::Debug + Default {
     /// The register of this number at a level.
     type In<S: Simd>: Lanes<Self>;
+    /// What stores it in 32 bits.
+    type Single: Storage<Self>;
+    /// What stores it in 16 bits.
+    type Half: Storage<Self>;
 }
 
 impl Value for f32 {
     type In<S: Simd> = S::F32;
+    type Single = f32;
+    type Half = Bf16;
 }
 
 impl Value for f64 {
     type In<S: Simd> = S::F64;
+    type Single = f32;
+    type Half = Bf16;
 }
 
 /// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.

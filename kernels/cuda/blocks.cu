@@ -1,19 +1,48 @@
-// Diagonal blocks of up to 32 rows, inverted by Gauss-Jordan elimination with row pivoting in double precision.
+// Diagonal blocks of up to 32 rows: inverted by Gauss-Jordan elimination with row pivoting in double precision, rounded to what
+// their conditions allow, and multiplied.
 //
-// T lanes have a block, lane i its row i, in shared memory:
+// To invert one, T lanes have a block, lane i its row i, in shared memory:
 //
 //     for each k:  swap row k and that of the largest |a_ik|, i ≥ k;  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
 //
-// where column k becomes that of the inverse as it goes; columns are swapped back at the end, in turn.
+// where column k becomes that of the inverse as it goes; columns are swapped back at the end, in turn. Moves the blocks once and
+// their inverses once, and of other entries of their rows some log₂ of a row's length. Rounding them moves the inverses twice.
 //
-// Moves the blocks once and their inverses once, and of other entries of their rows some log₂ of a row's length.
+// To multiply, a warp has a slice of whole blocks, a lane a row: x comes once, and from lane to lane where a block needs it.
+// block_diagonal.rs says where numbers lie. Moves what is stored of each number, 16 B a slice, and the vectors.
+
+struct Slice {
+    u32 first;                // its first row
+    u32 starts;               // the bit of each row with which a block begins
+    u32 place;                // where its numbers begin, in units
+    u32 info;                 // rows, rows of the largest block, what stores its numbers: 8 bits each
+
+    __device__ __forceinline__ int rows() const { return info & 255; }
+    __device__ __forceinline__ int width() const { return info >> 8 & 255; }
+    __device__ __forceinline__ u32 stored_as() const { return info >> 16 & 255; }
+    __device__ __forceinline__ i64 numbers() const { return (i64)place * 16; }
+};
+
+enum : u32 { ELEMENT = 0, SINGLE = 1, HALF = 2 };
+
+// A matrix of diagonal blocks.
+struct Diagonal {
+    Slice* slices;
+    real* numbers;
+    u32 count;
+
+    __device__ __forceinline__ Slice slice(i64 at) const {
+        const uint4 words = __ldg((const uint4*)slices + at);
+        return {words.x, words.y, words.z, words.w};
+    }
+};
 
 struct Blocks {
     RowStarts a;
     const u32* a_columns;
     const real* a_values;
-    RowStarts inverse;        // rows of full blocks
-    real* values;
+    Diagonal inverse;         // of elements
+    u32* conditions;          // of the worst block of each slice: bits of a float
     const u32* bounds;        // the row where each block begins, and the end
     u32 count;
     u32* singular;            // the least block without an inverse
@@ -21,12 +50,24 @@ struct Blocks {
 
 constexpr int BLOCK = 128;
 
+// Norms that numbers of 8 bits of exponent hold, with what is smaller by 2⁻⁴⁴ and less.
+constexpr double LEAST = 1.0 / (1ll << 50) / (1ll << 50), MOST = double(1ll << 60) * double(1ll << 60);
+#define INFINITE __uint_as_float(0x7f800000u)
+
+// The largest over T lanes.
+template <int T> __device__ __forceinline__ double most(u32 lanes, double v) {
+#pragma unroll
+    for (int step = T / 2; step; step /= 2) v = fmax(v, __shfl_xor_sync(lanes, v, step));
+    return v;
+}
+
 // One block by T lanes, which `lanes` names. Rows of the room are T + 1 numbers apart: no two lanes meet in a bank.
 template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 block, u32 lanes, double (*room)[T + 1], u32* swaps) {
     const int i = threadIdx.x % T;
     const u32 begin_row = b.bounds[block], end_row = b.bounds[block + 1];
     const int n = int(end_row - begin_row);
     double* mine = room[i];
+    double norm = 0, of_inverse = 0;
     if (i < n) {
         for (int j = 0; j < n; j++) mine[j] = 0;
         const i64 end = b.a.start((i64)begin_row + i + 1);
@@ -44,7 +85,9 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
             if (column >= end_row) break;
             mine[column - begin_row] = __ldg(b.a_values + low);
         }
+        for (int j = 0; j < n; j++) norm += fabs(mine[j]);
     }
+    norm = most<T>(lanes, norm);
     __syncwarp(lanes);
     for (int k = 0; k < n; k++) {
         // NaN is smaller than all, and found in the end
@@ -85,18 +128,35 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
         __syncwarp(lanes);
     }
     bool sound = true;
+    u32 at = 0;
     if (i < n) {
         for (int k = n - 1; k >= 0; k--) {
             const double left = mine[k];
             mine[k] = mine[swaps[k]];
             mine[swaps[k]] = left;
         }
-        const i64 to = b.inverse.start((i64)begin_row + i);
+        // the slice that has the block
+        u32 slice = 0, beyond = b.inverse.count;
+        while (beyond - slice > 1) {
+            const u32 middle = (slice + beyond) / 2;
+            if (b.inverse.slices[middle].first <= begin_row) {
+                slice = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        at = slice;
+        const Slice its = b.inverse.slice(slice);
+        real* to = b.inverse.numbers + its.numbers() + (begin_row - its.first) + i;
         for (int j = 0; j < n; j++) {
             sound = sound && finite(mine[j]);
-            b.values[to + j] = real(mine[j]);
+            of_inverse += fabs(mine[j]);
+            to[j * its.rows()] = real(mine[j]);
         }
     }
+    of_inverse = most<T>(lanes, of_inverse);
+    const bool in_range = of_inverse >= LEAST && of_inverse < MOST;
+    if (i == 0) atomicMax(b.conditions + at, __float_as_uint(in_range ? float(norm * of_inverse) : INFINITE));
     if (!sound) atomicMin(b.singular, block);
     // the next block is written over this one
     __syncwarp(lanes);
@@ -113,19 +173,118 @@ template <int T> __device__ __forceinline__ void invert_all(const Blocks& b) {
     }
 }
 
-extern "C" __global__ __launch_bounds__(128) void blocks_4(Blocks b) {
+extern "C" __global__ __launch_bounds__(128, 8) void blocks_4(Blocks b) {
     begin();
     invert_all<4>(b);
 }
-extern "C" __global__ __launch_bounds__(128) void blocks_8(Blocks b) {
+extern "C" __global__ __launch_bounds__(128, 8) void blocks_8(Blocks b) {
     begin();
     invert_all<8>(b);
 }
-extern "C" __global__ __launch_bounds__(128) void blocks_16(Blocks b) {
+extern "C" __global__ __launch_bounds__(128, 8) void blocks_16(Blocks b) {
     begin();
     invert_all<16>(b);
 }
-extern "C" __global__ __launch_bounds__(128) void blocks_32(Blocks b) {
+extern "C" __global__ __launch_bounds__(128, 8) void blocks_32(Blocks b) {
     begin();
     invert_all<32>(b);
+}
+
+// Stores inverted blocks as the limits of conditions say.
+extern "C" __global__ __launch_bounds__(256) void blocks_round(Diagonal from, const u32* conditions, float single, float half, Diagonal to) {
+    begin();
+    const int lane = threadIdx.x & 31;
+    const i64 warps = (i64)gridDim.x * (blockDim.x / 32);
+    for (i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32; at < from.count; at += warps) {
+        const Slice slice = from.slice(at);
+        const float condition = __uint_as_float(conditions[at]);
+        const u32 as = condition <= half ? HALF : condition <= single ? SINGLE : ELEMENT;
+        const real* numbers = from.numbers + slice.numbers();
+        real* room = to.numbers + slice.numbers();
+        for (int k = lane; k < slice.rows() * slice.width(); k += 32) {
+            if (as == ELEMENT) room[k] = numbers[k];
+            if (as == SINGLE) ((float*)room)[k] = numbers[k];
+            if (as == HALF) ((bfloat*)room)[k] = float(numbers[k]);
+        }
+        if (lane == 0) to.slices[at].info = (slice.info & 0xffffu) | as << 16;
+    }
+}
+
+// Row `lane` of a slice times x, of which each lane has its own row's. Reads of numbers do not wait for each other.
+template <class V> __device__ __forceinline__ real times(const V* numbers, const Slice& slice, int start, int size, real x) {
+    constexpr int AT_ONCE = 4;
+    const int lane = threadIdx.x & 31, rows = slice.rows(), width = slice.width();
+    real sum = 0;
+#pragma unroll 1
+    for (int from = 0; from < width; from += AT_ONCE) {
+        V v[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            if (from + k < size) v[k] = __ldcs(numbers + (from + k) * rows + lane);
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const real other = __shfl_sync(ALL, x, start + from + k);
+            if (from + k < size) sum += real(v[k]) * other;
+        }
+    }
+    return sum;
+}
+
+__device__ __forceinline__ real row_times(const Diagonal& m, const Slice& slice, real x) {
+    const int lane = threadIdx.x & 31, rows = slice.rows();
+    // from the last bit at or below the lane's to the first above it
+    const int start = 31 - __clz(slice.starts & (ALL >> (31 - lane)));
+    const int behind = __ffs(slice.starts >> lane >> 1);
+    const int end = behind ? lane + behind : rows;
+    const int size = lane < rows ? end - start : 0;
+    const real* numbers = m.numbers + slice.numbers();
+    switch (slice.stored_as()) {
+        case SINGLE: return times((const float*)numbers, slice, start, size, x);
+        case HALF: return times((const bfloat*)numbers, slice, start, size, x);
+        default: return times(numbers, slice, start, size, x);
+    }
+}
+
+template <class Row> __device__ __forceinline__ void over_rows(const Diagonal& m, Row row) {
+    const int lane = threadIdx.x & 31;
+    const i64 warps = (i64)gridDim.x * (blockDim.x / 32);
+    for (i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32; at < m.count; at += warps) {
+        const Slice slice = m.slice(at);
+        row(slice, (i64)slice.first + lane, lane < slice.rows());
+    }
+}
+
+extern "C" __global__ __launch_bounds__(256) void blocks_product(Diagonal m, const real* x, real* y) {
+    begin();
+    over_rows(m, [&](const Slice& slice, i64 row, bool is_row) {
+        const real mine = row_times(m, slice, is_row ? x[row] : real(0));
+        if (is_row) y[row] = mine;
+    });
+}
+extern "C" __global__ __launch_bounds__(256, 4) void blocks_product_dot(Diagonal m, const real* x, real* y, Sum out) {
+    begin();
+    real sum[1] = {0};
+    over_rows(m, [&](const Slice& slice, i64 row, bool is_row) {
+        const real its = is_row ? x[row] : real(0), mine = row_times(m, slice, its);
+        if (is_row) y[row] = mine;
+        sum[0] += its * (is_row ? mine : real(0));
+    });
+    grid_sum(sum, out);
+}
+// r ← r + a q; z ← M r; ‖r‖², ⟨r, z⟩
+extern "C" __global__ __launch_bounds__(256) void blocks_axpy_product_dot(Gate gate, Number a, Diagonal m, const real* q, real* r, real* z, Sum out) {
+    begin();
+    if (closed(gate)) return;
+    const real factor = value(a);
+    real sum[2] = {0, 0};
+    over_rows(m, [&](const Slice& slice, i64 row, bool is_row) {
+        const real its = is_row ? r[row] + factor * q[row] : real(0), mine = row_times(m, slice, its);
+        if (!is_row) return;
+        r[row] = its;
+        z[row] = mine;
+        sum[0] += its * its;
+        sum[1] += its * mine;
+    });
+    grid_sum(sum, out);
 }

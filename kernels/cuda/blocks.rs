@@ -1,12 +1,16 @@
-//! Diagonal blocks and their inverses on a device. The kernels say how a block is inverted, and what is moved.
+//! Diagonal blocks on a device, and their inverses. The kernels say how a block is inverted, and what is moved.
 
 use super::device::{Array, Device, Real};
 use super::error::Result;
+use super::gate;
 use super::module::Source;
+use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
-use super::product::Pattern;
-use super::vector::index;
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use super::product::{Kernel, Pattern, Shape, check_square};
+use super::vector::{Sums, THREADS, index};
+use crate::block_diagonal::{self, Limits, Slice, StoredRows, count};
+use crate::buffer::Buffer;
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, ValidAsZeroBits};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "blocks.cu", text: include_str!("blocks.cu") };
@@ -14,19 +18,140 @@ pub(super) const SOURCE: Source = Source { file: "blocks.cu", text: include_str!
 /// `BLOCK` of blocks.cu.
 const BLOCK: usize = 128;
 
-/// The most rows of a block.
-const LARGEST: usize = 32;
+/// Lanes of a warp: rows of a slice.
+const WARP: usize = 32;
 
-/// Inverts the diagonal blocks of a matrix, on patterns that stay.
+// SAFETY: as `Slice` of blocks.cu, on machines whose integers begin with their lowest byte, as all have that CUDA runs on
+unsafe impl DeviceRepr for Slice {}
+// SAFETY: integers
+unsafe impl ValidAsZeroBits for Slice {}
+
+/// A matrix of diagonal blocks in device memory.
+#[derive(Debug)]
+pub struct BlockDiagonal<T: Real> {
+    shape: Shape,
+    slices: Array<Slice>,
+    /// The same in host memory.
+    known: Vec<Slice>,
+    numbers: Array<T>,
+    kernel: Kernel<T>,
+    axpy_product_dot: CudaFunction,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawDiagonal {
+    slices: u64,
+    numbers: u64,
+    count: u32,
+}
+// SAFETY: as `Diagonal` of blocks.cu
+unsafe impl DeviceRepr for RawDiagonal {}
+
+impl<T: Real> BlockDiagonal<T> {
+    /// A copy of one in host memory.
+    pub fn new(device: &Device, host: &block_diagonal::BlockDiagonal<T>) -> Result<Self> {
+        let rows = host.slices().last().map_or(0, |last| last.rows().end);
+        index("the number of rows", rows)?;
+        Ok(BlockDiagonal {
+            shape: Shape { rows, cols: rows, entries: host.numbers().len() },
+            slices: device.upload(host.slices())?,
+            numbers: device.upload(host.numbers())?,
+            known: host.slices().to_vec(),
+            kernel: Kernel::load::<T>(device, &SOURCE, "blocks_product", THREADS)?,
+            axpy_product_dot: device.function::<T>(&SOURCE, "blocks_axpy_product_dot")?,
+        })
+    }
+
+    /// Whether one in host memory has the same blocks.
+    pub fn has_blocks_of(&self, host: &block_diagonal::BlockDiagonal<T>) -> bool {
+        block_diagonal::same_blocks(&self.known, host.slices())
+    }
+
+    /// Takes what one in host memory has, of the same blocks.
+    pub fn write(&mut self, host: &block_diagonal::BlockDiagonal<T>) -> Result<()> {
+        assert!(self.has_blocks_of(host), "the same blocks");
+        self.known.copy_from_slice(host.slices());
+        self.slices.write(&self.known)?;
+        self.numbers.write(host.numbers())
+    }
+
+    /// A copy in host memory.
+    pub fn to_host(&self) -> Result<block_diagonal::BlockDiagonal<T>> {
+        let mut numbers = Buffer::zeros(self.numbers.len());
+        self.numbers.read(&mut numbers)?;
+        Ok(block_diagonal::BlockDiagonal::from_arrays(self.known.clone(), numbers))
+    }
+
+    /// Rows by what stores them.
+    pub fn stored_rows(&self) -> StoredRows {
+        count::<T>(&self.known).0
+    }
+
+    /// Bytes that a product reads beside the vectors.
+    pub fn bytes(&self) -> usize {
+        count::<T>(&self.known).1
+    }
+
+    fn raw(&self) -> RawDiagonal {
+        let (slices, numbers) = (self.slices.address(0), self.numbers.address(0));
+        RawDiagonal { slices, numbers, count: self.slices.len() as u32 }
+    }
+
+    fn threads(&self) -> usize {
+        self.slices.len() * WARP
+    }
+
+    /// `y ← M x`
+    pub fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        check_square(self.shape, self.numbers.device(), x, y);
+        // SAFETY: slices have the rows of vectors of these lengths, and room for their numbers
+        unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }
+    }
+
+    /// `y ← M x; ⟨x, y⟩`
+    pub fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
+        check_square(self.shape, self.numbers.device(), x, y);
+        // SAFETY: as in `product`
+        unsafe { self.kernel.product_dot(&self.raw(), self.threads(), x, y) }
+    }
+
+    /// `r ← r + a q; z ← M r; ‖r‖², ⟨r, z⟩`
+    pub fn axpy_product_dot(
+        &self,
+        a: &Scalar<T>,
+        q: &Array<T>,
+        r: &mut Array<T>,
+        z: &mut Array<T>,
+    ) -> Result<[Scalar<T>; 2]> {
+        let device = self.numbers.device();
+        check_square(self.shape, device, r, z);
+        check_square(self.shape, device, q, z);
+        let (a, sums) = (a.number(), Sums::<T, 2>::new(device)?);
+        let (gate, a, matrix) = (gate::gate::<T>(device)?, a.raw(), self.raw());
+        let (q, r, z) = (q.address(0), r.address(0), z.address(0));
+        let mut launch = device.launch(&self.axpy_product_dot);
+        launch.arg(&gate).arg(&a).arg(&matrix).arg(&q).arg(&r).arg(&z).arg(&sums.raw);
+        // SAFETY: arguments as in blocks.cu, for vectors of these lengths; any grid will do
+        unsafe { launch.launch(self.kernel.summing(self.threads())) }?;
+        Ok(sums.scalars())
+    }
+}
+
+/// Inverts the diagonal blocks of a matrix, on a pattern that stays.
 #[derive(Debug)]
 pub struct Blocks<T: Real> {
     a: Ordered<T>,
-    inverse: Ordered<T>,
+    /// Stored as elements.
+    inverse: BlockDiagonal<T>,
+    /// Of the worst block of each slice, bits of an `f32`.
+    conditions: Array<u32>,
     bounds: Array<u32>,
     /// The least block without an inverse, all bits set for none.
     singular: Array<u32>,
-    kernel: CudaFunction,
+    invert: CudaFunction,
     config: LaunchConfig,
+    round: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +160,8 @@ struct Raw {
     a: RawRows,
     a_columns: u64,
     a_values: u64,
-    inverse: RawRows,
-    values: u64,
+    inverse: RawDiagonal,
+    conditions: u64,
     bounds: u64,
     count: u32,
     singular: u64,
@@ -45,35 +170,30 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real> Blocks<T> {
-    /// Inverses of zeros, on the pattern `inverse` of full blocks that begin at these rows (and end at the last of these
-    /// numbers), for matrices of the pattern `a`.
-    pub fn new(device: &Device, a: Pattern<'_>, bounds: &[usize], inverse: Pattern<'_>) -> Result<Self> {
+    /// For matrices of the pattern `a`, blocks of which begin at these rows, and end at the last of these numbers.
+    pub fn new(device: &Device, a: Pattern<'_>, bounds: &[usize]) -> Result<Self> {
         let n = a.rows();
-        index("the number of rows", n)?;
-        assert!(a.cols() == n && inverse.rows() == n && inverse.cols() == n, "square matrices of one size");
-        assert!(bounds.first() == Some(&0) && bounds.last() == Some(&n), "blocks of all rows");
-        let mut largest = 1;
-        for block in bounds.windows(2) {
-            let size = block[1].checked_sub(block[0]).unwrap_or(LARGEST + 1);
-            assert!(size <= LARGEST, "bounds ascend by 32 rows at most");
-            let full = |row: usize| inverse.row(row).len() == size;
-            assert!((block[0]..block[1]).all(full), "rows of full blocks");
-            largest = largest.max(size);
-        }
-        let lanes = largest.next_power_of_two().max(4);
+        assert!(
+            a.cols() == n && bounds.first() == Some(&0) && bounds.last() == Some(&n),
+            "blocks of all rows"
+        );
+        let inverse = block_diagonal::BlockDiagonal::zeros(bounds);
+        let lanes = inverse.largest_block().next_power_of_two().max(4);
         let starts: Vec<u32> = bounds.iter().map(|&row| row as u32).collect();
         let grid = (bounds.len() - 1).div_ceil(BLOCK / lanes).max(1);
         Ok(Blocks {
             a: Ordered::zeros_of(device, a)?,
-            inverse: Ordered::zeros_of(device, inverse)?,
+            conditions: device.zeros(inverse.slices().len())?,
+            inverse: BlockDiagonal::new(device, &inverse)?,
             bounds: device.upload(&starts)?,
             singular: device.zeros(1)?,
-            kernel: device.function::<T>(&SOURCE, &format!("blocks_{lanes}"))?,
+            invert: device.function::<T>(&SOURCE, &format!("blocks_{lanes}"))?,
             config: LaunchConfig {
                 grid_dim: (grid as u32, 1, 1),
                 block_dim: (BLOCK as u32, 1, 1),
                 shared_mem_bytes: 0,
             },
+            round: device.function::<T>(&SOURCE, "blocks_round")?,
         })
     }
 
@@ -81,27 +201,40 @@ impl<T: Real> Blocks<T> {
     pub fn invert(&mut self, values: &[T]) -> Result<Option<usize>> {
         self.a.write(values)?;
         self.singular.write(&[u32::MAX])?;
+        self.conditions.clear()?;
         let raw = Raw {
             a: self.a.rows.raw(),
             a_columns: self.a.columns.address(0),
             a_values: self.a.values.address(0),
-            inverse: self.inverse.rows.raw(),
-            values: self.inverse.values.address(0),
+            inverse: self.inverse.raw(),
+            conditions: self.conditions.address(0),
             bounds: self.bounds.address(0),
             count: (self.bounds.len() - 1) as u32,
             singular: self.singular.address(0),
         };
-        let mut launch = self.singular.device().launch(&self.kernel);
+        let mut launch = self.singular.device().launch(&self.invert);
         launch.arg(&raw);
-        // SAFETY: arguments as in blocks.cu; blocks have no more rows than lanes, and their inverses are of full rows
+        // SAFETY: arguments as in blocks.cu; blocks have no more rows than lanes, and their slices room for their inverses
         unsafe { launch.launch(self.config) }?;
         let mut block = [0];
         self.singular.read(&mut block)?;
         Ok((block[0] != u32::MAX).then_some(block[0] as usize))
     }
 
-    /// The inverses, row by row.
-    pub fn inverse(&self) -> &Ordered<T> {
-        &self.inverse
+    /// The inverses, of the same blocks, before they have numbers.
+    pub fn zeros(&self) -> Result<BlockDiagonal<T>> {
+        BlockDiagonal::new(self.a.values.device(), &self.inverse.to_host()?)
+    }
+
+    /// Stores the inverses as the limits say.
+    pub fn round(&self, limits: Limits, to: &mut BlockDiagonal<T>) -> Result<()> {
+        assert_eq!(self.inverse.numbers.len(), to.numbers.len(), "the same blocks");
+        let (from, into) = (self.inverse.raw(), to.raw());
+        let conditions = self.conditions.address(0);
+        let mut launch = self.singular.device().launch(&self.round);
+        launch.arg(&from).arg(&conditions).arg(&limits.single).arg(&limits.half).arg(&into);
+        // SAFETY: arguments as in blocks.cu; both have the same slices
+        unsafe { launch.launch(super::product::config(self.inverse.threads())) }?;
+        to.slices.read(&mut to.known)
     }
 }

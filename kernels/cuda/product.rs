@@ -305,6 +305,11 @@ impl<T: Real> Kernel<T> {
         }
     }
 
+    /// A launch on at least so many threads that adds up over its blocks.
+    pub(super) fn summing(&self, threads: usize) -> LaunchConfig {
+        self.config(threads, self.most_summing)
+    }
+
     /// `y ← A x` on at least so many threads.
     ///
     /// # Safety
@@ -345,7 +350,7 @@ impl<T: Real> Kernel<T> {
         let mut launch = device.launch(&self.product_dot);
         launch.arg(matrix).arg(&x).arg(&to).arg(&sums.raw);
         // SAFETY: as the caller promised; the loop over rows takes any grid
-        unsafe { launch.launch(self.config(threads, self.most_summing)) }?;
+        unsafe { launch.launch(self.summing(threads)) }?;
         let [xy] = sums.scalars();
         Ok(xy)
     }

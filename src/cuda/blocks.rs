@@ -1,17 +1,18 @@
 //! Block Jacobi built in device memory.
 //!
 //! Budget: building moves the values of `A` over the bus, and its blocks once from memory; an application reads the inverted
-//! blocks and two vectors.
+//! blocks as they are stored and two vectors. The inverses are kept as they were before rounding, too.
 
-use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda};
+use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::formats::Format;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::formats::{BLOCK_SIZES, Format, OnDevice, Source};
-use crate::preconditioners::check_space;
-use crate::preconditioners::jacobi::{block_pattern, even_bounds};
-use crate::{Bsr, Csr, Error, Jacobi, Real, Result, Sell};
-use krysp_kernels::cuda::blocks::Blocks;
-use krysp_solvers::LinearOperator;
+use crate::preconditioners::jacobi::{check_bounds, even_bounds, limits};
+use crate::preconditioners::{StoredRows, check_space};
+use crate::{Csr, Error, Jacobi, Real, Result};
+use krysp_kernels::block_diagonal::Limits;
+use krysp_kernels::cuda::blocks::{BlockDiagonal, Blocks};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::sync::Arc;
 
 /// Inverted diagonal blocks, built in device memory; made by [`Jacobi::blocks_on`] or [`Jacobi::partitioned_on`].
@@ -30,58 +31,58 @@ use std::sync::Arc;
 /// ```
 #[derive(Debug)]
 pub struct CudaBlockJacobi<T: Real> {
-    inverse: Inverse<T>,
+    inverse: BlockDiagonal<T>,
+    space: CudaSpace<T>,
     solver: Blocks<T>,
+    limits: Limits,
     bounds: Vec<usize>,
     /// The pattern of `A`.
     origin: Arc<Pattern>,
 }
 
-#[derive(Debug)]
-enum Inverse<T: Real> {
-    /// Of a size that there are kernels for.
-    Even(Box<OnCuda<T, Bsr<T>>>),
-    Any(Box<OnCuda<T, Sell<T>>>),
-}
-
 impl<T: Real> Jacobi<T> {
     /// [`Jacobi::blocks`], built on a GPU.
     pub fn blocks_on(gpu: &Cuda, csr: &Csr<T>, size: usize) -> Result<CudaBlockJacobi<T>> {
-        let even = BLOCK_SIZES.contains(&size) && csr.rows().is_multiple_of(size);
-        CudaBlockJacobi::new(gpu, csr, &even_bounds(csr.rows(), size), even.then_some(size))
+        Jacobi::partitioned_on(gpu, csr, &even_bounds(csr.rows(), size))
     }
 
     /// [`Jacobi::partitioned`], built on a GPU.
     pub fn partitioned_on(gpu: &Cuda, csr: &Csr<T>, bounds: &[usize]) -> Result<CudaBlockJacobi<T>> {
-        CudaBlockJacobi::new(gpu, csr, bounds, None)
+        check_bounds(csr, bounds)?;
+        let origin = csr.source().pattern.clone();
+        let mut solver = Blocks::new(gpu.device(), origin.on_device(), bounds)?;
+        invert(&mut solver, csr, bounds)?;
+        let limits = Limits::of::<T>(0.0);
+        let mut inverse = solver.zeros()?;
+        solver.round(limits, &mut inverse)?;
+        let space = CudaSpace::like(gpu, csr.source().domain());
+        Ok(CudaBlockJacobi { inverse, space, solver, limits, bounds: bounds.to_vec(), origin })
     }
 }
 
 impl<T: Real> CudaBlockJacobi<T> {
-    fn new(gpu: &Cuda, csr: &Csr<T>, bounds: &[usize], even: Option<usize>) -> Result<Self> {
-        let (pattern, space) = (Arc::new(block_pattern(csr, bounds)?), csr.source().domain());
-        let origin = csr.source().pattern.clone();
-        let mut solver = Blocks::new(gpu.device(), origin.on_device(), bounds, pattern.on_device())?;
-        invert(&mut solver, csr, bounds)?;
-        let source = Source::new(pattern, space.clone(), space.clone());
-        let inverse = match even {
-            Some(size) => {
-                Inverse::Even(Box::new(OnCuda::from_ordered(gpu, source, solver.inverse(), Some(size))?))
-            }
-            None => {
-                let options = <Sell<T> as OnDevice<T>>::defaults();
-                Inverse::Any(Box::new(OnCuda::from_ordered(gpu, source, solver.inverse(), options)?))
-            }
-        };
-        Ok(CudaBlockJacobi { inverse, solver, bounds: bounds.to_vec(), origin })
+    /// As [`Jacobi::rounded`], from the whole inverses.
+    pub fn rounded(mut self, accuracy: f64) -> Result<Self> {
+        self.limits = limits::<T>(accuracy)?;
+        self.solver.round(self.limits, &mut self.inverse)?;
+        Ok(self)
+    }
+
+    /// Rows by what stores them.
+    pub fn stored_rows(&self) -> StoredRows {
+        self.inverse.stored_rows()
     }
 
     /// The inverted blocks as a matrix in host memory.
     pub fn to_csr(&self) -> Result<Csr<T>> {
-        match &self.inverse {
-            Inverse::Even(inverse) => inverse.to_csr(),
-            Inverse::Any(inverse) => inverse.to_csr(),
-        }
+        let (n, blocks) = (self.space.len(), self.inverse.to_host()?);
+        let (mut offsets, mut columns, mut values) = (vec![0; n + 1], vec![], vec![]);
+        blocks.for_each(&mut |row, column, value| {
+            columns.push(column);
+            values.push(value);
+            offsets[row + 1] = columns.len();
+        });
+        Ok(Csr::from_csr(n, n, &offsets, &columns, &values)?.declared_in(self.space.host()))
     }
 
     /// Takes new values from a matrix of the same pattern and space. After an error the inverse is as it was.
@@ -89,10 +90,7 @@ impl<T: Real> CudaBlockJacobi<T> {
         check_space(csr, self.domain().host())?;
         check_same_pattern(&self.origin, csr)?;
         invert(&mut self.solver, csr, &self.bounds)?;
-        match &mut self.inverse {
-            Inverse::Even(inverse) => inverse.refresh_from(self.solver.inverse()),
-            Inverse::Any(inverse) => inverse.refresh_from(self.solver.inverse()),
-        }
+        Ok(self.solver.round(self.limits, &mut self.inverse)?)
     }
 }
 
@@ -107,31 +105,35 @@ impl<T: Real> LinearOperator for CudaBlockJacobi<T> {
     type Vector = CudaVector<T>;
 
     fn domain(&self) -> &CudaSpace<T> {
-        match &self.inverse {
-            Inverse::Even(inverse) => inverse.domain(),
-            Inverse::Any(inverse) => inverse.domain(),
-        }
+        &self.space
     }
 
     fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        match &self.inverse {
-            Inverse::Even(inverse) => inverse.apply(x, y),
-            Inverse::Any(inverse) => inverse.apply(x, y),
-        }
+        check_spaces(self, x, y)?;
+        self.inverse.product(&x.entries, &mut y.entries).map_err(failed)
     }
 
     fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        match &self.inverse {
-            Inverse::Even(inverse) => inverse.apply_dot(x, y),
-            Inverse::Any(inverse) => inverse.apply_dot(x, y),
-        }
+        check_spaces(self, x, y)?;
+        Ok(CudaScalar(self.inverse.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+    }
+
+    fn axpy_apply_dot(
+        &self,
+        a: &CudaScalar<T>,
+        q: &CudaVector<T>,
+        r: &mut CudaVector<T>,
+        z: &mut CudaVector<T>,
+    ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
+        check_spaces(self, q, r)?;
+        check_spaces(self, r, z)?;
+        let (r, z) = (&mut r.entries, &mut z.entries);
+        let sums = self.inverse.axpy_product_dot(&a.0, &q.entries, r, z);
+        Ok(sums.map_err(failed)?.map(CudaScalar))
     }
 
     fn bytes(&self) -> usize {
-        match &self.inverse {
-            Inverse::Even(inverse) => inverse.bytes(),
-            Inverse::Any(inverse) => inverse.bytes(),
-        }
+        self.inverse.bytes()
     }
 
     fn replays(&self) -> bool {

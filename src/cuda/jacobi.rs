@@ -1,8 +1,8 @@
 //! Jacobi in device memory.
 
-use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda, failed};
-use crate::formats::OnDevice;
-use crate::{Bsr, Csr, Jacobi, Real, Result};
+use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::{Jacobi, Real, Result};
+use krysp_kernels::cuda::blocks::BlockDiagonal;
 use krysp_kernels::cuda::vector;
 use krysp_solvers::{Error, LinearOperator, Space, check_spaces};
 
@@ -16,24 +16,16 @@ pub struct CudaJacobi<T: Real> {
 #[derive(Debug)]
 enum Inverse<T: Real> {
     Diagonal(CudaVector<T>),
-    Blocks { size: usize, inverse: Box<OnCuda<T, Bsr<T>>> },
-    Partition { size: usize, inverse: Box<OnCuda<T, Csr<T>>> },
+    Blocks(Box<BlockDiagonal<T>>),
 }
 
 impl<T: Real> Jacobi<T> {
     /// A copy in the memory of a GPU.
     pub fn to(&self, gpu: &Cuda) -> Result<CudaJacobi<T>> {
         let space = CudaSpace::like(gpu, self.domain());
-        let inverse = match self.blocks_as_csr()? {
+        let inverse = match self.block_diagonal() {
             None => Inverse::Diagonal(space.zeros()?),
-            Some(blocks) => {
-                let size = self.block_size();
-                if self.is_partition() {
-                    Inverse::Partition { size, inverse: Box::new(Csr::on(gpu, &blocks)?) }
-                } else {
-                    Inverse::Blocks { size, inverse: Box::new(Bsr::on_with(gpu, &blocks, Some(size))?) }
-                }
-            }
+            Some(blocks) => Inverse::Blocks(Box::new(BlockDiagonal::new(gpu.device(), blocks)?)),
         };
         let mut jacobi = CudaJacobi { inverse, space };
         jacobi.refresh(self)?;
@@ -42,24 +34,19 @@ impl<T: Real> Jacobi<T> {
 }
 
 impl<T: Real> CudaJacobi<T> {
-    /// Takes new values from one in host memory, of the same block size.
+    /// Takes new values from one in host memory, of the same blocks.
     pub fn refresh(&mut self, jacobi: &Jacobi<T>) -> Result<()> {
         if jacobi.domain() != self.space.host() {
             return Err(Error::Space { what: "the preconditioner", than: "its copy on the GPU" }.into());
         }
-        match (&mut self.inverse, jacobi.diagonal(), jacobi.blocks_as_csr()?) {
+        match (&mut self.inverse, jacobi.diagonal(), jacobi.block_diagonal()) {
             // both are in the numbering of the space
             (Inverse::Diagonal(mine), Some(inverse), _) => Ok(mine.entries.write(inverse.as_slice())?),
-            (Inverse::Blocks { size, inverse }, _, Some(blocks)) if *size == jacobi.block_size() => {
-                inverse.refresh(blocks.entries())
-            }
-            (Inverse::Partition { size, inverse }, _, Some(blocks)) if *size == jacobi.block_size() => {
-                inverse.refresh(blocks.entries())
-            }
+            (Inverse::Blocks(mine), _, Some(blocks)) if mine.has_blocks_of(blocks) => Ok(mine.write(blocks)?),
             _ => Err(crate::Error::Option {
-                what: "the block size",
-                got: jacobi.block_size().to_string(),
-                expected: "that of the copy on the GPU",
+                what: "the blocks",
+                got: format!("blocks of up to {} rows", jacobi.block_size()),
+                expected: "those of the copy on the GPU",
             }),
         }
     }
@@ -73,26 +60,21 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
     }
 
     fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
         match &self.inverse {
-            Inverse::Diagonal(d) => {
-                check_spaces(self, x, y)?;
-                vector::multiply(&d.entries, &x.entries, &mut y.entries).map_err(failed)
-            }
-            Inverse::Blocks { inverse: blocks, .. } => blocks.apply(x, y),
-            Inverse::Partition { inverse: blocks, .. } => blocks.apply(x, y),
+            Inverse::Diagonal(d) => vector::multiply(&d.entries, &x.entries, &mut y.entries),
+            Inverse::Blocks(blocks) => blocks.product(&x.entries, &mut y.entries),
         }
+        .map_err(failed)
     }
 
     fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        match &self.inverse {
-            Inverse::Diagonal(d) => {
-                check_spaces(self, x, y)?;
-                let dot = vector::multiply_dot(&d.entries, &x.entries, &mut y.entries);
-                Ok(CudaScalar(dot.map_err(failed)?))
-            }
-            Inverse::Blocks { inverse: blocks, .. } => blocks.apply_dot(x, y),
-            Inverse::Partition { inverse: blocks, .. } => blocks.apply_dot(x, y),
-        }
+        check_spaces(self, x, y)?;
+        let dot = match &self.inverse {
+            Inverse::Diagonal(d) => vector::multiply_dot(&d.entries, &x.entries, &mut y.entries),
+            Inverse::Blocks(blocks) => blocks.product_dot(&x.entries, &mut y.entries),
+        };
+        Ok(CudaScalar(dot.map_err(failed)?))
     }
 
     fn axpy_apply_dot(
@@ -104,29 +86,25 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
     ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
-        match &self.inverse {
-            Inverse::Diagonal(d) => {
-                let (d, q) = (&d.entries, &q.entries);
-                let sums = vector::axpy_multiply_dot(&a.0, q, d, &mut r.entries, &mut z.entries);
-                Ok(sums.map_err(failed)?.map(CudaScalar))
-            }
-            Inverse::Blocks { inverse: blocks, .. } => blocks.axpy_apply_dot(a, q, r, z),
-            Inverse::Partition { inverse: blocks, .. } => blocks.axpy_apply_dot(a, q, r, z),
-        }
+        let (q, r, z) = (&q.entries, &mut r.entries, &mut z.entries);
+        let sums = match &self.inverse {
+            Inverse::Diagonal(d) => vector::axpy_multiply_dot(&a.0, q, &d.entries, r, z),
+            Inverse::Blocks(blocks) => blocks.axpy_product_dot(&a.0, q, r, z),
+        };
+        Ok(sums.map_err(failed)?.map(CudaScalar))
     }
 
     fn diagonal(&self) -> Option<&CudaVector<T>> {
         match &self.inverse {
             Inverse::Diagonal(d) => Some(d),
-            Inverse::Blocks { .. } | Inverse::Partition { .. } => None,
+            Inverse::Blocks(_) => None,
         }
     }
 
     fn bytes(&self) -> usize {
         match &self.inverse {
             Inverse::Diagonal(d) => d.entries.bytes(),
-            Inverse::Blocks { inverse: blocks, .. } => blocks.bytes(),
-            Inverse::Partition { inverse: blocks, .. } => blocks.bytes(),
+            Inverse::Blocks(blocks) => blocks.bytes(),
         }
     }
 

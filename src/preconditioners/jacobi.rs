@@ -1,26 +1,20 @@
 //! Jacobi: `M` is the diagonal of `A`, or its small diagonal blocks.
 //!
 //! The diagonal is one vector, and its application is fused with whatever vector work stands beside it. Blocks suit nodes
-//! with several unknowns: they take the coupling within a node into account, for `size` vectors instead of one. They are
-//! inverted on all threads, each by Gauss-Jordan elimination with pivoting, in double precision.
+//! with several unknowns: they take the coupling within a node into account, for `size` numbers a row instead of one. They
+//! are inverted on all threads, each by Gauss-Jordan elimination with pivoting, in double precision, and may be stored in
+//! fewer bits: [`Jacobi::rounded`].
 
 use super::{check_space, check_square};
-use crate::formats::pattern::Pattern;
-use crate::formats::{BLOCK_SIZES, Source, row_blocks};
+use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
-use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
-use krysp_kernels::cpu::dense::invert;
+use krysp_kernels::block_diagonal::{BlockDiagonal, LARGEST_BLOCK, Limits, StoredRows};
 use krysp_kernels::cpu::rows::{self, Parts};
-use krysp_kernels::cpu::threads::{self, ByRow};
+use krysp_kernels::cpu::threads;
 use krysp_kernels::cpu::vector;
-use krysp_kernels::index::{Columns, Offsets};
+use krysp_kernels::index::Offsets;
 use krysp_solvers::{Element, LinearOperator, Space, Vector, check_spaces};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// The most rows of a block.
-const LARGEST_BLOCK: usize = 32;
+use std::ops::Range;
 
 /// The inverse of a diagonal, or of diagonal blocks.
 #[derive(Clone, Debug)]
@@ -32,26 +26,14 @@ pub struct Jacobi<T: Real> {
 enum Inverse<T: Real> {
     Diagonal(HostVector<T>),
     Blocks(Blocks<T>),
-    Partition(Partition<T>),
 }
 
-/// Inverted diagonal blocks of any sizes: a matrix.
-#[derive(Clone, Debug)]
-struct Partition<T: Real> {
-    matrix: Csr<T>,
-    /// Where blocks begin, and the end.
-    bounds: Vec<usize>,
-}
-
-/// Inverted diagonal blocks: a block matrix of one block a row.
+/// Inverted diagonal blocks.
 #[derive(Clone, Debug)]
 struct Blocks<T: Real> {
     space: HostSpace<T>,
-    size: usize,
-    offsets: Offsets,
-    columns: Columns,
-    /// Column by column.
-    values: Buffer<T>,
+    matrix: BlockDiagonal<T>,
+    limits: Limits,
     /// Boundaries of what threads share.
     parts: Vec<usize>,
 }
@@ -96,34 +78,21 @@ impl<T: Real> Jacobi<T> {
         Ok(Jacobi { inverse: Inverse::Diagonal(inverse) })
     }
 
-    /// From the diagonal blocks of a size, up to 32; the last may be smaller. Blocks of 2, 3, 4 or 6 rows that leave no
-    /// rest are applied fastest.
+    /// From the diagonal blocks of a size, up to 32; the last may be smaller.
     pub fn blocks(csr: &Csr<T>, size: usize) -> Result<Jacobi<T>> {
-        check_square("Jacobi", csr)?;
-        if !BLOCK_SIZES.contains(&size) || !csr.rows().is_multiple_of(size) {
-            return Jacobi::partitioned(csr, &even_bounds(csr.rows(), size));
-        }
-        let (space, count) = (csr.source().domain().clone(), csr.rows() / size);
-        let bounds = |_| Error::TooLarge { what: "row", got: csr.rows() };
-        let columns = Columns::new((0..count as u32).collect::<Vec<_>>(), count).map_err(bounds)?;
-        let offsets = Offsets::from_lengths(std::iter::repeat_n(1, count));
-        let scalar_offsets = Offsets::from_lengths(std::iter::repeat_n(size, csr.rows()));
-        let tasks = threads::tasks(csr.rows() * size);
-        let parts = crate::partition::even_parts(&scalar_offsets, tasks, threads::block_rows(csr.rows()));
-        let values = Buffer::zeros(csr.rows() * size + SLACK);
-        let blocks = Blocks { space, size, offsets, columns, values, parts };
-        let mut jacobi = Jacobi { inverse: Inverse::Blocks(blocks) };
-        jacobi.refresh(csr)?;
-        Ok(jacobi)
+        Jacobi::partitioned(csr, &even_bounds(csr.rows(), size))
     }
 
     /// From given diagonal blocks: the row where each begins, and the number of rows. Each has 1 to 32 rows.
     pub fn partitioned(csr: &Csr<T>, bounds: &[usize]) -> Result<Jacobi<T>> {
-        let pattern = block_pattern(csr, bounds)?;
-        let (space, values) = (csr.source().domain(), Buffer::zeros(pattern.entries()));
-        let matrix = Csr::from_source(Source::new(Arc::new(pattern), space.clone(), space.clone()), values);
-        let partition = Partition { matrix, bounds: bounds.to_vec() };
-        let mut jacobi = Jacobi { inverse: Inverse::Partition(partition) };
+        check_bounds(csr, bounds)?;
+        let lengths = bounds.windows(2).flat_map(|block| (block[0]..block[1]).map(|_| block[1] - block[0]));
+        let offsets = Offsets::from_lengths(lengths);
+        let tasks = threads::tasks(offsets.end());
+        let parts = crate::partition::even_parts(&offsets, tasks, threads::block_rows(csr.rows()));
+        let (space, matrix) = (csr.source().domain().clone(), BlockDiagonal::zeros(bounds));
+        let blocks = Blocks { space, matrix, limits: Limits::of::<T>(0.0), parts };
+        let mut jacobi = Jacobi { inverse: Inverse::Blocks(blocks) };
         jacobi.refresh(csr)?;
         Ok(jacobi)
     }
@@ -137,39 +106,49 @@ impl<T: Real> Jacobi<T> {
         }
     }
 
+    /// Stores inverted blocks in fewer bits, `f32` or [`Bf16`](crate::Bf16), where that costs less than an accuracy: where
+    /// `M A` of a block, the identity, moves by no more than `accuracy` in the norm of the largest row sum. An accuracy of a
+    /// tenth costs an iteration or none: of a symmetric positive definite matrix, the condition of the preconditioned one
+    /// rises by 1.1 / 0.9 at most. The condition of each block decides, at 2⁸ and 2²⁴ times the accuracy, then and after each
+    /// [`Jacobi::refresh`]; what was rounded is not as it was before a refresh. A diagonal stays as it is.
+    ///
+    /// ```
+    /// use krysp::testing::matrices;
+    /// use krysp::{Cg, Jacobi};
+    ///
+    /// let a = matrices::elasticity(5).csr::<f64>()?;
+    /// let blocks = Jacobi::detected(&a)?.rounded(0.1)?;
+    /// assert_eq!(blocks.stored_rows().halves, a.rows());
+    /// assert!(Cg::new(&a).preconditioner(blocks).solve(&vec![1.0; a.rows()])?.report.converged());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn rounded(mut self, accuracy: f64) -> Result<Jacobi<T>> {
+        let limits = limits::<T>(accuracy)?;
+        if let Inverse::Blocks(blocks) = &mut self.inverse {
+            blocks.limits = limits;
+            blocks.matrix.round(limits);
+        }
+        Ok(self)
+    }
+
     /// The size of the blocks, 1 for the diagonal; of the largest where they differ.
     pub fn block_size(&self) -> usize {
+        self.block_diagonal().map_or(1, BlockDiagonal::largest_block)
+    }
+
+    /// Rows by what stores them.
+    pub fn stored_rows(&self) -> StoredRows {
+        let elements = self.domain().len();
+        let all = StoredRows { elements, ..StoredRows::default() };
+        self.block_diagonal().map_or(all, BlockDiagonal::stored_rows)
+    }
+
+    /// The inverted blocks; none for a diagonal.
+    pub(crate) fn block_diagonal(&self) -> Option<&BlockDiagonal<T>> {
         match &self.inverse {
-            Inverse::Diagonal(_) => 1,
-            Inverse::Blocks(blocks) => blocks.size,
-            Inverse::Partition(Partition { bounds, .. }) => {
-                bounds.windows(2).map(|b| b[1] - b[0]).max().unwrap_or(1)
-            }
+            Inverse::Diagonal(_) => None,
+            Inverse::Blocks(blocks) => Some(&blocks.matrix),
         }
-    }
-
-    /// Whether blocks are of sizes that [`Bsr`](crate::Bsr) does not have.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn is_partition(&self) -> bool {
-        matches!(self.inverse, Inverse::Partition(_))
-    }
-
-    /// The inverted blocks as a matrix in their space; none for a diagonal.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn blocks_as_csr(&self) -> Result<Option<Csr<T>>> {
-        let blocks = match &self.inverse {
-            Inverse::Diagonal(_) => return Ok(None),
-            Inverse::Partition(partition) => return Ok(Some(partition.matrix.clone())),
-            Inverse::Blocks(blocks) => blocks,
-        };
-        let (n, size) = (blocks.space.len(), blocks.size);
-        let offsets: Vec<usize> = (0..=n).map(|row| row * size).collect();
-        let columns: Vec<usize> =
-            (0..n).flat_map(|row| (0..size).map(move |j| row / size * size + j)).collect();
-        // from column by column to row by row
-        let value = |row: usize, j: usize| blocks.values[(row / size * size + j) * size + row % size];
-        let values: Vec<T> = (0..n).flat_map(|row| (0..size).map(move |j| value(row, j))).collect();
-        Ok(Some(Csr::from_csr(n, n, &offsets, &columns, &values)?.declared_in(&blocks.space)))
     }
 
     /// Takes new values from a matrix of the same space.
@@ -177,26 +156,26 @@ impl<T: Real> Jacobi<T> {
         check_space(csr, self.domain())?;
         match &mut self.inverse {
             Inverse::Diagonal(inverse) => invert_diagonal(&csr.diagonal_entries(), inverse),
-            Inverse::Blocks(Blocks { size, values, .. }) => {
-                let (size, count) = (*size, csr.rows() / *size);
-                let values = &mut values[..csr.rows() * size];
-                // column by column
-                let place = |i: usize, j: usize, _: usize| j * size + i;
-                invert_blocks(csr, count, &|block| block * size, values, &|block| block * size * size, &place)
-            }
-            Inverse::Partition(Partition { matrix, bounds }) => {
-                let pattern = matrix.source().pattern.clone();
-                let offset = |block: usize| pattern.offsets.at(bounds[block]);
-                let place = |i: usize, j: usize, size: usize| i * size + j;
-                let count = bounds.len() - 1;
-                invert_blocks(csr, count, &|block| bounds[block], matrix.values_mut(), &offset, &place)
+            Inverse::Blocks(Blocks { matrix, limits, .. }) => {
+                let gather = |rows: Range<usize>, block: &mut [f64]| {
+                    for (row, to) in rows.clone().zip(block.chunks_mut(rows.len())) {
+                        for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
+                            if rows.contains(&(column as usize)) {
+                                to[column as usize - rows.start] = Element::to_f64(*value);
+                            }
+                        }
+                    }
+                };
+                matrix
+                    .invert(*limits, &gather)
+                    .map_err(|rows| Error::SingularBlock { first: rows.start, end: rows.end })
             }
         }
     }
 }
 
-/// Where full blocks that begin at these rows have entries; refuses bounds that are none.
-pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<Pattern> {
+/// Refuses bounds of blocks that are none.
+pub(crate) fn check_bounds<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<()> {
     check_square("Jacobi", csr)?;
     let n = csr.rows();
     let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);
@@ -208,14 +187,19 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<P
             expected: "bounds that ascend from 0 to the number of rows, blocks of 1 to 32 rows",
         });
     }
-    let (mut lengths, mut columns) = (Vec::with_capacity(n), vec![]);
-    for block in bounds.windows(2) {
-        for _ in block[0]..block[1] {
-            lengths.push(block[1] - block[0]);
-            columns.extend(block[0] as u32..block[1] as u32);
-        }
+    if n > u32::MAX as usize {
+        return Err(Error::TooLarge { what: "row", got: n });
     }
-    Pattern::sorted(Offsets::from_lengths(lengths), columns, n)
+    Ok(())
+}
+
+/// What an accuracy allows; refuses one that leaves nothing of an inverse.
+pub(crate) fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
+    if (0.0..1.0).contains(&accuracy) {
+        return Ok(Limits::of::<T>(accuracy));
+    }
+    let (got, expected) = (accuracy.to_string(), "0 to 1, without 1");
+    Err(Error::Option { what: "the accuracy of rounded blocks", got, expected })
 }
 
 /// The rows where blocks of a size begin, and the number of rows; none of size 0, which is refused.
@@ -235,60 +219,6 @@ fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Resu
     Ok(())
 }
 
-/// Inverts blocks: block `k` has the rows from `bound(k)` on, and its values from `offset(k)` on, those of row `i` and
-/// column `j` at `place(i, j, size)`. If blocks are singular, the first of them is reported.
-fn invert_blocks<T: Real>(
-    csr: &Csr<T>,
-    count: usize,
-    bound: &(impl Fn(usize) -> usize + Sync),
-    values: &mut [T],
-    offset: &(impl Fn(usize) -> usize + Sync),
-    place: &(impl Fn(usize, usize, usize) -> usize + Sync),
-) -> Result<()> {
-    let singular = AtomicUsize::new(usize::MAX);
-    let numbers = values.len();
-    let tasks = threads::tasks(numbers).min(count);
-    let share = |task: usize| task * count / tasks.max(1);
-    threads::over_parts(tasks, &share, ByRow::new(values, offset), &|blocks, values: ByRow<'_, T>| {
-        let (values, start) = values.all();
-        let mut inverse = vec![];
-        for block in blocks {
-            let (first, end) = (bound(block), bound(block + 1));
-            let size = end - first;
-            inverse.clear();
-            inverse.resize(size * size, 0.0);
-            for (row, inverse) in (first..end).zip(inverse.chunks_mut(size)) {
-                for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
-                    if (first..end).contains(&(column as usize)) {
-                        inverse[column as usize - first] = Element::to_f64(*value);
-                    }
-                }
-            }
-            if !invert(&mut inverse, size) {
-                singular.fetch_min(block, Ordering::Relaxed);
-                return;
-            }
-            let values = &mut values[offset(block) - start..];
-            for i in 0..size {
-                for j in 0..size {
-                    values[place(i, j, size)] = T::from_f64(inverse[i * size + j]);
-                }
-            }
-        }
-    });
-    let singular = singular.into_inner();
-    if singular >= count {
-        return Ok(());
-    }
-    Err(Error::SingularBlock { first: bound(singular), end: bound(singular + 1) })
-}
-
-impl<T: Real> Blocks<T> {
-    fn kernel(&self) -> AnyBsr<'_, T> {
-        AnyBsr::new(self.size, &self.offsets, &self.columns, &self.values)
-    }
-}
-
 impl<T: Real> LinearOperator for Jacobi<T> {
     type Vector = HostVector<T>;
 
@@ -296,7 +226,6 @@ impl<T: Real> LinearOperator for Jacobi<T> {
         match &self.inverse {
             Inverse::Diagonal(inverse) => inverse.space(),
             Inverse::Blocks(blocks) => &blocks.space,
-            Inverse::Partition(partition) => partition.matrix.domain(),
         }
     }
 
@@ -306,9 +235,8 @@ impl<T: Real> LinearOperator for Jacobi<T> {
             Inverse::Diagonal(inverse) => vector::mul(inverse.as_slice(), x.as_slice(), y.as_mut_slice()),
             Inverse::Blocks(blocks) => {
                 let parts = Parts::new(&blocks.parts);
-                rows::product(&blocks.kernel(), parts, x.as_slice(), y.as_mut_slice());
+                rows::product(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice());
             }
-            Inverse::Partition(partition) => partition.matrix.apply(x, y)?,
         }
         Ok(())
     }
@@ -320,7 +248,7 @@ impl<T: Real> LinearOperator for Jacobi<T> {
         };
         check_spaces(self, x, y)?;
         let parts = Parts::new(&blocks.parts);
-        Ok(rows::product_dot(&blocks.kernel(), parts, x.as_slice(), y.as_mut_slice()))
+        Ok(rows::product_dot(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice()))
     }
 
     fn axpy_apply_dot(
@@ -344,15 +272,14 @@ impl<T: Real> LinearOperator for Jacobi<T> {
     fn diagonal(&self) -> Option<&HostVector<T>> {
         match &self.inverse {
             Inverse::Diagonal(inverse) => Some(inverse),
-            Inverse::Blocks(_) | Inverse::Partition(_) => None,
+            Inverse::Blocks(_) => None,
         }
     }
 
     fn bytes(&self) -> usize {
         match &self.inverse {
             Inverse::Diagonal(inverse) => size_of_val(inverse.as_slice()),
-            Inverse::Blocks(blocks) => size_of_val(&*blocks.values),
-            Inverse::Partition(partition) => partition.matrix.bytes(),
+            Inverse::Blocks(blocks) => blocks.matrix.bytes(),
         }
     }
 }
@@ -411,6 +338,59 @@ mod tests {
         }
     }
 
+    /// The identity that `M A` is moves by the accuracy at most, whatever blocks there are, and by more than rounding of
+    /// elements makes where fewer bits store them; new values are rounded as well.
+    #[test]
+    fn rounded_blocks_are_as_accurate_as_asked() {
+        let csr = matrices::elasticity(5).csr::<f64>().unwrap();
+        let n = csr.rows();
+        let uneven: Vec<usize> = [0, 1, 33, 40].into_iter().chain((60..n).step_by(21)).chain([n]).collect();
+        for accuracy in [0.2, 0.01, 1e-5, 0.0] {
+            let mut jacobi = Jacobi::partitioned(&csr, &uneven).unwrap().rounded(accuracy).unwrap();
+            let whole = jacobi.bytes();
+            for csr in
+                [&csr, &csr.with_values(&csr.entries().iter().map(|v| 3.0 * v).collect::<Vec<_>>()).unwrap()]
+            {
+                jacobi.refresh(csr).unwrap();
+                let mut moved = 0.0_f64;
+                for block in uneven.windows(2) {
+                    let rows = block[0]..block[1];
+                    let mut sums = vec![0.0; rows.len()];
+                    for column in rows.clone() {
+                        let x: Vec<f64> = (0..n)
+                            .map(|row| {
+                                if rows.contains(&row) {
+                                    csr.get(row, column).unwrap_or_default()
+                                } else {
+                                    0.0
+                                }
+                            })
+                            .collect();
+                        let x = jacobi.domain().vector(&x).unwrap();
+                        let mut y = jacobi.domain().zeros().unwrap();
+                        jacobi.apply(&x, &mut y).unwrap();
+                        for (row, sum) in rows.clone().zip(&mut sums) {
+                            *sum += (y.as_slice()[row] - f64::from(u8::from(row == column))).abs();
+                        }
+                    }
+                    moved = sums.into_iter().fold(moved, f64::max);
+                }
+                let stored = jacobi.stored_rows();
+                assert_eq!(stored.elements == n, accuracy == 0.0, "{stored:?}");
+                assert!(
+                    if accuracy > 0.0 { 1e-9 < moved && moved <= accuracy } else { moved < 1e-12 },
+                    "{moved}"
+                );
+                assert_eq!(jacobi.bytes(), whole, "three times the values have the same condition");
+            }
+        }
+        let halves = Jacobi::detected(&csr).unwrap().rounded(0.1).unwrap();
+        let exact = Jacobi::detected(&csr).unwrap();
+        assert_eq!(halves.stored_rows().halves, n);
+        assert!(3 * halves.bytes() < exact.bytes(), "{} {}", halves.bytes(), exact.bytes());
+        assert_eq!(Jacobi::new(&csr).unwrap().rounded(0.1).unwrap().stored_rows().elements, n);
+    }
+
     #[test]
     fn refusals_name_the_row() {
         let csr = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (1, 2, 1.0), (2, 2, 1.0)]).unwrap();
@@ -424,6 +404,10 @@ mod tests {
         let large = matrices::stencil7(4).csr::<f64>().unwrap();
         assert!(matches!(Jacobi::blocks(&large, 33), Err(Error::Option { .. })));
         assert!(matches!(Jacobi::blocks(&large, 0), Err(Error::Option { .. })));
+        for accuracy in [-0.1, 1.0, f64::NAN] {
+            let jacobi = Jacobi::blocks(&large, 4).unwrap();
+            assert!(matches!(jacobi.rounded(accuracy), Err(Error::Option { .. })), "{accuracy}");
+        }
         let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
         assert!(matches!(Jacobi::new(&wide), Err(Error::NotSquare { .. })));
     }

@@ -34,6 +34,7 @@ pub use ic0::Ic0;
 pub use ilu0::Ilu0;
 pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
+pub use krysp_kernels::block_diagonal::StoredRows;
 pub use narrow::Narrow;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};

@@ -44,6 +44,7 @@ fn all_obey<T: Real>(a: &Csr<T>) {
     obeys(|| Isai::new(&Ic0::new(a)?, Sparsity::Power(1)));
     obeys(|| Isai::new(&Ilu0::new(a)?, Sparsity::Power(1)));
     obeys(|| Jacobi::blocks(a, 7));
+    obeys(|| Jacobi::blocks(a, 30)?.rounded(0.1));
     obeys(|| Narrow::new(Fsai::new(&a.cast::<f32>())?));
 }
 

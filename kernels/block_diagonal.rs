@@ -1,0 +1,489 @@
+//! Diagonal blocks of up to 32 rows, each stored in as few bits as its condition allows: hosts and devices have the same
+//! arrays.
+//!
+//! Whole blocks make up slices of up to 32 rows. The number of row `i` and column `j` (counted from where its block begins)
+//! stands `j · rows + i` behind the first of its slice, and all of a slice are stored alike: as elements, as `f32` or in 16
+//! bits. A slice has room for elements, whatever it stores: new values move no others.
+//!
+//! Rounding an inverse `M` to `p` bits makes it `M + E` with `|E| ≤ 2⁻ᵖ |M|`, and `(M + E) A = I + E A` with
+//! `‖E A‖ ≤ 2⁻ᵖ ‖M‖ ‖A‖`, in the norm of the largest row sum: what is lost is `2⁻ᵖ` times the block's condition.
+//!
+//! Moves the numbers as they are stored, 16 bytes a slice, and two vectors.
+
+use crate::buffer::{Buffer, Plain, stored, stored_mut};
+use crate::cpu::dense::invert;
+use crate::cpu::rows::RowProduct;
+use crate::cpu::simd::{Simd, Value};
+use crate::cpu::storage::Storage;
+use crate::cpu::threads::{ByRow, over_parts, tasks};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The most rows of a block, and of a slice.
+pub const LARGEST_BLOCK: usize = 32;
+
+/// Slices begin at multiples of so many numbers.
+const UNIT: usize = 16;
+
+/// Norms that numbers of 8 bits of exponent hold, with what is smaller by `2⁻⁴⁴` and less.
+const IN_RANGE: Range<f64> = f64::from_bits(0x39b0_0000_0000_0000)..f64::from_bits(0x4770_0000_0000_0000);
+
+/// What stores the numbers of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Stored {
+    /// An element.
+    Element = 0,
+    /// An `f32`, of an element of 64 bits.
+    Single = 1,
+    /// [`Bf16`](crate::cpu::bf16::Bf16)
+    Half = 2,
+}
+
+/// Blocks that follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Slice {
+    first: u32,
+    /// The bit of each row with which a block begins.
+    starts: u32,
+    /// Where the numbers begin, in units.
+    place: u32,
+    rows: u8,
+    /// Rows of the largest block.
+    width: u8,
+    stored: u8,
+    unused: u8,
+}
+
+// SAFETY: integers that fill sixteen bytes
+unsafe impl Plain for Slice {}
+
+impl Slice {
+    /// Its rows.
+    pub fn rows(&self) -> Range<usize> {
+        self.first as usize..self.first as usize + usize::from(self.rows)
+    }
+
+    /// Its blocks, as rows of the slice.
+    pub fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (starts, rows) = (self.starts, usize::from(self.rows));
+        let next = move |from: usize| (from..rows).find(|&row| starts >> row & 1 == 1);
+        let mut first = next(0);
+        std::iter::from_fn(move || {
+            let start = first?;
+            first = next(start + 1);
+            Some(start..first.unwrap_or(rows))
+        })
+    }
+
+    /// What stores its numbers.
+    pub fn stored(&self) -> Stored {
+        match self.stored {
+            1 => Stored::Single,
+            2 => Stored::Half,
+            _ => Stored::Element,
+        }
+    }
+
+    fn room(&self) -> usize {
+        usize::from(self.rows) * usize::from(self.width)
+    }
+
+    fn numbers(&self) -> Range<usize> {
+        let start = self.place as usize * UNIT;
+        start..start + self.room()
+    }
+}
+
+/// The slices of blocks that begin at these rows, and end at the last of them.
+fn cut(bounds: &[usize]) -> Vec<Slice> {
+    let mut slices: Vec<Slice> = vec![];
+    let mut place = 0;
+    for block in bounds.windows(2) {
+        let (start, size) = (block[0], block[1].wrapping_sub(block[0]));
+        assert!((1..=LARGEST_BLOCK).contains(&size), "bounds ascend by 32 rows at most");
+        match slices.last_mut() {
+            Some(last) if usize::from(last.rows) + size <= LARGEST_BLOCK => {
+                last.starts |= 1 << last.rows;
+                last.rows += size as u8;
+                last.width = last.width.max(size as u8);
+            }
+            last => {
+                place += last.map_or(0, |last| last.room().div_ceil(UNIT));
+                let (first, place) = (index(start), index(place));
+                let (rows, width) = (size as u8, size as u8);
+                slices.push(Slice { first, starts: 1, place, rows, width, stored: 0, unused: 0 });
+            }
+        }
+    }
+    slices
+}
+
+fn index(number: usize) -> u32 {
+    assert!(number <= u32::MAX as usize, "rows and units of 32 bits");
+    number as u32
+}
+
+/// The largest conditions of blocks that are stored as `f32`, and in 16 bits, where each may cost an accuracy.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Zero where elements have no more bits.
+    pub(crate) single: f32,
+    pub(crate) half: f32,
+}
+
+impl Limits {
+    /// For elements of a type.
+    pub fn of<T>(accuracy: f64) -> Limits {
+        let single = if size_of::<T>() == 8 { accuracy * f64::from(1 << 24) } else { 0.0 };
+        Limits { single: single as f32, half: (accuracy * f64::from(1 << 8)) as f32 }
+    }
+
+    fn stored(self, condition: f32) -> Stored {
+        match condition {
+            condition if condition <= self.half => Stored::Half,
+            condition if condition <= self.single => Stored::Single,
+            _ => Stored::Element,
+        }
+    }
+}
+
+/// How a matrix is stored, in rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredRows {
+    /// As elements.
+    pub elements: usize,
+    /// As `f32`, of elements of 64 bits.
+    pub singles: usize,
+    /// In 16 bits, [`Bf16`](crate::cpu::bf16::Bf16).
+    pub halves: usize,
+}
+
+/// Whether these are slices of the same blocks, whatever stores them.
+#[cfg(feature = "cuda")]
+pub(crate) fn same_blocks(some: &[Slice], others: &[Slice]) -> bool {
+    let blocks = |slice: &Slice| (slice.first, slice.starts, slice.rows);
+    some.iter().map(blocks).eq(others.iter().map(blocks))
+}
+
+/// Counts rows, and the bytes that a product reads of them.
+pub(crate) fn count<T>(slices: &[Slice]) -> (StoredRows, usize) {
+    let (mut rows, mut bytes) = (StoredRows::default(), size_of_val(slices));
+    for slice in slices {
+        let (stored, size) = match slice.stored() {
+            Stored::Element => (&mut rows.elements, size_of::<T>()),
+            Stored::Single => (&mut rows.singles, 4),
+            Stored::Half => (&mut rows.halves, 2),
+        };
+        *stored += usize::from(slice.rows);
+        bytes += slice.blocks().map(|block| block.len().pow(2) * size).sum::<usize>();
+    }
+    (rows, bytes)
+}
+
+/// A matrix of diagonal blocks.
+#[derive(Clone, Debug)]
+pub struct BlockDiagonal<T: Value> {
+    slices: Vec<Slice>,
+    numbers: Buffer<T>,
+    /// Of the worst block of each slice.
+    conditions: Vec<f32>,
+}
+
+impl<T: Value> BlockDiagonal<T> {
+    /// Zeros in blocks that begin at these rows, the first at row 0, and end at the last of these numbers.
+    pub fn zeros(bounds: &[usize]) -> Self {
+        assert!(bounds.first().is_none_or(|&first| first == 0), "blocks begin at row 0");
+        let slices = cut(bounds);
+        let conditions = vec![f32::INFINITY; slices.len()];
+        let numbers =
+            Buffer::zeros(slices.last().map_or(0, |last| last.numbers().end.next_multiple_of(UNIT)));
+        BlockDiagonal { slices, numbers, conditions }
+    }
+
+    /// From arrays of the same blocks.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn from_arrays(slices: Vec<Slice>, numbers: Buffer<T>) -> Self {
+        let conditions = vec![f32::INFINITY; slices.len()];
+        BlockDiagonal { slices, numbers, conditions }
+    }
+
+    /// Slices of whole blocks.
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
+    }
+
+    /// What slices have room for.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn numbers(&self) -> &[T] {
+        &self.numbers
+    }
+
+    /// Rows of the largest block.
+    pub fn largest_block(&self) -> usize {
+        self.slices.iter().map(|slice| usize::from(slice.width)).max().unwrap_or(1)
+    }
+
+    /// Rows by what stores them.
+    pub fn stored_rows(&self) -> StoredRows {
+        count::<T>(&self.slices).0
+    }
+
+    /// Bytes that a product reads beside the vectors.
+    pub fn bytes(&self) -> usize {
+        count::<T>(&self.slices).1
+    }
+
+    /// Every number by its row and its column, row after row.
+    pub fn for_each(&self, each: &mut impl FnMut(usize, usize, T)) {
+        for slice in &self.slices {
+            let numbers = &self.numbers[slice.numbers()];
+            let (first, rows) = (slice.rows().start, slice.rows().len());
+            for block in slice.blocks() {
+                for i in block.clone() {
+                    for j in 0..block.len() {
+                        let number = number(numbers, slice.stored(), j * rows + i);
+                        each(first + i, first + block.start + j, number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Becomes the inverse of the blocks that `gather` writes, row by row, of the rows it is told, each stored as the limits
+    /// say. The rows of the first block without an inverse are returned; the matrix is then to be inverted again.
+    pub fn invert(
+        &mut self,
+        limits: Limits,
+        gather: &(impl Fn(Range<usize>, &mut [f64]) + Sync),
+    ) -> Result<(), Range<usize>> {
+        let singular = AtomicUsize::new(usize::MAX);
+        self.each_slice(&|slice, numbers, condition| {
+            let (mut block, mut inverses) = (vec![], vec![0.0; slice.room()]);
+            let (first, rows, mut worst) = (slice.rows().start, slice.rows().len(), 0.0_f64);
+            for within in slice.blocks() {
+                let size = within.len();
+                block.clear();
+                block.resize(size * size, 0.0);
+                gather(first + within.start..first + within.end, &mut block);
+                let norm = norm(&block, size);
+                if !invert(&mut block, size) {
+                    singular.fetch_min(first + within.start, Ordering::Relaxed);
+                    return;
+                }
+                let of_inverse = norm_in_range(&block, size);
+                worst = worst.max(norm * of_inverse);
+                for (i, row) in within.zip(block.chunks(size)) {
+                    row.iter().enumerate().for_each(|(j, &number)| inverses[j * rows + i] = number);
+                }
+            }
+            *condition = worst as f32;
+            store(&inverses, limits.stored(*condition), numbers);
+        });
+        let first = singular.into_inner();
+        for (slice, &condition) in self.slices.iter_mut().zip(&self.conditions) {
+            slice.stored = limits.stored(condition) as u8;
+            let of_slice = slice.rows();
+            if of_slice.contains(&first) {
+                let found = slice.blocks().find(|block| of_slice.start + block.start == first);
+                return Err(
+                    found.map_or(of_slice.clone(), |b| of_slice.start + b.start..of_slice.start + b.end)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Rounds what the limits allow to be stored in fewer bits than it is.
+    pub fn round(&mut self, limits: Limits) {
+        let wanted = |slice: &Slice, condition: f32| slice.stored().max(limits.stored(condition));
+        self.each_slice(&|slice, numbers, condition| {
+            let wanted = wanted(slice, *condition);
+            if wanted != slice.stored() {
+                let wide: Vec<f64> =
+                    (0..slice.room()).map(|k| to_f64(number(numbers, slice.stored(), k))).collect();
+                store(&wide, wanted, numbers);
+            }
+        });
+        for (slice, &condition) in self.slices.iter_mut().zip(&self.conditions) {
+            slice.stored = wanted(slice, condition) as u8;
+        }
+    }
+
+    /// Runs `work` on every slice, with its numbers and its condition, on all threads.
+    fn each_slice(&mut self, work: &(impl Fn(&Slice, &mut [T], &mut f32) + Sync)) {
+        let (slices, all) = (&self.slices, self.numbers.len());
+        let place = |slice: usize| slices.get(slice).map_or(all, |slice| slice.numbers().start);
+        let (count, tasks) = (slices.len(), tasks(all).min(slices.len()));
+        let share = |task: usize| task * count / tasks.max(1);
+        let data = (ByRow::new(&mut self.numbers, &place), self.conditions.as_mut_slice());
+        over_parts(tasks, &share, data, &|range, (mut numbers, conditions): (ByRow<'_, T>, &mut [f32])| {
+            for (k, condition) in range.zip(conditions) {
+                work(&slices[k], numbers.row_mut(k, slices[k].room()), condition);
+            }
+        });
+    }
+}
+
+/// The largest sum of magnitudes of a row.
+fn norm(block: &[f64], size: usize) -> f64 {
+    block.chunks(size).map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max)
+}
+
+/// The same, infinite where fewer bits of exponent would not do.
+fn norm_in_range(block: &[f64], size: usize) -> f64 {
+    let norm = norm(block, size);
+    if IN_RANGE.contains(&norm) { norm } else { f64::INFINITY }
+}
+
+fn to_f64<T: Value>(number: T) -> f64 {
+    number.to_f64().unwrap_or(f64::NAN)
+}
+
+/// Number `k` of a slice.
+fn number<T: Value>(numbers: &[T], stored_as: Stored, k: usize) -> T {
+    match stored_as {
+        Stored::Element => numbers[k],
+        Stored::Single => stored::<T, T::Single>(numbers)[k].widen(),
+        Stored::Half => stored::<T, T::Half>(numbers)[k].widen(),
+    }
+}
+
+fn store<T: Value>(from: &[f64], stored_as: Stored, numbers: &mut [T]) {
+    fn rounded<T: Value, V: Storage<T>>(from: &[f64], to: &mut [V]) {
+        let element = |number: f64| T::from(number).unwrap_or_else(T::nan);
+        to.iter_mut().zip(from).for_each(|(to, &number)| *to = V::narrow(element(number)));
+    }
+    match stored_as {
+        Stored::Element => rounded::<T, T>(from, numbers),
+        Stored::Single => rounded::<T, T::Single>(from, stored_mut(numbers)),
+        Stored::Half => rounded::<T, T::Half>(from, stored_mut(numbers)),
+    }
+}
+
+impl<T: Value> RowProduct<T> for BlockDiagonal<T> {
+    fn rows(&self) -> usize {
+        self.slices.last().map_or(0, |last| last.rows().end)
+    }
+
+    fn fits(&self, x: usize) -> bool {
+        x == self.rows()
+    }
+
+    #[inline(always)]
+    unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let before = self.slices.partition_point(|slice| slice.rows().end <= rows.start);
+        for slice in &self.slices[before..] {
+            let of_slice = slice.rows();
+            if of_slice.start >= rows.end {
+                break;
+            }
+            let (from, to) = (of_slice.start.max(rows.start), of_slice.end.min(rows.end));
+            let (numbers, y) = (&self.numbers[slice.numbers()], &mut y[from - rows.start..to - rows.start]);
+            let (x, here) = (&x[of_slice.clone()], from - of_slice.start..to - of_slice.start);
+            match slice.stored() {
+                Stored::Element => multiply::<S, T, T>(slice, numbers, here, x, y),
+                Stored::Single => multiply::<S, T, T::Single>(slice, stored(numbers), here, x, y),
+                Stored::Half => multiply::<S, T, T::Half>(slice, stored(numbers), here, x, y),
+            }
+        }
+    }
+}
+
+/// Some rows of a slice.
+#[inline(always)]
+fn multiply<S: Simd, T: Value, V: Storage<T>>(
+    slice: &Slice,
+    numbers: &[V],
+    here: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+) {
+    let (mut start, mut size) = ([0; LARGEST_BLOCK], [0; LARGEST_BLOCK]);
+    for block in slice.blocks() {
+        for row in block.clone() {
+            (start[row], size[row]) = (block.start, block.len());
+        }
+    }
+    y.fill(T::zero());
+    let mut near = [T::zero(); LARGEST_BLOCK];
+    for (j, column) in numbers.chunks_exact(x.len()).enumerate() {
+        // what is beyond a smaller block is padding, and no other block's `x`
+        for i in here.clone() {
+            near[i] = if j < size[i] { x[start[i] + j] } else { T::zero() };
+        }
+        for ((y, value), &x) in y.iter_mut().zip(&column[here.clone()]).zip(&near[here.clone()]) {
+            *y = S::mul_add(value.widen(), x, *y);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_of_whole_blocks() {
+        let slices = cut(&[0, 3, 6, 31, 63, 64]);
+        let blocks: Vec<Vec<_>> = slices.iter().map(|slice| slice.blocks().collect()).collect();
+        assert_eq!(blocks, [vec![0..3, 3..6, 6..31], vec![0..32], vec![0..1]]);
+        let numbers: Vec<_> = slices.iter().map(Slice::numbers).collect();
+        assert_eq!(numbers, [0..775, 784..1808, 1808..1809]);
+        assert_eq!(cut(&[0]), []);
+    }
+
+    #[test]
+    fn norms_in_range() {
+        let (low, high) = (2f64.powi(-100), 2f64.powi(120));
+        assert_eq!(IN_RANGE, low..high);
+        assert_eq!(norm_in_range(&[1.0, -2.0, 0.5, 0.0], 2), 3.0);
+        assert_eq!(norm_in_range(&[low / 2.0], 1), f64::INFINITY);
+        assert_eq!(norm_in_range(&[high], 1), f64::INFINITY);
+    }
+
+    /// Conditions of 1, 10⁴ and 10⁹ allow 16, 32 and 64 bits at an accuracy of a tenth, and numbers are rounded so.
+    #[test]
+    fn what_stores_a_block_follows_from_its_condition() {
+        let blocks = [1.0, 1e-4, 1e-9].map(|small| [1.0 / 3.0, 0.0, 0.0, small / 3.0]);
+        // one block a slice: of two rows behind those of 31
+        let bounds = [0, 31, 33, 64, 66, 97, 99];
+        let gather = |rows: Range<usize>, block: &mut [f64]| match rows.len() {
+            2 => block.copy_from_slice(&blocks[rows.start / 33]),
+            n => (0..n).for_each(|i| block[i * n + i] = 1.0),
+        };
+        let mut exact = BlockDiagonal::<f64>::zeros(&bounds);
+        exact.invert(Limits::of::<f64>(0.0), &gather).unwrap();
+        assert_eq!(exact.stored_rows(), StoredRows { elements: 99, singles: 0, halves: 0 });
+        let mut found = BlockDiagonal::<f64>::zeros(&bounds);
+        found.invert(Limits::of::<f64>(0.1), &gather).unwrap();
+        exact.round(Limits::of::<f64>(0.1));
+        assert_eq!(exact.stored_rows(), found.stored_rows());
+        assert_eq!(found.stored_rows(), StoredRows { elements: 2, singles: 2, halves: 31 * 3 + 2 });
+        let mut rounded = vec![];
+        found.for_each(&mut |row, column, number| {
+            if row == column && [32, 65, 98].contains(&row) {
+                rounded.push(number);
+            }
+        });
+        assert_eq!(rounded[0], 3.0);
+        assert_eq!(rounded[1], f64::from(1.0 / ((1e-4 / 3.0) as f64) as f32));
+        assert_eq!(rounded[2], 1.0 / (1e-9 / 3.0));
+        let bytes = found.bytes();
+        assert_eq!(bytes, 16 * 6 + 3 * 31 * 31 * 2 + 4 * (2 + 4 + 8));
+        // numbers of 32 bits have nothing between
+        let mut single = BlockDiagonal::<f32>::zeros(&bounds);
+        single.invert(Limits::of::<f32>(0.1), &gather).unwrap();
+        assert_eq!(single.stored_rows(), StoredRows { elements: 4, singles: 0, halves: 31 * 3 + 2 });
+    }
+
+    #[test]
+    fn the_first_block_without_an_inverse_is_named() {
+        let mut matrix = BlockDiagonal::<f64>::zeros(&[0, 2, 4, 36, 38]);
+        let gather = |rows: Range<usize>, block: &mut [f64]| {
+            let n = rows.len();
+            (0..n).filter(|i| ![3, 37].contains(&(rows.start + i))).for_each(|i| block[i * n + i] = 1.0);
+        };
+        assert_eq!(matrix.invert(Limits::of::<f64>(0.0), &gather), Err(2..4));
+    }
+}
