@@ -13,7 +13,7 @@
 use crate::buffer::{Buffer, Plain, stored, stored_mut};
 use crate::cpu::dense::invert;
 use crate::cpu::rows::RowProduct;
-use crate::cpu::simd::{Simd, Value};
+use crate::cpu::simd::{AHEAD, Lanes, Simd, Value};
 use crate::cpu::storage::Storage;
 use crate::cpu::threads::{ByRow, over_parts, tasks};
 use std::ops::Range;
@@ -53,7 +53,8 @@ pub struct Slice {
     /// Rows of the largest block.
     width: u8,
     stored: u8,
-    unused: u8,
+    /// Rows of every block, where all are of one size.
+    even: u8,
 }
 
 // SAFETY: integers that fill sixteen bytes
@@ -68,12 +69,11 @@ impl Slice {
     /// Its blocks, as rows of the slice.
     pub fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (starts, rows) = (self.starts, usize::from(self.rows));
-        let next = move |from: usize| (from..rows).find(|&row| starts >> row & 1 == 1);
-        let mut first = next(0);
+        let mut start = 0;
         std::iter::from_fn(move || {
-            let start = first?;
-            first = next(start + 1);
-            Some(start..first.unwrap_or(rows))
+            let behind = (u64::from(starts) >> (start + 1)).trailing_zeros() as usize;
+            let end = rows.min(start + 1 + behind);
+            (start < rows).then(|| std::mem::replace(&mut start, end)..end)
         })
     }
 
@@ -108,12 +108,21 @@ fn cut(bounds: &[usize]) -> Vec<Slice> {
                 last.starts |= 1 << last.rows;
                 last.rows += size as u8;
                 last.width = last.width.max(size as u8);
+                last.even = if usize::from(last.even) == size { last.even } else { 0 };
             }
             last => {
                 place += last.map_or(0, |last| last.room().div_ceil(UNIT));
                 let (first, place) = (index(start), index(place));
-                let (rows, width) = (size as u8, size as u8);
-                slices.push(Slice { first, starts: 1, place, rows, width, stored: 0, unused: 0 });
+                let size = size as u8;
+                slices.push(Slice {
+                    first,
+                    starts: 1,
+                    place,
+                    rows: size,
+                    width: size,
+                    stored: 0,
+                    even: size,
+                });
             }
         }
     }
@@ -382,39 +391,114 @@ impl<T: Value> RowProduct<T> for BlockDiagonal<T> {
             let (from, to) = (of_slice.start.max(rows.start), of_slice.end.min(rows.end));
             let (numbers, y) = (&self.numbers[slice.numbers()], &mut y[from - rows.start..to - rows.start]);
             let (x, here) = (&x[of_slice.clone()], from - of_slice.start..to - of_slice.start);
-            match slice.stored() {
-                Stored::Element => multiply::<S, T, T>(slice, numbers, here, x, y),
-                Stored::Single => multiply::<S, T, T::Single>(slice, stored(numbers), here, x, y),
-                Stored::Half => multiply::<S, T, T::Half>(slice, stored(numbers), here, x, y),
+            // SAFETY: handed down from the caller
+            unsafe {
+                match slice.stored() {
+                    Stored::Element => multiply::<S, T, T>(slice, numbers, here, x, y),
+                    Stored::Single => multiply::<S, T, T::Single>(slice, stored(numbers), here, x, y),
+                    Stored::Half => multiply::<S, T, T::Half>(slice, stored(numbers), here, x, y),
+                }
             }
         }
     }
 }
 
 /// Some rows of a slice.
+///
+/// # Safety
+/// As [`RowProduct::product`], for `here` of the rows of a slice.
 #[inline(always)]
-fn multiply<S: Simd, T: Value, V: Storage<T>>(
+unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     slice: &Slice,
     numbers: &[V],
     here: Range<usize>,
     x: &[T],
     y: &mut [T],
 ) {
-    let (mut start, mut size) = ([0; LARGEST_BLOCK], [0; LARGEST_BLOCK]);
-    for block in slice.blocks() {
-        for row in block.clone() {
-            (start[row], size[row]) = (block.start, block.len());
+    // SAFETY: handed down from the caller
+    unsafe {
+        match slice.even {
+            2 => multiply_even::<S, T, V, 2>(slice, numbers, here, x, y),
+            3 => multiply_even::<S, T, V, 3>(slice, numbers, here, x, y),
+            4 => multiply_even::<S, T, V, 4>(slice, numbers, here, x, y),
+            6 => multiply_even::<S, T, V, 6>(slice, numbers, here, x, y),
+            _ => multiply_any::<S, T, V>(slice, numbers, here, x, y),
         }
     }
-    y.fill(T::zero());
-    let mut near = [T::zero(); LARGEST_BLOCK];
-    for (j, column) in numbers.chunks_exact(x.len()).enumerate() {
-        // what is beyond a smaller block is padding, and no other block's `x`
-        for i in here.clone() {
-            near[i] = if j < size[i] { x[start[i] + j] } else { T::zero() };
+}
+
+/// Blocks of `B` rows.
+///
+/// # Safety
+/// As [`RowProduct::product`], for `here` of the rows of a slice.
+#[inline(always)]
+unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
+    slice: &Slice,
+    numbers: &[V],
+    here: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+) {
+    let rows = usize::from(slice.rows);
+    if !here.start.is_multiple_of(B) || !here.end.is_multiple_of(B) {
+        // SAFETY: handed down from the caller
+        return unsafe { multiply_any::<S, T, V>(slice, numbers, here, x, y) };
+    }
+    assert!(here.end <= rows && rows <= x.len() && rows * B <= numbers.len(), "rows of the slice");
+    let (numbers, x) = (numbers.as_ptr(), x.as_ptr());
+    for (start, y) in here.step_by(B).zip(y.chunks_exact_mut(B)) {
+        let mut sums = [T::zero(); B];
+        S::prefetch_ahead(numbers.wrapping_add(start * B), B * B);
+        for j in 0..B {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: the block ends with `here` or before, which was compared with all lengths
+                let (value, x) = unsafe { (*numbers.add(j * rows + start + i), *x.add(start + j)) };
+                *sum = S::mul_add(value.widen(), x, *sum);
+            }
         }
-        for ((y, value), &x) in y.iter_mut().zip(&column[here.clone()]).zip(&near[here.clone()]) {
-            *y = S::mul_add(value.widen(), x, *y);
+        y.copy_from_slice(&sums);
+    }
+}
+
+/// Blocks of any sizes: a register of rows at a time.
+///
+/// # Safety
+/// As [`RowProduct::product`], for `here` of the rows of a slice.
+#[inline(always)]
+unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
+    slice: &Slice,
+    numbers: &[V],
+    here: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+) {
+    let columns = usize::from(slice.rows);
+    for block in slice.blocks() {
+        let rows = block.start.max(here.start)..block.end.min(here.end);
+        if rows.is_empty() {
+            continue;
+        }
+        let (y, x) = (&mut y[rows.start - here.start..rows.end - here.start], &x[block]);
+        assert!((x.len() - 1) * columns + rows.end <= numbers.len(), "numbers of the slice");
+        for first in (0..y.len()).step_by(<T::In<S> as Lanes<T>>::COUNT) {
+            let count = (y.len() - first).min(<T::In<S> as Lanes<T>>::COUNT);
+            let whole = count == <T::In<S> as Lanes<T>>::COUNT;
+            // SAFETY: `count` rows of each column were compared with the length, and `y` has as many from `first` on
+            unsafe {
+                let (mut column, to) = (numbers.as_ptr().add(rows.start + first), y.as_mut_ptr().add(first));
+                let mut sum = T::In::<S>::splat(T::zero());
+                for &x in x {
+                    S::prefetch(column.wrapping_byte_add(2 * AHEAD));
+                    let values = if whole { V::load::<S>(column) } else { V::load_first::<S>(column, count) };
+                    sum = values.mul_add(T::In::<S>::splat(x), sum);
+                    column = column.wrapping_add(columns);
+                }
+                if whole {
+                    sum.store(to);
+                } else {
+                    sum.store_first(to, count);
+                }
+            }
         }
     }
 }
