@@ -5,6 +5,7 @@ mod avx512;
 pub mod balanced;
 pub mod basis;
 pub mod bf16;
+pub mod block_diagonal;
 pub mod bsr;
 pub mod coarse;
 pub mod coo;

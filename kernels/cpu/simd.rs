@@ -35,7 +35,7 @@ impl Value for f64 {
 }
 
 /// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.
-pub(crate) const AHEAD: usize = 512;
+pub(super) const AHEAD: usize = 512;
 
 /// The most lanes that any register has.
 pub(super) const MOST_LANES: usize = 16;

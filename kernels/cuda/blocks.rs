@@ -8,8 +8,9 @@ use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
 use super::product::{Kernel, Pattern, Shape, check_square};
 use super::vector::{Sums, THREADS, index};
-use crate::block_diagonal::{self, Limits, Slice, StoredRows, count};
+use crate::block_diagonal::{Limits, Slice, StoredRows, count, same_blocks};
 use crate::buffer::Buffer;
+use crate::cpu::block_diagonal;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, ValidAsZeroBits};
 
 /// The kernels.
@@ -65,7 +66,7 @@ impl<T: Real> BlockDiagonal<T> {
 
     /// Whether one in host memory has the same blocks.
     pub fn has_blocks_of(&self, host: &block_diagonal::BlockDiagonal<T>) -> bool {
-        block_diagonal::same_blocks(&self.known, host.slices())
+        same_blocks(&self.known, host.slices())
     }
 
     /// Takes what one in host memory has, of the same blocks.

@@ -8,7 +8,8 @@
 use super::{check_space, check_square};
 use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
-use krysp_kernels::block_diagonal::{BlockDiagonal, LARGEST_BLOCK, Limits, StoredRows};
+use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
+use krysp_kernels::cpu::block_diagonal::BlockDiagonal;
 use krysp_kernels::cpu::rows::{self, Parts};
 use krysp_kernels::cpu::threads;
 use krysp_kernels::cpu::vector;
