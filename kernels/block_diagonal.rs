@@ -15,7 +15,7 @@ use std::ops::Range;
 pub const LARGEST_BLOCK: usize = 32;
 
 /// Slices begin at multiples of so many numbers.
-pub(crate) const UNIT: usize = 16;
+const UNIT: usize = 16;
 
 /// What stores the numbers of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,6 +116,16 @@ pub(crate) fn cut(bounds: &[usize]) -> Vec<Slice> {
         }
     }
     slices
+}
+
+/// Rows of the largest block, one where there is none.
+pub(crate) fn largest_block(slices: &[Slice]) -> usize {
+    slices.iter().map(|slice| usize::from(slice.width)).max().unwrap_or(1)
+}
+
+/// Numbers that slices have room for.
+pub(crate) fn room(slices: &[Slice]) -> usize {
+    slices.last().map_or(0, |last| last.numbers().end.next_multiple_of(UNIT))
 }
 
 fn index(number: usize) -> u32 {

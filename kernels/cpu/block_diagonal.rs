@@ -7,7 +7,7 @@ use super::rows::RowProduct;
 use super::simd::{AHEAD, Lanes, Simd, Value};
 use super::storage::Storage;
 use super::threads::{ByRow, over_parts, tasks};
-use crate::block_diagonal::{Limits, Slice, Stored, StoredRows, UNIT, count, cut};
+use crate::block_diagonal::{Limits, Slice, Stored, StoredRows, count, cut, largest_block, room};
 use crate::buffer::{Buffer, stored, stored_mut};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,8 +30,7 @@ impl<T: Value> BlockDiagonal<T> {
         assert!(bounds.first().is_none_or(|&first| first == 0), "blocks begin at row 0");
         let slices = cut(bounds);
         let conditions = vec![f32::INFINITY; slices.len()];
-        let numbers =
-            Buffer::zeros(slices.last().map_or(0, |last| last.numbers().end.next_multiple_of(UNIT)));
+        let numbers = Buffer::zeros(room(&slices));
         BlockDiagonal { slices, numbers, conditions }
     }
 
@@ -55,7 +54,7 @@ impl<T: Value> BlockDiagonal<T> {
 
     /// Rows of the largest block.
     pub fn largest_block(&self) -> usize {
-        self.slices.iter().map(|slice| usize::from(slice.width)).max().unwrap_or(1)
+        largest_block(&self.slices)
     }
 
     /// Rows by what stores them.

@@ -8,7 +8,7 @@ use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
 use super::product::{Kernel, Pattern, Shape, check_square};
 use super::vector::{Sums, THREADS, index};
-use crate::block_diagonal::{Limits, Slice, StoredRows, count, same_blocks};
+use crate::block_diagonal::{Limits, Slice, StoredRows, count, cut, largest_block, room, same_blocks};
 use crate::buffer::Buffer;
 use crate::cpu::block_diagonal;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, ValidAsZeroBits};
@@ -52,13 +52,20 @@ unsafe impl DeviceRepr for RawDiagonal {}
 impl<T: Real> BlockDiagonal<T> {
     /// A copy of one in host memory.
     pub fn new(device: &Device, host: &block_diagonal::BlockDiagonal<T>) -> Result<Self> {
-        let rows = host.slices().last().map_or(0, |last| last.rows().end);
+        let mut matrix = BlockDiagonal::zeros(device, host.slices())?;
+        matrix.numbers.write(host.numbers())?;
+        Ok(matrix)
+    }
+
+    fn zeros(device: &Device, slices: &[Slice]) -> Result<Self> {
+        let rows = slices.last().map_or(0, |last| last.rows().end);
         index("the number of rows", rows)?;
+        let room = room(slices);
         Ok(BlockDiagonal {
-            shape: Shape { rows, cols: rows, entries: host.numbers().len() },
-            slices: device.upload(host.slices())?,
-            numbers: device.upload(host.numbers())?,
-            known: host.slices().to_vec(),
+            shape: Shape { rows, cols: rows, entries: room },
+            slices: device.upload(slices)?,
+            known: slices.to_vec(),
+            numbers: device.zeros(room)?,
             kernel: Kernel::load::<T>(device, &SOURCE, "blocks_product", THREADS)?,
             axpy_product_dot: device.function::<T>(&SOURCE, "blocks_axpy_product_dot")?,
         })
@@ -178,14 +185,14 @@ impl<T: Real> Blocks<T> {
             a.cols() == n && bounds.first() == Some(&0) && bounds.last() == Some(&n),
             "blocks of all rows"
         );
-        let inverse = block_diagonal::BlockDiagonal::zeros(bounds);
-        let lanes = inverse.largest_block().next_power_of_two().max(4);
+        let slices = cut(bounds);
+        let lanes = largest_block(&slices).next_power_of_two().max(4);
         let starts: Vec<u32> = bounds.iter().map(|&row| row as u32).collect();
         let grid = (bounds.len() - 1).div_ceil(BLOCK / lanes).max(1);
         Ok(Blocks {
             a: Ordered::zeros_of(device, a)?,
-            conditions: device.zeros(inverse.slices().len())?,
-            inverse: BlockDiagonal::new(device, &inverse)?,
+            conditions: device.zeros(slices.len())?,
+            inverse: BlockDiagonal::zeros(device, &slices)?,
             bounds: device.upload(&starts)?,
             singular: device.zeros(1)?,
             invert: device.function::<T>(&SOURCE, &format!("blocks_{lanes}"))?,
@@ -224,7 +231,7 @@ impl<T: Real> Blocks<T> {
 
     /// The inverses, of the same blocks, before they have numbers.
     pub fn zeros(&self) -> Result<BlockDiagonal<T>> {
-        BlockDiagonal::new(self.a.values.device(), &self.inverse.to_host()?)
+        BlockDiagonal::zeros(self.a.values.device(), &self.inverse.known)
     }
 
     /// Stores the inverses as the limits say.
