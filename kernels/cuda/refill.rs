@@ -1,27 +1,35 @@
 //! New values that are on the device already, in the order in which a matrix was given: which slot takes which.
 //!
 //! ```text
-//! once:    number the values, send the numbers the way of values into the slots, some bits at a time, and keep what arrives
-//! refill:  slot ← value[number of the slot], 0 for padding;  before that, where places were given twice, their sums
+//! once:    number the values, send the numbers the way of values into the slots, some bits at a time, and keep what arrives;
+//!          a tile of slots takes values from sectors of 32 bytes: list them, and say where among them each slot finds its own
+//! refill:  for each tile: read its sectors into shared memory;  slot ← value at its place, 0 for padding
+//!          before that, where places were given twice, their sums
 //! ```
 //!
-//! Budget of a refill: one launch for each array of slots, moving 4 bytes and a value a slot, and the given values once.
-//! A map takes 4 bytes of device memory a slot.
+//! Budget of a refill: one launch for each array of slots, moving 2 bytes and a value a slot, and 36 bytes a sector of each
+//! tile: with values that lie together where slots do, little more than the given values once. Maps take 2 bytes of device
+//! memory a slot and 4 a sector.
 
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
 use super::module::Source;
 use super::ordered::{Ordered, Rows};
-use super::product::{Pattern, Product, Slots};
-use super::vector::config;
+use super::product::{Pattern, Product};
+use super::vector::{THREADS, config};
 use crate::index::Offsets;
-use cudarc::driver::CudaFunction;
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
 
-/// Slots that a thread refills at once: `AT_ONCE` of refill.cu.
-const AT_ONCE: usize = 8;
+/// Slots of a tile, `SLOTS` of refill.cu and half of it: the first, if its sectors leave room for other tiles in shared memory.
+/// The more there are, the fewer sectors belong to two tiles.
+const SLOTS: [usize; 2] = [4096, 2048];
+/// Threads of a block that refills: `THREADS` of refill.cu.
+const REFILLING: u32 = 512;
+/// Bytes of a sector.
+const SECTOR: usize = 32;
 
 /// How given values become the entries of a pattern.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +56,99 @@ pub struct Refill<T: Real> {
     /// Values given.
     given: usize,
     sums: Option<Sums<T>>,
-    /// For each array of slots, where every slot takes its value from, and the kernel that gives it.
-    maps: Vec<(Array<u32>, CudaFunction)>,
+    /// For each array of slots.
+    tiles: Vec<Tiles>,
+}
+
+/// Where the slots of an array take their values from.
+#[derive(Debug)]
+struct Tiles {
+    counts: Array<u32>,
+    sectors: Array<u32>,
+    places: Array<u16>,
+    /// Slots of a tile.
+    slots: usize,
+    /// Sectors of a tile, at most.
+    most: usize,
+    refill: CudaFunction,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawTiles {
+    counts: u64,
+    sectors: u64,
+    places: u64,
+    of_tile: u32,
+    most: u32,
+    slots: i64,
+}
+// SAFETY: as `Tiles` of refill.cu
+unsafe impl DeviceRepr for RawTiles {}
+
+impl Tiles {
+    /// Finds the sectors of tiles from where each slot takes its value from: 1 + a place, 0 for none.
+    fn new<T: Real>(map: &Array<u32>, refill: CudaFunction) -> Result<Self> {
+        let device = map.device();
+        let make = device.function::<T>(&SOURCE, "refill_tiles")?;
+        device.lift_shared_limit(&make)?;
+        device.lift_shared_limit(&refill)?;
+        let room = device.shared_memory()?;
+        let last = SLOTS[SLOTS.len() - 1];
+        for slots in SLOTS {
+            let all = map.len().div_ceil(slots);
+            let bytes = 2 * slots * size_of::<u32>();
+            let launch = |tiles: &Tiles| {
+                let (raw, map) = (tiles.raw(map.len()), map.address(0));
+                let mut launch = device.launch(&make);
+                launch.arg(&map).arg(&raw);
+                // SAFETY: arguments as in refill.cu; the kernel writes as much as there is room for
+                unsafe { launch.launch(tiles.config(THREADS, bytes)) }
+            };
+            let (counts, none) = (device.zeros(all)?, device.zeros(0)?);
+            let mut tiles = Tiles {
+                counts,
+                sectors: none,
+                places: device.zeros(0)?,
+                slots,
+                most: 0,
+                refill: refill.clone(),
+            };
+            launch(&tiles)?;
+            let mut counts = vec![0; all];
+            tiles.counts.read(&mut counts)?;
+            tiles.most = counts.into_iter().max().unwrap_or(0) as usize;
+            if tiles.most * SECTOR > room / 3 && slots > last {
+                continue;
+            }
+            // those of a tile begin a sector themselves
+            tiles.most = tiles.most.max(1).next_multiple_of(SECTOR / size_of::<u32>());
+            tiles.sectors = device.zeros(all * tiles.most)?;
+            tiles.places = device.zeros(map.len())?;
+            launch(&tiles)?;
+            return Ok(tiles);
+        }
+        Err(Error::TooLarge { what: "the sectors of a tile", got: last, limit: room / SECTOR })
+    }
+
+    fn raw(&self, slots: usize) -> RawTiles {
+        // none tells that there is no room yet
+        let room = |array: &Array<u32>| if array.is_empty() { 0 } else { array.address(0) };
+        RawTiles {
+            counts: self.counts.address(0),
+            sectors: room(&self.sectors),
+            places: self.places.address(0),
+            of_tile: self.slots as u32,
+            most: self.most as u32,
+            slots: slots as i64,
+        }
+    }
+
+    /// A block for each tile, with so many threads and bytes of shared memory.
+    fn config(&self, threads: u32, bytes: usize) -> LaunchConfig {
+        let blocks = self.counts.len().clamp(1, i32::MAX as usize) as u32;
+        LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: bytes as u32 }
+    }
 }
 
 /// Values that are added up before slots take them.
@@ -101,10 +200,7 @@ impl<T: Real> Refill<T> {
         assert!(from.as_ref().is_none_or(|from| from.len() == pattern.entries()), "a place for each entry");
         let ordered = Ordered::zeros(&device, matrix.shape(), pattern)?.with_columns(pattern)?;
         let all = matrix.slots();
-        let mut maps = vec![];
-        for Slots { len, function, .. } in &all {
-            maps.push((device.zeros(*len)?, function(&device, &SOURCE, "refill")?));
-        }
+        let maps = all.iter().map(|slots| device.zeros(slots.len)).collect::<Result<Vec<Array<u32>>>>()?;
         let bits = all.iter().map(|slots| slots.bits).min().unwrap_or(16);
         for shift in (0..u32::BITS).step_by(bits as usize) {
             let (from, count) = (from.as_ref().map_or(0, |from| from.address(0)), pattern.entries() as i64);
@@ -114,7 +210,7 @@ impl<T: Real> Refill<T> {
             // SAFETY: arguments as in refill.cu; there are so many entries, and a place for each where there are places
             unsafe { launch.launch(config(&device, pattern.entries(), 1)) }?;
             matrix.fill_from(pattern, &ordered)?;
-            for (slots, (to, _)) in all.iter().zip(&maps) {
+            for (slots, to) in all.iter().zip(&maps) {
                 let map = (slots.function)(&device, &SOURCE, "refill_map")?;
                 let (count, to) = (slots.len as i64, to.address(0));
                 let mut launch = device.launch(&map);
@@ -123,7 +219,11 @@ impl<T: Real> Refill<T> {
                 unsafe { launch.launch(config(&device, slots.len, 1)) }?;
             }
         }
-        Ok(Refill { given, sums, maps })
+        let tiles = all
+            .iter()
+            .zip(&maps)
+            .map(|(slots, map)| Tiles::new::<T>(map, (slots.function)(&device, &SOURCE, "refill")?));
+        Ok(Refill { given, sums, tiles: tiles.collect::<Result<_>>()? })
     }
 
     /// Queues the refill of the matrix that this was made for.
@@ -139,16 +239,23 @@ impl<T: Real> Refill<T> {
             unsafe { launch.launch(config(device, entries.len(), 1)) }?;
             from = to;
         }
+        let count = self.sums.as_ref().map_or(values.len(), |sums| sums.entries.len()) as i64;
         let slots = matrix.slots();
-        assert_eq!(slots.len(), self.maps.len(), "the matrix that this was made for");
-        for (slots, (map, refill)) in slots.into_iter().zip(&self.maps) {
-            assert!(slots.len == map.len() && slots.device == *device, "the matrix that this was made for");
-            let (map, count) = (map.address(0), slots.len as i64);
-            let mut launch = device.launch(refill);
-            launch.arg(&map).arg(&from).arg(&count).arg(&slots.address);
-            // SAFETY: arguments as in refill.cu; a map numbers values, or sums, that were there when it was made, and the
-            // matrix is borrowed
-            unsafe { launch.launch(config(device, slots.len, AT_ONCE)) }?;
+        assert_eq!(slots.len(), self.tiles.len(), "the matrix that this was made for");
+        for (slots, tiles) in slots.into_iter().zip(&self.tiles) {
+            assert!(
+                slots.len == tiles.places.len() && slots.device == *device,
+                "the matrix that this was made for"
+            );
+            if slots.len == 0 {
+                continue;
+            }
+            let raw = tiles.raw(slots.len);
+            let mut launch = device.launch(&tiles.refill);
+            launch.arg(&raw).arg(&from).arg(&count).arg(&slots.address);
+            // SAFETY: arguments as in refill.cu; places lie in the sectors of their tiles, these in values, or sums, that were
+            // there when they were found, and the matrix is borrowed
+            unsafe { launch.launch(tiles.config(REFILLING, tiles.most * SECTOR)) }?;
         }
         Ok(())
     }
