@@ -4,13 +4,14 @@
 //! eigenvalues, and otherwise needs about `½ √κ ln(2/ε)` of them.
 //!
 //! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
-//! format and 11 vectors (12 are moved: `p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`). Without a
-//! preconditioner `z` is `r`, and 10 are moved. Memory: four vectors.
+//! format and 11 vectors (12 are moved: `p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`; 10 where
+//! [`LinearOperator::cg_update`] keeps `z` on the chip). Without a preconditioner `z` is `r`, and 10 are moved. Memory: four
+//! vectors.
 
 use crate::Condition::Positive;
 use crate::{
-    CgIterate, Cost, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps,
-    System, Vector,
+    CgIterate, CgUpdate, Cost, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space,
+    Steps, System, Vector,
 };
 use num_traits::Zero;
 
@@ -75,15 +76,9 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩
         steps.watch(SIGMA, &sigma, Positive)?;
         let alpha = rho.clone() / sigma; // α = ρ / σ
-        if m.is_identity() {
-            let rr = r.axpy_norm(&-alpha.clone(), q); // r = r − α q,  ρ' = ‖r‖²
-            let beta = rr.clone() / rho.clone();
-            x.axpy_xpby(&alpha, p, r, &beta); // x = x + α p,  p = r + β p
-            return Self::end::<V>(steps, rho, [rr.clone(), rr, alpha, beta]);
-        }
-        let [rr, rho_next] = m.axpy_apply_dot(&-alpha.clone(), q, r, z)?; // r = r − α q,  z = M⁻¹ r,  ‖r‖²,  ρ' = ⟨r, z⟩
+        // r = r − α q,  z = M⁻¹ r,  ‖r‖²,  ρ' = ⟨r, z⟩,  x = x + α p,  p = z + ρ'/ρ p
+        let [rr, rho_next] = m.cg_update(CgUpdate { alpha: &alpha, rho, q, x, r, p, z })?;
         let beta = rho_next.clone() / rho.clone(); // β = ρ' / ρ
-        x.axpy_xpby(&alpha, p, z, &beta); // x = x + α p,  p = z + β p
         Self::end::<V>(steps, rho, [rr, rho_next, alpha, beta])
     }
 

@@ -13,10 +13,10 @@
 //!
 //! With `k` vectors a preconditioning costs two passes over them, `2 k + 3` vector words and a reduction more.
 
-use crate::operator::check_square;
+use crate::operator::{check_square, update_by_parts};
 use crate::{
-    Basis, ElemOf, Element, Error, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, SpaceOf,
-    Vector,
+    Basis, CgUpdate, ElemOf, Element, Error, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space,
+    SpaceOf, Vector,
 };
 use num_traits::Zero;
 use std::any::Any;
@@ -167,6 +167,10 @@ impl<M: LinearOperator> LinearOperator for Deflated<'_, M> {
         r.axpy(a, q);
         self.apply(r, z)?;
         Ok(r.dot_2(r, z))
+    }
+
+    fn cg_update(&self, at: CgUpdate<'_, M::Vector>) -> Result<[ScalarOf<M::Vector>; 2]> {
+        if self.null_space.is_none() { self.m.cg_update(at) } else { update_by_parts(self, at) }
     }
 
     fn diagonal(&self) -> Option<&M::Vector> {

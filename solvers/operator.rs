@@ -24,6 +24,24 @@ pub struct CgIterate<'s, V: Vector> {
     pub watched: [&'static str; 2],
 }
 
+/// Conjugate gradients between two products: what is known, and what changes.
+pub struct CgUpdate<'s, V: Vector> {
+    /// The length of the step.
+    pub alpha: &'s ScalarOf<V>,
+    /// `⟨r, M⁻¹ r⟩` before it.
+    pub rho: &'s ScalarOf<V>,
+    /// The product of the direction.
+    pub q: &'s V,
+    /// The solution.
+    pub x: &'s mut V,
+    /// The residual.
+    pub r: &'s mut V,
+    /// The direction.
+    pub p: &'s mut V,
+    /// Room for the preconditioned residual: what it holds then is of no meaning.
+    pub z: &'s mut V,
+}
+
 /// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
 ///
 /// Object safe: `Box<dyn LinearOperator<Vector = V>>` is a format chosen at run time. `apply` may fail (closures, inner
@@ -61,6 +79,11 @@ pub trait LinearOperator: Send + Sync {
         r.axpy(a, q);
         let rz = self.apply_dot(r, z)?;
         Ok([r.norm_squared(), rz])
+    }
+
+    /// As a preconditioner of conjugate gradients: `r ← r − α q; z = A r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`.
+    fn cg_update(&self, at: CgUpdate<'_, Self::Vector>) -> Result<[ScalarOf<Self::Vector>; 2]> {
+        update_by_parts(self, at)
     }
 
     /// Queues up to `count` steps of conjugate gradients at once, preconditioned by a diagonal and what may correct it, where
@@ -106,6 +129,22 @@ pub trait LinearOperator: Send + Sync {
     fn reproducible(&self) -> bool {
         true
     }
+}
+
+/// What [`LinearOperator::cg_update`] is.
+pub(crate) fn update_by_parts<A: LinearOperator + ?Sized>(
+    a: &A,
+    at: CgUpdate<'_, A::Vector>,
+) -> Result<[ScalarOf<A::Vector>; 2]> {
+    let CgUpdate { alpha, rho, q, x, r, p, z } = at;
+    if a.is_identity() {
+        let rr = r.axpy_norm(&-alpha.clone(), q);
+        x.axpy_xpby(alpha, p, r, &(rr.clone() / rho.clone()));
+        return Ok([rr.clone(), rr]);
+    }
+    let [rr, rho_next] = a.axpy_apply_dot(&-alpha.clone(), q, r, z)?;
+    x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
+    Ok([rr, rho_next])
 }
 
 /// Refuses vectors that do not live where the operator needs them. For implementations of [`LinearOperator::apply`].
@@ -163,6 +202,10 @@ macro_rules! forward_to_inner {
                 z: &mut A::Vector,
             ) -> Result<[ScalarOf<A::Vector>; 2]> {
                 (**self).axpy_apply_dot(a, q, r, z)
+            }
+
+            fn cg_update(&self, at: CgUpdate<'_, A::Vector>) -> Result<[ScalarOf<A::Vector>; 2]> {
+                (**self).cg_update(at)
             }
 
             fn cg_steps(

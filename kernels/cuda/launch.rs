@@ -23,6 +23,7 @@ pub(super) struct Launch<'a> {
     stream: &'a CudaStream,
     function: &'a CudaFunction,
     prepared_early: bool,
+    cooperative: bool,
     arguments: Vec<*mut c_void>,
     borrowed: PhantomData<&'a ()>,
 }
@@ -34,6 +35,7 @@ impl Device {
             stream: &self.inner.stream,
             function,
             prepared_early: self.arch() >= WAITS,
+            cooperative: false,
             arguments: Vec::with_capacity(ARGUMENTS),
             borrowed: PhantomData,
         }
@@ -47,16 +49,29 @@ impl<'a> Launch<'a> {
         self
     }
 
+    /// All blocks will be on the chip at once, so that they may wait for each other.
+    pub(super) fn cooperative(&mut self) -> &mut Self {
+        self.cooperative = true;
+        self
+    }
+
     /// Queues the kernel.
     ///
     /// # Safety
     /// Arguments are those of the kernel, and what they point to lives until it has run.
     pub(super) unsafe fn launch(&mut self, config: LaunchConfig) -> Result<()> {
         self.stream.context().bind_to_thread()?;
-        let mut early = sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        use sys::CUlaunchAttributeID as Id;
+        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
+        let early = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
+        let together = sys::CUlaunchAttributeValue { cooperative: 1 };
+        let early = attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, early);
+        let together = attribute(Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, together);
+        let (mut attributes, count) = match (self.prepared_early, self.cooperative) {
+            (true, true) => ([early, together], 2),
+            (false, true) => ([together, early], 1),
+            (true, false) => ([early, together], 1),
+            (false, false) => ([early, together], 0),
         };
         let config = sys::CUlaunchConfig {
             gridDimX: config.grid_dim.0,
@@ -67,11 +82,11 @@ impl<'a> Launch<'a> {
             blockDimZ: config.block_dim.2,
             sharedMemBytes: config.shared_mem_bytes,
             hStream: self.stream.cu_stream(),
-            attrs: &mut early,
-            numAttrs: self.prepared_early.into(),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: count,
         };
         let arguments = self.arguments.as_mut_ptr();
-        // SAFETY: as the caller promised; the configuration and its attribute live until the call returns
+        // SAFETY: as the caller promised; the configuration and its attributes live until the call returns
         let queued = unsafe {
             sys::cuLaunchKernelEx(&config, self.function.cu_function(), arguments, std::ptr::null_mut())
         };

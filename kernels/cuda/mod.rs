@@ -3,6 +3,7 @@
 //! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
 //! machine without it has no devices.
 
+mod advance;
 mod basis;
 pub mod blocks;
 mod borders;
@@ -54,6 +55,7 @@ pub mod tuning;
 pub mod vector;
 mod windows;
 
+pub use advance::{Advance, advance};
 pub use basis::Basis;
 pub use clusters::{Clusters, Edges};
 pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
@@ -72,7 +74,8 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 28] = [
+pub const SOURCES: [&Source; 29] = [
+    &advance::SOURCE,
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,

@@ -1,5 +1,6 @@
 //! Vector operations on a device: queued, in order, and never waited for.
 
+use super::advance;
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
 use super::gate::{self, RawGate};
@@ -32,6 +33,7 @@ pub(super) struct Kernels<T: Real> {
     multiply_dot: CudaFunction,
     axpy_multiply_dot: CudaFunction,
     pub(super) steps: gate::Kernels,
+    pub(super) advance: Option<advance::Kernel>,
     /// `Parcel`s of prelude.cu, two for each block and each as large as two numbers, and how many calls have used them.
     parcels: CudaSlice<T>,
     calls: CudaSlice<u32>,
@@ -53,6 +55,7 @@ impl<T: Real> Kernels<T> {
             multiply_dot: function("multiply_dot")?,
             axpy_multiply_dot: function("axpy_multiply_dot")?,
             steps: gate::Kernels::new::<T>(device)?,
+            advance: advance::Kernel::new::<T>(device)?,
             parcels: device.zeros(4 * MAX_BLOCKS)?.into_slice(),
             calls: device.zeros(1)?.into_slice(),
         })

@@ -34,7 +34,7 @@ pub use model::Model;
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::{Csr, Error, Real, Result};
-use krysp_solvers::{CgIterate, ElemOf, LinearOperator, ScalarOf, SpaceOf, StepsOf, Vector};
+use krysp_solvers::{CgIterate, CgUpdate, ElemOf, LinearOperator, ScalarOf, SpaceOf, StepsOf, Vector};
 use machine::{Refresh, Stores};
 use std::any::Any;
 
@@ -141,6 +141,10 @@ impl<V: Vector> LinearOperator for Operator<V> {
         z: &mut V,
     ) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
         self.matrix.axpy_apply_dot(a, q, r, z)
+    }
+
+    fn cg_update(&self, at: CgUpdate<'_, V>) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
+        self.matrix.cg_update(at)
     }
 
     fn cg_steps(

@@ -3,8 +3,8 @@
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{Jacobi, Real, Result};
 use krysp_kernels::cuda::blocks::BlockDiagonal;
-use krysp_kernels::cuda::vector;
-use krysp_solvers::{Error, LinearOperator, Space, check_spaces};
+use krysp_kernels::cuda::{self, vector};
+use krysp_solvers::{CgUpdate, Error, LinearOperator, Space, Vector, check_spaces};
 
 /// The inverse of a diagonal, or of diagonal blocks, in device memory; made by [`Jacobi::to`].
 #[derive(Debug)]
@@ -92,6 +92,24 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
             Inverse::Blocks(blocks) => blocks.axpy_product_dot(&a.0, q, r, z),
         };
         Ok(sums.map_err(failed)?.map(CudaScalar))
+    }
+
+    fn cg_update(&self, at: CgUpdate<'_, CudaVector<T>>) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
+        let CgUpdate { alpha, rho, q, x, r, p, z } = at;
+        if let Inverse::Diagonal(d) = &self.inverse {
+            for (y, x) in [(&mut *r, q), (&mut *x, &*p)] {
+                check_spaces(self, x, y)?;
+            }
+            let (alpha, rho, q, d) = (&alpha.0, &rho.0, &q.entries, &d.entries);
+            let (x, r, p) = (&mut x.entries, &mut r.entries, &mut p.entries);
+            let sums = cuda::advance(cuda::Advance { alpha, rho, q, d, x, r, p }).map_err(failed)?;
+            if let Some(sums) = sums {
+                return Ok(sums.map(CudaScalar));
+            }
+        }
+        let [rr, rho_next] = self.axpy_apply_dot(&-alpha.clone(), q, r, z)?;
+        x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
+        Ok([rr, rho_next])
     }
 
     fn diagonal(&self) -> Option<&CudaVector<T>> {

@@ -3,7 +3,7 @@
 use super::{Agreement, Broken, Law, numbers, rounding, same_bits, unexpected};
 use crate::testing::matrices::Triplets;
 use crate::{Element, HostSpace, HostVector, LinearOperator, Numbering, Real, Space, Vector};
-use krysp_solvers::{ElemOf, Scalar, SpaceOf};
+use krysp_solvers::{CgUpdate, ElemOf, Scalar, ScalarOf, SpaceOf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -92,7 +92,7 @@ pub fn second_product<V: Vector>(a: &Operator<'_, V>) -> Law {
     agreement.entries(LAW, "`y`", &product_of(LAW, a, &x)?, &product_of(LAW, a, &x)?)
 }
 
-/// `apply_dot` and `axpy_apply_dot` equal the operations they fuse.
+/// `apply_dot`, `axpy_apply_dot` and `cg_update` equal the operations they fuse.
 pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) -> Law {
     const LAW: &str = "fusions of operators equal their parts";
     if a.domain() != a.range() {
@@ -109,7 +109,7 @@ pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) ->
     let magnitude = |x: &V, y: &V| -> Law<f64> {
         Ok(store(LAW, x)?.iter().zip(store(LAW, y)?).map(|(x, y)| (x.to_f64() * y.to_f64()).abs()).sum())
     };
-    let read = |scalar: krysp_solvers::ScalarOf<V>| scalar.read().map_err(unexpected(LAW));
+    let read = |scalar: ScalarOf<V>| scalar.read().map_err(unexpected(LAW));
     let pair = [read(sum)?, read(x.dot(&plain))?];
     agreement.sum(LAW, "apply_dot's ⟨x, y⟩", pair, magnitude(&x, &plain)?, n)?;
 
@@ -125,6 +125,32 @@ pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) ->
         agreement.sum(LAW, "axpy_apply_dot's ‖r‖²", pair, magnitude(&s, &s)?, n)?;
         let pair = [read(rz)?, read(s.dot(&t))?];
         agreement.sum(LAW, "axpy_apply_dot's ⟨r, z⟩", pair, magnitude(&s, &t)?, n)?;
+    }
+
+    // a direction turns, or is begun anew
+    for (alpha, rho) in [(-0.75, n.max(1) as f64), (0.5, f64::INFINITY)] {
+        let (alpha, rho) = (element(alpha), element(rho));
+        let vector = |seed| load::<V>(LAW, space, &host(seed));
+        let (mut x, mut r, mut p, mut z) = (vector(4)?, vector(6)?, vector(7)?, stale::<V>(LAW, space)?);
+        let (mut y, mut s, mut d, mut t) = (vector(4)?, vector(6)?, vector(7)?, stale::<V>(LAW, space)?);
+        let [step, before]: [ScalarOf<V>; 2] = [alpha, rho].map(Into::into);
+        let at = CgUpdate { alpha: &step, rho: &before, q: &q, x: &mut x, r: &mut r, p: &mut p, z: &mut z };
+        let [rr, rz] = a.cg_update(at).map_err(unexpected(LAW))?;
+        s.axpby(&(-alpha).into(), &q, &element(1.0).into());
+        a.apply(&s, &mut t).map_err(unexpected(LAW))?;
+        let pairs = [[read(rr)?, read(s.dot(&s))?], [read(rz)?, read(s.dot(&t))?]];
+        agreement.sum(LAW, "cg_update's ‖r‖²", pairs[0], magnitude(&s, &s)?, n)?;
+        agreement.sum(LAW, "cg_update's ⟨r, z⟩", pairs[1], magnitude(&s, &t)?, n)?;
+        y.axpby(&alpha.into(), &d, &element(1.0).into());
+        d.axpby(&element(1.0).into(), &t, &(pairs[1][0] / rho).into());
+        for (what, got, expected) in [("x", &x, &y), ("r", &r, &s), ("p", &p, &d)] {
+            agreement.entries(
+                LAW,
+                &format!("cg_update's `{what}`"),
+                &store(LAW, got)?,
+                &store(LAW, expected)?,
+            )?;
+        }
     }
     Ok(())
 }
