@@ -36,6 +36,7 @@ mod refill;
 mod renumbered;
 mod resident;
 mod ring;
+mod room;
 pub mod runs;
 mod segments;
 mod slab_layout;
