@@ -81,23 +81,6 @@ impl Chunks {
         row_of(&self.starts, entry.min(self.count().saturating_sub(1)))
     }
 
-    /// `[row, first chunk, last chunk]` of every row that crosses the borders of chunks.
-    pub(super) fn crossing(&self) -> Vec<u32> {
-        let chunk_len = self.tiles_of_chunk * TILE;
-        let mut crossing: Vec<u32> = vec![];
-        for chunk in 1..self.chunks() {
-            let row = self.row_of(chunk * chunk_len) as u32;
-            if self.row_of(chunk * chunk_len - 1) as u32 != row {
-                continue;
-            }
-            match crossing.last_chunk_mut::<3>() {
-                Some([same, _, last]) if *same == row => *last = chunk as u32,
-                _ => crossing.extend([row, chunk as u32 - 1, chunk as u32]),
-            }
-        }
-        crossing
-    }
-
     /// Rows without entries.
     pub(super) fn empty(&self) -> Vec<u32> {
         let empty = |row: &usize| self.starts.range(*row).is_empty();
@@ -163,11 +146,15 @@ impl Started {
         Started { at, rows }
     }
 
-    /// The row, counted here, of the entry before each chunk.
-    pub(super) fn before(&self, chunks: &Chunks) -> Vec<u32> {
-        let before = |chunk: usize| match (chunk * chunks.tiles_of_chunk * TILE).checked_sub(1) {
-            Some(entry) => row_of(&self.at, entry) as u32,
-            None => NONE,
+    /// Of each chunk: the row, counted here, of the entry before, and the chunk in which it begins.
+    pub(super) fn before(&self, chunks: &Chunks) -> Vec<[u32; 2]> {
+        let of_chunk = chunks.tiles_of_chunk * TILE;
+        let before = |chunk: usize| match (chunk * of_chunk).checked_sub(1) {
+            Some(entry) => {
+                let row = row_of(&self.at, entry);
+                [row as u32, (self.at.at(row) / of_chunk) as u32]
+            }
+            None => [NONE, 0],
         };
         (0..chunks.chunks()).map(before).collect()
     }
@@ -178,21 +165,16 @@ mod tests {
     use super::super::cases::{Matrix, matrices};
     use super::*;
 
-    /// What `put` of the kernel writes to: `y`, the carries of a chunk, and the rows that other chunks share.
+    /// What `put` of the kernel writes to: `y`, or what the chunk has of the row that began before it.
     struct Target<'t> {
         y: &'t mut [f64],
-        carries: &'t mut [f64],
+        head: f64,
         first: u32,
-        last: u32,
     }
 
     impl Target<'_> {
         fn put(&mut self, row: u32, sum: f64) {
-            let to = match row {
-                row if row == self.first => &mut self.carries[0],
-                row if row == self.last => &mut self.carries[1],
-                row => &mut self.y[row as usize],
-            };
+            let to = if row == self.first { &mut self.head } else { &mut self.y[row as usize] };
             assert!(to.is_nan(), "row {row} is written once");
             *to = sum;
         }
@@ -228,13 +210,18 @@ mod tests {
                 let started = Started::new(&chunks);
                 let before = started.before(&chunks);
                 assert_eq!(before.len(), chunks.chunks());
-                let mut open = NONE;
+                let (mut open, mut begun) = (NONE, 0);
                 for tile in 0..chunks.tiles {
                     if tile % chunks.tiles_of_chunk == 0 {
-                        assert_eq!(before[tile / chunks.tiles_of_chunk], open);
+                        let [row, first] = before[tile / chunks.tiles_of_chunk];
+                        assert_eq!(row, open);
+                        assert_eq!(first as usize, begun / (chunks.tiles_of_chunk * TILE));
                     }
                     let rows = rows_of_tile(&started, tile, open);
-                    open = rows[TILE - 1];
+                    for (entry, &row) in (tile * TILE..).zip(&rows) {
+                        begun = if row == open { begun } else { entry };
+                        open = row;
+                    }
                     let row =
                         |&row: &u32| started.rows.as_ref().map_or(row, |rows| rows[row as usize]) as usize;
                     let expected = (tile * TILE..).map(|entry| chunks.row_of(entry));
@@ -247,19 +234,14 @@ mod tests {
     /// What the kernels do with the products of all entries, a tile at a time.
     fn add_up(chunks: &Chunks, rows: &[u32], products: &[f64]) -> Vec<f64> {
         let mut y = vec![f64::NAN; chunks.rows()];
-        let mut carries = vec![f64::NAN; 2 * chunks.chunks()];
+        let mut parts: Vec<Option<f64>> = vec![None; chunks.chunks()];
         for chunk in 0..chunks.chunks() {
             let start = chunk * chunks.tiles_of_chunk;
             let end = chunks.tiles.min(start + chunks.tiles_of_chunk);
-            let (first, last) = (rows[start * TILE], rows[end * TILE - 1]);
-            let shared = |row: u32, other: Option<&u32>| if other == Some(&row) { row } else { NONE };
-            let before = (start * TILE).checked_sub(1).map(|entry| &rows[entry]);
-            let mut target = Target {
-                y: &mut y,
-                carries: &mut carries[2 * chunk..][..2],
-                first: shared(first, before),
-                last: shared(last, rows.get(end * TILE)),
-            };
+            let first = rows[start * TILE];
+            let is_shared = start > 0 && rows[start * TILE - 1] == first;
+            let mut target =
+                Target { y: &mut y, head: f64::NAN, first: if is_shared { first } else { NONE } };
             let (mut open_row, mut open_sum) = (first, 0.0);
             for tile in start..end {
                 (open_row, open_sum) = tile_of(
@@ -269,14 +251,22 @@ mod tests {
                     &mut target,
                 );
             }
-            target.put(open_row, open_sum);
+            let goes_on = rows.get(end * TILE) == Some(&open_row);
+            if goes_on {
+                parts[chunk] = Some(open_sum);
+            } else {
+                target.put(open_row, open_sum);
+            }
+            if is_shared && !(goes_on && open_row == first) {
+                let head = target.head;
+                let begins = chunks.starts.at(first as usize) / (chunks.tiles_of_chunk * TILE);
+                let sum: f64 =
+                    parts[begins..chunk].iter_mut().map(|part| part.take().expect("it was sent")).sum();
+                assert!(y[first as usize].is_nan());
+                y[first as usize] = sum + head;
+            }
         }
-        for crossing in chunks.crossing().chunks(3) {
-            let &[row, first, last] = crossing else { unreachable!() };
-            let part = |chunk: u32| carries[2 * chunk as usize + usize::from(chunk == first)];
-            assert!(y[row as usize].is_nan());
-            y[row as usize] = (first..=last).map(part).sum();
-        }
+        assert!(parts.iter().all(Option::is_none), "all that is sent is received");
         for row in chunks.empty() {
             assert!(y[row as usize].is_nan());
             y[row as usize] = 0.0;
@@ -381,6 +371,14 @@ mod tests {
         }
     }
 
+    /// The rows that go on in another chunk.
+    fn crossing(chunks: &Chunks) -> impl Iterator<Item = usize> {
+        let borders = (1..chunks.chunks()).map(|chunk| chunk * chunks.tiles_of_chunk * TILE);
+        borders
+            .filter(|&border| chunks.row_of(border - 1) == chunks.row_of(border))
+            .map(|border| chunks.row_of(border))
+    }
+
     #[test]
     fn short_rows_do_not_cross_borders() {
         let filled = |lengths: &[usize], of_chunk| filled_up(lengths.iter().copied(), of_chunk);
@@ -390,8 +388,8 @@ mod tests {
         assert_eq!(filled(&[250, 7, 50, 2], 64), [256, 7, 50, 2]);
         for matrix in &matrices() {
             let chunks = Chunks::of_whole_rows(matrix.pattern(), 0, 132).unwrap();
-            for row in chunks.crossing().chunks(3) {
-                assert!(matrix.pattern().row(row[0] as usize).len() * 8 > TILE * chunks.tiles_of_chunk);
+            for row in crossing(&chunks) {
+                assert!(matrix.pattern().row(row).len() * 8 > TILE * chunks.tiles_of_chunk);
             }
         }
     }
@@ -418,12 +416,12 @@ mod tests {
         let at = [0, (3 << 30) - 1, 3 << 30, (5 << 30) - 1, 5 << 30, (5 << 30) + 5, all - 1, all + 1000];
         assert_eq!(at.map(|entry| chunks.row_of(entry)), [0, 0, 2, 2, 3, 5, 5, 5]);
         let of_chunk = TILE * TILES_OF_CHUNK;
-        let last = (all / of_chunk) as u32;
-        let expected = [0, 0, (3 << 30) / of_chunk as u32 - 1];
-        let crossing = chunks.crossing();
-        assert_eq!(crossing[..3], expected);
+        let mut rows: Vec<usize> = crossing(&chunks).collect();
+        rows.dedup();
         // five entries begin the chunk that the last row shares
-        let border = ((5usize << 30) / of_chunk) as u32;
-        assert_eq!(crossing[3..], [2, expected[2] + 1, border - 1, 5, border, last]);
+        let begin = |row| (row, chunks.starts.at(row) / of_chunk);
+        let border = (5usize << 30) / of_chunk;
+        let expected = [(0, 0), (2, (3 << 30) / of_chunk), (5, border)];
+        assert!(rows.into_iter().map(begin).eq(expected));
     }
 }

@@ -9,89 +9,99 @@
 //     what the tile's last row has so far goes to the next tile.
 //
 // Rows much shorter than a chunk end in the chunk that they begin in; what is left of a chunk is filled with zeros of its last
-// row. A row that crosses the border of a chunk is not written: each chunk carries its part out, and `coo_finish`, where there are
-// such rows, adds the parts up in order. Nothing is added atomically, so every product is bitwise the same. (One launch, in
-// which the chunk that comes last adds up the row, takes longer on an H200: dc2_like 0.0097 ms for 0.0082, f64. The additions wait
-// for what was carried out to be seen, for the count of chunks, and for each other.) But for `coo_atomic`, which adds the parts
-// of such rows to zeros in y, in whatever order chunks come.
+// row. Where a row crosses the border of chunks, each sends its part, and the chunk in which the row ends waits for them and adds
+// them up in order: nothing is added atomically, and every product is bitwise the same. Chunks begin in their order, so that who
+// waits waits for those that run or have ended. (Added up in a second launch, an H200 takes 0.0072 ms for 0.0063, dc2_like, and
+// 0.0142 for 0.0132, ins2_like, f64; in the first, but with a count of chunks that was seen before the parts, 0.0097 ms for 0.0082,
+// dc2_like.) But for `coo_atomic`, which adds the parts of such rows to zeros in y, in whatever order chunks come.
 //
 // Of rows, a bit of each entry is stored, whether it begins one, and for each lane how many begin in the lanes before: rows
 // are counted from one end of the matrix to the other, those without entries left out.
 //
-// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 12 B such a row; where there are
-// rows without entries, 4 B for every other row and 4 B for those, which `coo_finish` sets to zero. (With a row for each entry,
-// 16 B or 12 B an entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
+// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk; where there are rows
+// without entries, 4 B for every other row and 4 B for those, which are set to zero. (With a row for each entry, 16 B or 12 B an
+// entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
 //
 // `CsrByEntries` has no bits: a warp finds the rows of a tile in the places where rows start. Its entries stay where they are,
 // so that a row crosses nearly every border. It moves 0.5 B less an entry, and 4 or 8 B a row and 4 B a tile more (load balance,
 // CSRI of Anzt et al.).
 
-// A lane's entries.
-struct Entries {
-    Few<u32, OF_LANE> rows, columns;
+// What a lane reads of a tile; `word` of `Coo` alone.
+struct Loaded {
+    Few<u32, OF_LANE> columns;
     Few<stored, OF_LANE> values;
+    u32 word;
+};
+
+// Rows of a lane's entries.
+struct Own {
+    Few<u32, OF_LANE> rows;
     u32 starts;               // bit k: the k-th has another row than the entry before it
 };
 
 struct Coo {
-    static constexpr bool IS_PADDED = true;
+    static constexpr bool IS_PADDED = true, IS_AHEAD = true;
     const u16* starts;        // of each lane of each tile: bits as above, and 16 times the starts in the lanes before
-    const u32* before;        // the row of the entry before each chunk; NONE before the first
+    const uint2* before;      // of each chunk: the row of the entry before, NONE before the first; the chunk where that row begins
     const u32* rows;          // rows that have entries; null where all have
+    const u32* empty;         // the other rows
     const u32* columns;       // of padding, the last of its row
     const stored* values;     // zero in padding: an infinite x makes NaN there
-    real* carries;            // of each chunk: of its first row, of its last
+    Parcel* parts;            // of each chunk: what it has of a row that goes on
+    u32 empties;
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;
 
-    // The row of the entry before a chunk.
-    __device__ __forceinline__ u32 open(i64 chunk, i64) const { return __ldg(before + chunk); }
+    // The row of the entry before a chunk, and the chunk where that begins.
+    __device__ __forceinline__ u32 open(i64 chunk, i64) const { return __ldg(&before[chunk].x); }
+    __device__ __forceinline__ u32 first_chunk(i64 chunk, u32) const { return __ldg(&before[chunk].y); }
     // Whether a tile's first row has entries before it.
     __device__ __forceinline__ bool continues(i64 tile) const { return !(__ldg(starts + tile * 32) & 1); }
-    __device__ __forceinline__ Entries entries(i64 tile, u32 lane, u32 open_row) const {
-        Entries entries;
-        const u32 word = __ldcs(starts + (tile * 32 + lane));
-        entries.columns = of_lane(columns, tile, lane);
-        entries.values = of_lane(values, tile, lane);
-        entries.starts = word % 16;
-        u32 row = open_row + word / 16;
+    __device__ __forceinline__ Loaded load(i64 tile, u32 lane) const {
+        return {of_lane(columns, tile, lane), of_lane(values, tile, lane), __ldcs(starts + (tile * 32 + lane))};
+    }
+    __device__ __forceinline__ Own own(const Loaded& loaded, i64, u32, u32 open_row) const {
+        Own own;
+        own.starts = loaded.word % 16;
+        u32 row = open_row + loaded.word / 16;
 #pragma unroll
         for (int k = 0; k < OF_LANE; k++) {
-            row += word >> k & 1;
-            entries.rows.at[k] = row;
+            row += loaded.word >> k & 1;
+            own.rows.at[k] = row;
         }
-        return entries;
+        return own;
     }
 };
 
 struct CsrByEntries {
-    static constexpr bool IS_PADDED = false;
+    static constexpr bool IS_PADDED = false, IS_AHEAD = false;
     static constexpr const u32* rows = nullptr;
     RowStarts row_starts;
     const u32* first;         // row of each tile's first entry, and of the last entry
+    const u32* empty;         // as of `Coo`
     const u32* columns;
     const stored* values;
-    real* carries;            // as of `Coo`
+    Parcel* parts;
     u64 count;                // entries
-    u32 tiles, tiles_of_chunk;
+    u32 empties, tiles, tiles_of_chunk;
 
     __device__ __forceinline__ u32 first_row(i64 tile) const { return __ldg(first + tile); }
     __device__ __forceinline__ u32 open(i64, i64 tile) const { return first_row(tile); }
+    __device__ __forceinline__ u32 first_chunk(i64, u32 row) const { return u32(row_starts.start(row) / TILE) / tiles_of_chunk; }
     __device__ __forceinline__ bool continues(i64 tile) const { return row_starts.start(first_row(tile)) < tile * TILE; }
-    __device__ __forceinline__ Entries entries(i64 tile, u32 lane, u32 open_row) const {
-        Entries entries;
-        entries.columns = of_lane(columns, tile, lane, (i64)count, BEYOND);
-        entries.values = of_lane(values, tile, lane, (i64)count, stored(0));
-        entries.rows = rows_of_lane(tile, lane);
-        u32 before = __shfl_up_sync(ALL, entries.rows.at[OF_LANE - 1], 1);
+    __device__ __forceinline__ Loaded load(i64 tile, u32 lane) const {
+        return {of_lane(columns, tile, lane, (i64)count, BEYOND), of_lane(values, tile, lane, (i64)count, stored(0)), 0};
+    }
+    __device__ __forceinline__ Own own(const Loaded&, i64 tile, u32 lane, u32 open_row) const {
+        Own own{rows_of_lane(tile, lane), 0};
+        u32 before = __shfl_up_sync(ALL, own.rows.at[OF_LANE - 1], 1);
         if (lane == 0) before = open_row;
-        entries.starts = 0;
 #pragma unroll
         for (int k = 0; k < OF_LANE; k++) {
-            entries.starts |= u32(entries.rows.at[k] != before) << k;
-            before = entries.rows.at[k];
+            own.starts |= u32(own.rows.at[k] != before) << k;
+            before = own.rows.at[k];
         }
-        return entries;
+        return own;
     }
     // Rows that begin in the tile leave their mark at their first entry; a lane's rows are those of the last marks.
     __device__ __forceinline__ Few<u32, OF_LANE> rows_of_lane(i64 tile, u32 lane) const {
@@ -127,67 +137,71 @@ struct CsrByEntries {
     }
 };
 
-// Where the sum of a row goes: into y, or out of the chunk.
+// Where the sum of a row goes: into y, or to the other chunks that have the row.
 struct Target {
     real* y;
     const u32* rows;          // null where rows are those of y
-    real* carries;            // of this chunk
-    u32 first, last;          // rows that other chunks share; NONE where they do not
+    real* head;               // what this chunk has of its first row
+    u32 first;                // that row, where it began before; NONE where it did not
+
+    __device__ __forceinline__ real& entry(u32 row) const { return y[rows ? __ldg(rows + row) : row]; }
 };
 
 // What becomes of y: it is written, added to, or written but for the rows that chunks share, which are added atomically.
 enum Onto { WRITE, ADD, ATOMIC };
 
 template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
-    const bool shared = row == target.first || row == target.last;
-    if (ONTO != ATOMIC && shared) {
-        target.carries[row == target.first ? 0 : 1] = sum;
+    if (row == target.first) {
+        if (ONTO == ATOMIC) {
+            atomicAdd(&target.entry(row), sum);
+        } else {
+            *target.head = sum;
+        }
         return;
     }
-    real* const y = target.y + (target.rows ? __ldg(target.rows + row) : row);
-    if (ONTO == ATOMIC && shared) {
-        atomicAdd(y, sum);
-    } else {
-        *y = ONTO == ADD ? *y + sum : sum;
-    }
+    real& entry = target.entry(row);
+    entry = ONTO == ADD ? entry + sum : sum;
 }
 
-// Rows that cross the borders of chunks, and rows without entries.
-struct Rest {
-    const u32* crossing;      // [row, first chunk, last chunk] each
-    const u32* empty;
-    const real* carries;
-    u32 crossings, empties;
-};
-
-// y ← A x, or y ← y + A x, but for the rows in `Rest`.
+// y ← A x, or y ← y + A x.
 template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(const Matrix& a, const real* x, real* y) {
-    const u32 lane = threadIdx.x % 32;
-    const i64 chunk = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    i64 tile = chunk * a.tiles_of_chunk;
-    const i64 end = tile + a.tiles_of_chunk < a.tiles ? tile + a.tiles_of_chunk : a.tiles;
-    if (tile >= end) return;
+    __shared__ real heads[WARPS];
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, chunk = thread / 32;
+    if (ONTO == WRITE) {
+        for (i64 i = thread; i < a.empties; i += (i64)gridDim.x * blockDim.x) y[__ldg(a.empty + i)] = 0;
+    }
+    if (chunk * a.tiles_of_chunk >= a.tiles) return;
+    u32 tile = u32(chunk) * a.tiles_of_chunk;
+    const u32 end = tile + min(a.tiles_of_chunk, a.tiles - tile);
 
+    // where registers allow
+    constexpr bool AHEAD = Matrix::IS_AHEAD && ONTO != ADD;
+    Loaded loaded;
+    if (AHEAD) loaded = a.load(tile, lane);
     // `open_row`: the row of the entry before this tile
     u32 open_row = a.open(chunk, tile);
     real open_sum = 0;            // what it has so far
-    Target target{y, a.rows, a.carries + 2 * chunk, NONE, NONE};
+    Target target{y, a.rows, heads + warp, NONE};
     if (tile > 0 && a.continues(tile)) target.first = open_row;
-    if (end < a.tiles && a.continues(end)) target.last = a.open(chunk + 1, end);
+    const bool goes_on = end < a.tiles && a.continues(end);
 
     for (bool opens = lane == 0; tile < end; tile++, opens = false) {
-        const Entries entries = a.entries(tile, lane, open_row);
-        const Few<u32, OF_LANE>&rows = entries.rows, &columns = entries.columns;
-        // what came before the chunk is not its own
-        const u32 starts = opens ? entries.starts & ~1u : entries.starts;
-        // never so; the compiler asks for all of the above before it can know
-        if (columns.at[0] == NONE) return;
+        if (!AHEAD) loaded = a.load(tile, lane);
         real product[OF_LANE];
 #pragma unroll
         for (int k = 0; k < OF_LANE; k++) {
-            const bool here = Matrix::IS_PADDED || columns.at[k] != BEYOND;
-            product[k] = here ? entries.values.at[k] * __ldg(x + columns.at[k]) : real(0);
+            const bool here = Matrix::IS_PADDED || loaded.columns.at[k] != BEYOND;
+            product[k] = here ? __ldg(x + loaded.columns.at[k]) : real(0);
         }
+        const Own own = a.own(loaded, tile, lane, open_row);
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) product[k] *= loaded.values.at[k];
+        // the next tile is on its way while this one is added up: ins2_like 0.0123 ms for 0.0132, f64
+        if (AHEAD && tile + 1 < end) loaded = a.load(tile + 1, lane);
+        const Few<u32, OF_LANE>& rows = own.rows;
+        // what came before the chunk is not its own
+        const u32 starts = opens ? own.starts & ~1u : own.starts;
 
         // `head`: what this lane has of its first row; `tail`: of its last
         real head = 0, tail = product[0];
@@ -221,7 +235,26 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         open_row = __shfl_sync(ALL, rows.at[OF_LANE - 1], 31);
         open_sum = __shfl_sync(ALL, sum, 31);
     }
-    if (lane == 0) put<ONTO>(target, open_row, open_sum);
+    if (ONTO == ATOMIC && goes_on) {
+        if (lane == 0) atomicAdd(&target.entry(open_row), open_sum);
+        return;
+    }
+    if (lane == 0) {
+        if (goes_on) {
+            send(a.parts + chunk, open_sum, SENT);
+        } else {
+            put<ONTO>(target, open_row, open_sum);
+        }
+    }
+    // the first row ends here, and may have its last entry here
+    if (ONTO == ATOMIC || target.first == NONE || (goes_on && target.first == open_row)) return;
+    const real parts = receive(a.parts, a.first_chunk(chunk, target.first), chunk);
+    __syncwarp();
+    if (lane == 0) {
+        real& entry = target.entry(target.first);
+        const real sum = parts + heads[warp];
+        entry = ONTO == ADD ? entry + sum : sum;
+    }
 }
 
 extern "C" __global__ __launch_bounds__(256, 5) void coo(Coo a, const real* x, real* y) {
@@ -246,35 +279,6 @@ extern "C" __global__ __launch_bounds__(256, 5) void csr_by_entries(CsrByEntries
     begin();
     multiply<WRITE>(a, x, y);
 }
-
-// The rows of `rest`: a warp each for those that cross the borders of chunks, a thread each for those without entries.
-template <Onto ONTO> __device__ __forceinline__ void finish(const Rest& rest, real* y) {
-    const u32 lane = threadIdx.x % 32;
-    const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, threads = (i64)gridDim.x * blockDim.x;
-    for (i64 i = thread / 32; i < rest.crossings; i += threads / 32) {
-        const u32 row = __ldg(rest.crossing + 3 * i), last = __ldg(rest.crossing + 3 * i + 2);
-        const u32 first = __ldg(rest.crossing + 3 * i + 1);
-        // the first chunk's last row is every later chunk's first; nobody waits for one part after the other
-        constexpr int AHEAD = 8;
-        real sum = 0;
-        for (u32 chunk = first + lane; chunk <= last; chunk += 32 * AHEAD) {
-            real parts[AHEAD];
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) {
-                const u32 at = chunk + k * 32;
-                parts[k] = at <= last ? rest.carries[2 * (i64)at + (at == first)] : real(0);
-            }
-#pragma unroll
-            for (int k = 0; k < AHEAD; k++) sum += parts[k];
-        }
-        sum = warp_sum(sum);
-        if (lane == 0) y[row] = ONTO == ADD ? y[row] + sum : sum;
-    }
-    if (ONTO == ADD) return;
-    for (i64 i = thread; i < rest.empties; i += threads) y[__ldg(rest.empty + i)] = 0;
-}
-extern "C" __global__ __launch_bounds__(256) void coo_finish(Rest rest, real* y) { begin(); finish<WRITE>(rest, y); }
-extern "C" __global__ __launch_bounds__(256) void coo_finish_add(Rest rest, real* y) { begin(); finish<ADD>(rest, y); }
 
 // Coordinates of all entries of each row but the first `skip`: `here` are their slots, those of a row its entries and then, at
 // the end of a chunk, padding; `all` is the matrix they are of.

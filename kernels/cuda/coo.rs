@@ -1,7 +1,7 @@
 //! Coordinates on a device: warps take equally many entries each. The kernels, coo.cu and slabs.cu, say how, and what is
 //! moved.
 
-use super::borders::{Borders, Onto};
+use super::borders::{Borders, EMPTIES, Onto};
 use super::chunks::{Chunks, SOURCE, Started, TILE};
 use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
@@ -23,7 +23,7 @@ pub enum Crossing {
     /// By slabs where columns are scattered and entries many, else carried out.
     #[default]
     Automatic,
-    /// In a second kernel that adds up, in a fixed order, what each warp carries out.
+    /// Each warp carries out what it has, and the one in which the row ends waits for it and adds it up, in a fixed order.
     CarriedOut,
     /// In a second kernel that adds up, in a fixed order, what each slab of columns has of a row: entries are sorted by slabs
     /// whose part of `x` is kept on the chip. Carried out where a row has sums of too many slabs or chunks for that, 4,096 of
@@ -42,7 +42,7 @@ pub(super) struct Coordinates<T: Real, V: Storage<T>> {
     skip: usize,
     /// Bits and counts of [`Started`], for each lane of each tile.
     starts: Array<u16>,
-    /// The row of the entry before each chunk, `NONE` before the first.
+    /// Of each chunk: the row of the entry before, `NONE` before the first, and the chunk in which it begins.
     before: Array<u32>,
     /// Rows that have entries, where not all do: the others are not counted.
     rows: Option<Array<u32>>,
@@ -56,8 +56,8 @@ pub(super) struct Coordinates<T: Real, V: Storage<T>> {
 /// What is done for rows whose entries several warps have.
 #[derive(Debug)]
 enum Finish<T: Real> {
-    /// A second kernel adds up what is carried out.
-    Carries(Box<Borders<T>>),
+    /// The warp that has the last of them waits for what the others send.
+    Parts(Box<Borders<T>>),
     /// Zeros are written before.
     Atomics(CudaFunction),
 }
@@ -68,9 +68,11 @@ struct Raw {
     starts: u64,
     before: u64,
     rows: u64,
+    empty: u64,
     columns: u64,
     values: u64,
-    carries: u64,
+    parts: u64,
+    empties: u32,
     tiles: u32,
     tiles_of_chunk: u32,
 }
@@ -96,12 +98,12 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
         let device = ordered.device();
         let chunks = Chunks::of_whole_rows(pattern, skip, device.multiprocessors())?;
-        let borders = Borders::new::<V>(device, &chunks, onto)?;
+        let borders = Borders::new(device, &chunks, onto)?;
         let multiply = match onto {
             Onto::Nothing => "coo",
             Onto::Y => "coo_add",
         };
-        Coordinates::filled(ordered, pattern, (chunks, skip), Finish::Carries(Box::new(borders)), multiply)
+        Coordinates::filled(ordered, pattern, (chunks, skip), Finish::Parts(Box::new(borders)), multiply)
     }
 
     /// All entries, rows that cross borders added to atomically.
@@ -123,7 +125,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let started = Started::new(&chunks);
         let coordinates = Coordinates {
             starts: device.zeros(chunks.tiles * WARP)?,
-            before: device.upload(&started.before(&chunks))?,
+            before: device.upload(started.before(&chunks).as_flattened())?,
             rows: started.rows.as_deref().map(|rows| device.upload(rows)).transpose()?,
             columns: device.zeros(slots)?,
             values: device.zeros(slots)?,
@@ -189,39 +191,39 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// `y ← A x` or `y ← y + A x`, for vectors that were compared with the matrix.
     pub(super) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let to = y.address(0);
+        let mut borders = None;
         match &self.finish {
-            Finish::Carries(borders) => borders.finish(y, |carries| self.launch(x, to, carries)),
+            Finish::Parts(of_chunks) => borders = Some(of_chunks),
             Finish::Atomics(clear) => {
                 let rows = y.len() as i64;
                 let mut launch = x.device().launch(clear);
                 launch.arg(&rows).arg(&to);
                 // SAFETY: arguments as in coo.cu; `y` has so many entries
                 unsafe { launch.launch(config(y.len())) }?;
-                self.launch(x, to, 0)
             }
         }
-    }
-
-    fn launch(&self, x: &Array<T>, y: u64, carries: u64) -> Result<()> {
-        if self.is_empty() {
+        let empties = borders.map_or(0, |borders| borders.empty.len());
+        if self.is_empty() && empties == 0 {
             return Ok(());
         }
         let raw = Raw {
             starts: self.starts.address(0),
             before: self.before.address(0),
             rows: self.rows.as_ref().map_or(0, |rows| rows.address(0)),
+            empty: borders.map_or(0, |borders| borders.empty.address(0)),
             columns: self.columns.address(0),
             values: self.values.address(0),
-            carries,
+            parts: borders.map_or(0, |borders| borders.parts.address(0)),
+            empties: empties as u32,
             tiles: self.chunks.tiles as u32,
             tiles_of_chunk: self.chunks.tiles_of_chunk as u32,
         };
         let x_address = x.address(0);
         let mut launch = x.device().launch(&self.multiply);
-        launch.arg(&raw).arg(&x_address).arg(&y);
+        launch.arg(&raw).arg(&x_address).arg(&to);
         // SAFETY: arguments as in coo.cu; rows and columns were checked with the pattern, tiles are whole, and the kernel
-        // that has no carries writes none
-        unsafe { launch.launch(config(self.chunks.chunks() * WARP)) }?;
+        // that has no parts sends none
+        unsafe { launch.launch(config((self.chunks.chunks() * WARP).max(empties.div_ceil(EMPTIES)))) }?;
         Ok(())
     }
 
@@ -237,7 +239,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
 
     pub(super) fn bytes(&self) -> usize {
         let borders = match &self.finish {
-            Finish::Carries(borders) => borders.bytes(),
+            Finish::Parts(borders) => borders.bytes(),
             Finish::Atomics(_) => 0,
         };
         let rows = self.rows.as_ref().map_or(0, Array::bytes);
@@ -368,7 +370,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
 
     fn reproducible(&self) -> bool {
         match &self.order {
-            Order::Rows(coordinates) => matches!(coordinates.finish, Finish::Carries(_)),
+            Order::Rows(coordinates) => matches!(coordinates.finish, Finish::Parts(_)),
             Order::Slabs(_) => true,
         }
     }

@@ -4,6 +4,7 @@ use super::error::{Error, Result};
 use super::gate::Step;
 use super::module::{Source, load_or_compile};
 use super::number::Slots;
+use super::room::Room;
 use super::transfer::{LARGE, Staging};
 use super::vector::Kernels;
 use crate::buffer::Plain;
@@ -78,6 +79,7 @@ pub struct PerElement<T: Real> {
     modules: Mutex<HashMap<[&'static str; 2], Arc<CudaModule>>>,
     slots: OnceLock<Result<Slots<T>>>,
     vector: OnceLock<Result<Kernels<T>>>,
+    pub(super) room: Mutex<Option<Arc<Room>>>,
     pub(super) step: Mutex<Step<T>>,
 }
 
@@ -87,6 +89,7 @@ impl<T: Real> Default for PerElement<T> {
             modules: Mutex::default(),
             slots: OnceLock::new(),
             vector: OnceLock::new(),
+            room: Mutex::default(),
             step: Mutex::default(),
         }
     }

@@ -1,7 +1,7 @@
 //! Compressed sparse rows on a device, cut by entries: warps take equally many each and find the rows of these where rows
 //! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
 
-use super::borders::{Borders, Onto};
+use super::borders::{Borders, EMPTIES, Onto};
 use super::chunks::{Chunks, SOURCE, TILE};
 use super::device::{Array, Real, Storage};
 use super::error::Result;
@@ -29,10 +29,12 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
 struct Raw {
     rows: RawRows,
     first: u64,
+    empty: u64,
     columns: u64,
     values: u64,
-    carries: u64,
+    parts: u64,
     count: u64,
+    empties: u32,
     tiles: u32,
     tiles_of_chunk: u32,
 }
@@ -53,40 +55,40 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
             shape: pattern.shape(),
             ordered,
             first: device.upload(&first_rows(&chunks))?,
-            borders: Borders::new::<V>(device, &chunks, Onto::Nothing)?,
+            borders: Borders::new(device, &chunks, Onto::Nothing)?,
             multiply: device.function_storing::<T, V>(&SOURCE, "csr_by_entries")?,
             chunks,
         })
     }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        let Borders { empty, parts } = &self.borders;
+        if self.chunks.tiles == 0 && empty.is_empty() {
+            return Ok(());
+        }
         let (from, to) = (x.address(0), y.address(0));
-        self.borders.finish(y, |carries| {
-            if self.chunks.tiles == 0 {
-                return Ok(());
-            }
-            let Ordered { rows, columns, values } = &self.ordered;
-            let raw = Raw {
-                rows: rows.raw(),
-                first: self.first.address(0),
-                columns: columns.address(0),
-                values: values.address(0),
-                carries,
-                count: self.shape.entries as u64,
-                tiles: self.chunks.tiles as u32,
-                tiles_of_chunk: self.chunks.tiles_of_chunk as u32,
-            };
-            let mut launch = x.device().launch(&self.multiply);
-            launch.arg(&raw).arg(&from).arg(&to);
-            // SAFETY: arguments as in coo.cu; rows are those of `y`, columns below the length of `x`, and what lies
-            // beyond `count` entries is not read
-            unsafe { launch.launch(config(self.chunks.chunks() * WARP)) }?;
-            Ok(())
-        })
+        let Ordered { rows, columns, values } = &self.ordered;
+        let raw = Raw {
+            rows: rows.raw(),
+            first: self.first.address(0),
+            empty: empty.address(0),
+            columns: columns.address(0),
+            values: values.address(0),
+            parts: parts.address(0),
+            count: self.shape.entries as u64,
+            empties: empty.len() as u32,
+            tiles: self.chunks.tiles as u32,
+            tiles_of_chunk: self.chunks.tiles_of_chunk as u32,
+        };
+        let mut launch = x.device().launch(&self.multiply);
+        launch.arg(&raw).arg(&from).arg(&to);
+        // SAFETY: arguments as in coo.cu; rows are those of `y`, columns below the length of `x`, and what lies beyond
+        // `count` entries is not read
+        unsafe { launch.launch(config((self.chunks.chunks() * WARP).max(empty.len().div_ceil(EMPTIES)))) }?;
+        Ok(())
     }
 }
 
-/// Values lie in the order of the pattern: nothing is filled by a kernel.
 impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
     fn shape(&self) -> Shape {
         self.shape

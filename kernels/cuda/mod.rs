@@ -37,6 +37,7 @@ mod refill;
 mod renumbered;
 mod resident;
 mod ring;
+mod room;
 pub mod runs;
 mod segments;
 mod slab_layout;

@@ -8,11 +8,14 @@ use super::module::Source;
 use super::number::Scalar;
 use super::ordered::{Ordered, RawRows};
 use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
+use super::room::{Addresses, Room, next_number};
 use super::slices::WARP;
 use super::tuning::{TILES_OF_CHUNK, VECTOR_BLOCKS};
 use super::vector::{self, THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr};
-use std::sync::Mutex;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -63,14 +66,17 @@ impl Cut {
     }
 }
 
-/// What the first stage leaves to the second, as kernels see it.
-#[derive(Clone, Copy, Debug)]
+/// What bunches send each other, and what the first stage leaves to the second, as kernels see it.
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct RawUnfinished {
+    pub(super) parts: u64,
     pub(super) carries: u64,
     pub(super) rows: u64,
     pub(super) counts: u64,
     pub(super) ranges: u64,
+    pub(super) told: u64,
+    pub(super) number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -96,14 +102,14 @@ pub(super) struct Speculation<V: Element> {
 }
 
 impl<V: Element> Speculation<V> {
-    /// Of a matrix on the device, for vectors of `T`.
-    pub(super) fn of<T: Real>(ordered: Ordered<V>, shape: Shape) -> Result<Self>
+    /// Of a matrix on the device, for vectors of `T`, and a form of the first stage.
+    pub(super) fn of<T: Real>(ordered: Ordered<V>, shape: Shape, form: &str) -> Result<Self>
     where
         V: Storage<T>,
     {
         let device = ordered.device();
         let cut = Cut::new(shape, device.multiprocessors())?;
-        let speculate = device.function_storing::<T, V>(&SOURCE, "speculative")?;
+        let speculate = device.function_storing::<T, V>(&SOURCE, form)?;
         Ok(Speculation { cut, ordered, speculate })
     }
 
@@ -131,53 +137,55 @@ impl<V: Element> Speculation<V> {
 #[derive(Debug)]
 pub struct Speculative<T: Real, V: Storage<T> = T> {
     matrix: Speculation<V>,
-    carries: Array<T>,
-    rows: Array<u32>,
-    counts: Array<u32>,
-    ranges: Array<u32>,
+    room: Arc<Room>,
+    /// Among all matrices.
+    number: u64,
+    /// Set once a product has told that no tile is dirty: then no other has dirty tiles, and none needs the second stage.
+    is_clean: AtomicBool,
     finish: CudaFunction,
-    /// Held while both kernels are queued: they share what the first leaves.
-    queueing: Mutex<()>,
+    vectors: PhantomData<T>,
 }
 
 impl<T: Real, V: Storage<T>> Speculative<T, V> {
     /// A matrix on the device, whose pattern this is: nothing of it is looked at.
     pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
-        let matrix = Speculation::of(ordered, pattern.shape())?;
-        let cut = matrix.cut;
-        Ok(Speculative {
-            matrix,
-            carries: device.zeros(2 * cut.bunches())?,
-            rows: device.zeros(cut.bunches())?,
-            counts: device.zeros(2)?,
-            ranges: device.zeros(2 * cut.most_ranges())?,
-            finish: device.function_storing::<T, V>(&SOURCE, "speculative_finish")?,
-            queueing: Mutex::new(()),
-        })
+        let matrix = Speculation::of(ordered, pattern.shape(), "speculative")?;
+        let room = Room::on::<T>(device, matrix.cut.bunches(), matrix.cut.most_ranges())?;
+        let finish = device.function_storing::<T, V>(&SOURCE, "speculative_finish")?;
+        let (number, is_clean) = (next_number(), AtomicBool::new(false));
+        Ok(Speculative { matrix, room, number, is_clean, finish, vectors: PhantomData })
     }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         if y.is_empty() {
             return Ok(());
         }
-        let left = RawUnfinished {
-            carries: self.carries.address(0),
-            rows: self.rows.address(0),
-            counts: self.counts.address(0),
-            ranges: self.ranges.address(0),
-        };
         let (to, device) = (y.address(0), y.device());
         // as many warps as there may be dirty tiles, and no more than run at once
         let at_once = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
+        let Addresses { parts, counts, ranges, told } = self.room.addresses::<T>(self.number);
+        let left =
+            RawUnfinished { parts, counts, ranges, told, number: self.number, ..RawUnfinished::default() };
         let raw = self.matrix.raw(left);
-        let _queueing = lock(&self.queueing);
+        let _queueing = lock(&self.room.queueing);
         self.matrix.queue(x, to, left)?;
+        if self.is_clean() {
+            return Ok(());
+        }
         let mut launch = device.launch(&self.finish);
         launch.arg(&raw).arg(&to);
         // SAFETY: arguments as in speculative.cu; what the first stage leaves are rows of `y`
         unsafe { launch.launch(config((self.matrix.cut.tiles * WARP).min(at_once))) }?;
         Ok(())
+    }
+
+    /// Whether it is known that no tile is dirty. Nobody waits for it.
+    fn is_clean(&self) -> bool {
+        if !self.is_clean.load(Relaxed) && self.room.leaves_ranges(self.number) == Some(false) {
+            self.is_clean.store(true, Relaxed);
+        }
+        self.is_clean.load(Relaxed)
     }
 }
 
@@ -217,7 +225,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     }
 
     fn bytes(&self) -> usize {
-        self.matrix.ordered.bytes() + self.carries.bytes() + self.rows.bytes()
+        self.matrix.ordered.bytes()
     }
 }
 
@@ -236,6 +244,8 @@ mod tests {
     /// What the first stage writes.
     struct Left {
         y: Vec<f64>,
+        /// What bunches send on the device.
+        parts: Vec<Option<f64>>,
         carries: Vec<f64>,
         rows: Vec<u32>,
         /// Rows, and whether only zeros are missing.
@@ -246,6 +256,7 @@ mod tests {
     fn speculate(cut: Cut, offsets: &Offsets, products: &[f64]) -> Left {
         let mut left = Left {
             y: vec![f64::NAN; cut.shape.rows],
+            parts: vec![None; cut.bunches()],
             carries: vec![f64::NAN; 2 * cut.bunches()],
             rows: vec![0; cut.bunches()],
             ranges: vec![],
@@ -290,6 +301,7 @@ mod tests {
                 (continues, start) = (open, stop);
             }
             left.carries[2 * bunch + 1] = transmitted;
+            left.parts[bunch] = continues.then_some(transmitted);
         }
         assert!(left.ranges.len() <= cut.most_ranges());
         left
@@ -379,9 +391,9 @@ mod tests {
         all
     }
 
-    /// The second stage on the device.
+    /// What the device does with it.
     fn finish(cut: Cut, offsets: &Offsets, left: &mut Left) {
-        let Left { y, carries, rows, ranges } = left;
+        let Left { y, parts, carries, rows, ranges } = left;
         for (range, only_zeros) in ranges.iter() {
             let has_entries = |row: usize| !offsets.range(row).is_empty();
             if *only_zeros {
@@ -402,17 +414,18 @@ mod tests {
                 slot += 1;
             }
         }
-        for (bunch, &row) in rows.iter().enumerate().filter(|(_, row)| **row != NONE) {
-            let row = row as usize;
-            if offsets.at(row) / cut.of_bunch() == bunch - 1 {
-                let last = (offsets.at(row + 1) - 1) / cut.of_bunch();
-                let sum: f64 = (bunch - 1..last).map(|at| carries[2 * at + 1]).sum();
-                y[row] = sum + carries[2 * last];
-            }
+        // where a row ends, what earlier bunches sent is received
+        let ends = |bunch: &usize| rows[*bunch] != NONE && !carries[2 * bunch].is_nan();
+        for bunch in (0..cut.bunches()).filter(ends) {
+            let row = rows[bunch] as usize;
+            let sent = parts[offsets.at(row) / cut.of_bunch()..bunch].iter_mut();
+            let sum: f64 = sent.map(|part| part.take().expect("it was sent")).sum();
+            y[row] = sum + carries[2 * bunch];
         }
+        assert!(parts.iter().all(Option::is_none), "all that is sent is received");
     }
 
-    /// Both forms of the second stage give the sums of all rows.
+    /// Both forms give the sums of all rows.
     fn adds_up(matrix: &Matrix, multiprocessors: usize) -> Left {
         let (pattern, name) = (matrix.pattern(), &matrix.name);
         let offsets = pattern.offsets();

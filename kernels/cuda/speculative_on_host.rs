@@ -28,7 +28,8 @@ pub struct SpeculativeOnHost<T: Real> {
 impl<T: Real> SpeculativeOnHost<T> {
     /// A matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        let matrix = Speculation::of(Ordered::new(device, pattern, values)?, pattern.shape())?;
+        let matrix =
+            Speculation::of(Ordered::new(device, pattern, values)?, pattern.shape(), "speculative_carrying")?;
         let cut = matrix.cut;
         Ok(SpeculativeOnHost {
             offsets: pattern.offsets().clone(),
@@ -60,6 +61,7 @@ impl<T: Real> SpeculativeOnHost<T> {
             rows: address(device, &self.rows),
             counts: address(device, &self.counts),
             ranges: address(device, &self.ranges),
+            ..RawUnfinished::default()
         };
         self.matrix.queue(x, address(device, &self.y), left)?;
         device.synchronize()?;

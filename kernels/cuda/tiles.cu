@@ -37,6 +37,36 @@ __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32
     return entries;
 }
 
+// ---- rows that several warps have, one after the other
+
+// Each warp sends what it has of a row that goes on in the next; that in which the row ends waits for those before it, which have
+// begun earlier. A part that was received is set back to none: a launch finds all of them empty.
+constexpr u32 SENT = 1;
+
+// The sum of the parts of a row from one warp to another, in a fixed order, by a warp.
+__device__ __forceinline__ real receive(Parcel* parts, i64 first, i64 end) {
+    constexpr int AHEAD = 4;
+    real sum = 0;
+    for (i64 from = first + threadIdx.x % 32; from < end; from += 32 * AHEAD) {
+        real part[AHEAD];
+        bool all;
+        do {
+            all = true;
+#pragma unroll
+            for (int k = 0; k < AHEAD; k++) {
+                part[k] = 0;
+                if (from + 32 * k < end) all &= received(parts + from + 32 * k, SENT, part[k]);
+            }
+        } while (!all);
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            if (from + 32 * k < end) parts[from + 32 * k] = {};
+            sum += part[k];
+        }
+    }
+    return warp_sum(sum);
+}
+
 // Calls mark(place, row) for the rows from `first` to `last` that have entries and begin within a tile, by a warp. Several rows
 // of a lane are on their way before one is looked at.
 template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts& rows, u32 first, u32 last, i64 from, Mark mark) {

@@ -1,0 +1,119 @@
+//! Room for what products by speculation leave between warps and between their stages, and what they tell the host.
+
+use super::borders::PARCEL;
+use super::device::{Device, Real, lock};
+use super::error::Result;
+use cudarc::driver::{CudaSlice, DevicePtr, result, sys};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Memory that every product leaves as it was, so that all matrices of a device share it: the first product of one waits for no
+/// memory.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// [`PARCEL`] elements a bunch, the counts, the ranges.
+    words: CudaSlice<u32>,
+    told: Told,
+    bunches: usize,
+    ranges: usize,
+    /// Held while both kernels are queued.
+    pub(super) queueing: Mutex<()>,
+}
+
+/// Where parts, counts and ranges are for kernels, and what they tell the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) parts: u64,
+    pub(super) counts: u64,
+    pub(super) ranges: u64,
+    pub(super) told: u64,
+}
+
+/// Words of counts, and what aligns the ranges behind them.
+const COUNTS: usize = 4;
+
+impl Room {
+    /// Words of the parts of so many bunches; counts and ranges follow.
+    fn of_parts<T: Real>(bunches: usize) -> usize {
+        bunches * PARCEL * size_of::<T>() / size_of::<u32>()
+    }
+
+    /// That of the device, or a larger one from now on.
+    pub(super) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Room>> {
+        let mut kept = lock(&T::kept_by(device).room);
+        if let Some(room) = kept.as_ref().filter(|room| room.bunches >= bunches && room.ranges >= ranges) {
+            return Ok(room.clone());
+        }
+        let before = kept.as_ref().map_or((0, 0), |room| (room.bunches, room.ranges));
+        let (bunches, ranges) = (bunches.max(before.0), ranges.max(before.1));
+        let words = device.zeros(Room::of_parts::<T>(bunches) + COUNTS + 2 * ranges)?.into_slice();
+        let room = Room { words, told: Told::new(device)?, bunches, ranges, queueing: Mutex::new(()) };
+        Ok(kept.insert(Arc::new(room)).clone())
+    }
+
+    /// For a matrix of this number.
+    pub(super) fn addresses<T: Real>(&self, number: u64) -> Addresses {
+        let counts = Room::of_parts::<T>(self.bunches);
+        let word = |at: usize| self.words.device_ptr(self.words.stream()).0 + (at * size_of::<u32>()) as u64;
+        let told = self.told.place(number) as u64;
+        Addresses { parts: word(0), counts: word(counts), ranges: word(counts + COUNTS), told }
+    }
+
+    /// Whether products of a matrix of this number leave ranges to the second stage, once one has told it.
+    pub(super) fn leaves_ranges(&self, number: u64) -> Option<bool> {
+        // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
+        let word = unsafe { self.told.place(number).read_volatile() };
+        (word >> 1 == number).then_some(word & 1 == 1)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // what is queued may still tell something; where the device is lost, nothing does
+        let _ = self.words.stream().synchronize();
+    }
+}
+
+/// A number that no other matrix of the process has, and no word begins as.
+pub(super) fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Words in host memory that the device writes to: twice the number of a matrix, and one more where its tiles are dirty. Matrices
+/// whose numbers share a word forget what they were told, and never take it for the other's.
+#[derive(Debug)]
+struct Told(*mut u64);
+
+// SAFETY: the memory is owned, and read through volatile loads only
+unsafe impl Send for Told {}
+// SAFETY: as above
+unsafe impl Sync for Told {}
+
+impl Told {
+    const WORDS: u64 = 512;
+
+    fn new(device: &Device) -> Result<Told> {
+        device.inner.context.bind_to_thread()?;
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the memory is freed once, on drop
+        let words =
+            unsafe { result::malloc_host(Told::WORDS as usize * size_of::<u64>(), flags) }?.cast::<u64>();
+        // SAFETY: it was just allocated with this length; no device writes to it yet
+        unsafe { words.write_bytes(0, Told::WORDS as usize) };
+        Ok(Told(words))
+    }
+
+    /// Pinned memory has one address for host and device.
+    fn place(&self, number: u64) -> *mut u64 {
+        // SAFETY: within the allocation
+        unsafe { self.0.add((number % Told::WORDS) as usize) }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `malloc_host`, freed once, after the room has waited for the device
+        let _ = unsafe { result::free_host(self.0.cast()) };
+    }
+}
