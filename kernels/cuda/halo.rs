@@ -201,6 +201,22 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
+    fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
+        if self.size > 1 {
+            // which slots of a dense block are entries, places of nodes do not tell
+            return Ok(None);
+        }
+        let device = self.values.device();
+        let columns = device.zeros(self.shape.entries)?;
+        let read = device.function_storing::<T, V>(&SOURCE, "halo_entries")?;
+        let (matrix, rows, to) = (self.raw(), rows.raw(), columns.address(0));
+        let mut launch = device.launch(&read);
+        launch.arg(&matrix).arg(&rows).arg(&to);
+        // SAFETY: arguments as in halo.cu; rows are those of the matrix, which have as many entries
+        unsafe { launch.launch(self.config()) }?;
+        Ok(Some(columns))
+    }
+
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));

@@ -6,7 +6,7 @@
 use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
-use super::ordered::{Ordered, Way};
+use super::ordered::{Ordered, Rows, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, Slots};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
 use super::tuning::SLOTS_IN_FLIGHT;
@@ -152,6 +152,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
 
     fn slots(&self) -> Vec<Slots> {
         vec![Slots::of::<T, V>(&self.values)]
+    }
+
+    fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
+        self.slices.columns::<T, V>(rows, self.shape.entries).map(Some)
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

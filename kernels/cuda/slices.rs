@@ -259,6 +259,18 @@ impl SliceArrays {
         Ok(())
     }
 
+    /// The columns of the entries of rows that slices have all of.
+    pub(super) fn columns<T: Real, V: Storage<T>>(&self, rows: &Rows, entries: usize) -> Result<Array<u32>> {
+        let device = self.device();
+        let (columns, read) = (device.zeros(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
+        let (cut, rows, raw, to) = (self.cut(), rows.raw(), self.raw(), columns.address(0));
+        let mut launch = device.launch(&read);
+        launch.arg(&cut).arg(&rows).arg(&raw.bases).arg(&raw.columns).arg(&raw.columns).arg(&to);
+        // SAFETY: as in `fill_short`; there are bases where columns are short, and as many entries as the rows have
+        unsafe { launch.launch(config(self.count * WARP)) }?;
+        Ok(columns)
+    }
+
     /// Queues the copy of values between the order of rows and slots: those types that it was made for.
     pub(super) fn exchange<T: Real, V: Storage<T>>(
         &self,

@@ -12,7 +12,6 @@ use super::ordered::{Ordered, RawRows};
 use super::product::{self, Pattern};
 use super::vector::index;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
-use rayon::prelude::*;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -119,14 +118,6 @@ impl<T: Real> Spai<T> {
         matrix.check(a.shape(), a);
         inverse.check(m.shape(), m);
         let device = matrix.device().clone();
-        let longest = (0..n).into_par_iter().map(|row| m.row(row).len()).max().unwrap_or(0);
-        if longest > MOST_UNKNOWNS {
-            return Err(Error::TooLarge {
-                what: "the number of entries of a row or column of SPAI",
-                got: longest,
-                limit: MOST_UNKNOWNS,
-            });
-        }
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
         let (places, starts) = (device.zeros(0)?, device.zeros(n)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, places, starts, launches: vec![] };
@@ -136,16 +127,18 @@ impl<T: Real> Spai<T> {
         for (kernel, rows) in OF_A_WARP.into_iter().zip(of_a_warp).filter(|(_, rows)| rows.len() > 0) {
             spai.launches.push(Launch::of_a_warp::<T>(&device, kernel, rows)?);
         }
-        for class in sorted(device.shared_memory()?, &rows, &found, a, m) {
+        let classes =
+            if rows.is_empty() { vec![] } else { sorted(device.shared_memory()?, &rows, &found, a, m) };
+        for class in classes {
             spai.launches.push(Launch::of_a_block::<T>(&device, &class)?);
         }
         spai.solve()?;
         Ok(spai)
     }
 
-    /// Makes room for the places of problems that may be a warp's.
+    /// Makes room for the places of problems that may be a warp's; refuses more unknowns than there is room for.
     fn make_room(&mut self) -> Result<()> {
-        let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(1)?);
+        let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(2)?);
         let kernel = device.function::<T>(&SOURCE, "spai_room")?;
         let (systems, to) = (self.raw(), total.address(0));
         let mut queued = device.launch(&kernel);
@@ -153,9 +146,14 @@ impl<T: Real> Spai<T> {
         // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, each of which has
         // a start
         unsafe { queued.launch(product::config(self.starts.len())) }?;
-        let mut bytes = [0];
-        total.read(&mut bytes)?;
-        self.places = device.zeros(bytes[0] as usize)?;
+        let mut most = [0; 2];
+        total.read(&mut most)?;
+        let [bytes, longest] = most.map(|number| number as usize);
+        if longest > MOST_UNKNOWNS {
+            let what = "the number of entries of a row or column of SPAI";
+            return Err(Error::TooLarge { what, got: longest, limit: MOST_UNKNOWNS });
+        }
+        self.places = device.zeros(bytes)?;
         Ok(())
     }
 
