@@ -148,7 +148,7 @@ impl<T: Real> Triangles<T> {
         if u32::try_from(entries).is_err() {
             return Ok(None);
         }
-        let (starts, misfit) = (device.zeros::<u32>(rows + 1)?, Misfit::none(device)?);
+        let (starts, misfit) = (device.room::<u32>(rows + 1)?, Misfit::none(device)?);
         let measure = device.function::<T>(&SOURCE, "fsai_lower")?;
         let (whole, columns) = (matrix.rows.raw(), matrix.columns.address(0));
         let (to, mark) = (starts.address(0), misfit.address());
@@ -165,7 +165,7 @@ impl<T: Real> Triangles<T> {
         let Ok(offsets) = Offsets::from_short(offsets) else { return Ok(None) };
         let lower = part(matrix, starts, offsets.end(), false)?;
         let upper = if 2 * lower.nnz() == entries + rows {
-            let starts = device.zeros::<u32>(rows + 1)?;
+            let starts = device.room::<u32>(rows + 1)?;
             let place = device.function::<T>(&SOURCE, "fsai_upper")?;
             let (whole, below, to) = (matrix.rows.raw(), lower.rows.raw(), starts.address(0));
             let mut launch = device.launch(&place);
@@ -185,7 +185,7 @@ fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: 
     let device = matrix.device();
     let part = Ordered {
         rows: Arc::new(Rows::Short(starts)),
-        columns: Arc::new(device.zeros(entries)?),
+        columns: Arc::new(device.room(entries)?),
         values: device.zeros(entries)?,
     };
     let cut = device.function::<T>(&SOURCE, "fsai_triangle")?;
@@ -200,8 +200,7 @@ fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: 
 
 /// Rows of `g` by how many lanes share one.
 fn classes<T: Real>(device: &Device, g: &Rows, pattern: Pattern<'_>) -> Result<Vec<Class>> {
-    let (of_rows, classify) =
-        (device.zeros::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
+    let (of_rows, classify) = (device.room::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
     let (rows, to) = (g.raw(), of_rows.address(0));
     let mut launch = device.launch(&classify);
     launch.arg(&rows).arg(&to);

@@ -31,6 +31,7 @@ pub mod merge;
 mod module;
 mod number;
 mod ordered;
+mod pool;
 mod product;
 mod refill;
 mod renumbered;
