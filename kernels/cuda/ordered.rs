@@ -139,6 +139,19 @@ impl<V: Element> Ordered<V> {
         })
     }
 
+    /// The same where rows may be on the device.
+    pub(super) fn on(
+        device: &Device,
+        rows: Option<&Arc<Rows>>,
+        made_from: Shape,
+        pattern: Pattern<'_>,
+    ) -> Result<Self> {
+        let Some(rows) = rows else { return Ordered::zeros(device, made_from, pattern) };
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        let (columns, values) = (Arc::new(device.zeros(0)?), device.zeros(pattern.entries())?);
+        Ok(Ordered { rows: rows.clone(), columns, values })
+    }
+
     /// The same with values.
     pub(super) fn with_values(
         device: &Device,
@@ -175,7 +188,7 @@ impl<V: Element> Ordered<V> {
         V: Storage<T>,
     {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        let values = self.device().zeros(self.values.len())?;
+        let values = self.device().room(self.values.len())?;
         let mut copy = Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values };
         self.give_to(&mut copy)?;
         Ok(copy)

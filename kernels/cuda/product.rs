@@ -115,6 +115,11 @@ pub(super) unsafe trait Layout: Send + Sync + Debug {
     /// All arrays that values lie in.
     fn slots(&self) -> Vec<Slots>;
 
+    /// Where entries lie row by row, if it keeps that.
+    fn rows(&self) -> Option<&Arc<Rows>> {
+        None
+    }
+
     /// The columns of entries that lie so row by row, where slots tell them.
     fn columns(&self, _: &Rows) -> Result<Option<Array<u32>>> {
         Ok(None)
@@ -144,7 +149,8 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let (device, shape) = (self.device(), Layout::shape(self));
-        let mut ordered = Ordered::with_values(device, shape, pattern, values)?;
+        let mut ordered = Ordered::on(device, self.rows(), shape, pattern)?;
+        ordered.write(values)?;
         if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
@@ -162,7 +168,7 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
-        let mut ordered = Ordered::zeros(self.device(), Layout::shape(self), pattern)?;
+        let mut ordered = Ordered::on(self.device(), self.rows(), Layout::shape(self), pattern)?;
         if let Some(columns) = self.columns(&ordered.rows)? {
             ordered.columns = Arc::new(columns);
         } else if self.by_column() {

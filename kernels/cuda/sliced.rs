@@ -13,6 +13,7 @@ use super::tuning::SLOTS_IN_FLIGHT;
 use super::vector::THREADS;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 pub use super::slices::Widths;
 
@@ -28,6 +29,8 @@ pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
 #[derive(Debug)]
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
+    /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they lie.
+    rows: Arc<Rows>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
     values: Array<V>,
@@ -77,8 +80,9 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         };
         let sliced = Sliced {
             shape: pattern.shape(),
+            rows: ordered.rows.clone(),
             lengths,
-            values: device.zeros(slices.slots())?,
+            values: device.room(slices.slots())?,
             kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
             slices,
         };
@@ -152,6 +156,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
 
     fn slots(&self) -> Vec<Slots> {
         vec![Slots::of::<T, V>(&self.values)]
+    }
+
+    fn rows(&self) -> Option<&Arc<Rows>> {
+        Some(&self.rows)
     }
 
     fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
