@@ -12,6 +12,7 @@ use super::ordered::{Ordered, RawRows};
 use super::product::{self, Pattern};
 use super::vector::index;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use std::cell::LazyCell;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -119,7 +120,7 @@ impl<T: Real> Spai<T> {
         inverse.check(m.shape(), m);
         let device = matrix.device().clone();
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
-        let (places, starts) = (device.zeros(0)?, device.zeros(n)?);
+        let (places, starts) = (device.zeros(0)?, device.room(n)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, places, starts, launches: vec![] };
         spai.make_room()?;
         let [of_a_warp @ .., others] = spai.find_places()?;
@@ -153,14 +154,14 @@ impl<T: Real> Spai<T> {
             let what = "the number of entries of a row or column of SPAI";
             return Err(Error::TooLarge { what, got: longest, limit: MOST_UNKNOWNS });
         }
-        self.places = device.zeros(bytes)?;
+        self.places = device.room(bytes)?;
         Ok(())
     }
 
     /// The rows of each kernel of a warp, whose problems find their places, and all others.
     fn find_places(&self) -> Result<[List; OF_A_WARP.len() + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
-        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.zeros(n)?);
+        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.room(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -340,13 +341,19 @@ impl Kernel {
 fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
     let mut classes: Vec<Class> = Kernel::all().map(Class::new).collect();
     // where the class of a leader has room for another row of its last problem
-    let mut open = vec![0usize; a.rows()];
-    for (&row, &found) in rows.iter().zip(found) {
+    let mut open = vec![0usize; rows.len()];
+    // leaders have as many unknowns as those that follow them, and are among these rows
+    let places = LazyCell::new(|| {
+        let mut places = vec![0u32; a.rows()];
+        (0..).zip(rows).for_each(|(at, &row)| places[row as usize] = at);
+        places
+    });
+    for (at, (&row, &found)) in rows.iter().zip(found).enumerate() {
         let problem = Problem::new(row as usize, found, a, m);
         let class = &mut classes[Kernel::of(problem, shared)];
         let [_, _, leader] = found;
         // the class of a leader is that of all who have its problem
-        let room = &mut open[leader as usize];
+        let room = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
         if !room.is_multiple_of(MEMBERS) {
             class.rows[*room] = row;
             *room += 1;
