@@ -1,4 +1,5 @@
-//! The lines on a GPU.
+//! The lines on a GPU. What is built from the operator that is there is told apart from what is built from the matrix in host
+//! memory, which crosses the bus for it.
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
@@ -8,13 +9,12 @@ use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
     Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
-    Numbering, Sell, Side, Sparsity,
+    Numbering, Sell, Side, Spai, Sparsity,
 };
 use std::time::Instant;
 
 type Slices = OnCuda<f64, Sell<f64>>;
 type Narrow = Rounded<Sell<f64>, f32>;
-type OnGpu = Box<dyn LinearOperator<Vector = CudaVector<f64>>>;
 
 pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     if Cuda::devices().is_empty() {
@@ -31,37 +31,49 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
         formats.push(("BSR", system.csr.clone()));
     }
     for (format, a) in &formats {
-        let started = Instant::now();
-        let on_gpu: OnGpu = match *format {
-            "BSR" => Box::new(Bsr::on_with(gpu, a, Some(system.unknowns))?),
-            _ => Box::new(Halo::on(gpu, a)?),
-        };
-        gpu.synchronize()?;
-        println!("{format}: {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
-        let name = format!("{}_{format}", system.name);
-        let device = gpu.name().replace(',', " ");
-        let mut table = Table::new(options, &device, &name, [a.rows(), a.nnz()]);
-        let bench = Bench { gpu, system, a, on_gpu: &on_gpu, b: on_gpu.range().vector(&system.b)? };
-        if system.symmetric {
-            bench.positive_definite(&mut table)?;
-        } else {
-            bench.general(&mut table)?;
+        match *format {
+            "BSR" => lines::<Bsr<f64>>(options, gpu, system, format, a, Some(system.unknowns))?,
+            _ => lines::<Halo<f64>>(options, gpu, system, format, a, None)?,
         }
-        let words = gpu.name().split_whitespace().filter(|&word| word != "NVIDIA");
-        table.keep(&words.map(str::to_lowercase).collect::<Vec<_>>().join("-"))?;
     }
     Ok(())
 }
 
-struct Bench<'a> {
+/// The lines of one format.
+fn lines<F: OnDevice<f64>>(
+    options: &Options,
+    gpu: &Cuda,
+    system: &System,
+    format: &str,
+    a: &Csr<f64>,
+    how: F::Options,
+) -> Result<()> {
+    let started = Instant::now();
+    let on_gpu = &F::on_with(gpu, a, how)?;
+    gpu.synchronize()?;
+    println!("{format}: {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
+    let name = format!("{}_{format}", system.name);
+    let device = gpu.name().replace(',', " ");
+    let mut table = Table::new(options, &device, &name, [a.rows(), a.nnz()]);
+    let bench = Bench { gpu, system, a, on_gpu, b: on_gpu.range().vector(&system.b)? };
+    if system.symmetric {
+        bench.positive_definite(&mut table)?;
+    } else {
+        bench.general(&mut table)?;
+    }
+    let words = gpu.name().split_whitespace().filter(|&word| word != "NVIDIA");
+    table.keep(&words.map(str::to_lowercase).collect::<Vec<_>>().join("-"))
+}
+
+struct Bench<'a, F: OnDevice<f64>> {
     gpu: &'a Cuda,
     system: &'a System,
     a: &'a Csr<f64>,
-    on_gpu: &'a OnGpu,
+    on_gpu: &'a OnCuda<f64, F>,
     b: CudaVector<f64>,
 }
 
-impl Bench<'_> {
+impl<F: OnDevice<f64>> Bench<'_, F> {
     /// Factors that were grown on the host, in slices on the GPU.
     fn grown(&self, fsai: &Fsai<f64>) -> Result<Composed<Slices, Slices>> {
         Ok(Composed::new(Sell::on(self.gpu, fsai.upper())?, Sell::on(self.gpu, fsai.lower())?)?)
@@ -79,18 +91,29 @@ impl Bench<'_> {
             let name = format!("block Jacobi {size} rounded");
             table.line::<Cg, _, _>(cg(&name), on_gpu, b, wait, &rounded)?;
         }
-        let fsai = || Ok(Fsai::on(gpu, a)?);
+        let fsai = || Ok(Fsai::on(gpu, *a)?);
         table.line::<Cg, _, _>(cg("FSAI"), on_gpu, b, wait, &fsai)?;
-        table.again("FSAI", wait, &mut fsai()?, &|fsai| Ok(fsai.refresh(a)?))?;
-        let narrow = || Ok(CudaFsai::<f64, Narrow>::new(gpu, a, Sparsity::Power(1))?);
+        table.again("FSAI", wait, &mut fsai()?, &|fsai| Ok(fsai.refresh(*a)?))?;
+        let there = || Ok(Fsai::on(gpu, *on_gpu)?);
+        table.line::<Cg, _, _>(cg("FSAI of the operator"), on_gpu, b, wait, &there)?;
+        table.again("FSAI of the operator", wait, &mut there()?, &|fsai| Ok(fsai.refresh(*on_gpu)?))?;
+        let narrow = || Ok(CudaFsai::<f64, Narrow>::new(gpu, *a, Sparsity::Power(1))?);
         table.line::<Cg, _, _>(cg("FSAI in f32"), on_gpu, b, wait, &narrow)?;
-        let square = || Ok(CudaFsai::<f64, Narrow>::new(gpu, a, Sparsity::Power(2))?);
+        let square = || Ok(CudaFsai::<f64, Narrow>::new(gpu, *a, Sparsity::Power(2))?);
         table.line::<Cg, _, _>(cg("FSAI of A² in f32"), on_gpu, b, wait, &square)?;
         let adaptive = || self.grown(&Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?);
         table.line::<Cg, _, _>(cg("FSAI adaptive"), on_gpu, b, wait, &adaptive)?;
-        let spai = || Ok(CudaSpai::<f64>::new(gpu, a, Side::Right, Sparsity::Power(1))?);
-        table.again("SPAI, new", wait, &mut (), &|()| spai().map(|_| ()))?;
-        table.again("SPAI", wait, &mut spai()?, &|spai| Ok(spai.refresh(a)?))?;
+        table.again("SPAI, new", wait, &mut (), &|()| {
+            Spai::on(gpu, *a)?;
+            Ok(())
+        })?;
+        table.again("SPAI", wait, &mut Spai::on(gpu, *a)?, &|spai| Ok(spai.refresh(*a)?))?;
+        let there = || Spai::on(gpu, *on_gpu);
+        table.again("SPAI of the operator, new", wait, &mut (), &|()| {
+            there()?;
+            Ok(())
+        })?;
+        table.again("SPAI of the operator", wait, &mut there()?, &|spai| Ok(spai.refresh(*on_gpu)?))?;
         let chebyshev = || Ok(Chebyshev::new(on_gpu, jacobi()?, 4)?);
         table.line::<Cg, _, _>(cg("Chebyshev(4)"), on_gpu, b, wait, &chebyshev)?;
         for unknowns in [256, 512, 1024, 1536] {
@@ -115,10 +138,13 @@ impl Bench<'_> {
         let wait = &|| Ok(gpu.synchronize()?);
         let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
         table.line::<BiCgStab, _, _>(bicgstab("Jacobi"), on_gpu, b, wait, &jacobi)?;
-        let spai = || Ok(CudaSpai::<f64>::new(gpu, a, Side::Right, Sparsity::Power(1))?);
+        let spai = || Ok(Spai::on(gpu, *a)?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI"), on_gpu, b, wait, &spai)?;
-        table.again("SPAI", wait, &mut spai()?, &|spai| Ok(spai.refresh(a)?))?;
-        let narrow = || Ok(CudaSpai::<f64, Narrow>::new(gpu, a, Side::Right, Sparsity::Power(1))?);
+        table.again("SPAI", wait, &mut spai()?, &|spai| Ok(spai.refresh(*a)?))?;
+        let there = || Ok(Spai::on(gpu, *on_gpu)?);
+        table.line::<BiCgStab, _, _>(bicgstab("SPAI of the operator"), on_gpu, b, wait, &there)?;
+        table.again("SPAI of the operator", wait, &mut there()?, &|spai| Ok(spai.refresh(*on_gpu)?))?;
+        let narrow = || Ok(CudaSpai::<f64, Narrow>::new(gpu, *a, Side::Right, Sparsity::Power(1))?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI in f32"), on_gpu, b, wait, &narrow)
     }
 }

@@ -28,14 +28,6 @@ pub trait Storage<T: Value>: Plain + Debug {
         Cow::Owned(narrow)
     }
 
-    /// Widens what `write` leaves.
-    fn widened<R>(numbers: &mut [T], write: impl FnOnce(&mut [Self]) -> R) -> R {
-        let mut stored = vec![Self::narrow(T::zero()); numbers.len()];
-        let written = write(&mut stored);
-        numbers.iter_mut().zip(stored).for_each(|(number, stored)| *number = stored.widen());
-        written
-    }
-
     /// As [`Lanes::load`].
     ///
     /// # Safety
@@ -96,10 +88,6 @@ impl<T: Value> Storage<T> for T {
 
     fn narrowed(numbers: &[T]) -> Cow<'_, [T]> {
         Cow::Borrowed(numbers)
-    }
-
-    fn widened<R>(numbers: &mut [T], write: impl FnOnce(&mut [T]) -> R) -> R {
-        write(numbers)
     }
 
     #[inline(always)]

@@ -59,7 +59,7 @@ pub(super) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
     let (device, rows) = (classes.device(), classes.len());
     let piece = rows.div_ceil(PIECES).next_multiple_of(PIECE).max(PIECE);
     let pieces = rows.div_ceil(piece).max(1);
-    let [counts, starts, list] = [CLASSES * pieces, CLASSES + 1, rows].map(|len| device.zeros::<u32>(len));
+    let [counts, starts, list] = [CLASSES * pieces, CLASSES + 1, rows].map(|len| device.room::<u32>(len));
     let (counts, starts, list) = (counts?, starts?, list?);
     let [count, place] = ["class_count", "class_place"].map(|name| device.function::<f32>(&SOURCE, name));
     let (count, place) = (count?, place?);

@@ -62,7 +62,7 @@ pub(super) fn scan(numbers: &Array<u32>) -> Result<()> {
         block_dim: (THREADS, 1, 1),
         shared_mem_bytes: 0,
     };
-    let sums = device.zeros::<u32>(pieces + 1)?;
+    let sums = device.room::<u32>(pieces + 1)?;
     let (from, to, count, pieces_) = (numbers.address(0), sums.address(0), count as u32, pieces as u32);
     let [sum, scan_sums, scan] =
         ["sum_pieces", "scan_sums", "scan_pieces"].map(|name| function(device, name));

@@ -4,6 +4,7 @@ use super::error::{Error, Result};
 use super::gate::Step;
 use super::module::{Source, load_or_compile};
 use super::number::Slots;
+use super::pool::Pool;
 use super::room::Room;
 use super::transfer::{LARGE, Staging};
 use super::vector::Kernels;
@@ -108,6 +109,8 @@ pub(super) struct Inner {
     arch: u32,
     multiprocessors: usize,
     error: Mutex<Option<Error>>,
+    /// None where memory cannot be taken in the order of the stream.
+    pool: Option<Pool>,
     /// Made for the first large array that comes or goes.
     staging: Mutex<Option<Staging>>,
     singles: PerElement<f32>,
@@ -191,12 +194,17 @@ impl Device {
         let (major, minor) = context.compute_capability()?;
         let multiprocessors =
             context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let pool = match context.has_async_alloc() {
+            true => Some(Pool::new(ordinal, context.total_mem()?)?),
+            false => None,
+        };
         let inner = Inner {
             stream: context.new_stream()?,
             name: context.name()?,
             arch: (10 * major + minor) as u32,
             multiprocessors: multiprocessors.max(1) as usize,
             error: Mutex::default(),
+            pool,
             staging: Mutex::default(),
             singles: PerElement::default(),
             doubles: PerElement::default(),
@@ -231,9 +239,10 @@ impl Device {
         Ok(self.inner.context.attribute(most)?.max(0) as usize)
     }
 
-    /// Bytes free and bytes in all.
+    /// Bytes free and bytes in all. What was given back is free.
     pub fn memory(&self) -> Result<(usize, usize)> {
-        Ok(self.inner.context.mem_get_info()?)
+        let (free, total) = self.inner.context.mem_get_info()?;
+        Ok((free + self.inner.pool.as_ref().map_or(Ok(0), Pool::spare)?, total))
     }
 
     /// The stream, a `CUstream`, alive as long as this device.
@@ -292,7 +301,12 @@ impl Device {
     pub(super) fn lift_shared_limit(&self, function: &CudaFunction) -> Result<()> {
         let own = function.get_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
         let limit = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        Ok(function.set_attribute(limit, self.shared_memory()? as i32 - own)?)
+        let most = self.shared_memory()? as i32 - own;
+        // to set it takes longer than to ask
+        if function.get_attribute(limit)? < most {
+            function.set_attribute(limit, most)?;
+        }
+        Ok(())
     }
 
     pub(super) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
@@ -303,31 +317,35 @@ impl Device {
         T::kept_by(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
     }
 
-    /// Makes an allocation, with typed errors.
-    fn allocate<T>(
-        &self,
-        bytes: usize,
-        allocate: impl FnOnce(&Arc<CudaStream>) -> std::result::Result<CudaSlice<T>, cudarc::driver::DriverError>,
-    ) -> Result<CudaSlice<T>> {
-        allocate(&self.inner.stream).map_err(|error| match error.0 {
+    /// An array of whatever is there, to be written before it is read.
+    pub(super) fn room<T: Element>(&self, len: usize) -> Result<Array<T>> {
+        let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
+        context.bind_to_thread()?;
+        let slice = match pool {
+            Some(pool) => pool.take(stream, stored),
+            // SAFETY: any bits are a value
+            None => unsafe { stream.alloc(stored) },
+        };
+        let slice = slice.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                 let (free, total) = self.memory().unwrap_or((0, 0));
-                Error::OutOfMemory { requested: bytes, free, total }
+                Error::OutOfMemory { requested: stored * size_of::<T>(), free, total }
             }
             _ => error.into(),
-        })
+        })?;
+        Ok(Array { slice, len, device: self.clone() })
     }
 
     /// An array of zeros.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let stored = len.max(1);
-        let slice = self.allocate(stored * size_of::<T>(), |stream| stream.alloc_zeros(stored))?;
-        Ok(Array { slice, len, device: self.clone() })
+        let mut array = self.room(len)?;
+        array.clear()?;
+        Ok(array)
     }
 
     /// A copy of host data.
     pub fn upload<T: Element>(&self, host: &[T]) -> Result<Array<T>> {
-        let mut array = self.zeros(host.len())?;
+        let mut array = self.room(host.len())?;
         array.write(host)?;
         Ok(array)
     }

@@ -249,10 +249,15 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
         self.exchange(&ordered.with_columns(pattern)?, Way::IntoSlots)
     }
 
-    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+        ordered.check(self.shape, pattern);
+        self.exchange(ordered, Way::Back)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
         let ordered = Ordered::zeros(self.device(), self.shape, pattern)?.with_columns(pattern)?;
         self.exchange(&ordered, Way::Back)?;
-        ordered.values.read(values)
+        Ok(ordered)
     }
 
     fn slots(&self) -> Vec<Slots> {

@@ -33,6 +33,31 @@ extern "C" __global__ __launch_bounds__(256) void fsai_classes(RowStarts g, unsi
 
 __device__ __forceinline__ int packed(int row) { return row * (row + 1) / 2; }
 
+// Entries of each row up to its diagonal; marks a matrix that lacks some of it.
+extern "C" __global__ __launch_bounds__(256) void fsai_lower(RowStarts rows, const u32* columns, u32* lengths, u32* misfit) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows.count; row += threads) {
+        const i64 first = rows.start(row);
+        i64 low = first, high = rows.start(row + 1);
+        while (low < high) {
+            const i64 middle = (low + high) / 2;
+            if (__ldg(columns + middle) <= row) low = middle + 1; else high = middle;
+        }
+        if (low == first || __ldg(columns + low - 1) != row) *misfit = 1;
+        lengths[row] = u32(low - first);
+    }
+}
+
+// Where rows of the upper triangle begin: both have the diagonal.
+extern "C" __global__ __launch_bounds__(256) void fsai_upper(RowStarts rows, RowStarts lower, u32* upper) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row <= rows.count; row += threads) {
+        upper[row] = u32(rows.start(row) - lower.start(row) + row);
+    }
+}
+
 // The lower or the upper triangle of a pattern with a full diagonal: of each row the first or the last entries, as many as the
 // triangle has, 8 lanes a row. Moves 4 B an entry twice, and offsets.
 extern "C" __global__ __launch_bounds__(256) void fsai_triangle(RowStarts rows, const u32* columns, RowStarts triangle, u32* to, u32 upper) {

@@ -1,10 +1,11 @@
 //! The factor of FSAI on a device, row by row. The kernels say how a row is computed, and what is moved.
 
 use super::classes::{List, sorted};
+use super::clusters::scan;
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
 use super::module::Source;
-use super::ordered::{Ordered, RawRows, Rows};
+use super::ordered::{Misfit, Ordered, RawRows, Rows};
 use super::product::{Pattern, config};
 use super::vector::index;
 use crate::index::Offsets;
@@ -41,7 +42,7 @@ struct Class {
     kernel: CudaFunction,
     rows: List,
     config: LaunchConfig,
-    /// Entries of the longest row of all.
+    /// Entries of the longest row of all, where some have no lanes of their own.
     longest: u32,
 }
 
@@ -75,9 +76,8 @@ impl<T: Real> Fsai<T> {
         Ok(Fsai { a: matrix, g: factor, classes, failed })
     }
 
-    /// Queues the computation of all rows from a value for each entry of `A`.
-    pub fn solve(&mut self, values: &[T]) -> Result<()> {
-        self.a.values.write(values)?;
+    /// Queues the computation of all rows from the values that `A` has now.
+    pub fn solve(&mut self) -> Result<()> {
         self.failed.write(&[u32::MAX])?;
         let raw = self.raw();
         for Class { kernel, rows, config, longest } in &self.classes {
@@ -106,6 +106,11 @@ impl<T: Real> Fsai<T> {
         &self.a
     }
 
+    /// `A`, to give it new values.
+    pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
+        &mut self.a
+    }
+
     /// `G`, row by row.
     pub fn factor(&self) -> &Ordered<T> {
         &self.g
@@ -124,52 +129,92 @@ impl<T: Real> Fsai<T> {
     }
 }
 
-/// Which half of a matrix, the diagonal with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Triangle {
-    /// Below.
-    Lower,
-    /// Above.
-    Upper,
+/// The triangles of a square matrix that has its whole diagonal, which both have.
+#[derive(Debug)]
+pub struct Triangles<T: Real> {
+    /// Zeros on the lower one.
+    pub lower: Ordered<T>,
+    /// Where rows of the lower one begin.
+    pub offsets: Offsets,
+    /// Zeros on the upper one; none where it has another number of entries, and is no transpose.
+    pub upper: Option<Ordered<T>>,
 }
 
-/// Zeros on a triangle of a square matrix that has its whole diagonal; `offsets` say where rows of the triangle begin.
-pub fn triangle<T: Real>(matrix: &Ordered<T>, offsets: &Offsets, which: Triangle) -> Result<Ordered<T>> {
-    let (device, rows) = (matrix.device(), matrix.rows.count());
-    assert_eq!(offsets.ranges(), rows, "a range for each row");
-    assert_eq!(matrix.columns.len(), matrix.nnz(), "a pattern with columns");
-    let triangle = Ordered {
-        rows: Arc::new(Rows::new(device, offsets)?),
-        columns: Arc::new(device.zeros(offsets.end())?),
-        values: device.zeros(offsets.end())?,
+impl<T: Real> Triangles<T> {
+    /// Cuts a matrix; none where it lacks some of the diagonal, or has more entries than 32-bit offsets reach.
+    pub fn of(matrix: &Ordered<T>) -> Result<Option<Triangles<T>>> {
+        let (device, rows, entries) = (matrix.device(), matrix.rows.count(), matrix.nnz());
+        assert_eq!(matrix.columns.len(), entries, "a pattern with columns");
+        if u32::try_from(entries).is_err() {
+            return Ok(None);
+        }
+        let (starts, misfit) = (device.room::<u32>(rows + 1)?, Misfit::none(device)?);
+        let measure = device.function::<T>(&SOURCE, "fsai_lower")?;
+        let (whole, columns) = (matrix.rows.raw(), matrix.columns.address(0));
+        let (to, mark) = (starts.address(0), misfit.address());
+        let mut launch = device.launch(&measure);
+        launch.arg(&whole).arg(&columns).arg(&to).arg(&mark);
+        // SAFETY: arguments as in fsai.cu; there is a length for each row
+        unsafe { launch.launch(config(rows)) }?;
+        scan(&starts)?;
+        if misfit.is_set()? {
+            return Ok(None);
+        }
+        let mut offsets = vec![0; rows + 1];
+        starts.read(&mut offsets)?;
+        let Ok(offsets) = Offsets::from_short(offsets) else { return Ok(None) };
+        let lower = part(matrix, starts, offsets.end(), false)?;
+        let upper = if 2 * lower.nnz() == entries + rows {
+            let starts = device.room::<u32>(rows + 1)?;
+            let place = device.function::<T>(&SOURCE, "fsai_upper")?;
+            let (whole, below, to) = (matrix.rows.raw(), lower.rows.raw(), starts.address(0));
+            let mut launch = device.launch(&place);
+            launch.arg(&whole).arg(&below).arg(&to);
+            // SAFETY: arguments as in fsai.cu; there is a start for each row, and one more
+            unsafe { launch.launch(config(rows + 1)) }?;
+            Some(part(matrix, starts, lower.nnz(), true)?)
+        } else {
+            None
+        };
+        Ok(Some(Triangles { lower, offsets, upper }))
+    }
+}
+
+/// Zeros on the first or last entries of each row, of which there are so many, as many as lie between its start and the next.
+fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: bool) -> Result<Ordered<T>> {
+    let device = matrix.device();
+    let part = Ordered {
+        rows: Arc::new(Rows::Short(starts)),
+        columns: Arc::new(device.room(entries)?),
+        values: device.zeros(entries)?,
     };
     let cut = device.function::<T>(&SOURCE, "fsai_triangle")?;
-    let (from, columns, upper) =
-        (matrix.rows.raw(), matrix.columns.address(0), u32::from(which == Triangle::Upper));
-    let (to, its_columns) = (triangle.rows.raw(), triangle.columns.address(0));
+    let (from, columns, last) = (matrix.rows.raw(), matrix.columns.address(0), u32::from(last));
+    let (to, its_columns) = (part.rows.raw(), part.columns.address(0));
     let mut launch = device.launch(&cut);
-    launch.arg(&from).arg(&columns).arg(&to).arg(&its_columns).arg(&upper);
-    // SAFETY: arguments as in fsai.cu, where no more is read of a row than it has
-    unsafe { launch.launch(config(rows * TRIANGLE_LANES)) }?;
-    Ok(triangle)
+    launch.arg(&from).arg(&columns).arg(&to).arg(&its_columns).arg(&last);
+    // SAFETY: arguments as in fsai.cu, where no more is read of a row than it has; starts end at the number of entries
+    unsafe { launch.launch(config(matrix.rows.count() * TRIANGLE_LANES)) }?;
+    Ok(part)
 }
 
 /// Rows of `g` by how many lanes share one.
 fn classes<T: Real>(device: &Device, g: &Rows, pattern: Pattern<'_>) -> Result<Vec<Class>> {
-    let most = most_entries(device.shared_memory()?);
-    let longest = (0..g.count()).into_par_iter().map(|row| pattern.row(row).len()).max().unwrap_or(0);
-    if longest > most {
-        let (what, got) = ("the number of entries of a row of FSAI's factor", longest);
-        return Err(Error::TooLarge { what, got, limit: most });
-    }
-    let (of_rows, classify) =
-        (device.zeros::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
+    let (of_rows, classify) = (device.room::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
     let (rows, to) = (g.raw(), of_rows.address(0));
     let mut launch = device.launch(&classify);
     launch.arg(&rows).arg(&to);
     // SAFETY: arguments as in fsai.cu; there is a class for each row
     unsafe { launch.launch(config(g.count())) }?;
     let lists: [List; LANES.len()] = sorted(&of_rows)?;
+    let [.., long] = &lists;
+    let length = |row: usize| pattern.row(row).len();
+    let longest = if long.len() > 0 { (0..g.count()).into_par_iter().map(length).max() } else { None };
+    let (longest, most) = (longest.unwrap_or(0), most_entries(device.shared_memory()?));
+    if longest > most {
+        let (what, got) = ("the number of entries of a row of FSAI's factor", longest);
+        return Err(Error::TooLarge { what, got, limit: most });
+    }
     let classes = lists.into_iter().zip(LANES).filter(|(rows, _)| rows.len() > 0);
     classes.map(|(rows, lanes)| Class::new::<T>(device, rows, lanes, longest)).collect()
 }

@@ -196,6 +196,28 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowSta
     }
 }
 
+// The columns of entries that lie row by row, from the places of nodes of one row; 0 where there is none.
+extern "C" __global__ __launch_bounds__(256, 4) void halo_entries(Halo a, RowStarts rows, u32* columns) {
+    begin();
+    for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
+        const Block at(a.windows, block);
+        each_node(a, at, 1, [&](u32, u32 node, u32 lane, u32 slice) {
+            if (node == NONE) return;
+            const i64 first = rows.start(node);
+            const int count = int(min(rows.start(node + 1) - first, (i64)(a.slices[slice + 1] - a.slices[slice])));
+            const u16* words = a.columns + (i64)a.words[slice] * 32 + lane;
+            for (int k = 0; k < count; k += Places<1>::U) {
+                Places<1> place;
+                place.load(words + k / 4 * 3 * 32, count - k, at.zero());
+#pragma unroll
+                for (int u = 0; u < Places<1>::U; u++) {
+                    if (k + u < count) columns[first + k + u] = place[u] < at.zero() ? at.node(a.windows, place[u]) : 0;
+                }
+            }
+        });
+    }
+}
+
 // Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix. Where nodes have one
 // row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
 extern "C" __global__ __launch_bounds__(256, 4) void halo_exchange(

@@ -14,6 +14,7 @@ use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source { file: "halo.cu", text: include_str!("halo.cu") };
@@ -24,6 +25,8 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
     shape: Shape,
     /// Rows of a node.
     size: usize,
+    /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they lie.
+    rows: Arc<Rows>,
     /// Threads of a block.
     threads: usize,
     windows: WindowArrays,
@@ -66,7 +69,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
             Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
         let cut = Cut::new(nodes.offsets(), windows.bounds())?;
         let ordered = Ordered::new(device, pattern, values)?;
-        let halo = Halo::shaped(device, size, pattern.shape(), WindowArrays::new(device, &windows)?, &cut)?;
+        let halo = Halo::shaped(&ordered, size, pattern.shape(), WindowArrays::new(device, &windows)?, &cut)?;
         if size == 1 {
             halo.fill_columns(&ordered.rows, &ordered.columns)?;
         } else {
@@ -87,15 +90,22 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
             return Ok(None);
         };
         let (cut, shape) = (Cut::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
-        let halo = Halo::shaped(device, 1, shape, windows, &cut)?;
+        let halo = Halo::shaped(ordered, 1, shape, windows, &cut)?;
         halo.fill_columns(&ordered.rows, &ordered.columns)?;
         halo.exchange(ordered, Way::IntoSlots)?;
         Ok(Some(halo))
     }
 
     /// Room for the slots that nodes were cut to.
-    fn shaped(device: &Device, size: usize, shape: Shape, windows: WindowArrays, cut: &Cut) -> Result<Self> {
+    fn shaped(
+        ordered: &Ordered<T>,
+        size: usize,
+        shape: Shape,
+        windows: WindowArrays,
+        cut: &Cut,
+    ) -> Result<Self> {
         index("the number of rows", shape.rows)?;
+        let device = ordered.device();
         let (threads, name) = (if size.is_multiple_of(3) { 384 } else { 256 }, format!("halo_{size}"));
         let shared = windows.largest * size * size_of::<T>();
         let words = if size == 1 { Some(words(&cut.starts)) } else { None };
@@ -103,12 +113,13 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         Ok(Halo {
             shape,
             size,
+            rows: ordered.rows.clone(),
             threads,
             windows,
             slices: device.upload(&cut.starts)?,
             order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
-            columns: device.zeros(columns * WARP)?,
+            columns: device.room(columns * WARP)?,
             values: device.zeros(cut.groups() * WARP * size * size)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
             exchange: device.function_storing::<T, V>(&SOURCE, "halo_exchange")?,
@@ -199,6 +210,26 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
 
     fn slots(&self) -> Vec<Slots> {
         vec![Slots::of::<T, V>(&self.values)]
+    }
+
+    fn rows(&self) -> Option<&Arc<Rows>> {
+        Some(&self.rows)
+    }
+
+    fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
+        if self.size > 1 {
+            // which slots of a dense block are entries, places of nodes do not tell
+            return Ok(None);
+        }
+        let device = self.values.device();
+        let columns = device.room(self.shape.entries)?;
+        let read = device.function_storing::<T, V>(&SOURCE, "halo_entries")?;
+        let (matrix, rows, to) = (self.raw(), rows.raw(), columns.address(0));
+        let mut launch = device.launch(&read);
+        launch.arg(&matrix).arg(&rows).arg(&to);
+        // SAFETY: arguments as in halo.cu; rows are those of the matrix, which have as many entries
+        unsafe { launch.launch(self.config()) }?;
+        Ok(Some(columns))
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

@@ -78,10 +78,15 @@ impl<T: Real, V: Storage<T>> Product<T> for Hyb<T, V> {
         self.exchange(ordered, Way::IntoSlots)
     }
 
-    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
+    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+        ordered.check(Product::shape(self), pattern);
+        self.exchange(ordered, Way::Back)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
         let ordered = Ordered::zeros(self.first.device(), Product::shape(self), pattern)?;
         self.exchange(&ordered, Way::Back)?;
-        ordered.values.read(values)
+        Ok(ordered)
     }
 
     fn slots(&self) -> Vec<Slots> {

@@ -183,8 +183,13 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
         self.ordered.fill(self.shape, pattern, values)
     }
 
-    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        self.ordered.entries(self.shape, pattern, values)
+    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+        ordered.check(self.shape, pattern);
+        self.ordered.give_to(ordered)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+        self.ordered.entries(self.shape, pattern)
     }
 
     fn slots(&self) -> Vec<Slots> {

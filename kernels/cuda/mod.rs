@@ -32,6 +32,7 @@ pub mod merge;
 mod module;
 mod number;
 mod ordered;
+mod pool;
 mod product;
 mod refill;
 mod renumbered;

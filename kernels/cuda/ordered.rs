@@ -139,6 +139,19 @@ impl<V: Element> Ordered<V> {
         })
     }
 
+    /// The same where rows may be on the device.
+    pub(super) fn on(
+        device: &Device,
+        rows: Option<&Arc<Rows>>,
+        made_from: Shape,
+        pattern: Pattern<'_>,
+    ) -> Result<Self> {
+        let Some(rows) = rows else { return Ordered::zeros(device, made_from, pattern) };
+        assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
+        let (columns, values) = (Arc::new(device.zeros(0)?), device.zeros(pattern.entries())?);
+        Ok(Ordered { rows: rows.clone(), columns, values })
+    }
+
     /// The same with values.
     pub(super) fn with_values(
         device: &Device,
@@ -151,8 +164,11 @@ impl<V: Element> Ordered<V> {
         Ok(ordered)
     }
 
-    /// The same with the columns of the pattern.
-    pub(super) fn with_columns(mut self, pattern: Pattern<'_>) -> Result<Self> {
+    /// The same with the columns of the pattern, if it has none yet.
+    pub fn with_columns(mut self, pattern: Pattern<'_>) -> Result<Self> {
+        if self.columns.len() == pattern.entries() {
+            return Ok(self);
+        }
         self.columns = Arc::new(self.device().upload(pattern.columns())?);
         Ok(self)
     }
@@ -166,18 +182,16 @@ impl<V: Element> Ordered<V> {
         self.values.write(&V::narrowed(values))
     }
 
-    /// The values, in the order of the pattern that it was made from.
-    pub(super) fn entries<T: Real>(
-        &self,
-        made_from: Shape,
-        pattern: Pattern<'_>,
-        values: &mut [T],
-    ) -> Result<()>
+    /// A copy, widened, of a matrix of the pattern that it was made from: places are shared.
+    pub(super) fn entries<T: Real>(&self, made_from: Shape, pattern: Pattern<'_>) -> Result<Ordered<T>>
     where
         V: Storage<T>,
     {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        V::widened(values, |values| self.values.read(values))
+        let values = self.device().room(self.values.len())?;
+        let mut copy = Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values };
+        self.give_to(&mut copy)?;
+        Ok(copy)
     }
 
     /// The values of another of the same pattern, narrowed.
@@ -185,15 +199,31 @@ impl<V: Element> Ordered<V> {
     where
         V: Storage<T>,
     {
+        self.exchange(other, Way::IntoSlots)
+    }
+
+    /// Its values for another of the same pattern, widened.
+    pub(super) fn give_to<T: Real>(&self, other: &mut Ordered<T>) -> Result<()>
+    where
+        V: Storage<T>,
+    {
+        self.exchange(other, Way::Back)
+    }
+
+    /// Queues the copy of values between this one and another of the same pattern.
+    fn exchange<T: Real>(&self, other: &Ordered<T>, way: Way) -> Result<()>
+    where
+        V: Storage<T>,
+    {
         let (device, count) = (self.device(), self.values.len());
         assert!(other.values.len() == count && other.device() == device, "values of the same pattern");
         let copy = device.function_storing::<T, V>(&refill::SOURCE, "refill_in_order")?;
-        let (from, entries, to) = (other.values.address(0), count as i64, self.values.address(0));
+        let (entries, number, slots) = (other.values.address(0), count as i64, self.values.address(0));
+        let back = u32::from(way == Way::Back);
         let mut launch = device.launch(&copy);
-        launch.arg(&from).arg(&entries).arg(&to);
+        launch.arg(&entries).arg(&number).arg(&slots).arg(&back);
         // SAFETY: arguments as in refill.cu; both arrays have so many entries
-        unsafe { launch.launch(config(count)) }?;
-        Ok(())
+        unsafe { launch.launch(config(count)) }
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -4,14 +4,14 @@ use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
 use super::number::Scalar;
-use super::ordered::{Ordered, Way};
+use super::ordered::{Ordered, Rows, Way};
 use super::vector::{MAX_BLOCKS, Sums, THREADS, index};
 use crate::index::{Columns, Offsets};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 /// A matrix in device memory.
 ///
@@ -32,8 +32,12 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// The same from values that are on the device, those of the pattern with its columns.
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()>;
 
-    /// The values of the entries of the pattern that the matrix was made from.
-    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()>;
+    /// Gives the values of its entries to a matrix of the pattern with its columns.
+    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()>;
+
+    /// The matrix row by row, of the pattern that it was made from: its values, and columns where these are found on the
+    /// device.
+    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>>;
 
     /// The arrays that values lie in, padding among them.
     fn slots(&self) -> Vec<Slots>;
@@ -111,6 +115,16 @@ pub(super) unsafe trait Layout: Send + Sync + Debug {
     /// All arrays that values lie in.
     fn slots(&self) -> Vec<Slots>;
 
+    /// Where entries lie row by row, if it keeps that.
+    fn rows(&self) -> Option<&Arc<Rows>> {
+        None
+    }
+
+    /// The columns of entries that lie so row by row, where slots tell them.
+    fn columns(&self, _: &Rows) -> Result<Option<Array<u32>>> {
+        Ok(None)
+    }
+
     /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
     /// `by_column` says so.
     fn exchange(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
@@ -135,7 +149,8 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let (device, shape) = (self.device(), Layout::shape(self));
-        let mut ordered = Ordered::with_values(device, shape, pattern, values)?;
+        let mut ordered = Ordered::on(device, self.rows(), shape, pattern)?;
+        ordered.write(values)?;
         if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
@@ -147,13 +162,20 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         self.exchange(ordered, Way::IntoSlots)
     }
 
-    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        let mut ordered = Ordered::zeros(self.device(), Layout::shape(self), pattern)?;
-        if self.by_column() {
+    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+        ordered.check(Layout::shape(self), pattern);
+        self.exchange(ordered, Way::Back)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+        let mut ordered = Ordered::on(self.device(), self.rows(), Layout::shape(self), pattern)?;
+        if let Some(columns) = self.columns(&ordered.rows)? {
+            ordered.columns = Arc::new(columns);
+        } else if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
         self.exchange(&ordered, Way::Back)?;
-        ordered.values.read(values)
+        Ok(ordered)
     }
 
     fn slots(&self) -> Vec<Slots> {

@@ -154,9 +154,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill(Tiles tiles, const 
     if (end % 2 && threadIdx.x == 0) slots[end - 1] = at(tiles.places[end - 1]);
 }
 
-// Values that stand as entries do.
-extern "C" __global__ __launch_bounds__(256) void refill_in_order(const real* entries, i64 count, stored* values) {
+// Values that stand as entries do, or are given `back`.
+extern "C" __global__ __launch_bounds__(256) void refill_in_order(real* entries, i64 count, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
-    for (i64 entry = (i64)blockIdx.x * blockDim.x + threadIdx.x; entry < count; entry += threads) values[entry] = entries[entry];
+    for (i64 entry = (i64)blockIdx.x * blockDim.x + threadIdx.x; entry < count; entry += threads) {
+        exchange(entries[entry], values[entry], back);
+    }
 }

@@ -6,13 +6,14 @@
 use super::device::{Array, Device, Real, Storage};
 use super::error::Result;
 use super::module::Source;
-use super::ordered::{Ordered, Way};
+use super::ordered::{Ordered, Rows, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, Slots};
 use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
 use super::tuning::SLOTS_IN_FLIGHT;
 use super::vector::THREADS;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 pub use super::slices::Widths;
 
@@ -28,6 +29,8 @@ pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
 #[derive(Debug)]
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
+    /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they lie.
+    rows: Arc<Rows>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
     values: Array<V>,
@@ -77,8 +80,9 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         };
         let sliced = Sliced {
             shape: pattern.shape(),
+            rows: ordered.rows.clone(),
             lengths,
-            values: device.zeros(slices.slots())?,
+            values: device.room(slices.slots())?,
             kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
             slices,
         };
@@ -152,6 +156,14 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
 
     fn slots(&self) -> Vec<Slots> {
         vec![Slots::of::<T, V>(&self.values)]
+    }
+
+    fn rows(&self) -> Option<&Arc<Rows>> {
+        Some(&self.rows)
+    }
+
+    fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
+        self.slices.columns::<T, V>(rows, self.shape.entries).map(Some)
     }
 
     fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {

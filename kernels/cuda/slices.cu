@@ -136,6 +136,17 @@ extern "C" __global__ __launch_bounds__(256) void slices_short(
     });
 }
 
+// The columns of entries; 0 where a slot has none.
+extern "C" __global__ __launch_bounds__(256) void slices_columns(
+    Slices a, RowStarts rows, const u32* bases, const u32* wide, const u16* offsets, u32* columns) {
+    begin();
+    each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
+        if (entry == NO_ENTRY) return;
+        const bool none = bases ? offsets[slot] == SHORT_PADDING : wide[slot] == PADDING;
+        columns[entry] = none ? 0 : bases ? bases[read] + offsets[slot] : wide[slot];
+    });
+}
+
 // Takes values from entries, zeros for padding, or gives them back.
 extern "C" __global__ __launch_bounds__(256) void slices_exchange(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
     begin();

@@ -125,8 +125,8 @@ impl Slices {
         assert_eq!(rows.count(), count, "the rows of the pattern");
         let lanes = shared_by(count, pattern.mean_length(), lane.in_flight, device.multiprocessors());
         let slices = count.div_ceil(WARP / lanes);
-        let [a, b, c, d] = [(); 4].map(|()| device.zeros::<u32>(slices + 1));
-        let (groups, order) = ([a?, b?, c?, d?], device.zeros(count)?);
+        let [a, b, c, d] = [(); 4].map(|()| device.room::<u32>(slices + 1));
+        let (groups, order) = ([a?, b?, c?, d?], device.room(count)?);
         let (totals, cut) =
             (device.zeros::<u64>(4)?, device.function_storing::<T, V>(&SOURCE, "slices_cut")?);
         let raw = (rows.raw(), [lanes, lane.pack, usize::from(sort)].map(|number| number as u32));
@@ -211,7 +211,7 @@ impl SliceArrays {
     ) -> Result<Self> {
         let device = columns.device();
         let (count, slots) = (slices.count(), slices.groups * WARP * slices.pack);
-        let bases = device.zeros(slices.groups * slices.pack)?;
+        let bases = device.room(slices.groups * slices.pack)?;
         let mut arrays = SliceArrays {
             rows: slices.rows,
             count,
@@ -222,13 +222,13 @@ impl SliceArrays {
             slots,
             starts: slices.starts,
             order: slices.order,
-            columns: ColumnArrays::Short { bases, offsets: device.zeros(slots)? },
+            columns: ColumnArrays::Short { bases, offsets: device.room(slots)? },
             exchange: device.function_storing::<T, V>(&SOURCE, "slices_exchange")?,
         };
         if !arrays.fill_short::<T, V>(rows, columns)? {
             // given back before as much again is asked for
             arrays.columns = ColumnArrays::Wide(device.zeros(0)?);
-            arrays.columns = ColumnArrays::Wide(device.zeros(slots)?);
+            arrays.columns = ColumnArrays::Wide(device.room(slots)?);
             arrays.fill_wide::<T, V>(rows, columns)?;
         }
         Ok(arrays)
@@ -257,6 +257,19 @@ impl SliceArrays {
         // SAFETY: as in `fill_short`
         unsafe { launch.launch(config(self.count * WARP)) }?;
         Ok(())
+    }
+
+    /// The columns of the entries of rows that slices have all of.
+    pub(super) fn columns<T: Real, V: Storage<T>>(&self, rows: &Rows, entries: usize) -> Result<Array<u32>> {
+        let device = self.device();
+        let (columns, read) =
+            (device.room(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
+        let (cut, rows, raw, to) = (self.cut(), rows.raw(), self.raw(), columns.address(0));
+        let mut launch = device.launch(&read);
+        launch.arg(&cut).arg(&rows).arg(&raw.bases).arg(&raw.columns).arg(&raw.columns).arg(&to);
+        // SAFETY: as in `fill_short`; there are bases where columns are short, and as many entries as the rows have
+        unsafe { launch.launch(config(self.count * WARP)) }?;
+        Ok(columns)
     }
 
     /// Queues the copy of values between the order of rows and slots: those types that it was made for.

@@ -12,7 +12,7 @@ use super::ordered::{Ordered, RawRows};
 use super::product::{self, Pattern};
 use super::vector::index;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
-use rayon::prelude::*;
+use std::cell::LazyCell;
 
 /// The kernels.
 pub(super) const SOURCE: Source = Source {
@@ -119,16 +119,8 @@ impl<T: Real> Spai<T> {
         matrix.check(a.shape(), a);
         inverse.check(m.shape(), m);
         let device = matrix.device().clone();
-        let longest = (0..n).into_par_iter().map(|row| m.row(row).len()).max().unwrap_or(0);
-        if longest > MOST_UNKNOWNS {
-            return Err(Error::TooLarge {
-                what: "the number of entries of a row or column of SPAI",
-                got: longest,
-                limit: MOST_UNKNOWNS,
-            });
-        }
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
-        let (places, starts) = (device.zeros(0)?, device.zeros(n)?);
+        let (places, starts) = (device.zeros(0)?, device.room(n)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, places, starts, launches: vec![] };
         spai.make_room()?;
         let [of_a_warp @ .., others] = spai.find_places()?;
@@ -136,16 +128,18 @@ impl<T: Real> Spai<T> {
         for (kernel, rows) in OF_A_WARP.into_iter().zip(of_a_warp).filter(|(_, rows)| rows.len() > 0) {
             spai.launches.push(Launch::of_a_warp::<T>(&device, kernel, rows)?);
         }
-        for class in sorted(device.shared_memory()?, &rows, &found, a, m) {
+        let classes =
+            if rows.is_empty() { vec![] } else { sorted(device.shared_memory()?, &rows, &found, a, m) };
+        for class in classes {
             spai.launches.push(Launch::of_a_block::<T>(&device, &class)?);
         }
         spai.solve()?;
         Ok(spai)
     }
 
-    /// Makes room for the places of problems that may be a warp's.
+    /// Makes room for the places of problems that may be a warp's; refuses more unknowns than there is room for.
     fn make_room(&mut self) -> Result<()> {
-        let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(1)?);
+        let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(2)?);
         let kernel = device.function::<T>(&SOURCE, "spai_room")?;
         let (systems, to) = (self.raw(), total.address(0));
         let mut queued = device.launch(&kernel);
@@ -153,16 +147,21 @@ impl<T: Real> Spai<T> {
         // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, each of which has
         // a start
         unsafe { queued.launch(product::config(self.starts.len())) }?;
-        let mut bytes = [0];
-        total.read(&mut bytes)?;
-        self.places = device.zeros(bytes[0] as usize)?;
+        let mut most = [0; 2];
+        total.read(&mut most)?;
+        let [bytes, longest] = most.map(|number| number as usize);
+        if longest > MOST_UNKNOWNS {
+            let what = "the number of entries of a row or column of SPAI";
+            return Err(Error::TooLarge { what, got: longest, limit: MOST_UNKNOWNS });
+        }
+        self.places = device.room(bytes)?;
         Ok(())
     }
 
     /// The rows of each kernel of a warp, whose problems find their places, and all others.
     fn find_places(&self) -> Result<[List; OF_A_WARP.len() + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
-        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.zeros(n)?);
+        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.room(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -342,13 +341,19 @@ impl Kernel {
 fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
     let mut classes: Vec<Class> = Kernel::all().map(Class::new).collect();
     // where the class of a leader has room for another row of its last problem
-    let mut open = vec![0usize; a.rows()];
-    for (&row, &found) in rows.iter().zip(found) {
+    let mut open = vec![0usize; rows.len()];
+    // leaders have as many unknowns as those that follow them, and are among these rows
+    let places = LazyCell::new(|| {
+        let mut places = vec![0u32; a.rows()];
+        (0..).zip(rows).for_each(|(at, &row)| places[row as usize] = at);
+        places
+    });
+    for (at, (&row, &found)) in rows.iter().zip(found).enumerate() {
         let problem = Problem::new(row as usize, found, a, m);
         let class = &mut classes[Kernel::of(problem, shared)];
         let [_, _, leader] = found;
         // the class of a leader is that of all who have its problem
-        let room = &mut open[leader as usize];
+        let room = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
         if !room.is_multiple_of(MEMBERS) {
             class.rows[*room] = row;
             *room += 1;

@@ -239,16 +239,19 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32
     }
 }
 
-// Room for the places of each row's problem that may be a warp's, for each entry of its a_j and one more; `total` of all. Where
-// a row has its room is left to chance: what is found there is not.
+// Room for the places of each row's problem that may be a warp's, for each entry of its a_j and one more; `total` of all, and
+// behind it the entries of the longest row of the inverse if these are more than MOST. Where a row has its room is left to
+// chance: what is found there is not.
 extern "C" __global__ __launch_bounds__(256) void spai_room(Systems s, u64* total) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = s.m.count;
     for (i64 base = (i64)blockIdx.x * blockDim.x; base < count; base += threads) {
         const i64 k = base + threadIdx.x;
         u32 room = 0;
+        i64 n = 0;
         if (k < count) {
-            const i64 first = s.m.start(k), n = s.m.start(k + 1) - first;
+            const i64 first = s.m.start(k);
+            n = s.m.start(k + 1) - first;
             room = n <= MOST_OF_A_WARP;
             for (i64 j = 0; j < n && room; j++) {
                 const i64 row = __ldg(s.m_columns + first + j), length = s.a.start(row + 1) - s.a.start(row);
@@ -256,6 +259,7 @@ extern "C" __global__ __launch_bounds__(256) void spai_room(Systems s, u64* tota
             }
         }
         const u32 end = sum_up_to(room);
+        if (n > MOST) atomicMax(total + 1, (u64)n);
         u64 start = 0;
         if (threadIdx.x % 32 == 31) start = atomicAdd(total, (u64)end);
         start = __shfl_sync(ALL, start, 31);

@@ -211,8 +211,13 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
         self.matrix.ordered.fill(self.matrix.cut.shape, pattern, values)
     }
 
-    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        self.matrix.ordered.entries(self.matrix.cut.shape, pattern, values)
+    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+        ordered.check(Product::shape(self), pattern);
+        self.matrix.ordered.give_to(ordered)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+        self.matrix.ordered.entries(self.matrix.cut.shape, pattern)
     }
 
     fn slots(&self) -> Vec<Slots> {

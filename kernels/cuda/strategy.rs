@@ -124,8 +124,12 @@ impl<T: Real> Product<T> for AnyCsr<T> {
         self.0.fill(pattern, values)
     }
 
-    fn entries(&self, pattern: Pattern<'_>, values: &mut [T]) -> Result<()> {
-        self.0.entries(pattern, values)
+    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+        self.0.give_to(pattern, ordered)
+    }
+
+    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+        self.0.entries(pattern)
     }
 
     fn slots(&self) -> Vec<Slots> {

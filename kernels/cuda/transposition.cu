@@ -1,5 +1,19 @@
 // Entries of a matrix with rows for columns.
 
+// The first entry of a row that does not stand before a column.
+__device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* columns, i64 row, i64 column) {
+    i64 low = rows.start(row), high = rows.start(row + 1);
+    while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (__ldg(columns + middle) < column) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
 // Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, 8 lanes a row; marks a matrix that has it not. Both
 // are square. Moves both patterns, one of them some log₂ of a row's length times, most of it from caches.
 extern "C" __global__ __launch_bounds__(256) void find_mirrored(
@@ -9,21 +23,21 @@ extern "C" __global__ __launch_bounds__(256) void find_mirrored(
     for (i64 i = (i64)blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8; i < transposed.count; i += stride) {
         const i64 end = transposed.start(i + 1);
         for (i64 entry = transposed.start(i) + threadIdx.x % 8; entry < end; entry += 8) {
-            const i64 j = transposed_columns[entry];
-            i64 low = rows.start(j), high = rows.start(j + 1);
-            const i64 last = high;
-            while (low < high) {
-                const i64 middle = (low + high) / 2;
-                if (__ldg(columns + middle) < i) {
-                    low = middle + 1;
-                } else {
-                    high = middle;
-                }
-            }
-            const bool found = low < last && __ldg(columns + low) == i;
+            const i64 j = transposed_columns[entry], place = place_of(rows, columns, j, i);
+            const bool found = place < rows.start(j + 1) && __ldg(columns + place) == i;
             if (!found) *misfit = 1;
-            from[entry] = found ? u32(low) : 0;
+            from[entry] = found ? u32(place) : 0;
         }
+    }
+}
+
+// Marks a square matrix that lacks some of its diagonal. Moves offsets, and reads some log₂ of a row's length columns.
+extern "C" __global__ __launch_bounds__(256) void find_diagonal(RowStarts rows, const u32* columns, u32* misfit) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows.count; row += threads) {
+        const i64 place = place_of(rows, columns, row, row);
+        if (place == rows.start(row + 1) || __ldg(columns + place) != row) *misfit = 1;
     }
 }
 

@@ -20,6 +20,21 @@ pub struct Transposition {
     entries: usize,
 }
 
+impl<T: Real> Ordered<T> {
+    /// Whether a square matrix has an entry at each place of the diagonal.
+    pub fn has_diagonal(&self) -> Result<bool> {
+        assert_eq!(self.columns.len(), self.values.len(), "a pattern with columns");
+        let (device, misfit) = (self.device(), Misfit::none(self.device())?);
+        let find = device.function::<T>(&SOURCE, "find_diagonal")?;
+        let (rows, columns, mark) = (self.rows.raw(), self.columns.address(0), misfit.address());
+        let mut launch = device.launch(&find);
+        launch.arg(&rows).arg(&columns).arg(&mark);
+        // SAFETY: arguments as in transposition.cu
+        unsafe { launch.launch(config(self.rows.count())) }?;
+        Ok(!misfit.is_set()?)
+    }
+}
+
 impl Transposition {
     /// Looks for the mirror image of each entry of `transposed`; none if one is missing in the matrix, or the numbers of
     /// entries differ: then it is the transpose of another.
@@ -30,7 +45,7 @@ impl Transposition {
             return Ok(None);
         }
         assert!([matrix, transposed].iter().all(|m| m.columns.len() == entries), "patterns with columns");
-        let (from, misfit) = (device.zeros::<u32>(entries)?, Misfit::none(device)?);
+        let (from, misfit) = (device.room::<u32>(entries)?, Misfit::none(device)?);
         let find = device.function::<T>(&SOURCE, "find_mirrored")?;
         let (rows, columns) = (matrix.rows.raw(), matrix.columns.address(0));
         let (others, their_columns) = (transposed.rows.raw(), transposed.columns.address(0));

@@ -1,21 +1,23 @@
 //! FSAI built and applied in device memory.
 //!
-//! The host finds how long rows of `G` are, and the device takes their columns from those of `A`; patterns that are not the
-//! matrix's own are the host's. A warp or a part of one solves each row, and what it finds goes from the order of rows into the
-//! format of the factors: the matrix crosses the bus, and where rows of its triangles begin, and nothing else does. Columns of
-//! the factors are not in host memory before something asks for them, such as [`OnCuda::to_csr`].
+//! The device cuts the triangles of `A`; patterns that are not the matrix's own are the host's. A warp or a part of one solves
+//! each row, and what it finds goes from the order of rows into the format of the factors: a matrix that is in host memory
+//! crosses the bus, and the host is told where rows of `G` begin, and that is all. Columns of the factors are not in host memory
+//! before something asks for them, such as [`OnCuda::to_csr`].
 //!
-//! Budget: building moves `A` over the bus once, refreshing its values, and both read it some times a row's length from caches;
-//! an application is two products. Building waits some ten times for a few numbers, to know what to ask for next.
+//! Budget: building moves `A` over the bus once, refreshing its values, unless an operator has them on the GPU: then 4 bytes a
+//! row come back, where its format tells columns (CSR, ELLPACK, SELL-P, Halo of single rows), and columns go there for others. Both
+//! read `A` some times a row's length from caches; an application is two products. Building waits some ten times for a few
+//! numbers, to know what to ask for next.
 
+use super::origin::{check_alike, check_square};
 use super::transposed::transposed;
-use super::{Cuda, CudaSpace, CudaVector, OnCuda};
-use crate::formats::derived::check_same_pattern;
+use super::{Cuda, CudaSpace, CudaVector, OnCuda, Origin};
 use crate::formats::pattern::Pattern;
-use crate::formats::{Format, OnDevice, Source};
-use crate::preconditioners::{check_space, check_square, fsai};
-use crate::{Csr, Fsai, Real, Result, Sell, Sparsity};
-use krysp_kernels::cuda::fsai::{Triangle, triangle};
+use crate::formats::{OnDevice, Source};
+use crate::preconditioners::fsai;
+use crate::{Fsai, Real, Result, Sell, Sparsity};
+use krysp_kernels::cuda::fsai::Triangles;
 use krysp_kernels::cuda::{Ordered, Transposition};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator};
@@ -32,7 +34,8 @@ use std::sync::Arc;
 /// let a = matrices::stencil7(8).csr::<f64>()?;
 /// let (gpu, b) = (Cuda::new(0)?, vec![1.0; a.rows()]);
 /// let op = a.to(&gpu)?;
-/// assert!(Cg::new(&op).preconditioner(Fsai::on(&gpu, &a)?).solve(&b)?.report.converged());
+/// // of what is on the GPU already; `&a` would cross the bus
+/// assert!(Cg::new(&op).preconditioner(Fsai::on(&gpu, &op)?).solve(&b)?.report.converged());
 /// // of another pattern, in another format
 /// let square = CudaFsai::<f64, Halo<f64>>::new(&gpu, &a, Sparsity::Power(2))?;
 /// assert!(Cg::new(&op).preconditioner(square).solve(&b)?.report.converged());
@@ -54,37 +57,39 @@ pub struct CudaFsai<T: Real, F: OnDevice<T> = Sell<T>> {
 
 impl<T: Real> Fsai<T> {
     /// On the lower triangle of the matrix's own pattern, built on a GPU. Both triangles are given, of which the numbers of
-    /// the lower are read.
-    pub fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<CudaFsai<T>> {
-        CudaFsai::new(gpu, csr, Sparsity::Power(1))
+    /// the lower are read. A matrix that is on the GPU already need not cross the bus again.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<CudaFsai<T>> {
+        CudaFsai::new(gpu, a, Sparsity::Power(1))
     }
 }
 
 impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     /// On the lower triangle of a pattern, and the diagonal: a power of the matrix's own, or that of the factor of an
     /// adaptive one, `Sparsity::Of(fsai.lower())`.
-    pub fn new(gpu: &Cuda, csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
-        check_square(fsai::NAME, csr)?;
-        let (device, space) = (gpu.device(), csr.source().domain());
-        let origin = csr.source().pattern.clone();
-        let a = Ordered::zeros_of(device, origin.on_device())?;
-        let (lower, is_own) = match fsai::own_triangle(csr, sparsity) {
-            Some(lower) => (Arc::new(lower), true),
-            None => (Arc::new(fsai::lower_triangle(csr, sparsity)?), false),
-        };
-        let factor = match is_own {
-            true => triangle(&a, &lower.offsets, Triangle::Lower)?,
-            false => Ordered::zeros_of(device, lower.on_device())?,
+    pub fn new(gpu: &Cuda, a: &impl Origin<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
+        check_square(fsai::NAME, a)?;
+        let (space, origin) = (a.source().domain(), a.source().pattern.clone());
+        let matrix = a.ordered(gpu)?;
+        let own = if matches!(sparsity, Sparsity::Power(1)) { Triangles::of(&matrix)? } else { None };
+        let (lower, factor, upper) = match own {
+            Some(Triangles { lower, offsets, upper }) => {
+                (Arc::new(origin.part(Arc::new(offsets), |whole, _| whole.start)), lower, upper)
+            }
+            None => {
+                let pattern = Arc::new(fsai::lower_pattern(&*a.in_host_memory()?, sparsity)?);
+                let factor = Ordered::zeros_of(gpu.device(), pattern.on_device())?;
+                (pattern, factor, None)
+            }
         };
         let on = |pattern: &Arc<Pattern>| Source::new(pattern.clone(), space.clone(), space.clone());
-        let (a, g) = ((a, origin.on_device()), (factor, lower.on_device()));
-        let mut solver = krysp_kernels::cuda::fsai::Fsai::new(a, g)?;
-        solver.solve(csr.entries())?;
+        let (matrix, factor) = ((matrix, origin.on_device()), (factor, lower.on_device()));
+        let mut solver = krysp_kernels::cuda::fsai::Fsai::new(matrix, factor)?;
+        solver.solve()?;
         // found while rows are solved
-        let guess = if is_own { upper_triangle(solver.matrix(), &origin, &lower)? } else { None };
+        let guess = upper.map(|upper| (Arc::new(upper_pattern(&origin, &lower)), upper));
         let (upper, mut values, transposition) = transposed(&lower, solver.factor(), guess)?;
         if let Some(row) = solver.failed()? {
-            return Err(fsai::refusal(csr, &lower, row));
+            return Err(fsai::refusal(&*a.in_host_memory()?, &lower, row));
         }
         transposition.refresh(solver.factor(), &mut values)?;
         let inner = OnCuda::from_ordered(gpu, on(&lower), solver.factor(), F::defaults())?;
@@ -104,12 +109,12 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     }
 
     /// Takes new values from a matrix of the same pattern and space. After an error the factors are as they were.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain().host())?;
-        check_same_pattern(&self.origin, csr)?;
-        self.solver.solve(csr.entries())?;
+    pub fn refresh(&mut self, a: &impl Origin<T>) -> Result<()> {
+        check_alike(a, self.domain().host(), &self.origin)?;
+        a.give_values(self.product.domain().gpu(), self.solver.matrix_mut())?;
+        self.solver.solve()?;
         if let Some(row) = self.solver.failed()? {
-            return Err(fsai::refusal(csr, &self.lower, row));
+            return Err(fsai::refusal(&*a.in_host_memory()?, &self.lower, row));
         }
         self.transposition.refresh(self.solver.factor(), &mut self.upper)?;
         let (outer, inner) = self.product.factors_mut();
@@ -118,21 +123,11 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     }
 }
 
-/// The upper triangle of a matrix with this lower one, and a place for its values: the transpose of the lower one where the
-/// pattern is symmetric, found without moving an entry. None where numbers of entries tell that it is not.
-fn upper_triangle<T: Real>(
-    a: &Ordered<T>,
-    whole: &Arc<Pattern>,
-    lower: &Pattern,
-) -> Result<Option<(Arc<Pattern>, Ordered<T>)>> {
-    if 2 * lower.entries() != whole.entries() + whole.rows() {
-        return Ok(None);
-    }
-    // both have the diagonal
+/// The upper triangle of a pattern that has this lower one, and the diagonal in both.
+fn upper_pattern(whole: &Arc<Pattern>, lower: &Pattern) -> Pattern {
     let length = |row: usize| whole.offsets.range(row).len() + 1 - lower.offsets.range(row).len();
     let offsets = Offsets::of_rows(whole.rows(), &length);
-    let values = triangle(a, &offsets, Triangle::Upper)?;
-    Ok(Some((Arc::new(whole.part(Arc::new(offsets), |whole, length| whole.end - length)), values)))
+    whole.part(Arc::new(offsets), |whole, length| whole.end - length)
 }
 
 impl<T: Real, F: OnDevice<T>> LinearOperator for CudaFsai<T, F> {

@@ -20,6 +20,7 @@ mod blocks;
 mod fsai;
 mod jacobi;
 mod operator;
+mod origin;
 mod spai;
 mod steps;
 mod transposed;
@@ -31,6 +32,7 @@ pub use fsai::CudaFsai;
 pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
+pub use origin::Origin;
 pub use spai::CudaSpai;
 pub use steps::CudaSteps;
 pub use two_level::CudaTwoLevel;
@@ -40,6 +42,9 @@ use crate::{Real, Result};
 use krysp_kernels::cuda::{Device, devices};
 
 /// A GPU, and a queue of work on it. Clones share the queue; vectors and operators of one queue may mix.
+///
+/// Memory that they give back is kept for the next ones while all of the queue's is no more than an eighth of the GPU's; other
+/// programs do not have it before then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cuda {
     device: Device,

@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 /// [`OnCuda::to_csr`].
 #[derive(Debug)]
 pub struct OnCuda<T: Real, F: OnDevice<T>> {
-    source: Source<T>,
-    arrays: F::Arrays<F::Value>,
+    pub(super) source: Source<T>,
+    pub(super) arrays: F::Arrays<F::Value>,
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
     /// Where slots take values from that are on the GPU; found when first needed.
@@ -72,7 +72,7 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
     /// The values of the pattern's entries.
     fn entries(&self) -> std::result::Result<Buffer<T>, super::Error> {
         let mut entries = Buffer::zeros(self.source.nnz());
-        self.arrays.entries(self.source.on_device(), &mut entries)?;
+        self.arrays.entries(self.source.on_device())?.read(&mut entries)?;
         Ok(entries)
     }
 

@@ -1,20 +1,23 @@
 //! SPAI built and applied in device memory.
 //!
 //! A warp or a block solves the least-squares problem of each row or column by modified Gram-Schmidt, and what it finds goes
-//! from there into the format of the inverse: the matrix crosses the bus, and another pattern where one is given, and problems
-//! of blocks are handed out by the host.
+//! from there into the format of the inverse: a matrix that is in host memory crosses the bus, and another pattern where one is
+//! given, and problems of blocks are handed out by the host.
 //!
-//! Budget: building moves `A` over the bus once, refreshing its values, and both read it some times a row's length from caches;
-//! an application is one product. Beside both patterns and their transposes, a byte stays in device memory for each entry of the
-//! rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many entries.
+//! Budget: building moves `A` over the bus once, refreshing its values, unless an operator has them on the GPU: then nothing,
+//! where its format tells columns (CSR, ELLPACK, SELL-P, Halo of single rows), and columns for others. Both read `A` some times a
+//! row's length from caches; an application is one product. Beside both patterns and their transposes, a byte stays in device
+//! memory for each entry of the rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many
+//! entries.
 
+use super::origin::{check_alike, check_square};
 use super::transposed::{mirrored, transposed};
-use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda};
-use crate::formats::derived::{Derivation, check_same_pattern};
+use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda, Origin};
+use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
-use crate::formats::{Format, OnDevice, Source};
-use crate::preconditioners::{check_space, check_square, spai};
-use crate::{Csr, Error, Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
+use crate::formats::{OnDevice, Source};
+use crate::preconditioners::spai;
+use crate::{Error, Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
 use krysp_kernels::cuda::{Ordered, Transposition};
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;
@@ -30,7 +33,8 @@ use std::sync::Arc;
 /// let a = matrices::stencil7(8).csr::<f64>()?;
 /// let (gpu, b) = (Cuda::new(0)?, vec![1.0; a.rows()]);
 /// let op = a.to(&gpu)?;
-/// let spai = Spai::on(&gpu, &a)?;
+/// // of what is on the GPU already; `&a` would cross the bus
+/// let spai = Spai::on(&gpu, &op)?;
 /// println!("‖A M − I‖ = {:.1}", spai.report()?.frobenius);
 /// assert!(BiCgStab::new(&op).preconditioner(spai).solve(&b)?.report.converged());
 /// // of another pattern, in another format
@@ -61,27 +65,26 @@ struct Right<T: Real> {
 }
 
 impl<T: Real> Spai<T> {
-    /// From the right, on the matrix's own pattern, built on a GPU.
-    pub fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<CudaSpai<T>> {
-        CudaSpai::new(gpu, csr, Side::Right, Sparsity::Power(1))
+    /// From the right, on the matrix's own pattern, built on a GPU. A matrix that is on the GPU already need not cross the bus
+    /// again.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<CudaSpai<T>> {
+        CudaSpai::new(gpu, a, Side::Right, Sparsity::Power(1))
     }
 }
 
 impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
     /// On a pattern that is known: a power of the matrix's own, or that of an adaptive one, `Sparsity::Of(spai.matrix())`.
-    pub fn new(gpu: &Cuda, csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
-        check_square(spai::NAME, csr)?;
-        let (device, space) = (gpu.device(), csr.source().domain());
-        let origin = csr.source().pattern.clone();
-        let mut a = Ordered::zeros_of(device, origin.on_device())?;
-        a.write(csr.entries())?;
-        let (given, inverse, own) = match sparsity.own(csr) {
-            Some(given) => (given, a.alike()?, true),
-            None => {
-                let given = sparsity.whole(csr)?;
-                let inverse = Ordered::zeros_of(device, given.on_device())?;
-                (given, inverse, false)
-            }
+    pub fn new(gpu: &Cuda, from: &impl Origin<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
+        check_square(spai::NAME, from)?;
+        let (space, origin) = (from.source().domain(), from.source().pattern.clone());
+        let a = from.ordered(gpu)?;
+        let own = matches!(sparsity, Sparsity::Power(1)) && a.has_diagonal()?;
+        let (given, inverse) = if own {
+            (origin.in_order(), a.alike()?)
+        } else {
+            let given = sparsity.whole(&*from.in_host_memory()?)?;
+            let inverse = Ordered::zeros_of(gpu.device(), given.on_device())?;
+            (given, inverse)
         };
         let build = |a: (Ordered<T>, &Pattern), m: (Ordered<T>, &Pattern)| {
             krysp_kernels::cuda::spai::Spai::new((a.0, a.1.on_device()), (m.0, m.1.on_device()))
@@ -108,7 +111,7 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
                 (solver, rows, Some(Right { a, follow_a, inverse, followed }))
             }
         };
-        check(&solver, &rows, side, csr)?;
+        check(&solver, &rows, side, from)?;
         let source = Source::new(given, space.clone(), space.clone());
         let values = match &mut right {
             None => solver.inverse(),
@@ -132,19 +135,18 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
     }
 
     /// Takes new values from a matrix of the same pattern and space. After an error the inverse is as it was.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain().host())?;
-        check_same_pattern(&self.origin, csr)?;
+    pub fn refresh(&mut self, from: &impl Origin<T>) -> Result<()> {
+        check_alike(from, self.domain().host(), &self.origin)?;
         match &mut self.right {
-            None => self.solver.matrix_mut().write(csr.entries())?,
+            None => from.give_values(self.matrix.domain().gpu(), self.solver.matrix_mut())?,
             Some(Right { a, follow_a, .. }) => {
-                a.write(csr.entries())?;
+                from.give_values(self.matrix.domain().gpu(), a)?;
                 follow_a.refresh(a, self.solver.matrix_mut())?;
             }
         }
         self.solver.solve()?;
         let side = if self.right.is_some() { Side::Right } else { Side::Left };
-        check(&self.solver, &self.rows, side, csr)?;
+        check(&self.solver, &self.rows, side, from)?;
         match &mut self.right {
             None => self.matrix.refresh_from(self.solver.inverse()),
             Some(Right { inverse, followed, .. }) => {
@@ -160,12 +162,13 @@ fn check<T: Real>(
     solver: &krysp_kernels::cuda::spai::Spai<T>,
     rows: &Pattern,
     side: Side,
-    csr: &Csr<T>,
+    from: &impl Origin<T>,
 ) -> Result<()> {
     let Some(row) = solver.refused()? else { return Ok(()) };
+    let csr = from.in_host_memory()?;
     let refused: Error = match side {
-        Side::Left => spai::refusal(csr, rows.row(row), row),
-        Side::Right => spai::refusal(&Derivation::transposed(csr)?.0, rows.row(row), row),
+        Side::Left => spai::refusal(&*csr, rows.row(row), row),
+        Side::Right => spai::refusal(&Derivation::transposed(&*csr)?.0, rows.row(row), row),
     };
     Err(refused)
 }

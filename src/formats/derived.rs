@@ -89,7 +89,11 @@ impl Derivation {
 
 /// Refuses a matrix of another pattern.
 pub(crate) fn check_same_pattern<T: Real>(pattern: &Arc<Pattern>, csr: &Csr<T>) -> Result<()> {
-    let other = &csr.source().pattern;
+    check_pattern(pattern, &csr.source().pattern)
+}
+
+/// Refuses another pattern.
+pub(crate) fn check_pattern(pattern: &Arc<Pattern>, other: &Arc<Pattern>) -> Result<()> {
     if Arc::ptr_eq(pattern, other)
         || (pattern.offsets == other.offsets && **pattern.columns == **other.columns)
     {

@@ -140,17 +140,12 @@ pub(crate) fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) ->
     check_square(NAME, csr)?;
     match own_triangle(csr, sparsity) {
         Some(lower) => Ok(lower),
-        None => lower_triangle(csr, sparsity),
+        None => sparsity.pattern(csr, true, &|row, column| column <= row),
     }
 }
 
-/// The same, wherever the pattern comes from.
-pub(crate) fn lower_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
-    sparsity.pattern(csr, true, &|row, column| column <= row)
-}
-
 /// The lower triangle of a square matrix's own pattern, if that is meant and has the whole diagonal.
-pub(crate) fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Pattern> {
+fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Pattern> {
     if !matches!(sparsity, Sparsity::Power(1)) {
         return None;
     }

@@ -48,7 +48,7 @@ impl Growth {
 impl<T: Real> Sparsity<'_, T> {
     /// The whole pattern, columns and all.
     pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
-        match self.own(a) {
+        match self.own(&a.source().pattern) {
             Some(own) => {
                 // loops on all threads ask for them
                 LazyLock::force(&own.columns);
@@ -59,10 +59,10 @@ impl<T: Real> Sparsity<'_, T> {
     }
 
     /// The whole pattern, if it is that of `A` itself, which has its diagonal.
-    pub(crate) fn own(&self, a: &Csr<T>) -> Option<Arc<Pattern>> {
-        let open = |row: usize| a.get(row, row).is_none();
+    fn own(&self, a: &Arc<Pattern>) -> Option<Arc<Pattern>> {
+        let open = |row: usize| a.row(row).binary_search(&(row as u32)).is_err();
         let own = matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none();
-        own.then(|| a.source().pattern.in_order())
+        own.then(|| a.in_order())
     }
 
     /// The pattern, of it what `keep(row, column)` says, and the diagonal where `diagonal` demands it.

@@ -2,13 +2,11 @@
 
 use super::gpu;
 use krysp::cuda::{CudaFsai, CudaSpai};
-use krysp::formats::OnDevice;
+use krysp::formats::{Bsr, Coo, Ehyb, Ell, EllpackR, Halo, Hyb, OnDevice, Rounded, Sell, SymBsr, SymCsr};
 use krysp::solvers::{Element, LinearOperator, Space};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, Numbering};
-use krysp::{
-    BiCgStab, Cg, Csr, Cuda, CudaVector, Ell, Error, Fsai, Growth, Halo, Jacobi, Real, Side, Spai, Sparsity,
-};
+use krysp::{BiCgStab, Cg, Csr, Cuda, CudaVector, Error, Fsai, Growth, Jacobi, Real, Side, Spai, Sparsity};
 
 /// Of one pattern, and every row equal to so many parts of its largest entry.
 fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
@@ -314,6 +312,89 @@ fn spai_does_not_ask_for_symmetry() {
             same_inverse(&Spai::with_pattern(&b, side, Sparsity::Power(1)).unwrap(), &device, 1e-10);
         }
     }
+}
+
+/// From operators in the format `F`, what is built from matrices of one pattern in host memory, bit by bit.
+fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]) {
+    let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
+    let same = |ours: Csr<T>, theirs: Csr<T>| assert!(ours.triplets().eq(theirs.triplets()), "{}", F::NAME);
+    let (mut ours, mut theirs) = (Fsai::on(gpu, a).unwrap(), Fsai::on(gpu, &op).unwrap());
+    same(ours.lower().to_csr().unwrap(), theirs.lower().to_csr().unwrap());
+    same(ours.upper().to_csr().unwrap(), theirs.upper().to_csr().unwrap());
+    ours.refresh(b).unwrap();
+    theirs.refresh(&other).unwrap();
+    same(ours.upper().to_csr().unwrap(), theirs.upper().to_csr().unwrap());
+    for side in [Side::Left, Side::Right] {
+        for sparsity in [Sparsity::Power(0), Sparsity::Power(1)] {
+            let mut ours: CudaSpai<T> = CudaSpai::new(gpu, a, side, sparsity).unwrap();
+            let mut theirs: CudaSpai<T> = CudaSpai::new(gpu, &op, side, sparsity).unwrap();
+            same(ours.matrix().to_csr().unwrap(), theirs.matrix().to_csr().unwrap());
+            ours.refresh(b).unwrap();
+            theirs.refresh(&other).unwrap();
+            same(ours.matrix().to_csr().unwrap(), theirs.matrix().to_csr().unwrap());
+        }
+    }
+}
+
+#[test]
+fn operators_on_the_gpu_are_as_good_as_their_matrices() {
+    let Some(gpu) = gpu() else { return };
+    let tetrahedra = matrices::tetrahedra(9, Numbering::Natural).csr::<f64>().unwrap();
+    let numbering = krysp::Numbering::clustered(&tetrahedra, 96).unwrap();
+    let elastic = matrices::elasticity(5).diagonally_dominant().csr::<f64>().unwrap();
+    let [changed_tetrahedra, changed_elastic] = [changed(&tetrahedra), changed(&elastic)];
+    let [clustered, changed_clustered] =
+        [&tetrahedra, &changed_tetrahedra].map(|a| a.renumbered(&numbering).unwrap());
+    let elastic = [&elastic, &changed_elastic];
+    for a in [[&tetrahedra, &changed_tetrahedra], [&clustered, &changed_clustered], elastic] {
+        same_from_operators::<f64, Csr<f64>>(&gpu, a);
+        same_from_operators::<f64, Coo<f64>>(&gpu, a);
+        same_from_operators::<f64, Ell<f64>>(&gpu, a);
+        same_from_operators::<f64, EllpackR<f64>>(&gpu, a);
+        same_from_operators::<f64, Sell<f64>>(&gpu, a);
+        same_from_operators::<f64, Hyb<f64>>(&gpu, a);
+        same_from_operators::<f64, Halo<f64>>(&gpu, a);
+        same_from_operators::<f64, Ehyb<f64>>(&gpu, a);
+        same_from_operators::<f64, SymCsr<f64>>(&gpu, a);
+        same_from_operators::<f32, Halo<f32>>(&gpu, [&a[0].cast(), &a[1].cast()]);
+    }
+    same_from_operators::<f64, Bsr<f64>>(&gpu, elastic);
+    same_from_operators::<f64, SymBsr<f64>>(&gpu, elastic);
+    // rows of many lengths, columns too far apart for 16 bits
+    let n = 90_000;
+    let far = |i: usize| [i, (i * 7919) % n].into_iter().take(1 + usize::from(i.is_multiple_of(3)));
+    let entries = (0..n).flat_map(|i| far(i).map(move |j| (i, j, if i == j { 5.0 } else { 0.25 })));
+    let wide = Csr::from_triplets(n, n, &entries.collect::<Vec<_>>()).unwrap();
+    let sell = Sell::on(&gpu, &wide).unwrap();
+    let [ours, theirs] = [Spai::on(&gpu, &wide), Spai::on(&gpu, &sell)].map(|spai| spai.unwrap());
+    assert!(ours.matrix().to_csr().unwrap().triplets().eq(theirs.matrix().to_csr().unwrap().triplets()));
+    // renumbered there: of the pattern, nothing is made in host memory but lengths of rows
+    let op = Halo::on_renumbered(&gpu, &tetrahedra, &numbering).unwrap();
+    let device = Fsai::on(&gpu, &op).unwrap();
+    same_factors(&Fsai::new(&clustered).unwrap(), &device, 1e-10);
+    // what an operator stores in fewer bits is what it has
+    let narrow = Rounded::<Sell<f64>, f32>::on(&gpu, &tetrahedra).unwrap();
+    same_factors(&Fsai::new(&narrow.to_csr().unwrap()).unwrap(), &Fsai::on(&gpu, &narrow).unwrap(), 1e-10);
+}
+
+#[test]
+fn operators_are_refused_as_their_matrices_are() {
+    let Some(gpu) = gpu() else { return };
+    let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
+    let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j && i == 211 { -v } else { v }).collect();
+    let indefinite = Halo::on(&gpu, &a.with_values(&values).unwrap()).unwrap();
+    let refused = Fsai::on(&gpu, &indefinite).unwrap_err();
+    assert!(matches!(refused, Error::NotPositive { what: "FSAI", row: 211, .. }), "{refused}");
+    let op = a.to(&gpu).unwrap();
+    let mut fsai = Fsai::on(&gpu, &op).unwrap();
+    assert!(fsai.refresh(&indefinite).is_err());
+    same_factors(&Fsai::new(&a).unwrap(), &fsai, 1e-10);
+    let other = matrices::stencil7(6).csr::<f64>().unwrap().to(&gpu).unwrap();
+    assert!(fsai.refresh(&other).is_err());
+    // of another queue
+    let elsewhere = Cuda::new(0).unwrap();
+    assert!(Fsai::on(&elsewhere, &op).is_err() && Spai::on(&elsewhere, &op).is_err());
+    assert!(fsai.refresh(&a.to(&elsewhere).unwrap()).is_err());
 }
 
 #[test]

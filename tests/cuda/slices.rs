@@ -65,7 +65,7 @@ fn slices_are_cut_as_rows_need() {
                 packed[usize::from(matrix.slots() == 32 * groups(&lengths, matrix.lanes(), 1))] += 1;
                 // every row has its place
                 let mut entries = vec![f64::NAN; values.len()];
-                matrix.entries(pattern, &mut entries).unwrap();
+                matrix.entries(pattern).unwrap().read(&mut entries).unwrap();
                 assert_eq!(entries, values, "{rows} {name}");
             }
         }
