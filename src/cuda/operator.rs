@@ -90,7 +90,7 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
     /// [`Cuda::space`] with as many entries.
     ///
     /// The first time takes as long as a conversion and finds out which slot takes which value, 3 to 6 bytes of device memory
-    /// a slot; after that nothing is copied to the GPU or waited for, and a refresh takes as long as one to five
+    /// a slot; after that nothing is copied to the GPU or waited for, and a refresh takes as long as one to four
     /// products. After an error of the first call the matrix has no values: refresh it.
     pub fn refresh_on(&mut self, values: &CudaVector<T>) -> Result<()> {
         let pattern = &self.source.pattern;

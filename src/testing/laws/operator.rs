@@ -127,17 +127,18 @@ pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) ->
         agreement.sum(LAW, "axpy_apply_dot's ⟨r, z⟩", pair, magnitude(&s, &t)?, n)?;
     }
 
-    // a direction turns, or is begun anew
-    for (alpha, rho) in [(-0.75, n.max(1) as f64), (0.5, f64::INFINITY)] {
-        let (alpha, rho) = (element(alpha), element(rho));
+    // a direction turns by no more than its length, or is begun anew
+    for (alpha, turns) in [(-0.75, true), (0.5, false)] {
+        let alpha = element(alpha);
         let vector = |seed| load::<V>(LAW, space, &host(seed));
         let (mut x, mut r, mut p, mut z) = (vector(4)?, vector(6)?, vector(7)?, stale::<V>(LAW, space)?);
         let (mut y, mut s, mut d, mut t) = (vector(4)?, vector(6)?, vector(7)?, stale::<V>(LAW, space)?);
+        s.axpby(&(-alpha).into(), &q, &element(1.0).into());
+        a.apply(&s, &mut t).map_err(unexpected(LAW))?;
+        let rho = element(if turns { magnitude(&s, &t)?.max(1.0) } else { f64::INFINITY });
         let [step, before]: [ScalarOf<V>; 2] = [alpha, rho].map(Into::into);
         let at = CgUpdate { alpha: &step, rho: &before, q: &q, x: &mut x, r: &mut r, p: &mut p, z: &mut z };
         let [rr, rz] = a.cg_update(at).map_err(unexpected(LAW))?;
-        s.axpby(&(-alpha).into(), &q, &element(1.0).into());
-        a.apply(&s, &mut t).map_err(unexpected(LAW))?;
         let pairs = [[read(rr)?, read(s.dot(&s))?], [read(rz)?, read(s.dot(&t))?]];
         agreement.sum(LAW, "cg_update's ‖r‖²", pairs[0], magnitude(&s, &s)?, n)?;
         agreement.sum(LAW, "cg_update's ⟨r, z⟩", pairs[1], magnitude(&s, &t)?, n)?;
