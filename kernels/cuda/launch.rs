@@ -1,6 +1,6 @@
 //! Launches of kernels, each of which is prepared while the one before it runs.
 //!
-//! (The resident solve apart, which is launched cooperatively.) Every kernel begins with `begin` of prelude.cu, which waits until the kernel before it has ended and all it wrote can be
+//! (Those apart that are launched cooperatively.) Every kernel begins with `begin` of prelude.cu, which waits until the kernel before it has ended and all it wrote can be
 //! seen: no result can tell the difference. What a launch costs is paid in the meantime, about 1 µs of each kernel behind
 //! another: on an H200, el3_2M_perm 0.0081 ms to 0.0069 (BSR, f64), heat_sink_p1_340k 0.0163 to 0.0147 (Halo, f64), CG on
 //! st7_128 0.0990 to 0.0976 an iteration. No kernel lets the next one start before its own end (`launch_dependents`): blocks
@@ -49,7 +49,9 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// All blocks will be on the chip at once, so that they may wait for each other.
+    /// All blocks will be on the chip at once, so that they may wait for each other. Such a kernel is not prepared early: that
+    /// all find room at once is not to be had for blocks that come while another kernel ends, and with several queues they
+    /// waited for ever.
     pub(super) fn cooperative(&mut self) -> &mut Self {
         self.cooperative = true;
         self
@@ -62,17 +64,15 @@ impl<'a> Launch<'a> {
     pub(super) unsafe fn launch(&mut self, config: LaunchConfig) -> Result<()> {
         self.stream.context().bind_to_thread()?;
         use sys::CUlaunchAttributeID as Id;
-        let attribute = |id, value| sys::CUlaunchAttribute { id, pad: [0; 4], value };
-        let early = sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 };
-        let together = sys::CUlaunchAttributeValue { cooperative: 1 };
-        let early = attribute(Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, early);
-        let together = attribute(Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, together);
-        let (mut attributes, count) = match (self.prepared_early, self.cooperative) {
-            (true, true) => ([early, together], 2),
-            (false, true) => ([together, early], 1),
-            (true, false) => ([early, together], 1),
-            (false, false) => ([early, together], 0),
+        let value = |is_cooperative| match is_cooperative {
+            true => sys::CUlaunchAttributeValue { cooperative: 1 },
+            false => sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
         };
+        let id = match self.cooperative {
+            true => Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+            false => Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        };
+        let mut attribute = sys::CUlaunchAttribute { id, pad: [0; 4], value: value(self.cooperative) };
         let config = sys::CUlaunchConfig {
             gridDimX: config.grid_dim.0,
             gridDimY: config.grid_dim.1,
@@ -82,11 +82,11 @@ impl<'a> Launch<'a> {
             blockDimZ: config.block_dim.2,
             sharedMemBytes: config.shared_mem_bytes,
             hStream: self.stream.cu_stream(),
-            attrs: attributes.as_mut_ptr(),
-            numAttrs: count,
+            attrs: &mut attribute,
+            numAttrs: (self.cooperative || self.prepared_early).into(),
         };
         let arguments = self.arguments.as_mut_ptr();
-        // SAFETY: as the caller promised; the configuration and its attributes live until the call returns
+        // SAFETY: as the caller promised; the configuration and its attribute live until the call returns
         let queued = unsafe {
             sys::cuLaunchKernelEx(&config, self.function.cu_function(), arguments, std::ptr::null_mut())
         };

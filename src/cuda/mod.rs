@@ -43,7 +43,7 @@ use krysp_kernels::cuda::{Device, devices};
 
 /// A GPU, and a queue of work on it. Clones share the queue; vectors and operators of one queue may mix.
 ///
-/// Memory that they give back is kept for the next ones while all that this process holds is no more than an eighth of the
+/// Memory that they give back is kept for the next ones while all that this process holds is no more than a 32nd of the
 /// GPU's; other programs do not have it before then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cuda {
