@@ -194,7 +194,10 @@ impl Device {
         let (major, minor) = context.compute_capability()?;
         let multiprocessors =
             context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let pool = Pool::of(&context)?;
+        let pool = match context.has_async_alloc() {
+            true => Some(Pool::new(ordinal, context.total_mem()?)?),
+            false => None,
+        };
         let inner = Inner {
             stream: context.new_stream()?,
             name: context.name()?,
@@ -316,9 +319,13 @@ impl Device {
 
     /// An array of whatever is there, to be written before it is read.
     pub(super) fn room<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let stored = len.max(1);
-        // SAFETY: any bits are a value
-        let slice = unsafe { self.inner.stream.alloc(stored) };
+        let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
+        context.bind_to_thread()?;
+        let slice = match pool {
+            Some(pool) => pool.take(stream, stored),
+            // SAFETY: any bits are a value
+            None => unsafe { stream.alloc(stored) },
+        };
         let slice = slice.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                 let (free, total) = self.memory().unwrap_or((0, 0));

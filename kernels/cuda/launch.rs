@@ -1,7 +1,7 @@
 //! Launches of kernels, each of which is prepared while the one before it runs.
 //!
-//! (Those apart that are launched cooperatively.) Every kernel begins with `begin` of prelude.cu, which waits until the kernel before it has ended and all it wrote can be
-//! seen: no result can tell the difference. What a launch costs is paid in the meantime, about 1 µs of each kernel behind
+//! (Those apart that are launched cooperatively.) Every kernel begins with `begin` of prelude.cu, which waits until the kernel
+//! before it has ended and all it wrote can be seen: no result can tell the difference. What a launch costs is paid in the meantime, about 1 µs of each kernel behind
 //! another: on an H200, el3_2M_perm 0.0081 ms to 0.0069 (BSR, f64), heat_sink_p1_340k 0.0163 to 0.0147 (Halo, f64), CG on
 //! st7_128 0.0990 to 0.0976 an iteration. No kernel lets the next one start before its own end (`launch_dependents`): blocks
 //! that come early find room on some multiprocessors and not on others (Halo f32 0.0108 became 0.0128, CG 0.0976 0.1021).
@@ -49,9 +49,8 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// All blocks will be on the chip at once, so that they may wait for each other. Such a kernel is not prepared early: that
-    /// all find room at once is not to be had for blocks that come while another kernel ends, and with several queues they
-    /// waited for ever.
+    /// All blocks will be on the chip at once, so that they may wait for each other. Such a kernel is not prepared early: nothing
+    /// says that all of its blocks find room where they come while another kernel ends.
     pub(super) fn cooperative(&mut self) -> &mut Self {
         self.cooperative = true;
         self
@@ -63,16 +62,17 @@ impl<'a> Launch<'a> {
     /// Arguments are those of the kernel, and what they point to lives until it has run.
     pub(super) unsafe fn launch(&mut self, config: LaunchConfig) -> Result<()> {
         self.stream.context().bind_to_thread()?;
-        use sys::CUlaunchAttributeID as Id;
-        let value = |is_cooperative| match is_cooperative {
-            true => sys::CUlaunchAttributeValue { cooperative: 1 },
-            false => sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        let (id, value) = match self.cooperative {
+            true => (
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+                sys::CUlaunchAttributeValue { cooperative: 1 },
+            ),
+            false => (
+                sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+            ),
         };
-        let id = match self.cooperative {
-            true => Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
-            false => Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        };
-        let mut attribute = sys::CUlaunchAttribute { id, pad: [0; 4], value: value(self.cooperative) };
+        let mut attribute = sys::CUlaunchAttribute { id, pad: [0; 4], value };
         let config = sys::CUlaunchConfig {
             gridDimX: config.grid_dim.0,
             gridDimY: config.grid_dim.1,

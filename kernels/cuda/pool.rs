@@ -1,17 +1,20 @@
-//! Memory of a device that was given back, and is there for what comes next.
+//! Memory of a device that is given back to a pool and taken from it again.
 //!
 //! To ask the driver for as much memory as a preconditioner takes, 200 to 350 MB, takes as long as to cut, to transpose and to lay
 //! out its matrices there: on an H200, FSAI of heat_sink_p1_340k is built in 4.0 ms instead of 4.8, SPAI in 6.3 instead of 7.9,
-//! where there is what the one before gave back.
+//! once the pool has what the one before gave back.
+//!
+//! Each queue has a pool of its own. With one for all, the driver lets a queue have what another gave back and wait for that one to
+//! come so far: sixteen threads with a queue each came to a stand (CUDA 13.0 on an H200).
 
 use super::error::Result;
-use cudarc::driver::{CudaContext, DriverError, result, sys};
+use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
 
-/// What was given back is kept while all that the pool holds, in use or not, is no more than this part of the device's memory.
-const KEPT: usize = 32;
+/// What the device has is kept while all that the pool holds, whether in use or given back, is no more than this part of it.
+const KEPT: usize = 128;
 
-/// The pool that a device's memory is taken from, by all of this process.
+/// A pool of one queue's own, which other users of the device do not see.
 pub(super) struct Pool {
     handle: sys::CUmemoryPool,
 }
@@ -22,34 +25,61 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// The pool of a device, none where it has none; made to keep memory, unless somebody said already what it keeps.
-    pub(super) fn of(context: &Arc<CudaContext>) -> Result<Option<Pool>> {
-        if !context.has_async_alloc() {
-            return Ok(None);
-        }
-        let device = result::device::get(context.ordinal() as i32)?;
-        // SAFETY: the device was just found
-        let pool = Pool { handle: unsafe { result::device::get_mem_pool(device) }? };
+    /// A pool on a device with so much memory, whose context is bound.
+    pub(super) fn new(ordinal: usize, total: usize) -> Result<Pool> {
+        let location = sys::CUmemLocation {
+            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: ordinal as i32,
+        };
+        let properties = sys::CUmemPoolProps {
+            allocType: sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+            handleTypes: sys::CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE,
+            location,
+            win32SecurityAttributes: std::ptr::null_mut(),
+            maxSize: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        // SAFETY: properties of a pool of device memory, that live until the call returns
+        let pool = Pool { handle: unsafe { result::mem_pool::create(&properties) }? };
+        let mut kept = (total / KEPT) as u64;
         let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        if pool.read(threshold)? == 0 {
-            let mut kept = (context.total_mem()? / KEPT) as u64;
-            // SAFETY: the pool lives as long as the device; the attribute is a number of 64 bits
-            unsafe { result::mem_pool::set_attribute(pool.handle, threshold, (&raw mut kept).cast()) }?;
-        }
-        Ok(Some(pool))
+        // SAFETY: the pool was just made; the attribute is a number of 64 bits
+        unsafe { result::mem_pool::set_attribute(pool.handle, threshold, (&raw mut kept).cast()) }?;
+        Ok(pool)
+    }
+
+    /// Room for so many entries on a stream of the device, whose context is bound.
+    pub(super) fn take<T>(
+        &self,
+        stream: &Arc<CudaStream>,
+        len: usize,
+    ) -> std::result::Result<CudaSlice<T>, DriverError> {
+        let bytes = len * size_of::<T>();
+        // SAFETY: pool and stream live; what is there is not read before it is written
+        let address = unsafe { result::mem_pool::alloc_async(self.handle, bytes, stream.cu_stream()) }?;
+        // SAFETY: just allocated with this length, and owned by nobody else
+        Ok(unsafe { stream.upgrade_device_ptr(address, len) })
     }
 
     /// Bytes that it holds and nobody uses.
     pub(super) fn spare(&self) -> Result<usize> {
-        let held = self.read(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
-        let used = self.read(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
+        let read = |attribute| {
+            let mut bytes = 0u64;
+            // SAFETY: the pool lives; the attribute is a number of 64 bits
+            unsafe { result::mem_pool::get_attribute(self.handle, attribute, (&raw mut bytes).cast()) }?;
+            Ok::<_, DriverError>(bytes)
+        };
+        let held = read(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)?;
+        let used = read(sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?;
         Ok(held.saturating_sub(used) as usize)
     }
+}
 
-    fn read(&self, attribute: sys::CUmemPool_attribute) -> std::result::Result<u64, DriverError> {
-        let mut number = 0u64;
-        // SAFETY: the pool lives as long as the device; the attributes asked for are numbers of 64 bits
-        unsafe { result::mem_pool::get_attribute(self.handle, attribute, (&raw mut number).cast()) }?;
-        Ok(number)
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // what is still in use, or about to be given back, is released when it is
+        // SAFETY: destroyed once
+        let _ = unsafe { result::mem_pool::destroy(self.handle) };
     }
 }

@@ -43,8 +43,8 @@ use krysp_kernels::cuda::{Device, devices};
 
 /// A GPU, and a queue of work on it. Clones share the queue; vectors and operators of one queue may mix.
 ///
-/// Memory that they give back is kept for the next ones while all that this process holds is no more than a 32nd of the
-/// GPU's; other programs do not have it before then.
+/// Memory that they give back is kept for the next ones while all of the queue's is no more than a 128th of the GPU's; other
+/// programs do not have it before then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cuda {
     device: Device,
