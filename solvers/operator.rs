@@ -81,7 +81,8 @@ pub trait LinearOperator: Send + Sync {
         Ok([r.norm_squared(), rz])
     }
 
-    /// As a preconditioner of conjugate gradients: `r ← r − α q; z = A r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`.
+    /// As a preconditioner of conjugate gradients: `r ← r − α q; z = A r; ρ' = ⟨r, z⟩;
+    /// x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`.
     fn cg_update(&self, at: CgUpdate<'_, Self::Vector>) -> Result<[ScalarOf<Self::Vector>; 2]> {
         update_by_parts(self, at)
     }

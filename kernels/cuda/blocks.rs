@@ -236,7 +236,8 @@ impl<T: Real> Blocks<T> {
 
     /// Stores the inverses as the limits say.
     pub fn round(&self, limits: Limits, to: &mut BlockDiagonal<T>) -> Result<()> {
-        assert_eq!(self.inverse.numbers.len(), to.numbers.len(), "the same blocks");
+        assert!(same_blocks(&self.inverse.known, &to.known), "the same blocks");
+        assert!(self.inverse.numbers.device() == to.numbers.device(), "blocks on one device");
         let (from, into) = (self.inverse.raw(), to.raw());
         let conditions = self.conditions.address(0);
         let mut launch = self.singular.device().launch(&self.round);

@@ -94,7 +94,7 @@ pub(super) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u3
     lanes
 }
 
-/// Values lie in the order of the pattern: nothing is filled by a kernel.
+/// Values lie in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
     fn shape(&self) -> Shape {
         self.shape

@@ -1,5 +1,5 @@
 //! HYB on a device: the first entries of every row in slices, then the overflow of long rows as coordinates, added to `y`
-//! in launches of their own. Moves what [`Sliced`] and [`Coo`](super::coo::Coo) move; rows with overflow read and write
+//! in a launch of its own. Moves what [`Sliced`] and [`Coo`](super::coo::Coo) move; rows with overflow read and write
 //! `y` once more.
 
 use super::borders::Onto;

@@ -1,7 +1,7 @@
-//! Launches of kernels, each of which is prepared while the one before it runs.
+//! Launches of kernels, each of which, but those that are launched cooperatively, is prepared while the one before it runs.
 //!
-//! (Those apart that are launched cooperatively.) Every kernel begins with `begin` of prelude.cu, which waits until the kernel
-//! before it has ended and all it wrote can be seen: no result can tell the difference. What a launch costs is paid in the meantime, about 1 µs of each kernel behind
+//! Every kernel begins with `begin` of prelude.cu, which waits until the kernel before it has ended and all it wrote can be
+//! seen: no result can tell the difference. What a launch costs is paid in the meantime, about 1 µs of each kernel behind
 //! another: on an H200, el3_2M_perm 0.0081 ms to 0.0069 (BSR, f64), heat_sink_p1_340k 0.0163 to 0.0147 (Halo, f64), CG on
 //! st7_128 0.0990 to 0.0976 an iteration. No kernel lets the next one start before its own end (`launch_dependents`): blocks
 //! that come early find room on some multiprocessors and not on others (Halo f32 0.0108 became 0.0128, CG 0.0976 0.1021).

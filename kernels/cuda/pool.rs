@@ -11,7 +11,7 @@ use super::error::Result;
 use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
 
-/// What the device has is kept while all that the pool holds, whether in use or given back, is no more than this part of it.
+/// What was given back is kept while all that the pool holds, in use or not, is no more than this part of the device's memory.
 const KEPT: usize = 128;
 
 /// A pool of one queue's own, which other users of the device do not see.

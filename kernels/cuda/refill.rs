@@ -9,7 +9,7 @@
 //!
 //! Budget of a refill: one launch for each array of slots, moving 2 bytes and a value a slot, and 36 bytes a sector of each
 //! tile: with values that lie together where slots do, little more than the given values once. Maps take 2 bytes of device
-//! memory a slot and 4 a sector.
+//! memory a slot, and for each tile 4 a sector of the tile that has the most: 3 to 6 bytes a slot in all.
 
 use super::device::{Array, Device, Real};
 use super::error::{Error, Result};
@@ -118,7 +118,7 @@ impl Tiles {
             let mut counts = vec![0; all];
             tiles.counts.read(&mut counts)?;
             tiles.most = counts.into_iter().max().unwrap_or(0) as usize;
-            if tiles.most * SECTOR > room / 3 && slots > last {
+            if tiles.most * SECTOR > if slots > last { room / 3 } else { room } {
                 continue;
             }
             // those of a tile begin a sector themselves

@@ -189,7 +189,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
     }
 }
 
-/// Values lie in the order of the pattern: nothing is filled by a kernel.
+/// Values lie in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     fn shape(&self) -> Shape {
         self.matrix.cut.shape

@@ -34,6 +34,8 @@ pub struct CudaBlockJacobi<T: Real> {
     inverse: BlockDiagonal<T>,
     space: CudaSpace<T>,
     solver: Blocks<T>,
+    /// Whether the solver has the inverses that are applied.
+    is_whole: bool,
     limits: Limits,
     bounds: Vec<usize>,
     /// The pattern of `A`.
@@ -56,14 +58,27 @@ impl<T: Real> Jacobi<T> {
         let mut inverse = solver.zeros()?;
         solver.round(limits, &mut inverse)?;
         let space = CudaSpace::like(gpu, csr.source().domain());
-        Ok(CudaBlockJacobi { inverse, space, solver, limits, bounds: bounds.to_vec(), origin })
+        Ok(CudaBlockJacobi {
+            inverse,
+            space,
+            solver,
+            is_whole: true,
+            limits,
+            bounds: bounds.to_vec(),
+            origin,
+        })
     }
 }
 
 impl<T: Real> CudaBlockJacobi<T> {
     /// As [`Jacobi::rounded`], from the whole inverses.
     pub fn rounded(mut self, accuracy: f64) -> Result<Self> {
-        self.limits = limits::<T>(accuracy)?;
+        let limits = limits::<T>(accuracy)?;
+        if !self.is_whole {
+            let (what, got) = ("rounded blocks", "those of a refresh that failed".into());
+            return Err(Error::Option { what, got, expected: "a refresh that inverts them" });
+        }
+        self.limits = limits;
         self.solver.round(self.limits, &mut self.inverse)?;
         Ok(self)
     }
@@ -85,11 +100,14 @@ impl<T: Real> CudaBlockJacobi<T> {
         Ok(Csr::from_csr(n, n, &offsets, &columns, &values)?.declared_in(self.space.host()))
     }
 
-    /// Takes new values from a matrix of the same pattern and space. After an error the inverse is as it was.
+    /// Takes new values from a matrix of the same pattern and space. After an error the inverse is as it was, and is
+    /// rounded anew only after another refresh.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
         check_space(csr, self.domain().host())?;
         check_same_pattern(&self.origin, csr)?;
+        self.is_whole = false;
         invert(&mut self.solver, csr, &self.bounds)?;
+        self.is_whole = true;
         Ok(self.solver.round(self.limits, &mut self.inverse)?)
     }
 }

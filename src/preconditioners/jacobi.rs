@@ -152,7 +152,7 @@ impl<T: Real> Jacobi<T> {
         }
     }
 
-    /// Takes new values from a matrix of the same space.
+    /// Takes new values from a matrix of the same space. After an error of blocks they have no values: refresh them again.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
         check_space(csr, self.domain())?;
         match &mut self.inverse {
@@ -181,7 +181,7 @@ pub(crate) fn check_bounds<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<()
     let n = csr.rows();
     let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);
     let odd = |b: &[usize]| b[1].checked_sub(b[0]).is_none_or(|size| !(1..=LARGEST_BLOCK).contains(&size));
-    if let Some(wrong) = bounds.windows(2).find(|b| n > 0 && odd(b)).or((!whole).then_some(bounds)) {
+    if let Some(wrong) = bounds.windows(2).find(|b| odd(b)).or((!whole).then_some(bounds)) {
         return Err(Error::Option {
             what: "the blocks",
             got: format!("{:?}", &wrong[..wrong.len().min(8)]),
@@ -402,6 +402,9 @@ mod tests {
         for bounds in [&[0, 2][..], &[0, 2, 2, 4], &[0, 3, 2, 4], &[1, 4], &[], &[0]] {
             assert!(matches!(Jacobi::partitioned(&csr, bounds), Err(Error::Option { .. })), "{bounds:?}");
         }
+        let nothing = Csr::from_triplets::<usize>(0, 0, &[]).unwrap();
+        assert_eq!(Jacobi::partitioned(&nothing, &[0]).unwrap().block_size(), 1);
+        assert!(matches!(Jacobi::<f64>::partitioned(&nothing, &[0, 0]), Err(Error::Option { .. })));
         let large = matrices::stencil7(4).csr::<f64>().unwrap();
         assert!(matches!(Jacobi::blocks(&large, 33), Err(Error::Option { .. })));
         assert!(matches!(Jacobi::blocks(&large, 0), Err(Error::Option { .. })));

@@ -10,9 +10,9 @@
 //! | [`TwoLevel`] | symmetric positive definite and large; over any of these, on a GPU too | what it stands over, two passes over vectors, a small dense product |
 //! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
 //!
-//! Approximate inverses are matrices: any format, on any device, applies them. `Fsai::on`, `Spai::on` and `Jacobi::blocks_on`
-//! build them on a GPU, to rounding as on the host, the first two of an operator that is there already as well. [`Narrow`] applies any of them in single precision within a solve in
-//! double.
+//! Approximate inverses are matrices: any format, on any device, applies them. `Fsai::on`, `Spai::on` and
+//! `Jacobi::blocks_on` build them on a GPU, to rounding as on the host, the first two of an operator that is there
+//! already as well. [`Narrow`] applies any of them in single precision within a solve in double.
 
 mod coarse;
 pub(crate) mod fsai;
