@@ -58,7 +58,9 @@ pub use fgmres::Fgmres;
 pub use gmres::Gmres;
 pub use method::{Cost, Method, Patience, System};
 pub use minres::Minres;
-pub use operator::{CgIterate, CgUpdate, Identity, LinearOperator, OperatorFn, check_spaces};
+pub use operator::{
+    CgIterate, CgUpdate, Identity, LinearOperator, OperatorFn, check_spaces, update_by_parts,
+};
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;
 pub use steps::{Condition, Ending, Immediate, Steps};

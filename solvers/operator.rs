@@ -132,8 +132,8 @@ pub trait LinearOperator: Send + Sync {
     }
 }
 
-/// What [`LinearOperator::cg_update`] is.
-pub(crate) fn update_by_parts<A: LinearOperator + ?Sized>(
+/// What [`LinearOperator::cg_update`] is, for those that fuse it only sometimes.
+pub fn update_by_parts<A: LinearOperator + ?Sized>(
     a: &A,
     at: CgUpdate<'_, A::Vector>,
 ) -> Result<[ScalarOf<A::Vector>; 2]> {

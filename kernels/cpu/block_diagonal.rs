@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Norms that numbers of 8 bits of exponent hold, with what is smaller by `2⁻⁴⁴` and less.
-const IN_RANGE: Range<f64> = f64::from_bits(0x39b0_0000_0000_0000)..f64::from_bits(0x4770_0000_0000_0000);
+const IN_RANGE: Range<f64> = 1.0 / (1u128 << 100) as f64..(1u128 << 120) as f64;
 
 /// A matrix of diagonal blocks.
 #[derive(Clone, Debug)]

@@ -9,11 +9,13 @@
 // The step of st7_128 by diagonals takes 0.0779 ms on an H200, of two launches instead 0.0910; of a matrix with the bytes of
 // el3_100M 0.1476, 0.1581; with those of p1_100M, of which half of z is kept, 0.335, 0.357 (f64). In whole solves, against
 // the bytes of the format and 11 vectors: st7_128 1.12 (DIA), el3_100M_perm in clusters 1.18 (symmetric blocks) and 1.09
-// (Halo), p1_100M_perm in clusters 1.07 (Halo). Left to be gained: the end of the step as a part of this launch takes 0.0023
-// ms less, four steps in a recording 0.0014 a step. Tried: more threads, each with fewer loads on their way (768 with three
-// 0.0799; 1024 with two 0.083), fewer with more (256 with eight 0.0787, 0.345 for p1_100M); packs of r from the last to the
-// first, for q has just been written there (the same); x and d as streams that need not stay in the L2 cache (0.0802 and
-// 0.344).
+// (Halo), p1_100M_perm in clusters 1.07 (Halo). All of this was measured while launches of this kernel, too, were prepared
+// early, which takes about 0.001 ms off a kernel behind another (launch.rs).
+//
+// Left to be gained: the end of the step as a part of this launch takes 0.0023 ms less, four steps in a recording 0.0014 a
+// step. Tried: more threads, each with fewer loads on their way (768 with three 0.0799; 1024 with two 0.083), fewer with more
+// (256 with eight 0.0787, 0.345 for p1_100M); packs of r from the last to the first, for q has just been written there (the
+// same); x and d as streams that need not stay in the L2 cache (0.0802 and 0.344).
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 

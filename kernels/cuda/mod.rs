@@ -8,6 +8,7 @@ mod basis;
 pub mod blocks;
 mod borders;
 pub mod bsr;
+mod bunches;
 #[cfg(test)]
 mod cases;
 mod chunks;
@@ -81,6 +82,7 @@ pub const SOURCES: [&Source; 29] = [
     &basis::SOURCE,
     &blocks::SOURCE,
     &bsr::SOURCE,
+    &bunches::SOURCE,
     &chunks::SOURCE,
     &classes::SOURCE,
     &clusters::SOURCE,
@@ -100,7 +102,6 @@ pub const SOURCES: [&Source; 29] = [
     &slabs::SOURCE,
     &slices::SOURCE,
     &spai::SOURCE,
-    &speculative::SOURCE,
     &symmetric::SOURCE,
     &transposition::SOURCE,
     &gate::SOURCE,

@@ -4,11 +4,11 @@
 //! It stalls every product, and `y` is the host's afterwards: nothing to solve with, but to compare
 //! [`Speculative`](super::speculative::Speculative) with.
 
+use super::bunches::{FILL, RawUnfinished, Speculation};
 use super::device::{Array, Device, Element, Real};
 use super::error::Result;
 use super::ordered::Ordered;
 use super::product::{Pattern, Shape};
-use super::speculative::{FILL, RawUnfinished, Speculation};
 use crate::cpu::speculative::{rearrange, synchronise};
 use crate::index::Offsets;
 use cudarc::driver::UnifiedSlice;

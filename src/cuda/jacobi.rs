@@ -4,7 +4,7 @@ use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{Jacobi, Real, Result};
 use krysp_kernels::cuda::blocks::BlockDiagonal;
 use krysp_kernels::cuda::{self, vector};
-use krysp_solvers::{CgUpdate, Error, LinearOperator, Space, Vector, check_spaces};
+use krysp_solvers::{CgUpdate, Error, LinearOperator, Space, check_spaces, update_by_parts};
 
 /// The inverse of a diagonal, or of diagonal blocks, in device memory; made by [`Jacobi::to`].
 #[derive(Debug)]
@@ -95,21 +95,17 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
     }
 
     fn cg_update(&self, at: CgUpdate<'_, CudaVector<T>>) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
-        let CgUpdate { alpha, rho, q, x, r, p, z } = at;
         if let Inverse::Diagonal(d) = &self.inverse {
-            for (y, x) in [(&mut *r, q), (&mut *x, &*p)] {
-                check_spaces(self, x, y)?;
-            }
-            let (alpha, rho, q, d) = (&alpha.0, &rho.0, &q.entries, &d.entries);
-            let (x, r, p) = (&mut x.entries, &mut r.entries, &mut p.entries);
+            check_spaces(self, at.q, at.r)?;
+            check_spaces(self, at.p, at.x)?;
+            let (alpha, rho, q, d) = (&at.alpha.0, &at.rho.0, &at.q.entries, &d.entries);
+            let (x, r, p) = (&mut at.x.entries, &mut at.r.entries, &mut at.p.entries);
             let sums = cuda::advance(cuda::Advance { alpha, rho, q, d, x, r, p }).map_err(failed)?;
             if let Some(sums) = sums {
                 return Ok(sums.map(CudaScalar));
             }
         }
-        let [rr, rho_next] = self.axpy_apply_dot(&-alpha.clone(), q, r, z)?;
-        x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
-        Ok([rr, rho_next])
+        update_by_parts(self, at)
     }
 
     fn diagonal(&self) -> Option<&CudaVector<T>> {

@@ -350,29 +350,3 @@ fn jacobi_obeys() {
         laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
     }
 }
-
-#[test]
-fn blocks_of_jacobi_are_those_of_the_host() {
-    let Some(gpu) = gpu() else { return };
-    let a = matrices::elasticity(8).diagonally_dominant().csr::<f64>().unwrap();
-    let backwards = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
-    for a in [a.clone(), a.renumbered(&backwards).unwrap()] {
-        for (size, accuracy) in [(3, 0.0), (7, 1e-3), (30, 0.1)] {
-            let host = Jacobi::blocks(&a, size).unwrap().rounded(accuracy).unwrap();
-            let mut device = host.to(&gpu).unwrap();
-            assert_eq!(device.bytes(), host.bytes());
-            laws::operator_fusions(&device, Agreement::Rounding).unwrap();
-            device.refresh(&host).unwrap();
-            let b: Vec<f64> = laws::numbers(a.rows(), 9);
-            let on_host = Cg::new(&a).preconditioner(&host).rtol(1e-9).solve(&b).unwrap();
-            let on_device =
-                Cg::new(a.to(&gpu).unwrap()).preconditioner(&device).rtol(1e-9).solve(&b).unwrap();
-            assert_eq!(on_host.report.iterations, on_device.report.iterations);
-            for (one, other) in on_host.x.iter().zip(&on_device.x) {
-                assert!((one - other).abs() <= 1e-8 * (1.0 + one.abs()), "{one} {other}");
-            }
-            assert!(device.refresh(&Jacobi::new(&a).unwrap()).is_err());
-            assert!(device.refresh(&Jacobi::blocks(&a, 4).unwrap()).is_err());
-        }
-    }
-}

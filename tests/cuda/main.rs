@@ -2,6 +2,7 @@
 //! that it was skipped.
 #![cfg(feature = "cuda")]
 
+mod blocks;
 mod conformance;
 mod irregular;
 mod methods;

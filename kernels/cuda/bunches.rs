@@ -1,0 +1,399 @@
+//! Compressed sparse rows on a device, cut into bunches of tiles by the number of entries alone, and the first stage of their
+//! speculative segmented sums. The kernel says how, and what is moved.
+
+use super::chunks::tiles_of_chunk;
+use super::device::{Array, Element, Real, Storage};
+use super::error::Result;
+use super::module::Source;
+use super::ordered::{Ordered, RawRows};
+use super::product::{Shape, config};
+use super::slices::WARP;
+use super::tuning::TILES_OF_CHUNK;
+use super::vector::index;
+use cudarc::driver::{CudaFunction, DeviceRepr};
+
+/// The kernels.
+pub(super) const SOURCE: Source = Source {
+    file: "speculative.cu",
+    text: concat!(include_str!("tiles.cu"), "#line 1 \"speculative.cu\"\n", include_str!("speculative.cu")),
+};
+
+/// Entries of a tile.
+const TILE: usize = 4 * WARP;
+/// As in speculative.cu.
+const PIECE: usize = 1024;
+/// The bit of a range that only zeros are missing in.
+pub(super) const FILL: u32 = 1 << 31;
+
+/// How entries are cut, by their number alone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cut {
+    pub(super) shape: Shape,
+    pub(super) tiles: usize,
+    tiles_of_bunch: usize,
+}
+
+impl Cut {
+    fn new(shape: Shape, multiprocessors: usize) -> Result<Cut> {
+        index("the number of rows", shape.rows)?;
+        let tiles = match shape.rows {
+            0 => 0,
+            _ => shape.entries.div_ceil(TILE).max(1),
+        };
+        index("the number of tiles", tiles)?;
+        // `MOST_TILES` of speculative.cu
+        const { assert!(TILES_OF_CHUNK < 32) };
+        Ok(Cut { shape, tiles, tiles_of_bunch: tiles_of_chunk(tiles, multiprocessors) })
+    }
+
+    pub(super) fn bunches(self) -> usize {
+        self.tiles.div_ceil(self.tiles_of_bunch)
+    }
+
+    /// Entries of a bunch.
+    pub(super) fn of_bunch(self) -> usize {
+        self.tiles_of_bunch * TILE
+    }
+
+    /// Ranges of rows that the first stage may record: one for every tile, and the pieces of long ones.
+    pub(super) fn most_ranges(self) -> usize {
+        self.tiles + self.shape.rows / PIECE
+    }
+}
+
+/// What bunches send each other, and what the first stage leaves to the second, as kernels see it.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct RawUnfinished {
+    pub(super) parts: u64,
+    pub(super) carries: u64,
+    pub(super) rows: u64,
+    pub(super) counts: u64,
+    pub(super) ranges: u64,
+    pub(super) told: u64,
+    pub(super) number: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Raw {
+    rows: RawRows,
+    columns: u64,
+    values: u64,
+    left: RawUnfinished,
+    count: u64,
+    tiles: u32,
+    tiles_of_bunch: u32,
+}
+// SAFETY: as `Speculative` of speculative.cu
+unsafe impl DeviceRepr for Raw {}
+
+/// The arrays of a matrix, and the first stage.
+#[derive(Debug)]
+pub(super) struct Speculation<V: Element> {
+    pub(super) cut: Cut,
+    pub(super) ordered: Ordered<V>,
+    speculate: CudaFunction,
+}
+
+impl<V: Element> Speculation<V> {
+    /// Of a matrix on the device, for vectors of `T`, and a form of the first stage.
+    pub(super) fn of<T: Real>(ordered: Ordered<V>, shape: Shape, form: &str) -> Result<Self>
+    where
+        V: Storage<T>,
+    {
+        let device = ordered.device();
+        let cut = Cut::new(shape, device.multiprocessors())?;
+        let speculate = device.function_storing::<T, V>(&SOURCE, form)?;
+        Ok(Speculation { cut, ordered, speculate })
+    }
+
+    pub(super) fn raw(&self, left: RawUnfinished) -> Raw {
+        let Ordered { rows, columns, values } = &self.ordered;
+        let (rows, columns, values) = (rows.raw(), columns.address(0), values.address(0));
+        let Cut { shape, tiles, tiles_of_bunch } = self.cut;
+        let (tiles, tiles_of_bunch) = (tiles as u32, tiles_of_bunch as u32);
+        Raw { rows, columns, values, left, count: shape.entries as u64, tiles, tiles_of_bunch }
+    }
+
+    /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `cut` says.
+    /// `x` is of the type that it was made for.
+    pub(super) fn queue<T: Real>(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
+        let (raw, x_address) = (self.raw(left), x.address(0));
+        let mut launch = x.device().launch(&self.speculate);
+        launch.arg(&raw).arg(&x_address).arg(&y);
+        // SAFETY: arguments as in speculative.cu; rows are those of `y`, columns below the length of `x`
+        unsafe { launch.launch(config(self.cut.bunches() * WARP)) }?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cases::{Matrix, matrices, with_lengths};
+    use super::*;
+    use crate::cpu::speculative::{NONE, rearrange, row_at, synchronise};
+    use crate::index::Offsets;
+    use std::ops::Range;
+
+    const OF_LANE: usize = TILE / WARP;
+    /// As in speculative.cu.
+    const NEAR_BATCHES: usize = TILE / WARP + 1;
+
+    /// What the first stage writes.
+    struct Left {
+        y: Vec<f64>,
+        /// What bunches send on the device.
+        parts: Vec<Option<f64>>,
+        carries: Vec<f64>,
+        rows: Vec<u32>,
+        /// Rows, and whether only zeros are missing.
+        ranges: Vec<(Range<usize>, bool)>,
+    }
+
+    /// The first stage with the products of all entries, a tile at a time, all lanes in step.
+    fn speculate(cut: Cut, offsets: &Offsets, products: &[f64]) -> Left {
+        let mut left = Left {
+            y: vec![f64::NAN; cut.shape.rows],
+            parts: vec![None; cut.bunches()],
+            carries: vec![f64::NAN; 2 * cut.bunches()],
+            rows: vec![0; cut.bunches()],
+            ranges: vec![],
+        };
+        for bunch in 0..cut.bunches() {
+            let first = bunch * cut.tiles_of_bunch;
+            let mut start = if first == 0 { 0 } else { row_at(offsets.into(), first * TILE) };
+            let mut continues = offsets.at(start) < first * TILE;
+            let mut is_shared = continues;
+            let mut transmitted = 0.0;
+            left.rows[bunch] = if is_shared { start as u32 } else { NONE };
+            for tile in first..cut.tiles.min(first + cut.tiles_of_bunch) {
+                let (from, to) = (tile * TILE, products.len().min((tile + 1) * TILE));
+                let mut product: Vec<f64> = products[from..to].to_vec();
+                product.resize(TILE, 0.0);
+                if continues {
+                    product[0] += transmitted;
+                }
+                let Walk { stop, open, flags, found } = walk(offsets, start, from, to);
+                let sums = segments(&flags, &product, |segment, sum, is_last| {
+                    if is_last && open {
+                        transmitted = sum;
+                    } else if segment == 0 && is_shared {
+                        left.carries[2 * bunch] = sum;
+                    } else {
+                        let row = found.as_ref().map_or(start + segment, |rows| rows[segment]);
+                        assert!(left.y[row].is_nan(), "row {row} is written once");
+                        left.y[row] = sum;
+                    }
+                });
+                if !open {
+                    transmitted = 0.0;
+                }
+                let sums = sums - usize::from(open);
+                if found.is_some() {
+                    let pieces = (start..stop).step_by(PIECE);
+                    left.ranges.extend(pieces.map(|at| (at..stop.min(at + PIECE), true)));
+                } else if sums < stop - start {
+                    left.ranges.push((start..stop, false));
+                }
+                is_shared &= sums == 0;
+                (continues, start) = (open, stop);
+            }
+            left.carries[2 * bunch + 1] = transmitted;
+            left.parts[bunch] = continues.then_some(transmitted);
+        }
+        assert!(left.ranges.len() <= cut.most_ranges());
+        left
+    }
+
+    /// What a tile is found to have.
+    struct Walk {
+        stop: usize,
+        open: bool,
+        flags: Vec<bool>,
+        /// The row of each segment, where they are far apart.
+        found: Option<Vec<usize>>,
+    }
+
+    fn walk(offsets: &Offsets, start: usize, from: usize, to: usize) -> Walk {
+        let (mut stop, mut open, mut more) = (start, true, true);
+        let mut flags = vec![false; TILE];
+        for _ in 0..NEAR_BATCHES {
+            if !more {
+                break;
+            }
+            let begins = |lane: usize| {
+                let row = stop + 1 + lane;
+                if row <= offsets.ranges() { offsets.at(row) } else { to + 1 }
+            };
+            let passed = (0..WARP).filter(|&lane| begins(lane) <= to).count();
+            (0..WARP).map(begins).filter(|&begin| begin < to).for_each(|begin| flags[begin - from] = true);
+            open &= !(0..WARP).any(|lane| begins(lane) == to);
+            stop += passed;
+            more = passed == WARP;
+        }
+        let mut found = None;
+        if more {
+            stop = row_at(offsets.into(), to);
+            open = offsets.at(stop) < to;
+            let rows: Vec<usize> = (from..to).map(|entry| row_at(offsets.into(), entry)).collect();
+            let begins = |k: usize| offsets.at(rows[k]) == from + k;
+            flags = (0..TILE).map(|k| k < rows.len() && begins(k)).collect();
+            let of_segments = (0..rows.len()).filter(|&k| k == 0 || begins(k)).map(|k| rows[k]);
+            found = Some(if rows.is_empty() { vec![start] } else { of_segments.collect() });
+        }
+        flags[0] = true;
+        Walk { stop, open, flags, found }
+    }
+
+    /// Calls put(segment, sum, whether it is the last); returns how many there are.
+    fn segments(flags: &[bool], product: &[f64], mut put: impl FnMut(usize, f64, bool)) -> usize {
+        let begun = |lane: usize| flags[lane * OF_LANE..][..OF_LANE].contains(&true);
+        let before_here = |lane: usize| flags[..lane * OF_LANE].iter().filter(|&&flag| flag).count();
+        let all = before_here(WARP);
+        let (mut head, mut tail) = ([0.0; WARP], [0.0; WARP]);
+        let mut puts = vec![];
+        for lane in 0..WARP {
+            let at = lane * OF_LANE;
+            let mut is_begun = flags[at];
+            let mut segment = before_here(lane) + usize::from(is_begun);
+            tail[lane] = product[at];
+            for k in at + 1..at + OF_LANE {
+                if !flags[k] {
+                    tail[lane] += product[k];
+                    continue;
+                }
+                if is_begun {
+                    puts.push((segment - 1, tail[lane]));
+                } else {
+                    head[lane] = tail[lane];
+                }
+                is_begun = true;
+                segment += 1;
+                tail[lane] = product[k];
+            }
+        }
+        let mut sum = tail;
+        let start = |lane: usize| (0..=lane).rev().find(|&lane| begun(lane)).unwrap();
+        for step in [1, 2, 4, 8, 16] {
+            let before = sum;
+            (step..WARP)
+                .filter(|&lane| lane - step >= start(lane))
+                .for_each(|lane| sum[lane] += before[lane - step]);
+        }
+        for lane in (1..WARP).filter(|&lane| begun(lane)) {
+            let whole = if flags[lane * OF_LANE] { sum[lane - 1] } else { sum[lane - 1] + head[lane] };
+            puts.push((before_here(lane) - 1, whole));
+        }
+        puts.push((all - 1, sum[WARP - 1]));
+        puts.into_iter().for_each(|(segment, sum)| put(segment, sum, segment + 1 == all));
+        all
+    }
+
+    /// What the device does with it.
+    fn finish(cut: Cut, offsets: &Offsets, left: &mut Left) {
+        let Left { y, parts, carries, rows, ranges } = left;
+        for (range, only_zeros) in ranges.iter() {
+            let has_entries = |row: usize| !offsets.range(row).is_empty();
+            if *only_zeros {
+                range.clone().filter(|&row| !has_entries(row)).for_each(|row| y[row] = 0.0);
+                continue;
+            }
+            assert!(range.len() < NEAR_BATCHES * WARP);
+            let before = y.clone();
+            let mut slot = range.start;
+            for row in range.clone() {
+                if !has_entries(row) {
+                    y[row] = 0.0;
+                    continue;
+                }
+                if slot != row {
+                    y[row] = before[slot];
+                }
+                slot += 1;
+            }
+        }
+        // where a row ends, what earlier bunches sent is received
+        let ends = |bunch: &usize| rows[*bunch] != NONE && !carries[2 * bunch].is_nan();
+        for bunch in (0..cut.bunches()).filter(ends) {
+            let row = rows[bunch] as usize;
+            let sent = parts[offsets.at(row) / cut.of_bunch()..bunch].iter_mut();
+            let sum: f64 = sent.map(|part| part.take().expect("it was sent")).sum();
+            y[row] = sum + carries[2 * bunch];
+        }
+        assert!(parts.iter().all(Option::is_none), "all that is sent is received");
+    }
+
+    /// Both forms give the sums of all rows.
+    fn adds_up(matrix: &Matrix, multiprocessors: usize) -> Left {
+        let (pattern, name) = (matrix.pattern(), &matrix.name);
+        let offsets = pattern.offsets();
+        let cut = Cut::new(pattern.shape(), multiprocessors).unwrap();
+        let mut expected = vec![0.0; pattern.rows()];
+        matrix.triplets().iter().for_each(|&(row, _, value)| expected[row] += value);
+        let mut left = speculate(cut, offsets, &matrix.values);
+        let mut y = left.y.clone();
+        for (range, only_zeros) in &left.ranges {
+            match only_zeros {
+                false => rearrange(offsets.into(), range.clone(), &mut y[range.clone()]),
+                true => {
+                    let empty = range.clone().filter(|&row| offsets.range(row).is_empty());
+                    empty.for_each(|row| y[row] = 0.0);
+                }
+            }
+        }
+        synchronise(offsets.into(), cut.of_bunch(), &left.rows, &left.carries, &mut y);
+        assert_eq!(y, expected, "on the host: {name}, {multiprocessors}");
+        finish(cut, offsets, &mut left);
+        assert_eq!(left.y, expected, "{name}, {multiprocessors}");
+        left
+    }
+
+    #[test]
+    fn both_stages_add_up() {
+        let mut all = matrices();
+        // from 30 % of rows without entries on, few and many in a row; rows of several bunches
+        for gap in [1, 2, 5, 37, 600, 5000] {
+            all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
+            all.push(with_lengths(9_000, 900, |row| [0, 1, 0, 40, 2, 0, 0][row % 7]));
+            all.push(with_lengths(7_000, 20_000, |row| if row % 3000 == gap { 15_000 } else { gap % 2 }));
+        }
+        let (mut dirty, mut far) = (0, 0);
+        for matrix in &all {
+            for multiprocessors in [0, 1, 132] {
+                let left = adds_up(matrix, multiprocessors);
+                far += left.ranges.iter().filter(|range| range.1).count();
+                dirty += left.ranges.iter().filter(|range| !range.1).count();
+            }
+        }
+        assert!(dirty > 0 && far > 0);
+    }
+
+    #[test]
+    fn nothing_is_dirty_without_empty_rows() {
+        for length in [1, 2, 7, 128, 300] {
+            let matrix = with_lengths(1000, 5000, |row| length + row % 3);
+            assert_eq!(adds_up(&matrix, 1).ranges, []);
+        }
+    }
+
+    /// No entry of them is stored anywhere.
+    #[test]
+    fn tiles_are_walked_beyond_32_bits() {
+        let lengths: Vec<usize> = [vec![5 << 30, 0, 7], vec![0; 500], vec![3, 1 << 33]].concat();
+        let (rows, entries) = (lengths.len(), lengths.iter().sum());
+        let offsets = Offsets::from_lengths(lengths);
+        let cut = Cut::new(Shape { rows, cols: 1, entries }, 132).unwrap();
+        assert_eq!((cut.tiles, cut.bunches()), (entries / TILE + 1, entries / TILE / TILES_OF_CHUNK + 1));
+        let from = 5 << 30;
+        // inside the first row, and where it has ended
+        let Walk { stop, open, flags, found } = walk(&offsets, 0, from - TILE, from);
+        assert_eq!((stop, open, found, flags.iter().filter(|&&flag| flag).count()), (2, false, None, 1));
+        let Walk { stop, open, flags, found } = walk(&offsets, 2, from, from + TILE);
+        assert_eq!((stop, open, found), (504, true, Some(vec![2, 503, 504])));
+        assert_eq!((0..TILE).filter(|&k| flags[k]).collect::<Vec<_>>(), [0, 7, 10]);
+        let last = (entries / TILE) * TILE;
+        let Walk { stop, open, .. } = walk(&offsets, 504, last, entries);
+        assert_eq!((stop, open), (505, false));
+    }
+}
