@@ -9,9 +9,9 @@ use super::number::Scalar;
 use super::ordered::{Ordered, RawRows, Rows, Way};
 use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
 use super::slab_layout::share_of_sums;
-use super::slabs::Slabs;
+use super::slabs::{self, Slabs};
 use super::slices::WARP;
-use super::tuning::{BYTES_OF_SLAB, SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
+use super::tuning::{SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
 use super::vector::{self, index};
 use crate::index::Offsets;
 use crate::price::scattering;
@@ -275,7 +275,7 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
         let ordered = Ordered::new(device, pattern, values)?;
         let by_slabs = match crossing {
             Crossing::Slabs => true,
-            Crossing::Automatic => suit::<T>(pattern),
+            Crossing::Automatic => suit::<T>(pattern, device.shared_memory()?),
             Crossing::CarriedOut | Crossing::Atomic => false,
         };
         let slabs = if by_slabs { Slabs::of(&ordered, pattern)? } else { None };
@@ -310,10 +310,10 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
 }
 
 /// Whether slabs are faster than rows: what they do not fetch again outweighs what they write and read in between.
-fn suit<T: Real>(pattern: Pattern<'_>) -> bool {
+fn suit<T: Real>(pattern: Pattern<'_>, shared: usize) -> bool {
     let (entries, bytes) = (pattern.entries() as f64, size_of::<T>() as f64);
-    let width = BYTES_OF_SLAB / size_of::<T>();
-    if !SLABS.contains(&pattern.cols().div_ceil(width)) || entries * SLABS_SAVE < SLABS_START {
+    let width = slabs::width::<T>(pattern.cols(), shared);
+    if width == 0 || !SLABS.contains(&pattern.cols().div_ceil(width)) || entries * SLABS_SAVE < SLABS_START {
         return false;
     }
     let saved = SLABS_SAVE * scattering(pattern.columns(), size_of::<T>());

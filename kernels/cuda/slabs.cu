@@ -10,8 +10,8 @@
 //     a second kernel brings the sums of some neighbouring rows, a bin, from all slabs into shared memory, each to its place
 //     in its row, and adds up the rows.
 //
-// (lp_like on an H200: 0.0308 ms for 0.0929 by rows; rmat20 0.0398 for 0.0660; webbase_like, whose sums have
-// hardly more than one entry, 0.0229 for 0.0204, f32.)
+// (lp_like on an H200: 0.0275 ms for 0.0868 by rows; rmat20 0.0395 for 0.0591; webbase_like, whose sums have hardly more
+// than one entry, 0.0219 for 0.0182, f32.)
 //
 // A row that goes on in another chunk begins a sum there: nothing is carried on, nothing added atomically, and every product
 // is bitwise the same.
@@ -21,7 +21,6 @@
 
 // Entries of a lane, and of a warp.
 constexpr int OWN = 8, CHUNK = 32 * OWN;
-constexpr int MULTIPLIERS = 512, TEAM = MULTIPLIERS / 32;
 // Stored values that are read at once.
 constexpr int WIDE = 16 / sizeof(stored) < OWN ? 16 / sizeof(stored) : OWN;
 // Rows of more sums are added up by all lanes.
@@ -77,16 +76,9 @@ __device__ __forceinline__ void gather_pack(real* to, const real* from) {
 #endif
 }
 
-// Blocks that share a multiprocessor, where it has the shared memory for them.
-#if __CUDA_ARCH__ >= 800
-constexpr int RESIDENT = 2;
-#else
-constexpr int RESIDENT = 1;
-#endif
-
 // Shared memory: of x as many packs as a slab has columns for, then the sums of each warp.
-extern "C" __global__ __launch_bounds__(MULTIPLIERS, RESIDENT) void slabs(Slabs a, const real* x) {
-    begin();
+template <int THREADS> __device__ __forceinline__ void multiply(const Slabs& a, const real* x) {
+    constexpr int TEAM = THREADS / 32;
     extern __shared__ Pack shared[];
     real* window = shared[0].at;
     const uint4 piece = __ldg(a.pieces + blockIdx.x);
@@ -95,8 +87,8 @@ extern "C" __global__ __launch_bounds__(MULTIPLIERS, RESIDENT) void slabs(Slabs 
     Owned own;
     i64 chunk = (i64)piece.x + warp;
     if (chunk < end) own.load(a, chunk, lane);
-    for (u32 i = threadIdx.x; i < packs; i += MULTIPLIERS) gather_pack(window + i * PACK, x + piece.z + i * PACK);
-    for (u32 i = packs * PACK + threadIdx.x; i < piece.w; i += MULTIPLIERS) gather(window + i, x + piece.z + i);
+    for (u32 i = threadIdx.x; i < packs; i += THREADS) gather_pack(window + i * PACK, x + piece.z + i * PACK);
+    for (u32 i = packs * PACK + threadIdx.x; i < piece.w; i += THREADS) gather(window + i, x + piece.z + i);
     gathered();
 
     real* sums = window + (piece.w + PACK - 1) / PACK * PACK + warp * SUMS + 1;
@@ -130,6 +122,17 @@ extern "C" __global__ __launch_bounds__(MULTIPLIERS, RESIDENT) void slabs(Slabs 
         own = next;
     }
 }
+
+// Blocks that share a multiprocessor, where it has the shared memory for them.
+#if __CUDA_ARCH__ >= 800
+constexpr int RESIDENT = 2;
+#else
+constexpr int RESIDENT = 1;
+#endif
+extern "C" __global__ __launch_bounds__(512, RESIDENT) void slabs(Slabs a, const real* x) { begin(); multiply<512>(a, x); }
+// One block has a multiprocessor, and more of x. Where slabs are as many as blocks at once, fewer of them begin fewer sums
+// and copy less: rmat_33M 0.231 ms for 0.256, lp_like 0.0391 for 0.0434, f64.
+extern "C" __global__ __launch_bounds__(1024) void slabs_wide(Slabs a, const real* x) { begin(); multiply<1024>(a, x); }
 
 // Runs that lanes have in flight.
 constexpr int AHEAD = 4;

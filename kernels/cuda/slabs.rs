@@ -7,7 +7,7 @@ use super::ordered::{Ordered, Way};
 use super::product::{Pattern, Slots, config};
 use super::slab_layout::{CHUNK, Cut, Slabbed};
 use super::slices::WARP;
-use super::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB};
+use super::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, WIDE_SLABS_FROM};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Mutex;
 
@@ -17,15 +17,48 @@ pub(super) const SOURCE: Source = Source {
     text: concat!(include_str!("tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
 };
 
-/// Threads of a block of each kernel, as in slabs.cu.
-const MULTIPLIERS: u32 = 512;
+/// Threads of a block of the second kernel, as in slabs.cu.
 const FINISHERS: u32 = 256;
-/// Blocks of the first kernel that run at once on a multiprocessor.
-const RESIDENT: usize = 2;
 /// A slab's part of `x` is so many bytes, or a multiple: it can be copied in large pieces.
 const ALIGNED: usize = 256;
 /// Places that the sums of a warp take, as `SUMS` of slabs.cu.
 const PLACES: usize = CHUNK + CHUNK / 16 + 1;
+
+/// A first kernel and its slabs.
+struct Shape {
+    kernel: &'static str,
+    /// Threads of a block, as in slabs.cu.
+    threads: u32,
+    /// Blocks that run at once on a multiprocessor.
+    resident: usize,
+    /// Bytes of `x` that belong to a slab, at most.
+    bytes: usize,
+}
+const NARROW: Shape = Shape { kernel: "slabs", threads: 512, resident: 2, bytes: BYTES_OF_SLAB };
+const WIDE: Shape = Shape { kernel: "slabs_wide", threads: 1024, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
+
+impl Shape {
+    /// For so many columns, with so much shared memory for a block.
+    fn of<T>(cols: usize, shared: usize) -> Shape {
+        let is_wide = cols * size_of::<T>() >= WIDE_SLABS_FROM && WIDE.beside::<T>() + WIDE.bytes <= shared;
+        if is_wide { WIDE } else { NARROW }
+    }
+
+    /// Bytes of shared memory beside `x`: to the end of its last pack, and the sums of warps.
+    fn beside<T>(&self) -> usize {
+        16 + self.threads as usize / WARP * PLACES * size_of::<T>()
+    }
+
+    /// Columns of a slab.
+    fn width<T>(&self, shared: usize) -> usize {
+        shared.saturating_sub(self.beside::<T>()).min(self.bytes) / ALIGNED * ALIGNED / size_of::<T>()
+    }
+}
+
+/// Columns of a slab of a matrix with so many; none where a block has no shared memory for them.
+pub(super) fn width<T>(cols: usize, shared: usize) -> usize {
+    Shape::of::<T>(cols, shared).width::<T>(shared)
+}
 
 /// Entries in slabs on a device, and the kernels that multiply them.
 #[derive(Debug)]
@@ -46,6 +79,8 @@ pub(super) struct Slabs<T: Real, V: Storage<T>> {
     room: u32,
     /// Bytes of shared memory of both kernels.
     shared: [u32; 2],
+    /// Threads of a block of the first.
+    threads: u32,
     multiply: CudaFunction,
     finish: CudaFunction,
     exchange: CudaFunction,
@@ -84,19 +119,18 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
     /// A matrix on the device whose pattern this is; none where a row would have too many sums.
     pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
         let device = ordered.device();
-        let at_once = device.multiprocessors();
-        let warps = MULTIPLIERS as usize / WARP;
-        // a slab's part of `x` in whole packs and the sums of warps; the sums of a bin and the offsets of its rows
-        let beside = 16 + warps * PLACES * size_of::<T>();
-        let bytes = device.shared_memory()?.saturating_sub(beside).min(BYTES_OF_SLAB) / ALIGNED * ALIGNED;
-        if bytes == 0 {
+        let (at_once, shared) = (device.multiprocessors(), device.shared_memory()?);
+        let shape = Shape::of::<T>(pattern.cols(), shared);
+        let width = shape.width::<T>(shared);
+        if width == 0 {
             return Ok(None);
         }
-        let width = bytes / size_of::<T>();
-        let cut = Cut { width, blocks: RESIDENT * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
+        let cut = Cut { width, blocks: shape.resident * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
         let Some(slabbed) = Slabbed::new(pattern, cut) else { return Ok(None) };
-        let shared = [bytes + beside, slabbed.room * size_of::<T>() + 2 * (slabbed.room + 1)]
-            .map(|bytes| bytes as u32);
+        // of the second kernel: the sums of a bin and the offsets of its rows
+        let of_slab = width * size_of::<T>() + shape.beside::<T>();
+        let shared =
+            [of_slab, slabbed.room * size_of::<T>() + 2 * (slabbed.room + 1)].map(|bytes| bytes as u32);
         let function = |name: &str| device.function_storing::<T, V>(&SOURCE, name);
         let slabs = Slabs {
             columns: device.upload(&slabbed.columns)?,
@@ -113,7 +147,8 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
             offsets: device.upload(&slabbed.offsets)?,
             room: slabbed.room as u32,
             shared,
-            multiply: function("slabs")?,
+            threads: shape.threads,
+            multiply: function(shape.kernel)?,
             finish: function(&format!("slabs_finish_{}", slabbed.lanes))?,
             exchange: function("slabs_exchange")?,
             queueing: Mutex::new(()),
@@ -165,7 +200,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         let mut launch = device.launch(&self.multiply);
         launch.arg(&raw).arg(&x);
         // SAFETY: arguments as in slabs.cu; a block has a piece, for whose columns, all of `x`, there is shared memory
-        unsafe { launch.launch(blocks(self.pieces.len() / 4, MULTIPLIERS, self.shared[0])) }?;
+        unsafe { launch.launch(blocks(self.pieces.len() / 4, self.threads, self.shared[0])) }?;
         let mut launch = device.launch(&self.finish);
         launch.arg(&bins).arg(&y);
         // SAFETY: arguments as in slabs.cu; a block has a bin, for whose sums there is shared memory; rows are those of `y`

@@ -47,6 +47,12 @@ pub const WARPS_OF_CHUNKS: usize = 40;
 /// Bytes of `x` that belong to a slab of [`Coo`](super::coo::Coo): two blocks of the kernel share a multiprocessor.
 pub const BYTES_OF_SLAB: usize = 64 << 10;
 
+/// The same where a block has a multiprocessor for itself, and bytes of `x` from which on that pays: there are about as many
+/// slabs as blocks at once then (rmat20, rmat_33M, lp_like; slower for webbase_like, asic_680k_like, rmat_8M).
+pub const BYTES_OF_WIDE_SLAB: usize = 112 << 10;
+/// See [`BYTES_OF_WIDE_SLAB`].
+pub const WIDE_SLABS_FROM: usize = 8 << 20;
+
 /// What slabs of [`Coo`](super::coo::Coo) save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
 /// launch, something for each entry and each byte of its value, and for each byte of a sum that is brought to its row
 /// (lp_like, boyd2_like, webbase_like, circuit_25M, rmat_33M).
@@ -61,8 +67,8 @@ pub const SLABS_BYTE: f64 = 0.175;
 pub const SLABS_SUM_BYTE: f64 = 0.6;
 
 /// Slabs that may pay. With fewer, `x` is often found on the chip as it is (rmat_2M); of more, a bin has no eight sums of each,
-/// and is slowed down by what is fetched beside them (circuit_25M).
-pub const SLABS: RangeInclusive<usize> = 17..=384;
+/// and is slowed down by what is fetched beside them (rmat_100M in f64).
+pub const SLABS: RangeInclusive<usize> = 17..=512;
 
 /// Bins of rows for each multiprocessor that the sums of slabs are brought into, at least: several wait for memory at once.
 pub const BINS_OF_MULTIPROCESSOR: usize = 5;

@@ -104,6 +104,13 @@ pub fn whole_rows(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> 
     Triplets { rows, cols, entries }
 }
 
+/// The same in columns far from each other.
+fn far_apart(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Triplets {
+    let mut all = whole_rows(rows, cols, length);
+    all.entries.iter_mut().for_each(|(_, column, _)| *column = (*column as usize * 104_729 % cols) as u32);
+    all
+}
+
 /// -2, -1, 0, 1, 2 in turns.
 pub fn whole_vector(length: usize) -> Vec<f64> {
     (0..length).map(|j| (j % 5) as f64 - 2.0).collect()
@@ -111,7 +118,7 @@ pub fn whole_vector(length: usize) -> Vec<f64> {
 
 /// What long rows and rows without entries do to those who cut a matrix: one row of `size` entries alone and among short
 /// ones, all rows empty but one at either end or in the middle, a gap of `size / 10` empty rows, empty rows in every
-/// second place and in none.
+/// second place and in none, entries far apart.
 pub fn extreme_rows(size: usize) -> Vec<(&'static str, Triplets)> {
     let (rows, gap) = (size / 5, size / 10);
     let but_one = move |one: usize| move |row: usize| if row == one { 300 } else { 0 };
@@ -128,6 +135,7 @@ pub fn extreme_rows(size: usize) -> Vec<(&'static str, Triplets)> {
         ("a gap", whole_rows(2 * gap, 5000, at_gap)),
         ("every second row is empty", whole_rows(rows, 5000, |row| row % 2 * (1 + row % 7))),
         ("no row is empty", whole_rows(rows, 5000, |row| 1 + row % 3)),
+        ("entries far apart", far_apart(1000, size, |row| row % 60)),
     ]
 }
 
