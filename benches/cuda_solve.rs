@@ -7,6 +7,7 @@
 //!     --quick, --dry, --parts, --pairs, --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
+//! `CG, scaled` has no preconditioner: the matrix is scaled by its diagonal on both sides, which makes the same iterations.
 //! An iteration is what a longer solve takes beyond a shorter one, over their difference in iterations: the residuals
 //! before and after, and the way there, take no part. GMRES makes whole cycles. The tolerance is zero.
 
@@ -19,10 +20,9 @@ use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
 use common::cuda_peers::textbook::{Scalars, Textbook};
 use common::systems::{System, numbered};
 use common::{median, record};
-use krysp::cuda::CudaJacobi;
-use krysp::solvers::{Method, Solver};
+use krysp::solvers::{LinearOperator, Method, Solver};
 use krysp::testing::matrices::{self, Matrix};
-use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Space, Vector};
+use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Scaling, Space, Vector};
 use rayon::prelude::*;
 use std::rc::Rc;
 use std::time::Instant;
@@ -153,7 +153,7 @@ fn solve(
     let stamp = options.stamp(gpu);
     for line in &lines {
         let Line { method, format, setup_ms, iterations, ms, budget_ms, residual, .. } = line;
-        let is_cg = *method == "CG" || *method == OBSERVED;
+        let is_cg = [CG, OBSERVED, SCALED].contains(method);
         let ratios = peers.iter().filter(|_| is_cg).map(|peer| format!("{:>8.2}", peer.ms / ms));
         println!(
             "{method:<14}{format:<12}{ms:>10.4}{budget_ms:>10.4}{:>10.2}{residual:>11.1e}             {}",
@@ -166,12 +166,14 @@ fn solve(
         if *method == OBSERVED {
             continue;
         }
-        let (peer, peer_ms, ratio) = match *method {
-            "CG" => (&*best.name, format!("{:.5}", best.ms), format!("{:.3}", best.ms / ms)),
-            _ => ("", String::new(), String::new()),
+        let (peer, peer_ms, ratio) = if is_cg {
+            (&*best.name, format!("{:.5}", best.ms), format!("{:.3}", best.ms / ms))
+        } else {
+            ("", String::new(), String::new())
         };
+        let (method, preconditioner) = if *method == SCALED { (CG, "scaling") } else { (*method, "Jacobi") };
         rows.push(format!(
-            "{stamp},{id},{},{},f64,{method},Jacobi,{format},{setup_ms:.3},{iterations},{ms:.5},{budget_ms:.5},{residual:.3e},{peer},{peer_ms},{ratio}",
+            "{stamp},{id},{},{},f64,{method},{preconditioner},{format},{setup_ms:.3},{iterations},{ms:.5},{budget_ms:.5},{residual:.3e},{peer},{peer_ms},{ratio}",
             csr.rows(),
             csr.nnz(),
         ));
@@ -180,8 +182,13 @@ fn solve(
     Ok(rows)
 }
 
+const CG: &str = "CG";
+
 /// Conjugate gradients that somebody watches: every step by itself, whatever the size.
 const OBSERVED: &str = "CG, observed";
+
+/// Without preconditioner, on the system scaled by its diagonal: the same iterations.
+const SCALED: &str = "CG, scaled";
 
 /// The textbook's method in one of its variants.
 struct Peer {
@@ -219,9 +226,16 @@ impl Bench<'_> {
         let mut x = operator.domain().zeros()?;
         let mut checked = Cg::new(operator).preconditioner(jacobi).rtol(0.0).max_iterations(CHECKED);
         let residual = checked.solve_into(&on.b, &mut x)?.relative_residual();
+        let scaling = Scaling::symmetric(self.csr)?;
+        let Some(scaled) = (converter.convert)(&scaling.matrix(self.csr)?, &gpu.cuda)? else {
+            return Err(format!("{} refuses the scaled matrix", converter.name).into());
+        };
+        let scaled_b = scaled.range().vector(&scaling.rhs(self.b)?)?;
+        let of_scaled = On { bench: self, gpu, format: converter.name, setup_ms, b: scaled_b };
         let lines = vec![
-            on.timed("CG", Cg::new(operator).preconditioner(jacobi))?,
+            on.timed(CG, Cg::new(operator).preconditioner(jacobi))?,
             on.timed(OBSERVED, Cg::new(operator).preconditioner(jacobi).observe(|_| {}))?,
+            of_scaled.timed(SCALED, Cg::new(&*scaled))?,
             on.timed("BiCGStab", BiCgStab::new(operator).preconditioner(jacobi))?,
             on.timed("GMRES(30)", Gmres::new(operator).preconditioner(jacobi).restart(RESTART))?,
         ];
@@ -294,10 +308,10 @@ struct On<'a> {
 
 impl On<'_> {
     /// A method's iteration, after a longer solve that is not timed.
-    fn timed<K: Method<CudaVector<f64>>>(
+    fn timed<K: Method<CudaVector<f64>>, M: LinearOperator<Vector = CudaVector<f64>>>(
         &self,
         method: &'static str,
-        solver: Solver<K, &Operator<f64>, &CudaJacobi<f64>>,
+        solver: Solver<K, &Operator<f64>, M>,
     ) -> common::Result<Line> {
         let mut solver = solver.rtol(0.0).patience(usize::MAX).max_iterations(self.bench.lengths.long);
         let zeros = self.b.space().zeros()?;
