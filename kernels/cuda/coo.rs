@@ -275,7 +275,7 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
         let ordered = Ordered::new(device, pattern, values)?;
         let by_slabs = match crossing {
             Crossing::Slabs => true,
-            Crossing::Automatic => suit::<T>(pattern, device.shared_memory()?),
+            Crossing::Automatic => sums_in_slabs::<T>(pattern, device.shared_memory()?).is_some(),
             Crossing::CarriedOut | Crossing::Atomic => false,
         };
         let slabs = if by_slabs { Slabs::of(&ordered, pattern)? } else { None };
@@ -309,16 +309,18 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
     }
 }
 
-/// Whether slabs are faster than rows: what they do not fetch again outweighs what they write and read in between.
-fn suit<T: Real>(pattern: Pattern<'_>, shared: usize) -> bool {
+/// The sums of a matrix in slabs, about, on a device with so much shared memory for a block; none where slabs are slower than
+/// rows: where what they do not fetch again does not outweigh what they write and read in between.
+pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
     let (entries, bytes) = (pattern.entries() as f64, size_of::<T>() as f64);
     let width = slabs::width::<T>(pattern.cols(), shared);
     if width == 0 || !SLABS.contains(&pattern.cols().div_ceil(width)) || entries * SLABS_SAVE < SLABS_START {
-        return false;
+        return None;
     }
     let saved = SLABS_SAVE * scattering(pattern.columns(), size_of::<T>());
-    let sums = SLABS_SUM_BYTE * bytes * share_of_sums(pattern, width);
-    entries * (saved - SLABS_ENTRY - SLABS_BYTE * bytes - sums) > SLABS_START
+    let share = share_of_sums(pattern, width);
+    let lost = SLABS_ENTRY + SLABS_BYTE * bytes + SLABS_SUM_BYTE * bytes * share;
+    (entries * (saved - lost) > SLABS_START).then_some(entries * share)
 }
 
 impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {

@@ -81,6 +81,17 @@ fn blocks_are_inverted_as_on_the_host() {
         let refused = Jacobi::blocks_on(&gpu, &singular, size).unwrap_err().to_string();
         assert_eq!(refused, Jacobi::blocks(&singular, size).unwrap_err().to_string());
     }
+    // what a refusal leaves is what was there, to be rounded after new values only
+    let mut refreshed = Jacobi::blocks_on(&gpu, &elastic, 3).unwrap();
+    assert!(matches!(refreshed.refresh(&singular), Err(Error::SingularBlock { first: 60, end: 63 })));
+    let host = Jacobi::blocks(&elastic, 3).unwrap();
+    same_application(&gpu, &host, &refreshed, 1e-10);
+    assert!(matches!(refreshed.rounded(0.1), Err(Error::Option { .. })));
+    let mut refreshed = Jacobi::blocks_on(&gpu, &elastic, 3).unwrap();
+    assert!(refreshed.refresh(&singular).is_err());
+    refreshed.refresh(&elastic).unwrap();
+    let rounded = refreshed.rounded(0.1).unwrap();
+    assert_eq!(rounded.stored_rows(), host.rounded(0.1).unwrap().stored_rows());
     assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 33), Err(Error::Option { .. })));
     assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 0), Err(Error::Option { .. })));
     // solves
