@@ -151,9 +151,9 @@ mod tests {
     fn symmetric_blocks_gain_where_a_matrix_is_large() {
         let table = include_str!("../../benches/record/h200/layouts.csv");
         let cost = |matrix: &str, element: &str, format: &str| {
-            let found = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
+            let mut found = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
             let is_it = |row: &Vec<&str>| row[..4] == [matrix, "clustered", element, format];
-            let row = found.filter(is_it).next_back().unwrap();
+            let row = found.rfind(is_it).unwrap();
             let number = |at: usize| row[at].parse().unwrap();
             let work = Work { bytes: number(5), gathers: number(6), rows: number(7), waits: number(8) };
             price(format).unwrap().cost(&work)
