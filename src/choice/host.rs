@@ -27,7 +27,7 @@ const PRICES: Prices = &[
 ];
 
 /// With AVX-512 other formats gather as fast as blocks, and diagonals, which gather nothing, run ahead: elast55 and p7_128 in
-/// `benches/record/avx512-2t`.
+/// `benches/record/avx512-2t`, and elast_bracket_p1_59k for symmetric blocks.
 const PRICES_AVX512: Prices = &[
     ("BSR", Price { start: 0.0, byte: 1.15, gather: 0.0, row: 0.0, wait: 0.0 }),
     ("symmetric BSR", Price { start: 0.0, byte: 0.9, gather: 0.0, row: 110.0, wait: 0.0 }),
