@@ -18,8 +18,15 @@ pub struct Case {
     /// Prices are fitted to it.
     fitted: bool,
     pub options: Vec<Choosable>,
-    /// The fastest of all that were recorded, and its milliseconds.
+    /// Milliseconds of all formats that were recorded.
+    times: Vec<(String, f64)>,
+    /// The fastest of them.
     pub best: (String, f64),
+}
+
+/// Chosen only where values stay symmetric.
+pub fn is_symmetric(format: &str) -> bool {
+    format.starts_with("symmetric")
 }
 
 /// A format that the chooser knows.
@@ -50,15 +57,38 @@ impl Case {
         option.ms / self.best.1
     }
 
-    /// The same with some formats only; none where one or no option is left.
-    pub fn among(&self, wanted: impl Fn(&str) -> bool) -> Option<Case> {
-        let options: Vec<_> = self.options.iter().filter(|option| wanted(&option.format)).cloned().collect();
-        let fastest = options.iter().min_by(|a, b| a.ms.total_cmp(&b.ms)).filter(|_| options.len() > 1)?;
-        let best = (fastest.format.clone(), fastest.ms);
+    /// Whether a format was recorded that only symmetric matrices have.
+    pub fn is_symmetric(&self) -> bool {
+        self.times.iter().any(|(format, _)| is_symmetric(format))
+    }
+
+    /// The same with formats that keep any values.
+    pub fn of_any_values(&self) -> Option<Case> {
+        let kept = |format: &str| !is_symmetric(format);
+        let options = self.options.iter().filter(|option| kept(&option.format)).cloned().collect();
+        let times = self.times.iter().filter(|(format, _)| kept(format)).cloned().collect();
+        self.with(options, times)
+    }
+
+    /// The same with the strategies of CSR only; none where there is nothing to choose.
+    pub fn of_strategies(&self) -> Option<Case> {
+        let strategies = self.options.iter().filter(|option| option.format.starts_with("CSR"));
+        let options: Vec<Choosable> = strategies.cloned().collect();
+        let times = options.iter().map(|option| (option.format.clone(), option.ms)).collect();
+        self.with(options, times).filter(|case| case.options.len() > 1)
+    }
+
+    fn with(&self, options: Vec<Choosable>, times: Vec<(String, f64)>) -> Option<Case> {
+        let best = fastest(&times)?;
         let Case { matrix, numbering, element, fitted, .. } = self;
         let [matrix, numbering, element] = [matrix, numbering, element].map(String::clone);
-        Some(Case { matrix, numbering, element, fitted: *fitted, options, best })
+        let case = Case { matrix, numbering, element, fitted: *fitted, options, times, best };
+        Some(case).filter(|case| !case.options.is_empty())
     }
+}
+
+fn fastest(times: &[(String, f64)]) -> Option<(String, f64)> {
+    times.iter().min_by(|a, b| a.1.total_cmp(&b.1)).cloned()
 }
 
 /// All products of a record whose layouts are known; says which are not.
@@ -93,11 +123,10 @@ pub fn cases(folder: &Path) -> Result<Vec<Case>> {
             Some(Choosable { format: format.clone(), work, ms: *ms })
         });
         let options: Vec<Choosable> = known.collect();
-        let best = times.iter().min_by(|a, b| a.1.total_cmp(&b.1)).cloned();
-        match best.filter(|_| !options.is_empty()) {
+        match fastest(&times).filter(|_| !options.is_empty()) {
             Some(best) => {
                 let fitted = fitted.contains(&matrix);
-                cases.push(Case { matrix, numbering, element, fitted, options, best });
+                cases.push(Case { matrix, numbering, element, fitted, options, times, best });
             }
             None => println!("skipped: {matrix} {numbering} {element} is not in layouts.csv"),
         }

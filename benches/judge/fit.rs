@@ -9,7 +9,7 @@
 //! with λ = 0 of all kernels as if they were one. (Some kernels have few products, and those alike.) By coordinate descent: the
 //! problem is convex, and five prices need no more.
 
-use super::cases::Case;
+use super::cases::{Case, is_symmetric};
 use krysp::choice::{Price, Work};
 use std::collections::BTreeMap;
 
@@ -30,7 +30,8 @@ pub struct Bounds {
 /// Formats that one kernel computes have one price.
 const ALIKE: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 
-/// An option that takes so many times as long as the best need not be foretold well, for it is not chosen: its weight.
+/// An option that takes so many times as long as the best need not be foretold well, for it is not chosen: its weight. But
+/// for symmetric formats, which gain on large matrices only: from where on, the small ones tell.
 const HOPELESS: (f64, f64) = (1.5, 0.15);
 
 /// `λ`: all together weigh as much as one product.
@@ -56,7 +57,8 @@ pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
         for option in &case.options {
             let Work { bytes, gathers, rows, waits } = option.work;
             let work_per_ms = [1.0, bytes, gathers, rows, waits].map(|work| work / option.ms);
-            let weight = if case.ratio(option) <= HOPELESS.0 { 1.0 } else { HOPELESS.1 };
+            let counts = is_symmetric(&option.format) || case.ratio(option) <= HOPELESS.0;
+            let weight = if counts { 1.0 } else { HOPELESS.1 };
             samples.entry(kernel(&option.format)).or_default().push(Sample {
                 work_per_ms,
                 weight,

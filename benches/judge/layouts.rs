@@ -5,7 +5,7 @@ use super::newest::{Row, newest, number, text};
 use super::record::append;
 use super::systems::{System, numbered};
 use krysp::choice::{Candidate, Choice, Estimate, Model};
-use krysp::{Csr, Halo};
+use krysp::{Csr, Halo, Real};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -29,14 +29,19 @@ pub fn add(folder: &Path, model: Model, most: usize) -> Result<()> {
             let is_missing =
                 |element: &str| missing.contains(&[name.clone(), numbering.into(), element.into()]);
             if is_missing("f64") {
-                add_rows(folder, [name, numbering, "f64"], &Choice::of(&csr, model))?;
+                add_rows(folder, [name, numbering, "f64"], &choice(&csr, model))?;
             }
             if is_missing("f32") {
-                add_rows(folder, [name, numbering, "f32"], &Choice::of(&csr.cast::<f32>(), model))?;
+                add_rows(folder, [name, numbering, "f32"], &choice(&csr.cast::<f32>(), model))?;
             }
         }
     }
     Ok(())
+}
+
+/// With symmetric formats where the matrix is symmetric.
+fn choice<T: Real>(csr: &Csr<T>, model: Model) -> Choice {
+    Choice::of_symmetric(csr, model).unwrap_or_else(|_| Choice::of(csr, model))
 }
 
 /// What `cuda_spmv` numbers for.

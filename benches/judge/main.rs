@@ -3,7 +3,8 @@
 //! ```text
 //! cargo bench --features cuda --bench judge -- h200                every product recorded: the format and the strategy of CSR that the
 //!                                                  library chooses, against the fastest; auto.csv and automatic.csv beside
-//!                                                  the record
+//!                                                  the record, and symmetric.csv: what it chooses where values stay
+//!                                                  symmetric
 //! cargo bench --features cuda --bench judge -- h200 --fit          prices fitted to one half of the matrices, in Rust, and what they would
 //!                                                  choose
 //! cargo bench --features cuda --bench judge -- h200 --layouts      what a product does of those matrices that layouts.csv has not: generates
@@ -85,17 +86,20 @@ fn main() -> Result<()> {
     }
     let cases = cases(&folder)?;
     let strategies: Vec<Case> = match is_gpu {
-        true => cases.iter().filter_map(|case| case.among(|format| format.starts_with("CSR"))).collect(),
+        true => cases.iter().filter_map(Case::of_strategies).collect(),
         false => vec![],
     };
+    let of_any_values: Vec<Case> = cases.iter().filter_map(Case::of_any_values).collect();
     let mut prices = of_library(&cases, model);
     if options.fit {
         prices = fitted(&cases, &prices);
         print_prices(&prices);
     }
+    let symmetric: Vec<Case> = cases.into_iter().filter(Case::is_symmetric).collect();
     for (file, what, cases, bounds) in [
         ("automatic.csv", "strategies of CSR", &strategies, STRATEGIES),
-        ("auto.csv", "formats", &cases, FORMATS),
+        ("auto.csv", "formats that keep any values", &of_any_values, FORMATS),
+        ("symmetric.csv", "all formats, of symmetric matrices", &symmetric, FORMATS),
     ] {
         if !cases.is_empty() {
             let rows = judged(what, cases, &prices, bounds);

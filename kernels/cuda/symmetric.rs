@@ -10,7 +10,7 @@ use super::slices::WARP;
 use super::vector::{self, MAX_BLOCKS, index};
 use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::pairs::{self, Pair};
-use crate::windows::{LARGEST, Windows};
+use crate::windows::{LARGEST, TooLarge, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 
@@ -63,11 +63,8 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
         assert_eq!((pattern.rows(), pattern.cols()), scalar, "blocks of the size make up the matrix");
         assert_eq!(nodes.rows(), nodes.cols(), "a symmetric matrix is square");
         index("the number of rows", pattern.rows())?;
+        let most = largest_window::<T>(size, device.shared_memory()?);
         let height = nodes_per_block::<T>(size);
-        let memory = (device.shared_memory()? / blocks_at_a_time(size)).saturating_sub(BESIDE);
-        let places = memory / (size * size_of::<T>());
-        // sums have their place beside the window
-        let most = places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST);
         let windows =
             Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
         if windows.count() > MAX_BLOCKS {
@@ -109,8 +106,15 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
 const BESIDE: usize = 2048;
 
 /// Nodes of a block, with so many rows each.
-pub fn nodes_per_block<T: Real>(size: usize) -> usize {
-    threads(size) as usize * nodes_of_thread::<T>(size)
+pub fn nodes_per_block<T>(size: usize) -> usize {
+    threads(size) as usize * nodes_of_thread(size, size_of::<T>())
+}
+
+/// Places of a window where a block of threads may have so many bytes of shared memory: sums have theirs beside it.
+fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
+    let memory = (shared_memory / blocks_at_a_time(size)).saturating_sub(BESIDE);
+    let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
+    places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
 /// `THREADS` of symmetric.cu.
@@ -123,11 +127,11 @@ fn blocks_at_a_time(size: usize) -> usize {
     if size == 1 { 3 } else { 2 }
 }
 
-/// `NODES` of symmetric.cu.
-fn nodes_of_thread<T>(size: usize) -> usize {
+/// `NODES` of symmetric.cu, for values of so many bytes: those that a thread has, one after the other.
+pub fn nodes_of_thread(size: usize, value: usize) -> usize {
     match size {
         1 => 4,
-        2 | 3 if size_of::<T>() == 8 => 2,
+        2 | 3 if value == 8 => 2,
         2 | 3 => 4,
         _ => 1,
     }
@@ -202,6 +206,46 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
         unsafe { launch.launch(config) }?;
         Ok(())
     }
+}
+
+/// What a product reads of a symmetric matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Bytes, vectors apart.
+    pub bytes: usize,
+    /// Nodes in halos, all blocks together.
+    pub halo: usize,
+}
+
+/// Shared memory that a block of threads may have on an H100 or H200.
+const SHARED_MEMORY: usize = 227 << 10;
+
+/// What a matrix of values `T` takes whose dense blocks of `size` rows have this pattern, found without cutting it: a node
+/// is taken to own half of its pairs, and each slice to be as long as its longest node.
+pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Footprint, TooLarge> {
+    let (height, most) = (nodes_per_block::<T>(size), largest_window::<T>(size, SHARED_MEMORY));
+    let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)?;
+    let groups_of = |block| {
+        let rows = windows.rows(block);
+        let stored = |node| {
+            let columns = &nodes.columns()[nodes.row(node)];
+            let below = |bound: usize| columns.partition_point(|&column| (column as usize) < bound);
+            let (inner, end) = (below(rows.start), below(rows.end));
+            let others = end - inner - (below(node + 1) - below(node));
+            columns.len() - (end - inner) + others.div_ceil(2)
+        };
+        let mut stored: Vec<usize> = rows.clone().map(stored).collect();
+        stored.sort_unstable_by(|a, b| b.cmp(a));
+        (stored.iter().step_by(WARP).sum::<usize>(), stored.len().div_ceil(WARP))
+    };
+    let blocks = (0..windows.count()).into_par_iter().map(groups_of);
+    let (groups, slices) = blocks.reduce(|| (0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    let slot = size * size * size_of::<T>() + size_of::<u16>();
+    let diagonal = size * (size + 1) / 2 * size_of::<T>();
+    let halo = windows.all_halos();
+    let order = nodes.rows() * size_of::<u16>();
+    let bytes = WARP * (groups * slot + slices * diagonal) + size_of_val(halo) + order;
+    Ok(Footprint { bytes, halo: halo.len() })
 }
 
 /// What the nodes of blocks store, and where.
@@ -325,6 +369,24 @@ mod tests {
         }
         let offsets = Offsets::from_lengths(rows.iter().map(|row| row.len()));
         (offsets, Columns::new(rows.into_iter().flatten().collect::<Vec<_>>(), nodes).unwrap())
+    }
+
+    /// What is foretold is near what cutting finds.
+    #[test]
+    fn a_footprint_is_near_the_cut() {
+        for (nodes, far, near) in [(0, 1, 0.0), (4096, 7, 0.05), (5000, 20, 0.05), (20_000, 170, 0.05)] {
+            let (offsets, columns) = ring(nodes, |node| vec![1, 2, 3, far, far + node % 5, 1 + node % 17]);
+            let pattern = Pattern::new(&offsets, &columns);
+            let most = largest_window::<f64>(3, SHARED_MEMORY);
+            let windows = Windows::new(&offsets, &columns, nodes_per_block::<f64>(3), WARP, most).unwrap();
+            let cut = Cut::new(pattern, &windows).unwrap();
+            let slices = (cut.starts.len() - 1) * WARP * 6 * 8;
+            let halo = windows.all_halos().len();
+            let real = cut.columns.len() * (9 * 8 + 2) + slices + 4 * halo + 2 * nodes;
+            let Footprint { bytes, halo: found } = footprint::<f64>(3, pattern).unwrap();
+            assert_eq!(found, halo);
+            assert!(bytes.abs_diff(real) as f64 <= near * real as f64, "{nodes}: {bytes}, really {real}");
+        }
     }
 
     /// What is stored stands for every entry once, and the pairs of a step do not meet.

@@ -1,8 +1,8 @@
 //! What could be chosen, what it costs, and how that reads.
 
-use super::layouts;
+use super::layouts::{self, Values};
 use super::model::Model;
-use crate::formats::Strategy;
+use crate::formats::{Strategy, check_symmetric};
 use crate::{Csr, Real};
 use krysp_kernels::price::Work;
 use std::fmt;
@@ -53,6 +53,15 @@ pub enum Stored {
         /// Entries of `x` outside of the blocks' own, all blocks together.
         halo: usize,
     },
+    /// One triangle.
+    SymCsr,
+    /// Dense blocks of one triangle.
+    SymBsr {
+        /// Rows and columns of a block.
+        size: usize,
+        /// Entries of `x` outside of the blocks of rows that a GPU cuts, all together.
+        halo: usize,
+    },
     /// Diagonals.
     Dia {
         /// How many.
@@ -77,6 +86,8 @@ impl Stored {
             Stored::Hyb { .. } => "HYB",
             Stored::Bsr { .. } => "BSR",
             Stored::Halo { .. } => "Halo",
+            Stored::SymCsr => "symmetric CSR",
+            Stored::SymBsr { .. } => "symmetric BSR",
             Stored::Dia { .. } => "DIA",
         }
     }
@@ -86,7 +97,7 @@ impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.format())?;
         match *self {
-            Stored::Csr { .. } | Stored::Coo => Ok(()),
+            Stored::Csr { .. } | Stored::Coo | Stored::SymCsr => Ok(()),
             Stored::Sell { sorted, short_columns } => {
                 let bits = if short_columns { 16 } else { 32 };
                 write!(f, ", columns of {bits} bits{}", if sorted { ", rows sorted by length" } else { "" })
@@ -95,7 +106,7 @@ impl fmt::Display for Stored {
             Stored::Hyb { width, overflow } => {
                 write!(f, ", {width} slots a row and {overflow} entries beyond")
             }
-            Stored::Bsr { size } => write!(f, ", blocks of {size} x {size}"),
+            Stored::Bsr { size } | Stored::SymBsr { size, .. } => write!(f, ", blocks of {size} x {size}"),
             Stored::Halo { size, halo } => write!(f, ", nodes of {size}, {halo} entries of x in halos"),
             Stored::Dia { diagonals } => write!(f, ", {diagonals} diagonals"),
         }
@@ -241,7 +252,14 @@ impl Choice {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn of<T: Real>(csr: &Csr<T>, machine: Model) -> Choice {
-        Choice::new(layouts::of(csr, machine.slice_height::<T>(), machine.has_windows()), machine)
+        Choice::new(layouts::of(csr, machine, Values::Any), machine)
+    }
+
+    /// The same where symmetric formats may be chosen as well, for a matrix whose values are symmetric and remain so; refuses
+    /// one that is not symmetric.
+    pub fn of_symmetric<T: Real>(csr: &Csr<T>, machine: Model) -> crate::Result<Choice> {
+        check_symmetric(csr)?;
+        Ok(Choice::new(layouts::of(csr, machine, Values::Symmetric), machine))
     }
 
     /// The one of the least cost; the first of several.

@@ -1,5 +1,6 @@
 //! What every format would take of a matrix, found without converting it.
 
+use super::Model;
 use super::candidate::{Candidate, Footprint, Footprints, RowStatistics, Stored};
 use crate::formats::{
     Cut, HaloFootprint, SellOptions, Strategy, best_blocks, check_padding, diagonals_of, fewest_bytes_at,
@@ -14,8 +15,16 @@ use krysp_kernels::price::scattering;
 /// Bytes of a row's or a column's index.
 const INDEX: usize = size_of::<u32>();
 
-/// What every format would take, in slices of this height where it has slices; as formats are on a GPU, or in host memory.
-pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, on_gpu: bool) -> Footprints {
+/// What is known of the values that a matrix has and will have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    Any,
+    Symmetric,
+}
+
+/// What every format would take, as it is on a machine of this kind.
+pub(super) fn of<T: Real>(csr: &Csr<T>, machine: Model, values: Values) -> Footprints {
+    let (height, on_gpu) = (machine.slice_height::<T>(), machine.has_windows());
     let matrix = Analysis { csr, height, on_gpu, lengths: &row_length_histogram(csr) };
     let unsuited = |format| {
         move |error| match error {
@@ -35,9 +44,17 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, on_gpu: bool) -> Footprin
         Ok(matrix.csr(Strategy::LoadBalance)),
         Ok(matrix.csr(Strategy::MergePath)),
         Err(Candidate::Unsuitable { format: Ehyb::<T>::NAME, why: EXTRA.into() }),
-        Err(Candidate::Unsuitable { format: SymCsr::<T>::NAME, why: SYMMETRIC.into() }),
-        Err(Candidate::Unsuitable { format: SymBsr::<T>::NAME, why: SYMMETRIC.into() }),
     ];
+    match values {
+        Values::Any => others.extend(
+            [SymCsr::<T>::NAME, SymBsr::<T>::NAME]
+                .map(|format| Err(Candidate::Unsuitable { format, why: SYMMETRIC.into() })),
+        ),
+        Values::Symmetric => others.extend([
+            matrix.sym_csr().map_err(unsuited(SymCsr::<T>::NAME)),
+            matrix.sym_bsr().map_err(unsuited(SymBsr::<T>::NAME)),
+        ]),
+    }
     if on_gpu {
         others.push(matrix.halo().map_err(unsuited(Halo::<T>::NAME)));
     }
@@ -45,7 +62,10 @@ pub(super) fn of<T: Real>(csr: &Csr<T>, height: usize, on_gpu: bool) -> Footprin
 }
 
 /// Neither would notice new values that are not symmetric.
-const SYMMETRIC: &str = "chosen by hand only: its values must stay symmetric";
+const SYMMETRIC: &str = "its values must stay symmetric: where they do, ask for `Operator::symmetric`";
+
+/// By every record of an H200: with one row a node there is always a faster format.
+const SINGLE: &str = "chosen by hand only: on a GPU others are faster where nodes have one row";
 
 /// SELL-P has columns of 16 bits as well, and [`Halo`] all of them.
 const EXTRA: &str = "chosen by hand only: its extra lines move more bytes than SELL-P or Halo";
@@ -119,13 +139,38 @@ impl<T: Real> Analysis<'_, T> {
 
     fn bsr(&self) -> Result<Footprint> {
         let (bytes, size) = best_blocks(self.csr)?;
+        Ok(self.footprint(Stored::Bsr { size }, bytes, self.slots_of_blocks(bytes, size)))
+    }
+
+    /// Of blocks that take so many bytes.
+    fn slots_of_blocks(&self, bytes: usize, size: usize) -> usize {
         let blocks = (bytes - self.csr.rows() / size * INDEX) / (size * size * size_of::<T>() + INDEX);
-        Ok(self.footprint(Stored::Bsr { size }, bytes, blocks * size * size))
+        blocks * size * size
     }
 
     fn halo(&self) -> Result<Footprint> {
         let HaloFootprint { size, bytes, slots, halo } = halo_footprint(self.csr)?;
         Ok(self.footprint(Stored::Halo { size, halo }, bytes, slots))
+    }
+
+    fn sym_csr(&self) -> Result<Footprint> {
+        if self.on_gpu {
+            return Err(Error::Unsuitable { format: SymCsr::<T>::NAME, why: SINGLE.into() });
+        }
+        Ok(self.footprint(Stored::SymCsr, SymCsr::bytes_of(self.csr), self.csr.nnz()))
+    }
+
+    /// Padded as much as [`Bsr`].
+    fn sym_bsr(&self) -> Result<Footprint> {
+        let (bytes, size) = best_blocks(self.csr)?;
+        let slots = self.slots_of_blocks(bytes, size);
+        #[cfg(feature = "cuda")]
+        if self.on_gpu {
+            let (bytes, halo) = SymBsr::footprint_on_gpu(self.csr, size)?;
+            return Ok(self.footprint(Stored::SymBsr { size, halo }, bytes, slots));
+        }
+        let bytes = SymBsr::bytes_of(self.csr, size)?;
+        Ok(self.footprint(Stored::SymBsr { size, halo: 0 }, bytes, slots))
     }
 
     fn sell(&self) -> Result<Footprint> {

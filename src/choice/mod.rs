@@ -50,7 +50,35 @@ impl<V: Vector> Operator<V> {
     /// Converts a matrix to the format that is likely to be fastest: on `&Host`, the threads of this program, or on a
     /// `&Cuda`.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
-        let mut choice = Choice::of(csr, machine.model());
+        Operator::store(csr, machine, Choice::of(csr, machine.model()))
+    }
+
+    /// The same for a matrix that is symmetric and stays so: symmetric formats, which read each pair of entries once, may be
+    /// chosen as well. Refuses a matrix that is not symmetric.
+    ///
+    /// New values must be symmetric too. Nobody looks at them: where they are not, a product may be that of another
+    /// matrix, one triangle mirrored.
+    ///
+    /// ```
+    /// use krysp::{Csr, Host, Operator};
+    ///
+    /// let csr = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (0, 1, -1.0), (1, 0, -1.0), (1, 1, 2.0)])?;
+    /// println!("{}", Operator::symmetric(&csr, &Host)?.choice());
+    ///
+    /// let upper = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (0, 1, -1.0), (1, 1, 2.0)])?;
+    /// assert!(Operator::symmetric(&upper, &Host).is_err());
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    pub fn symmetric<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
+        Operator::store(csr, machine, Choice::of_symmetric(csr, machine.model())?)
+    }
+
+    /// Converts to what was chosen.
+    fn store<T: Real, M: Machine<T, Vector = V>>(
+        csr: &Csr<T>,
+        machine: &M,
+        mut choice: Choice,
+    ) -> Result<Operator<V>> {
         loop {
             match machine.store(csr, choice.stored()) {
                 Ok(matrix) => return Ok(Operator { matrix, choice }),

@@ -51,11 +51,13 @@ impl Model {
     pub(super) fn work(self, rows: &RowStatistics, stored: Stored, bytes: usize) -> Work {
         let gathers = match stored {
             Stored::Dia { .. } => 0.0,
-            Stored::Halo { halo, .. } => halo as f64,
+            Stored::Halo { halo, .. } | Stored::SymBsr { halo, .. } => halo as f64,
             _ => rows.entries as f64 * rows.scattering,
         };
         let one_by_one = match stored {
-            Stored::Csr { .. } | Stored::Coo | Stored::Hyb { .. } => rows.rows as f64,
+            Stored::Csr { .. } | Stored::Coo | Stored::Hyb { .. } | Stored::SymCsr => rows.rows as f64,
+            // a GPU has a thread for each node
+            Stored::SymBsr { .. } if self == Model::Host => rows.rows as f64,
             _ => 0.0,
         };
         let any = Work { bytes: bytes as f64, gathers, rows: one_by_one, waits: 0.0 };

@@ -50,6 +50,7 @@ pub(crate) use sell::Cut;
 pub use sell::{Sell, SellOptions};
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use symmetric::SymCsr;
+pub(crate) use symmetric::check_symmetric;
 pub use symmetric_bsr::SymBsr;
 
 use crate::{HostSpace, HostVector, Real, Result, Storage, partition};

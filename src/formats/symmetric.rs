@@ -56,6 +56,11 @@ impl<T: Real> SymCsr<T> {
         Ok(sym)
     }
 
+    /// Bytes of a symmetric matrix in host memory, found without converting.
+    pub(crate) fn bytes_of(csr: &Csr<T>) -> usize {
+        halves_bytes(csr, 1, &csr.pattern().offsets, &csr.pattern().columns)
+    }
+
     /// Entries stored, of all those of the matrix.
     pub fn stored_share(&self) -> f64 {
         self.values.len() as f64 / self.source.nnz().max(1) as f64
@@ -95,6 +100,31 @@ pub(super) fn stored(
     }
 }
 
+/// Bytes of the halves of a symmetric matrix in host memory, found without converting: of dense blocks of a size, 1 for
+/// single entries, whose pattern this is.
+pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets, columns: &[u32]) -> usize {
+    let parts: Vec<usize> = parts(csr.pattern()).into_iter().map(|bound| bound / size).collect();
+    let rows = offsets.ranges();
+    let kept = AtomicUsize::new(0);
+    over_rows(rows, 8, (), &|rows, ()| {
+        let of_row = |row: usize| {
+            let next = parts.partition_point(|&bound| bound <= row);
+            let columns = &columns[offsets.range(row)];
+            let below = |bound: usize| columns.partition_point(|&column| (column as usize) < bound);
+            // what lies above the diagonal in its part is a mirror image
+            columns.len() - (below(parts[next]) - below(row + 1))
+        };
+        kept.fetch_add(rows.map(of_row).sum(), Ordering::Relaxed);
+    });
+    let kept = kept.into_inner();
+    let offset = if u32::try_from(kept).is_ok() { size_of::<u32>() } else { size_of::<u64>() };
+    let inner = rows * size_of::<u32>();
+    size_of_val(&*parts)
+        + (rows + 1) * offset
+        + inner
+        + kept * (size * size * size_of::<T>() + size_of::<u32>())
+}
+
 /// As many parts as keep nearly all pairs within one: threads need some, every crossing pair is stored twice.
 pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
     let block = block_rows(pattern.rows());
@@ -124,7 +154,7 @@ pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
 }
 
 /// Refuses a matrix that is not symmetric up to the rounding of its assembly.
-pub(super) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
+pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     let (rows, cols) = (csr.rows(), csr.cols());
     if rows != cols {
         return Err(Error::NotSquare { what: "symmetric storage", rows, cols });

@@ -7,7 +7,7 @@
 use super::OnDevice;
 use super::bsr::{best_block_size, block_pattern};
 use super::pattern::fill_by_rows;
-use super::symmetric::{check_symmetric, mirrored_entries, parts, stored};
+use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
 use super::{Csr, Format, Multiply, Source};
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -18,6 +18,8 @@ use krysp_kernels::cpu::threads::map_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
+#[cfg(feature = "cuda")]
+use krysp_kernels::windows::TooLarge;
 use krysp_solvers::LinearOperator;
 
 /// A symmetric matrix of small dense blocks, stored by halves.
@@ -66,6 +68,12 @@ impl<T: Real> SymBsr<T> {
         let mut sym = SymBsr { source: csr.source().clone(), size, halves, values };
         sym.fill(csr.entries());
         Ok(sym)
+    }
+
+    /// Bytes of a symmetric matrix in host memory with blocks of a size, found without converting.
+    pub(crate) fn bytes_of(csr: &Csr<T>, size: usize) -> Result<usize> {
+        let (offsets, columns) = block_pattern(csr, size)?;
+        Ok(halves_bytes(csr, size, &offsets, &columns))
     }
 
     /// The block size.
@@ -194,6 +202,21 @@ impl<T: Real> SymBsr<T> {
     pub fn rows_per_block(csr: &Csr<T>) -> Result<usize> {
         let size = best_block_size(csr)?;
         Ok(cuda::symmetric::nodes_per_block::<T>(size) * size)
+    }
+
+    /// What a GPU reads of a symmetric matrix with blocks of a size, found without converting: bytes, and entries of `x` in
+    /// halos. Refuses a matrix whose rows read more than a window holds.
+    pub(crate) fn footprint_on_gpu(csr: &Csr<T>, size: usize) -> Result<(usize, usize)> {
+        let (offsets, columns) = block_pattern(csr, size)?;
+        let footprint = cuda::symmetric::footprint::<T>(size, cuda::Pattern::new(&offsets, &columns));
+        let cuda::symmetric::Footprint { bytes, halo } = footprint.map_err(|TooLarge { rows, window }| {
+            let why = format!(
+                "nodes {} to {} read {window} others, more than a window holds",
+                rows.start, rows.end
+            );
+            Error::Unsuitable { format: Self::NAME, why }
+        })?;
+        Ok((bytes, halo * size))
     }
 }
 

@@ -352,6 +352,8 @@ fn what_is_chosen_obeys_the_laws() {
     let a = Operator::auto(&csr, &gpu).unwrap();
     assert!(a.replays());
     assert!(Cg::new(&a).solve(&b).unwrap().report.converged());
+    let symmetric = Operator::symmetric(&csr, &gpu).unwrap();
+    assert!(Cg::new(&symmetric).solve(&b).unwrap().report.converged());
 }
 
 /// Kernels take as much shared memory as a matrix needs: a smaller one that comes later takes none from a larger one.

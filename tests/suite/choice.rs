@@ -1,13 +1,13 @@
 //! The format that is chosen is the one that the records say is fastest, and computes what others do.
 
-use krysp::choice::{Candidate, Stored};
+use krysp::choice::{Candidate, Choice, Model, Stored};
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{
     Matrix, Numbering, Triplets, circuit, edge, elasticity, hashed_circuit, random_rows, rmat, stencil7,
     stencil27, tetrahedra,
 };
-use krysp::{Cg, Csr, Host, Jacobi, LinearOperator, Operator, Real, Sell};
+use krysp::{Cg, Csr, Error, Host, HostVector, Jacobi, LinearOperator, Operator, Real, Sell, SymBsr, SymCsr};
 
 const FORMATS: [&str; 11] = [
     "BSR",
@@ -23,9 +23,12 @@ const FORMATS: [&str; 11] = [
     "symmetric CSR",
 ];
 
-/// Chooses, tells what it chose, and finds a line for every other.
-fn choose<T: Real>(csr: &Csr<T>) -> Operator<krysp::HostVector<T>> {
-    let a = Operator::auto(csr, &Host).unwrap();
+/// Chooses among formats of any values, tells what it chose, and finds a line for every other.
+fn choose<T: Real>(csr: &Csr<T>) -> Operator<HostVector<T>> {
+    told(Operator::auto(csr, &Host).unwrap())
+}
+
+fn told<T: Real>(a: Operator<HostVector<T>>) -> Operator<HostVector<T>> {
     let (choice, text) = (a.choice(), a.choice().to_string());
     println!("{text}\n");
     let mut formats: Vec<_> = choice.rejected().iter().map(Candidate::format).collect();
@@ -87,10 +90,81 @@ fn rows_decide_between_padding_and_none() {
     choose(&hashed_circuit(20_000).csr::<f32>().unwrap());
 }
 
+/// By `benches/record/zen3-2t/symmetric.csv`: one triangle of blocks where it is much less to read, nothing new elsewhere.
+#[test]
+fn symmetric_formats_are_chosen_on_request() {
+    let _level = force(Level::Portable);
+    let symmetric = |matrix: &Matrix| {
+        told(Operator::symmetric(&matrix.csr::<f64>().unwrap(), &Host).unwrap()).choice().stored().format()
+    };
+    assert_eq!(symmetric(&elasticity(12)), "symmetric BSR");
+    assert_eq!(symmetric(&stencil7(30)), "DIA");
+    assert_eq!(symmetric(&stencil27(20)), "DIA");
+    assert_eq!(symmetric(&tetrahedra(20, Numbering::Natural)), "DIA");
+    // what is foretold of those that were not chosen is what they take, too
+    let csr = elasticity(12).csr::<f64>().unwrap();
+    let choice = Choice::of_symmetric(&csr, Model::Host).unwrap();
+    let bytes = |wanted: &str| {
+        let estimates = choice.rejected().iter().filter_map(|candidate| match candidate {
+            Candidate::Costlier(estimate) => Some(estimate),
+            Candidate::Unsuitable { .. } => None,
+        });
+        estimates.chain([choice.chosen()]).find(|found| found.stored.format() == wanted).unwrap().bytes
+    };
+    assert_eq!(bytes("symmetric CSR"), SymCsr::new(&csr).unwrap().bytes());
+    assert!(bytes("symmetric BSR").abs_diff(SymBsr::new(&csr).unwrap().bytes()) <= 100);
+    // without a promise they are not, and what to call is told
+    let text = Choice::of(&csr, Model::Host).to_string();
+    assert!(text.contains("not symmetric BSR: its values must stay symmetric"), "{text}");
+    assert!(text.contains("Operator::symmetric"), "{text}");
+}
+
+#[test]
+fn a_matrix_that_is_not_symmetric_is_refused() {
+    let refused = |triplets: &[(usize, usize, f64)], rows, cols| {
+        Operator::symmetric(&Csr::from_triplets(rows, cols, triplets).unwrap(), &Host).unwrap_err()
+    };
+    let upper = [(0, 0, 2.0), (0, 1, -1.0), (1, 1, 2.0)];
+    assert!(matches!(refused(&upper, 2, 2), Error::NotSymmetric { row: 0, col: 1, .. }));
+    assert!(matches!(refused(&upper, 2, 3), Error::NotSquare { .. }));
+    let unequal = [(0, 0, 2.0), (0, 1, -1.0), (1, 0, 1.0), (1, 1, 2.0)];
+    assert!(matches!(refused(&unequal, 2, 2), Error::NotSymmetric { .. }));
+}
+
+/// The solution is that of a format that keeps any values, with the first values and with others.
+#[test]
+fn a_symmetric_choice_solves_the_same() {
+    let _level = force(Level::Portable);
+    let csr = elasticity(9).csr::<f64>().unwrap();
+    let (mut auto, mut symmetric) =
+        (Operator::auto(&csr, &Host).unwrap(), Operator::symmetric(&csr, &Host).unwrap());
+    let formats = [&auto, &symmetric].map(|a| a.choice().stored().format());
+    assert_eq!(formats, ["BSR", "symmetric BSR"]);
+    let b = laws::numbers::<f64>(csr.rows(), 1);
+    for times in [1.0, 3.0] {
+        let values: Vec<f64> = csr.entries().iter().map(|value| times * value).collect();
+        auto.refresh(&values).unwrap();
+        symmetric.refresh(&values).unwrap();
+        let [x, y] = [&auto, &symmetric].map(|a| {
+            let solution = Cg::new(a).rtol(1e-12).solve(&b).unwrap();
+            assert!(solution.report.converged());
+            solution.x
+        });
+        let largest = x.iter().fold(0.0, |most: f64, x| most.max(x.abs()));
+        assert!(x.iter().zip(&y).all(|(x, y)| (x - y).abs() <= 1e-8 * largest));
+    }
+}
+
 /// Products, fusions and sizes as of every operator, with the first values and with others.
 fn obeys<T: Real>(name: &str, triplets: &Triplets) {
     let csr = triplets.csr::<T>().unwrap();
-    let mut a = Operator::auto(&csr, &Host).unwrap();
+    obeys_as(Operator::auto(&csr, &Host).unwrap(), name, triplets);
+    if let Ok(a) = Operator::symmetric(&csr, &Host) {
+        obeys_as(a, name, triplets);
+    }
+}
+
+fn obeys_as<T: Real>(mut a: Operator<HostVector<T>>, name: &str, triplets: &Triplets) {
     laws::product(&a, triplets).map_err(|broken| broken.on(name)).unwrap();
     laws::operator_fusions(&a, Agreement::Bitwise).map_err(|broken| broken.on(name)).unwrap();
     laws::sizes_refused(&a).map_err(|broken| broken.on(name)).unwrap();
@@ -127,7 +201,7 @@ fn a_solve_is_that_of_the_format() {
     let csr = tetrahedra(12, Numbering::Shuffled(7)).csr::<f64>().unwrap();
     let b = laws::numbers::<f64>(csr.rows(), 1);
     let jacobi = Jacobi::new(&csr).unwrap();
-    let solve = |a: &dyn LinearOperator<Vector = krysp::HostVector<f64>>| {
+    let solve = |a: &dyn LinearOperator<Vector = HostVector<f64>>| {
         Cg::new(a).preconditioner(&jacobi).rtol(1e-10).solve(&b).unwrap()
     };
     let auto = Operator::auto(&csr, &Host).unwrap();
