@@ -108,23 +108,14 @@ struct CsrByEntries {
         __shared__ Few<u32, OF_LANE> marks[WARPS][32];
         const u32 row = first_row(tile), last = first_row(tile + 1);
         const i64 from = tile * TILE;
-        Few<u32, OF_LANE> found;
-        if (last - row > NEAR) {
-            u32 here = row;
-#pragma unroll
-            for (int k = 0; k < OF_LANE; k++) {
-                here = (u32)row_starts.row_of(from + lane * OF_LANE + k, here, (i64)last + 1);
-                found.at[k] = here;
-            }
-            return found;
-        }
+        if (last - row > NEAR) return search_rows(row_starts, from + lane * OF_LANE, row, last);
         Few<u32, OF_LANE>* of_warp = marks[threadIdx.x / 32];
         __syncwarp();
         of_warp[lane] = {0, 0, 0, 0};
         __syncwarp();
         mark_rows(row_starts, row + 1, last, from, [&](u32 place, u32 at) { ((u32*)of_warp)[place] = at - row; });
         __syncwarp();
-        found = of_warp[lane];
+        Few<u32, OF_LANE> found = of_warp[lane];
 #pragma unroll
         for (int k = 1; k < OF_LANE; k++) {
             if (found.at[k] == 0) found.at[k] = found.at[k - 1];

@@ -202,15 +202,11 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
                 }
                 __syncwarp();
             } else {
-                u32 row = start;
+                const i64 own = from + lane * OF_LANE;
+                found = search_rows(a.rows, own, start, stop);
 #pragma unroll
                 for (int k = 0; k < OF_LANE; k++) {
-                    const i64 entry = from + lane * OF_LANE + k;
-                    if (entry < to) {
-                        row = (u32)a.rows.row_of(entry, row, (i64)stop + 1);
-                        if (a.rows.start(row) == entry) flags |= 1u << k;
-                    }
-                    found.at[k] = row;
+                    if (own + k < to && a.rows.start(found.at[k]) == own + k) flags |= 1u << k;
                 }
             }
         }

@@ -6,8 +6,7 @@ constexpr int WARPS = 8;      // of a block
 constexpr u32 NONE = ~0u;
 // The column of what stands beyond the last entry.
 constexpr u32 BEYOND = NONE - 1;
-// Rows that a warp goes through to find those of a tile, many on their way at once; among more, each lane searches its own, and
-// waits for memory at every step.
+// Rows that a warp goes through to find those of a tile, many on their way at once; among more, each lane searches its own.
 constexpr int NEAR = 8 * TILE;
 
 // A lane's part of a tile that lies wholly within the array.
@@ -89,6 +88,23 @@ template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts&
             if (length[k] != 0 && place[k] < TILE) mark(place[k], at + 32 * k);
         }
     }
+}
+
+// The rows of a lane's entries, all of them from `first` to `last`, searched for together: a step waits for memory once.
+// (More parts a step need more registers than there are.)
+__device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, i64 entry, u32 first, u32 last) {
+    Few<u32, OF_LANE> found;
+#pragma unroll
+    for (int k = 0; k < OF_LANE; k++) found.at[k] = first;
+    for (u32 left = last - first + 1; left > 1;) {
+        const u32 part = (left + 1) / 2;
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) {
+            if (part <= last - found.at[k] && rows.start(found.at[k] + part) <= entry + k) found.at[k] += part;
+        }
+        left = part;
+    }
+    return found;
 }
 
 // What lanes have of one row, added up to each of them: a lane of `restarts` begins anew.
