@@ -102,6 +102,9 @@ pub struct Device {
     pub(super) inner: Arc<Inner>,
 }
 
+/// Bytes of an array that is worth a look at how much memory there is.
+const HUGE: usize = 1 << 30;
+
 pub(super) struct Inner {
     pub(super) context: Arc<CudaContext>,
     pub(super) stream: Arc<CudaStream>,
@@ -321,6 +324,14 @@ impl Device {
     pub(super) fn room<T: Element>(&self, len: usize) -> Result<Array<T>> {
         let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
         context.bind_to_thread()?;
+        let requested = stored.saturating_mul(size_of::<T>());
+        // more than there can be is not asked for: the driver takes all that is free before it gives up
+        if requested > HUGE {
+            let (free, total) = self.memory()?;
+            if requested > total {
+                return Err(Error::OutOfMemory { requested, free, total });
+            }
+        }
         let slice = match pool {
             Some(pool) => pool.take(stream, stored),
             // SAFETY: any bits are a value
@@ -329,7 +340,7 @@ impl Device {
         let slice = slice.map_err(|error| match error.0 {
             sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
                 let (free, total) = self.memory().unwrap_or((0, 0));
-                Error::OutOfMemory { requested: stored * size_of::<T>(), free, total }
+                Error::OutOfMemory { requested, free, total }
             }
             _ => error.into(),
         })?;

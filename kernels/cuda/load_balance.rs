@@ -20,6 +20,8 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
     ordered: Ordered<V>,
     chunks: Chunks,
     first: Array<u32>,
+    far_at: Array<u32>,
+    far: Array<u32>,
     borders: Borders<T>,
     multiply: CudaFunction,
 }
@@ -29,6 +31,8 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
 struct Raw {
     rows: RawRows,
     first: u64,
+    far_at: u64,
+    far: u64,
     empty: u64,
     columns: u64,
     values: u64,
@@ -46,15 +50,31 @@ fn first_rows(chunks: &Chunks) -> Vec<u32> {
     (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
 }
 
+/// Rows of a tile, at most, that the kernel looks for: `FEW` of coo.cu.
+const FEW: u32 = 2 * TILE as u32;
+
+/// The rows of all entries of tiles of more, and where each such tile has them.
+fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let far: Vec<usize> = (0..chunks.tiles).filter(|&tile| first[tile + 1] - first[tile] > FEW).collect();
+    let mut at = vec![0; if far.is_empty() { 0 } else { chunks.tiles }];
+    far.iter().enumerate().for_each(|(place, &tile)| at[tile] = place as u32);
+    let entries = far.par_iter().flat_map_iter(|&tile| tile * TILE..(tile + 1) * TILE);
+    (at, entries.map(|entry| chunks.row_of(entry) as u32).collect())
+}
+
 impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
     /// A matrix on the device, whose pattern this is.
     pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
+        let first = first_rows(&chunks);
+        let (far_at, far) = far_rows(&chunks, &first);
         Ok(LoadBalance {
             shape: pattern.shape(),
             ordered,
-            first: device.upload(&first_rows(&chunks))?,
+            first: device.upload(&first)?,
+            far_at: device.upload(&far_at)?,
+            far: device.upload(&far)?,
             borders: Borders::new(device, &chunks, Onto::Nothing)?,
             multiply: device.function_storing::<T, V>(&SOURCE, "csr_by_entries")?,
             chunks,
@@ -71,6 +91,8 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
         let raw = Raw {
             rows: rows.raw(),
             first: self.first.address(0),
+            far_at: self.far_at.address(0),
+            far: self.far.address(0),
             empty: empty.address(0),
             columns: columns.address(0),
             values: values.address(0),
@@ -129,7 +151,8 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
     }
 
     fn bytes(&self) -> usize {
-        self.ordered.bytes() + self.first.bytes() + self.borders.bytes()
+        let far = self.far_at.bytes() + self.far.bytes();
+        self.ordered.bytes() + self.first.bytes() + far + self.borders.bytes()
     }
 }
 
@@ -140,24 +163,18 @@ mod tests {
     use crate::index::Offsets;
 
     const OF_LANE: usize = TILE / WARP;
-    /// As in tiles.cu.
-    const NEAR: u32 = 4 * TILE as u32;
 
     /// What the kernel finds for the entries of a tile, all lanes in step.
-    fn rows_of_tile(starts: &Offsets, first: &[u32], tile: usize) -> Vec<u32> {
+    fn rows_of_tile(
+        starts: &Offsets,
+        first: &[u32],
+        (far_at, far): &(Vec<u32>, Vec<u32>),
+        tile: usize,
+    ) -> Vec<u32> {
         let (row, last) = (first[tile], first[tile + 1]);
         let (from, to) = (tile * TILE, (tile + 1) * TILE);
-        if last - row > NEAR {
-            let mut here = row as usize;
-            let found = (0..TILE).map(|k| {
-                if k % OF_LANE == 0 {
-                    here = row as usize;
-                }
-                let rows = here..last as usize + 1;
-                here = rows.start + (rows.start + 1..rows.end).filter(|&r| starts.at(r) <= from + k).count();
-                here as u32
-            });
-            return found.collect();
+        if last - row > FEW {
+            return far[far_at[tile] as usize * TILE..][..TILE].to_vec();
         }
         let mut marks = vec![0; TILE];
         for at in row + 1..=last {
@@ -196,13 +213,19 @@ mod tests {
         for matrix in &all {
             let chunks = Chunks::new(matrix.pattern(), 0, 132).unwrap();
             let first = first_rows(&chunks);
-            far += first.windows(2).filter(|rows| rows[1] - rows[0] > NEAR).count();
+            let tables = far_rows(&chunks, &first);
+            far += tables.1.len() / TILE;
             for tile in 0..chunks.tiles {
                 let expected: Vec<u32> =
                     (tile * TILE..(tile + 1) * TILE).map(|k| chunks.row_of(k) as u32).collect();
-                assert_eq!(rows_of_tile(&chunks.starts, &first, tile), expected, "{}, {tile}", matrix.name);
+                assert_eq!(
+                    rows_of_tile(&chunks.starts, &first, &tables, tile),
+                    expected,
+                    "{}, {tile}",
+                    matrix.name
+                );
             }
         }
-        assert!(far > 0, "a tile whose rows are searched");
+        assert!(far > 0, "a tile whose rows stand in the table");
     }
 }

@@ -104,6 +104,23 @@ __device__ __forceinline__ u32 row_by_warp(const RowStarts& rows, i64 entry, u32
     return low + __popc(__ballot_sync(ALL, starts)) - 1;
 }
 
+// The rows of a lane's entries, all of them from `first` to `last`, searched for together: a step waits for memory once. (More parts
+// a step need more registers than there are.)
+__device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, i64 entry, u32 first, u32 last) {
+    Few<u32, OF_LANE> found;
+#pragma unroll
+    for (int k = 0; k < OF_LANE; k++) found.at[k] = first;
+    for (u32 left = last - first + 1; left > 1;) {
+        const u32 part = (left + 1) / 2;
+#pragma unroll
+        for (int k = 0; k < OF_LANE; k++) {
+            if (part <= last - found.at[k] && rows.start(found.at[k] + part) <= entry + k) found.at[k] += part;
+        }
+        left = part;
+    }
+    return found;
+}
+
 // Where so many ranges go, for a warp.
 __device__ __forceinline__ u32 room_for(const Unfinished& left, u32 ranges) {
     u32 place = 0;

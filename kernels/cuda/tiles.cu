@@ -90,23 +90,6 @@ template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts&
     }
 }
 
-// The rows of a lane's entries, all of them from `first` to `last`, searched for together: a step waits for memory once.
-// (More parts a step need more registers than there are.)
-__device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, i64 entry, u32 first, u32 last) {
-    Few<u32, OF_LANE> found;
-#pragma unroll
-    for (int k = 0; k < OF_LANE; k++) found.at[k] = first;
-    for (u32 left = last - first + 1; left > 1;) {
-        const u32 part = (left + 1) / 2;
-#pragma unroll
-        for (int k = 0; k < OF_LANE; k++) {
-            if (part <= last - found.at[k] && rows.start(found.at[k] + part) <= entry + k) found.at[k] += part;
-        }
-        left = part;
-    }
-    return found;
-}
-
 // What lanes have of one row, added up to each of them: a lane of `restarts` begins anew.
 __device__ __forceinline__ real scan_rows(real sum, u32 restarts) {
     const int lane = threadIdx.x % 32, start = 31 - __clz(restarts & (ALL >> (31 - lane)));
