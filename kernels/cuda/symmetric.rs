@@ -7,6 +7,7 @@ use super::module::Source;
 use super::ordered::{Ordered, Way};
 use super::product::{Kernel, Layout, Pattern, Shape, Slots};
 use super::slices::WARP;
+use super::tuning::SHARED_MEMORY;
 use super::vector::{self, MAX_BLOCKS, index};
 use super::windows::{RawWindows, WindowArrays, too_large};
 use crate::pairs::{self, Pair};
@@ -216,9 +217,6 @@ pub struct Footprint {
     /// Nodes in halos, all blocks together.
     pub halo: usize,
 }
-
-/// Shared memory that a block of threads may have on an H100 or H200.
-const SHARED_MEMORY: usize = 227 << 10;
 
 /// What a matrix of values `T` takes whose dense blocks of `size` rows have this pattern, found without cutting it: a node
 /// is taken to own half of its pairs, and each slice to be as long as its longest node.

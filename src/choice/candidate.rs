@@ -17,6 +17,11 @@ pub enum Stored {
     },
     /// The row, the column and the value of every entry.
     Coo,
+    /// The same in slabs of columns whose part of `x` is kept on the chip.
+    Slabs {
+        /// Sums that are brought to their rows, about.
+        sums: usize,
+    },
     /// Slices of rows.
     Sell {
         /// Rows are sorted by length.
@@ -80,6 +85,7 @@ impl Stored {
                 Strategy::Speculative => "CSR speculative",
             },
             Stored::Coo => "COO",
+            Stored::Slabs { .. } => "COO slabs",
             Stored::Sell { .. } => "SELL-P",
             Stored::Ell { .. } => "ELL",
             Stored::EllpackR { .. } => "ELLPACK-R",
@@ -98,6 +104,7 @@ impl fmt::Display for Stored {
         write!(f, "{}", self.format())?;
         match *self {
             Stored::Csr { .. } | Stored::Coo | Stored::SymCsr => Ok(()),
+            Stored::Slabs { sums } => write!(f, ", {sums} sums"),
             Stored::Sell { sorted, short_columns } => {
                 let bits = if short_columns { 16 } else { 32 };
                 write!(f, ", columns of {bits} bits{}", if sorted { ", rows sorted by length" } else { "" })

@@ -4,7 +4,7 @@ use super::machine::{Refresh, Stores};
 use super::model::Prices;
 use super::{Model, Price, RowStatistics, Stored, Work};
 use crate::cuda::OnCuda;
-use crate::formats::{HybOptions, OnDevice, SellOptions, Threshold};
+use crate::formats::{Crossing, HybOptions, OnDevice, SellOptions, Threshold};
 use crate::{
     Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
 };
@@ -14,10 +14,11 @@ use krysp_kernels::cuda::{bsr, sliced, symmetric};
 use krysp_solvers::ElemOf;
 
 /// `cargo bench --features cuda --bench judge -- h200 --fit`, from the matrices of that record that it names. Those of CSR stand beside its
-/// strategies. A byte and a gather of COO are those at which the worst choice of the fitted half is best (lp_like, rmat_33M): the
-/// least squares take too little for the start of what is small.
+/// strategies. That of COO is in the middle of those at which the worst choice of the fitted half is best: the least squares take too
+/// little for the start of what is small.
 const PRICES: Prices = &[
-    ("COO", Price { start: 16.4e6, byte: 0.9, gather: 10.0, row: 16.2, wait: 0.0 }),
+    ("COO", Price { start: 14.5e6, byte: 0.82, gather: 13.5, row: 14.0, wait: 0.0 }),
+    ("COO slabs", Price { start: 25.6e6, byte: 0.768, gather: 5.0, row: 0.0, wait: 0.0 }),
     ("SELL-P", Price { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 }),
     ("ELL", Price { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 }),
     ("ELLPACK-R", Price { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 }),
@@ -58,7 +59,7 @@ pub(super) fn work(rows: &RowStatistics, stored: Stored, any: Work, multiprocess
             let pairs = rows.longest.div_ceil(size).div_ceil(2);
             (symmetric::nodes_of_thread(size, rows.value) * pairs) as f64
         }
-        Stored::SymCsr | Stored::Coo | Stored::Hyb { .. } => 0.0,
+        Stored::SymCsr | Stored::Coo | Stored::Slabs { .. } | Stored::Hyb { .. } => 0.0,
     };
     Work { waits, ..any }
 }
@@ -74,6 +75,7 @@ impl<T: Real> Stores<T> for Cuda {
         Ok(match stored {
             Stored::Csr { strategy } => Box::new(Csr::on_with(self, csr, strategy)?),
             Stored::Coo => Box::new(Coo::on(self, csr)?),
+            Stored::Slabs { .. } => Box::new(Coo::on_with(self, csr, Crossing::Slabs)?),
             Stored::Sell { .. } => Box::new(Sell::on_with(self, csr, SellOptions::new::<T>())?),
             Stored::Ell { .. } => Box::new(Ell::on(self, csr)?),
             Stored::EllpackR { .. } => Box::new(EllpackR::on(self, csr)?),

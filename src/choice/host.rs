@@ -52,7 +52,7 @@ impl<T: Real> Stores<T> for Host {
     fn store(&self, csr: &Csr<T>, stored: Stored) -> Result<Box<dyn Refresh<HostVector<T>>>> {
         Ok(match stored {
             Stored::Csr { .. } => Box::new(csr.clone()),
-            Stored::Coo => Box::new(Coo::new(csr)?),
+            Stored::Coo | Stored::Slabs { .. } => Box::new(Coo::new(csr)?),
             Stored::Sell { .. } => Box::new(Sell::new(csr)?),
             Stored::Ell { .. } => Box::new(Ell::new(csr)?),
             Stored::EllpackR { .. } => Box::new(EllpackR::new(csr)?),

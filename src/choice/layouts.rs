@@ -10,6 +10,8 @@ use crate::{
     Bsr, Csr, Dia, Ehyb, Ell, EllpackR, Error, Format, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
 };
 use krysp_kernels::cpu::threads::CHUNK;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda::{coo, tuning::SHARED_MEMORY};
 use krysp_kernels::price::scattering;
 
 /// Bytes of a row's or a column's index.
@@ -119,6 +121,17 @@ impl<T: Real> Analysis<'_, T> {
     }
 
     fn coo(&self) -> Footprint {
+        #[cfg(feature = "cuda")]
+        if self.on_gpu {
+            let pattern = self.csr.source().on_device();
+            if let Some(sums) = coo::sums_in_slabs::<T>(pattern, SHARED_MEMORY) {
+                // each is written, read, and has its place
+                let (sums, entries) = (sums as usize, self.csr.nnz());
+                let of_entries = entries * Self::ENTRY - entries * size_of::<u16>() + entries.div_ceil(2);
+                let bytes = of_entries + sums * (2 * size_of::<T>() + size_of::<u16>());
+                return self.footprint(Stored::Slabs { sums }, bytes, entries);
+            }
+        }
         self.footprint(Stored::Coo, self.coordinates(self.csr.nnz()), self.csr.nnz())
     }
 

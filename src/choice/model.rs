@@ -51,6 +51,8 @@ impl Model {
     pub(super) fn work(self, rows: &RowStatistics, stored: Stored, bytes: usize) -> Work {
         let gathers = match stored {
             Stored::Dia { .. } => 0.0,
+            // from the chip, wherever they are
+            Stored::Slabs { .. } => rows.entries as f64,
             Stored::Halo { halo, .. } | Stored::SymBsr { halo, .. } => halo as f64,
             _ => rows.entries as f64 * rows.scattering,
         };
