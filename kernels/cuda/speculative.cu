@@ -57,6 +57,8 @@ constexpr int MOST_TILES = 32;
 constexpr int PIECE = 1024;
 // Rows of a tile, over 32: more are searched for.
 constexpr int NEAR_BATCHES = TILE / 32 + 1;
+// Rows that a warp then goes through, many on their way at once; among more, each lane searches its own.
+constexpr int NEAR = 8 * TILE;
 
 // Whether lanes ask for entries of x that are 32 apart, so that what a warp asks for together lies together: the first level of
 // cache takes as long as there are lines of 128 B to look up, and neighbours in a row are often in one. (lp_like on an H200, f32: 25

@@ -6,8 +6,6 @@ constexpr int WARPS = 8;      // of a block
 constexpr u32 NONE = ~0u;
 // The column of what stands beyond the last entry.
 constexpr u32 BEYOND = NONE - 1;
-// Rows that a warp goes through to find those of a tile, many on their way at once; among more, each lane searches its own.
-constexpr int NEAR = 8 * TILE;
 
 // A lane's part of a tile that lies wholly within the array.
 template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane) {

@@ -7,9 +7,9 @@ use crate::price::Price;
 use crate::strategy::Strategy;
 use std::ops::RangeInclusive;
 
-/// What the strategies of compressed rows cost, in bytes streamed: from `cargo bench --features cuda --bench judge -- h200 --fit` to
-/// where the worst choice of those matrices is best that it is fitted to (el3_10M_perm, p1_100M_perm, rmat_8M, circuit_1M, memplus
-/// among them); judged on the others.
+/// What the strategies of compressed rows cost, in bytes streamed: what `cargo bench --features cuda --bench judge -- h200 --fit` gave,
+/// then by hand towards where the worst choice of the matrices it is fitted to is best (el3_10M_perm, p1_100M_perm, rmat_8M,
+/// memplus among them). The same command without `--fit` judges them, on the other half too.
 pub const CSR_PRICES: [(Strategy, Price); 3] = [
     (Strategy::Classical, Price { start: 11.1e6, byte: 1.02, gather: 19.2, row: 10.0, wait: 1.23e6 }),
     (Strategy::LoadBalance, Price { start: 15.5e6, byte: 0.997, gather: 20.0, row: 11.5, wait: 0.0 }),

@@ -14,8 +14,8 @@ use krysp_kernels::cuda::{bsr, sliced, symmetric};
 use krysp_solvers::ElemOf;
 
 /// `cargo bench --features cuda --bench judge -- h200 --fit`, from the matrices of that record that it names. Those of CSR stand beside its
-/// strategies. Those of COO, and the starts of slabs and DIA, are in the middle of those at which the worst choice of the fitted half is
-/// best: the least squares take too little of what is small.
+/// strategies. Those of COO, and the starts of slabs and DIA, were moved by hand, to the middle of those at which the worst choice of
+/// the fitted half is best: the least squares take too little of what is small.
 const PRICES: Prices = &[
     ("COO", Price { start: 14.5e6, byte: 0.82, gather: 13.5, row: 14.0, wait: 0.0 }),
     ("COO slabs", Price { start: 20e6, byte: 0.768, gather: 5.0, row: 0.0, wait: 0.0 }),
