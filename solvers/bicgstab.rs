@@ -3,8 +3,11 @@
 //! An iteration costs two products, two preconditionings and four reductions' worth of waiting; with a diagonal `M` it
 //! moves the format twice and 25 vectors. Memory: seven vectors.
 //!
-//! Where the shadow residual has become orthogonal to the residual (`ρ = 0`) the driver starts again from the true
-//! residual with a new shadow. An exactly vanishing half step (`s = 0`) is a solution: `ω = 0/0` counts as zero.
+//! Where the shadow sees nothing of the residual any more, all digits of `ρ = ⟨r̃, r⟩` cancel. What is left is a few units of
+//! the last place, and sooner or later exactly zero. The driver then starts again from the true residual: with it as the
+//! new shadow, and where that breaks down as well, with its entries under other signs.
+//!
+//! An exactly vanishing half step (`s = 0`) is a solution: `ω = 0/0` counts as zero.
 
 use crate::Condition::{Finite, NonZero};
 use crate::{
@@ -65,6 +68,10 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         let rr = system.residual(x, r)?; // r = b − A x
         shadow.copy_from(r); // r̃ = r
         rho.assign(&rr);
+        if system.attempt > 0 && system.attempt.is_multiple_of(2) {
+            shadow.flip_signs()?;
+            rho.assign(&shadow.dot(r)); // ρ = ⟨r̃, r⟩
+        }
         p.axpby(&zero, r, &zero); // p = v = 0 and ρ' = α = ω = 1 make the first direction p = r
         v.axpby(&zero, r, &zero);
         rho_before.assign(&one);

@@ -115,6 +115,10 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }
 
+    fn needs_symmetry(&self) -> bool {
+        true
+    }
+
     fn cost(&self) -> Cost {
         Cost { products: 1.0, preconditionings: 1.0, vectors: 11.0 }
     }
@@ -122,7 +126,7 @@ impl<V: Vector> Method<V> for ConjugateGradients {
 
 impl ConjugateGradients {
     /// Carries `ρ'` over, and tells what there is to know.
-    fn end<V: Vector>(
+    pub(crate) fn end<V: Vector>(
         steps: &mut V::Steps,
         rho: &mut ScalarOf<V>,
         [rr, rho_next, alpha, beta]: [ScalarOf<V>; 4],

@@ -64,7 +64,9 @@ impl<V: Vector> NullSpace<V> {
                 let (got, expected) = (entries.len(), space.len());
                 return Err(Error::Size { what: "a vector of the null space", got, of: "`A`", expected });
             }
-            space.load(&with_other_signs(entries), &mut v)?;
+            // as large in every entry, and of no null space
+            space.load(entries, &mut v)?;
+            v.flip_signs()?;
             a.apply(&v, &mut image)?;
             let usual = norm(&image)?;
             space.load(entries, &mut v)?;
@@ -113,12 +115,6 @@ impl<V: Vector> NullSpace<V> {
 
 fn norm<V: Vector>(v: &V) -> Result<f64> {
     Ok(v.norm_squared().read()?.to_f64().sqrt())
-}
-
-/// As large in every entry, and of no null space: signs that look like chance.
-fn with_other_signs<T: Element>(entries: &[T]) -> Vec<T> {
-    let negative = |i: usize| (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones() % 2 == 1;
-    entries.iter().enumerate().map(|(i, &v)| if negative(i) { -v } else { v }).collect()
 }
 
 /// `P M⁻¹`, or `M⁻¹` itself where there is no null space.

@@ -14,6 +14,9 @@ pub trait Element:
     /// The type of norms.
     type Real: Float + Into<f64>;
 
+    /// Its name in Rust.
+    const NAME: &'static str;
+
     /// The distance from one to the next number.
     const EPSILON: f64;
 
@@ -34,6 +37,7 @@ pub trait Element:
 
 impl Element for f32 {
     type Real = f32;
+    const NAME: &'static str = "f32";
     const EPSILON: f64 = f32::EPSILON as f64;
 
     fn real(self) -> f32 {
@@ -51,6 +55,7 @@ impl Element for f32 {
 
 impl Element for f64 {
     type Real = f64;
+    const NAME: &'static str = "f64";
     const EPSILON: f64 = f64::EPSILON;
 
     fn real(self) -> f64 {

@@ -16,7 +16,7 @@
 
 use crate::Condition::Positive;
 use crate::cg::{ConjugateGradients, RHO, SIGMA, Work};
-use crate::{Cost, Identity, LinearOperator, Method, Result, Scalar, Solver, Steps, System, Vector};
+use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, System, Vector};
 
 /// Flexible conjugate gradients: `Fcg::new(op).preconditioner(inner).solve(&b)`.
 pub type Fcg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<FlexibleConjugateGradients, A, M>;
@@ -62,8 +62,20 @@ impl<V: Vector> Method<V> for FlexibleConjugateGradients {
         let [rho_next, zq] = z.dot_2(r, q); // ρ' = ⟨z, r⟩,  ⟨z, A p⟩
         let beta = -(zq / sigma); // β = −⟨z, A p⟩ / ⟨p, A p⟩
         x.axpy_xpby(&alpha, p, z, &beta); // x = x + α p,  p = z + β p
-        rho.assign(&rho_next);
-        steps.residual(&rr)
+        let ratio = rho_next.clone() / rho.clone(); // as β of conjugate gradients
+        ConjugateGradients::end::<V>(steps, rho, [rr, rho_next, alpha, ratio])
+    }
+
+    fn numbers(&self, len: usize) -> usize {
+        Method::<V>::numbers(&ConjugateGradients, len)
+    }
+
+    fn learn(&self, work: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
+        ConjugateGradients.learn(work, numbers, lanczos)
+    }
+
+    fn needs_symmetry(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> Cost {

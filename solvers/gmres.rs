@@ -19,6 +19,8 @@ use num_traits::One;
 /// Restarted GMRES: `Gmres::new(op).restart(50).solve(&b)`.
 pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<GeneralisedMinimalResidual, A, M>;
 
+pub(crate) const PIVOT: &str = "the pivot of A M⁻¹ V";
+
 /// The method behind [`Gmres`].
 #[derive(Clone, Copy, Debug)]
 pub struct GeneralisedMinimalResidual {
@@ -115,7 +117,7 @@ impl LeastSquares {
         // a direction whose image the others span already, up to rounding: it leads nowhere, and not beyond
         let pivot = column[j].hypot(column[k]);
         if pivot <= 10.0 * epsilon * image {
-            return Err(Error::Breakdown { what: "the pivot of A M⁻¹ V", value: pivot });
+            return Err(Error::Breakdown { what: PIVOT, value: pivot });
         }
         // −s a + c b = 0 and c² + s² = 1
         let [c, s] = [column[j] / pivot, column[k] / pivot];
@@ -228,7 +230,7 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
     }
 
     fn patience(&self) -> Patience {
-        // restarted GMRES converges linearly: ten cycles for a tenth are thousands for a solution
-        Patience { iterations: 10 * self.restart, fall: 0.1 }
+        // a cycle that leads nowhere is repeated as it was
+        Patience { iterations: 10 * self.restart, fall: 0.01 }
     }
 }

@@ -57,6 +57,20 @@ pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> 
     Some(ConditionEstimate { smallest: bisect(1), largest: bisect(n) })
 }
 
+/// What is known after another run on one system: estimates lie within the spectrum, and so the widest are the best.
+pub(crate) fn widest(
+    one: Option<ConditionEstimate>,
+    other: Option<ConditionEstimate>,
+) -> Option<ConditionEstimate> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(ConditionEstimate {
+            smallest: one.smallest.min(other.smallest),
+            largest: one.largest.max(other.largest),
+        }),
+        (one, other) => one.or(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::condition;

@@ -26,6 +26,7 @@
     clippy::print_stderr
 )]
 
+mod accuracy;
 pub mod bicgstab;
 pub mod cg;
 pub mod chebyshev;
@@ -41,7 +42,9 @@ mod method;
 pub mod minres;
 mod operator;
 mod report;
+mod run;
 mod solver;
+mod stagnation;
 mod steps;
 mod stopping;
 mod vector;
@@ -56,13 +59,14 @@ pub use error::{Error, Result};
 pub use fcg::Fcg;
 pub use fgmres::Fgmres;
 pub use gmres::Gmres;
-pub use method::{Cost, Method, Patience, System};
+pub use method::{Arithmetic, Cost, Method, System};
 pub use minres::Minres;
 pub use operator::{
     CgIterate, CgUpdate, Identity, LinearOperator, OperatorFn, check_spaces, update_by_parts,
 };
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;
+pub use stagnation::{Evidence, Patience};
 pub use steps::{Condition, Ending, Immediate, Steps};
 pub use stopping::{CancelToken, Progress, Stopping};
-pub use vector::{Basis, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Vector};
+pub use vector::{Basis, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Vector, flip_signs};

@@ -1,6 +1,8 @@
 //! What a method is: its workspace, its step, and what it costs.
 
-use crate::{ElemOf, Element, LinearOperator, Result, ScalarOf, Vector};
+use crate::operator::plain_residual;
+use crate::stagnation::Patience;
+use crate::{LinearOperator, Result, ScalarOf, Vector};
 
 /// The system a method works on.
 #[derive(Debug)]
@@ -11,14 +13,31 @@ pub struct System<'s, A: LinearOperator, M> {
     pub m: &'s M,
     /// The right-hand side.
     pub b: &'s A::Vector,
+    /// How its residual is computed.
+    pub arithmetic: Arithmetic,
+    /// How often the method was started again after a breakdown, without progress since the first: it may go another way.
+    pub attempt: usize,
+}
+
+/// How `b − A x` is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arithmetic {
+    /// `x` is zero: the residual is `b`.
+    Zero,
+    /// By a product.
+    Plain,
+    /// By [`LinearOperator::residual`].
+    Precise,
 }
 
 impl<A: LinearOperator, M> System<'_, A, M> {
     /// `r ← b − A x; ‖r‖²`
     pub fn residual(&self, x: &A::Vector, r: &mut A::Vector) -> Result<ScalarOf<A::Vector>> {
-        let one = ElemOf::<A::Vector>::from_f64(1.0);
-        self.a.apply(x, r)?;
-        r.axpby(&one.into(), self.b, &(-one).into());
+        match self.arithmetic {
+            Arithmetic::Zero => r.copy_from(self.b),
+            Arithmetic::Plain => plain_residual(self.a, self.b, x, r)?,
+            Arithmetic::Precise => self.a.residual(self.b, x, r)?,
+        }
         Ok(r.norm_squared())
     }
 }
@@ -32,15 +51,6 @@ pub struct Cost {
     pub preconditionings: f64,
     /// Vectors read or written, those of the products and of a diagonal `M⁻¹` included.
     pub vectors: f64,
-}
-
-/// A residual that has not fallen so far in so many iterations will not.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Patience {
-    /// The iterations.
-    pub iterations: usize,
-    /// The part of the residual by which it must fall.
-    pub fall: f64,
 }
 
 /// A Krylov method: its workspace and one iteration.
@@ -122,9 +132,14 @@ pub trait Method<V: Vector> {
     /// What one iteration costs.
     fn cost(&self) -> Cost;
 
-    /// When there is no hope left.
+    /// How long a pause the residual may make before the solve is looked at, and given up if there is no hope left.
     fn patience(&self) -> Patience {
         Patience { iterations: 2000, fall: 0.01 }
+    }
+
+    /// Whether operator and preconditioner must be symmetric.
+    fn needs_symmetry(&self) -> bool {
+        false
     }
 
     /// Whether a breakdown may be cured by starting again from the true residual.

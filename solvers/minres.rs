@@ -37,8 +37,8 @@ pub type Minres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<Minimal
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MinimalResidual;
 
-const NU: &str = "⟨v, M⁻¹v⟩";
-const GAMMA: &str = "γ² less its rounding";
+pub(crate) const NU: &str = "⟨v, M⁻¹v⟩";
+pub(crate) const GAMMA: &str = "γ² less its rounding";
 
 /// The state of an iteration.
 pub struct Work<V: Vector> {
@@ -184,6 +184,10 @@ impl<V: Vector> Method<V> for MinimalResidual {
 
     fn places(&self) -> usize {
         2
+    }
+
+    fn needs_symmetry(&self) -> bool {
+        true
     }
 
     fn cost(&self) -> Cost {

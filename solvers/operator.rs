@@ -1,6 +1,6 @@
 //! Linear maps between spaces.
 
-use crate::{Error, Result, ScalarOf, Space, SpaceOf, StepsOf, Vector};
+use crate::{ElemOf, Element, Error, Result, ScalarOf, Space, SpaceOf, StepsOf, Vector};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -68,6 +68,12 @@ pub trait LinearOperator: Send + Sync {
         Ok(x.dot(y))
     }
 
+    /// `r ← b − A x`. Matrices whose entries are known add up in twice the precision, so that a residual that is next to
+    /// nothing is not drowned in its own rounding: the last word on a solution. It may take as long as ten products.
+    fn residual(&self, b: &Self::Vector, x: &Self::Vector, r: &mut Self::Vector) -> Result<()> {
+        plain_residual(self, b, x, r)
+    }
+
     /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`: one pass where `A` is diagonal.
     fn axpy_apply_dot(
         &self,
@@ -132,6 +138,19 @@ pub trait LinearOperator: Send + Sync {
     }
 }
 
+/// `r ← b − A x`, by a product: what [`LinearOperator::residual`] is where nothing better is known.
+pub(crate) fn plain_residual<A: LinearOperator + ?Sized>(
+    a: &A,
+    b: &A::Vector,
+    x: &A::Vector,
+    r: &mut A::Vector,
+) -> Result<()> {
+    let one = ElemOf::<A::Vector>::from_f64(1.0);
+    a.apply(x, r)?;
+    r.axpby(&one.into(), b, &(-one).into());
+    Ok(())
+}
+
 /// What [`LinearOperator::cg_update`] is, for those that fuse it only sometimes.
 pub fn update_by_parts<A: LinearOperator + ?Sized>(
     a: &A,
@@ -193,6 +212,10 @@ macro_rules! forward_to_inner {
 
             fn apply_dot(&self, x: &A::Vector, y: &mut A::Vector) -> Result<ScalarOf<A::Vector>> {
                 (**self).apply_dot(x, y)
+            }
+
+            fn residual(&self, b: &A::Vector, x: &A::Vector, r: &mut A::Vector) -> Result<()> {
+                (**self).residual(b, x, r)
             }
 
             fn axpy_apply_dot(

@@ -1,18 +1,15 @@
-//! The driver: construction, stopping, observation, restarts and reports, once for all methods.
+//! Construction, options and the ways to solve, once for all methods.
 
-use crate::deflation::{Deflated, NullSpace};
-use crate::verdict::{converged, finite_or, norm, trivial};
+use crate::deflation::NullSpace;
+use crate::run::{Found, Workspace};
 use crate::{
-    CancelToken, Cost, ElemOf, Element, Ending, Error, Identity, LinearOperator, Method, Outcome, Patience,
-    Progress, Report, Result, Solution, Space, SpaceOf, Steps, Stopping, System, Vector, lanczos,
+    CancelToken, Cost, ElemOf, Element, Error, Identity, LinearOperator, Method, Progress, Report, Result,
+    Solution, Space, Stopping, Vector, lanczos,
 };
 use std::time::{Duration, Instant};
 
-/// Steps queued at once, at most: limits and tokens are looked at in between.
-const LEAP: usize = 256;
-
 /// Sees the progress and says whether to stop.
-type Observer = Box<dyn FnMut(&Progress) -> bool + Send>;
+pub(crate) type Observer = Box<dyn FnMut(&Progress) -> bool + Send>;
 
 /// A method, an operator and a preconditioner, ready to solve. Made by `Cg::new(op)` and its like.
 pub struct Solver<K, A, M>
@@ -22,39 +19,13 @@ where
 {
     pub(crate) method: K,
     pub(crate) operator: A,
-    preconditioner: M,
+    pub(crate) preconditioner: M,
     pub(crate) null_space: Option<NullSpace<A::Vector>>,
-    stopping: Stopping,
-    cancel: Option<CancelToken>,
-    observers: Vec<Observer>,
-    report: Report,
-    room: Option<Room<K, A::Vector>>,
-}
-
-/// What a solver keeps from solve to solve.
-struct Room<K: Method<V>, V: Vector> {
-    space: SpaceOf<V>,
-    work: K::Work,
-    steps: V::Steps,
-    /// `b` without its part along the null space, where there is one.
-    rhs: Option<V>,
-    /// What a step recorded.
-    numbers: Vec<f64>,
-    /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
-    lanczos: Vec<[f64; 2]>,
-}
-
-impl<K: Method<V>, V: Vector> Room<K, V> {
-    fn new(method: &K, space: &SpaceOf<V>) -> Result<Self> {
-        Ok(Room {
-            space: space.clone(),
-            work: method.workspace(space)?,
-            steps: V::Steps::new(space, method.numbers(space.len()))?,
-            rhs: None,
-            numbers: Vec::new(),
-            lanczos: Vec::new(),
-        })
-    }
+    pub(crate) stopping: Stopping,
+    pub(crate) cancel: Option<CancelToken>,
+    pub(crate) observers: Vec<Observer>,
+    pub(crate) report: Report,
+    workspace: Option<Workspace<K, A::Vector>>,
 }
 
 impl<K, A> Solver<K, A, Identity<A::Vector>>
@@ -74,7 +45,7 @@ where
             cancel: None,
             observers: Vec::new(),
             report: Report::default(),
-            room: None,
+            workspace: None,
         }
     }
 }
@@ -99,7 +70,7 @@ where
             cancel: self.cancel,
             observers: self.observers,
             report: self.report,
-            room: self.room,
+            workspace: self.workspace,
         }
     }
 
@@ -127,7 +98,8 @@ where
         self
     }
 
-    /// Calls it stagnation when the residual has not fallen for so many iterations; `usize::MAX` for never.
+    /// Looks for stagnation when the residual has not fallen for so many iterations (2,000 unless told, ten cycles of GMRES),
+    /// or for half of all iterations; `usize::MAX` for never. What counts as evidence: [`Evidence`](crate::Evidence).
     pub fn patience(mut self, iterations: usize) -> Self {
         self.stopping.patience = Some(iterations);
         self
@@ -167,12 +139,21 @@ where
 
     /// The operator, to refresh its values between solves.
     pub fn operator_mut(&mut self) -> &mut A {
+        self.forget_values();
         &mut self.operator
     }
 
     /// The operator and the preconditioner, to refresh both between solves.
     pub fn operators_mut(&mut self) -> (&mut A, &mut M) {
+        self.forget_values();
         (&mut self.operator, &mut self.preconditioner)
+    }
+
+    /// The values of the operators may change: what was found out of them is found anew.
+    fn forget_values(&mut self) {
+        if let Some(workspace) = &mut self.workspace {
+            workspace.found = Found::default();
+        }
     }
 
     /// What one iteration costs.
@@ -220,16 +201,19 @@ where
         let started = Instant::now();
         self.check_spaces(b, x)?;
         let space = self.operator.range();
-        let mut room = match self.room.take() {
-            Some(room) if room.space == *space => room,
-            _ => Room::new(&self.method, space)?,
+        let mut workspace = match self.workspace.take() {
+            Some(workspace) if workspace.space == *space => workspace,
+            _ => Workspace::new(&self.method, space)?,
         };
         self.report.history.clear();
         self.report.restarts = 0;
-        room.lanczos.clear();
-        let outcome = self.deflate(b, x, &mut room, started);
-        self.report.condition = lanczos::condition(&room.lanczos);
-        self.room = Some(room);
+        self.report.condition = None;
+        self.report.backward_error = f64::NAN;
+        workspace.begin();
+        let outcome = self.deflate(b, x, &mut workspace, started);
+        self.report.condition =
+            lanczos::widest(self.report.condition, lanczos::condition(&workspace.lanczos));
+        self.workspace = Some(workspace);
         self.report.outcome = outcome?;
         self.report.iterations = self.report.history.len().saturating_sub(1);
         self.report.bytes = self.bytes_per_iteration() * self.report.iterations as u64;
@@ -239,7 +223,7 @@ where
 
     /// Makes the next solve build its workspace anew, after an option changed its size.
     pub(crate) fn forget_workspace(&mut self) {
-        self.room = None;
+        self.workspace = None;
     }
 
     fn check_spaces(&self, b: &A::Vector, x: &A::Vector) -> Result<()> {
@@ -262,193 +246,6 @@ where
             }
         }
         Ok(())
-    }
-
-    /// Iterates on what is left of the system without the null space, where there is one.
-    fn deflate(
-        &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        room: &mut Room<K, A::Vector>,
-        started: Instant,
-    ) -> Result<Outcome> {
-        self.report.removed = 0.0;
-        let Some(null_space) = &self.null_space else { return self.iterate(b, x, room, started) };
-        let mut rhs = match room.rhs.take() {
-            Some(rhs) => rhs,
-            None => room.space.zeros()?,
-        };
-        rhs.copy_from(b);
-        null_space.remove(&mut rhs);
-        self.report.removed = null_space.removed()?;
-        null_space.remove(x);
-        let outcome = self.iterate(&rhs, x, room, started);
-        room.rhs = Some(rhs);
-        outcome
-    }
-
-    /// Runs the method until something ends it, and again from the true residual where that may help.
-    fn iterate(
-        &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        room: &mut Room<K, A::Vector>,
-        started: Instant,
-    ) -> Result<Outcome> {
-        let report = &mut self.report;
-        report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
-        report.true_residual = f64::NAN;
-        if !report.rhs_norm.is_finite() {
-            return Ok(Outcome::NotFinite { whence: "`b`" });
-        }
-        if report.rhs_norm == 0.0 {
-            return trivial(b, x, report);
-        }
-        // what was taken out leaves its rounding behind
-        let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
-        let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
-        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
-        let system = System { a: &self.operator, m: &m, b };
-        let first = norm::<A::Vector>(self.method.start(&system, x, &mut room.work)?)?;
-        self.report.true_residual = first;
-        self.report.history.push(first);
-        if !first.is_finite() {
-            return Ok(Outcome::NotFinite { whence: "the initial residual" });
-        }
-        if first <= threshold {
-            return converged(first, threshold, &self.report, x);
-        }
-        room.steps.forget();
-        loop {
-            let outcome = self.run(b, x, room, started, threshold)?;
-            // The recurrence has spoken; now the truth, which is also the place to start from again.
-            let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
-            let system = System { a: &self.operator, m: &m, b };
-            self.method.finish(&system, x, &mut room.work)?;
-            let before = self.report.true_residual;
-            let truth = norm::<A::Vector>(self.method.start(&system, x, &mut room.work)?)?;
-            self.report.true_residual = truth;
-            if truth <= threshold {
-                return converged(truth, threshold, &self.report, x);
-            }
-            if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
-                return Ok(Outcome::NotFinite { whence: "the solution" });
-            }
-            let may_help = truth < 0.5 * before;
-            match outcome {
-                Outcome::Converged if truth <= 2.0 * threshold => {
-                    return converged(truth, 2.0 * threshold, &self.report, x);
-                }
-                Outcome::Converged if !may_help => return finite_or(Outcome::Stagnated, x),
-                Outcome::Converged => {}
-                Outcome::Breakdown { .. } | Outcome::NotFinite { .. }
-                    if may_help && self.method.restarts_after_breakdown() => {}
-                ended => return finite_or(ended, x),
-            }
-            self.report.restarts += 1;
-            room.lanczos.clear();
-        }
-    }
-
-    /// Steps from where the method has started, until one of the stopping rules holds.
-    ///
-    /// Steps may be on their way when the host decides to stop: they are waited for, and reported, so that `x` is the
-    /// iterate reported last.
-    fn run(
-        &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        room: &mut Room<K, A::Vector>,
-        started: Instant,
-        threshold: f64,
-    ) -> Result<Outcome> {
-        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
-        let system = System { a: &self.operator, m: &m, b };
-        let method = &self.method;
-        let Room { space, work, steps, numbers, lanczos, .. } = room;
-        let replays = self.operator.replays() && self.preconditioner.replays();
-        let cycle = method.cycle(space.len());
-        let report = &mut self.report;
-        let Patience { iterations, fall } = method.patience();
-        let patience = self.stopping.patience.unwrap_or(iterations);
-        let made = report.history.len() - 1;
-        let (mut best, mut best_at) = (report.true_residual, made);
-        let (mut queued, mut place, mut ending) = (made, 0, None);
-        steps.begin(threshold * threshold)?;
-        loop {
-            while ending.is_none()
-                && steps.in_flight() < <A::Vector as Vector>::Steps::LAG
-                && cycle != Some(place)
-            {
-                if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-                    ending = Some(Outcome::Cancelled);
-                } else if queued >= self.stopping.max_iterations {
-                    ending = Some(Outcome::IterationLimit);
-                } else if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
-                    ending = Some(Outcome::TimeLimit);
-                } else {
-                    // who observes may stop a solve, and would find that it went on
-                    let leap = if self.observers.is_empty() { LEAP } else { 0 };
-                    let count = leap.min(self.stopping.max_iterations - queued);
-                    let made = method.leap(&system, x, work, steps, count)?;
-                    queued += made;
-                    if made == 0 {
-                        steps
-                            .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
-                        queued += 1;
-                        place = if cycle.is_some() { place + 1 } else { (place + 1) % method.places() };
-                    }
-                }
-            }
-            if steps.in_flight() == 0 {
-                if let Some(ended) = ending {
-                    return Ok(ended);
-                }
-                method.finish(&system, x, work)?;
-                method.start(&system, x, work)?;
-                steps.begin(threshold * threshold)?;
-                place = 0;
-                continue;
-            }
-            let iteration = report.history.len();
-            let broken = |what, value: f64| match value.is_finite() {
-                true => Outcome::Breakdown { what, value, iteration },
-                false => Outcome::NotFinite { whence: what },
-            };
-            let (residual, last) = match steps.next(numbers)? {
-                Ending::Failed { what, value } => return Ok(broken(what, value)),
-                Ending::Known { last } => match method.learn(work, numbers, lanczos) {
-                    Ok(residual) => (residual, last || (cycle.is_some() && residual <= threshold)),
-                    Err(Error::Breakdown { what, value }) => return Ok(broken(what, value)),
-                    Err(error) => return Err(error),
-                },
-            };
-            report.history.push(residual);
-            let progress = Progress { iteration, residual, threshold };
-            let mut stop = false;
-            for observer in &mut self.observers {
-                stop |= observer(&progress);
-            }
-            if !residual.is_finite() {
-                return Ok(Outcome::NotFinite { whence: "the residual" });
-            }
-            if last {
-                return Ok(Outcome::Converged);
-            }
-            if residual < (1.0 - fall) * best {
-                (best, best_at) = (residual, iteration);
-            }
-            if ending.is_some() {
-                continue;
-            }
-            if stop {
-                ending = Some(Outcome::Stopped);
-            } else if residual > self.stopping.divergence * report.history[0] {
-                ending = Some(Outcome::Diverged);
-            } else if iteration - best_at >= patience {
-                ending = Some(Outcome::Stagnated);
-            }
-        }
     }
 
     /// The byte budget of one iteration: the formats once a product, and the vectors.

@@ -111,6 +111,16 @@ pub trait Vector: Sized + Send + Sync {
     /// Room for `count` vectors of this space.
     fn basis(space: &Self::Space, count: usize) -> Result<Self::Basis>;
 
+    /// Negates about half of the entries, as if by chance: the same ones every time. A smooth vector becomes a rough one of
+    /// the same size.
+    fn flip_signs(&mut self) -> Result<()> {
+        let space = self.space().clone();
+        let mut entries = vec![Self::Elem::default(); space.len()];
+        space.store(self, &mut entries)?;
+        flip_signs(&mut entries, 0);
+        space.load(&entries, self)
+    }
+
     /// `self ← self + a x`
     fn axpy(&mut self, a: &Self::Scalar, x: &Self) {
         self.axpby(a, x, &Self::Elem::one().into());
@@ -153,6 +163,15 @@ pub trait Vector: Sized + Send + Sync {
     fn axpy_xpby(&mut self, a: &Self::Scalar, p: &mut Self, z: &Self, b: &Self::Scalar) {
         self.axpy(a, p);
         p.xpby(z, b);
+    }
+}
+
+/// Negates about half of the entries, as if by chance: which ones depends on their places alone, counted from `first` on.
+pub fn flip_signs<T: Element>(entries: &mut [T], first: usize) {
+    for (place, entry) in (first as u64 + 1..).zip(entries) {
+        if place.wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones() % 2 == 1 {
+            *entry = -*entry;
+        }
     }
 }
 

@@ -3,6 +3,10 @@
 use crate::{Element, Outcome, Report, Result, Scalar, Space, Vector};
 use num_traits::Float;
 
+/// The square of a right-hand side, and of a residual, that vanishes though the vector does not.
+pub(crate) const RHS: &str = "‖b‖²";
+pub(crate) const RESIDUAL: &str = "‖r‖²";
+
 /// Solves `A x = 0`, and tells a right-hand side that is zero from one whose square underflows.
 pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Result<Outcome> {
     let zero = V::Elem::from_f64(0.0);
@@ -13,7 +17,7 @@ pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Resul
         return Ok(Outcome::Converged);
     }
     x.axpby(&zero.into(), b, &zero.into());
-    Ok(Outcome::Breakdown { what: "‖b‖²", value: 0.0, iteration: 0 })
+    Ok(Outcome::Breakdown { what: RHS, value: 0.0, iteration: 0 })
 }
 
 /// What to say of a true residual that meets the threshold: squares of its entries may have vanished below the smallest
@@ -22,7 +26,7 @@ pub(crate) fn converged<V: Vector>(truth: f64, threshold: f64, report: &Report, 
     let vanished = x.space().len() as f64 * least::<V>() * V::Elem::EPSILON;
     if truth.hypot(vanished.sqrt()) > threshold {
         let iteration = report.history.len() - 1;
-        return Ok(Outcome::Breakdown { what: "‖r‖²", value: truth * truth, iteration });
+        return Ok(Outcome::Breakdown { what: RESIDUAL, value: truth * truth, iteration });
     }
     finite_or(Outcome::Converged, x)
 }

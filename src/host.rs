@@ -5,7 +5,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
 use krysp_kernels::cpu::threads::over_rows;
 use krysp_kernels::cpu::vector;
-use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector};
+use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector, flip_signs};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -169,6 +169,13 @@ impl<T: Real> Vector for HostVector<T> {
             total: vec![T::zero(); count],
             sums: vec![T::zero(); basis::block_sums(rows, count)],
         })
+    }
+
+    fn flip_signs(&mut self) -> Result<()> {
+        over_rows(self.entries.len(), 2, &mut *self.entries, &|rows, entries: &mut [T]| {
+            flip_signs(entries, rows.start);
+        });
+        Ok(())
     }
 
     fn dot_2(&self, y: &Self, z: &Self) -> [T; 2] {

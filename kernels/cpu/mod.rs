@@ -17,6 +17,7 @@ pub mod halo;
 pub mod hyb;
 pub mod inverse;
 mod portable;
+pub mod residual;
 pub mod rows;
 mod scattered;
 pub mod simd;

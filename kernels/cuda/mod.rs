@@ -38,6 +38,7 @@ mod product;
 mod refill;
 mod renumbered;
 mod resident;
+mod residual;
 mod ring;
 mod room;
 pub mod runs;
@@ -77,7 +78,7 @@ pub use transposition::Transposition;
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 29] = [
+pub const SOURCES: [&Source; 30] = [
     &advance::SOURCE,
     &basis::SOURCE,
     &blocks::SOURCE,
@@ -96,6 +97,7 @@ pub const SOURCES: [&Source; 29] = [
     &merge::SOURCE,
     &refill::SOURCE,
     &renumbered::SOURCE,
+    &residual::SOURCE,
     &resident::SOURCE,
     &runs::SOURCE,
     &sliced::SOURCE,

@@ -76,6 +76,15 @@ extern "C" __global__ __launch_bounds__(256) void copy(Gate gate, i64 n, const r
     loop.run(n);
 }
 
+// Negates about half of the entries, as if by chance: an odd number of bits in the place times the golden ratio.
+extern "C" __global__ __launch_bounds__(256) void flip_signs(i64 n, real* x) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
+        if (__popcll((u64)(i + 1) * 0x9e3779b97f4a7c15ull) & 1) x[i] = -x[i];
+    }
+}
+
 // y ← a x
 struct Scale {
     real a;

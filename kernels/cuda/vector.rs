@@ -22,6 +22,7 @@ pub(super) const MAX_BLOCKS: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Kernels<T: Real> {
     copy: CudaFunction,
+    flip_signs: CudaFunction,
     axpby: CudaFunction,
     axpbypcz: CudaFunction,
     dot: CudaFunction,
@@ -44,6 +45,7 @@ impl<T: Real> Kernels<T> {
         let function = |name| device.function::<T>(&SOURCE, name);
         Ok(Kernels {
             copy: function("copy")?,
+            flip_signs: function("flip_signs")?,
             axpby: function("axpby")?,
             axpbypcz: function("axpbypcz")?,
             dot: function("dot")?,
@@ -171,6 +173,17 @@ pub(super) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Re
     let mut launch = call.device.launch(&call.kernels.copy);
     launch.arg(&gate).arg(&call.n).arg(&x).arg(&to);
     // SAFETY: arguments as in vector.cu; both arrays hold `n` entries from there on
+    unsafe { launch.launch(call.config) }?;
+    Ok(())
+}
+
+/// Negates about half of the entries, as if by chance.
+pub fn flip_signs<T: Real>(x: &mut Array<T>) -> Result<()> {
+    let call = Call::new(x, &[])?;
+    let to = x.address(0);
+    let mut launch = call.device.launch(&call.kernels.flip_signs);
+    launch.arg(&call.n).arg(&to);
+    // SAFETY: arguments as in vector.cu; the array holds `n` entries
     unsafe { launch.launch(call.config) }?;
     Ok(())
 }

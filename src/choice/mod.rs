@@ -161,6 +161,10 @@ impl<V: Vector> LinearOperator for Operator<V> {
         self.matrix.apply_dot(x, y)
     }
 
+    fn residual(&self, b: &V, x: &V, r: &mut V) -> krysp_solvers::Result<()> {
+        self.matrix.residual(b, x, r)
+    }
+
     fn axpy_apply_dot(
         &self,
         a: &ScalarOf<V>,

@@ -159,6 +159,21 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
         Ok(CudaScalar(self.arrays.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
     }
 
+    fn residual(
+        &self,
+        b: &CudaVector<T>,
+        x: &CudaVector<T>,
+        r: &mut CudaVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, r)?;
+        if b.space() != &self.range {
+            return Err(Error::Space { what: "`b`", than: "`A`" });
+        }
+        let pattern = self.source.on_device();
+        let entries = self.arrays.entries(pattern).map_err(failed)?;
+        entries.residual(pattern, &b.entries, &x.entries, &mut r.entries).map_err(failed)
+    }
+
     fn cg_steps(
         &self,
         at: CgIterate<'_, CudaVector<T>>,

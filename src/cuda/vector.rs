@@ -184,6 +184,10 @@ impl<T: Real> Vector for CudaVector<T> {
         Ok(CudaBasis(cuda::Basis::new(space.gpu.device(), space.len(), count).map_err(failed)?))
     }
 
+    fn flip_signs(&mut self) -> Result<()> {
+        vector::flip_signs(&mut self.entries).map_err(failed)
+    }
+
     fn dot_2(&self, y: &Self, z: &Self) -> [CudaScalar<T>; 2] {
         vector::dot_2(&self.entries, &y.entries, &z.entries).map(CudaScalar)
     }

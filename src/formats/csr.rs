@@ -354,6 +354,15 @@ impl<T: Real> LinearOperator for Csr<T> {
         self.multiply_dot(&self.values, x, y)
     }
 
+    fn residual(
+        &self,
+        b: &HostVector<T>,
+        x: &HostVector<T>,
+        r: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.source.residual(&self.values, b, x, r)
+    }
+
     fn bytes(&self) -> usize {
         self.pattern().offsets.bytes() + size_of_val(self.columns()) + size_of_val(&*self.values)
     }

@@ -1,9 +1,10 @@
 //! Compressed sparse rows in arrays that belong to somebody else.
 
 use super::{Layout, row_operator};
-use crate::{Error, HostSpace, Real, Result, Storage};
+use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::cpu::balanced::Balanced;
 use krysp_kernels::cpu::csr;
+use krysp_kernels::cpu::residual::Equations;
 use krysp_kernels::cpu::rows::RowProduct;
 use krysp_kernels::index::{ColumnsRef, Invalid, OffsetsRef};
 
@@ -94,4 +95,16 @@ impl<'a, T: Real> CsrRef<'a, T> {
     }
 }
 
-row_operator!(CsrRef<'a>, layout);
+row_operator!(CsrRef<'a>, layout, {
+    fn residual(
+        &self,
+        b: &HostVector<T>,
+        x: &HostVector<T>,
+        r: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.layout.check_residual(b, x, r)?;
+        let (offsets, columns, values) = (self.offsets, self.columns, self.values);
+        Equations { offsets, columns, values, b: b.as_slice(), x: x.as_slice() }.residual(r.as_mut_slice());
+        Ok(())
+    }
+});

@@ -55,6 +55,7 @@ pub use symmetric_bsr::SymBsr;
 
 use crate::{HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::residual::Equations;
 use krysp_kernels::cpu::rows::{self, Parts, RowProduct};
 use krysp_kernels::cpu::storage::narrow;
 use krysp_kernels::cpu::threads::{self, CHUNK};
@@ -234,6 +235,27 @@ impl<T: Real> Source<T> {
         self.layout.product_dot(kernel, x, y)
     }
 
+    /// `r ← b − A x` in twice the precision, where these are the entries of the pattern.
+    pub(crate) fn residual(
+        &self,
+        entries: &[T],
+        b: &HostVector<T>,
+        x: &HostVector<T>,
+        r: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.layout.check_residual(b, x, r)?;
+        let pattern = &self.pattern;
+        Equations {
+            offsets: (&*pattern.offsets).into(),
+            columns: (&*pattern.columns).into(),
+            values: entries,
+            b: b.as_slice(),
+            x: x.as_slice(),
+        }
+        .residual(r.as_mut_slice());
+        Ok(())
+    }
+
     pub(crate) fn check_square(&self) -> krysp_solvers::Result<()> {
         self.layout.check_square()
     }
@@ -319,26 +341,45 @@ impl<T: Real> Layout<T> {
 
     /// Refuses vectors of other spaces before a kernel sees them.
     pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
-        for (what, vector, of, space) in
-            [("`x`", x, "`A`'s columns", &self.domain), ("`y`", y, "`A`'s rows", &self.range)]
-        {
-            if vector.space().len() != space.len() {
-                return Err(Error::Size { what, got: vector.space().len(), of, expected: space.len() });
-            }
-            if vector.space() != space {
-                return Err(Error::Space { what, than: "`A`" });
-            }
-        }
-        Ok(())
+        fits("`x`", x, "`A`'s columns", &self.domain)?;
+        fits("`y`", y, "`A`'s rows", &self.range)
     }
+
+    /// Refuses vectors of other spaces before a residual is computed.
+    fn check_residual(
+        &self,
+        b: &HostVector<T>,
+        x: &HostVector<T>,
+        r: &HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.check(x, r)?;
+        fits("`b`", b, "`A`'s rows", &self.range)
+    }
+}
+
+fn fits<T: Real>(
+    what: &'static str,
+    vector: &HostVector<T>,
+    of: &'static str,
+    space: &HostSpace<T>,
+) -> krysp_solvers::Result<()> {
+    if vector.space().len() != space.len() {
+        return Err(Error::Size { what, got: vector.space().len(), of, expected: space.len() });
+    }
+    if vector.space() != space {
+        return Err(Error::Space { what, than: "`A`" });
+    }
+    Ok(())
 }
 
 /// The operator of a format whose `kernel(values)` computes rows by themselves and whose `array_bytes()` a product reads.
 macro_rules! row_operator {
     ($format:ident) => {
-        $crate::formats::row_operator!($format<>, source);
+        $crate::formats::row_operator!($format<>, source, {
+            $crate::formats::precise_residual!();
+        });
     };
-    ($format:ident<$($life:lifetime)?>, $layout:ident) => {
+    ($format:ident<$($life:lifetime)?>, $layout:ident, { $($more:tt)* }) => {
         impl<$($life,)? T: crate::Real> $crate::formats::Multiply<T> for $format<$($life,)? T> {
             fn multiply<V: crate::Storage<T>>(
                 &self,
@@ -378,6 +419,8 @@ macro_rules! row_operator {
                 $crate::formats::Multiply::multiply_dot(self, &self.values, x, y)
             }
 
+            $($more)*
+
             fn bytes(&self) -> usize {
                 self.array_bytes()
             }
@@ -385,6 +428,22 @@ macro_rules! row_operator {
     };
 }
 pub(crate) use row_operator;
+
+/// The residual of a [`Format`] of elements `T`, from the entries that its slots hold.
+macro_rules! precise_residual {
+    () => {
+        fn residual(
+            &self,
+            b: &crate::HostVector<T>,
+            x: &crate::HostVector<T>,
+            r: &mut crate::HostVector<T>,
+        ) -> krysp_solvers::Result<()> {
+            use crate::formats::Format;
+            self.source().residual(&self.entries_from(self.values()), b, x, r)
+        }
+    };
+}
+pub(crate) use precise_residual;
 
 #[cfg(test)]
 mod tests {

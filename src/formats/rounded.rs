@@ -106,6 +106,8 @@ where
         self.format.multiply_dot(&self.values, x, y)
     }
 
+    super::precise_residual!();
+
     fn bytes(&self) -> usize {
         self.format.bytes() + size_of_val(&*self.values)
     }

@@ -216,6 +216,8 @@ impl<T: Real> LinearOperator for SymCsr<T> {
         self.multiply_dot(&self.values, x, y)
     }
 
+    super::precise_residual!();
+
     fn bytes(&self) -> usize {
         self.halves.bytes() + size_of_val(&*self.values)
     }

@@ -122,6 +122,8 @@ impl<T: Real> LinearOperator for SymBsr<T> {
         self.multiply_dot(&self.values, x, y)
     }
 
+    super::precise_residual!();
+
     fn bytes(&self) -> usize {
         self.halves.bytes() + size_of_val(&*self.values)
     }

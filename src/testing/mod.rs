@@ -9,11 +9,20 @@ use std::path::{Path, PathBuf};
 
 /// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` where
 /// this checkout has no `../shared/matrices` or no such matrix: callers report the absence, they never fail
-/// on it.
+/// on it. The variable `KRYSP_MATRICES` names another folder to look in.
 pub fn shared_matrix(name: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/matrices");
+    let root = shared_matrices();
     let file = format!("{name}.mtx.gz");
-    ["fem", "fem/tiny", "real"].iter().map(|folder| root.join(folder).join(&file)).find(|path| path.is_file())
+    SHARED_FOLDERS.iter().map(|folder| root.join(folder).join(&file)).find(|path| path.is_file())
+}
+
+/// The parts of the folder of shared matrices.
+pub const SHARED_FOLDERS: [&str; 4] = ["", "fem", "fem/tiny", "real"];
+
+/// The folder of shared matrices: `../shared/matrices`, or the one that the variable `KRYSP_MATRICES` names.
+pub fn shared_matrices() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/matrices");
+    std::env::var_os("KRYSP_MATRICES").map_or_else(beside, PathBuf::from)
 }
 
 /// Says that a test, or a part of one, was skipped, and why. Test harnesses hide what a passing test prints; this stands in

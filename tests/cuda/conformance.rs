@@ -83,6 +83,7 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             let round_trip = a.to_csr().unwrap();
             assert!(round_trip.triplets().eq(csr.triplets()), "{name}: a round trip");
             laws::stale_values(&a)?;
+            laws::precise_residual(&a, &csr)?;
             laws::second_product(&a)?;
             laws::operator_fusions(&a, Agreement::Rounding)?;
             // new values: the old ones, doubled

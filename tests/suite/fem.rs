@@ -69,5 +69,5 @@ fn gmres_on_an_oseen_system() {
     within(unrestarted.report.iterations, 740, 5);
     let restarted = Gmres::new(&a).restart(30).rtol(1e-8).solve(&b).unwrap();
     check_residual(&a, &b, &restarted);
-    assert_eq!(restarted.report.outcome, Outcome::Stagnated);
+    assert!(matches!(restarted.report.outcome, Outcome::Stagnated(_)), "{}", restarted.report);
 }

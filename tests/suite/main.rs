@@ -7,6 +7,7 @@ mod endings;
 mod fem;
 mod flexible;
 mod golden;
+mod hard;
 mod indefinite;
 mod irregular;
 mod matrix_market;

@@ -5,10 +5,12 @@ use krysp::{Csr, Outcome, Solution};
 
 /// `‖b − A x‖` in twice the precision, and the rounding to expect of it in plain arithmetic.
 pub(super) fn residual_and_rounding(a: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
-    let entries = a.triplets().map(|(i, j, v)| (i as u32, j as u32, v)).collect();
-    let (product, magnitude) = Triplets { rows: a.rows(), cols: a.cols(), entries }.product_reference(x);
-    let differences: Vec<f64> = product.iter().zip(b).map(|(y, b)| b - y).collect();
-    (norm(&differences), 2.0 * f64::EPSILON * (norm(&magnitude) + norm(b)))
+    // A x − b as one product: nothing is rounded before it cancels
+    let sides = b.iter().enumerate().map(|(i, b)| (i as u32, a.cols() as u32, -b));
+    let entries = a.triplets().map(|(i, j, v)| (i as u32, j as u32, v)).chain(sides).collect();
+    let (with_one, cols) = ([x, &[1.0]].concat(), a.cols() + 1);
+    let (differences, magnitude) = Triplets { rows: a.rows(), cols, entries }.product_reference(&with_one);
+    (norm(&differences), 2.0 * f64::EPSILON * norm(&magnitude))
 }
 
 pub(super) fn residual(a: &Csr<f64>, x: &[f64], b: &[f64]) -> f64 {

@@ -1,8 +1,8 @@
 //! Laws of formats: nothing is lost on the way in and out, and all of the above.
 
 use super::{
-    Agreement, Broken, Case, Law, operator_fusions, product, same_on_all_threads, second_product,
-    sizes_refused, stale_values, unexpected,
+    Agreement, Broken, Case, Law, operator_fusions, precise_residual, product, same_on_all_threads,
+    second_product, sizes_refused, stale_values, unexpected,
 };
 use crate::testing::matrices::{Triplets, mix};
 use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
@@ -144,6 +144,7 @@ fn one_case<T: Real>(
     let Some(format) = conversions.of(&csr)? else { return Ok(false) };
     let operator: &dyn LinearOperator<Vector = HostVector<T>> = &*format;
     product(operator, triplets)?;
+    precise_residual(operator, &csr)?;
     stale_values(operator)?;
     second_product(operator)?;
     operator_fusions(operator, Agreement::Bitwise)?;

@@ -2,7 +2,7 @@
 
 use super::{Agreement, Broken, Law, numbers, rounding, same_bits, unexpected};
 use crate::testing::matrices::Triplets;
-use crate::{Element, HostSpace, HostVector, LinearOperator, Numbering, Real, Space, Vector};
+use crate::{Csr, Element, HostSpace, HostVector, LinearOperator, Numbering, Real, Space, Vector};
 use krysp_solvers::{CgUpdate, ElemOf, Scalar, ScalarOf, SpaceOf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -60,6 +60,40 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
         if error > allowed || error.is_nan() {
             let how =
                 format!("y[{i}] is {y:e}, not {:e}: off by {error:e}, {allowed:e} allowed", expected[i]);
+            return Err(Broken::new(LAW, how));
+        }
+    }
+    Ok(())
+}
+
+/// The residual of a matrix is computed in twice the precision: it is that of its entries, rounded once, where `b` is so near
+/// `A x` that a plain product would leave nothing but rounding.
+pub fn precise_residual<V: Vector>(a: &Operator<'_, V>, csr: &Csr<ElemOf<V>>) -> Law
+where
+    ElemOf<V>: Real,
+{
+    const LAW: &str = "the residual is computed in twice the precision";
+    let (rows, cols) = (csr.rows(), csr.cols());
+    let x: Vec<ElemOf<V>> = numbers(cols, 6);
+    let mut entries: Vec<_> = csr.triplets().map(|(i, j, v)| (i as u32, j as u32, v.to_f64())).collect();
+    let mut exact: Vec<f64> = x.iter().map(|x| x.to_f64()).collect();
+    let triplets = Triplets { rows, cols, entries: entries.clone() };
+    let b: Vec<ElemOf<V>> =
+        triplets.product_reference(&exact).0.iter().map(|&y| ElemOf::<V>::from_f64(y)).collect();
+    // A x − b as one product
+    entries.extend(b.iter().enumerate().map(|(i, b)| (i as u32, cols as u32, -b.to_f64())));
+    exact.push(1.0);
+    let (expected, magnitudes) = Triplets { rows, cols: cols + 1, entries }.product_reference(&exact);
+    let (x, b) = (load::<V>(LAW, a.domain(), &x)?, load::<V>(LAW, a.range(), &b)?);
+    let mut r = stale::<V>(LAW, a.range())?;
+    a.residual(&b, &x, &mut r).map_err(unexpected(LAW))?;
+    for (i, r) in store(LAW, &r)?.iter().enumerate() {
+        let (epsilon, terms) = (ElemOf::<V>::EPSILON, (csr.row_columns(i).len() + 1) as f64);
+        let allowed = epsilon * expected[i].abs() + (4.0 * terms * epsilon).powi(2) * magnitudes[i];
+        let error = (r.to_f64() + expected[i]).abs();
+        if error > allowed || error.is_nan() {
+            let how =
+                format!("r[{i}] is {r:e}, not {:e}: off by {error:e}, {allowed:e} allowed", -expected[i]);
             return Err(Broken::new(LAW, how));
         }
     }

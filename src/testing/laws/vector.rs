@@ -119,6 +119,16 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     bench.same_sums("a root of a scalar", [x.dot(&x).sqrt()], [root.into()])?;
     bench.same_sums("a second dot", [x.dot(&y)], [x.dot(&y)])?;
 
+    let mut rough = bench.vector(1)?;
+    rough.flip_signs().map_err(unexpected(FUSIONS))?;
+    let flipped = bench.store(&rough)?.iter().zip(&bench.store(&x)?).filter(|(a, b)| **a == -**b).count();
+    let half = space.len() / 2;
+    if flipped.abs_diff(half) > 2 + space.len() / 4 {
+        return Err(Broken::new(FUSIONS, format!("{flipped} of {} signs flipped", space.len())));
+    }
+    rough.flip_signs().map_err(unexpected(FUSIONS))?;
+    bench.same("signs flipped twice", &rough, &x)?;
+
     let nan = vec![ElemOf::<S::Vector>::from_f64(f64::NAN); space.len()];
     let mut stale = bench.load(&nan)?;
     stale.axpby(&one, &x, &zero);

@@ -1,6 +1,6 @@
 //! Meshes with real values, all symmetric positive definite: stencils, and elasticity on hexes.
 
-use super::{Grid, Matrix};
+use super::{Grid, Matrix, Triplets};
 
 /// The 7-point Laplacian on `side`³ nodes: 6 and -1, Dirichlet conditions on every face.
 pub fn stencil7(side: usize) -> Matrix {
@@ -35,7 +35,7 @@ fn stencil(side: usize, reach: i64, diagonal: f64) -> Matrix {
 /// displacements each, clamped at a further layer below. Symmetric up to the rounding of the element matrix.
 pub fn elasticity(side: usize) -> Matrix {
     let grid = Grid { side };
-    let element = hex_stiffness();
+    let element = hex_stiffness(0.3);
     Matrix::by_rows(
         3 * grid.nodes(),
         |row, columns| {
@@ -49,6 +49,30 @@ pub fn elasticity(side: usize) -> Matrix {
             }
         },
     )
+}
+
+/// A plate of `hexes[d]` unit hexes in direction d, clamped at the side x = 0: linear elasticity (E = 1) with three
+/// displacements a node. Thin, long and nearly incompressible (`poisson` next to ½) it is as stiff a system as engineers
+/// meet. Symmetric positive definite; the last three unknowns are those of a free corner.
+pub fn plate(hexes: [usize; 3], poisson: f64) -> Triplets {
+    let element = hex_stiffness(poisson);
+    let nodes = hexes.map(|count| count + 1);
+    let row_of = |node: [usize; 3], direction: usize| {
+        let free = node[0].checked_sub(1)?;
+        Some((3 * (node[2] + nodes[2] * (node[1] + nodes[1] * free)) + direction) as u32)
+    };
+    let mut entries = vec![];
+    for hex in 0..hexes.iter().product() {
+        let low = [hex / (hexes[1] * hexes[2]), hex / hexes[2] % hexes[1], hex % hexes[2]];
+        let corner = |bits: usize| std::array::from_fn(|d| low[d] + (bits >> d & 1));
+        for (i, row) in element.iter().enumerate() {
+            let Some(to) = row_of(corner(i / 3), i % 3) else { continue };
+            let columns = (0..24).filter_map(|j| Some((row_of(corner(j / 3), j % 3)?, row[j])));
+            entries.extend(columns.map(|(column, value)| (to, column, value)));
+        }
+    }
+    let rows = 3 * hexes[0] * nodes[1] * nodes[2];
+    Triplets { rows, cols: rows, entries }
 }
 
 /// Σ over the up to eight hexes that hold both nodes.
@@ -74,8 +98,8 @@ fn elasticity_entry(grid: Grid, element: &[[f64; 24]; 24], row: usize, column: u
 
 /// `Kᵃⁱᵇʲ = ∫ λ ∂ᵢNᵃ ∂ⱼNᵇ + μ ∂ⱼNᵃ ∂ᵢNᵇ + δᵢⱼ μ ∇Nᵃ·∇Nᵇ` over a unit cube, by 2 x 2 x 2 Gauss points. Bit d
 /// of a corner's or a point's number says on which side of direction d it lies.
-fn hex_stiffness() -> [[f64; 24]; 24] {
-    let (young, poisson) = (1.0, 0.3);
+fn hex_stiffness(poisson: f64) -> [[f64; 24]; 24] {
+    let young = 1.0;
     let lambda = young * poisson / ((1.0 + poisson) * (1.0 - 2.0 * poisson));
     let mu = young / (2.0 * (1.0 + poisson));
     let gauss = 1.0 / 3.0_f64.sqrt();

@@ -35,7 +35,7 @@ mod tests;
 pub use graph::{circuit, rmat};
 pub use hashed::{Neighbours, hashed_circuit, hashed_dense_row, hashed_mesh, hashed_rmat};
 pub use matrix::Matrix;
-pub use mesh::{elasticity, stencil7, stencil27};
+pub use mesh::{elasticity, plate, stencil7, stencil27};
 pub use named::{named, names};
 pub use numbers::{SplitMix, mix, symmetric_value, unit, vector};
 pub use spectrum::{distinct_eigenvalues, with_eigenvalues};

@@ -1,0 +1,30 @@
+//! Residuals in twice the precision.
+
+use super::device::{Array, Real};
+use super::error::Result;
+use super::module::Source;
+use super::ordered::Ordered;
+use super::product::{Pattern, config};
+use super::slices::WARP;
+
+/// The kernel.
+pub(super) const SOURCE: Source = Source { file: "residual.cu", text: include_str!("residual.cu") };
+
+impl<T: Real> Ordered<T> {
+    /// `r ← b − A x` in twice the precision, for a matrix of this pattern.
+    pub fn residual(self, pattern: Pattern<'_>, b: &Array<T>, x: &Array<T>, r: &mut Array<T>) -> Result<()> {
+        let matrix = self.with_columns(pattern)?;
+        let device = matrix.device();
+        let (rows, cols) = (matrix.rows.count(), pattern.cols());
+        assert_eq!((b.len(), x.len(), r.len()), (rows, cols, rows), "vectors that fit the matrix");
+        assert!([b, x, &*r].iter().all(|v| v.device() == device), "vectors on the device of the matrix");
+        let kernel = device.function::<T>(&SOURCE, "residual")?;
+        let (raw, columns, values) = (matrix.rows.raw(), matrix.columns.address(0), matrix.values.address(0));
+        let (b, x, to) = (b.address(0), x.address(0), r.address(0));
+        let mut launch = device.launch(&kernel);
+        launch.arg(&raw).arg(&columns).arg(&values).arg(&b).arg(&x).arg(&to);
+        // SAFETY: arguments as in residual.cu; columns were checked to lie below those of the pattern, and the lengths just now
+        unsafe { launch.launch(config(rows * WARP)) }?;
+        Ok(())
+    }
+}

@@ -1,0 +1,480 @@
+//! The driver: stopping, observation, restarts and the last word on a solution, once for all methods.
+//!
+//! What `x` gains in an iteration is small beside it. Added thousands of times, each time rounded to the last place of `x`,
+//! it would leave a residual of `√n` roundings. So what was gained is put aside every [`FOLD`] iterations, where it is
+//! rounded once, and the method goes on from zero (group-wise updates: Sleijpen and van der Vorst 1996). A restart does so
+//! too: the correction has digits of its own.
+
+use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
+use crate::deflation::Deflated;
+use crate::stagnation::Watch;
+use crate::verdict::{converged, finite_or, norm, trivial};
+use crate::{
+    Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
+    Progress, Result, Solver, Space, SpaceOf, Steps, System, Vector, lanczos,
+};
+use num_traits::{One, Zero};
+use std::time::Instant;
+
+/// Steps queued at once, at most: limits and tokens are looked at in between.
+const LEAP: usize = 256;
+/// Iterations after which the gain is put aside: five vectors moved, a few thousandths of what the iterations moved.
+const FOLD: usize = 256;
+/// Iterations after which it is first asked whether the tolerance can be met; then after twice as many.
+const FIRST_CHECK: usize = 256;
+/// Backward errors up to so many roundings are worth a second look in twice the precision.
+const NEAR_ROUNDING: f64 = 1000.0;
+/// Residuals up to so many times what rounding `x` leaves are as small as they get: they add up roundings of the products too.
+const AT_LIMIT: f64 = 8.0;
+/// The same, where starting again did not help either.
+const AT_LIMIT_AT_LAST: f64 = 64.0;
+/// The part of this that the recurrence need not go beyond: chance may be kind to one solution.
+const BELOW_LIMIT: f64 = 1.0 / 16.0;
+/// The part of the first residual that rounding `x` may leave before `x` is called out of bounds.
+const OUT_OF_BOUNDS: f64 = 0.01;
+/// How often a method is started again after breakdowns that follow each other without progress.
+const ATTEMPTS: usize = 16;
+
+/// What is found out of operators when it is first needed.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// `‖A‖`, from below.
+    norm: Option<f64>,
+    /// Which of the two is not symmetric, if one is.
+    unsymmetric: Option<Option<&'static str>>,
+}
+
+/// What a solver keeps from solve to solve.
+pub(crate) struct Workspace<K: Method<V>, V: Vector> {
+    pub(crate) space: SpaceOf<V>,
+    work: K::Work,
+    steps: V::Steps,
+    /// `b` without its part along the null space, where there is one.
+    rhs: Option<V>,
+    /// What was put aside of the solution: `x` is what was gained since.
+    aside: Option<V>,
+    /// Whether something was.
+    folded: bool,
+    /// Two vectors for norms and limits.
+    spare: Option<[V; 2]>,
+    /// What was found out of the operators, for as long as they keep their values.
+    pub(crate) found: Found,
+    /// What a step recorded.
+    numbers: Vec<f64>,
+    /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
+    pub(crate) lanczos: Vec<[f64; 2]>,
+}
+
+impl<K: Method<V>, V: Vector> Workspace<K, V> {
+    pub(crate) fn new(method: &K, space: &SpaceOf<V>) -> Result<Self> {
+        Ok(Workspace {
+            space: space.clone(),
+            work: method.workspace(space)?,
+            steps: V::Steps::new(space, method.numbers(space.len()))?,
+            rhs: None,
+            aside: None,
+            folded: false,
+            spare: None,
+            found: Found::default(),
+            numbers: Vec::new(),
+            lanczos: Vec::new(),
+        })
+    }
+
+    /// Begins a solve: nothing is put aside.
+    pub(crate) fn begin(&mut self) {
+        self.folded = false;
+        self.lanczos.clear();
+    }
+
+    /// Puts aside what `x` holds; it is zero then.
+    fn fold(&mut self, x: &mut V) -> Result<()> {
+        let aside = match &mut self.aside {
+            Some(aside) => aside,
+            none => none.insert(self.space.zeros()?),
+        };
+        if self.folded {
+            aside.axpy(&V::Elem::one().into(), x);
+        } else {
+            aside.copy_from(x);
+        }
+        self.folded = true;
+        let zero: V::Scalar = V::Elem::zero().into();
+        x.axpby(&zero, aside, &zero);
+        Ok(())
+    }
+
+    /// Makes `x` whole again.
+    fn unfold(&mut self, x: &mut V) {
+        if let Some(aside) = self.aside.as_ref().filter(|_| self.folded) {
+            x.axpy(&V::Elem::one().into(), aside);
+        }
+        self.folded = false;
+    }
+
+    /// Two vectors to work in, made when first needed.
+    fn spare<'s>(spare: &'s mut Option<[V; 2]>, space: &V::Space) -> Result<[&'s mut V; 2]> {
+        let [v, w] = match spare {
+            Some(spare) => spare,
+            none => none.insert([space.zeros()?, space.zeros()?]),
+        };
+        Ok([v, w])
+    }
+
+    /// `‖A‖`, from below; found once for the values that `A` has.
+    fn operator_norm<A: LinearOperator<Vector = V>>(&mut self, a: &A, b: &V) -> Result<f64> {
+        if let Some(norm) = self.found.norm {
+            return Ok(norm);
+        }
+        let norm = operator_norm(a, b, Self::spare(&mut self.spare, &self.space)?)?;
+        self.found.norm = Some(norm);
+        Ok(norm)
+    }
+
+    /// Which of operator and preconditioner is not symmetric, if one is; found once for the values that they have.
+    fn unsymmetric<A, M>(&mut self, a: &A, m: &M, b: &V) -> Result<Option<&'static str>>
+    where
+        A: LinearOperator<Vector = V>,
+        M: LinearOperator<Vector = V>,
+    {
+        if let Some(found) = self.found.unsymmetric {
+            return Ok(found);
+        }
+        let [v, w] = Self::spare(&mut self.spare, &self.space)?;
+        let found = if !is_symmetric(a, b, [v, w])? {
+            Some("the matrix")
+        } else if !is_symmetric(m, b, [v, w])? {
+            Some("the preconditioner")
+        } else {
+            None
+        };
+        self.found.unsymmetric = Some(found);
+        Ok(found)
+    }
+
+    /// The residual that rounding `x` leaves.
+    fn rounding_limit<A: LinearOperator<Vector = V>>(&mut self, a: &A, x: &V) -> Result<f64> {
+        rounding_limit(a, x, Self::spare(&mut self.spare, &self.space)?)
+    }
+
+    /// Between two steps, where all of `x` is put aside or none: the residual that rounding `x` leaves, and `‖A‖ ‖x‖`. Nothing
+    /// where a threshold is far from that, which costs one inner product.
+    fn limit_near<A: LinearOperator<Vector = V>>(
+        &mut self,
+        a: &A,
+        b: &V,
+        x: &V,
+        threshold: f64,
+    ) -> Result<Option<[f64; 2]>> {
+        let aside = self.aside.take();
+        let whole = aside.as_ref().filter(|_| self.folded).unwrap_or(x);
+        let limit = (|| {
+            let scale = self.operator_norm(a, b)? * norm::<V>(whole.norm_squared())?;
+            match threshold < V::Elem::EPSILON * scale {
+                true => Ok(Some([self.rounding_limit(a, whole)?, scale])),
+                false => Ok(None),
+            }
+        })();
+        self.aside = aside;
+        limit
+    }
+}
+
+impl<K, A, M> Solver<K, A, M>
+where
+    A: LinearOperator,
+    K: Method<A::Vector>,
+    M: LinearOperator<Vector = A::Vector>,
+{
+    /// Iterates on what is left of the system without the null space, where there is one.
+    pub(crate) fn deflate(
+        &mut self,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        workspace: &mut Workspace<K, A::Vector>,
+        started: Instant,
+    ) -> Result<Outcome> {
+        self.report.removed = 0.0;
+        let Some(null_space) = &self.null_space else { return self.iterate(b, x, workspace, started) };
+        let mut rhs = match workspace.rhs.take() {
+            Some(rhs) => rhs,
+            None => workspace.space.zeros()?,
+        };
+        rhs.copy_from(b);
+        null_space.remove(&mut rhs);
+        self.report.removed = null_space.removed()?;
+        null_space.remove(x);
+        let outcome = self.iterate(&rhs, x, workspace, started);
+        workspace.rhs = Some(rhs);
+        outcome
+    }
+
+    /// Runs the method until something ends it, and again from the true residual where that may help.
+    fn iterate(
+        &mut self,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        workspace: &mut Workspace<K, A::Vector>,
+        started: Instant,
+    ) -> Result<Outcome> {
+        let report = &mut self.report;
+        report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
+        report.true_residual = f64::NAN;
+        if !report.rhs_norm.is_finite() {
+            return Ok(Outcome::NotFinite { whence: "`b`" });
+        }
+        if report.rhs_norm == 0.0 {
+            report.backward_error = 0.0;
+            return trivial(b, x, report);
+        }
+        // what was taken out leaves its rounding behind
+        let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
+        let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
+        let from_zero = norm::<A::Vector>(x.norm_squared())? == 0.0;
+        let guess = if from_zero { Arithmetic::Zero } else { Arithmetic::Plain };
+        let near = |backward_error| backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON;
+        let mut first = self.start(b, x, workspace, guess, 0)?;
+        if !from_zero && near(self.weigh(b, x, workspace)?) {
+            first = self.start(b, x, workspace, Arithmetic::Precise, 0)?;
+        }
+        self.report.history.push(first);
+        if !first.is_finite() {
+            return Ok(Outcome::NotFinite { whence: "the initial residual" });
+        }
+        if first <= threshold {
+            self.weigh(b, x, workspace)?;
+            return converged(first, threshold, &self.report, x);
+        }
+        workspace.steps.forget();
+        let mut attempt = 0;
+        loop {
+            let ended = self.run(b, x, workspace, started, threshold);
+            workspace.unfold(x);
+            let outcome = ended?;
+            let system = System {
+                a: &self.operator,
+                m: &Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() },
+                b,
+                arithmetic: Arithmetic::Plain,
+                attempt,
+            };
+            self.method.finish(&system, x, &mut workspace.work)?;
+            // The recurrence has given its residual; now it is computed, as that of the point to start from again.
+            let before = self.report.true_residual;
+            let mut truth = self.start(b, x, workspace, Arithmetic::Plain, attempt)?;
+            let near = near(self.weigh(b, x, workspace)?);
+            if truth > threshold && near {
+                truth = self.start(b, x, workspace, Arithmetic::Precise, attempt)?;
+                self.weigh(b, x, workspace)?;
+            }
+            if truth <= threshold {
+                return converged(truth, threshold, &self.report, x);
+            }
+            if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
+                return Ok(Outcome::NotFinite { whence: "the solution" });
+            }
+            if outcome == Outcome::Converged && truth <= 2.0 * threshold {
+                return converged(truth, 2.0 * threshold, &self.report, x);
+            }
+            let progress = truth < 0.5 * before;
+            let claimed = outcome == Outcome::Converged;
+            if near && (claimed || matches!(outcome, Outcome::Stagnated(_) | Outcome::Breakdown { .. })) {
+                let limit = workspace.rounding_limit(&self.operator, x)?;
+                let most = if claimed && progress { AT_LIMIT } else { AT_LIMIT_AT_LAST };
+                let bounded = limit <= OUT_OF_BOUNDS * self.report.rhs_norm.max(self.report.history[0]);
+                if bounded && truth <= most * limit {
+                    let element = <ElemOf<A::Vector>>::NAME;
+                    return finite_or(Outcome::PrecisionLimit { element, limit }, x);
+                }
+            }
+            let recovers = self.method.restarts_after_breakdown();
+            match outcome {
+                Outcome::Converged if progress => {}
+                Outcome::Converged => return finite_or(Outcome::Stagnated(Evidence::Restart), x),
+                Outcome::NotFinite { .. } if recovers && progress => {}
+                Outcome::Breakdown { .. } if recovers && (progress || attempt < ATTEMPTS) => {
+                    attempt = if progress { 1 } else { attempt + 1 };
+                }
+                ended => return finite_or(ended, x),
+            }
+            self.report.restarts += 1;
+            if self.method.cycle(workspace.space.len()).is_none() {
+                workspace.fold(x)?;
+            }
+            self.report.condition =
+                lanczos::widest(self.report.condition, lanczos::condition(&workspace.lanczos));
+            workspace.lanczos.clear();
+        }
+    }
+
+    /// Starts the method at `x`; returns the residual.
+    fn start(
+        &mut self,
+        b: &A::Vector,
+        x: &A::Vector,
+        workspace: &mut Workspace<K, A::Vector>,
+        arithmetic: Arithmetic,
+        attempt: usize,
+    ) -> Result<f64> {
+        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
+        let system = System { a: &self.operator, m: &m, b, arithmetic, attempt };
+        let residual = norm::<A::Vector>(self.method.start(&system, x, &mut workspace.work)?)?;
+        self.report.true_residual = residual;
+        Ok(residual)
+    }
+
+    /// The normwise backward error of the residual that was computed last, `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)`.
+    fn weigh(
+        &mut self,
+        b: &A::Vector,
+        x: &A::Vector,
+        workspace: &mut Workspace<K, A::Vector>,
+    ) -> Result<f64> {
+        let scale = workspace.operator_norm(&self.operator, b)? * norm::<A::Vector>(x.norm_squared())?;
+        self.report.backward_error = self.report.true_residual / (scale + self.report.rhs_norm);
+        Ok(self.report.backward_error)
+    }
+
+    /// Steps from where the method has started, until one of the stopping rules holds.
+    ///
+    /// Steps may be on their way when the host decides to stop: they are waited for, and reported, so that `x` is the
+    /// iterate reported last.
+    fn run(
+        &mut self,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        workspace: &mut Workspace<K, A::Vector>,
+        started: Instant,
+        mut threshold: f64,
+    ) -> Result<Outcome> {
+        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
+        let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt: 0 };
+        let method = &self.method;
+        let replays = self.operator.replays() && self.preconditioner.replays();
+        let cycle = method.cycle(workspace.space.len());
+        let report = &mut self.report;
+        let mut patience = method.patience();
+        patience.iterations = self.stopping.patience.unwrap_or(patience.iterations);
+        let made = report.history.len() - 1;
+        let mut watch = Watch::new(patience, made, report.true_residual);
+        let (mut queued, mut place, mut ending) = (made, 0, None);
+        let (mut folded_at, mut check_at) = (made, made + FIRST_CHECK);
+        // who asks for a residual of zero asks for all iterations
+        if threshold == 0.0 {
+            check_at = usize::MAX;
+        }
+        workspace.steps.begin(threshold * threshold)?;
+        loop {
+            while ending.is_none()
+                && workspace.steps.in_flight() < <A::Vector as Vector>::Steps::LAG
+                && cycle != Some(place)
+                && (cycle.is_some() || queued < check_at)
+            {
+                if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+                    ending = Some(Outcome::Cancelled);
+                } else if queued >= self.stopping.max_iterations {
+                    ending = Some(Outcome::IterationLimit);
+                } else if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
+                    ending = Some(Outcome::TimeLimit);
+                } else {
+                    // who observes may stop a solve, and would find that it went on
+                    let leap = if self.observers.is_empty() { LEAP } else { 0 };
+                    let count = leap.min(self.stopping.max_iterations - queued);
+                    let Workspace { work, steps, .. } = &mut *workspace;
+                    let made = method.leap(&system, x, work, steps, count)?;
+                    queued += made;
+                    if made == 0 {
+                        steps
+                            .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
+                        queued += 1;
+                        place = if cycle.is_some() { place + 1 } else { (place + 1) % method.places() };
+                    }
+                    if cycle.is_none() && queued - folded_at >= FOLD {
+                        workspace.fold(x)?;
+                        folded_at = queued;
+                    }
+                }
+            }
+            if workspace.steps.in_flight() == 0 {
+                if let Some(outcome) = ending {
+                    return Ok(outcome);
+                }
+                if cycle.is_some() {
+                    method.finish(&system, x, &mut workspace.work)?;
+                } else if queued > folded_at {
+                    workspace.fold(x)?;
+                    folded_at = queued;
+                }
+                if queued >= check_at {
+                    check_at = made + 2 * (queued - made);
+                    let near = workspace.limit_near(&self.operator, b, x, threshold)?;
+                    if let Some([limit, scale]) = near {
+                        let most = report.rhs_norm.max(report.history[0]);
+                        if limit > OUT_OF_BOUNDS * most {
+                            return Ok(Outcome::Stagnated(Evidence::Singular { condition: scale / most }));
+                        }
+                        threshold = threshold.max(BELOW_LIMIT * limit);
+                    }
+                }
+                if cycle.is_some() {
+                    method.start(&system, x, &mut workspace.work)?;
+                    place = 0;
+                }
+                workspace.steps.begin(threshold * threshold)?;
+                continue;
+            }
+            let Workspace { work, steps, numbers, lanczos, .. } = &mut *workspace;
+            let iteration = report.history.len();
+            let broken = |what, value: f64| match value.is_finite() {
+                true => Outcome::Breakdown { what, value, iteration },
+                false => Outcome::NotFinite { whence: what },
+            };
+            let (residual, last) = match steps.next(numbers)? {
+                Ending::Failed { what, value } => return Ok(broken(what, value)),
+                Ending::Known { last } => match method.learn(work, numbers, lanczos) {
+                    Ok(residual) => (residual, last || (cycle.is_some() && residual <= threshold)),
+                    Err(Error::Breakdown { what, value }) => return Ok(broken(what, value)),
+                    Err(error) => return Err(error),
+                },
+            };
+            report.history.push(residual);
+            let progress = Progress { iteration, residual, threshold };
+            let mut stop = false;
+            for observer in &mut self.observers {
+                stop |= observer(&progress);
+            }
+            if !residual.is_finite() {
+                return Ok(Outcome::NotFinite { whence: "the residual" });
+            }
+            if last {
+                return Ok(Outcome::Converged);
+            }
+            let pauses = watch.pauses(iteration, residual);
+            if ending.is_some() {
+                continue;
+            }
+            if stop {
+                ending = Some(Outcome::Stopped);
+            } else if residual > self.stopping.divergence * report.history[0] {
+                ending = Some(Outcome::Diverged);
+            } else if pauses {
+                let epsilon = <ElemOf<A::Vector>>::EPSILON;
+                let energy = (!lanczos.is_empty()).then(|| watch.energy(iteration, lanczos, epsilon));
+                let unsymmetric = match method.needs_symmetry() {
+                    true => workspace.unsymmetric(&self.operator, &m, b)?,
+                    false => None,
+                };
+                ending = match (unsymmetric, energy) {
+                    (Some(what), _) => Some(Evidence::Unsymmetric { what }),
+                    (None, Some(energy)) => energy,
+                    (None, None) => Some(watch.residual(iteration)),
+                }
+                .map(Outcome::Stagnated);
+            } else if cycle.is_some() && self.stopping.patience.is_none() {
+                ending = watch
+                    .pace(&report.history, threshold, self.stopping.max_iterations)
+                    .map(Outcome::Stagnated);
+            }
+        }
+    }
+}

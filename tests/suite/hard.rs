@@ -1,0 +1,250 @@
+//! Endings on hard systems: thin and nearly incompressible parts, tolerances beyond the precision of numbers, matrices that
+//! are not what a method asks for. Solved with default settings but for the iterations allowed.
+
+use crate::truth::{check, norm, residual};
+use krysp::solvers::{ConditionEstimate, Evidence};
+use krysp::testing::matrices::{self, Triplets, edge};
+use krysp::{
+    BiCgStab, Cg, Csr, Fcg, Gmres, HostVector, Ilu0, Jacobi, LinearOperator, Minres, Outcome, Report, Sell,
+    Solution,
+};
+
+/// A plate bent by its own weight and pulled at a corner.
+fn bent_plate(hexes: [usize; 3]) -> (Csr<f64>, Vec<f64>) {
+    let a = matrices::plate(hexes, 0.49).csr().unwrap();
+    let mut b: Vec<f64> = (0..a.rows()).map(|i| if i % 3 == 2 { -1.0 } else { 0.0 }).collect();
+    *b.last_mut().unwrap() = 100.0;
+    (a, b)
+}
+
+#[test]
+fn a_residual_that_rises_for_thousands_of_iterations_is_no_reason_to_give_up() {
+    let (a, b) = bent_plate([60, 6, 1]);
+    let jacobi = Jacobi::new(&a).unwrap();
+    for solution in [
+        Cg::new(&a).preconditioner(&jacobi).rtol(1e-8).max_iterations(40_000).solve(&b).unwrap(),
+        Fcg::new(&a).preconditioner(&jacobi).rtol(1e-8).max_iterations(40_000).solve(&b).unwrap(),
+    ] {
+        let report = &solution.report;
+        println!("{report}");
+        check(&a, &b, 1e-8, &solution);
+        assert_eq!(report.outcome, Outcome::Converged);
+        let rises = report.history.iter().rposition(|&r| r > report.history[0]).unwrap();
+        assert!(rises > 2000, "no hard system: the residual stays below its first after {rises} iterations");
+        assert!(report.condition.as_ref().unwrap().ratio() > 1e7);
+    }
+}
+
+#[test]
+fn a_tolerance_beyond_the_numbers_ends_at_their_limit_and_not_after_all_iterations() {
+    let (a, b) = bent_plate([40, 6, 1]);
+    let jacobi = Jacobi::new(&a).unwrap();
+    let at_limit = |Solution { x, report }: &Solution<f64>| {
+        println!("{report}");
+        let Outcome::PrecisionLimit { element: "f64", limit } = report.outcome else { panic!("{report}") };
+        let exact = residual(&a, x, &b);
+        assert!((exact - report.true_residual).abs() <= 1e-9 * exact, "{exact:e} {report}");
+        // what rounding `x` leaves, and not much more
+        assert!((0.1..8.0).contains(&(exact / limit)), "{exact:e} {limit:e}");
+        assert!(report.backward_error < f64::EPSILON, "{:e}", report.backward_error);
+        assert!(report.to_string().contains("at the limit of f64"), "{report}");
+    };
+    let modest = Cg::new(&a).preconditioner(&jacobi).rtol(1e-9).max_iterations(40_000).solve(&b).unwrap();
+    assert!(modest.report.converged(), "{}", modest.report);
+    let [cg, minres, gmres] = [
+        Cg::new(&a).preconditioner(&jacobi).rtol(1e-15).max_iterations(40_000).solve(&b).unwrap(),
+        Minres::new(&a).preconditioner(&jacobi).rtol(1e-15).max_iterations(40_000).solve(&b).unwrap(),
+        Gmres::new(&a).preconditioner(&jacobi).restart(a.rows()).rtol(1e-15).solve(&b).unwrap(),
+    ];
+    [&cg, &minres, &gmres].iter().for_each(|solution| at_limit(solution));
+    assert!(cg.report.iterations < 3 * modest.report.iterations, "{} {}", cg.report, modest.report);
+    // no worse than what a guess that is the solution makes of it
+    let again = Cg::new(&a).preconditioner(&jacobi).rtol(1e-15).solve_from(&b, &cg.x).unwrap();
+    at_limit(&again);
+}
+
+#[test]
+fn single_precision_has_a_limit_of_its_own() {
+    let (a32, a) = (matrices::stencil7(30).csr::<f32>().unwrap(), matrices::stencil7(30).csr().unwrap());
+    let b = vec![1.0; a.rows()];
+    let b32 = vec![1.0f32; a.rows()];
+    let jacobi = Jacobi::new(&a32).unwrap();
+    let Solution { x, report } = Cg::new(&a32).preconditioner(jacobi).rtol(1e-7).solve(&b32).unwrap();
+    println!("{report}");
+    assert!(matches!(report.outcome, Outcome::PrecisionLimit { element: "f32", .. }), "{report}");
+    let x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
+    let exact = residual(&a, &x, &b);
+    assert!((exact - report.true_residual).abs() <= 1e-5 * exact, "{exact:e}, {report}");
+    assert!(report.iterations < 1000, "{report}");
+}
+
+#[test]
+fn what_was_learned_of_the_condition_survives_a_restart() {
+    let (a, b) = bent_plate([40, 6, 1]);
+    let jacobi = Jacobi::new(&a).unwrap();
+    let once =
+        Cg::new(&a).preconditioner(&jacobi).rtol(1e-8).max_iterations(40_000).solve(&b).unwrap().report;
+    // an operator that errs in one product, so that the recurrence parts from the truth
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    let errs = krysp::solvers::OperatorFn::new(
+        a.domain(),
+        a.range(),
+        |x: &HostVector<f64>, y: &mut HostVector<f64>| {
+            a.apply(x, y)?;
+            if calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == once.iterations / 2 {
+                y.as_mut_slice().iter_mut().for_each(|y| *y *= 1.0 + 1e-4);
+            }
+            Ok(())
+        },
+    );
+    let report =
+        Cg::new(errs).preconditioner(&jacobi).rtol(1e-8).max_iterations(40_000).solve(&b).unwrap().report;
+    println!("{once}\n{report}");
+    assert!(report.restarts > 0 && report.converged(), "{report}");
+    let ratio = |estimate: &Option<ConditionEstimate>| estimate.as_ref().unwrap().ratio();
+    let (once, twice) = (ratio(&once.condition), ratio(&report.condition));
+    assert!((once - twice).abs() <= 0.01 * once, "{once:e} {twice:e}");
+}
+
+#[test]
+fn bicgstab_goes_on_with_a_new_shadow() {
+    // the first two rows see nothing of the others, and only they have right-hand sides: when they are solved, the first
+    // residual is orthogonal to what is left
+    let mut triplets = edge::tridiagonal(60);
+    triplets.entries.retain(|&(row, column, _)| row > 1 || row == column);
+    let a = triplets.csr::<f64>().unwrap();
+    let mut b = vec![0.0; 60];
+    (b[0], b[1]) = (1.0, 0.5);
+    let solution = BiCgStab::new(&a).rtol(1e-10).solve(&b).unwrap();
+    println!("{}", solution.report);
+    check(&a, &b, 1e-10, &solution);
+    assert!(solution.report.converged() && solution.report.restarts > 0, "{}", solution.report);
+    // a real system whose products cancel to exactly zero, and that was given up for it
+    let Some(path) = krysp::testing::shared_matrix("ccx_multistage") else {
+        return krysp::testing::skipped("ccx_multistage is not beside this checkout");
+    };
+    let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
+    let b = vec![1.0; a.rows()];
+    let jacobi = Jacobi::new(&a).unwrap();
+    let solution =
+        BiCgStab::new(&a).preconditioner(jacobi).rtol(1e-8).max_iterations(20_000).solve(&b).unwrap();
+    println!("{}", solution.report);
+    check(&a, &b, 1e-8, &solution);
+    assert!(solution.report.converged(), "{}", solution.report);
+}
+
+/// Stagnation that is found within this part of the iterations allowed, and why.
+fn given_up(report: &Report, allowed: usize) -> &Evidence {
+    println!("{report}");
+    assert!(report.iterations <= allowed, "{report}");
+    match &report.outcome {
+        Outcome::Stagnated(evidence) => evidence,
+        _ => panic!("{report}"),
+    }
+}
+
+#[test]
+fn hopeless_solves_end_early_and_say_why() {
+    // a pure Neumann problem whose loads do not balance, without a word about its null space
+    let mut line = edge::tridiagonal(3000);
+    line.entries.iter_mut().filter(|e| e.0 == e.1 && (e.0 == 0 || e.0 == 2999)).for_each(|e| e.2 = 1.0);
+    let neumann = line.csr::<f64>().unwrap();
+    let b = matrices::vector(neumann.rows());
+    let report = Cg::new(&neumann).max_iterations(40_000).solve(&b).unwrap().report;
+    let evidence = given_up(&report, 10_000);
+    assert!(matches!(evidence, Evidence::Singular { condition } if *condition > 1e13), "{evidence}");
+    let report = BiCgStab::new(&neumann).max_iterations(40_000).solve(&b).unwrap().report;
+    assert!(!report.converged() && report.iterations < 10_000, "{report}");
+    // conjugate gradients on a matrix that is not symmetric, and with a preconditioner that is not
+    let (convection, b) = convection(40);
+    let report = Cg::new(&convection).max_iterations(40_000).solve(&b).unwrap().report;
+    assert_eq!(given_up(&report, 4000), &Evidence::Unsymmetric { what: "the matrix" });
+    let report = Minres::new(&convection).max_iterations(40_000).solve(&b).unwrap().report;
+    assert_eq!(given_up(&report, 4000), &Evidence::Unsymmetric { what: "the matrix" });
+    let symmetric = matrices::stencil7(10).csr::<f64>().unwrap();
+    let shift = krysp::operator_fn(symmetric.rows(), |x: &[f64], y: &mut [f64]| {
+        y.copy_from_slice(x);
+        y[1..].iter_mut().zip(x).for_each(|(y, x)| *y += 0.9 * x);
+    });
+    let b = matrices::vector(symmetric.rows());
+    let report =
+        Cg::new(&symmetric).preconditioner(shift).rtol(1e-12).max_iterations(40_000).solve(&b).unwrap();
+    assert_eq!(given_up(&report.report, 4000), &Evidence::Unsymmetric { what: "the preconditioner" });
+    // GMRES that repeats its cycle, and GMRES that creeps
+    let shift = edge::cyclic_shift(100).csr::<f64>().unwrap();
+    let mut one = vec![0.0; 100];
+    one[0] = 1.0;
+    let report = Gmres::new(&shift).max_iterations(40_000).solve(&one).unwrap().report;
+    assert_eq!(given_up(&report, 300), &Evidence::Residual { iterations: 300 });
+    let laplace = edge::tridiagonal(500).csr::<f64>().unwrap();
+    let report = Gmres::new(&laplace).restart(10).solve(&vec![1.0; 500]).unwrap().report;
+    assert!(matches!(given_up(&report, 1000), Evidence::Pace { needed } if *needed > 40_000.0), "{report}");
+}
+
+/// Convection-diffusion by central differences, far from symmetric.
+fn convection(side: usize) -> (Csr<f64>, Vec<f64>) {
+    let node = |x: usize, y: usize| (x + side * y) as u32;
+    let mut entries = vec![];
+    for y in 0..side {
+        for x in 0..side {
+            entries.push((node(x, y), node(x, y), 4.0));
+            if x > 0 {
+                entries.push((node(x, y), node(x - 1, y), -1.9));
+                entries.push((node(x - 1, y), node(x, y), -0.1));
+            }
+            if y > 0 {
+                entries.push((node(x, y), node(x, y - 1), -1.0));
+                entries.push((node(x, y - 1), node(x, y), -1.0));
+            }
+        }
+    }
+    let n = side * side;
+    (Triplets { rows: n, cols: n, entries }.csr().unwrap(), vec![1.0; n])
+}
+
+#[test]
+fn the_backward_error_is_that_of_a_norm_known_otherwise() {
+    // eigenvalues of tridiag(−1, 2, −1): ‖A‖ = 4 to eight digits
+    let a = edge::tridiagonal(2000).csr::<f64>().unwrap();
+    for (b, iterations) in [(vec![1.0; 2000], 10), (matrices::vector(2000), 1000)] {
+        let Solution { x, report } = Cg::new(&a).rtol(1e-10).max_iterations(iterations).solve(&b).unwrap();
+        let expected = residual(&a, &x, &b) / (4.0 * norm(&x) + norm(&b));
+        let ratio = report.backward_error / expected;
+        assert!((1.0..2.0).contains(&ratio), "{:e}, not {expected:e}", report.backward_error);
+    }
+    // of new values after a refresh
+    let mut solver = Cg::new(Sell::new(&a).unwrap()).rtol(1e-10).max_iterations(10);
+    let before = solver.solve(&vec![1.0; 2000]).unwrap().report.backward_error;
+    let larger: Vec<f64> = a.entries().iter().map(|v| 1e6 * v).collect();
+    krysp::Format::refresh(solver.operator_mut(), &larger).unwrap();
+    let after = solver.solve(&vec![1.0; 2000]).unwrap().report.backward_error;
+    assert!((after / before - 1.0).abs() < 1e-6, "{before:e} {after:e}");
+}
+
+#[test]
+fn every_ending_says_what_to_try_next() {
+    let a = matrices::stencil7(6).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let indefinite = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, -1.0)]).unwrap();
+    let singular = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 0, 1.0)]).unwrap();
+    let flipped = Ilu0::new(&Csr::from_triplets(2, 2, &[(0, 0, -1.0), (1, 1, -1.0)]).unwrap()).unwrap();
+    for (report, said) in [
+        (Cg::new(&a).max_iterations(2).solve(&b).unwrap().report, "`max_iterations`"),
+        (Cg::new(&a).time_limit(std::time::Duration::ZERO).solve(&b).unwrap().report, "`time_limit`"),
+        (Cg::new(&a).stop_when(|p| p.iteration == 2).solve(&b).unwrap().report, "`solve_from`"),
+        (Cg::new(&indefinite).solve(&[1.0, 2.0]).unwrap().report, "`Minres`"),
+        (Cg::new(&indefinite).preconditioner(flipped).solve(&[2.0, 1.0]).unwrap().report, "preconditioner"),
+        (Gmres::new(&singular).solve(&[0.0, 1.0]).unwrap().report, "singular"),
+        (Cg::new(&a).rtol(1e-18).solve(&b).unwrap().report, "larger tolerance"),
+        (Cg::new(&a).solve(&vec![f64::NAN; b.len()]).unwrap().report, "NaN"),
+        (Cg::new(&a).solve(&vec![1e-200; b.len()]).unwrap().report, "scale `b`"),
+    ] {
+        println!("{report}");
+        let advice = report.outcome.advice().unwrap();
+        assert!(advice.contains(said), "{report}");
+        assert!(report.to_string().ends_with(&format!("; to try next: {advice}")), "{report}");
+        assert!(!advice.contains(". "), "one sentence: {advice}");
+    }
+    let converged = Cg::new(&a).solve(&b).unwrap().report;
+    assert_eq!(converged.outcome.advice(), None);
+}
