@@ -218,8 +218,11 @@ where
         started: Instant,
     ) -> Result<Outcome> {
         let report = &mut self.report;
-        report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
         report.true_residual = f64::NAN;
+        // both are on their way before the first is waited for
+        let [b_squared, x_squared] = [b.norm_squared(), x.norm_squared()];
+        report.rhs_norm = norm::<A::Vector>(b_squared)?;
+        let from_zero = norm::<A::Vector>(x_squared)? == 0.0;
         if !report.rhs_norm.is_finite() {
             return Ok(Outcome::NotFinite { whence: "`b`" });
         }
@@ -230,11 +233,9 @@ where
         // what was taken out leaves its rounding behind
         let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
         let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
-        let from_zero = norm::<A::Vector>(x.norm_squared())? == 0.0;
         let guess = if from_zero { Arithmetic::Zero } else { Arithmetic::Plain };
-        let near = |backward_error| backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON;
         let mut first = self.start(b, x, workspace, guess, 0)?;
-        if !from_zero && near(self.weigh(b, x, workspace)?) {
+        if self.near_rounding() {
             first = self.start(b, x, workspace, Arithmetic::Precise, 0)?;
         }
         self.report.history.push(first);
@@ -242,7 +243,6 @@ where
             return Ok(Outcome::NotFinite { whence: "the initial residual" });
         }
         if first <= threshold {
-            self.weigh(b, x, workspace)?;
             return converged(first, threshold, &self.report, x);
         }
         workspace.steps.forget();
@@ -262,10 +262,10 @@ where
             // The recurrence has given its residual; now it is computed, as that of the point to start from again.
             let before = self.report.true_residual;
             let mut truth = self.start(b, x, workspace, Arithmetic::Plain, attempt)?;
-            let near = near(self.weigh(b, x, workspace)?);
+            // who asks for a residual of zero is not waited for with the last digits of one
+            let near = threshold > 0.0 && self.near_rounding();
             if truth > threshold && near {
                 truth = self.start(b, x, workspace, Arithmetic::Precise, attempt)?;
-                self.weigh(b, x, workspace)?;
             }
             if truth <= threshold {
                 return converged(truth, threshold, &self.report, x);
@@ -307,7 +307,8 @@ where
         }
     }
 
-    /// Starts the method at `x`; returns the residual.
+    /// Starts the method at `x`; reports and returns the residual, and reports the backward error,
+    /// `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)`.
     fn start(
         &mut self,
         b: &A::Vector,
@@ -318,21 +319,19 @@ where
     ) -> Result<f64> {
         let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
         let system = System { a: &self.operator, m: &m, b, arithmetic, attempt };
-        let residual = norm::<A::Vector>(self.method.start(&system, x, &mut workspace.work)?)?;
-        self.report.true_residual = residual;
-        Ok(residual)
+        let r_squared = self.method.start(&system, x, &mut workspace.work)?;
+        let x_squared = x.norm_squared();
+        let scale = workspace.operator_norm(&self.operator, b)?;
+        let report = &mut self.report;
+        report.true_residual = norm::<A::Vector>(r_squared)?;
+        let length = norm::<A::Vector>(x_squared)?;
+        report.backward_error = report.true_residual / (scale * length + report.rhs_norm);
+        Ok(report.true_residual)
     }
 
-    /// The normwise backward error of the residual that was computed last, `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)`.
-    fn weigh(
-        &mut self,
-        b: &A::Vector,
-        x: &A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
-    ) -> Result<f64> {
-        let scale = workspace.operator_norm(&self.operator, b)? * norm::<A::Vector>(x.norm_squared())?;
-        self.report.backward_error = self.report.true_residual / (scale + self.report.rhs_norm);
-        Ok(self.report.backward_error)
+    /// Whether the residual that was computed last is so small that its own rounding may decide.
+    fn near_rounding(&self) -> bool {
+        self.report.backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON
     }
 
     /// Steps from where the method has started, until one of the stopping rules holds.

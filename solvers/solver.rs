@@ -57,10 +57,11 @@ where
     M: LinearOperator<Vector = A::Vector>,
 {
     /// With a preconditioner: an operator that applies `M⁻¹`, in the space of `A`.
-    pub fn preconditioner<N>(self, preconditioner: N) -> Solver<K, A, N>
+    pub fn preconditioner<N>(mut self, preconditioner: N) -> Solver<K, A, N>
     where
         N: LinearOperator<Vector = A::Vector>,
     {
+        self.forget_values();
         Solver {
             method: self.method,
             operator: self.operator,

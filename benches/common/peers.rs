@@ -17,16 +17,12 @@ use sprs::CsMatI;
 pub trait Element:
     Real + sprs::MulAcc + ComplexField + Conjugate<Canonical = Self> + ClosedAddAssign + ClosedMulAssign
 {
-    const NAME: &'static str;
-
     /// For generic code, where other crates' traits have functions of the same name.
     fn narrow(value: f64) -> Self;
     fn wide(self) -> f64;
 }
 
 impl Element for f32 {
-    const NAME: &'static str = "f32";
-
     fn narrow(value: f64) -> f32 {
         value as f32
     }
@@ -37,8 +33,6 @@ impl Element for f32 {
 }
 
 impl Element for f64 {
-    const NAME: &'static str = "f64";
-
     fn narrow(value: f64) -> f64 {
         value
     }
