@@ -32,7 +32,7 @@ use common::{median, record};
 use krysp::formats::Strategy;
 use krysp::testing::matrices;
 use krysp::{Csr, Space};
-use krysp_kernels::cuda::strategy::AnyCsr;
+use krysp_kernels::cuda::csr::AnyCsr;
 use krysp_kernels::cuda::{Device, Pattern, Product as _, SpeculativeOnHost};
 use krysp_kernels::index::{Columns, Invalid, Offsets};
 use std::collections::BTreeMap;
@@ -268,7 +268,8 @@ impl<T: CudaElement> Bench<T> {
         ] {
             let mut times = vec![];
             for _ in 0..FIRSTS {
-                let on_device = krysp_kernels::cuda::csr::Csr::new(&device, pattern, csr.entries())?;
+                let on_device =
+                    krysp_kernels::cuda::csr::classical::Csr::new(&device, pattern, csr.entries())?;
                 device.synchronize()?;
                 let started = Instant::now();
                 let matrix = AnyCsr::prepared(on_device, pattern, strategy)?;

@@ -25,7 +25,7 @@ pub enum Stored {
     Element = 0,
     /// An `f32`, of an element of 64 bits.
     Single = 1,
-    /// [`Bf16`](crate::cpu::bf16::Bf16)
+    /// [`Bf16`](crate::cpu::simd::bf16::Bf16)
     Half = 2,
 }
 
@@ -164,7 +164,7 @@ pub struct StoredRows {
     pub elements: usize,
     /// As `f32`, of elements of 64 bits.
     pub singles: usize,
-    /// In 16 bits, [`Bf16`](crate::cpu::bf16::Bf16).
+    /// In 16 bits, [`Bf16`](crate::cpu::simd::bf16::Bf16).
     pub halves: usize,
 }
 

@@ -1,6 +1,6 @@
 //! Arrays in host memory, aligned for SIMD and, when large, backed by huge pages.
 
-use crate::cpu::threads::over_rows;
+use crate::cpu::run::threads::over_rows;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -1,7 +1,7 @@
 //! Index arrays that were checked once, so that kernels may trust them.
 
 use crate::buffer::{Buffer, Plain};
-use crate::cpu::threads::{CHUNK, find_row, over_parts, over_rows, tasks};
+use crate::cpu::run::threads::{CHUNK, find_row, over_parts, over_rows, tasks};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 

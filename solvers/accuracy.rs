@@ -59,6 +59,8 @@ where
     a.apply(b, w)?;
     let other = v.dot(w).read()?.to_f64();
     let length = norm::<A::Vector>(b.norm_squared())?;
+    let allowed = <A::Vector as Vector>::Elem::EPSILON.sqrt() * length * image;
+    let off = (one - other).abs();
     // what is not finite says nothing of symmetry
-    Ok(!((one - other).abs() > <A::Vector as Vector>::Elem::EPSILON.sqrt() * length * image))
+    Ok(off <= allowed || !off.is_finite() || !allowed.is_finite())
 }

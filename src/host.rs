@@ -3,7 +3,7 @@
 use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
-use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::vector;
 use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector, flip_signs};
 use std::marker::PhantomData;

@@ -78,10 +78,10 @@ pub use cuda::{Cuda, CudaSpace, CudaVector};
 pub use error::{Error, Result};
 pub use formats::{Bsr, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Format, Halo, Hyb, Sell, SymBsr, SymCsr};
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
-pub use krysp_kernels::cpu::bf16::Bf16;
 pub use krysp_kernels::cpu::simd;
+pub use krysp_kernels::cpu::simd::bf16::Bf16;
 #[cfg(not(feature = "cuda"))]
-pub use krysp_kernels::cpu::storage::Storage;
+pub use krysp_kernels::cpu::simd::storage::Storage;
 #[cfg(feature = "cuda")]
 pub use krysp_kernels::cuda::Storage;
 pub use krysp_solvers as solvers;

@@ -4,9 +4,9 @@
 //! A chunk of the one vector stays in the first cache while those of the others pass: `k` vectors cost `k + 1` or `k + 2`
 //! vectors read or written, not `2 k` or `3 k`.
 
-use super::simd::{Simd, Task, Value};
-use super::threads::{Split, block_rows, chunks, over_rows, sum_over_rows};
-use super::vector::{chunk_axpby, chunk_dot, run_task, task};
+use crate::cpu::run::threads::{Split, block_rows, chunks, over_rows, sum_over_rows};
+use crate::cpu::simd::{Simd, Task, Value};
+use crate::cpu::vector::{chunk_axpby, chunk_dot, run_task, task};
 use std::ops::Range;
 
 /// Vectors of one length, one after the other.

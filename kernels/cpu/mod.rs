@@ -1,31 +1,8 @@
 //! Kernels for the CPU: one algorithm each, generic over SIMD lanes, run on threads.
 
-mod avx2;
-mod avx512;
-pub mod balanced;
 pub mod basis;
-pub mod bf16;
-pub mod block_diagonal;
-pub mod bsr;
-pub mod coarse;
-pub mod coo;
-pub mod csr;
-pub mod dense;
-pub mod dia;
-pub mod ehyb;
-pub mod halo;
-pub mod hyb;
-pub mod inverse;
-mod portable;
-pub mod residual;
-pub mod rows;
-mod scattered;
+pub mod formats;
+pub mod preconditioners;
+pub mod run;
 pub mod simd;
-pub mod sliced;
-pub mod speculative;
-pub mod storage;
-pub mod symmetric;
-pub mod symmetric_blocks;
-pub mod threads;
-pub mod triangular;
 pub mod vector;

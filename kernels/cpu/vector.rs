@@ -3,14 +3,14 @@
 //! A fusion runs the same chunk loops as the operations that it fuses, one chunk after the other while the chunk is in
 //! the first cache: the numbers are bitwise the same, the memory is read once.
 
-use super::simd::{self, Lanes, Simd, Task, Value};
-use super::threads::{CHUNK, chunks, over_rows, sum_over_rows};
+use crate::cpu::run::threads::{CHUNK, chunks, over_rows, sum_over_rows};
+use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
 
 // --- loops over one chunk -------------------------------------------------------------------------------------------
 
 /// `y ← a x + b y`; `b = 0` overwrites, even NaN.
 #[inline(always)]
-pub(super) fn chunk_axpby<S: Simd, T: Value>(a: T, x: &[T], b: T, y: &mut [T]) {
+pub(crate) fn chunk_axpby<S: Simd, T: Value>(a: T, x: &[T], b: T, y: &mut [T]) {
     if b == T::zero() {
         for (y, &x) in y.iter_mut().zip(x) {
             *y = a * x;
@@ -39,13 +39,13 @@ fn chunk_mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
 const STREAMED: usize = 8 << 20;
 
 /// Whether to write a vector of this length past the caches.
-pub(super) fn streams<T>(len: usize) -> bool {
+pub(crate) fn streams<T>(len: usize) -> bool {
     len * size_of::<T>() >= STREAMED
 }
 
 /// `to ← from`, past the caches; followed by a fence when the task is done.
 #[inline(always)]
-pub(super) fn chunk_stream<S: Simd, T: Value>(from: &[T], to: &mut [T]) {
+pub(crate) fn chunk_stream<S: Simd, T: Value>(from: &[T], to: &mut [T]) {
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
     let len = from.len().min(to.len());
     let whole = if to.as_ptr().cast::<T>().addr().is_multiple_of(lanes * size_of::<T>()) {
@@ -62,7 +62,7 @@ pub(super) fn chunk_stream<S: Simd, T: Value>(from: &[T], to: &mut [T]) {
 
 /// `⟨x, y⟩` of one chunk: four registers of partial sums.
 #[inline(always)]
-pub(super) fn chunk_dot<S: Simd, T: Value>(x: &[T], y: &[T]) -> T {
+pub(crate) fn chunk_dot<S: Simd, T: Value>(x: &[T], y: &[T]) -> T {
     let len = x.len().min(y.len());
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
     let (x, y) = (x.as_ptr(), y.as_ptr());
@@ -117,7 +117,7 @@ macro_rules! run_task {
         $crate::cpu::simd::run($name { $($field $(: $value)?,)* lifetime: std::marker::PhantomData })
     };
 }
-pub(super) use {run_task, task};
+pub(crate) use {run_task, task};
 
 task!(Axpby { a: T, x: &'v [T], b: T, y: &'v mut [T] } -> (), |S| chunk_axpby::<S, T>(a, x, b, y));
 
@@ -153,7 +153,7 @@ task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
 task!(Stream { from: &'v [T], to: &'v mut [T] } -> (), |S| chunk_stream::<S, T>(from, to));
 
 /// `to ← from` of one chunk, past the caches; [`end_streams`] follows the last.
-pub(super) fn stream_to<T: Value>(from: &[T], to: &mut [T]) {
+pub(crate) fn stream_to<T: Value>(from: &[T], to: &mut [T]) {
     run_task!(Stream { from, to });
 }
 
@@ -170,12 +170,12 @@ impl Task for Fence {
 }
 
 /// Makes what was streamed visible to other threads.
-pub(super) fn end_streams() {
+pub(crate) fn end_streams() {
     simd::run(Fence);
 }
 
 /// `⟨x, y⟩` of one block.
-pub(super) fn block_dot<T: Value>(x: &[T], y: &[T]) -> T {
+pub(crate) fn block_dot<T: Value>(x: &[T], y: &[T]) -> T {
     run_task!(Dot { x, y })
 }
 
@@ -333,8 +333,8 @@ fn same_length<T>(x: &[T], y: &[T]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::simd::{Level, force};
     use super::*;
+    use crate::cpu::simd::{Level, force};
 
     fn numbers(n: usize, seed: u64) -> Vec<f64> {
         (0..n as u64).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f64 / 500.0 - 1.0).collect()

@@ -3,118 +3,72 @@
 //! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
 //! machine without it has no devices.
 
-mod advance;
-mod basis;
-pub mod blocks;
-mod borders;
-pub mod bsr;
-mod bunches;
-#[cfg(test)]
-mod cases;
-mod chunks;
-mod classes;
-mod clusters;
-pub mod coarse;
-pub mod coo;
 pub mod csr;
-mod device;
-pub mod dia;
-pub mod ehyb;
-mod error;
-pub mod fsai;
-mod gate;
-mod graph;
-pub mod halo;
-pub mod hyb;
-mod launch;
-mod lengths;
-pub mod load_balance;
-pub mod merge;
-mod module;
-mod number;
-mod ordered;
-mod pool;
-mod product;
-mod refill;
-mod renumbered;
-mod resident;
-mod residual;
-mod ring;
-mod room;
-pub mod runs;
-mod segments;
-mod slab_layout;
-mod slabs;
-pub mod sliced;
-mod slices;
-pub mod spai;
-pub mod speculative;
-mod speculative_on_host;
-mod step;
-pub mod strategy;
-pub mod symmetric;
-mod transfer;
-mod transposition;
+pub mod device;
+pub mod formats;
+pub mod matrix;
+pub mod numbering;
+pub mod preconditioners;
+pub mod resident;
+pub mod solve;
 pub mod tuning;
-pub mod vector;
-mod windows;
 
-pub use advance::{Advance, advance};
-pub use basis::Basis;
-pub use clusters::{Clusters, Edges};
+pub use csr::speculative_on_host::SpeculativeOnHost;
+pub use device::error::{Error, Result};
+pub use device::module::{Source, compile};
 pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
-pub use error::{Error, Result};
-pub use gate::Condition;
-pub use graph::Graph;
-pub use module::{Source, compile};
-pub use number::Scalar;
-pub use ordered::Ordered;
-pub use product::{HasColumns, Pattern, Product, Shape};
-pub use refill::{Order, Refill};
+pub use matrix::ordered::Ordered;
+pub use matrix::product::{HasColumns, Pattern, Product, Shape};
+pub use matrix::refill::{Order, Refill};
+pub use matrix::transposition::Transposition;
+pub use numbering::clusters::{Clusters, Edges};
+pub use numbering::graph::Graph;
 pub use resident::{Iterate, Resident};
-pub use speculative_on_host::SpeculativeOnHost;
-pub use step::{Entry, Steps};
-pub use transposition::Transposition;
+pub use solve::advance::{Advance, advance};
+pub use solve::basis::Basis;
+pub use solve::gate::Condition;
+pub use solve::number::Scalar;
+pub use solve::step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
 pub const SOURCES: [&Source; 30] = [
-    &advance::SOURCE,
-    &basis::SOURCE,
-    &blocks::SOURCE,
-    &bsr::SOURCE,
-    &bunches::SOURCE,
-    &chunks::SOURCE,
-    &classes::SOURCE,
-    &clusters::SOURCE,
-    &coarse::SOURCE,
-    &csr::SOURCE,
-    &dia::SOURCE,
-    &ehyb::SOURCE,
-    &fsai::SOURCE,
-    &halo::SOURCE,
-    &lengths::SOURCE,
-    &merge::SOURCE,
-    &refill::SOURCE,
-    &renumbered::SOURCE,
-    &residual::SOURCE,
+    &solve::advance::SOURCE,
+    &solve::basis::SOURCE,
+    &preconditioners::blocks::SOURCE,
+    &formats::bsr::SOURCE,
+    &csr::bunches::SOURCE,
+    &matrix::chunks::SOURCE,
+    &matrix::classes::SOURCE,
+    &numbering::clusters::SOURCE,
+    &preconditioners::coarse::SOURCE,
+    &csr::classical::SOURCE,
+    &formats::dia::SOURCE,
+    &formats::ehyb::SOURCE,
+    &preconditioners::fsai::SOURCE,
+    &formats::halo::SOURCE,
+    &matrix::lengths::SOURCE,
+    &csr::merge::SOURCE,
+    &matrix::refill::SOURCE,
+    &matrix::renumbered::SOURCE,
+    &matrix::residual::SOURCE,
     &resident::SOURCE,
-    &runs::SOURCE,
-    &sliced::SOURCE,
-    &slabs::SOURCE,
-    &slices::SOURCE,
-    &spai::SOURCE,
-    &symmetric::SOURCE,
-    &transposition::SOURCE,
-    &gate::SOURCE,
-    &vector::SOURCE,
-    &windows::SOURCE,
+    &numbering::runs::SOURCE,
+    &formats::sliced::SOURCE,
+    &formats::slabs::SOURCE,
+    &matrix::slices::SOURCE,
+    &preconditioners::spai::SOURCE,
+    &formats::symmetric::SOURCE,
+    &matrix::transposition::SOURCE,
+    &solve::gate::SOURCE,
+    &solve::vector::SOURCE,
+    &matrix::windows::SOURCE,
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::bf16::Bf16;
+    use crate::cpu::simd::bf16::Bf16;
     use std::io::Write;
 
     /// Kernels that may keep registers in memory: up to 16 bytes, the first, a whole solve with as many threads as fit the
@@ -131,7 +85,7 @@ mod tests {
         let mut spilling = vec![];
         for source in sources {
             for &arch in archs {
-                match module::compile_and_tell::<T, V>(source, arch) {
+                match device::module::compile_and_tell::<T, V>(source, arch) {
                     Ok((code, log)) => {
                         assert!(code.starts_with(b"\x7fELF"), "{}, sm_{arch}", source.file);
                         let kernels = source.text.matches("__global__").count();

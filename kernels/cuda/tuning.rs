@@ -22,32 +22,32 @@ pub const SHARED_MEMORY: usize = 227 << 10;
 /// Threads of a multiprocessor that hide the latency of memory: below, rows are shared by more lanes (st7_20k, el3_20k).
 pub const BUSY: usize = 1024;
 
-/// Entries of a row that a lane of [`Csr`](super::csr::Csr) has, at least (st7_15M, el3_10M, p1_10M).
+/// Entries of a row that a lane of [`Csr`](crate::cuda::csr::classical::Csr) has, at least (st7_15M, el3_10M, p1_10M).
 pub const ENTRIES_PER_LANE: f64 = 3.0;
 
-/// Slots that a lane of [`Sliced`](super::sliced::Sliced) has in flight: more do not fit registers at full occupancy, fewer
+/// Slots that a lane of [`Sliced`](crate::cuda::formats::sliced::Sliced) has in flight: more do not fit registers at full occupancy, fewer
 /// leave bandwidth unused (el3_100M, p1_100M).
 pub const SLOTS_IN_FLIGHT: usize = 8;
 
 /// Rows of a window that is sorted by length: as on the host, small enough that `y` is written in pieces of cache lines.
 pub const SORTED_ROWS: usize = 768;
 
-/// Blocks that a lane of [`Bsr`](super::bsr::Bsr) should have before lanes share a block row (el3_20k, el3_2M).
+/// Blocks that a lane of [`Bsr`](crate::cuda::formats::bsr::Bsr) should have before lanes share a block row (el3_20k, el3_2M).
 pub const BLOCKS_IN_FLIGHT: usize = 3;
 
-/// Rows of a multiprocessor from which on a lane of [`Dia`](super::dia::Dia) takes four. With one, two, four rows of a lane
+/// Rows of a multiprocessor from which on a lane of [`Dia`](crate::cuda::formats::dia::Dia) takes four. With one, two, four rows of a lane
 /// st27_10M takes 0.0247, 0.0234, 0.0230 ms (f64) and 0.0145, 0.0135, 0.0124 (f32), st7_15M 0.0431, 0.0391, 0.0376 and
 /// 0.0196, 0.0181, 0.0174.
 pub const ROWS_FOR_FOUR: usize = 2048;
 
-/// Tiles of a chunk of [`Coo`](super::coo::Coo), [`LoadBalance`](super::load_balance::LoadBalance) and
-/// [`Speculative`](super::speculative::Speculative), about, and warps of a multiprocessor that chunks are cut for, as many
+/// Tiles of a chunk of [`Coo`](crate::cuda::formats::coo::Coo), [`LoadBalance`](crate::cuda::csr::load_balance::LoadBalance) and
+/// [`Speculative`](crate::cuda::csr::speculative::Speculative), about, and warps of a multiprocessor that chunks are cut for, as many
 /// as their kernels have there at once (rmat_2M, circuit_1M, el3_10M_perm).
 pub const TILES_OF_CHUNK: usize = 16;
 /// See [`TILES_OF_CHUNK`].
 pub const WARPS_OF_CHUNKS: usize = 40;
 
-/// Bytes of `x` that belong to a slab of [`Coo`](super::coo::Coo): two blocks of the kernel share a multiprocessor.
+/// Bytes of `x` that belong to a slab of [`Coo`](crate::cuda::formats::coo::Coo): two blocks of the kernel share a multiprocessor.
 pub const BYTES_OF_SLAB: usize = 64 << 10;
 
 /// The same where a block has a multiprocessor for itself, and bytes of `x` from which on that pays: there are about as many
@@ -56,7 +56,7 @@ pub const BYTES_OF_WIDE_SLAB: usize = 112 << 10;
 /// See [`BYTES_OF_WIDE_SLAB`].
 pub const WIDE_SLABS_FROM: usize = 8 << 20;
 
-/// What slabs of [`Coo`](super::coo::Coo) save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
+/// What slabs of [`Coo`](crate::cuda::formats::coo::Coo) save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
 /// launch, something for each entry and each byte of its value, and for each byte of a sum that is brought to its row
 /// (lp_like, boyd2_like, webbase_like, circuit_25M, rmat_33M).
 pub const SLABS_SAVE: f64 = 7.3;
@@ -76,20 +76,20 @@ pub const SLABS: RangeInclusive<usize> = 17..=512;
 /// Bins of rows for each multiprocessor that the sums of slabs are brought into, at least: several wait for memory at once.
 pub const BINS_OF_MULTIPROCESSOR: usize = 5;
 
-/// Blocks of [`Halo`](super::halo::Halo) that run at once on a multiprocessor, with nodes of so many rows: what a matrix is
+/// Blocks of [`Halo`](crate::cuda::formats::halo::Halo) that run at once on a multiprocessor, with nodes of so many rows: what a matrix is
 /// cut for, so that no blocks are left over for another round
 /// (p1_10M_perm, heat_sink_p1_340k).
 pub const fn resident_windows(size: usize) -> usize {
     if size.is_multiple_of(3) { 2 } else { 4 }
 }
 
-/// The fewest and the most rows of a block of [`Halo`](super::halo::Halo): its halo against how many blocks run at once.
+/// The fewest and the most rows of a block of [`Halo`](crate::cuda::formats::halo::Halo): its halo against how many blocks run at once.
 pub const ROWS_OF_WINDOW: (usize, usize) = (256, 1536);
 
-/// Windows of [`Halo`](super::halo::Halo) that should fit the shared memory of a multiprocessor.
+/// Windows of [`Halo`](crate::cuda::formats::halo::Halo) that should fit the shared memory of a multiprocessor.
 pub const WINDOWS_OF_MULTIPROCESSOR: usize = 4;
 
-/// Parts of [`Ehyb`](super::ehyb::Ehyb) that run at once on a multiprocessor, and share its shared memory: what registers
+/// Parts of [`Ehyb`](crate::cuda::formats::ehyb::Ehyb) that run at once on a multiprocessor, and share its shared memory: what registers
 /// allow with 512 threads each.
 pub const RESIDENT_PARTS: usize = 2;
 

@@ -8,9 +8,9 @@ use crate::formats::{Crossing, HybOptions, OnDevice, SellOptions, Threshold};
 use crate::{
     Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
 };
-use krysp_kernels::cuda::strategy::Rows;
+use krysp_kernels::cuda::csr::Rows;
 use krysp_kernels::cuda::tuning::{BLOCKS_IN_FLIGHT, CSR_PRICES, SLOTS_IN_FLIGHT};
-use krysp_kernels::cuda::{bsr, sliced, symmetric};
+use krysp_kernels::cuda::{formats::bsr, formats::sliced, formats::symmetric};
 use krysp_solvers::ElemOf;
 
 /// `cargo bench --features cuda --bench judge -- h200 --fit`, from the matrices of that record that it names. Those of CSR stand beside its

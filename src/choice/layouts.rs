@@ -9,9 +9,9 @@ use crate::formats::{
 use crate::{
     Bsr, Csr, Dia, Ehyb, Ell, EllpackR, Error, Format, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
 };
-use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::cpu::run::threads::CHUNK;
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda::{coo, tuning::SHARED_MEMORY};
+use krysp_kernels::cuda::{formats::coo, tuning::SHARED_MEMORY};
 use krysp_kernels::price::scattering;
 
 /// Bytes of a row's or a column's index.

@@ -11,7 +11,7 @@ use crate::preconditioners::jacobi::{check_bounds, even_bounds, limits};
 use crate::preconditioners::{StoredRows, check_space};
 use crate::{Csr, Error, Jacobi, Real, Result};
 use krysp_kernels::block_diagonal::Limits;
-use krysp_kernels::cuda::blocks::{BlockDiagonal, Blocks};
+use krysp_kernels::cuda::preconditioners::blocks::{BlockDiagonal, Blocks};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::sync::Arc;
 

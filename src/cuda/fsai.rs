@@ -17,7 +17,7 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{OnDevice, Source};
 use crate::preconditioners::fsai;
 use crate::{Fsai, Real, Result, Sell, Sparsity};
-use krysp_kernels::cuda::fsai::Triangles;
+use krysp_kernels::cuda::preconditioners::fsai::Triangles;
 use krysp_kernels::cuda::{Ordered, Transposition};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator};
@@ -45,7 +45,7 @@ use std::sync::Arc;
 pub struct CudaFsai<T: Real, F: OnDevice<T> = Sell<T>> {
     /// `Gᵀ` after `G`.
     product: Composed<OnCuda<T, F>, OnCuda<T, F>>,
-    solver: krysp_kernels::cuda::fsai::Fsai<T>,
+    solver: krysp_kernels::cuda::preconditioners::fsai::Fsai<T>,
     /// `Gᵀ` row by row, and how it follows `G`.
     upper: Ordered<T>,
     transposition: Transposition,
@@ -83,7 +83,7 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
         };
         let on = |pattern: &Arc<Pattern>| Source::new(pattern.clone(), space.clone(), space.clone());
         let (matrix, factor) = ((matrix, origin.on_device()), (factor, lower.on_device()));
-        let mut solver = krysp_kernels::cuda::fsai::Fsai::new(matrix, factor)?;
+        let mut solver = krysp_kernels::cuda::preconditioners::fsai::Fsai::new(matrix, factor)?;
         solver.solve()?;
         // found while rows are solved
         let guess = upper.map(|upper| (Arc::new(upper_pattern(&origin, &lower)), upper));

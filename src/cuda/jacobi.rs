@@ -2,8 +2,8 @@
 
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{Jacobi, Real, Result};
-use krysp_kernels::cuda::blocks::BlockDiagonal;
-use krysp_kernels::cuda::{self, vector};
+use krysp_kernels::cuda::preconditioners::blocks::BlockDiagonal;
+use krysp_kernels::cuda::{self, solve::vector};
 use krysp_solvers::{CgUpdate, Error, LinearOperator, Space, check_spaces, update_by_parts};
 
 /// The inverse of a diagonal, or of diagonal blocks, in device memory; made by [`Jacobi::to`].

@@ -4,7 +4,7 @@ use super::{Cuda, CudaScalar, CudaSpace, CudaSteps, CudaVector, failed};
 use crate::formats::{Format, OnDevice, Source, entries_of};
 use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::coarse::Coarse;
+use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_kernels::cuda::{Iterate, Ordered, Product, Refill, Resident};
 use krysp_solvers::{CgIterate, Error, LinearOperator, Space, Vector, check_spaces};
 use std::sync::OnceLock;

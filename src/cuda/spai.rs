@@ -45,7 +45,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct CudaSpai<T: Real, F: OnDevice<T> = Sell<T>> {
     matrix: OnCuda<T, F>,
-    solver: krysp_kernels::cuda::spai::Spai<T>,
+    solver: krysp_kernels::cuda::preconditioners::spai::Spai<T>,
     right: Option<Right<T>>,
     /// The pattern that is computed row by row: of `M`, or of `Mᵀ` on the right.
     rows: Arc<Pattern>,
@@ -87,7 +87,10 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
             (given, inverse)
         };
         let build = |a: (Ordered<T>, &Pattern), m: (Ordered<T>, &Pattern)| {
-            krysp_kernels::cuda::spai::Spai::new((a.0, a.1.on_device()), (m.0, m.1.on_device()))
+            krysp_kernels::cuda::preconditioners::spai::Spai::new(
+                (a.0, a.1.on_device()),
+                (m.0, m.1.on_device()),
+            )
         };
         let (solver, rows, mut right) = match side {
             Side::Left => (build((a, &origin), (inverse, &given))?, given.clone(), None),
@@ -159,7 +162,7 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
 
 /// Refuses a local system whose columns depend on each other.
 fn check<T: Real>(
-    solver: &krysp_kernels::cuda::spai::Spai<T>,
+    solver: &krysp_kernels::cuda::preconditioners::spai::Spai<T>,
     rows: &Pattern,
     side: Side,
     from: &impl Origin<T>,

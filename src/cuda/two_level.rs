@@ -2,7 +2,7 @@
 
 use super::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{CoarseSpace, Csr, Jacobi, Real, Result, TwoLevel};
-use krysp_kernels::cuda::coarse::Coarse;
+use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, LinearOperator, check_spaces};
 use std::any::Any;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -4,7 +4,7 @@ use super::steps::CudaSteps;
 use super::{Cuda, failed};
 use crate::host::gather;
 use crate::{HostSpace, Numbering, Real};
-use krysp_kernels::cuda::{self, Array, vector};
+use krysp_kernels::cuda::{self, Array, solve::vector};
 use krysp_solvers::{Basis, Error, Result, Scalar, Space, Vector};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;

@@ -8,9 +8,9 @@ use super::pattern::fill_by_rows;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::bsr::{AnyBsr, SLACK};
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::{chunks, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::formats::bsr::{AnyBsr, SLACK};
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::{chunks, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
@@ -243,7 +243,7 @@ impl<T: Real> Format<T> for Bsr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
-    type Arrays<V: Storage<T>> = cuda::bsr::Bsr<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::bsr::Bsr<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {

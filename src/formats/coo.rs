@@ -15,8 +15,8 @@ use super::pattern::fill_by_rows;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::coo::{self, EntryRows};
-use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::formats::coo::{self, EntryRows};
+use krysp_kernels::cpu::run::rows::RowProduct;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
@@ -102,8 +102,8 @@ impl<T: Real> Format<T> for Coo<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
-    type Arrays<V: Storage<T>> = cuda::coo::Coo<T, V>;
-    type Options = cuda::coo::Crossing;
+    type Arrays<V: Storage<T>> = cuda::formats::coo::Coo<T, V>;
+    type Options = cuda::formats::coo::Crossing;
 
     fn defaults() -> Self::Options {
         Self::Options::default()
@@ -127,7 +127,7 @@ pub(super) mod tests {
     use super::*;
     use crate::simd::{Level, force};
     use crate::{LinearOperator, Space, Vector};
-    use krysp_kernels::cpu::threads::CHUNK;
+    use krysp_kernels::cpu::run::threads::CHUNK;
 
     /// Shapes and row lengths at the edges of lanes, slices and chunks.
     pub(in crate::formats) fn matrices<T: Real>() -> Vec<Csr<T>> {

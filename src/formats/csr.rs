@@ -11,9 +11,9 @@ use super::{Format, Multiply, Source, Strategy};
 use crate::cuda::{Cuda, OnCuda};
 use crate::{Error, HostSpace, HostVector, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::balanced::Balanced;
-use krysp_kernels::cpu::threads::{find_row, map_rows, over_rows};
-use krysp_kernels::cpu::{csr, speculative};
+use krysp_kernels::cpu::run::balanced::Balanced;
+use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
+use krysp_kernels::cpu::{formats::csr, formats::speculative};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_solvers::{LinearOperator, Vector};
@@ -399,7 +399,7 @@ impl<T: Real> Format<T> for Csr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
-    type Arrays<V: Storage<T>> = cuda::strategy::AnyCsr<T>;
+    type Arrays<V: Storage<T>> = cuda::csr::AnyCsr<T>;
     type Options = Strategy;
 
     fn defaults() -> Strategy {
@@ -415,7 +415,7 @@ impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
         strategy: Strategy,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        Ok(cuda::strategy::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), strategy)?)
+        Ok(cuda::csr::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), strategy)?)
     }
 
     fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {

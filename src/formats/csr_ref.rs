@@ -2,10 +2,10 @@
 
 use super::{Layout, row_operator};
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
-use krysp_kernels::cpu::balanced::Balanced;
-use krysp_kernels::cpu::csr;
-use krysp_kernels::cpu::residual::Equations;
-use krysp_kernels::cpu::rows::RowProduct;
+use krysp_kernels::cpu::formats::csr;
+use krysp_kernels::cpu::formats::residual::Equations;
+use krysp_kernels::cpu::run::balanced::Balanced;
+use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::index::{ColumnsRef, Invalid, OffsetsRef};
 
 /// An operator over borrowed compressed rows: checked once, never copied.

@@ -4,7 +4,7 @@ use super::pattern::{Given, Pattern, made};
 use super::{Csr, Format, Source};
 use crate::{Error, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::threads::{map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 

@@ -8,9 +8,9 @@ use super::slices::check_padding;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::dia::{self, HEIGHT};
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::formats::dia::{self, HEIGHT};
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::over_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,7 +121,7 @@ impl<T: Real> Format<T> for Dia<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
-    type Arrays<V: Storage<T>> = cuda::dia::Dia<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::dia::Dia<T, V>;
     type Options = ();
 
     fn defaults() {}

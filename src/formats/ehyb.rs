@@ -38,9 +38,9 @@ use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::ehyb;
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::{CHUNK, map_rows};
+use krysp_kernels::cpu::formats::ehyb;
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::{CHUNK, map_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
@@ -291,13 +291,13 @@ impl<T: Real> Ehyb<T> {
     /// # }
     /// ```
     pub fn rows_per_part(gpu: &crate::Cuda, rows: usize) -> Result<usize> {
-        Ok(cuda::ehyb::rows_per_part::<T>(gpu.device(), rows)?)
+        Ok(cuda::formats::ehyb::rows_per_part::<T>(gpu.device(), rows)?)
     }
 }
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Ehyb<T> {
-    type Arrays<V: Storage<T>> = cuda::ehyb::Ehyb<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::ehyb::Ehyb<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {

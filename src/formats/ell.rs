@@ -10,8 +10,8 @@ use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::over_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -97,7 +97,7 @@ impl<T: Real> Format<T> for Ell<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
-    type Arrays<V: Storage<T>> = cuda::sliced::Sliced<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
     type Options = ();
 
     fn defaults() {}
@@ -105,7 +105,7 @@ impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
     fn chosen(&self) {}
 
     fn lay_out<V: Storage<T>>(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays<V>> {
-        let widths = cuda::sliced::Widths::Uniform;
+        let widths = cuda::formats::sliced::Widths::Uniform;
         Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), widths)?)
     }
 }

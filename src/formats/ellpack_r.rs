@@ -10,8 +10,8 @@ use super::slices::Slices;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::map_rows;
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::map_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 
@@ -83,7 +83,7 @@ impl<T: Real> Format<T> for EllpackR<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
-    type Arrays<V: Storage<T>> = cuda::sliced::Sliced<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
     type Options = ();
 
     fn defaults() {}
@@ -91,7 +91,7 @@ impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
     fn chosen(&self) {}
 
     fn lay_out<V: Storage<T>>(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays<V>> {
-        let widths = cuda::sliced::Widths::Lengths;
+        let widths = cuda::formats::sliced::Widths::Lengths;
         Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), widths)?)
     }
 }

@@ -22,9 +22,9 @@ use super::on_device::values_of;
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::halo;
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::CHUNK;
+use krysp_kernels::cpu::formats::halo;
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::CHUNK;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
@@ -204,13 +204,13 @@ impl<T: Real> Halo<T> {
     /// The same for a GPU of so many multiprocessors that is not at hand.
     pub fn rows_per_block_of(multiprocessors: usize, csr: &Csr<T>) -> usize {
         let size = best_size(csr);
-        cuda::halo::nodes_per_block(csr.rows() / size, size, multiprocessors) * size
+        cuda::formats::halo::nodes_per_block(csr.rows() / size, size, multiprocessors) * size
     }
 }
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
-    type Arrays<V: Storage<T>> = cuda::halo::Halo<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::halo::Halo<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {

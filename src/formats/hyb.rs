@@ -24,10 +24,10 @@ use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::coo::EntryRows;
-use krysp_kernels::cpu::hyb;
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::threads::{CHUNK, over_rows};
+use krysp_kernels::cpu::formats::coo::EntryRows;
+use krysp_kernels::cpu::formats::hyb;
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::{CHUNK, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
@@ -264,7 +264,7 @@ impl<T: Real> Format<T> for Hyb<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
-    type Arrays<V: Storage<T>> = cuda::hyb::Hyb<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::hyb::Hyb<T, V>;
     type Options = HybOptions;
 
     fn defaults() -> HybOptions {
@@ -281,7 +281,7 @@ impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
         let (x, most) = options.threshold.limits::<T>(csr.rows())?;
-        let width = cuda::hyb::Width { rows: share_of_rows(csr.rows(), x), most };
+        let width = cuda::formats::hyb::Width { rows: share_of_rows(csr.rows(), x), most };
         Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), width)?)
     }
 }

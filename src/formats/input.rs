@@ -4,7 +4,7 @@ use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Source};
 use crate::{Error, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::threads::{find_row, map_rows};
+use krysp_kernels::cpu::run::threads::{find_row, map_rows};
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
 pub(crate) use hyb::{fewest_bytes_at, quantile, row_length_histogram};
 pub use input::Index;
 #[cfg(feature = "cuda")]
-pub use krysp_kernels::cuda::coo::Crossing;
+pub use krysp_kernels::cuda::formats::coo::Crossing;
 pub use krysp_kernels::strategy::Strategy;
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
@@ -55,10 +55,10 @@ pub use symmetric_bsr::SymBsr;
 
 use crate::{HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::residual::Equations;
-use krysp_kernels::cpu::rows::{self, Parts, RowProduct};
-use krysp_kernels::cpu::storage::narrow;
-use krysp_kernels::cpu::threads::{self, CHUNK};
+use krysp_kernels::cpu::formats::residual::Equations;
+use krysp_kernels::cpu::run::rows::{self, Parts, RowProduct};
+use krysp_kernels::cpu::run::threads::{self, CHUNK};
+use krysp_kernels::cpu::simd::storage::narrow;
 use krysp_kernels::index::OffsetsRef;
 use krysp_solvers::{Error, LinearOperator, Space, Vector};
 use pattern::{Pattern, fill_by_rows};

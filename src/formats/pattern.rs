@@ -2,7 +2,7 @@
 
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
+use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};

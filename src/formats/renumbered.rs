@@ -9,7 +9,7 @@ use super::pattern::{
 use crate::Numbering;
 use crate::Result;
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::threads::{ByRow, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::index::Columns;
 use krysp_kernels::index::Offsets;

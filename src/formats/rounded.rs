@@ -15,8 +15,8 @@ use super::OnDevice;
 use super::{Csr, Format, Multiply, Source};
 use crate::{HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::storage::widen;
-use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_kernels::cpu::simd::storage::widen;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_solvers::LinearOperator;

@@ -14,9 +14,9 @@ use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Source, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::rows::RowProduct;
-use krysp_kernels::cpu::sliced::height_step;
-use krysp_kernels::cpu::threads::{CHUNK, map_rows, over_rows};
+use krysp_kernels::cpu::formats::sliced::height_step;
+use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::{CHUNK, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
@@ -39,8 +39,8 @@ impl SellOptions {
 
     /// How wide slices are on a device.
     #[cfg(feature = "cuda")]
-    fn widths(self) -> cuda::sliced::Widths {
-        cuda::sliced::Widths::Each { sort: self.window != Some(1) }
+    fn widths(self) -> cuda::formats::sliced::Widths {
+        cuda::formats::sliced::Widths::Each { sort: self.window != Some(1) }
     }
 }
 
@@ -206,7 +206,7 @@ impl<T: Real> Format<T> for Sell<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
-    type Arrays<V: Storage<T>> = cuda::sliced::Sliced<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
     type Options = SellOptions;
 
     fn defaults() -> SellOptions {

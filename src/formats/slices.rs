@@ -3,8 +3,10 @@
 use super::pattern::{Pattern, fill_by_rows};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::sliced::{ChunkOrder, ShortColumns, Sliced, SlicedColumns, Widths, height_step};
-use krysp_kernels::cpu::threads::{CHUNK, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::formats::sliced::{
+    ChunkOrder, ShortColumns, Sliced, SlicedColumns, Widths, height_step,
+};
+use krysp_kernels::cpu::run::threads::{CHUNK, find_row, map_rows, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
 
 /// The width of each slice.

@@ -9,8 +9,8 @@ use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Format, Multiply, Source};
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::symmetric::{self, Halves};
-use krysp_kernels::cpu::threads::{block_rows, map_rows, over_rows};
+use krysp_kernels::cpu::formats::symmetric::{self, Halves};
+use krysp_kernels::cpu::run::threads::{block_rows, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
@@ -282,7 +282,7 @@ pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, va
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for SymCsr<T> {
-    type Arrays<V: Storage<T>> = cuda::symmetric::Symmetric<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
     type Options = ();
 
     fn defaults() {}

@@ -11,10 +11,10 @@ use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, s
 use super::{Csr, Format, Multiply, Source};
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::bsr::SLACK;
-use krysp_kernels::cpu::symmetric::Halves;
-use krysp_kernels::cpu::symmetric_blocks;
-use krysp_kernels::cpu::threads::map_rows;
+use krysp_kernels::cpu::formats::bsr::SLACK;
+use krysp_kernels::cpu::formats::symmetric::Halves;
+use krysp_kernels::cpu::formats::symmetric_blocks;
+use krysp_kernels::cpu::run::threads::map_rows;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
@@ -203,28 +203,30 @@ impl<T: Real> SymBsr<T> {
     /// ```
     pub fn rows_per_block(csr: &Csr<T>) -> Result<usize> {
         let size = best_block_size(csr)?;
-        Ok(cuda::symmetric::nodes_per_block::<T>(size) * size)
+        Ok(cuda::formats::symmetric::nodes_per_block::<T>(size) * size)
     }
 
     /// What a GPU reads of a symmetric matrix with blocks of a size, found without converting: bytes, and entries of `x` in
     /// halos. Refuses a matrix whose rows read more than a window holds.
     pub(crate) fn footprint_on_gpu(csr: &Csr<T>, size: usize) -> Result<(usize, usize)> {
         let (offsets, columns) = block_pattern(csr, size)?;
-        let footprint = cuda::symmetric::footprint::<T>(size, cuda::Pattern::new(&offsets, &columns));
-        let cuda::symmetric::Footprint { bytes, halo } = footprint.map_err(|TooLarge { rows, window }| {
-            let why = format!(
-                "nodes {} to {} read {window} others, more than a window holds",
-                rows.start, rows.end
-            );
-            Error::Unsuitable { format: Self::NAME, why }
-        })?;
+        let footprint =
+            cuda::formats::symmetric::footprint::<T>(size, cuda::Pattern::new(&offsets, &columns));
+        let cuda::formats::symmetric::Footprint { bytes, halo } =
+            footprint.map_err(|TooLarge { rows, window }| {
+                let why = format!(
+                    "nodes {} to {} read {window} others, more than a window holds",
+                    rows.start, rows.end
+                );
+                Error::Unsuitable { format: Self::NAME, why }
+            })?;
         Ok((bytes, halo * size))
     }
 }
 
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
-    type Arrays<V: Storage<T>> = cuda::symmetric::Symmetric<T, V>;
+    type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
     type Options = Option<usize>;
 
     fn defaults() -> Option<usize> {

@@ -11,7 +11,7 @@
 use super::aggregate::{Tally, scrambled};
 use super::graph::Graph;
 use crate::formats::pattern::cut;
-use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::run::threads::over_rows;
 use rayon::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};

@@ -18,7 +18,7 @@ mod rcm;
 use crate::formats::{Format, block_pattern};
 use crate::{Csr, Error, Real, Result};
 use graph::Pattern;
-use krysp_kernels::cpu::threads::{find_row, over_rows};
+use krysp_kernels::cpu::run::threads::{find_row, over_rows};
 use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

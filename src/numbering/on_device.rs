@@ -14,7 +14,7 @@ use super::aggregate::share;
 use super::clustered::{CLUSTERS_IN_RUN, ROUNDS, clustered, line};
 use super::graph::{Coarse, Graph, Pattern};
 use crate::{Csr, Cuda, Real, Result};
-use krysp_kernels::cuda::{self, Clusters, Device, Edges, runs};
+use krysp_kernels::cuda::{self, Clusters, Device, Edges, numbering::runs};
 use krysp_kernels::index::{Columns, Offsets};
 
 impl Numbering {

@@ -13,7 +13,7 @@
 
 use super::aggregate::{NONE, Tally};
 use super::graph::Graph;
-use krysp_kernels::cpu::threads::map_rows;
+use krysp_kernels::cpu::run::threads::map_rows;
 use rayon::prelude::*;
 use std::ops::Range;
 

@@ -31,7 +31,7 @@ use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::dense::Cholesky;
+use krysp_kernels::cpu::preconditioners::dense::Cholesky;
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, Element, LinearOperator};
 use std::sync::Arc;

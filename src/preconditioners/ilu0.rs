@@ -9,7 +9,7 @@ use super::check_space;
 use super::solves::{Scheduled, Solves};
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
-use krysp_kernels::cpu::triangular::incomplete_lu;
+use krysp_kernels::cpu::preconditioners::triangular::incomplete_lu;
 use krysp_solvers::{Element, LinearOperator, check_spaces};
 
 const NAME: &str = "ILU(0)";

@@ -3,7 +3,7 @@
 use super::rows::{Accumulator, Places, keep_largest};
 use super::sparsity::Growth;
 use crate::{Csr, Real};
-use krysp_kernels::cpu::dense::LeastSquares;
+use krysp_kernels::cpu::preconditioners::dense::LeastSquares;
 use krysp_solvers::Element;
 
 /// `A[I, J]`, factorised as `J` grows, with `e_k` on the right-hand side.

@@ -8,7 +8,7 @@
 //! What is too small for single precision, below 1e-38, becomes zero: scale systems whose residuals come near it.
 
 use crate::{HostSpace, HostVector, Result};
-use krysp_kernels::cpu::threads::over_rows;
+use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{LinearOperator, Space};
 use std::sync::{Mutex, PoisonError};
 

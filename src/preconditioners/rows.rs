@@ -2,7 +2,7 @@
 
 use crate::formats::pattern::Pattern;
 use crate::{Error, Real, Result};
-use krysp_kernels::cpu::threads::{ByRow, over_parts, over_rows, tasks};
+use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
 use krysp_kernels::index::Offsets;
 use std::sync::{Mutex, PoisonError};
 

@@ -4,9 +4,9 @@ use super::check_square;
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
-use krysp_kernels::cpu::csr;
-use krysp_kernels::cpu::threads::over_rows;
-use krysp_kernels::cpu::triangular::{Schedule, Triangle, solve};
+use krysp_kernels::cpu::formats::csr;
+use krysp_kernels::cpu::preconditioners::triangular::{Schedule, Triangle, solve};
+use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::Space;
 use std::sync::{Mutex, PoisonError};
 

@@ -27,7 +27,7 @@ use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::threads::map_rows;
+use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{Element, LinearOperator};
 use std::sync::Arc;
 

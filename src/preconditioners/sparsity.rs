@@ -3,7 +3,7 @@
 use super::rows::{Places, find_rows};
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, Real, Result};
-use krysp_kernels::cpu::threads::find_row;
+use krysp_kernels::cpu::run::threads::find_row;
 use std::sync::{Arc, LazyLock};
 
 /// A pattern that is known beforehand.

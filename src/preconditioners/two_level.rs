@@ -17,8 +17,8 @@
 use super::CoarseSpace;
 use crate::{Csr, HostSpace, HostVector, Jacobi, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::coarse::dense_product;
-use krysp_kernels::cpu::inverse::row_stride;
+use krysp_kernels::cpu::preconditioners::coarse::dense_product;
+use krysp_kernels::cpu::preconditioners::inverse::row_stride;
 use krysp_solvers::{Error, LinearOperator, check_spaces};
 
 /// A preconditioner and a coarse correction, added: for symmetric positive definite `A`, and `M` like it.

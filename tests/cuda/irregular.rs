@@ -150,7 +150,7 @@ fn second_stages_agree_f32() {
 /// Values given with another pattern of as many rows and entries go where that has entries, and nothing else is read.
 #[test]
 fn another_pattern_of_one_shape_stays_within_bounds() {
-    use krysp_kernels::cuda::coo::Coo;
+    use krysp_kernels::cuda::formats::coo::Coo;
     use krysp_kernels::cuda::{Device, Pattern, Product};
     use krysp_kernels::index::{Columns, Offsets};
     if gpu().is_none() {

@@ -1,7 +1,7 @@
 //! Rows are cut into slices on a GPU as their lengths need.
 
 use super::gpu;
-use krysp_kernels::cuda::sliced::{Sliced, Widths};
+use krysp_kernels::cuda::formats::sliced::{Sliced, Widths};
 use krysp_kernels::cuda::{Device, Pattern, Product};
 use krysp_kernels::index::{Columns, Offsets};
 

@@ -3,9 +3,9 @@
 //! Blocks are stored column by column. A block row's sums stay in registers: each column of a block is multiplied by one
 //! entry of `x`. Moves `8 + 4/B²` bytes an entry (f64), 8.44 for nodes of three unknowns, and the vectors.
 
-use super::rows::RowProduct;
-use super::simd::{AHEAD, Simd, Value};
-use super::storage::Storage;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{AHEAD, Simd, Value};
 use crate::index::{Columns, Offset, Offsets};
 use std::ops::Range;
 

@@ -1,17 +1,17 @@
 //! Coordinates: `y_i ← Σ v_k x_{c_k}` over the entries `k` whose row is `i`, sorted by row.
 //!
 //! Threads take the entries of their own rows, so nothing is added atomically and sums have a fixed order; rows of many
-//! entries are [divided](super::balanced) among them.
+//! entries are [divided](crate::cpu::run::balanced) among them.
 //! A row is found by comparing: a register's last entry of the same row means that all are. Entries left over are added
 //! one by one, which is faster than masks here, and than storing products in a buffer to add them up by rows afterwards.
 //! Moves 16 B (f64) or 12 B (f32) an entry and the vectors.
 
-use super::balanced::{Divide, balanced};
-use super::rows::RowProduct;
-use super::simd::{Lanes, Simd, Value};
-use super::storage::Storage;
-use super::threads::{CHUNK, chunks};
 use crate::buffer::Buffer;
+use crate::cpu::run::balanced::{Divide, balanced};
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::threads::{CHUNK, chunks};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Lanes, Simd, Value};
 use crate::index::{Columns, Invalid, Offsets, first_fall};
 use std::ops::Range;
 

@@ -4,11 +4,11 @@
 //! running sums in turns, the end of the row under a mask. A gather there may look up what the next rows begin with, so
 //! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is.
 
-use super::balanced::Divide;
-use super::rows::RowProduct;
-use super::scattered::{SAMPLE, look};
-use super::simd::{Lanes, MOST_LANES, Simd, Value};
-use super::storage::Storage;
+use crate::cpu::run::balanced::Divide;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::scattered::{SAMPLE, look};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Value};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 

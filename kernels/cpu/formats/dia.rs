@@ -3,9 +3,9 @@
 //! Slices of [`HEIGHT`] rows hold their diagonals one after the other, so that values stream in one piece and `x` is
 //! read in pieces as well. Moves 8 B (f64) or 4 B (f32) a slot and the vectors.
 
-use super::rows::RowProduct;
-use super::simd::{Lanes, Simd, Value};
-use super::storage::Storage;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Lanes, Simd, Value};
 use std::ops::Range;
 
 /// Rows of a slice: a divisor of a chunk, a multiple of every level's lanes.

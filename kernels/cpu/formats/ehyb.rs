@@ -6,11 +6,11 @@
 //!
 //! Moves 10 B (f64) or 6 B (f32) a slot inside, and 12 or 8 of an extra line, whose sum is added to a `y` in cache.
 
-use super::rows::RowProduct;
-use super::simd::{Simd, Value};
-use super::sliced::Sliced;
-use super::storage::Storage;
-use super::threads::{CHUNK, chunks};
+use crate::cpu::formats::sliced::Sliced;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::threads::{CHUNK, chunks};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Simd, Value};
 use crate::index::Offsets;
 use std::ops::Range;
 

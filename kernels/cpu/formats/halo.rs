@@ -2,10 +2,10 @@
 //!
 //! Moves 10 bytes an entry (f64), `8 + 2/B²` in dense blocks of `B × B`, and a window twice for each chunk.
 
-use super::rows::RowProduct;
-use super::simd::{Simd, Value};
-use super::storage::Storage;
-use super::threads::{CHUNK, chunks};
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::threads::{CHUNK, chunks};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Simd, Value};
 use crate::index::Offsets;
 use crate::windows::Windows;
 use std::ops::Range;

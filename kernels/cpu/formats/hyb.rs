@@ -3,13 +3,13 @@
 //! A chunk's values are its slots in slices, then its overflow, so that threads find both together. Moves what
 //! [`Sliced`] and [`Coo`] move; `y` of a chunk stays in the first cache between the two.
 
-use super::balanced::balanced;
-use super::coo::{Coo, EntryRows};
-use super::rows::RowProduct;
-use super::simd::{Simd, Value};
-use super::sliced::Sliced;
-use super::storage::Storage;
-use super::threads::chunks;
+use crate::cpu::formats::coo::{Coo, EntryRows};
+use crate::cpu::formats::sliced::Sliced;
+use crate::cpu::run::balanced::balanced;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::threads::chunks;
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Simd, Value};
 use crate::index::Columns;
 use std::ops::Range;
 

@@ -4,8 +4,8 @@
 //! up apart (Ogita, Rump and Oishi 2005, Dot2). Moves what a product of CSR moves and `b`, and takes up to ten times as long:
 //! a dozen operations an entry, one after the other.
 
-use super::simd::{Simd, Task, Value, run};
-use super::threads::over_rows;
+use crate::cpu::run::threads::over_rows;
+use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::index::{ColumnsRef, OffsetsRef};
 use std::ops::Range;
 

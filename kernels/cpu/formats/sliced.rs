@@ -14,12 +14,12 @@
 //! Moves 12 B (f64) or 8 B (f32) a slot, 10 or 6 with short columns, and the vectors. Padding multiplies an entry of `x`
 //! that its row uses anyway by zero: an infinite `x` gives NaN where arithmetic would give infinity.
 
-use super::rows::RowProduct;
-use super::scattered::{SAMPLE, look};
-use super::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
-use super::storage::Storage;
-use super::threads::{CHUNK, chunks, find_row};
 use crate::buffer::Buffer;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::scattered::{SAMPLE, look};
+use crate::cpu::run::threads::{CHUNK, chunks, find_row};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use crate::index::{Columns, Invalid, Offsets};
 use std::ops::Range;
 
@@ -296,7 +296,7 @@ impl<T: Value> Lookup<T> for ShortLookup<T> {
 
 impl<V> Sliced<'_, V> {
     /// How many slots stand before a row that begins a slice, or before the row past the last.
-    pub(super) fn before(&self, row: usize) -> usize {
+    pub(crate) fn before(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
         self.height
             * match self.widths {
@@ -310,7 +310,7 @@ impl<V> Sliced<'_, V> {
     ///
     /// # Safety
     /// As [`RowProduct::product`], such rows apart.
-    pub(super) unsafe fn sums<T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
+    pub(crate) unsafe fn sums<T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
     where
         V: Storage<T>,
     {

@@ -13,13 +13,13 @@
 //! ```
 //!
 //! The device's kernel of this name does the same, and says what departs from the paper. In host memory this is the
-//! strategy to compare with: products are stored and read again, [`balanced`](super::balanced) walks rows in registers. It
+//! strategy to compare with: products are stored and read again, [`balanced`](crate::cpu::run::balanced) walks rows in registers. It
 //! allocates what its first stage leaves.
 
-use super::csr::Csr;
-use super::rows::RowProduct;
-use super::simd::{Lanes, Simd, Task, Value, run};
-use super::storage::Storage;
+use crate::cpu::formats::csr::Csr;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Lanes, Simd, Task, Value, run};
 use crate::index::OffsetsRef;
 use std::ops::Range;
 

@@ -6,11 +6,11 @@
 //!
 //! Moves 12 B (f64) for two entries, half of what CSR moves, 8 B of offsets a row, and the vectors.
 
-use super::simd::{Simd, Task, Value, run};
-use super::storage::Storage;
-use super::threads::{block_rows, find_row, over_parts, sum_over_parts};
-use super::vector::block_dot;
 use crate::buffer::Buffer;
+use crate::cpu::run::threads::{block_rows, find_row, over_parts, sum_over_parts};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Simd, Task, Value, run};
+use crate::cpu::vector::block_dot;
 use crate::index::{Columns, Invalid, Offsets};
 use std::ops::Range;
 
@@ -96,7 +96,7 @@ impl Halves {
     }
 
     /// Compares with a loop over blocks of `size`.
-    pub(super) fn check<T>(&self, size: usize, values: usize, x: &[T], y: &[T]) {
+    pub(crate) fn check<T>(&self, size: usize, values: usize, x: &[T], y: &[T]) {
         assert_eq!(self.size, size, "blocks of the loop's size");
         assert!(values >= self.offsets.end() * size * size, "values for each stored block");
         assert!(self.columns.bound() * size <= x.len() && x.len() == y.len(), "`x` and `y` fit the matrix");

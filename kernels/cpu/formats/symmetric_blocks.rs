@@ -1,13 +1,13 @@
-//! Symmetric rows of blocks, each block read once: as [`symmetric`](super::symmetric), with `B × B` entries for a column.
+//! Symmetric rows of blocks, each block read once: as [`symmetric`](crate::cpu::formats::symmetric), with `B × B` entries for a column.
 //!
-//! Moves 8 B (f64) for two entries, 4 B for `2 B²` of them, and the vectors: half of what [`bsr`](super::bsr) moves.
+//! Moves 8 B (f64) for two entries, 4 B for `2 B²` of them, and the vectors: half of what [`bsr`](crate::cpu::formats::bsr) moves.
 
-use super::bsr::SLACK;
-use super::simd::{AHEAD, Simd, Task, Value, run};
-use super::storage::Storage;
-use super::symmetric::Halves;
-use super::threads::{over_parts, sum_over_parts};
-use super::vector::block_dot;
+use crate::cpu::formats::bsr::SLACK;
+use crate::cpu::formats::symmetric::Halves;
+use crate::cpu::run::threads::{over_parts, sum_over_parts};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{AHEAD, Simd, Task, Value, run};
+use crate::cpu::vector::block_dot;
 use std::ops::Range;
 
 struct Part<'a, T, V, const B: usize, const P: usize> {

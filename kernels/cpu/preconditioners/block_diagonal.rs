@@ -2,13 +2,13 @@
 //!
 //! A product moves the numbers as they are stored, 16 bytes a slice, and two vectors.
 
-use super::dense::invert;
-use super::rows::RowProduct;
-use super::simd::{AHEAD, Lanes, Simd, Value};
-use super::storage::Storage;
-use super::threads::{ByRow, over_parts, tasks};
 use crate::block_diagonal::{Limits, Slice, Stored, StoredRows, count, cut, largest_block, room};
 use crate::buffer::{Buffer, stored, stored_mut};
+use crate::cpu::preconditioners::dense::invert;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::threads::{ByRow, over_parts, tasks};
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{AHEAD, Lanes, Simd, Value};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -6,11 +6,11 @@
 //! Budget: [`Aggregates::restrict`] reads `r` and the aggregates' rows, [`Aggregates::prolong`] `z` and the aggregate of each
 //! row, both `modes` weights a row besides; a dense product reads its matrix. Sums have one order on any number of threads.
 
-use super::inverse::row_stride;
-use super::simd::Value;
-use super::threads::{ByRow, over_parts, over_rows, tasks};
-use super::vector::block_dot;
 use crate::buffer::Buffer;
+use crate::cpu::preconditioners::inverse::row_stride;
+use crate::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
+use crate::cpu::simd::Value;
+use crate::cpu::vector::block_dot;
 
 /// The aggregate of rows that have none.
 pub const NONE: u32 = u32::MAX;

@@ -11,8 +11,8 @@
 //! Budget: `n³` multiply-adds in double precision, and two forks of threads a panel. Every number is computed by one
 //! thread in a fixed order: the result does not depend on how many there are.
 
-use super::simd::{Lanes, Simd, Task, run};
-use super::threads;
+use crate::cpu::run::threads;
+use crate::cpu::simd::{Lanes, Simd, Task, run};
 
 /// Rows of a panel: as many as make a diagonal block cheap to invert on one thread.
 const PANEL: usize = 32;
@@ -188,8 +188,8 @@ unsafe fn update<S: Simd, const ROWS: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::simd::{Level, force};
     use super::*;
+    use crate::cpu::simd::{Level, force};
 
     /// `B Bᵀ + n`, with numbers without a pattern in `B`.
     fn positive(n: usize) -> Vec<f64> {

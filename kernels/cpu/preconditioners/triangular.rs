@@ -11,9 +11,9 @@
 //!
 //! A solve moves the triangle once, and 2 vectors; it waits for all threads once a level, or once.
 
-use super::csr::Csr;
-use super::simd::Value;
-use super::threads::{ByRow, over_parts};
+use crate::cpu::formats::csr::Csr;
+use crate::cpu::run::threads::{ByRow, over_parts};
+use crate::cpu::simd::Value;
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};

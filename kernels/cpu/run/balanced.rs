@@ -9,10 +9,10 @@
 //!
 //! Rows of one piece are added up as by the walk alone, bitwise; how many threads there are shows in no row.
 
-use super::csr::Csr;
-use super::rows::RowProduct;
-use super::simd::{Simd, Task, Value, run};
-use super::storage::Storage;
+use crate::cpu::formats::csr::Csr;
+use crate::cpu::run::rows::RowProduct;
+use crate::cpu::simd::storage::Storage;
+use crate::cpu::simd::{Simd, Task, Value, run};
 use std::ops::Range;
 
 /// Entries of a task: a hundred times what handing it over costs, few against those of a thread, and no fewer than any
@@ -24,7 +24,7 @@ const PIECE: usize = 1 << 15;
 /// # Safety
 /// Whatever calls an `unsafe` function here: the CPU has the features of `S`; the arrays fit each other and `x`, rows and
 /// entries are those of the matrix, `y` has an entry for each of the rows.
-pub(super) trait Divide<T: Value>: Copy + Sync {
+pub(crate) trait Divide<T: Value>: Copy + Sync {
     /// The first entry of a row, or the place where it would stand; the end for the row past the last.
     fn first_entry(&self, row: usize) -> usize;
 
@@ -97,7 +97,7 @@ impl<T: Value, A: Divide<T>> Task for Piece<'_, A, T> {
 ///
 /// # Safety
 /// As [`Divide`].
-pub(super) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]) {
+pub(crate) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]) {
     let entries = a.first_entry(rows.start)..a.first_entry(rows.end);
     if entries.len() <= PIECE {
         return run(Walk { a, rows, x, y });
@@ -141,9 +141,9 @@ fn middle(first_entry: impl Fn(usize) -> usize, rows: &Range<usize>) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coo::{Coo, EntryRows};
-    use super::super::rows::{Parts, product};
     use super::*;
+    use crate::cpu::formats::coo::{Coo, EntryRows};
+    use crate::cpu::run::rows::{Parts, product};
     use crate::index::{Columns, Offsets};
 
     #[test]

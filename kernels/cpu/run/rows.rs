@@ -1,8 +1,8 @@
 //! Products that compute rows independently, and how they run on threads.
 
-use super::simd::{Simd, Task, Value, run};
-use super::threads::{CHUNK, Split, chunks, over_parts, sum_over_parts};
-use super::vector::{block_dot, end_streams, stream_to, streams};
+use crate::cpu::run::threads::{CHUNK, Split, chunks, over_parts, sum_over_parts};
+use crate::cpu::simd::{Simd, Task, Value, run};
+use crate::cpu::vector::{block_dot, end_streams, stream_to, streams};
 use std::ops::Range;
 
 /// A matrix that can compute any rows of a product by themselves.
@@ -112,7 +112,7 @@ pub fn product<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: 
     });
 }
 
-/// `y ← A x; ⟨x, y⟩`, with parts that begin at block boundaries ([`threads::block_rows`](super::threads::block_rows)).
+/// `y ← A x; ⟨x, y⟩`, with parts that begin at block boundaries ([`threads::block_rows`](crate::cpu::run::threads::block_rows)).
 pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &mut [T]) -> T {
     check(a, parts, x, y);
     assert_eq!(x.len(), y.len(), "an inner product needs equal lengths");

@@ -6,7 +6,7 @@
 //! 10 to 40 % in most formats, a shuffled mesh of 5·10⁵ nodes (4 MB) loses 10 %.
 
 /// How many entries ahead.
-pub(super) const LOOK: usize = 96;
+pub(crate) const LOOK: usize = 96;
 
 /// Bytes of `x` from which on it pays.
 const LARGE: usize = 6 << 20;
@@ -15,11 +15,11 @@ const LARGE: usize = 6 << 20;
 const FAR: u32 = 4096;
 
 /// Columns to judge by.
-pub(super) const SAMPLE: usize = 33;
+pub(crate) const SAMPLE: usize = 33;
 
 /// How far to look ahead, or zero: judged by the length of `x` and by columns of neighbouring rows.
 #[inline(always)]
-pub(super) fn look<T>(x: &[T], neighbours: impl Iterator<Item = u32>) -> usize {
+pub(crate) fn look<T>(x: &[T], neighbours: impl Iterator<Item = u32>) -> usize {
     if size_of_val(x) < LARGE {
         return 0;
     }

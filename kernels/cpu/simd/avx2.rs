@@ -5,17 +5,17 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 #[cfg(not(target_arch = "x86_64"))]
-use super::simd::Simd;
-use super::simd::Task;
+use crate::cpu::simd::Simd;
+use crate::cpu::simd::Task;
 
 /// AVX2 with fused multiply-add.
 #[derive(Clone, Copy)]
-pub(super) struct Avx2;
+pub(crate) struct Avx2;
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Simd for Avx2 {
-    type F32 = super::portable::Array<f32, 4>;
-    type F64 = super::portable::Array<f64, 4>;
+    type F32 = crate::cpu::simd::portable::Array<f32, 4>;
+    type F64 = crate::cpu::simd::portable::Array<f64, 4>;
     const FUSED: bool = false;
 
     unsafe fn fence() {}
@@ -24,7 +24,7 @@ impl Simd for Avx2 {
 }
 
 impl Avx2 {
-    pub(super) fn available() -> bool {
+    pub(crate) fn available() -> bool {
         #[cfg(target_arch = "x86_64")]
         return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         #[cfg(not(target_arch = "x86_64"))]
@@ -34,7 +34,7 @@ impl Avx2 {
     /// # Safety
     /// The CPU must have AVX2 and FMA.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi2"))]
-    pub(super) unsafe fn run<K: Task>(task: K) -> K::Output {
+    pub(crate) unsafe fn run<K: Task>(task: K) -> K::Output {
         // SAFETY: this function has the features
         unsafe { task.run::<Avx2>() }
     }
@@ -42,8 +42,8 @@ impl Avx2 {
 
 #[cfg(target_arch = "x86_64")]
 mod lanes {
-    use super::super::simd::{Lanes, Simd};
     use super::Avx2;
+    use crate::cpu::simd::{Lanes, Simd};
     use std::arch::x86_64::*;
 
     impl Simd for Avx2 {

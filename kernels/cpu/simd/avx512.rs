@@ -2,17 +2,17 @@
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 #[cfg(not(target_arch = "x86_64"))]
-use super::simd::Simd;
-use super::simd::Task;
+use crate::cpu::simd::Simd;
+use crate::cpu::simd::Task;
 
 /// AVX-512 foundation and vector-length extensions.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512;
+pub(crate) struct Avx512;
 
 #[cfg(not(target_arch = "x86_64"))]
 impl Simd for Avx512 {
-    type F32 = super::portable::Array<f32, 4>;
-    type F64 = super::portable::Array<f64, 4>;
+    type F32 = crate::cpu::simd::portable::Array<f32, 4>;
+    type F64 = crate::cpu::simd::portable::Array<f64, 4>;
     const FUSED: bool = false;
 
     unsafe fn fence() {}
@@ -21,7 +21,7 @@ impl Simd for Avx512 {
 }
 
 impl Avx512 {
-    pub(super) fn available() -> bool {
+    pub(crate) fn available() -> bool {
         #[cfg(target_arch = "x86_64")]
         return is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512vl")
@@ -34,7 +34,7 @@ impl Avx512 {
     /// # Safety
     /// The CPU must have AVX-512 F and VL.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx2,fma,bmi2"))]
-    pub(super) unsafe fn run<K: Task>(task: K) -> K::Output {
+    pub(crate) unsafe fn run<K: Task>(task: K) -> K::Output {
         // SAFETY: this function has the features
         unsafe { task.run::<Avx512>() }
     }
@@ -42,8 +42,8 @@ impl Avx512 {
 
 #[cfg(target_arch = "x86_64")]
 mod lanes {
-    use super::super::simd::{Lanes, Simd};
     use super::Avx512;
+    use crate::cpu::simd::{Lanes, Simd};
     use std::arch::x86_64::*;
 
     impl Simd for Avx512 {

@@ -1,7 +1,7 @@
 //! Numbers of 16 bits: the upper half of an `f32`, of any size that has, with seven bits of a fraction.
 
-use super::storage::Storage;
 use crate::buffer::Plain;
+use crate::cpu::simd::storage::Storage;
 
 /// What factors of preconditioners may be stored as: a quarter of the bytes of an `f64`.
 ///

@@ -4,10 +4,18 @@
 //! that has the level's target features. Everything between the two must be `#[inline(always)]`; closures cannot be, and
 //! one that uses lanes may cost a function call for each of their instructions: write loops.
 
-use super::bf16::Bf16;
-use super::storage::{Storage, one_by_one};
-use super::{avx2::Avx2, avx512::Avx512, portable::Portable};
+mod avx2;
+mod avx512;
+pub mod bf16;
+mod portable;
+pub mod storage;
+
 use crate::buffer::Plain;
+use crate::cpu::simd::avx2::Avx2;
+use crate::cpu::simd::avx512::Avx512;
+use crate::cpu::simd::bf16::Bf16;
+use crate::cpu::simd::portable::Portable;
+use crate::cpu::simd::storage::{Storage, one_by_one};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -35,10 +43,10 @@ impl Value for f64 {
 }
 
 /// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.
-pub(super) const AHEAD: usize = 512;
+pub(crate) const AHEAD: usize = 512;
 
 /// The most lanes that any register has.
-pub(super) const MOST_LANES: usize = 16;
+pub(crate) const MOST_LANES: usize = 16;
 
 /// A level of SIMD: the registers of each number.
 pub trait Simd: Copy + Send + Sync + 'static {

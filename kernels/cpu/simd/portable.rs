@@ -1,10 +1,10 @@
 //! Lanes as arrays, for CPUs without a level of their own.
 
-use super::simd::{Lanes, Simd, Value};
+use crate::cpu::simd::{Lanes, Simd, Value};
 
 /// The level that every CPU has.
 #[derive(Clone, Copy)]
-pub(super) struct Portable;
+pub(crate) struct Portable;
 
 impl Simd for Portable {
     type F32 = Array<f32, 4>;
@@ -20,7 +20,7 @@ impl Simd for Portable {
 
 /// Lanes as an array.
 #[derive(Clone, Copy)]
-pub(super) struct Array<T, const N: usize>([T; N]);
+pub(crate) struct Array<T, const N: usize>([T; N]);
 
 // Multiply-add rounds twice here: without the instruction, a single rounding costs a function call.
 impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {

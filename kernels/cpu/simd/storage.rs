@@ -5,9 +5,9 @@
 //! `|(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|` but for entries below the smallest normal `f32`, `2⁻¹²⁶`, and beyond its
 //! largest, which become infinite.
 
-use super::simd::{Lanes, MOST_LANES, Simd, Value};
-use super::threads::over_rows;
 use crate::buffer::Plain;
+use crate::cpu::run::threads::over_rows;
+use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Value};
 use std::borrow::Cow;
 use std::fmt::Debug;
 
@@ -54,7 +54,7 @@ pub trait Storage<T: Value>: Plain + Debug {
 /// # Safety
 /// The pointer is valid for `count ≤ MOST_LANES` numbers.
 #[inline(always)]
-pub(super) unsafe fn one_by_one<T: Value, V: Storage<T>>(from: *const V, count: usize) -> [T; MOST_LANES] {
+pub(crate) unsafe fn one_by_one<T: Value, V: Storage<T>>(from: *const V, count: usize) -> [T; MOST_LANES] {
     let mut wide = [T::zero(); MOST_LANES];
     for (i, wide) in wide.iter_mut().enumerate().take(count) {
         // SAFETY: as the caller promised

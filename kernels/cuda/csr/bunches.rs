@@ -1,21 +1,25 @@
 //! Compressed sparse rows on a device, cut into bunches of tiles by the number of entries alone, and the first stage of their
 //! speculative segmented sums. The kernel says how, and what is moved.
 
-use super::chunks::tiles_of_chunk;
-use super::device::{Array, Element, Real, Storage};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::{Ordered, RawRows};
-use super::product::{Shape, config};
-use super::slices::WARP;
-use super::tuning::TILES_OF_CHUNK;
-use super::vector::index;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Element, Real, Storage};
+use crate::cuda::matrix::chunks::tiles_of_chunk;
+use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::product::{Shape, config};
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::solve::vector::index;
+use crate::cuda::tuning::TILES_OF_CHUNK;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source {
+pub(crate) const SOURCE: Source = Source {
     file: "speculative.cu",
-    text: concat!(include_str!("tiles.cu"), "#line 1 \"speculative.cu\"\n", include_str!("speculative.cu")),
+    text: concat!(
+        include_str!("../matrix/tiles.cu"),
+        "#line 1 \"speculative.cu\"\n",
+        include_str!("speculative.cu")
+    ),
 };
 
 /// Entries of a tile.
@@ -23,13 +27,13 @@ const TILE: usize = 4 * WARP;
 /// As in speculative.cu.
 const PIECE: usize = 1024;
 /// The bit of a range that only zeros are missing in.
-pub(super) const FILL: u32 = 1 << 31;
+pub(crate) const FILL: u32 = 1 << 31;
 
 /// How entries are cut, by their number alone.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
-    pub(super) shape: Shape,
-    pub(super) tiles: usize,
+pub(crate) struct Cut {
+    pub(crate) shape: Shape,
+    pub(crate) tiles: usize,
     tiles_of_bunch: usize,
 }
 
@@ -46,17 +50,17 @@ impl Cut {
         Ok(Cut { shape, tiles, tiles_of_bunch: tiles_of_chunk(tiles, multiprocessors) })
     }
 
-    pub(super) fn bunches(self) -> usize {
+    pub(crate) fn bunches(self) -> usize {
         self.tiles.div_ceil(self.tiles_of_bunch)
     }
 
     /// Entries of a bunch.
-    pub(super) fn of_bunch(self) -> usize {
+    pub(crate) fn of_bunch(self) -> usize {
         self.tiles_of_bunch * TILE
     }
 
     /// Ranges of rows that the first stage may record: one for every tile, and the pieces of long ones.
-    pub(super) fn most_ranges(self) -> usize {
+    pub(crate) fn most_ranges(self) -> usize {
         self.tiles + self.shape.rows / PIECE
     }
 }
@@ -64,19 +68,19 @@ impl Cut {
 /// What bunches send each other, and what the first stage leaves to the second, as kernels see it.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(super) struct RawUnfinished {
-    pub(super) parts: u64,
-    pub(super) carries: u64,
-    pub(super) rows: u64,
-    pub(super) counts: u64,
-    pub(super) ranges: u64,
-    pub(super) told: u64,
-    pub(super) number: u64,
+pub(crate) struct RawUnfinished {
+    pub(crate) parts: u64,
+    pub(crate) carries: u64,
+    pub(crate) rows: u64,
+    pub(crate) counts: u64,
+    pub(crate) ranges: u64,
+    pub(crate) told: u64,
+    pub(crate) number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     rows: RawRows,
     columns: u64,
     values: u64,
@@ -90,15 +94,15 @@ unsafe impl DeviceRepr for Raw {}
 
 /// The arrays of a matrix, and the first stage.
 #[derive(Debug)]
-pub(super) struct Speculation<V: Element> {
-    pub(super) cut: Cut,
-    pub(super) ordered: Ordered<V>,
+pub(crate) struct Speculation<V: Element> {
+    pub(crate) cut: Cut,
+    pub(crate) ordered: Ordered<V>,
     speculate: CudaFunction,
 }
 
 impl<V: Element> Speculation<V> {
     /// Of a matrix on the device, for vectors of `T`, and a form of the first stage.
-    pub(super) fn of<T: Real>(ordered: Ordered<V>, shape: Shape, form: &str) -> Result<Self>
+    pub(crate) fn of<T: Real>(ordered: Ordered<V>, shape: Shape, form: &str) -> Result<Self>
     where
         V: Storage<T>,
     {
@@ -108,7 +112,7 @@ impl<V: Element> Speculation<V> {
         Ok(Speculation { cut, ordered, speculate })
     }
 
-    pub(super) fn raw(&self, left: RawUnfinished) -> Raw {
+    pub(crate) fn raw(&self, left: RawUnfinished) -> Raw {
         let Ordered { rows, columns, values } = &self.ordered;
         let (rows, columns, values) = (rows.raw(), columns.address(0), values.address(0));
         let Cut { shape, tiles, tiles_of_bunch } = self.cut;
@@ -118,7 +122,7 @@ impl<V: Element> Speculation<V> {
 
     /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `cut` says.
     /// `x` is of the type that it was made for.
-    pub(super) fn queue<T: Real>(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
+    pub(crate) fn queue<T: Real>(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
         let (raw, x_address) = (self.raw(left), x.address(0));
         let mut launch = x.device().launch(&self.speculate);
         launch.arg(&raw).arg(&x_address).arg(&y);
@@ -130,9 +134,9 @@ impl<V: Element> Speculation<V> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Matrix, matrices, with_lengths};
     use super::*;
-    use crate::cpu::speculative::{NONE, rearrange, row_at, synchronise};
+    use crate::cpu::formats::speculative::{NONE, rearrange, row_at, synchronise};
+    use crate::cuda::matrix::cases::{Matrix, matrices, with_lengths};
     use crate::index::Offsets;
     use std::ops::Range;
 

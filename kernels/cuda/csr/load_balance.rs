@@ -1,15 +1,15 @@
 //! Compressed sparse rows on a device, cut by entries: warps take equally many each and find the rows of these where rows
 //! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
 
-use super::borders::{Borders, EMPTIES, Onto};
-use super::chunks::{Chunks, SOURCE, TILE};
-use super::device::{Array, Real, Storage};
-use super::error::Result;
-use super::number::Scalar;
-use super::ordered::{Ordered, RawRows};
-use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use super::slices::WARP;
-use super::vector;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Real, Storage};
+use crate::cuda::matrix::borders::{Borders, EMPTIES, Onto};
+use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
+use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
@@ -64,7 +64,7 @@ fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
 
 impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
     /// A matrix on the device, whose pattern this is.
-    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
         let first = first_rows(&chunks);
@@ -158,8 +158,8 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{matrices, with_lengths};
     use super::*;
+    use crate::cuda::matrix::cases::{matrices, with_lengths};
     use crate::index::Offsets;
 
     const OF_LANE: usize = TILE / WARP;

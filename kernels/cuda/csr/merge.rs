@@ -1,21 +1,21 @@
 //! Compressed sparse rows on a device, cut by work: blocks of threads take equally many entries and ends of rows. The
 //! kernel says how, and what is moved.
 
-use super::device::{Array, Real, Storage, lock};
-use super::error::Result;
-use super::module::Source;
-use super::number::Scalar;
-use super::ordered::{Ordered, RawRows};
-use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use super::slices::WARP;
-use super::vector::{self, THREADS, index};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Real, Storage, lock};
+use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::{self, THREADS, index};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 use std::sync::Mutex;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "merge.cu", text: include_str!("merge.cu") };
+pub(crate) const SOURCE: Source = Source { file: "merge.cu", text: include_str!("merge.cu") };
 
 /// Entries and ends of rows that a warp takes.
 const TILE: usize = 8 * WARP;
@@ -113,7 +113,7 @@ unsafe impl DeviceRepr for RawCrossing {}
 
 impl<T: Real, V: Storage<T>> Merge<T, V> {
     /// A matrix on the device, whose pattern this is.
-    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let tiles = Tiles::new(pattern.offsets())?;
         Ok(Merge {
@@ -208,8 +208,8 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Matrix, matrices};
     use super::*;
+    use crate::cuda::matrix::cases::{Matrix, matrices};
 
     /// What the kernels do with the values of all entries, a tile at a time.
     fn add_up(tiles: &Tiles, matrix: &Matrix) -> Vec<f64> {

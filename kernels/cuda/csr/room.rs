@@ -1,8 +1,8 @@
 //! Room for what products by speculation leave between warps and between their stages, and what they tell the host.
 
-use super::borders::PARCEL;
-use super::device::{Device, Real, lock};
-use super::error::Result;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Device, Real, lock};
+use crate::cuda::matrix::borders::PARCEL;
 use cudarc::driver::{CudaSlice, DevicePtr, result, sys};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,23 +10,23 @@ use std::sync::{Arc, Mutex};
 /// Memory that every product leaves as it was, so that all matrices of a device share it: the first product of one waits for no
 /// memory.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(crate) struct Room {
     /// [`PARCEL`] elements a bunch, the counts, the ranges.
     words: CudaSlice<u32>,
     told: Told,
     bunches: usize,
     ranges: usize,
     /// Held while both kernels are queued.
-    pub(super) queueing: Mutex<()>,
+    pub(crate) queueing: Mutex<()>,
 }
 
 /// Where parts, counts and ranges are for kernels, and what they tell the host.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Addresses {
-    pub(super) parts: u64,
-    pub(super) counts: u64,
-    pub(super) ranges: u64,
-    pub(super) told: u64,
+pub(crate) struct Addresses {
+    pub(crate) parts: u64,
+    pub(crate) counts: u64,
+    pub(crate) ranges: u64,
+    pub(crate) told: u64,
 }
 
 /// Words of counts, and what aligns the ranges behind them.
@@ -39,7 +39,7 @@ impl Room {
     }
 
     /// That of the device, or a larger one from now on.
-    pub(super) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Room>> {
+    pub(crate) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Room>> {
         let mut kept = lock(&T::kept_by(device).room);
         if let Some(room) = kept.as_ref().filter(|room| room.bunches >= bunches && room.ranges >= ranges) {
             return Ok(room.clone());
@@ -52,7 +52,7 @@ impl Room {
     }
 
     /// For a matrix of this number.
-    pub(super) fn addresses<T: Real>(&self, number: u64) -> Addresses {
+    pub(crate) fn addresses<T: Real>(&self, number: u64) -> Addresses {
         let counts = Room::of_parts::<T>(self.bunches);
         let word = |at: usize| self.words.device_ptr(self.words.stream()).0 + (at * size_of::<u32>()) as u64;
         let told = self.told.place(number) as u64;
@@ -60,7 +60,7 @@ impl Room {
     }
 
     /// Whether products of a matrix of this number leave ranges to the second stage, once one has told it.
-    pub(super) fn leaves_ranges(&self, number: u64) -> Option<bool> {
+    pub(crate) fn leaves_ranges(&self, number: u64) -> Option<bool> {
         // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
         let word = unsafe { self.told.place(number).read_volatile() };
         (word >> 1 == number).then_some(word & 1 == 1)
@@ -75,7 +75,7 @@ impl Drop for Room {
 }
 
 /// A number that no other matrix of the process has, and no word begins as.
-pub(super) fn next_number() -> u64 {
+pub(crate) fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

@@ -1,16 +1,16 @@
 //! Compressed sparse rows on a device, by speculative segmented sums: nothing is prepared. The kernel says how, and what is
 //! moved.
 
-use super::bunches::{RawUnfinished, SOURCE, Speculation};
-use super::device::{Array, Real, Storage, lock};
-use super::error::Result;
-use super::number::Scalar;
-use super::ordered::Ordered;
-use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use super::room::{Addresses, Room, next_number};
-use super::slices::WARP;
-use super::tuning::VECTOR_BLOCKS;
-use super::vector::{self, THREADS};
+use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
+use crate::cuda::csr::room::{Addresses, Room, next_number};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Real, Storage, lock};
+use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::{self, THREADS};
+use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::CudaFunction;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Speculative<T: Real, V: Storage<T> = T> {
 
 impl<T: Real, V: Storage<T>> Speculative<T, V> {
     /// A matrix on the device, whose pattern this is: nothing of it is looked at.
-    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let matrix = Speculation::of(ordered, pattern.shape(), "speculative")?;
         let room = Room::on::<T>(device, matrix.cut.bunches(), matrix.cut.most_ranges())?;

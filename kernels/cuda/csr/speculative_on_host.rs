@@ -2,14 +2,14 @@
 //! share memory: the device speculates, the host waits for it, moves the sums of dirty tiles and synchronises bunches.
 //!
 //! It stalls every product, and `y` is the host's afterwards: nothing to solve with, but to compare
-//! [`Speculative`](super::speculative::Speculative) with.
+//! [`Speculative`](crate::cuda::csr::speculative::Speculative) with.
 
-use super::bunches::{FILL, RawUnfinished, Speculation};
-use super::device::{Array, Device, Element, Real};
-use super::error::Result;
-use super::ordered::Ordered;
-use super::product::{Pattern, Shape};
-use crate::cpu::speculative::{rearrange, synchronise};
+use crate::cpu::formats::speculative::{rearrange, synchronise};
+use crate::cuda::csr::bunches::{FILL, RawUnfinished, Speculation};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device, Element, Real};
+use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::product::{Pattern, Shape};
 use crate::index::Offsets;
 use cudarc::driver::UnifiedSlice;
 

@@ -6,8 +6,8 @@
 //! st7_128 0.0990 to 0.0976 an iteration. No kernel lets the next one start before its own end (`launch_dependents`): blocks
 //! that come early find room on some multiprocessors and not on others (Halo f32 0.0108 became 0.0128, CG 0.0976 0.1021).
 
-use super::device::Device;
-use super::error::Result;
+use crate::cuda::device::Device;
+use crate::cuda::device::error::Result;
 use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, sys};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ const WAITS: u32 = 90;
 const ARGUMENTS: usize = 10;
 
 /// A kernel with its arguments, to be launched on a device's stream.
-pub(super) struct Launch<'a> {
+pub(crate) struct Launch<'a> {
     stream: &'a CudaStream,
     function: &'a CudaFunction,
     prepared_early: bool,
@@ -30,7 +30,7 @@ pub(super) struct Launch<'a> {
 
 impl Device {
     /// A launch of a kernel, to be given its arguments.
-    pub(super) fn launch<'a>(&'a self, function: &'a CudaFunction) -> Launch<'a> {
+    pub(crate) fn launch<'a>(&'a self, function: &'a CudaFunction) -> Launch<'a> {
         Launch {
             stream: &self.inner.stream,
             function,
@@ -44,14 +44,14 @@ impl Device {
 
 impl<'a> Launch<'a> {
     /// Adds an argument.
-    pub(super) fn arg<T: DeviceRepr>(&mut self, argument: &'a T) -> &mut Self {
+    pub(crate) fn arg<T: DeviceRepr>(&mut self, argument: &'a T) -> &mut Self {
         self.arguments.push(std::ptr::from_ref(argument).cast_mut().cast());
         self
     }
 
     /// All blocks will be on the chip at once, so that they may wait for each other. Such a kernel is not prepared early: nothing
     /// says that all of its blocks find room where they come while another kernel ends.
-    pub(super) fn cooperative(&mut self) -> &mut Self {
+    pub(crate) fn cooperative(&mut self) -> &mut Self {
         self.cooperative = true;
         self
     }
@@ -60,7 +60,7 @@ impl<'a> Launch<'a> {
     ///
     /// # Safety
     /// Arguments are those of the kernel, and what they point to lives until it has run.
-    pub(super) unsafe fn launch(&mut self, config: LaunchConfig) -> Result<()> {
+    pub(crate) unsafe fn launch(&mut self, config: LaunchConfig) -> Result<()> {
         self.stream.context().bind_to_thread()?;
         let (id, value) = match self.cooperative {
             true => (
@@ -110,7 +110,9 @@ mod tests {
     #[test]
     fn every_kernel_begins_by_waiting() {
         let mut kernels = 0;
-        for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap() {
+        let rooms = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap();
+        let rooms = rooms.map(|room| room.unwrap().path()).filter(|room| room.is_dir());
+        for file in rooms.flat_map(|room| std::fs::read_dir(room).unwrap()) {
             let path = file.unwrap().path();
             if path.extension().is_none_or(|extension| extension != "cu") {
                 continue;

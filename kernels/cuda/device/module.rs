@@ -3,8 +3,8 @@
 //! Compiled code is cached on disk, keyed by source, element, what matrices store of it, architecture and compiler. A file that is not what was
 //! written is ignored and written again; a disk that cannot be written to costs time and nothing else.
 
-use super::device::{Real, Storage};
-use super::error::{Error, Result};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::{Real, Storage};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub fn compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec
 }
 
 /// As [`compile`], with what the compiler says: the registers that each kernel takes, and the bytes that it spills.
-pub(super) fn compile_and_tell<T: Real, V: Storage<T>>(
+pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
     source: &Source,
     arch: u32,
 ) -> Result<(Vec<u8>, String)> {
@@ -75,7 +75,7 @@ fn cubin(program: sys::nvrtcProgram) -> std::result::Result<Vec<u8>, String> {
 }
 
 /// Machine code from the cache, or compiled now.
-pub(super) fn load_or_compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
+pub(crate) fn load_or_compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
     let path = cache_path::<T, V>(source, arch);
     if let Some(code) = path.as_ref().and_then(|path| unsealed(std::fs::read(path).ok()?)) {
         return Ok(code);

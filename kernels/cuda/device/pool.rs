@@ -7,7 +7,7 @@
 //! Each queue has a pool of its own. With one for all, the driver lets a queue have what another gave back and wait for that one to
 //! come so far: sixteen threads with a queue each came to a stand (CUDA 13.0 on an H200).
 
-use super::error::Result;
+use crate::cuda::device::error::Result;
 use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 const KEPT: usize = 128;
 
 /// A pool of one queue's own, which other users of the device do not see.
-pub(super) struct Pool {
+pub(crate) struct Pool {
     handle: sys::CUmemoryPool,
 }
 
@@ -26,7 +26,7 @@ unsafe impl Sync for Pool {}
 
 impl Pool {
     /// A pool on a device with so much memory, whose context is bound.
-    pub(super) fn new(ordinal: usize, total: usize) -> Result<Pool> {
+    pub(crate) fn new(ordinal: usize, total: usize) -> Result<Pool> {
         let location = sys::CUmemLocation {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: ordinal as i32,
@@ -50,7 +50,7 @@ impl Pool {
     }
 
     /// Room for so many entries on a stream of the device, whose context is bound.
-    pub(super) fn take<T>(
+    pub(crate) fn take<T>(
         &self,
         stream: &Arc<CudaStream>,
         len: usize,
@@ -63,7 +63,7 @@ impl Pool {
     }
 
     /// Bytes that it holds and nobody uses.
-    pub(super) fn spare(&self) -> Result<usize> {
+    pub(crate) fn spare(&self) -> Result<usize> {
         let read = |attribute| {
             let mut bytes = 0u64;
             // SAFETY: the pool lives; the attribute is a number of 64 bits

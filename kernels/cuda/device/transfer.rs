@@ -2,13 +2,13 @@
 //!
 //! The driver copies from ordinary memory with one thread; a bus moves several times what that thread can.
 
-use super::error::Result;
+use crate::cuda::device::error::Result;
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result, sys};
 use rayon::prelude::*;
 use std::sync::Arc;
 
 /// From so many bytes on it pays.
-pub(super) const LARGE: usize = 1 << 20;
+pub(crate) const LARGE: usize = 1 << 20;
 /// Bytes of a piece: to hand one out to all threads and wait for them takes some 0.1 ms (an H200 and 16 threads: 38 MB take
 /// 1.3 ms in pieces of 16 MiB, 1.5 of 8, 1.8 of 4).
 const PIECE: usize = 16 << 20;
@@ -18,7 +18,7 @@ const PIECES: usize = 2;
 const SHARE: usize = 256 << 10;
 
 /// Pinned memory, in pieces.
-pub(super) struct Staging {
+pub(crate) struct Staging {
     start: *mut u8,
     /// When the device is done with a piece.
     done: Vec<CudaEvent>,
@@ -29,7 +29,7 @@ pub(super) struct Staging {
 unsafe impl Send for Staging {}
 
 impl Staging {
-    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Staging> {
+    pub(crate) fn new(context: &Arc<CudaContext>) -> Result<Staging> {
         let done = (0..PIECES).map(|_| context.new_event(None)).collect::<std::result::Result<_, _>>()?;
         // SAFETY: the memory is freed once, on drop
         let start = unsafe { result::malloc_host(PIECES * PIECE, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
@@ -51,7 +51,7 @@ impl Staging {
     ///
     /// # Safety
     /// As many bytes as `host` has can be written from the address `to` on.
-    pub(super) unsafe fn upload(&mut self, stream: &CudaStream, host: &[u8], to: u64) -> Result<()> {
+    pub(crate) unsafe fn upload(&mut self, stream: &CudaStream, host: &[u8], to: u64) -> Result<()> {
         self.context.bind_to_thread()?;
         for (number, part) in host.chunks(PIECE).enumerate() {
             let piece = self.piece(number, part.len())?;
@@ -67,7 +67,7 @@ impl Staging {
     ///
     /// # Safety
     /// As many bytes as `host` has can be read from the address `from` on.
-    pub(super) unsafe fn download(&mut self, stream: &CudaStream, from: u64, host: &mut [u8]) -> Result<()> {
+    pub(crate) unsafe fn download(&mut self, stream: &CudaStream, from: u64, host: &mut [u8]) -> Result<()> {
         self.context.bind_to_thread()?;
         let lens: Vec<usize> = host.chunks(PIECE).map(<[u8]>::len).collect();
         // what the device copies runs ahead of what the host does

@@ -1,17 +1,17 @@
 //! Small dense blocks on a device, in slices of block rows. The kernel says where entries lie, and what is moved.
 
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::{Misfit, Ordered, Rows, Way};
-use super::product::{Kernel, Layout, Pattern, Shape, Slots, config};
-use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths, shared_by};
-use super::tuning::BLOCKS_IN_FLIGHT;
-use super::vector::{THREADS, index};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
+use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots, config};
+use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths, shared_by};
+use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::tuning::BLOCKS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("bsr.cu") };
+pub(crate) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("bsr.cu") };
 
 /// Lanes that share a block row of a matrix with block rows of this mean length.
 pub fn lanes(block_rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
@@ -33,7 +33,7 @@ pub struct Bsr<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     slices: RawSlices,
     values: u64,
     rows: u32,

@@ -1,18 +1,18 @@
 //! Coordinates on a device: warps take equally many entries each. The kernels, coo.cu and slabs.cu, say how, and what is
 //! moved.
 
-use super::borders::{Borders, EMPTIES, Onto};
-use super::chunks::{Chunks, SOURCE, Started, TILE};
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::number::Scalar;
-use super::ordered::{Ordered, RawRows, Rows, Way};
-use super::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use super::slab_layout::share_of_sums;
-use super::slabs::{self, Slabs};
-use super::slices::WARP;
-use super::tuning::{SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
-use super::vector::{self, index};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::formats::slab_layout::share_of_sums;
+use crate::cuda::formats::slabs::{self, Slabs};
+use crate::cuda::matrix::borders::{Borders, EMPTIES, Onto};
+use crate::cuda::matrix::chunks::{Chunks, SOURCE, Started, TILE};
+use crate::cuda::matrix::ordered::{Ordered, RawRows, Rows, Way};
+use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::{self, index};
+use crate::cuda::tuning::{SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
 use crate::index::Offsets;
 use crate::price::scattering;
 use cudarc::driver::{CudaFunction, DeviceRepr};
@@ -36,7 +36,7 @@ pub enum Crossing {
 
 /// Entries on a device, and the kernel that multiplies them.
 #[derive(Debug)]
-pub(super) struct Coordinates<T: Real, V: Storage<T>> {
+pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
     chunks: Chunks,
     /// The first entries of every row that are not here.
     skip: usize,
@@ -95,7 +95,7 @@ unsafe impl DeviceRepr for RawTaken {}
 
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.
-    pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
+    pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
         let device = ordered.device();
         let chunks = Chunks::of_whole_rows(pattern, skip, device.multiprocessors())?;
         let borders = Borders::new(device, &chunks, onto)?;
@@ -172,7 +172,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     }
 
     /// Queues the copy of values between the order of rows and slots.
-    pub(super) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    pub(crate) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -189,7 +189,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     }
 
     /// `y ← A x` or `y ← y + A x`, for vectors that were compared with the matrix.
-    pub(super) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+    pub(crate) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let to = y.address(0);
         let mut borders = None;
         match &self.finish {
@@ -228,16 +228,16 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     }
 
     /// The array that values lie in.
-    pub(super) fn slots(&self) -> Slots {
+    pub(crate) fn slots(&self) -> Slots {
         Slots::of::<T, V>(&self.values)
     }
 
     /// Whether there are no entries.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.chunks.tiles == 0
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let borders = match &self.finish {
             Finish::Parts(borders) => borders.bytes(),
             Finish::Atomics(_) => 0,

@@ -1,16 +1,16 @@
 //! Diagonals on a device. The kernel says where slots lie, and what is moved.
 
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::{Misfit, Ordered, Way};
-use super::product::{Kernel, Layout, Pattern, Shape, Slots, config};
-use super::tuning::ROWS_FOR_FOUR;
-use super::vector::{THREADS, index};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, Way};
+use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots, config};
+use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::tuning::ROWS_FOR_FOUR;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "dia.cu", text: include_str!("dia.cu") };
+pub(crate) const SOURCE: Source = Source { file: "dia.cu", text: include_str!("dia.cu") };
 
 /// Lanes of a warp.
 const WARP: usize = 32;
@@ -34,7 +34,7 @@ pub struct Dia<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     offsets: u64,
     values: u64,
     rows: u32,

@@ -1,22 +1,22 @@
 //! EHYB: parts of rows with their own `x` in shared memory, and lines of the entries outside. The kernels say where slots
 //! lie, and what is moved.
 
-use super::device::{Array, Device, Element, Real, Storage};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::number::{RawNumber, Scalar};
-use super::ordered::{Ordered, RawRows, Way};
-use super::product::{Kernel, Pattern, Product, Shape, Slots, check, check_square, config};
-use super::slices::{WARP, group_starts, longest_of, sorted};
-use super::tuning::RESIDENT_PARTS;
-use super::vector::{THREADS, index};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Element, Real, Storage};
+use crate::cuda::matrix::ordered::{Ordered, RawRows, Way};
+use crate::cuda::matrix::product::{Kernel, Pattern, Product, Shape, Slots, check, check_square, config};
+use crate::cuda::matrix::slices::{WARP, group_starts, longest_of, sorted};
+use crate::cuda::solve::number::{RawNumber, Scalar};
+use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::tuning::RESIDENT_PARTS;
 use crate::parts::Parts;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "ehyb.cu", text: include_str!("ehyb.cu") };
+pub(crate) const SOURCE: Source = Source { file: "ehyb.cu", text: include_str!("ehyb.cu") };
 
 /// Threads of a part.
 const THREADS_OF_PART: usize = 512;
@@ -351,8 +351,8 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::matrices;
     use super::*;
+    use crate::cuda::matrix::cases::matrices;
 
     #[test]
     fn every_entry_has_its_slot() {

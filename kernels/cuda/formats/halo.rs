@@ -1,15 +1,15 @@
 //! Blocks of rows with their window of `x` in shared memory. The kernel says where slots lie, and what is moved.
 
-use super::device::{Array, Device, Real, Storage};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Misfit, Ordered, Rows, Way};
-use super::product::{Kernel, Layout, Pattern, Shape, Slots};
-use super::slices::{WARP, address, group_starts, longest_of};
-use super::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
-use super::vector::{THREADS, index};
-use super::windows::{RawWindows, WindowArrays, too_large};
-use crate::cpu::threads::Split;
+use crate::cpu::run::threads::Split;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
+use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots};
+use crate::cuda::matrix::slices::{WARP, address, group_starts, longest_of};
+use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
+use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
 use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "halo.cu", text: include_str!("halo.cu") };
+pub(crate) const SOURCE: Source = Source { file: "halo.cu", text: include_str!("halo.cu") };
 
 /// A matrix in blocks of rows, each with its window.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     windows: RawWindows,
     slices: u64,
     words: u64,
@@ -333,8 +333,8 @@ impl Cut {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::matrices;
     use super::*;
+    use crate::cuda::matrix::cases::matrices;
 
     #[test]
     fn slices_have_room_for_their_rows() {

@@ -1,17 +1,17 @@
 //! HYB on a device: the first entries of every row in slices, then the overflow of long rows as coordinates, added to `y`
-//! in a launch of its own. Moves what [`Sliced`] and [`Coo`](super::coo::Coo) move; rows with overflow read and write
+//! in a launch of its own. Moves what [`Sliced`] and [`Coo`](crate::cuda::formats::coo::Coo) move; rows with overflow read and write
 //! `y` once more.
 
-use super::borders::Onto;
-use super::coo::Coordinates;
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::lengths;
-use super::number::Scalar;
-use super::ordered::{Ordered, Way};
-use super::product::{Layout, Pattern, Product, Shape, Slots, check_square};
-use super::sliced::{Sliced, Widths};
-use super::vector;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::formats::coo::Coordinates;
+use crate::cuda::formats::sliced::{Sliced, Widths};
+use crate::cuda::matrix::borders::Onto;
+use crate::cuda::matrix::lengths;
+use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::product::{Layout, Pattern, Product, Shape, Slots, check_square};
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector;
 
 /// Entries of every row that slices store: as many as the shortest length has that more rows than `rows` do not exceed, and
 /// `most`.

@@ -1,15 +1,15 @@
 //! Entries in slabs of columns, as slabs.cu multiplies them: how they are cut, which sums come out, and which rows these are
 //! of.
 
-use super::product::Pattern;
-use super::slices::WARP;
+use crate::cuda::matrix::product::Pattern;
+use crate::cuda::matrix::slices::WARP;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Entries of a lane, as `OWN` of slabs.cu, and of a warp.
-pub(super) const OWN: usize = 8;
-pub(super) const CHUNK: usize = OWN * WARP;
+pub(crate) const OWN: usize = 8;
+pub(crate) const CHUNK: usize = OWN * WARP;
 
 /// Sums of a row, at most: what shared memory has room for on every device that can be meant.
 const MOST_SUMS: usize = 4096;
@@ -21,47 +21,47 @@ const SUMS_OF_BIN: (usize, usize) = (512, 3072);
 const MOST_SLABS: usize = 1 << 13;
 
 /// No entry: what stands behind the last of a slab.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// How matrices are cut.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// Columns of a slab, at most 2¹⁶.
-    pub(super) width: usize,
+    pub(crate) width: usize,
     /// Blocks of the first kernel that run at once.
-    pub(super) blocks: usize,
+    pub(crate) blocks: usize,
     /// Bins that should be there at least.
-    pub(super) bins: usize,
+    pub(crate) bins: usize,
 }
 
 /// A matrix in slabs.
 #[derive(Debug, Default)]
-pub(super) struct Slabbed {
+pub(crate) struct Slabbed {
     /// Of each slot: its column in the slab, and its entry, `NONE` for what is behind the last of a slab.
-    pub(super) columns: Vec<u16>,
-    pub(super) entries: Vec<u32>,
+    pub(crate) columns: Vec<u16>,
+    pub(crate) entries: Vec<u32>,
     /// Of each lane: a bit for each slot that begins a sum, and 2¹⁶ times the sums that begin in the chunk's lanes before.
-    pub(super) starts: Vec<u32>,
+    pub(crate) starts: Vec<u32>,
     /// The first sum of each chunk.
-    pub(super) first: Vec<u32>,
+    pub(crate) first: Vec<u32>,
     /// What blocks of the first kernel do: `[first chunk, chunks, first column, columns]`.
-    pub(super) pieces: Vec<u32>,
+    pub(crate) pieces: Vec<u32>,
     /// How many sums there are.
-    pub(super) sums: usize,
+    pub(crate) sums: usize,
     /// Neighbouring sums of a slab that a bin takes, at most `lanes` at once: `[first, how many]`, bin by bin.
-    pub(super) runs: Vec<[u32; 2]>,
+    pub(crate) runs: Vec<[u32; 2]>,
     /// The first run of each bin, and the end.
-    pub(super) first_run: Vec<u32>,
+    pub(crate) first_run: Vec<u32>,
     /// Lanes that take a run.
-    pub(super) lanes: usize,
+    pub(crate) lanes: usize,
     /// Where sums go in shared memory.
-    pub(super) places: Vec<u16>,
+    pub(crate) places: Vec<u16>,
     /// The first row of each bin, and the end.
-    pub(super) rows: Vec<u32>,
+    pub(crate) rows: Vec<u32>,
     /// Where the sums of each row begin in shared memory, and in each bin the end.
-    pub(super) offsets: Vec<u16>,
+    pub(crate) offsets: Vec<u16>,
     /// Sums of the largest bin.
-    pub(super) room: usize,
+    pub(crate) room: usize,
 }
 
 /// What becomes of one slab. Sums are counted from its own first.
@@ -112,7 +112,7 @@ impl Slab {
 
 impl Slabbed {
     /// None where there are no slabs or too many, more slots than 32 bits count, or a row of too many sums.
-    pub(super) fn new(pattern: Pattern<'_>, cut: Cut) -> Option<Slabbed> {
+    pub(crate) fn new(pattern: Pattern<'_>, cut: Cut) -> Option<Slabbed> {
         let slabs = pattern.cols().div_ceil(cut.width);
         if pattern.entries() == 0 || slabs > MOST_SLABS || pattern.entries() + slabs * CHUNK >= NONE as usize
         {
@@ -241,7 +241,7 @@ fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
 
 /// Sums for each entry of a matrix in slabs so many columns wide, about: those of a run of 1024 entries, in the mean of 64 runs
 /// that are spread evenly.
-pub(super) fn share_of_sums(pattern: Pattern<'_>, width: usize) -> f64 {
+pub(crate) fn share_of_sums(pattern: Pattern<'_>, width: usize) -> f64 {
     const RUNS: usize = 64;
     let (columns, offsets) = (pattern.columns(), pattern.offsets());
     let run = columns.len().min(1024);
@@ -304,8 +304,8 @@ fn of_columns(pattern: Pattern<'_>, width: usize, slabs: usize) -> Vec<Slab> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Matrix, matrices, with_lengths};
     use super::*;
+    use crate::cuda::matrix::cases::{Matrix, matrices, with_lengths};
 
     /// What the kernels do with the values of all entries.
     fn add_up(slabbed: &Slabbed, matrix: &Matrix, width: usize) -> Vec<f64> {

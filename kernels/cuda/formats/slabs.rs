@@ -1,20 +1,20 @@
 //! Coordinates in slabs of columns whose part of `x` is kept on the chip. The kernels say how, and what is moved.
 
-use super::device::{Array, Device, Real, Storage, lock};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::{Ordered, Way};
-use super::product::{Pattern, Slots, config};
-use super::slab_layout::{CHUNK, Cut, Slabbed};
-use super::slices::WARP;
-use super::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, WIDE_SLABS_FROM};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage, lock};
+use crate::cuda::formats::slab_layout::{CHUNK, Cut, Slabbed};
+use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::product::{Pattern, Slots, config};
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, WIDE_SLABS_FROM};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Mutex;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source {
+pub(crate) const SOURCE: Source = Source {
     file: "slabs.cu",
-    text: concat!(include_str!("tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
+    text: concat!(include_str!("../matrix/tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
 };
 
 /// Threads of a block of the second kernel, as in slabs.cu.
@@ -56,13 +56,13 @@ impl Shape {
 }
 
 /// Columns of a slab of a matrix with so many; none where a block has no shared memory for them.
-pub(super) fn width<T>(cols: usize, shared: usize) -> usize {
+pub(crate) fn width<T>(cols: usize, shared: usize) -> usize {
     Shape::of::<T>(cols, shared).width::<T>(shared)
 }
 
 /// Entries in slabs on a device, and the kernels that multiply them.
 #[derive(Debug)]
-pub(super) struct Slabs<T: Real, V: Storage<T>> {
+pub(crate) struct Slabs<T: Real, V: Storage<T>> {
     columns: Array<u16>,
     values: Array<V>,
     entries: Array<u32>,
@@ -117,7 +117,7 @@ unsafe impl DeviceRepr for RawBins {}
 
 impl<T: Real, V: Storage<T>> Slabs<T, V> {
     /// A matrix on the device whose pattern this is; none where a row would have too many sums.
-    pub(super) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
+    pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
         let device = ordered.device();
         let (at_once, shared) = (device.multiprocessors(), device.shared_memory()?);
         let shape = Shape::of::<T>(pattern.cols(), shared);
@@ -160,7 +160,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
     }
 
     /// Queues the copy of values between the order of rows and slots.
-    pub(super) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    pub(crate) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let (of, slots, back) =
             (self.entries.address(0), self.values.len() as i64, u32::from(way == Way::Back));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
@@ -172,7 +172,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
     }
 
     /// `y ← A x`, for vectors that were compared with the matrix.
-    pub(super) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+    pub(crate) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let (device, x, y) = (self.device(), x.address(0), y.address(0));
         let raw = Raw {
             columns: self.columns.address(0),
@@ -208,16 +208,16 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         Ok(())
     }
 
-    pub(super) fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         self.values.device()
     }
 
     /// The array that values lie in.
-    pub(super) fn slots(&self) -> Slots {
+    pub(crate) fn slots(&self) -> Slots {
         Slots::of::<T, V>(&self.values)
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let slots = self.columns.bytes() + self.values.bytes() + self.entries.bytes();
         let cut = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
         let runs = self.runs.bytes() + self.first_run.bytes();

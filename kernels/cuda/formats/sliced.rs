@@ -3,22 +3,22 @@
 //! Columns take 16 bits, as offsets from the smallest of the 32 that a warp reads at once, wherever all of them fit. The
 //! kernel says where slots lie, and what is moved.
 
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::{Ordered, Rows, Way};
-use super::product::{Kernel, Layout, Pattern, Shape, Slots};
-use super::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
-use super::tuning::SLOTS_IN_FLIGHT;
-use super::vector::THREADS;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
+use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots};
+use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
+use crate::cuda::solve::vector::THREADS;
+use crate::cuda::tuning::SLOTS_IN_FLIGHT;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-pub use super::slices::Widths;
+pub use crate::cuda::matrix::slices::Widths;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "sliced.cu", text: include_str!("sliced.cu") };
+pub(crate) const SOURCE: Source = Source { file: "sliced.cu", text: include_str!("sliced.cu") };
 
 /// Lanes that share a row of a matrix with rows of this mean length; where all are padded to one length, at least so many.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
@@ -39,7 +39,7 @@ pub struct Sliced<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     slices: RawSlices,
     lengths: u64,
     values: u64,

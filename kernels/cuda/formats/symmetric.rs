@@ -1,22 +1,22 @@
 //! Symmetric matrices on a device, each pair of entries within a block of rows stored once. The kernel says where slots lie,
 //! and what is moved.
 
-use super::device::{Array, Device, Real, Storage};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Ordered, Way};
-use super::product::{Kernel, Layout, Pattern, Shape, Slots};
-use super::slices::WARP;
-use super::tuning::SHARED_MEMORY;
-use super::vector::{self, MAX_BLOCKS, index};
-use super::windows::{RawWindows, WindowArrays, too_large};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots};
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
+use crate::cuda::solve::vector::{self, MAX_BLOCKS, index};
+use crate::cuda::tuning::SHARED_MEMORY;
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, TooLarge, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "symmetric.cu", text: include_str!("symmetric.cu") };
+pub(crate) const SOURCE: Source = Source { file: "symmetric.cu", text: include_str!("symmetric.cu") };
 
 /// A symmetric matrix in blocks of rows, each with its window and its sums.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct Symmetric<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(crate) struct Raw {
     windows: RawWindows,
     slices: u64,
     steps: u64,

@@ -1,13 +1,13 @@
 //! What chunks of entries have beside those: rows that go on from one to the next, and rows without entries. coo.cu says what
 //! becomes of them.
 
-use super::chunks::Chunks;
-use super::device::{Array, Device, Real};
-use super::error::Result;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::matrix::chunks::Chunks;
 
 /// What becomes of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Onto {
+pub(crate) enum Onto {
     /// `y ← A x`
     Nothing,
     /// `y ← y + A x`
@@ -16,14 +16,14 @@ pub(super) enum Onto {
 
 /// Rows without entries, and room for what chunks send each other.
 #[derive(Debug)]
-pub(super) struct Borders<T: Real> {
-    pub(super) empty: Array<u32>,
+pub(crate) struct Borders<T: Real> {
+    pub(crate) empty: Array<u32>,
     /// A `Parcel` of prelude.cu for each chunk.
-    pub(super) parts: Array<T>,
+    pub(crate) parts: Array<T>,
 }
 
 impl<T: Real> Borders<T> {
-    pub(super) fn new(device: &Device, chunks: &Chunks, onto: Onto) -> Result<Self> {
+    pub(crate) fn new(device: &Device, chunks: &Chunks, onto: Onto) -> Result<Self> {
         let empty = match onto {
             Onto::Nothing => chunks.empty(),
             Onto::Y => vec![],
@@ -31,13 +31,13 @@ impl<T: Real> Borders<T> {
         Ok(Borders { empty: device.upload(&empty)?, parts: device.zeros(PARCEL * chunks.chunks())? })
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.empty.bytes() + self.parts.bytes()
     }
 }
 
 /// Rows without entries of a thread.
-pub(super) const EMPTIES: usize = 4;
+pub(crate) const EMPTIES: usize = 4;
 
 /// Elements that a `Parcel` of prelude.cu takes.
-pub(super) const PARCEL: usize = 2;
+pub(crate) const PARCEL: usize = 2;

@@ -1,23 +1,23 @@
 //! Patterns for tests, at the edges of slices, groups and batches.
 
-use super::product::Pattern;
+use crate::cuda::matrix::product::Pattern;
 use crate::index::{Columns, Offsets};
 
 /// A matrix on the host.
-pub(super) struct Matrix {
-    pub(super) name: String,
+pub(crate) struct Matrix {
+    pub(crate) name: String,
     offsets: Offsets,
     columns: Columns,
-    pub(super) values: Vec<f64>,
+    pub(crate) values: Vec<f64>,
 }
 
 impl Matrix {
-    pub(super) fn pattern(&self) -> Pattern<'_> {
+    pub(crate) fn pattern(&self) -> Pattern<'_> {
         Pattern::new(&self.offsets, &self.columns)
     }
 
     /// Row, column and value of every entry, sorted.
-    pub(super) fn triplets(&self) -> Vec<(usize, usize, f64)> {
+    pub(crate) fn triplets(&self) -> Vec<(usize, usize, f64)> {
         let row = |row| {
             let entries = self.pattern().row(row);
             entries.map(move |k| (row, self.columns[k] as usize, self.values[k]))
@@ -34,7 +34,7 @@ impl Matrix {
     }
 }
 
-pub(super) fn with_lengths(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Matrix {
+pub(crate) fn with_lengths(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Matrix {
     let row = |i: usize| {
         let length = length(i).min(cols);
         let mut columns: Vec<u32> = (0..length).map(|k| ((i + k * k * 7 + k) % cols) as u32).collect();
@@ -53,7 +53,7 @@ fn banded(rows: usize, offsets: &[i64]) -> Matrix {
 }
 
 /// Shapes and row lengths at the edges of slices, groups and batches.
-pub(super) fn matrices() -> Vec<Matrix> {
+pub(crate) fn matrices() -> Vec<Matrix> {
     let mut matrices = vec![
         Matrix::new("nothing", 0, vec![]),
         Matrix::new("no rows", 5, vec![]),

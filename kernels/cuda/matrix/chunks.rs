@@ -1,47 +1,47 @@
 //! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
 
-use super::error::Result;
-use super::module::Source;
-use super::product::Pattern;
-use super::slices::WARP;
-use super::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
-use super::vector::index;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::matrix::product::Pattern;
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::solve::vector::index;
+use crate::cuda::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use crate::index::Offsets;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source {
+pub(crate) const SOURCE: Source = Source {
     file: "coo.cu",
-    text: concat!(include_str!("tiles.cu"), "#line 1 \"coo.cu\"\n", include_str!("coo.cu")),
+    text: concat!(include_str!("tiles.cu"), "#line 1 \"coo.cu\"\n", include_str!("../formats/coo.cu")),
 };
 
 /// Entries that a warp takes at a time.
-pub(super) const TILE: usize = 4 * WARP;
+pub(crate) const TILE: usize = 4 * WARP;
 
 /// The entries of every row but the first `skip`, in tiles and chunks of tiles.
 #[derive(Debug)]
-pub(super) struct Chunks {
+pub(crate) struct Chunks {
     /// The entries before each row, and all of them.
-    pub(super) starts: Offsets,
-    pub(super) tiles: usize,
-    pub(super) tiles_of_chunk: usize,
+    pub(crate) starts: Offsets,
+    pub(crate) tiles: usize,
+    pub(crate) tiles_of_chunk: usize,
 }
 
 /// Tiles of a chunk: so many that all chunks run at once, or in waves that are all full.
-pub(super) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
+pub(crate) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
     let at_once = (WARPS_OF_CHUNKS * multiprocessors).max(1);
     let waves = tiles.div_ceil(at_once * TILES_OF_CHUNK).max(1);
     tiles.div_ceil(at_once * waves).max(1)
 }
 
 impl Chunks {
-    pub(super) fn new(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
+    pub(crate) fn new(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let lengths = pattern.offsets().lengths().map(|length| length.saturating_sub(skip));
         Chunks::of(Offsets::from_lengths(lengths), multiprocessors)
     }
 
     /// The same where entries can be moved apart: rows much shorter than a chunk end in the chunk that they begin in. What is
     /// left of a chunk belongs to the row before, behind its entries.
-    pub(super) fn of_whole_rows(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
+    pub(crate) fn of_whole_rows(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let chunks = Chunks::new(pattern, skip, multiprocessors)?;
         let padded = |tiles_of_chunk: usize| {
             let starts = Offsets::from_lengths(filled_up(chunks.starts.lengths(), tiles_of_chunk * TILE));
@@ -64,25 +64,25 @@ impl Chunks {
         Ok(Chunks { starts, tiles, tiles_of_chunk })
     }
 
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.starts.ranges()
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.starts.end()
     }
 
-    pub(super) fn chunks(&self) -> usize {
+    pub(crate) fn chunks(&self) -> usize {
         self.tiles.div_ceil(self.tiles_of_chunk)
     }
 
     /// The row of an entry; behind the last entry, its row.
-    pub(super) fn row_of(&self, entry: usize) -> usize {
+    pub(crate) fn row_of(&self, entry: usize) -> usize {
         row_of(&self.starts, entry.min(self.count().saturating_sub(1)))
     }
 
     /// Rows without entries.
-    pub(super) fn empty(&self) -> Vec<u32> {
+    pub(crate) fn empty(&self) -> Vec<u32> {
         let empty = |row: &usize| self.starts.range(*row).is_empty();
         (0..self.rows()).filter(empty).map(|row| row as u32).collect()
     }
@@ -129,15 +129,15 @@ const NONE: u32 = u32::MAX;
 /// The rows that have entries, and where these start. A lane's word has a bit for each of its entries that starts a row, and
 /// 16 times the number of those in the tile's lanes before.
 #[derive(Debug)]
-pub(super) struct Started {
+pub(crate) struct Started {
     /// Where they start, one after the other.
-    pub(super) at: Offsets,
+    pub(crate) at: Offsets,
     /// Which they are, where not all rows have entries.
-    pub(super) rows: Option<Vec<u32>>,
+    pub(crate) rows: Option<Vec<u32>>,
 }
 
 impl Started {
-    pub(super) fn new(chunks: &Chunks) -> Started {
+    pub(crate) fn new(chunks: &Chunks) -> Started {
         let lengths = chunks.starts.lengths();
         let at = Offsets::from_lengths(lengths.clone().filter(|&length| length > 0));
         let all = at.ranges() == chunks.rows();
@@ -147,7 +147,7 @@ impl Started {
     }
 
     /// Of each chunk: the row, counted here, of the entry before, and the chunk in which it begins.
-    pub(super) fn before(&self, chunks: &Chunks) -> Vec<[u32; 2]> {
+    pub(crate) fn before(&self, chunks: &Chunks) -> Vec<[u32; 2]> {
         let of_chunk = chunks.tiles_of_chunk * TILE;
         let before = |chunk: usize| match (chunk * of_chunk).checked_sub(1) {
             Some(entry) => {
@@ -162,8 +162,8 @@ impl Started {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::{Matrix, matrices};
     use super::*;
+    use crate::cuda::matrix::cases::{Matrix, matrices};
 
     /// What `put` of the kernel writes to: `y`, or what the chunk has of the row that began before it.
     struct Target<'t> {

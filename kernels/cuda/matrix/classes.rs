@@ -1,15 +1,15 @@
 //! Rows by class, sorted on a device: for kernels that take rows of one kind each.
 
-use super::device::Array;
-use super::error::Result;
-use super::module::Source;
-use super::vector::THREADS;
+use crate::cuda::device::Array;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::solve::vector::THREADS;
 use cudarc::driver::LaunchConfig;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "classes.cu", text: include_str!("classes.cu") };
+pub(crate) const SOURCE: Source = Source { file: "classes.cu", text: include_str!("classes.cu") };
 
 /// Classes at most: as in classes.cu.
 const CLASSES: usize = 32;
@@ -20,30 +20,30 @@ const PIECE: usize = 1024;
 
 /// Rows on a device.
 #[derive(Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     rows: Arc<Array<u32>>,
     range: Range<usize>,
 }
 
 impl List {
     /// All of an array.
-    pub(super) fn all(rows: Array<u32>) -> List {
+    pub(crate) fn all(rows: Array<u32>) -> List {
         let range = 0..rows.len();
         List { rows: Arc::new(rows), range }
     }
 
     /// How many.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.range.len()
     }
 
     /// Where they stand, for kernels.
-    pub(super) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.rows.address(self.range.start)
     }
 
     /// The rows, when they are there.
-    pub(super) fn read(&self) -> Result<Vec<u32>> {
+    pub(crate) fn read(&self) -> Result<Vec<u32>> {
         let (device, mut rows) = (self.rows.device(), vec![0; self.len()]);
         if !rows.is_empty() {
             device.inner.stream.memcpy_dtoh(&self.rows.slice.slice(self.range.clone()), &mut rows)?;
@@ -54,7 +54,7 @@ impl List {
 }
 
 /// The rows of each of the first `N` classes, in order, of which `classes` has one for each row, below 32.
-pub(super) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
+pub(crate) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
     assert!(N <= CLASSES, "classes that there are");
     let (device, rows) = (classes.device(), classes.len());
     let piece = rows.div_ceil(PIECES).next_multiple_of(PIECE).max(PIECE);

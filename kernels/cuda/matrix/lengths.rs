@@ -1,21 +1,21 @@
 //! Quantiles of the lengths of rows, by histograms on the device: rows are not sorted, and never read more than a few times.
 
-use super::device::{Array, Device};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::Rows;
-use super::tuning::VECTOR_BLOCKS;
-use super::vector::THREADS;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device};
+use crate::cuda::matrix::ordered::Rows;
+use crate::cuda::solve::vector::THREADS;
+use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::LaunchConfig;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "lengths.cu", text: include_str!("lengths.cu") };
+pub(crate) const SOURCE: Source = Source { file: "lengths.cu", text: include_str!("lengths.cu") };
 
 /// As in lengths.cu.
 const BINS: usize = 2048;
 
 /// The shortest length that more rows than `rows` do not exceed; the longest of all where there is none.
-pub(super) fn quantile(device: &Device, offsets: &Rows, rows: f64) -> Result<usize> {
+pub(crate) fn quantile(device: &Device, offsets: &Rows, rows: f64) -> Result<usize> {
     let count = device.function::<f32>(&SOURCE, "count_lengths")?;
     let raw = offsets.raw();
     let blocks =

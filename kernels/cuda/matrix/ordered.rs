@@ -1,16 +1,16 @@
 //! A matrix on a device whose entries lie row by row, as in the pattern on the host: what layouts are filled from.
 
-use super::device::{Array, Device, Element, Real, Storage};
-use super::error::Result;
-use super::product::{Pattern, Shape, config};
-use super::refill;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device, Element, Real, Storage};
+use crate::cuda::matrix::product::{Pattern, Shape, config};
+use crate::cuda::matrix::refill;
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 use std::sync::Arc;
 
 /// Where the entries of rows lie.
 #[derive(Debug)]
-pub(super) enum Rows {
+pub(crate) enum Rows {
     Short(Array<u32>),
     Long(Array<u64>),
 }
@@ -18,7 +18,7 @@ pub(super) enum Rows {
 /// [`Rows`] as kernels see them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawRows {
+pub(crate) struct RawRows {
     offsets: u64,
     count: u32,
     wide: u32,
@@ -27,21 +27,21 @@ pub(super) struct RawRows {
 unsafe impl DeviceRepr for RawRows {}
 
 impl Rows {
-    pub(super) fn new(device: &Device, offsets: &Offsets) -> Result<Rows> {
+    pub(crate) fn new(device: &Device, offsets: &Offsets) -> Result<Rows> {
         Ok(match offsets {
             Offsets::Short(offsets) => Rows::Short(device.upload(offsets)?),
             Offsets::Long(offsets) => Rows::Long(device.upload(offsets)?),
         })
     }
 
-    pub(super) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         match self {
             Rows::Short(offsets) => offsets.address(0),
             Rows::Long(offsets) => offsets.address(0),
         }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Rows::Short(offsets) => offsets.bytes(),
             Rows::Long(offsets) => offsets.bytes(),
@@ -49,7 +49,7 @@ impl Rows {
     }
 
     /// How many rows.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         let offsets = match self {
             Rows::Short(offsets) => offsets.len(),
             Rows::Long(offsets) => offsets.len(),
@@ -57,7 +57,7 @@ impl Rows {
         offsets - 1
     }
 
-    pub(super) fn raw(&self) -> RawRows {
+    pub(crate) fn raw(&self) -> RawRows {
         let wide = matches!(self, Rows::Long(_)).into();
         RawRows { offsets: self.address(), count: self.count() as u32, wide }
     }
@@ -66,14 +66,14 @@ impl Rows {
 /// A matrix in the order of its pattern, with values of `V`.
 #[derive(Debug)]
 pub struct Ordered<V> {
-    pub(super) rows: Arc<Rows>,
-    pub(super) columns: Arc<Array<u32>>,
-    pub(super) values: Array<V>,
+    pub(crate) rows: Arc<Rows>,
+    pub(crate) columns: Arc<Array<u32>>,
+    pub(crate) values: Array<V>,
 }
 
 impl<V: Element> Ordered<V> {
     /// A pattern with a value for each entry.
-    pub(super) fn new(device: &Device, pattern: Pattern<'_>, values: &[V]) -> Result<Self> {
+    pub(crate) fn new(device: &Device, pattern: Pattern<'_>, values: &[V]) -> Result<Self> {
         assert_eq!(values.len(), pattern.entries(), "a value for each entry");
         Ok(Ordered {
             rows: Arc::new(Rows::new(device, pattern.offsets())?),
@@ -83,7 +83,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// The same of values that are narrowed.
-    pub(super) fn narrowed<T: Real>(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self>
+    pub(crate) fn narrowed<T: Real>(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self>
     where
         V: Storage<T>,
     {
@@ -107,7 +107,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// Refuses a pattern that is not that of a matrix of this shape, or not this one's.
-    pub(super) fn check(&self, made_from: Shape, pattern: Pattern<'_>) {
+    pub(crate) fn check(&self, made_from: Shape, pattern: Pattern<'_>) {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         let (rows, entries) = (self.rows.count(), self.values.len());
         assert_eq!((rows, entries), (pattern.rows(), pattern.entries()), "values of the pattern");
@@ -130,7 +130,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// A pattern without columns and with zeros, for the values of a matrix that was made from it.
-    pub(super) fn zeros(device: &Device, made_from: Shape, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn zeros(device: &Device, made_from: Shape, pattern: Pattern<'_>) -> Result<Self> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         Ok(Ordered {
             rows: Arc::new(Rows::new(device, pattern.offsets())?),
@@ -140,7 +140,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// The same where rows may be on the device.
-    pub(super) fn on(
+    pub(crate) fn on(
         device: &Device,
         rows: Option<&Arc<Rows>>,
         made_from: Shape,
@@ -153,7 +153,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// The same with values.
-    pub(super) fn with_values(
+    pub(crate) fn with_values(
         device: &Device,
         made_from: Shape,
         pattern: Pattern<'_>,
@@ -174,7 +174,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// New values for the pattern that it was made from.
-    pub(super) fn fill<T: Real>(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()>
+    pub(crate) fn fill<T: Real>(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()>
     where
         V: Storage<T>,
     {
@@ -183,7 +183,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// A copy, widened, of a matrix of the pattern that it was made from: places are shared.
-    pub(super) fn entries<T: Real>(&self, made_from: Shape, pattern: Pattern<'_>) -> Result<Ordered<T>>
+    pub(crate) fn entries<T: Real>(&self, made_from: Shape, pattern: Pattern<'_>) -> Result<Ordered<T>>
     where
         V: Storage<T>,
     {
@@ -195,7 +195,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// The values of another of the same pattern, narrowed.
-    pub(super) fn take<T: Real>(&mut self, other: &Ordered<T>) -> Result<()>
+    pub(crate) fn take<T: Real>(&mut self, other: &Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
     {
@@ -203,7 +203,7 @@ impl<V: Element> Ordered<V> {
     }
 
     /// Its values for another of the same pattern, widened.
-    pub(super) fn give_to<T: Real>(&self, other: &mut Ordered<T>) -> Result<()>
+    pub(crate) fn give_to<T: Real>(&self, other: &mut Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
     {
@@ -226,32 +226,32 @@ impl<V: Element> Ordered<V> {
         unsafe { launch.launch(config(count)) }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.rows.bytes() + self.columns.bytes() + self.values.bytes()
     }
 }
 
 /// Which way values go between the order of a pattern and the slots of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     IntoSlots,
     Back,
 }
 
 /// A mark that a kernel sets where a matrix does not fit.
-pub(super) struct Misfit(Array<u32>);
+pub(crate) struct Misfit(Array<u32>);
 
 impl Misfit {
-    pub(super) fn none(device: &Device) -> Result<Misfit> {
+    pub(crate) fn none(device: &Device) -> Result<Misfit> {
         Ok(Misfit(device.zeros(1)?))
     }
 
-    pub(super) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.0.address(0)
     }
 
     /// Whether it was set, when all work queued before is done.
-    pub(super) fn is_set(&self) -> Result<bool> {
+    pub(crate) fn is_set(&self) -> Result<bool> {
         let mut mark = [0];
         self.0.read(&mut mark)?;
         Ok(mark != [0])

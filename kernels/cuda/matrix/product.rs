@@ -1,11 +1,11 @@
 //! Products of matrices in device memory, and what all of them are launched with.
 
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::module::Source;
-use super::number::Scalar;
-use super::ordered::{Ordered, Rows, Way};
-use super::vector::{MAX_BLOCKS, Sums, THREADS, index};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::{MAX_BLOCKS, Sums, THREADS, index};
 use crate::index::{Columns, Offsets};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::fmt::Debug;
@@ -54,18 +54,18 @@ pub trait Product<T: Real>: Send + Sync + Debug {
 /// An array that values of a matrix lie in, whatever stores them.
 #[derive(Debug)]
 pub struct Slots {
-    pub(super) address: u64,
-    pub(super) len: usize,
-    pub(super) device: Device,
+    pub(crate) address: u64,
+    pub(crate) len: usize,
+    pub(crate) device: Device,
     /// Bits of an integer that a slot holds exactly, at least.
-    pub(super) bits: u32,
+    pub(crate) bits: u32,
     /// Finds kernels for what the slots store.
-    pub(super) function: fn(&Device, &Source, &str) -> Result<CudaFunction>,
+    pub(crate) function: fn(&Device, &Source, &str) -> Result<CudaFunction>,
 }
 
 impl Slots {
     /// An array, for vectors of `T`.
-    pub(super) fn of<T: Real, V: Storage<T>>(values: &Array<V>) -> Slots {
+    pub(crate) fn of<T: Real, V: Storage<T>>(values: &Array<V>) -> Slots {
         Slots {
             address: values.address(0),
             len: values.len(),
@@ -92,7 +92,7 @@ pub struct Shape {
 /// # Safety
 /// `raw()` is the first argument of `kernel()`: its arrays live as long as the matrix, and are as the kernel expects for an
 /// `x` and a `y` as long as `shape()` says.
-pub(super) unsafe trait Layout: Send + Sync + Debug {
+pub(crate) unsafe trait Layout: Send + Sync + Debug {
     type Element: Real;
     type Raw: DeviceRepr;
 
@@ -241,33 +241,33 @@ impl<'a> Pattern<'a> {
         self.offsets.end()
     }
 
-    pub(super) fn shape(self) -> Shape {
+    pub(crate) fn shape(self) -> Shape {
         Shape { rows: self.rows(), cols: self.cols(), entries: self.entries() }
     }
 
     /// The places of a row's entries among all entries.
-    pub(super) fn row(self, row: usize) -> Range<usize> {
+    pub(crate) fn row(self, row: usize) -> Range<usize> {
         self.offsets.range(row)
     }
 
-    pub(super) fn offsets(self) -> &'a Offsets {
+    pub(crate) fn offsets(self) -> &'a Offsets {
         self.offsets
     }
 
-    pub(super) fn columns(self) -> &'a Columns {
+    pub(crate) fn columns(self) -> &'a Columns {
         let columns = self.columns.columns();
         assert_eq!((columns.len(), columns.bound()), (self.entries(), self.cols), "a column for each entry");
         columns
     }
 
-    pub(super) fn mean_length(self) -> f64 {
+    pub(crate) fn mean_length(self) -> f64 {
         self.entries() as f64 / self.rows().max(1) as f64
     }
 }
 
 /// The kernels `y ← A x` and `y ← A x; ⟨x, y⟩` of a format, for vectors of `T`: `name(matrix, x, y)` and `name_dot(matrix, x, y, sum)`.
 #[derive(Debug)]
-pub(super) struct Kernel<T> {
+pub(crate) struct Kernel<T> {
     product: CudaFunction,
     product_dot: CudaFunction,
     /// Threads of a block.
@@ -281,7 +281,7 @@ pub(super) struct Kernel<T> {
 
 impl<T: Real> Kernel<T> {
     /// The kernels of a name for a matrix that stores `V`, launched with so many threads a block.
-    pub(super) fn load<V: Storage<T>>(
+    pub(crate) fn load<V: Storage<T>>(
         device: &Device,
         source: &Source,
         name: &str,
@@ -303,7 +303,7 @@ impl<T: Real> Kernel<T> {
 
     /// The same with shared memory for each block, of which there are as many as there is work for: what a block begins
     /// with is too much to be begun with twice.
-    pub(super) fn with_shared_memory<V: Storage<T>>(
+    pub(crate) fn with_shared_memory<V: Storage<T>>(
         device: &Device,
         source: &Source,
         name: &str,
@@ -328,7 +328,7 @@ impl<T: Real> Kernel<T> {
     }
 
     /// A launch on at least so many threads that adds up over its blocks.
-    pub(super) fn summing(&self, threads: usize) -> LaunchConfig {
+    pub(crate) fn summing(&self, threads: usize) -> LaunchConfig {
         self.config(threads, self.most_summing)
     }
 
@@ -337,7 +337,7 @@ impl<T: Real> Kernel<T> {
     /// # Safety
     /// `matrix` is the kernel's first argument: its arrays live and are as the kernel expects, for an `x` and a `y` of
     /// these lengths.
-    pub(super) unsafe fn product<M: DeviceRepr>(
+    pub(crate) unsafe fn product<M: DeviceRepr>(
         &self,
         matrix: &M,
         threads: usize,
@@ -359,7 +359,7 @@ impl<T: Real> Kernel<T> {
     ///
     /// # Safety
     /// As [`Kernel::product`].
-    pub(super) unsafe fn product_dot<M: DeviceRepr>(
+    pub(crate) unsafe fn product_dot<M: DeviceRepr>(
         &self,
         matrix: &M,
         threads: usize,
@@ -379,20 +379,20 @@ impl<T: Real> Kernel<T> {
 }
 
 /// A launch of at least so many threads, for kernels that take any grid.
-pub(super) fn config(threads: usize) -> LaunchConfig {
+pub(crate) fn config(threads: usize) -> LaunchConfig {
     let blocks = threads.div_ceil(THREADS as usize).clamp(1, i32::MAX as usize) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
 
 /// Compares the vectors of a product with the matrix.
-pub(super) fn check<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
+pub(crate) fn check<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
     assert_eq!(x.len(), shape.cols, "`x` has an entry for each column");
     assert_eq!(y.len(), shape.rows, "`y` has an entry for each row");
     assert!(x.device() == device && y.device() == device, "a matrix and vectors of one device");
 }
 
 /// As [`check`], for an inner product of `x` and `y`.
-pub(super) fn check_square<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
+pub(crate) fn check_square<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
     check(shape, device, x, y);
     assert_eq!(shape.rows, shape.cols, "an inner product needs equal lengths");
 }

@@ -11,17 +11,17 @@
 //! tile: with values that lie together where slots do, little more than the given values once. Maps take 2 bytes of device
 //! memory a slot, and for each tile 4 a sector of the tile that has the most: 3 to 6 bytes a slot in all.
 
-use super::device::{Array, Device, Real};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Ordered, Rows};
-use super::product::{Pattern, Product};
-use super::vector::{THREADS, config};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::matrix::ordered::{Ordered, Rows};
+use crate::cuda::matrix::product::{Pattern, Product};
+use crate::cuda::solve::vector::{THREADS, config};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
+pub(crate) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
 
 /// Slots of a tile, `SLOTS` of refill.cu and half of it: the first, if its sectors leave room for other tiles in shared memory.
 /// The more there are, the fewer sectors belong to two tiles.

@@ -1,16 +1,16 @@
 //! A matrix in another numbering, its entries put there on a device.
 
-use super::device::{Device, Real};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::{Ordered, Rows};
-use super::product::{Pattern, config};
-use super::slices::WARP;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Device, Real};
+use crate::cuda::matrix::ordered::{Ordered, Rows};
+use crate::cuda::matrix::product::{Pattern, config};
+use crate::cuda::matrix::slices::WARP;
 use crate::index::{ColumnsRef, Offsets};
 use std::sync::Arc;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "renumbered.cu", text: include_str!("renumbered.cu") };
+pub(crate) const SOURCE: Source = Source { file: "renumbered.cu", text: include_str!("renumbered.cu") };
 
 /// Each entry of a row is compared with all others: longer rows are for the host.
 const LONGEST: usize = 2048;
@@ -37,7 +37,7 @@ impl<T: Real> Ordered<T> {
         let length = |row: usize| old.range(old_of_new[row] as usize).len();
         let offsets = Offsets::of_rows(rows, &length);
         assert_eq!(offsets.end(), values.len(), "a permutation of the rows");
-        if crate::cpu::threads::find_row(rows, 2, &|row| old.range(row).len() > LONGEST).is_some() {
+        if crate::cpu::run::threads::find_row(rows, 2, &|row| old.range(row).len() > LONGEST).is_some() {
             return Ok(None);
         }
         let given = Ordered::new(device, pattern, values)?;

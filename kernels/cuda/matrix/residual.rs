@@ -1,14 +1,14 @@
 //! Residuals in twice the precision.
 
-use super::device::{Array, Real};
-use super::error::Result;
-use super::module::Source;
-use super::ordered::Ordered;
-use super::product::{Pattern, config};
-use super::slices::WARP;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Real};
+use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::product::{Pattern, config};
+use crate::cuda::matrix::slices::WARP;
 
 /// The kernel.
-pub(super) const SOURCE: Source = Source { file: "residual.cu", text: include_str!("residual.cu") };
+pub(crate) const SOURCE: Source = Source { file: "residual.cu", text: include_str!("residual.cu") };
 
 impl<T: Real> Ordered<T> {
     /// `r ← b − A x` in twice the precision, for a matrix of this pattern.

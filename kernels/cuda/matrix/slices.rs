@@ -3,22 +3,22 @@
 //! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced.cu says where
 //! slots lie. How slices are cut follows from the lengths of rows, on the device unless all are as wide.
 
-use super::clusters::scan;
-use super::device::{Array, Device, Element, Real, Storage};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Misfit, Rows, Way};
-use super::product::{Pattern, config};
-use super::tuning::{BUSY, SORTED_ROWS};
-use super::vector::{THREADS, index};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Element, Real, Storage};
+use crate::cuda::matrix::ordered::{Misfit, Rows, Way};
+use crate::cuda::matrix::product::{Pattern, config};
+use crate::cuda::numbering::clusters::scan;
+use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::tuning::{BUSY, SORTED_ROWS};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "slices.cu", text: include_str!("slices.cu") };
+pub(crate) const SOURCE: Source = Source { file: "slices.cu", text: include_str!("slices.cu") };
 
 /// Lanes of a warp.
-pub(super) const WARP: usize = 32;
+pub(crate) const WARP: usize = 32;
 
 /// How wide slices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +39,11 @@ pub enum Widths {
 
 /// What a lane reads.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lane {
+pub(crate) struct Lane {
     /// Neighbouring slots that one load may hold.
-    pub(super) pack: usize,
+    pub(crate) pack: usize,
     /// Slots that are in flight at once: rows are not shared where that leaves less to a lane.
-    pub(super) in_flight: usize,
+    pub(crate) in_flight: usize,
 }
 
 impl Lane {
@@ -56,7 +56,7 @@ impl Lane {
 
 /// How rows are cut.
 #[derive(Debug)]
-pub(super) struct Slices {
+pub(crate) struct Slices {
     rows: usize,
     /// Entries of a row that are stored, at most.
     longest: usize,
@@ -76,7 +76,7 @@ pub(super) struct Slices {
 
 impl Slices {
     /// Cuts a pattern, whose rows are on a device, for vectors of `T` and values stored as `V`.
-    pub(super) fn new<T: Real, V: Storage<T>>(
+    pub(crate) fn new<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
         rows: &Rows,
@@ -162,16 +162,16 @@ impl Slices {
 
 /// Where slots lie and which columns they hold, on a device.
 #[derive(Debug)]
-pub(super) struct SliceArrays {
-    pub(super) rows: usize,
+pub(crate) struct SliceArrays {
+    pub(crate) rows: usize,
     /// Slices.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// Groups of every slice; 0 where slices differ.
-    pub(super) width: usize,
+    pub(crate) width: usize,
     /// Lanes of a row.
-    pub(super) lanes: usize,
+    pub(crate) lanes: usize,
     /// Neighbouring slots of a lane.
-    pub(super) pack: usize,
+    pub(crate) pack: usize,
     longest: usize,
     slots: usize,
     starts: Option<Array<u32>>,
@@ -204,7 +204,7 @@ unsafe impl DeviceRepr for RawCut {}
 
 impl SliceArrays {
     /// Slices of rows on a device, filled with their columns, for vectors of `T` and values stored as `V`.
-    pub(super) fn new<T: Real, V: Storage<T>>(
+    pub(crate) fn new<T: Real, V: Storage<T>>(
         slices: Slices,
         rows: &Rows,
         columns: &Array<u32>,
@@ -260,7 +260,7 @@ impl SliceArrays {
     }
 
     /// The columns of the entries of rows that slices have all of.
-    pub(super) fn columns<T: Real, V: Storage<T>>(&self, rows: &Rows, entries: usize) -> Result<Array<u32>> {
+    pub(crate) fn columns<T: Real, V: Storage<T>>(&self, rows: &Rows, entries: usize) -> Result<Array<u32>> {
         let device = self.device();
         let (columns, read) =
             (device.room(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
@@ -273,7 +273,7 @@ impl SliceArrays {
     }
 
     /// Queues the copy of values between the order of rows and slots: those types that it was made for.
-    pub(super) fn exchange<T: Real, V: Storage<T>>(
+    pub(crate) fn exchange<T: Real, V: Storage<T>>(
         &self,
         rows: &Rows,
         entries: &Array<T>,
@@ -297,20 +297,20 @@ impl SliceArrays {
         }
     }
 
-    pub(super) fn has_short_columns(&self) -> bool {
+    pub(crate) fn has_short_columns(&self) -> bool {
         matches!(self.columns, ColumnArrays::Short { .. })
     }
 
-    pub(super) fn is_sorted(&self) -> bool {
+    pub(crate) fn is_sorted(&self) -> bool {
         self.order.is_some()
     }
 
     /// Slots, those of padding included.
-    pub(super) fn slots(&self) -> usize {
+    pub(crate) fn slots(&self) -> usize {
         self.slots
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let columns = match &self.columns {
             ColumnArrays::Wide(columns) => columns.bytes(),
             ColumnArrays::Short { bases, offsets } => bases.bytes() + offsets.bytes(),
@@ -319,7 +319,7 @@ impl SliceArrays {
         starts + order + columns
     }
 
-    pub(super) fn raw(&self) -> RawSlices {
+    pub(crate) fn raw(&self) -> RawSlices {
         let (bases, columns) = match &self.columns {
             ColumnArrays::Wide(columns) => (0, columns.address(0)),
             ColumnArrays::Short { bases, offsets } => (bases.address(0), offsets.address(0)),
@@ -342,14 +342,14 @@ impl SliceArrays {
 }
 
 /// The address of an array, null where there is none.
-pub(super) fn address<X: Element>(array: &Option<Array<X>>) -> u64 {
+pub(crate) fn address<X: Element>(array: &Option<Array<X>>) -> u64 {
     array.as_ref().map_or(0, |array| array.address(0))
 }
 
 /// [`SliceArrays`] as kernels see them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawSlices {
+pub(crate) struct RawSlices {
     starts: u64,
     order: u64,
     bases: u64,
@@ -357,7 +357,7 @@ pub(super) struct RawSlices {
 }
 
 /// Lanes that share a row, so that long rows and few keep a device busy.
-pub(super) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: usize) -> usize {
+pub(crate) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: usize) -> usize {
     let mut lanes = 1;
     while lanes < 8 && rows * lanes < BUSY * multiprocessors && mean_length > (lanes * in_flight) as f64 {
         lanes *= 2;
@@ -366,7 +366,7 @@ pub(super) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multipr
 }
 
 /// The group at which each slice starts, and the end.
-pub(super) fn group_starts(groups: &[u32]) -> Result<Vec<u32>> {
+pub(crate) fn group_starts(groups: &[u32]) -> Result<Vec<u32>> {
     let mut starts = Vec::with_capacity(groups.len() + 1);
     let mut end = 0usize;
     starts.push(0);
@@ -378,7 +378,7 @@ pub(super) fn group_starts(groups: &[u32]) -> Result<Vec<u32>> {
 }
 
 /// The longest row of each slice.
-pub(super) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
+pub(crate) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
     lengths
         .par_chunks(height)
         .with_min_len(1024)
@@ -387,7 +387,7 @@ pub(super) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
 }
 
 /// Rows by falling length within windows of so many.
-pub(super) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
+pub(crate) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
     let by_length = |window: &mut [u32]| window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));
     order.par_chunks_mut(window).for_each(by_length);
@@ -396,8 +396,8 @@ pub(super) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cases::matrices;
     use super::*;
+    use crate::cuda::matrix::cases::matrices;
 
     #[test]
     fn windows_are_those_of_the_kernel() {
@@ -439,7 +439,7 @@ mod tests {
     #[test]
     fn slices_of_padding_are_refused() {
         let lengths = |row: usize| if row == 7 { 5000 } else { 0 };
-        let matrix = super::super::cases::with_lengths(50_000, 50_000, lengths);
+        let matrix = crate::cuda::matrix::cases::with_lengths(50_000, 50_000, lengths);
         let slices = |widths| Slices::uniform(matrix.pattern(), lane(1), widths, 132);
         assert!(matches!(slices(Widths::Uniform), Err(Error::Padding { .. })));
         assert!(slices(Widths::First(5)).is_ok());

@@ -1,13 +1,13 @@
 //! How the values of a matrix with rows for columns follow those of the matrix, on a device.
 
-use super::device::{Array, Real};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Misfit, Ordered};
-use super::product::config;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Real};
+use crate::cuda::matrix::ordered::{Misfit, Ordered};
+use crate::cuda::matrix::product::config;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "transposition.cu", text: include_str!("transposition.cu") };
+pub(crate) const SOURCE: Source = Source { file: "transposition.cu", text: include_str!("transposition.cu") };
 
 /// Lanes of a row of `find_mirrored`.
 const LANES: usize = 8;

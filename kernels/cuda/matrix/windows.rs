@@ -1,26 +1,26 @@
 //! Blocks of rows and their windows, on a device.
 
-use super::clusters::scan;
-use super::device::{Array, Device, Element};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Misfit, Ordered};
-use super::vector::THREADS;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Element};
+use crate::cuda::matrix::ordered::{Misfit, Ordered};
+use crate::cuda::numbering::clusters::scan;
+use crate::cuda::solve::vector::THREADS;
 use crate::windows::{TooLarge, Windows};
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "windows.cu", text: include_str!("windows.cu") };
+pub(crate) const SOURCE: Source = Source { file: "windows.cu", text: include_str!("windows.cu") };
 
 /// Columns of a halo that is found on a device, at most: half of its table.
 const LONGEST: usize = 4096;
 
 /// Where blocks begin, and what their windows hold.
 #[derive(Debug)]
-pub(super) struct WindowArrays {
-    pub(super) blocks: usize,
+pub(crate) struct WindowArrays {
+    pub(crate) blocks: usize,
     /// Places of the largest window, and of its zero.
-    pub(super) largest: usize,
+    pub(crate) largest: usize,
     cols: usize,
     bounds: Array<u32>,
     starts: Array<u32>,
@@ -30,7 +30,7 @@ pub(super) struct WindowArrays {
 /// [`WindowArrays`] as kernels see them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawWindows {
+pub(crate) struct RawWindows {
     bounds: u64,
     starts: u64,
     halo: u64,
@@ -41,7 +41,7 @@ pub(super) struct RawWindows {
 unsafe impl DeviceRepr for RawWindows {}
 
 impl WindowArrays {
-    pub(super) fn new(device: &Device, windows: &Windows) -> Result<Self> {
+    pub(crate) fn new(device: &Device, windows: &Windows) -> Result<Self> {
         // kernels find one block, without rows, where there are none
         let ends =
             |ends: &[u32]| if windows.is_empty() { device.upload(&[0, 0]) } else { device.upload(ends) };
@@ -57,7 +57,7 @@ impl WindowArrays {
 
     /// Blocks of `height` rows of a square matrix, and where they begin; none where a window would have more than `most`
     /// places: blocks are halved on the host.
-    pub(super) fn of_blocks<V: Element>(
+    pub(crate) fn of_blocks<V: Element>(
         ordered: &Ordered<V>,
         height: usize,
         most: usize,
@@ -99,15 +99,15 @@ impl WindowArrays {
     }
 
     /// Nodes in halos, all blocks together.
-    pub(super) fn halo_nodes(&self) -> usize {
+    pub(crate) fn halo_nodes(&self) -> usize {
         self.halo.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bounds.bytes() + self.starts.bytes() + self.halo.bytes()
     }
 
-    pub(super) fn raw(&self) -> RawWindows {
+    pub(crate) fn raw(&self) -> RawWindows {
         RawWindows {
             bounds: self.bounds.address(0),
             starts: self.starts.address(0),
@@ -119,6 +119,6 @@ impl WindowArrays {
 }
 
 /// What a device says of rows that read too much.
-pub(super) fn too_large(most: usize) -> impl Fn(TooLarge) -> Error {
+pub(crate) fn too_large(most: usize) -> impl Fn(TooLarge) -> Error {
     move |TooLarge { rows, window }| Error::Window { rows, window, most }
 }

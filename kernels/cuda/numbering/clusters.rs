@@ -4,19 +4,19 @@
 //! Budget, of a mesh with 15 entries a row: the pattern five times, and about 60 bytes a vertex; a wait for the number of
 //! clusters, one for each round in which vertices join them, and one for the number of edges.
 
-use super::device::{Array, Device};
-use super::error::Result;
-use super::graph::Graph;
-use super::module::Source;
-use super::ordered::Misfit;
-use super::product::config;
-use super::slices::WARP;
-use super::vector::THREADS;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device};
+use crate::cuda::matrix::ordered::Misfit;
+use crate::cuda::matrix::product::config;
+use crate::cuda::matrix::slices::WARP;
+use crate::cuda::numbering::graph::Graph;
+use crate::cuda::solve::vector::THREADS;
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source {
+pub(crate) const SOURCE: Source = Source {
     file: "clusters.cu",
     text: concat!(include_str!("graph.cu"), "#line 1 \"clusters.cu\"\n", include_str!("clusters.cu")),
 };
@@ -54,7 +54,7 @@ fn function(device: &Device, name: &str) -> Result<CudaFunction> {
 }
 
 /// Replaces every number but the last by the sum of all before it, and the last by that of all others.
-pub(super) fn scan(numbers: &Array<u32>) -> Result<()> {
+pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     let (device, count) = (numbers.device(), numbers.len() - 1);
     let pieces = count.div_ceil(PIECE).max(1);
     let blocks = |count: usize| LaunchConfig {

@@ -1,24 +1,24 @@
 //! The pattern of a square matrix as a graph, on a device: what is numbered there.
 
-use super::device::{Array, Device};
-use super::error::Result;
-use super::ordered::{RawRows, Rows};
-use super::product::Pattern;
-use super::vector::index;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device};
+use crate::cuda::matrix::ordered::{RawRows, Rows};
+use crate::cuda::matrix::product::Pattern;
+use crate::cuda::solve::vector::index;
 use cudarc::driver::DeviceRepr;
 
 /// Vertices and their neighbours.
 #[derive(Debug)]
 pub struct Graph {
-    pub(super) rows: Rows,
-    pub(super) columns: Array<u32>,
+    pub(crate) rows: Rows,
+    pub(crate) columns: Array<u32>,
     longest: u32,
 }
 
 /// [`Graph`] as kernels see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawGraph {
+pub(crate) struct RawGraph {
     rows: RawRows,
     columns: u64,
     longest: u32,
@@ -49,7 +49,7 @@ impl Graph {
         self.columns.device()
     }
 
-    pub(super) fn raw(&self) -> RawGraph {
+    pub(crate) fn raw(&self) -> RawGraph {
         RawGraph { rows: self.rows.raw(), columns: self.columns.address(0), longest: self.longest }
     }
 }

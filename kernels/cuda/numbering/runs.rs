@@ -4,16 +4,16 @@
 //! Budget of a round: five launches, and no wait; the pattern of the vertices around which something changed, of all in the
 //! first, 12 bytes a vertex, and some passes over the wishes.
 
-use super::device::{Array, Device};
-use super::error::Result;
-use super::graph::Graph;
-use super::module::Source;
-use super::product::config;
-use super::vector::THREADS;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device};
+use crate::cuda::matrix::product::config;
+use crate::cuda::numbering::graph::Graph;
+use crate::cuda::solve::vector::THREADS;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source {
+pub(crate) const SOURCE: Source = Source {
     file: "runs.cu",
     text: concat!(include_str!("graph.cu"), "#line 1 \"runs.cu\"\n", include_str!("runs.cu")),
 };

@@ -1,20 +1,20 @@
 //! Diagonal blocks on a device, and their inverses. The kernels say how a block is inverted, and what is moved.
 
-use super::device::{Array, Device, Real};
-use super::error::Result;
-use super::gate;
-use super::module::Source;
-use super::number::Scalar;
-use super::ordered::{Ordered, RawRows};
-use super::product::{Kernel, Pattern, Shape, check_square};
-use super::vector::{Sums, THREADS, index};
 use crate::block_diagonal::{Limits, Slice, StoredRows, count, cut, largest_block, room, same_blocks};
 use crate::buffer::Buffer;
-use crate::cpu::block_diagonal;
+use crate::cpu::preconditioners::block_diagonal;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::product::{Kernel, Pattern, Shape, check_square};
+use crate::cuda::solve::gate;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::{Sums, THREADS, index};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, ValidAsZeroBits};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "blocks.cu", text: include_str!("blocks.cu") };
+pub(crate) const SOURCE: Source = Source { file: "blocks.cu", text: include_str!("blocks.cu") };
 
 /// `BLOCK` of blocks.cu.
 const BLOCK: usize = 128;
@@ -243,7 +243,7 @@ impl<T: Real> Blocks<T> {
         let mut launch = self.singular.device().launch(&self.round);
         launch.arg(&from).arg(&conditions).arg(&limits.single).arg(&limits.half).arg(&into);
         // SAFETY: arguments as in blocks.cu; both have the same slices
-        unsafe { launch.launch(super::product::config(self.inverse.threads())) }?;
+        unsafe { launch.launch(crate::cuda::matrix::product::config(self.inverse.threads())) }?;
         to.slices.read(&mut to.known)
     }
 }

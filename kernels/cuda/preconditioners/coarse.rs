@@ -2,19 +2,19 @@
 //!
 //! Budget in coarse.cu. The inverse of `n` unknowns takes `n / 16` launches that follow each other.
 
-use super::device::{Array, Device, Real};
-use super::error::Result;
-use super::gate;
-use super::module::Source;
-use super::number::Scalar;
-use super::vector::{Sums, config};
-use crate::cpu::coarse::{Aggregates, Blocks};
-use crate::cpu::inverse::row_stride;
+use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
+use crate::cpu::preconditioners::inverse::row_stride;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::solve::gate;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::{Sums, config};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "coarse.cu", text: include_str!("coarse.cu") };
+pub(crate) const SOURCE: Source = Source { file: "coarse.cu", text: include_str!("coarse.cu") };
 
 /// Rows of a panel of the inverse, as in coarse.cu.
 const PANEL: u32 = 32;
@@ -47,15 +47,15 @@ unsafe impl DeviceRepr for RawAggregates {}
 pub struct Coarse<T: Real> {
     device: Device,
     /// Whoever lays out the aggregates once more knows by it for which.
-    pub(super) identity: Arc<()>,
+    pub(crate) identity: Arc<()>,
     starts: Array<u32>,
     rows: Array<u32>,
-    pub(super) of_row: Array<u32>,
-    pub(super) weights: Option<Array<T>>,
-    pub(super) modes: usize,
+    pub(crate) of_row: Array<u32>,
+    pub(crate) weights: Option<Array<T>>,
+    pub(crate) modes: usize,
     /// Rows that no aggregate has.
     alone: usize,
-    pub(super) dense: Array<T>,
+    pub(crate) dense: Array<T>,
     /// `Zᵀ r` and `E Zᵀ r`, zero beyond the coarse unknowns.
     numbers: [Array<T>; 2],
     kernels: Kernels,
@@ -107,17 +107,17 @@ impl<T: Real> Coarse<T> {
     }
 
     /// The number of aggregates.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
     /// The number of coarse unknowns.
-    pub(super) fn unknowns(&self) -> usize {
+    pub(crate) fn unknowns(&self) -> usize {
         self.count() * self.modes
     }
 
     /// The numbers from one row of the dense matrix to the next.
-    pub(super) fn stride(&self) -> usize {
+    pub(crate) fn stride(&self) -> usize {
         row_stride(self.unknowns())
     }
 

@@ -1,20 +1,20 @@
 //! The factor of FSAI on a device, row by row. The kernels say how a row is computed, and what is moved.
 
-use super::classes::{List, sorted};
-use super::clusters::scan;
-use super::device::{Array, Device, Real};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Misfit, Ordered, RawRows, Rows};
-use super::product::{Pattern, config};
-use super::vector::index;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::matrix::classes::{List, sorted};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RawRows, Rows};
+use crate::cuda::matrix::product::{Pattern, config};
+use crate::cuda::numbering::clusters::scan;
+use crate::cuda::solve::vector::index;
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "fsai.cu", text: include_str!("fsai.cu") };
+pub(crate) const SOURCE: Source = Source { file: "fsai.cu", text: include_str!("fsai.cu") };
 
 /// `BLOCK` of fsai.cu.
 const BLOCK: usize = 128;

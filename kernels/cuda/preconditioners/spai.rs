@@ -4,18 +4,18 @@
 //! problems of a warp. Then each problem goes to the kernel that has room for it and keeps most others like it at once on a
 //! multiprocessor.
 
-use super::classes::{self, List};
-use super::device::{Array, Device, Real};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::ordered::{Ordered, RawRows};
-use super::product::{self, Pattern};
-use super::vector::index;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::matrix::classes::{self, List};
+use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::product::{self, Pattern};
+use crate::cuda::solve::vector::index;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::cell::LazyCell;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source {
+pub(crate) const SOURCE: Source = Source {
     file: "spai.cu",
     text: concat!(include_str!("spai_problems.cu"), "#line 1 \"spai.cu\"\n", include_str!("spai.cu")),
 };

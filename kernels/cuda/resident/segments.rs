@@ -1,9 +1,9 @@
 //! A coarse correction laid out for the blocks of a resident solve: what each block adds up of each aggregate.
 
-use super::coarse::Coarse;
-use super::device::{Array, Device, Real};
-use super::error::Result;
-use crate::cpu::coarse::NONE;
+use crate::cpu::preconditioners::coarse::NONE;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::preconditioners::coarse::Coarse;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Layout {
 
 /// The layout on the device, made for one coarse space.
 #[derive(Debug)]
-pub(super) struct Segments<T: Real> {
+pub(crate) struct Segments<T: Real> {
     identity: Arc<()>,
     most_segments: usize,
     /// Whether blocks have so few segments.
@@ -82,7 +82,7 @@ pub(super) struct Segments<T: Real> {
 /// As `Correction` of resident.cu.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct RawCorrection {
+pub(crate) struct RawCorrection {
     arrays: [u64; 10],
     n: u32,
     modes: u32,
@@ -95,7 +95,7 @@ unsafe impl DeviceRepr for RawCorrection {}
 
 impl<T: Real> Segments<T> {
     /// For blocks that begin at `rows`.
-    pub(super) fn new(device: &Device, rows: &[u32], coarse: &Coarse<T>) -> Result<Self> {
+    pub(crate) fn new(device: &Device, rows: &[u32], coarse: &Coarse<T>) -> Result<Self> {
         let mut of_row = vec![0; coarse.of_row.len()];
         coarse.of_row.read(&mut of_row)?;
         let layout = Layout::new(rows, &of_row, coarse.count());
@@ -116,7 +116,7 @@ impl<T: Real> Segments<T> {
     }
 
     /// Whether it was made for this coarse space.
-    pub(super) fn is_of(&self, coarse: &Coarse<T>) -> bool {
+    pub(crate) fn is_of(&self, coarse: &Coarse<T>) -> bool {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
@@ -131,7 +131,7 @@ impl<T: Real> Segments<T> {
 
     /// What kernels are told, and the bytes of shared memory that they take for it, with blocks of so many rows in windows of
     /// so many; `None` where there are too many segments.
-    pub(super) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
+    pub(crate) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
         let room = self.room(coarse, sizes);
         let raw = RawCorrection {
             arrays: [

@@ -3,17 +3,17 @@
 //! Blocks wait for each other once, for the sums that decide the new direction: they are launched cooperatively, one on each
 //! multiprocessor, and keep the preconditioned residual in shared memory meanwhile.
 
-use super::device::{Array, Device, Real};
-use super::error::Result;
-use super::gate::gate;
-use super::module::Source;
-use super::number::Scalar;
-use super::vector::Sums;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::solve::gate::gate;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::Sums;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "advance.cu", text: include_str!("advance.cu") };
+pub(crate) const SOURCE: Source = Source { file: "advance.cu", text: include_str!("advance.cu") };
 
 /// Threads of a block: `THREADS` of advance.cu.
 const THREADS: usize = 512;
@@ -24,14 +24,14 @@ const DECLARED: usize = 2048;
 
 /// The kernel for a device whose blocks can wait for each other.
 #[derive(Debug)]
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     function: CudaFunction,
     /// Packs of a thread that stay on the chip, at most.
     kept: usize,
 }
 
 impl Kernel {
-    pub(super) fn new<T: Real>(device: &Device) -> Result<Option<Self>> {
+    pub(crate) fn new<T: Real>(device: &Device) -> Result<Option<Self>> {
         let cooperative = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH;
         if device.inner.context.attribute(cooperative)? == 0 {
             return Ok(None);

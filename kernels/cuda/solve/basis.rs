@@ -1,17 +1,17 @@
 //! Several vectors at once: the basis of an Arnoldi process.
 
-use super::device::{Array, Device, Real};
-use super::error::{Error, Result};
-use super::gate;
-use super::module::Source;
-use super::number::Scalar;
-use super::step::Steps;
-use super::vector::{self, Sums};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::solve::gate;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::step::Steps;
+use crate::cuda::solve::vector::{self, Sums};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "basis.cu", text: include_str!("basis.cu") };
+pub(crate) const SOURCE: Source = Source { file: "basis.cu", text: include_str!("basis.cu") };
 
 /// Columns begin at multiples of so many entries.
 const ALIGN: usize = 64;

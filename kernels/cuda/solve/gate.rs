@@ -1,24 +1,24 @@
 //! What the kernels of a step are told: what to watch before a vector changes, and what to write when the step ends.
 
-use super::device::{Device, Real, lock};
-use super::error::{Error, Result};
-use super::module::Source;
-use super::number::{Number, RawNumber, Slot};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Device, Real, lock};
+use crate::cuda::solve::number::{Number, RawNumber, Slot};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "step.cu", text: include_str!("step.cu") };
+pub(crate) const SOURCE: Source = Source { file: "step.cu", text: include_str!("step.cu") };
 
 #[derive(Debug)]
-pub(super) struct Kernels {
+pub(crate) struct Kernels {
     add: CudaFunction,
     end_step: CudaFunction,
-    pub(super) begin_steps: CudaFunction,
+    pub(crate) begin_steps: CudaFunction,
 }
 
 impl Kernels {
-    pub(super) fn new<T: Real>(device: &Device) -> Result<Self> {
+    pub(crate) fn new<T: Real>(device: &Device) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
         Ok(Kernels {
             add: function("add")?,
@@ -42,10 +42,10 @@ pub enum Condition {
 
 /// What the kernels of a step in the making still have to do.
 #[derive(Debug)]
-pub(super) struct Step<T> {
+pub(crate) struct Step<T> {
     /// The address of the gate's state within a step; zero outside.
-    pub(super) control: u64,
-    pub(super) watches: Vec<(Number<T>, Condition, u32)>,
+    pub(crate) control: u64,
+    pub(crate) watches: Vec<(Number<T>, Condition, u32)>,
     assignments: Vec<(Arc<Slot>, Number<T>)>,
     /// Counts how often assignments were settled.
     epoch: u64,
@@ -59,11 +59,11 @@ impl<T> Default for Step<T> {
 
 impl<T> Step<T> {
     /// Whether what was assigned then has reached its place.
-    pub(super) fn settled(&self, assigned: u64) -> bool {
+    pub(crate) fn settled(&self, assigned: u64) -> bool {
         assigned < self.epoch
     }
 
-    pub(super) fn assign(&mut self, home: Arc<Slot>, number: Number<T>) -> u64 {
+    pub(crate) fn assign(&mut self, home: Arc<Slot>, number: Number<T>) -> u64 {
         self.assignments.retain(|(other, _)| other.address != home.address);
         self.assignments.push((home, number));
         self.epoch
@@ -74,7 +74,7 @@ impl<T> Step<T> {
 const WATCHES: usize = 2;
 /// Assignments and numbers that the end of a step takes.
 const ASSIGNMENTS: usize = 6;
-pub(super) const NUMBERS: usize = 3;
+pub(crate) const NUMBERS: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -87,7 +87,7 @@ struct RawWatch<T> {
 /// A gate as kernels see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawGate<T> {
+pub(crate) struct RawGate<T> {
     control: u64,
     watches: u32,
     watch: [RawWatch<T>; WATCHES],
@@ -96,7 +96,7 @@ pub(super) struct RawGate<T> {
 unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
 
 impl<T: Real> RawGate<T> {
-    pub(super) fn open(control: u64) -> Self {
+    pub(crate) fn open(control: u64) -> Self {
         let nothing = RawWatch { number: RawNumber::constant(T::one()), condition: 0, id: 0 };
         RawGate { control, watches: 0, watch: [nothing; WATCHES] }
     }
@@ -104,26 +104,26 @@ impl<T: Real> RawGate<T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawEnding<T> {
-    pub(super) gate: RawGate<T>,
-    pub(super) assignments: u32,
-    pub(super) numbers: u32,
-    pub(super) has_residual: u32,
-    pub(super) coefficients: u32,
-    pub(super) first: u64,
-    pub(super) second: u64,
-    pub(super) ring: u64,
-    pub(super) width: u32,
-    pub(super) entries: u32,
+pub(crate) struct RawEnding<T> {
+    pub(crate) gate: RawGate<T>,
+    pub(crate) assignments: u32,
+    pub(crate) numbers: u32,
+    pub(crate) has_residual: u32,
+    pub(crate) coefficients: u32,
+    pub(crate) first: u64,
+    pub(crate) second: u64,
+    pub(crate) ring: u64,
+    pub(crate) width: u32,
+    pub(crate) entries: u32,
     /// Those that are recorded, and those that are assigned behind them.
-    pub(super) number: [RawNumber<T>; NUMBERS + ASSIGNMENTS],
-    pub(super) home: [u64; ASSIGNMENTS],
+    pub(crate) number: [RawNumber<T>; NUMBERS + ASSIGNMENTS],
+    pub(crate) home: [u64; ASSIGNMENTS],
 }
 // SAFETY: as `Ending` of step.cu
 unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
 
 /// The gate for the next launch that changes a vector, with the watches that wait for one.
-pub(super) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
+pub(crate) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
     let mut step = lock(&T::kept_by(device).step);
     let mut gate = RawGate::open(step.control);
     if step.control == 0 {
@@ -144,7 +144,7 @@ pub(super) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
 }
 
 /// Ends a step, or settles what was assigned outside of one.
-pub(super) fn end<T: Real>(
+pub(crate) fn end<T: Real>(
     device: &Device,
     mut ending: RawEnding<T>,
     of: &[(Arc<Slot>, Number<T>)],
@@ -166,7 +166,7 @@ pub(super) fn end<T: Real>(
 }
 
 impl<T: Real> RawEnding<T> {
-    pub(super) fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         let number = RawNumber::constant(T::zero());
         RawEnding {
             gate: RawGate::open(0),
@@ -186,12 +186,12 @@ impl<T: Real> RawEnding<T> {
 }
 
 /// Puts numbers into slots, now.
-pub(super) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)]) -> Result<()> {
+pub(crate) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)]) -> Result<()> {
     end(device, RawEnding::nothing(), numbers)
 }
 
 /// Puts the sum of two numbers, or its square root, into a slot, now.
-pub(super) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Slot) -> Result<()> {
+pub(crate) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Slot) -> Result<()> {
     let ([a, b], root) = (of.map(Number::raw), u32::from(root));
     let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
     let mut launch = device.launch(&device.vector::<T>()?.steps.add);
@@ -202,7 +202,7 @@ pub(super) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, int
 }
 
 /// Settles what is assigned so far.
-pub(super) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
+pub(crate) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     let assigned = take_assigned::<T>(device);
     if assigned.is_empty() {
         return Ok(());
@@ -221,7 +221,7 @@ pub(super) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
 }
 
 /// What is assigned so far, on its way to its places.
-pub(super) fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
+pub(crate) fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
     let mut step = lock(&T::kept_by(device).step);
     step.epoch += 1;
     std::mem::take(&mut step.assignments)

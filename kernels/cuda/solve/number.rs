@@ -1,9 +1,9 @@
 //! Scalars that stay on the device: a reduction leaves its result in a slot of device memory, and products and quotients of
 //! slots are evaluated by the kernel that uses them. Sums and roots are computed at once, into a slot of their own.
 
-use super::device::{Device, Inner, Real, lock};
-use super::error::{Error, Result};
-use super::gate;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::{Device, Inner, Real, lock};
+use crate::cuda::solve::gate;
 use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -12,7 +12,7 @@ const SLOTS: usize = 4096;
 
 /// Device memory for scalars, handed out one by one.
 #[derive(Debug)]
-pub(super) struct Slots<T: Real> {
+pub(crate) struct Slots<T: Real> {
     /// Without a handle to the device, which owns this.
     memory: CudaSlice<T>,
     free: Arc<Mutex<Free>>,
@@ -27,8 +27,8 @@ struct Free {
 
 /// A scalar's place in device memory, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
-    pub(super) address: u64,
+pub(crate) struct Slot {
+    pub(crate) address: u64,
     index: u32,
     free: Arc<Mutex<Free>>,
     device: Weak<Inner>,
@@ -53,7 +53,7 @@ impl Drop for Slot {
 
 /// Slots that a recorded step writes to, kept for as long as it may be replayed.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(crate) struct Kept {
     slots: Vec<u32>,
     free: Arc<Mutex<Free>>,
 }
@@ -65,13 +65,13 @@ impl Drop for Kept {
 }
 
 impl<T: Real> Slots<T> {
-    pub(super) fn new(device: &Device) -> Result<Slots<T>> {
+    pub(crate) fn new(device: &Device) -> Result<Slots<T>> {
         // the last given back is the first taken again: a loop lives on few of them
         let free = Free { slots: (0..SLOTS as u32).rev().collect(), kept: None };
         Ok(Slots { memory: device.zeros(SLOTS)?.into_slice(), free: Arc::new(Mutex::new(free)) })
     }
 
-    pub(super) fn take(&self, device: &Device) -> Result<Arc<Slot>> {
+    pub(crate) fn take(&self, device: &Device) -> Result<Arc<Slot>> {
         let index = lock(&self.free).slots.pop().ok_or(Error::TooLarge {
             what: "the number of scalars",
             got: SLOTS + 1,
@@ -87,12 +87,12 @@ impl<T: Real> Slots<T> {
     }
 
     /// From now on slots given back are kept.
-    pub(super) fn keep(&self) {
+    pub(crate) fn keep(&self) {
         lock(&self.free).kept = Some(Vec::new());
     }
 
     /// The slots given back since [`Slots::keep`].
-    pub(super) fn kept(&self) -> Kept {
+    pub(crate) fn kept(&self) -> Kept {
         let slots = lock(&self.free).kept.take().unwrap_or_default();
         Kept { slots, free: self.free.clone() }
     }
@@ -108,7 +108,7 @@ impl<T: Real> Slots<T> {
 
 /// `factor · Π above / Π below`, of numbers in slots.
 #[derive(Clone, Debug)]
-pub(super) struct Number<T> {
+pub(crate) struct Number<T> {
     factor: T,
     above: Vec<Arc<Slot>>,
     below: Vec<Arc<Slot>>,
@@ -121,7 +121,7 @@ const TERMS: usize = 4;
 /// A number as kernels see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawNumber<T> {
+pub(crate) struct RawNumber<T> {
     factor: T,
     zero_over_zero: u32,
     above: [u64; TERMS],
@@ -129,7 +129,7 @@ pub(super) struct RawNumber<T> {
 }
 
 impl<T: Real> RawNumber<T> {
-    pub(super) fn constant(factor: T) -> Self {
+    pub(crate) fn constant(factor: T) -> Self {
         RawNumber { factor, zero_over_zero: 0, above: [0; TERMS], below: [0; TERMS] }
     }
 }
@@ -139,7 +139,7 @@ impl<T: Real> Number<T> {
         Number { factor, above: Vec::new(), below: Vec::new(), zero_over_zero: false }
     }
 
-    pub(super) fn slot(slot: Arc<Slot>) -> Self {
+    pub(crate) fn slot(slot: Arc<Slot>) -> Self {
         Number { above: vec![slot], ..Number::constant(T::one()) }
     }
 
@@ -147,7 +147,7 @@ impl<T: Real> Number<T> {
         Some(self.above.first().or(self.below.first())?.device())
     }
 
-    pub(super) fn raw(&self) -> RawNumber<T> {
+    pub(crate) fn raw(&self) -> RawNumber<T> {
         let addresses = |slots: &[Arc<Slot>]| {
             let mut raw = [0; TERMS];
             raw.iter_mut().zip(slots).for_each(|(raw, slot)| *raw = slot.address);
@@ -216,7 +216,7 @@ impl<T: Real> Scalar<T> {
         Scalar { number: Number::constant(factor), home: None, assigned: 0 }
     }
 
-    pub(super) fn in_slot(slot: Arc<Slot>) -> Self {
+    pub(crate) fn in_slot(slot: Arc<Slot>) -> Self {
         Scalar { number: Number::slot(slot), home: None, assigned: 0 }
     }
 
@@ -225,14 +225,14 @@ impl<T: Real> Scalar<T> {
     }
 
     /// The address of its fixed place, if that holds its value.
-    pub(super) fn home(&self) -> Option<u64> {
+    pub(crate) fn home(&self) -> Option<u64> {
         let home = self.home.as_ref()?;
         let device = home.device().ok()?;
         lock(&T::kept_by(&device).step).settled(self.assigned).then_some(home.address)
     }
 
     /// What kernels launched now evaluate.
-    pub(super) fn number(&self) -> Number<T> {
+    pub(crate) fn number(&self) -> Number<T> {
         match &self.home {
             Some(home) if self.home().is_some() => Number::slot(home.clone()),
             _ => self.number.clone(),

@@ -3,18 +3,18 @@
 //! Words may arrive in any order, and nobody waits for them on the device: an entry is known once none of its words is
 //! empty.
 
-use super::device::Device;
-use super::error::{Error, Result};
-use super::tuning::LAG;
+use crate::cuda::device::Device;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::tuning::LAG;
 use cudarc::driver::{result, sys};
 
 /// Host memory that the device writes to.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     words: *mut u64,
     /// Words of an entry.
-    pub(super) width: usize,
-    pub(super) entries: usize,
+    pub(crate) width: usize,
+    pub(crate) entries: usize,
     device: Device,
 }
 
@@ -26,12 +26,12 @@ const FEWEST_ENTRIES: usize = 4 * LAG;
 /// Words of a ring, where that makes for more entries: room for many steps of one launch.
 const WORDS: usize = 8192;
 /// What comes before the numbers of an entry: what it is, and how many numbers follow or which watch failed.
-pub(super) const HEAD: usize = 2;
+pub(crate) const HEAD: usize = 2;
 /// A word that was not written yet: no number that the device writes.
 const EMPTY: u64 = u64::MAX;
 
 impl Ring {
-    pub(super) fn new(device: &Device, numbers: usize) -> Result<Ring> {
+    pub(crate) fn new(device: &Device, numbers: usize) -> Result<Ring> {
         let width = HEAD + numbers;
         let entries = (WORDS / width).max(FEWEST_ENTRIES);
         device.inner.context.bind_to_thread()?;
@@ -44,7 +44,7 @@ impl Ring {
     }
 
     /// Where it begins: pinned memory has one address for host and device.
-    pub(super) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.words as u64
     }
 
@@ -63,7 +63,7 @@ impl Ring {
     }
 
     /// Makes an entry empty again. The device writes to it once more when a later step was queued.
-    pub(super) fn clear(&mut self, sequence: u64) {
+    pub(crate) fn clear(&mut self, sequence: u64) {
         for at in 0..self.width {
             // SAFETY: within the allocation, and the device is done with the entry
             unsafe { self.place(sequence, at).write_volatile(EMPTY) };
@@ -71,7 +71,7 @@ impl Ring {
     }
 
     /// The entry of a step, once all of it is written: what it is, its count or watch, and its numbers.
-    pub(super) fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(f64, usize)> {
+    pub(crate) fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(f64, usize)> {
         let (what, count) = (self.word(sequence, 0)?, self.word(sequence, 1)? as usize);
         numbers.clear();
         let words = if what == FAILED { 1 } else { count };
@@ -83,8 +83,8 @@ impl Ring {
 }
 
 /// What entries are, beside those of numbers that more may follow.
-pub(super) const LAST: f64 = 1.0;
-pub(super) const FAILED: f64 = 2.0;
+pub(crate) const LAST: f64 = 1.0;
+pub(crate) const FAILED: f64 = 2.0;
 
 impl Drop for Ring {
     fn drop(&mut self) {

@@ -4,11 +4,11 @@
 //! host memory; once the residual meets the threshold, or a watched number fails, the device stops changing vectors, so
 //! that the solution is the iterate that was reported last.
 
-use super::device::{Array, Device, Real, lock};
-use super::error::{Error, Result};
-use super::gate::{Condition, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned};
-use super::number::{Kept, Number, Scalar};
-use super::ring::{FAILED, HEAD, LAST, Ring};
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::{Array, Device, Real, lock};
+use crate::cuda::solve::gate::{Condition, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned};
+use crate::cuda::solve::number::{Kept, Number, Scalar};
+use crate::cuda::solve::ring::{FAILED, HEAD, LAST, Ring};
 use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, sys};
 
 /// A step that can be queued again as it was.
@@ -119,22 +119,22 @@ impl<T: Real> Steps<T> {
     }
 
     /// The ring as kernels see it: its address, the words of an entry, its entries.
-    pub(super) fn ring(&self) -> (u64, u32, u32) {
+    pub(crate) fn ring(&self) -> (u64, u32, u32) {
         (self.ring.address(), self.ring.width as u32, self.ring.entries as u32)
     }
 
     /// How many steps one launch may record now: as many entries again stay for steps that were given up.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
     }
 
     /// Steps were queued by a launch of their own.
-    pub(super) fn queued(&mut self, count: usize) {
+    pub(crate) fn queued(&mut self, count: usize) {
         self.queued += count as u64;
     }
 
     /// The number by which the device calls a watched number.
-    pub(super) fn name(&mut self, what: &'static str) -> u32 {
+    pub(crate) fn name(&mut self, what: &'static str) -> u32 {
         let at = self.names.iter().position(|name| *name == what);
         let at = at.unwrap_or_else(|| {
             self.names.push(what);
@@ -143,7 +143,7 @@ impl<T: Real> Steps<T> {
         at as u32 + 1
     }
 
-    pub(super) fn control(&self) -> u64 {
+    pub(crate) fn control(&self) -> u64 {
         self.control.device_ptr(&self.device.inner.stream).0
     }
 
@@ -167,14 +167,14 @@ impl<T: Real> Steps<T> {
     }
 
     /// Tells the host the entries of an array, or of the sum of two, after all other numbers.
-    pub(super) fn record_sums(&mut self, first: &Array<T>, second: Option<&Array<T>>, count: usize) {
+    pub(crate) fn record_sums(&mut self, first: &Array<T>, second: Option<&Array<T>>, count: usize) {
         let count = count.min(first.len()).min(second.map_or(count, Array::len));
         self.coefficients = Some((first.address(0), second.map_or(0, |second| second.address(0)), count));
     }
 
     /// Begins one more step, the one at a place of the solve's cycle. Either it is replayed, or the answer is `true`: the
     /// caller queues its work, and then calls [`Steps::end_step`]. A step that `replays` does the same every time. No more
-    /// than [`LAG`](super::tuning::LAG) may be unknown at a time.
+    /// than [`LAG`](crate::cuda::tuning::LAG) may be unknown at a time.
     pub fn begin_step(&mut self, place: usize, replays: bool) -> Result<bool> {
         while self.places.len() <= place {
             self.places.push(Place::New);

@@ -1,26 +1,26 @@
 //! Vector operations on a device: queued, in order, and never waited for.
 
-use super::advance;
-use super::device::{Array, Device, Real};
-use super::error::{Error, Result};
-use super::gate::{self, RawGate};
-use super::module::Source;
-use super::number::{RawNumber, Scalar, Slot};
-use super::tuning::VECTOR_BLOCKS;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::solve::advance;
+use crate::cuda::solve::gate::{self, RawGate};
+use crate::cuda::solve::number::{RawNumber, Scalar, Slot};
+use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "vector.cu", text: include_str!("vector.cu") };
+pub(crate) const SOURCE: Source = Source { file: "vector.cu", text: include_str!("vector.cu") };
 
 /// Threads of a block.
-pub(super) const THREADS: u32 = 256;
+pub(crate) const THREADS: u32 = 256;
 /// Blocks of a launch that sums, at most.
-pub(super) const MAX_BLOCKS: usize = 1 << 16;
+pub(crate) const MAX_BLOCKS: usize = 1 << 16;
 
 /// The kernels, and room for the sums of each block.
 #[derive(Debug)]
-pub(super) struct Kernels<T: Real> {
+pub(crate) struct Kernels<T: Real> {
     copy: CudaFunction,
     flip_signs: CudaFunction,
     axpby: CudaFunction,
@@ -33,15 +33,15 @@ pub(super) struct Kernels<T: Real> {
     multiply: CudaFunction,
     multiply_dot: CudaFunction,
     axpy_multiply_dot: CudaFunction,
-    pub(super) steps: gate::Kernels,
-    pub(super) advance: Option<advance::Kernel>,
+    pub(crate) steps: gate::Kernels,
+    pub(crate) advance: Option<advance::Kernel>,
     /// `Parcel`s of prelude.cu, two for each block and each as large as two numbers, and how many calls have used them.
     parcels: CudaSlice<T>,
     calls: CudaSlice<u32>,
 }
 
 impl<T: Real> Kernels<T> {
-    pub(super) fn new(device: &Device) -> Result<Self> {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
         Ok(Kernels {
             copy: function("copy")?,
@@ -67,7 +67,7 @@ impl<T: Real> Kernels<T> {
 /// Where a sum over the grid goes, as kernels see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawSum {
+pub(crate) struct RawSum {
     parcels: u64,
     calls: u64,
     results: [u64; 2],
@@ -78,14 +78,14 @@ unsafe impl DeviceRepr for RawSum {}
 unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
 
 /// `K` sums to come: what a kernel writes to, and the scalars that it gives.
-pub(super) struct Sums<T, const K: usize> {
-    pub(super) raw: RawSum,
+pub(crate) struct Sums<T, const K: usize> {
+    pub(crate) raw: RawSum,
     slots: [Arc<Slot>; K],
     element: std::marker::PhantomData<T>,
 }
 
 impl<T: Real, const K: usize> Sums<T, K> {
-    pub(super) fn new(device: &Device) -> Result<Self> {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
         const { assert!(K == 1 || K == 2) };
         let (slots, kernels) = (device.slots::<T>()?, device.vector::<T>()?);
         let stream = &device.inner.stream;
@@ -105,17 +105,17 @@ impl<T: Real, const K: usize> Sums<T, K> {
     }
 
     /// The address of the first result.
-    pub(super) fn first(&self) -> u64 {
+    pub(crate) fn first(&self) -> u64 {
         self.raw.results[0]
     }
 
-    pub(super) fn scalars(self) -> [Scalar<T>; K] {
+    pub(crate) fn scalars(self) -> [Scalar<T>; K] {
         self.slots.map(Scalar::in_slot)
     }
 }
 
 /// A launch of 256 threads a block: enough blocks for `items` a thread each, and no more than fit the device at once.
-pub(super) fn config(device: &Device, n: usize, items: usize) -> LaunchConfig {
+pub(crate) fn config(device: &Device, n: usize, items: usize) -> LaunchConfig {
     let most = (VECTOR_BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
     let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
     LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
@@ -166,7 +166,7 @@ pub fn copy<T: Real>(x: &Array<T>, y: &mut Array<T>) {
 }
 
 /// `y ← x[first..]`, as far as `y` reaches.
-pub(super) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Result<()> {
+pub(crate) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Result<()> {
     let call = Call::new(y, &[])?;
     assert!(x.device() == y.device() && first + y.len() <= x.len(), "a part of an array on the same device");
     let (gate, x, to) = (call.gate()?, x.address(first), y.address(0));
@@ -349,6 +349,6 @@ pub fn axpy_multiply_dot<T: Real>(
 }
 
 /// A number that kernels take as 32 bits, if it fits them.
-pub(super) fn index(what: &'static str, got: usize) -> Result<i32> {
+pub(crate) fn index(what: &'static str, got: usize) -> Result<i32> {
     i32::try_from(got).map_err(|_| Error::TooLarge { what, got, limit: i32::MAX as usize })
 }

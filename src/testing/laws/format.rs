@@ -6,8 +6,8 @@ use super::{
 };
 use crate::testing::matrices::{Triplets, mix};
 use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
-use krysp_kernels::cpu::storage::widen;
-use krysp_kernels::cpu::threads;
+use krysp_kernels::cpu::run::threads;
+use krysp_kernels::cpu::simd::storage::widen;
 
 /// How many matrices a format was tested on, and how many it was entitled to refuse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,15 +1,23 @@
 //! Compressed sparse rows on a device, shared among threads by one of the strategies, and which of them suits a matrix.
 
-use super::csr::{AHEAD, Csr, lanes};
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::load_balance::LoadBalance;
-use super::merge::Merge;
-use super::number::Scalar;
-use super::ordered::Ordered;
-use super::product::{Pattern, Product, Shape, Slots};
-use super::speculative::Speculative;
-use super::tuning::CSR_PRICES;
+pub(crate) mod bunches;
+pub mod classical;
+pub mod load_balance;
+pub mod merge;
+pub(crate) mod room;
+pub mod speculative;
+pub(crate) mod speculative_on_host;
+
+use crate::cuda::csr::classical::{AHEAD, Csr, lanes};
+use crate::cuda::csr::load_balance::LoadBalance;
+use crate::cuda::csr::merge::Merge;
+use crate::cuda::csr::speculative::Speculative;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots};
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::tuning::CSR_PRICES;
 use crate::price::{Price, Work, scattering};
 use crate::strategy::Strategy;
 use rayon::prelude::*;

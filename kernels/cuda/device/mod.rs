@@ -1,17 +1,23 @@
 //! A device, its one stream of work, its memory, and the first thing that went wrong on it.
 
-use super::error::{Error, Result};
-use super::gate::Step;
-use super::module::{Source, load_or_compile};
-use super::number::Slots;
-use super::pool::Pool;
-use super::room::Room;
-use super::transfer::{LARGE, Staging};
-use super::vector::Kernels;
+pub(crate) mod error;
+pub(crate) mod launch;
+pub(crate) mod module;
+pub(crate) mod pool;
+pub(crate) mod transfer;
+
 use crate::buffer::Plain;
-use crate::cpu::bf16::Bf16;
 use crate::cpu::simd::Value;
-use crate::cpu::storage;
+use crate::cpu::simd::bf16::Bf16;
+use crate::cpu::simd::storage;
+use crate::cuda::csr::room::Room;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::{Source, load_or_compile};
+use crate::cuda::device::pool::Pool;
+use crate::cuda::device::transfer::{LARGE, Staging};
+use crate::cuda::solve::gate::Step;
+use crate::cuda::solve::number::Slots;
+use crate::cuda::solve::vector::Kernels;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
@@ -80,8 +86,8 @@ pub struct PerElement<T: Real> {
     modules: Mutex<HashMap<[&'static str; 2], Arc<CudaModule>>>,
     slots: OnceLock<Result<Slots<T>>>,
     vector: OnceLock<Result<Kernels<T>>>,
-    pub(super) room: Mutex<Option<Arc<Room>>>,
-    pub(super) step: Mutex<Step<T>>,
+    pub(crate) room: Mutex<Option<Arc<Room>>>,
+    pub(crate) step: Mutex<Step<T>>,
 }
 
 impl<T: Real> Default for PerElement<T> {
@@ -99,15 +105,15 @@ impl<T: Real> Default for PerElement<T> {
 /// A device with a stream of its own: work queued on it runs in the order it was queued in. Clones share the stream.
 #[derive(Clone)]
 pub struct Device {
-    pub(super) inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// Bytes of an array that is worth a look at how much memory there is.
 const HUGE: usize = 1 << 30;
 
-pub(super) struct Inner {
-    pub(super) context: Arc<CudaContext>,
-    pub(super) stream: Arc<CudaStream>,
+pub(crate) struct Inner {
+    pub(crate) context: Arc<CudaContext>,
+    pub(crate) stream: Arc<CudaStream>,
     name: String,
     arch: u32,
     multiprocessors: usize,
@@ -144,7 +150,7 @@ impl fmt::Debug for Device {
     }
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -237,7 +243,7 @@ impl Device {
     }
 
     /// Bytes of shared memory that a block of threads can have.
-    pub(super) fn shared_memory(&self) -> Result<usize> {
+    pub(crate) fn shared_memory(&self) -> Result<usize> {
         let most = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         Ok(self.inner.context.attribute(most)?.max(0) as usize)
     }
@@ -275,12 +281,12 @@ impl Device {
     }
 
     /// A kernel of a file, compiled for this device.
-    pub(super) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
+    pub(crate) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
         self.function_storing::<T, T>(source, name)
     }
 
     /// The same for matrices that store `V`.
-    pub(super) fn function_storing<T: Real, V: Storage<T>>(
+    pub(crate) fn function_storing<T: Real, V: Storage<T>>(
         &self,
         source: &Source,
         name: &str,
@@ -301,7 +307,7 @@ impl Device {
 
     /// Lets launches of a kernel ask for all the shared memory that a block can have. The limit belongs to the kernel, which
     /// all share who load it: one for each matrix would be that of the last.
-    pub(super) fn lift_shared_limit(&self, function: &CudaFunction) -> Result<()> {
+    pub(crate) fn lift_shared_limit(&self, function: &CudaFunction) -> Result<()> {
         let own = function.get_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
         let limit = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let most = self.shared_memory()? as i32 - own;
@@ -312,16 +318,16 @@ impl Device {
         Ok(())
     }
 
-    pub(super) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
+    pub(crate) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
         T::kept_by(self).slots.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
     }
 
-    pub(super) fn vector<T: Real>(&self) -> Result<&Kernels<T>> {
+    pub(crate) fn vector<T: Real>(&self) -> Result<&Kernels<T>> {
         T::kept_by(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
     }
 
     /// An array of whatever is there, to be written before it is read.
-    pub(super) fn room<T: Element>(&self, len: usize) -> Result<Array<T>> {
+    pub(crate) fn room<T: Element>(&self, len: usize) -> Result<Array<T>> {
         let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
         context.bind_to_thread()?;
         let requested = stored.saturating_mul(size_of::<T>());
@@ -368,7 +374,7 @@ impl<T: Plain + DeviceRepr + ValidAsZeroBits> Element for T {}
 
 /// An array in device memory.
 pub struct Array<T> {
-    pub(super) slice: CudaSlice<T>,
+    pub(crate) slice: CudaSlice<T>,
     len: usize,
     device: Device,
 }
@@ -396,7 +402,7 @@ impl<T: Element> Array<T> {
     }
 
     /// The memory itself, for owners that must not own the device.
-    pub(super) fn into_slice(self) -> CudaSlice<T> {
+    pub(crate) fn into_slice(self) -> CudaSlice<T> {
         self.slice
     }
 
@@ -406,7 +412,7 @@ impl<T: Element> Array<T> {
     }
 
     /// The address of an entry, for kernels.
-    pub(super) fn address(&self, entry: usize) -> u64 {
+    pub(crate) fn address(&self, entry: usize) -> u64 {
         assert!(entry <= self.len, "entry {entry} of {}", self.len);
         use cudarc::driver::DevicePtr;
         self.slice.device_ptr(&self.device.inner.stream).0 + (entry * size_of::<T>()) as u64

@@ -1,20 +1,20 @@
 //! Compressed sparse rows on a device: 1 to 32 threads walk a row, by its mean length.
 
-use super::device::{Array, Device, Real, Storage};
-use super::error::Result;
-use super::module::Source;
-use super::number::Scalar;
-use super::ordered::{Ordered, Rows};
-use super::product::{Kernel, Pattern, Product, Shape, Slots, check, check_square};
-use super::tuning::{BUSY, ENTRIES_PER_LANE};
-use super::vector::{THREADS, index};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::ordered::{Ordered, Rows};
+use crate::cuda::matrix::product::{Kernel, Pattern, Product, Shape, Slots, check, check_square};
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::tuning::{BUSY, ENTRIES_PER_LANE};
 use cudarc::driver::DeviceRepr;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "csr.cu", text: include_str!("csr.cu") };
+pub(crate) const SOURCE: Source = Source { file: "csr.cu", text: include_str!("csr.cu") };
 
 /// Entries that a thread asks for at once: `AHEAD` of csr.cu.
-pub(super) const AHEAD: usize = 4;
+pub(crate) const AHEAD: usize = 4;
 
 /// A matrix in compressed sparse rows.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
     }
 
     /// A matrix on the device, whose pattern this is.
-    pub(super) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
         let device = ordered.device().clone();
         let name = match &*ordered.rows {
@@ -60,7 +60,7 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
     }
 
     /// Its arrays.
-    pub(super) fn into_ordered(self) -> Ordered<V> {
+    pub(crate) fn into_ordered(self) -> Ordered<V> {
         self.ordered
     }
 
@@ -81,7 +81,7 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
 }
 
 /// Threads for a row of a matrix with rows of this mean length.
-pub(super) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
+pub(crate) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
     let mut lanes = 1;
     while lanes < 32 {
         let filled = mean_length / f64::from(2 * lanes) >= ENTRIES_PER_LANE;

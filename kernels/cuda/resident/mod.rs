@@ -1,21 +1,23 @@
 //! Conjugate gradients on a system that stays on the chip: one launch runs many iterations.
 
-use super::coarse::Coarse;
-use super::device::{Array, Device, Real, lock};
-use super::error::Result;
-use super::module::Source;
-use super::number::Scalar;
-use super::product::Pattern;
-use super::segments::{RawCorrection, Segments};
-use super::step::Steps;
-use super::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT};
+pub(crate) mod segments;
+
+use crate::cuda::device::error::Result;
+use crate::cuda::device::module::Source;
+use crate::cuda::device::{Array, Device, Real, lock};
+use crate::cuda::matrix::product::Pattern;
+use crate::cuda::preconditioners::coarse::Coarse;
+use crate::cuda::resident::segments::{RawCorrection, Segments};
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::step::Steps;
+use crate::cuda::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
 use std::sync::Mutex;
 
 /// The kernels.
-pub(super) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
+pub(crate) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
 
 const THREADS: usize = 1024;
 const WARPS: usize = THREADS / 32;

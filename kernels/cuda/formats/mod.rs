@@ -1,0 +1,12 @@
+//! Formats: each its layout and its product, in a `.rs` file beside the `.cu` file that computes it.
+
+pub mod bsr;
+pub mod coo;
+pub mod dia;
+pub mod ehyb;
+pub mod halo;
+pub mod hyb;
+pub(crate) mod slab_layout;
+pub(crate) mod slabs;
+pub mod sliced;
+pub mod symmetric;

@@ -1,0 +1,16 @@
+//! What formats share: patterns and products, values in and out of slots, and layouts of rows that are made on the device.
+
+pub(crate) mod borders;
+#[cfg(test)]
+pub(crate) mod cases;
+pub(crate) mod chunks;
+pub(crate) mod classes;
+pub(crate) mod lengths;
+pub(crate) mod ordered;
+pub(crate) mod product;
+pub(crate) mod refill;
+pub(crate) mod renumbered;
+pub(crate) mod residual;
+pub(crate) mod slices;
+pub(crate) mod transposition;
+pub(crate) mod windows;

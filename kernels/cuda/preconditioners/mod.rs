@@ -1,0 +1,6 @@
+//! Preconditioners that are built on a device.
+
+pub mod blocks;
+pub mod coarse;
+pub mod fsai;
+pub mod spai;

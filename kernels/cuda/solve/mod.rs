@@ -1,0 +1,9 @@
+//! What a solve is made of: scalars that stay on the device, vectors, bases, and steps that are queued ahead of the host.
+
+pub(crate) mod advance;
+pub(crate) mod basis;
+pub(crate) mod gate;
+pub(crate) mod number;
+pub(crate) mod ring;
+pub(crate) mod step;
+pub mod vector;
