@@ -18,7 +18,8 @@ pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
 pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
 pub use matrix::ordered::Ordered;
-pub use matrix::product::{HasColumns, Pattern, Product, Shape};
+pub use matrix::pattern::{HasColumns, Pattern, Shape};
+pub use matrix::product::Product;
 pub use matrix::refill::{Order, Refill};
 pub use matrix::transposition::Transposition;
 pub use numbering::clusters::{Clusters, Edges};
@@ -32,7 +33,7 @@ pub use solve::step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 30] = [
+pub const SOURCES: [&Source; 31] = [
     &solve::advance::SOURCE,
     &solve::basis::SOURCE,
     &preconditioners::blocks::SOURCE,
@@ -49,12 +50,13 @@ pub const SOURCES: [&Source; 30] = [
     &formats::halo::SOURCE,
     &matrix::lengths::SOURCE,
     &csr::merge::SOURCE,
-    &matrix::refill::SOURCE,
+    &matrix::ordered::SOURCE,
     &matrix::renumbered::SOURCE,
     &matrix::residual::SOURCE,
     &resident::SOURCE,
     &numbering::runs::SOURCE,
     &formats::sliced::SOURCE,
+    &matrix::scan::SOURCE,
     &formats::slabs::SOURCE,
     &matrix::slices::SOURCE,
     &preconditioners::spai::SOURCE,

@@ -2,13 +2,14 @@
 //! speculative segmented sums. The kernel says how, and what is moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Element, Real, Storage};
 use crate::cuda::matrix::chunks::tiles_of_chunk;
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
-use crate::cuda::matrix::product::{Shape, config};
-use crate::cuda::matrix::slices::WARP;
-use crate::cuda::solve::vector::index;
+use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::tuning::TILES_OF_CHUNK;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 

@@ -1,12 +1,13 @@
 //! Compressed sparse rows on a device: 1 to 32 threads walk a row, by its mean length.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Rows};
-use crate::cuda::matrix::product::{Kernel, Pattern, Product, Shape, Slots, check, check_square};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Kernel, Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::{THREADS, index};
 use crate::cuda::tuning::{BUSY, ENTRIES_PER_LANE};
 use cudarc::driver::DeviceRepr;
 

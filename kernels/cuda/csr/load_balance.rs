@@ -2,12 +2,14 @@
 //! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTIES, Onto};
 use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
-use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
 use cudarc::driver::{CudaFunction, DeviceRepr};

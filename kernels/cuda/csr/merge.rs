@@ -2,13 +2,16 @@
 //! kernel says how, and what is moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Real, Storage, lock};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
-use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::{self, THREADS, index};
+use crate::cuda::solve::vector;
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;

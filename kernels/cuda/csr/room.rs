@@ -4,6 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::{Device, Real, lock};
 use crate::cuda::matrix::borders::PARCEL;
 use cudarc::driver::{CudaSlice, DevicePtr, result, sys};
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -18,6 +19,13 @@ pub(crate) struct Room {
     ranges: usize,
     /// Held while both kernels are queued.
     pub(crate) queueing: Mutex<()>,
+}
+
+/// The room that all matrices of an element type share.
+#[derive(Debug, Default)]
+struct Shared<T> {
+    room: Mutex<Option<Arc<Room>>>,
+    element: PhantomData<fn() -> T>,
 }
 
 /// Where parts, counts and ranges are for kernels, and what they tell the host.
@@ -40,7 +48,7 @@ impl Room {
 
     /// That of the device, or a larger one from now on.
     pub(crate) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Room>> {
-        let mut kept = lock(&T::kept_by(device).room);
+        let mut kept = lock(&device.kept::<Shared<T>>().room);
         if let Some(room) = kept.as_ref().filter(|room| room.bunches >= bunches && room.ranges >= ranges) {
             return Ok(room.clone());
         }

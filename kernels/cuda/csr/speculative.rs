@@ -4,12 +4,15 @@
 use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
 use crate::cuda::csr::room::{Addresses, Room, next_number};
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::THREADS;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::{Array, Real, Storage, lock};
 use crate::cuda::matrix::ordered::Ordered;
-use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::{self, THREADS};
+use crate::cuda::solve::vector;
 use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::CudaFunction;
 use std::marker::PhantomData;

@@ -9,7 +9,7 @@ use crate::cuda::csr::bunches::{FILL, RawUnfinished, Speculation};
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Element, Real};
 use crate::cuda::matrix::ordered::Ordered;
-use crate::cuda::matrix::product::{Pattern, Shape};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::index::Offsets;
 use cudarc::driver::UnifiedSlice;
 

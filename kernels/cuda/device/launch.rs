@@ -7,10 +7,36 @@
 //! that come early find room on some multiprocessors and not on others (Halo f32 0.0108 became 0.0128, CG 0.0976 0.1021).
 
 use crate::cuda::device::Device;
-use crate::cuda::device::error::Result;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, sys};
 use std::ffi::c_void;
 use std::marker::PhantomData;
+
+/// Threads of a warp.
+pub(crate) const WARP: usize = 32;
+/// Threads of a block, of most kernels.
+pub(crate) const THREADS: u32 = 256;
+/// Blocks of a launch that sums, at most.
+pub(crate) const MAX_BLOCKS: usize = 1 << 16;
+
+/// A launch of at least so many threads, for kernels that take any grid.
+pub(crate) fn config(threads: usize) -> LaunchConfig {
+    let blocks = threads.div_ceil(THREADS as usize).clamp(1, i32::MAX as usize) as u32;
+    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
+}
+
+/// A launch of enough blocks for `items` a thread each, and no more than fit the device at once.
+pub(crate) fn config_at_once(device: &Device, n: usize, items: usize) -> LaunchConfig {
+    let most = (VECTOR_BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
+    let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
+    LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
+}
+
+/// A number that kernels take as 32 bits, if it fits them.
+pub(crate) fn index(what: &'static str, got: usize) -> Result<i32> {
+    i32::try_from(got).map_err(|_| Error::TooLarge { what, got, limit: i32::MAX as usize })
+}
 
 /// The first architecture whose kernels can wait for the one before them.
 const WAITS: u32 = 90;

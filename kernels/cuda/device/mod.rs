@@ -1,6 +1,7 @@
 //! A device, its one stream of work, its memory, and the first thing that went wrong on it.
 
 pub(crate) mod error;
+mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;
 pub(crate) mod pool;
@@ -10,46 +11,33 @@ use crate::buffer::Plain;
 use crate::cpu::simd::Value;
 use crate::cpu::simd::bf16::Bf16;
 use crate::cpu::simd::storage;
-use crate::cuda::csr::room::Room;
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::{Source, load_or_compile};
 use crate::cuda::device::pool::Pool;
 use crate::cuda::device::transfer::{LARGE, Staging};
-use crate::cuda::solve::gate::Step;
-use crate::cuda::solve::number::Slots;
-use crate::cuda::solve::vector::Kernels;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
 };
+use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A number that kernels on a device compute with: `f32` or `f64`.
 pub trait Real: Value + DeviceRepr + ValidAsZeroBits {
     /// Its name in C.
     const C_NAME: &'static str;
-    /// What a device keeps for it.
-    #[doc(hidden)]
-    fn kept_by(device: &Device) -> &PerElement<Self>;
 }
 
 impl Real for f32 {
     const C_NAME: &'static str = "float";
-
-    fn kept_by(device: &Device) -> &PerElement<f32> {
-        &device.inner.singles
-    }
 }
 
 impl Real for f64 {
     const C_NAME: &'static str = "double";
-
-    fn kept_by(device: &Device) -> &PerElement<f64> {
-        &device.inner.doubles
-    }
 }
 
 /// What a matrix on a device stores of a number of type `T`.
@@ -78,30 +66,6 @@ where
     const STORED_AS: &'static str = "bfloat";
 }
 
-/// What a device keeps for each element type, made when first needed.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct PerElement<T: Real> {
-    /// By file, and by what matrices store.
-    modules: Mutex<HashMap<[&'static str; 2], Arc<CudaModule>>>,
-    slots: OnceLock<Result<Slots<T>>>,
-    vector: OnceLock<Result<Kernels<T>>>,
-    pub(crate) room: Mutex<Option<Arc<Room>>>,
-    pub(crate) step: Mutex<Step<T>>,
-}
-
-impl<T: Real> Default for PerElement<T> {
-    fn default() -> Self {
-        PerElement {
-            modules: Mutex::default(),
-            slots: OnceLock::new(),
-            vector: OnceLock::new(),
-            room: Mutex::default(),
-            step: Mutex::default(),
-        }
-    }
-}
-
 /// A device with a stream of its own: work queued on it runs in the order it was queued in. Clones share the stream.
 #[derive(Clone)]
 pub struct Device {
@@ -122,8 +86,9 @@ pub(crate) struct Inner {
     pool: Option<Pool>,
     /// Made for the first large array that comes or goes.
     staging: Mutex<Option<Staging>>,
-    singles: PerElement<f32>,
-    doubles: PerElement<f64>,
+    /// By file, by element, and by what matrices store.
+    modules: Mutex<HashMap<[&'static str; 3], Arc<CudaModule>>>,
+    kept: KeptByType,
 }
 
 impl Inner {
@@ -215,8 +180,8 @@ impl Device {
             error: Mutex::default(),
             pool,
             staging: Mutex::default(),
-            singles: PerElement::default(),
-            doubles: PerElement::default(),
+            modules: Mutex::default(),
+            kept: KeptByType::default(),
             context,
         };
         Ok(Device { inner: Arc::new(inner) })
@@ -291,8 +256,8 @@ impl Device {
         source: &Source,
         name: &str,
     ) -> Result<CudaFunction> {
-        let mut modules = lock(&T::kept_by(self).modules);
-        let key = [source.file, V::STORED_AS];
+        let mut modules = lock(&self.inner.modules);
+        let key = [source.file, T::C_NAME, V::STORED_AS];
         let module = match modules.get(&key) {
             Some(module) => module.clone(),
             None => {
@@ -318,12 +283,9 @@ impl Device {
         Ok(())
     }
 
-    pub(crate) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
-        T::kept_by(self).slots.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
-    }
-
-    pub(crate) fn vector<T: Real>(&self) -> Result<&Kernels<T>> {
-        T::kept_by(self).vector.get_or_init(|| Kernels::new(self)).as_ref().map_err(Clone::clone)
+    /// What the device keeps of a type, made when first asked for.
+    pub(crate) fn kept<X: Any + Send + Sync + Default>(&self) -> &X {
+        self.inner.kept.get()
     }
 
     /// An array of whatever is there, to be written before it is read.

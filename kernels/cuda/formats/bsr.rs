@@ -1,12 +1,15 @@
 //! Small dense blocks on a device, in slices of block rows. The kernel says where entries lie, and what is moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
-use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots, config};
-use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, Widths, shared_by};
-use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Kernel, Layout, Slots};
+use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, Widths, shared_by};
 use crate::cuda::tuning::BLOCKS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 

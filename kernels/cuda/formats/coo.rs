@@ -2,16 +2,19 @@
 //! moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::index;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::formats::slab_layout::share_of_sums;
 use crate::cuda::formats::slabs::{self, Slabs};
 use crate::cuda::matrix::borders::{Borders, EMPTIES, Onto};
 use crate::cuda::matrix::chunks::{Chunks, SOURCE, Started, TILE};
 use crate::cuda::matrix::ordered::{Ordered, RawRows, Rows, Way};
-use crate::cuda::matrix::product::{Pattern, Product, Shape, Slots, check, check_square, config};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::{self, index};
+use crate::cuda::solve::vector;
 use crate::cuda::tuning::{SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
 use crate::index::Offsets;
 use crate::price::scattering;

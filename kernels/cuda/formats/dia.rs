@@ -1,19 +1,20 @@
 //! Diagonals on a device. The kernel says where slots lie, and what is moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Way};
-use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots, config};
-use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::tuning::ROWS_FOR_FOUR;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source { file: "dia.cu", text: include_str!("dia.cu") };
 
-/// Lanes of a warp.
-const WARP: usize = 32;
 /// Diagonals that a kernel reads the offsets of at once, at most.
 const BATCH: usize = 8;
 /// The offset of no diagonal: no row reaches a column with it.

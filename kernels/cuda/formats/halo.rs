@@ -2,13 +2,15 @@
 
 use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
-use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots};
-use crate::cuda::matrix::slices::{WARP, address, group_starts, longest_of};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Kernel, Layout, Slots};
+use crate::cuda::matrix::slices::{address, group_starts, longest_of};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::solve::vector::{THREADS, index};
 use crate::cuda::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
 use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};

@@ -9,7 +9,8 @@ use crate::cuda::formats::sliced::{Sliced, Widths};
 use crate::cuda::matrix::borders::Onto;
 use crate::cuda::matrix::lengths;
 use crate::cuda::matrix::ordered::{Ordered, Way};
-use crate::cuda::matrix::product::{Layout, Pattern, Product, Shape, Slots, check_square};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Layout, Product, Slots, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
 

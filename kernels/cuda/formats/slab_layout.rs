@@ -1,8 +1,8 @@
 //! Entries in slabs of columns, as slabs.cu multiplies them: how they are cut, which sums come out, and which rows these are
 //! of.
 
-use crate::cuda::matrix::product::Pattern;
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::matrix::pattern::Pattern;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,12 +1,14 @@
 //! Coordinates in slabs of columns whose part of `x` is kept on the chip. The kernels say how, and what is moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage, lock};
 use crate::cuda::formats::slab_layout::{CHUNK, Cut, Slabbed};
 use crate::cuda::matrix::ordered::{Ordered, Way};
-use crate::cuda::matrix::product::{Pattern, Slots, config};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::Pattern;
+use crate::cuda::matrix::product::Slots;
 use crate::cuda::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, WIDE_SLABS_FROM};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Mutex;

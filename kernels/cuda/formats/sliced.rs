@@ -4,12 +4,14 @@
 //! kernel says where slots lie, and what is moved.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::THREADS;
+use crate::cuda::device::launch::WARP;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
-use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots};
-use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, WARP, address, shared_by};
-use crate::cuda::solve::vector::THREADS;
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Kernel, Layout, Slots};
+use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, address, shared_by};
 use crate::cuda::tuning::SLOTS_IN_FLIGHT;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;

@@ -2,13 +2,15 @@
 //! and what is moved.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::THREADS;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Way};
-use crate::cuda::matrix::product::{Kernel, Layout, Pattern, Shape, Slots};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::solve::vector::{self, MAX_BLOCKS, index};
 use crate::cuda::tuning::SHARED_MEMORY;
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, TooLarge, Windows};
@@ -197,7 +199,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
             (self.diagonals.address(0), self.size as u32, u32::from(way == Way::Back));
         let config = LaunchConfig {
             grid_dim: (self.windows.blocks as u32, 1, 1),
-            block_dim: (vector::THREADS, 1, 1),
+            block_dim: (THREADS, 1, 1),
             shared_mem_bytes: 0,
         };
         let mut launch = self.values.device().launch(&self.exchange);

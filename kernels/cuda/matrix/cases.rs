@@ -1,6 +1,6 @@
 //! Patterns for tests, at the edges of slices, groups and batches.
 
-use crate::cuda::matrix::product::Pattern;
+use crate::cuda::matrix::pattern::Pattern;
 use crate::index::{Columns, Offsets};
 
 /// A matrix on the host.

@@ -1,10 +1,10 @@
 //! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::Source;
-use crate::cuda::matrix::product::Pattern;
-use crate::cuda::matrix::slices::WARP;
-use crate::cuda::solve::vector::index;
+use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use crate::index::Offsets;
 

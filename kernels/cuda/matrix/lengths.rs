@@ -1,10 +1,10 @@
 //! Quantiles of the lengths of rows, by histograms on the device: rows are not sorted, and never read more than a few times.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::Rows;
-use crate::cuda::solve::vector::THREADS;
 use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::LaunchConfig;
 

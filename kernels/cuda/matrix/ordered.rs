@@ -1,12 +1,16 @@
 //! A matrix on a device whose entries lie row by row, as in the pattern on the host: what layouts are filled from.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
-use crate::cuda::matrix::product::{Pattern, Shape, config};
-use crate::cuda::matrix::refill;
+use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 use std::sync::Arc;
+
+/// The kernels that move values in and out of slots.
+pub(crate) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
 
 /// Where the entries of rows lie.
 #[derive(Debug)]
@@ -217,7 +221,7 @@ impl<V: Element> Ordered<V> {
     {
         let (device, count) = (self.device(), self.values.len());
         assert!(other.values.len() == count && other.device() == device, "values of the same pattern");
-        let copy = device.function_storing::<T, V>(&refill::SOURCE, "refill_in_order")?;
+        let copy = device.function_storing::<T, V>(&SOURCE, "refill_in_order")?;
         let (entries, number, slots) = (other.values.address(0), count as i64, self.values.address(0));
         let back = u32::from(way == Way::Back);
         let mut launch = device.launch(&copy);

@@ -1,17 +1,17 @@
 //! Products of matrices in device memory, and what all of them are launched with.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::{MAX_BLOCKS, Sums, THREADS, index};
-use crate::index::{Columns, Offsets};
+use crate::cuda::solve::sums::Sums;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::ops::Range;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// A matrix in device memory.
 ///
@@ -74,17 +74,6 @@ impl Slots {
             function: Device::function_storing::<T, V>,
         }
     }
-}
-
-/// How large a matrix is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
-    /// The number of rows.
-    pub rows: usize,
-    /// The number of columns.
-    pub cols: usize,
-    /// The number of entries.
-    pub entries: usize,
 }
 
 /// A matrix that one kernel multiplies, filled by another.
@@ -184,84 +173,6 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 
     fn bytes(&self) -> usize {
         Layout::bytes(self)
-    }
-}
-
-/// Where the entries of a matrix stand: rows of ascending columns.
-#[derive(Clone, Copy, Debug)]
-pub struct Pattern<'a> {
-    offsets: &'a Offsets,
-    cols: usize,
-    columns: &'a dyn HasColumns,
-}
-
-/// What has the columns of a pattern, or makes them when they are asked for: what fills a matrix from arrays that are on a
-/// device need not do so.
-pub trait HasColumns: Sync + Debug {
-    /// A column for each entry.
-    fn columns(&self) -> &Columns;
-}
-
-impl HasColumns for Columns {
-    fn columns(&self) -> &Columns {
-        self
-    }
-}
-
-impl<F: FnOnce() -> Columns + Send> HasColumns for LazyLock<Columns, F> {
-    fn columns(&self) -> &Columns {
-        self
-    }
-}
-
-impl<'a> Pattern<'a> {
-    /// Rows begin at `offsets`, and `columns` has a column for each entry.
-    pub fn new(offsets: &'a Offsets, columns: &'a Columns) -> Self {
-        assert_eq!(offsets.end(), columns.len(), "offsets end at the number of entries");
-        Pattern { offsets, cols: columns.bound(), columns }
-    }
-
-    /// The same with columns that need not be there yet, all below `cols`.
-    pub fn with_columns_of(offsets: &'a Offsets, cols: usize, columns: &'a dyn HasColumns) -> Self {
-        Pattern { offsets, cols, columns }
-    }
-
-    /// The number of rows.
-    pub fn rows(self) -> usize {
-        self.offsets.ranges()
-    }
-
-    /// The number of columns.
-    pub fn cols(self) -> usize {
-        self.cols
-    }
-
-    /// The number of entries.
-    pub fn entries(self) -> usize {
-        self.offsets.end()
-    }
-
-    pub(crate) fn shape(self) -> Shape {
-        Shape { rows: self.rows(), cols: self.cols(), entries: self.entries() }
-    }
-
-    /// The places of a row's entries among all entries.
-    pub(crate) fn row(self, row: usize) -> Range<usize> {
-        self.offsets.range(row)
-    }
-
-    pub(crate) fn offsets(self) -> &'a Offsets {
-        self.offsets
-    }
-
-    pub(crate) fn columns(self) -> &'a Columns {
-        let columns = self.columns.columns();
-        assert_eq!((columns.len(), columns.bound()), (self.entries(), self.cols), "a column for each entry");
-        columns
-    }
-
-    pub(crate) fn mean_length(self) -> f64 {
-        self.entries() as f64 / self.rows().max(1) as f64
     }
 }
 
@@ -376,12 +287,6 @@ impl<T: Real> Kernel<T> {
         let [xy] = sums.scalars();
         Ok(xy)
     }
-}
-
-/// A launch of at least so many threads, for kernels that take any grid.
-pub(crate) fn config(threads: usize) -> LaunchConfig {
-    let blocks = threads.div_ceil(THREADS as usize).clamp(1, i32::MAX as usize) as u32;
-    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
 
 /// Compares the vectors of a product with the matrix.

@@ -12,16 +12,14 @@
 //! memory a slot, and for each tile 4 a sector of the tile that has the most: 3 to 6 bytes a slot in all.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{THREADS, config_at_once};
 use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::matrix::ordered::SOURCE;
 use crate::cuda::matrix::ordered::{Ordered, Rows};
-use crate::cuda::matrix::product::{Pattern, Product};
-use crate::cuda::solve::vector::{THREADS, config};
+use crate::cuda::matrix::pattern::Pattern;
+use crate::cuda::matrix::product::Product;
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
-
-/// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
 
 /// Slots of a tile, `SLOTS` of refill.cu and half of it: the first, if its sectors leave room for other tiles in shared memory.
 /// The more there are, the fewer sectors belong to two tiles.
@@ -208,7 +206,7 @@ impl<T: Real> Refill<T> {
             let mut launch = device.launch(&number);
             launch.arg(&from).arg(&count).arg(&shift).arg(&mask).arg(&entries);
             // SAFETY: arguments as in refill.cu; there are so many entries, and a place for each where there are places
-            unsafe { launch.launch(config(&device, pattern.entries(), 1)) }?;
+            unsafe { launch.launch(config_at_once(&device, pattern.entries(), 1)) }?;
             matrix.fill_from(pattern, &ordered)?;
             for (slots, to) in all.iter().zip(&maps) {
                 let map = (slots.function)(&device, &SOURCE, "refill_map")?;
@@ -216,7 +214,7 @@ impl<T: Real> Refill<T> {
                 let mut launch = device.launch(&map);
                 launch.arg(&slots.address).arg(&count).arg(&shift).arg(&to);
                 // SAFETY: arguments as in refill.cu; a map has a number for each slot, and the matrix is borrowed
-                unsafe { launch.launch(config(&device, slots.len, 1)) }?;
+                unsafe { launch.launch(config_at_once(&device, slots.len, 1)) }?;
             }
         }
         let tiles = all
@@ -236,7 +234,7 @@ impl<T: Real> Refill<T> {
             let mut launch = device.launch(sum);
             launch.arg(&rows).arg(&places).arg(&from).arg(&to);
             // SAFETY: arguments as in refill.cu; places were checked to lie below the number of values
-            unsafe { launch.launch(config(device, entries.len(), 1)) }?;
+            unsafe { launch.launch(config_at_once(device, entries.len(), 1)) }?;
             from = to;
         }
         let count = self.sums.as_ref().map_or(values.len(), |sums| sums.entries.len()) as i64;

@@ -1,11 +1,12 @@
 //! A matrix in another numbering, its entries put there on a device.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, Rows};
-use crate::cuda::matrix::product::{Pattern, config};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::Pattern;
 use crate::index::{ColumnsRef, Offsets};
 use std::sync::Arc;
 

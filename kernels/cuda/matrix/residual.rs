@@ -1,11 +1,12 @@
 //! Residuals in twice the precision.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Real};
 use crate::cuda::matrix::ordered::Ordered;
-use crate::cuda::matrix::product::{Pattern, config};
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::pattern::Pattern;
 
 /// The kernel.
 pub(crate) const SOURCE: Source = Source { file: "residual.cu", text: include_str!("residual.cu") };

@@ -4,21 +4,20 @@
 //! slots lie. How slices are cut follows from the lengths of rows, on the device unless all are as wide.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Rows, Way};
-use crate::cuda::matrix::product::{Pattern, config};
-use crate::cuda::numbering::clusters::scan;
-use crate::cuda::solve::vector::{THREADS, index};
+use crate::cuda::matrix::pattern::Pattern;
+use crate::cuda::matrix::scan::scan;
 use crate::cuda::tuning::{BUSY, SORTED_ROWS};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source { file: "slices.cu", text: include_str!("slices.cu") };
-
-/// Lanes of a warp.
-pub(crate) const WARP: usize = 32;
 
 /// How wide slices are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

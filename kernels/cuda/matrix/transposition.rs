@@ -1,10 +1,10 @@
 //! How the values of a matrix with rows for columns follow those of the matrix, on a device.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::config;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Real};
 use crate::cuda::matrix::ordered::{Misfit, Ordered};
-use crate::cuda::matrix::product::config;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source { file: "transposition.cu", text: include_str!("transposition.cu") };

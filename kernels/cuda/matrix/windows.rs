@@ -1,11 +1,11 @@
 //! Blocks of rows and their windows, on a device.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Element};
 use crate::cuda::matrix::ordered::{Misfit, Ordered};
-use crate::cuda::numbering::clusters::scan;
-use crate::cuda::solve::vector::THREADS;
+use crate::cuda::matrix::scan::scan;
 use crate::windows::{TooLarge, Windows};
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 

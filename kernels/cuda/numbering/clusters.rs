@@ -5,24 +5,21 @@
 //! clusters, one for each round in which vertices join them, and one for the number of edges.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::Misfit;
-use crate::cuda::matrix::product::config;
-use crate::cuda::matrix::slices::WARP;
+use crate::cuda::matrix::scan::scan;
 use crate::cuda::numbering::graph::Graph;
-use crate::cuda::solve::vector::THREADS;
 use crate::index::Offsets;
-use cudarc::driver::{CudaFunction, LaunchConfig};
+use cudarc::driver::CudaFunction;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "clusters.cu",
     text: concat!(include_str!("graph.cu"), "#line 1 \"clusters.cu\"\n", include_str!("clusters.cu")),
 };
-
-/// Numbers that a block sums: as in clusters.cu.
-const PIECE: usize = 4096;
 
 /// Which vertices make up each cluster.
 #[derive(Debug)]
@@ -51,34 +48,6 @@ pub struct Edges {
 
 fn function(device: &Device, name: &str) -> Result<CudaFunction> {
     device.function::<f32>(&SOURCE, name)
-}
-
-/// Replaces every number but the last by the sum of all before it, and the last by that of all others.
-pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
-    let (device, count) = (numbers.device(), numbers.len() - 1);
-    let pieces = count.div_ceil(PIECE).max(1);
-    let blocks = |count: usize| LaunchConfig {
-        grid_dim: (count as u32, 1, 1),
-        block_dim: (THREADS, 1, 1),
-        shared_mem_bytes: 0,
-    };
-    let sums = device.room::<u32>(pieces + 1)?;
-    let (from, to, count, pieces_) = (numbers.address(0), sums.address(0), count as u32, pieces as u32);
-    let [sum, scan_sums, scan] =
-        ["sum_pieces", "scan_sums", "scan_pieces"].map(|name| function(device, name));
-    let (sum, scan_sums, scan) = (sum?, scan_sums?, scan?);
-    let mut launch = device.launch(&sum);
-    launch.arg(&from).arg(&count).arg(&to);
-    // SAFETY: arguments as in clusters.cu; there is a sum for each piece
-    unsafe { launch.launch(blocks(pieces)) }?;
-    let mut launch = device.launch(&scan_sums);
-    launch.arg(&to).arg(&pieces_);
-    // SAFETY: as above, and one sum more
-    unsafe { launch.launch(blocks(1)) }?;
-    let mut launch = device.launch(&scan);
-    launch.arg(&from).arg(&count).arg(&to);
-    // SAFETY: as above; there is one number more
-    unsafe { launch.launch(blocks(pieces)) }
 }
 
 /// The last of some numbers, when it is known.

@@ -1,10 +1,10 @@
 //! The pattern of a square matrix as a graph, on a device: what is numbered there.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::index;
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::{RawRows, Rows};
-use crate::cuda::matrix::product::Pattern;
-use crate::cuda::solve::vector::index;
+use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::DeviceRepr;
 
 /// Vertices and their neighbours.

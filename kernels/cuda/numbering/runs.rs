@@ -5,17 +5,22 @@
 //! first, 12 bytes a vertex, and some passes over the wishes.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::THREADS;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::product::config;
 use crate::cuda::numbering::graph::Graph;
-use crate::cuda::solve::vector::THREADS;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "runs.cu",
-    text: concat!(include_str!("graph.cu"), "#line 1 \"runs.cu\"\n", include_str!("runs.cu")),
+    text: concat!(
+        include_str!("../matrix/sums.cu"),
+        include_str!("graph.cu"),
+        "#line 1 \"runs.cu\"\n",
+        include_str!("runs.cu")
+    ),
 };
 
 /// Bytes of shared memory for each vertex of a run.

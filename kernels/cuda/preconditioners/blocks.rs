@@ -4,13 +4,16 @@ use crate::block_diagonal::{Limits, Slice, StoredRows, count, cut, largest_block
 use crate::buffer::Buffer;
 use crate::cpu::preconditioners::block_diagonal;
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
-use crate::cuda::matrix::product::{Kernel, Pattern, Shape, check_square};
+use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::product::{Kernel, check_square};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::{Sums, THREADS, index};
+use crate::cuda::solve::sums::Sums;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, ValidAsZeroBits};
 
 /// The kernels.
@@ -18,9 +21,6 @@ pub(crate) const SOURCE: Source = Source { file: "blocks.cu", text: include_str!
 
 /// `BLOCK` of blocks.cu.
 const BLOCK: usize = 128;
-
-/// Lanes of a warp: rows of a slice.
-const WARP: usize = 32;
 
 // SAFETY: as `Slice` of blocks.cu, on machines whose integers begin with their lowest byte, as all have that CUDA runs on
 unsafe impl DeviceRepr for Slice {}
@@ -243,7 +243,7 @@ impl<T: Real> Blocks<T> {
         let mut launch = self.singular.device().launch(&self.round);
         launch.arg(&from).arg(&conditions).arg(&limits.single).arg(&limits.half).arg(&into);
         // SAFETY: arguments as in blocks.cu; both have the same slices
-        unsafe { launch.launch(crate::cuda::matrix::product::config(self.inverse.threads())) }?;
+        unsafe { launch.launch(crate::cuda::device::launch::config(self.inverse.threads())) }?;
         to.slices.read(&mut to.known)
     }
 }

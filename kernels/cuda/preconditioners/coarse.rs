@@ -5,11 +5,12 @@
 use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config_at_once;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::{Sums, config};
+use crate::cuda::solve::sums::Sums;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
@@ -271,7 +272,7 @@ impl<T: Real> Coarse<T> {
         self.check(&[d.unwrap_or(r), r, z]);
         self.multiply()?;
         let (gate, raw, e) = (gate::gate::<T>(&self.device)?, self.raw(), self.numbers[1].address(0));
-        let (d, config) = (d.map_or(0, |d| d.address(0)), config(&self.device, z.len(), 2));
+        let (d, config) = (d.map_or(0, |d| d.address(0)), config_at_once(&self.device, z.len(), 2));
         let (r, z) = (r.address(0), z.address(0));
         let mut launch = self.device.launch(&self.kernels.prolong);
         launch.arg(&gate).arg(&raw).arg(&d).arg(&r).arg(&e).arg(&z);
@@ -285,7 +286,7 @@ impl<T: Real> Coarse<T> {
         self.multiply()?;
         let sums = Sums::<T, 1>::new(&self.device)?;
         let (gate, raw, e) = (gate::gate::<T>(&self.device)?, self.raw(), self.numbers[1].address(0));
-        let (d, config) = (d.map_or(0, |d| d.address(0)), config(&self.device, z.len(), 2));
+        let (d, config) = (d.map_or(0, |d| d.address(0)), config_at_once(&self.device, z.len(), 2));
         let (r, z) = (r.address(0), z.address(0));
         let mut launch = self.device.launch(&self.kernels.prolong_dot);
         launch.arg(&gate).arg(&raw).arg(&d).arg(&r).arg(&e).arg(&z).arg(&sums.raw);

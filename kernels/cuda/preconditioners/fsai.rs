@@ -1,13 +1,14 @@
 //! The factor of FSAI on a device, row by row. The kernels say how a row is computed, and what is moved.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{List, sorted};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, RawRows, Rows};
-use crate::cuda::matrix::product::{Pattern, config};
-use crate::cuda::numbering::clusters::scan;
-use crate::cuda::solve::vector::index;
+use crate::cuda::matrix::pattern::Pattern;
+use crate::cuda::matrix::scan::scan;
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;

@@ -5,12 +5,13 @@
 //! multiprocessor.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch;
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{self, List};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
-use crate::cuda::matrix::product::{self, Pattern};
-use crate::cuda::solve::vector::index;
+use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::cell::LazyCell;
 
@@ -146,7 +147,7 @@ impl<T: Real> Spai<T> {
         queued.arg(&systems).arg(&to);
         // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, each of which has
         // a start
-        unsafe { queued.launch(product::config(self.starts.len())) }?;
+        unsafe { queued.launch(launch::config(self.starts.len())) }?;
         let mut most = [0; 2];
         total.read(&mut most)?;
         let [bytes, longest] = most.map(|number| number as usize);

@@ -5,7 +5,7 @@ pub(crate) mod segments;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, lock};
-use crate::cuda::matrix::product::Pattern;
+use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::preconditioners::coarse::Coarse;
 use crate::cuda::resident::segments::{RawCorrection, Segments};
 use crate::cuda::solve::number::Scalar;

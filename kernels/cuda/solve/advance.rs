@@ -8,9 +8,11 @@ use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::gate;
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::solve::vector::Sums;
+use crate::cuda::solve::sums::Sums;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source { file: "advance.cu", text: include_str!("advance.cu") };
@@ -24,14 +26,21 @@ const DECLARED: usize = 2048;
 
 /// The kernel for a device whose blocks can wait for each other.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+struct Kernel<T> {
     function: CudaFunction,
     /// Packs of a thread that stay on the chip, at most.
     kept: usize,
+    element: PhantomData<fn() -> T>,
 }
 
-impl Kernel {
-    pub(crate) fn new<T: Real>(device: &Device) -> Result<Option<Self>> {
+impl<T: Real> Kernel<T> {
+    /// That of a device, loaded when first needed.
+    fn of(device: &Device) -> Result<Option<&Self>> {
+        let kept = device.kept::<OnceLock<Result<Option<Kernel<T>>>>>();
+        kept.get_or_init(|| Kernel::new(device)).as_ref().map(Option::as_ref).map_err(Clone::clone)
+    }
+
+    fn new(device: &Device) -> Result<Option<Self>> {
         let cooperative = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH;
         if device.inner.context.attribute(cooperative)? == 0 {
             return Ok(None);
@@ -39,7 +48,7 @@ impl Kernel {
         let function = device.function::<T>(&SOURCE, "advance")?;
         device.lift_shared_limit(&function)?;
         let kept = device.shared_memory()?.saturating_sub(DECLARED) / (THREADS * PACK);
-        Ok(Some(Kernel { function, kept }))
+        Ok(Some(Kernel { function, kept, element: PhantomData }))
     }
 }
 
@@ -71,7 +80,7 @@ pub fn advance<T: Real>(at: Advance<'_, T>) -> Result<Option<[Scalar<T>; 2]>> {
         assert_eq!(other.len(), x.len(), "vectors of one length");
         assert!(other.device() == device, "vectors of one device");
     }
-    let Some(kernel) = &device.vector::<T>()?.advance else { return Ok(None) };
+    let Some(kernel) = Kernel::<T>::of(device)? else { return Ok(None) };
     let of_block = THREADS * PACK / size_of::<T>();
     let blocks = x.len().div_ceil(of_block).clamp(1, device.multiprocessors());
     let kept = x.len().div_ceil(of_block * blocks).min(kernel.kept);

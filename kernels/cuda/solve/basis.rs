@@ -6,7 +6,8 @@ use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::step::Steps;
-use crate::cuda::solve::vector::{self, Sums};
+use crate::cuda::solve::sums::Sums;
+use crate::cuda::solve::vector;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 

@@ -5,25 +5,34 @@ use crate::cuda::device::module::Source;
 use crate::cuda::device::{Device, Real, lock};
 use crate::cuda::solve::number::{Number, RawNumber, Slot};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
-use std::sync::Arc;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source { file: "step.cu", text: include_str!("step.cu") };
 
 #[derive(Debug)]
-pub(crate) struct Kernels {
+pub(crate) struct Kernels<T> {
     add: CudaFunction,
     end_step: CudaFunction,
     pub(crate) begin_steps: CudaFunction,
+    element: PhantomData<fn() -> T>,
 }
 
-impl Kernels {
-    pub(crate) fn new<T: Real>(device: &Device) -> Result<Self> {
+impl<T: Real> Kernels<T> {
+    /// Those of a device, loaded when first needed.
+    pub(crate) fn of(device: &Device) -> Result<&Self> {
+        let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
+        kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)
+    }
+
+    fn new(device: &Device) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
         Ok(Kernels {
             add: function("add")?,
             end_step: function("end_step")?,
             begin_steps: function("begin_steps")?,
+            element: PhantomData,
         })
     }
 }
@@ -49,6 +58,11 @@ pub(crate) struct Step<T> {
     assignments: Vec<(Arc<Slot>, Number<T>)>,
     /// Counts how often assignments were settled.
     epoch: u64,
+}
+
+/// The step in the making on a device.
+pub(crate) fn step<T: Real>(device: &Device) -> MutexGuard<'_, Step<T>> {
+    lock(device.kept::<Mutex<Step<T>>>())
 }
 
 impl<T> Default for Step<T> {
@@ -124,7 +138,7 @@ unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
 
 /// The gate for the next launch that changes a vector, with the watches that wait for one.
 pub(crate) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
-    let mut step = lock(&T::kept_by(device).step);
+    let mut step = step::<T>(device);
     let mut gate = RawGate::open(step.control);
     if step.control == 0 {
         return Ok(gate);
@@ -158,7 +172,7 @@ pub(crate) fn end<T: Real>(
     }
     ending.assignments = of.len() as u32;
     let one_warp = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
-    let mut launch = device.launch(&device.vector::<T>()?.steps.end_step);
+    let mut launch = device.launch(&Kernels::<T>::of(device)?.end_step);
     launch.arg(&ending);
     // SAFETY: arguments as in step.cu; the addresses are those of slots, arrays and rings that live
     unsafe { launch.launch(one_warp) }?;
@@ -194,7 +208,7 @@ pub(crate) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)
 pub(crate) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Slot) -> Result<()> {
     let ([a, b], root) = (of.map(Number::raw), u32::from(root));
     let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
-    let mut launch = device.launch(&device.vector::<T>()?.steps.add);
+    let mut launch = device.launch(&Kernels::<T>::of(device)?.add);
     launch.arg(&a).arg(&b).arg(&root).arg(&into.address);
     // SAFETY: arguments as in step.cu; the addresses are those of slots that live
     unsafe { launch.launch(one) }?;
@@ -222,7 +236,7 @@ pub(crate) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
 
 /// What is assigned so far, on its way to its places.
 pub(crate) fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
-    let mut step = lock(&T::kept_by(device).step);
+    let mut step = step::<T>(device);
     step.epoch += 1;
     std::mem::take(&mut step.assignments)
 }

@@ -6,4 +6,5 @@ pub(crate) mod gate;
 pub(crate) mod number;
 pub(crate) mod ring;
 pub(crate) mod step;
+pub(crate) mod sums;
 pub mod vector;

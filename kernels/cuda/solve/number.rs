@@ -4,8 +4,8 @@
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::{Device, Inner, Real, lock};
 use crate::cuda::solve::gate;
-use cudarc::driver::{CudaSlice, DevicePtr};
-use std::sync::{Arc, Mutex, Weak};
+use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Slots of a device at a time.
 const SLOTS: usize = 4096;
@@ -199,6 +199,17 @@ impl<T: Real> Number<T> {
     }
 }
 
+// SAFETY: as `Number` of prelude.cu
+unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
+
+impl Device {
+    /// The slots of scalars, made when first needed.
+    pub(crate) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
+        let kept = self.kept::<OnceLock<Result<Slots<T>>>>();
+        kept.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
+    }
+}
+
 /// A number that is known to the device first, and to the host when it asks.
 ///
 /// Arithmetic is lazy. [`Scalar::assign`] gives it a fixed place, from which steps that are replayed read it.
@@ -228,7 +239,7 @@ impl<T: Real> Scalar<T> {
     pub(crate) fn home(&self) -> Option<u64> {
         let home = self.home.as_ref()?;
         let device = home.device().ok()?;
-        lock(&T::kept_by(&device).step).settled(self.assigned).then_some(home.address)
+        gate::step::<T>(&device).settled(self.assigned).then_some(home.address)
     }
 
     /// What kernels launched now evaluate.
@@ -307,7 +318,7 @@ impl<T: Real> Scalar<T> {
                 Some(home) => home.clone(),
                 None => device.slots::<T>()?.take(&device)?,
             };
-            let epoch = lock(&T::kept_by(&device).step).assign(home.clone(), number.clone());
+            let epoch = gate::step::<T>(&device).assign(home.clone(), number.clone());
             Ok((home, epoch))
         });
         match assigned {

@@ -5,8 +5,10 @@
 //! that the solution is the iterate that was reported last.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::{Array, Device, Real, lock};
-use crate::cuda::solve::gate::{Condition, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned};
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::solve::gate::{
+    self, Condition, Kernels, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned,
+};
 use crate::cuda::solve::number::{Kept, Number, Scalar};
 use crate::cuda::solve::ring::{FAILED, HEAD, LAST, Ring};
 use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, sys};
@@ -106,7 +108,7 @@ impl<T: Real> Steps<T> {
         }
         let control = self.control();
         let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
-        let mut launch = self.device.launch(&self.device.vector::<T>()?.steps.begin_steps);
+        let mut launch = self.device.launch(&Kernels::<T>::of(&self.device)?.begin_steps);
         launch.arg(&control).arg(&threshold).arg(&self.queued);
         // SAFETY: arguments as in step.cu; the control words live
         unsafe { launch.launch(one) }?;
@@ -152,7 +154,7 @@ impl<T: Real> Steps<T> {
         let name = self.name(what);
         // before the lock, which it takes as well
         let number = value.number();
-        lock(&T::kept_by(&self.device).step).watches.push((number, must_be, name));
+        gate::step::<T>(&self.device).watches.push((number, must_be, name));
     }
 
     /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
@@ -200,7 +202,7 @@ impl<T: Real> Steps<T> {
             }
             _ => {}
         }
-        lock(&T::kept_by(&self.device).step).control = self.control();
+        gate::step::<T>(&self.device).control = self.control();
         Ok(true)
     }
 
@@ -209,7 +211,7 @@ impl<T: Real> Steps<T> {
     pub fn end_step(&mut self, ok: bool) -> Result<bool> {
         let ended = if ok { self.end() } else { Ok(()) };
         {
-            let mut state = lock(&T::kept_by(&self.device).step);
+            let mut state = gate::step::<T>(&self.device);
             state.control = 0;
             state.watches.clear();
         }

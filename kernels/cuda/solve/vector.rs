@@ -1,24 +1,20 @@
 //! Vector operations on a device: queued, in order, and never waited for.
 
-use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config_at_once;
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::solve::advance;
 use crate::cuda::solve::gate::{self, RawGate};
-use crate::cuda::solve::number::{RawNumber, Scalar, Slot};
-use crate::cuda::tuning::VECTOR_BLOCKS;
-use cudarc::driver::{CudaFunction, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig};
-use std::sync::Arc;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::sums::Sums;
+use cudarc::driver::{CudaFunction, LaunchConfig};
+use std::marker::PhantomData;
+use std::sync::OnceLock;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source { file: "vector.cu", text: include_str!("vector.cu") };
 
-/// Threads of a block.
-pub(crate) const THREADS: u32 = 256;
-/// Blocks of a launch that sums, at most.
-pub(crate) const MAX_BLOCKS: usize = 1 << 16;
-
-/// The kernels, and room for the sums of each block.
+/// The kernels.
 #[derive(Debug)]
 pub(crate) struct Kernels<T: Real> {
     copy: CudaFunction,
@@ -33,11 +29,7 @@ pub(crate) struct Kernels<T: Real> {
     multiply: CudaFunction,
     multiply_dot: CudaFunction,
     axpy_multiply_dot: CudaFunction,
-    pub(crate) steps: gate::Kernels,
-    pub(crate) advance: Option<advance::Kernel>,
-    /// `Parcel`s of prelude.cu, two for each block and each as large as two numbers, and how many calls have used them.
-    parcels: CudaSlice<T>,
-    calls: CudaSlice<u32>,
+    element: PhantomData<fn() -> T>,
 }
 
 impl<T: Real> Kernels<T> {
@@ -56,69 +48,15 @@ impl<T: Real> Kernels<T> {
             multiply: function("multiply")?,
             multiply_dot: function("multiply_dot")?,
             axpy_multiply_dot: function("axpy_multiply_dot")?,
-            steps: gate::Kernels::new::<T>(device)?,
-            advance: advance::Kernel::new::<T>(device)?,
-            parcels: device.zeros(4 * MAX_BLOCKS)?.into_slice(),
-            calls: device.zeros(1)?.into_slice(),
+            element: PhantomData,
         })
     }
-}
 
-/// Where a sum over the grid goes, as kernels see it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct RawSum {
-    parcels: u64,
-    calls: u64,
-    results: [u64; 2],
-}
-// SAFETY: as `Sum` of prelude.cu
-unsafe impl DeviceRepr for RawSum {}
-// SAFETY: as `Number` of prelude.cu
-unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
-
-/// `K` sums to come: what a kernel writes to, and the scalars that it gives.
-pub(crate) struct Sums<T, const K: usize> {
-    pub(crate) raw: RawSum,
-    slots: [Arc<Slot>; K],
-    element: std::marker::PhantomData<T>,
-}
-
-impl<T: Real, const K: usize> Sums<T, K> {
-    pub(crate) fn new(device: &Device) -> Result<Self> {
-        const { assert!(K == 1 || K == 2) };
-        let (slots, kernels) = (device.slots::<T>()?, device.vector::<T>()?);
-        let stream = &device.inner.stream;
-        let first = slots.take(device)?;
-        let mut results = [first.address; 2];
-        let mut taken = [(); K].map(|()| first.clone());
-        if let Some(second) = taken.get_mut(1) {
-            *second = slots.take(device)?;
-            results[1] = second.address;
-        }
-        let raw = RawSum {
-            parcels: kernels.parcels.device_ptr(stream).0,
-            calls: kernels.calls.device_ptr(stream).0,
-            results,
-        };
-        Ok(Sums { raw, slots: taken, element: std::marker::PhantomData })
+    /// Those of a device, loaded when first needed.
+    fn of(device: &Device) -> Result<&Self> {
+        let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
+        kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)
     }
-
-    /// The address of the first result.
-    pub(crate) fn first(&self) -> u64 {
-        self.raw.results[0]
-    }
-
-    pub(crate) fn scalars(self) -> [Scalar<T>; K] {
-        self.slots.map(Scalar::in_slot)
-    }
-}
-
-/// A launch of 256 threads a block: enough blocks for `items` a thread each, and no more than fit the device at once.
-pub(crate) fn config(device: &Device, n: usize, items: usize) -> LaunchConfig {
-    let most = (VECTOR_BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
-    let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
-    LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
 
 /// The operation on vectors of one length, and what its kernel is launched with.
@@ -137,8 +75,8 @@ impl<'d, T: Real> Call<'d, T> {
         }
         let device = y.device();
         let n = y.len();
-        let config = config(device, n, 2 * 16 / size_of::<T>());
-        Ok(Call { device, kernels: device.vector::<T>()?, n: n as i64, config })
+        let config = config_at_once(device, n, 2 * 16 / size_of::<T>());
+        Ok(Call { device, kernels: Kernels::of(device)?, n: n as i64, config })
     }
 
     fn gate(&self) -> Result<RawGate<T>> {
@@ -346,9 +284,4 @@ pub fn axpy_multiply_dot<T: Real>(
     // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
     unsafe { launch.launch(call.config) }?;
     Ok(sums.scalars())
-}
-
-/// A number that kernels take as 32 bits, if it fits them.
-pub(crate) fn index(what: &'static str, got: usize) -> Result<i32> {
-    i32::try_from(got).map_err(|_| Error::TooLarge { what, got, limit: i32::MAX as usize })
 }

@@ -1,0 +1,56 @@
+//! What a device keeps for those who work on it, by type: kernels that are loaded, slots of scalars, the step in the making.
+//!
+//! The device knows none of these types. Each is made when it is first asked for, and lives as long as the device.
+
+use std::any::Any;
+use std::sync::OnceLock;
+
+/// A list that grows at its end: what it holds is never moved, and found without a lock.
+#[derive(Debug, Default)]
+pub(crate) struct KeptByType {
+    first: OnceLock<Box<Node>>,
+}
+
+#[derive(Debug)]
+struct Node {
+    value: Box<dyn Any + Send + Sync>,
+    next: OnceLock<Box<Node>>,
+}
+
+impl KeptByType {
+    /// What is kept of a type.
+    pub(crate) fn get<X: Any + Send + Sync + Default>(&self) -> &X {
+        let mut link = &self.first;
+        loop {
+            let node =
+                link.get_or_init(|| Box::new(Node { value: Box::new(X::default()), next: OnceLock::new() }));
+            match node.value.downcast_ref() {
+                Some(value) => return value,
+                None => link = &node.next,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn each_type_has_one_place_for_all_threads() {
+        let kept = KeptByType::default();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    *kept.get::<Mutex<u32>>().lock().unwrap() += 1;
+                    kept.get::<Mutex<Vec<f32>>>().lock().unwrap().push(1.0);
+                    kept.get::<Mutex<Vec<f64>>>().lock().unwrap().push(2.0);
+                });
+            }
+        });
+        assert_eq!(*kept.get::<Mutex<u32>>().lock().unwrap(), 8);
+        assert_eq!(*kept.get::<Mutex<Vec<f32>>>().lock().unwrap(), [1.0; 8]);
+        assert_eq!(*kept.get::<Mutex<Vec<f64>>>().lock().unwrap(), [2.0; 8]);
+    }
+}

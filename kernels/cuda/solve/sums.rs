@@ -1,0 +1,77 @@
+//! Sums over a grid: where blocks leave theirs, and the scalars that come of them.
+
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::MAX_BLOCKS;
+use crate::cuda::device::{Device, Real};
+use crate::cuda::solve::number::{Scalar, Slot};
+use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+/// What blocks leave for the one that adds up.
+#[derive(Debug)]
+struct Parcels<T: Real> {
+    /// `Parcel`s of prelude.cu, two for each block and each as large as two numbers.
+    parcels: CudaSlice<T>,
+    /// How many calls have used them.
+    calls: CudaSlice<u32>,
+}
+
+impl<T: Real> Parcels<T> {
+    /// Those of a device, made when first needed.
+    fn of(device: &Device) -> Result<&Self> {
+        let new = || {
+            let parcels = device.zeros(4 * MAX_BLOCKS)?.into_slice();
+            Ok(Parcels { parcels, calls: device.zeros(1)?.into_slice() })
+        };
+        device.kept::<OnceLock<Result<Parcels<T>>>>().get_or_init(new).as_ref().map_err(Clone::clone)
+    }
+}
+
+/// Where a sum over the grid goes, as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawSum {
+    parcels: u64,
+    calls: u64,
+    results: [u64; 2],
+}
+// SAFETY: as `Sum` of prelude.cu
+unsafe impl DeviceRepr for RawSum {}
+
+/// `K` sums to come: what a kernel writes to, and the scalars that it gives.
+pub(crate) struct Sums<T, const K: usize> {
+    pub(crate) raw: RawSum,
+    slots: [Arc<Slot>; K],
+    element: PhantomData<T>,
+}
+
+impl<T: Real, const K: usize> Sums<T, K> {
+    pub(crate) fn new(device: &Device) -> Result<Self> {
+        const { assert!(K == 1 || K == 2) };
+        let (slots, parcels) = (device.slots::<T>()?, Parcels::<T>::of(device)?);
+        let stream = &device.inner.stream;
+        let first = slots.take(device)?;
+        let mut results = [first.address; 2];
+        let mut taken = [(); K].map(|()| first.clone());
+        if let Some(second) = taken.get_mut(1) {
+            *second = slots.take(device)?;
+            results[1] = second.address;
+        }
+        let raw = RawSum {
+            parcels: parcels.parcels.device_ptr(stream).0,
+            calls: parcels.calls.device_ptr(stream).0,
+            results,
+        };
+        Ok(Sums { raw, slots: taken, element: PhantomData })
+    }
+
+    /// The address of the first result.
+    pub(crate) fn first(&self) -> u64 {
+        self.raw.results[0]
+    }
+
+    pub(crate) fn scalars(self) -> [Scalar<T>; K] {
+        self.slots.map(Scalar::in_slot)
+    }
+}
