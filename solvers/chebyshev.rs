@@ -181,8 +181,4 @@ where
     fn replays(&self) -> bool {
         self.a.replays() && self.m.replays()
     }
-
-    fn reproducible(&self) -> bool {
-        self.a.reproducible() && self.m.reproducible()
-    }
 }

@@ -70,10 +70,6 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> LinearOperator fo
     fn replays(&self) -> bool {
         self.outer.replays() && self.inner.replays()
     }
-
-    fn reproducible(&self) -> bool {
-        self.outer.reproducible() && self.inner.reproducible()
-    }
 }
 
 impl<A: LinearOperator + fmt::Debug, B: fmt::Debug> fmt::Debug for Composed<A, B> {

@@ -188,8 +188,4 @@ impl<M: LinearOperator> LinearOperator for Deflated<'_, M> {
     fn replays(&self) -> bool {
         self.m.replays()
     }
-
-    fn reproducible(&self) -> bool {
-        self.m.reproducible()
-    }
 }

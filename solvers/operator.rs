@@ -131,11 +131,6 @@ pub trait LinearOperator: Send + Sync {
     fn replays(&self) -> bool {
         false
     }
-
-    /// Whether two applications to equal vectors give bitwise equal results.
-    fn reproducible(&self) -> bool {
-        true
-    }
 }
 
 /// `r ← b − A x`, by a product: what [`LinearOperator::residual`] is where nothing better is known.
@@ -259,10 +254,6 @@ macro_rules! forward_to_inner {
 
             fn replays(&self) -> bool {
                 (**self).replays()
-            }
-
-            fn reproducible(&self) -> bool {
-                (**self).reproducible()
             }
         }
     )*};

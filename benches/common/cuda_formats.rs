@@ -84,7 +84,6 @@ pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
         converter::<T, Coo<T>>(),
         Converter::new("COO carried out", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::CarriedOut))),
         Converter::new("COO slabs", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::Slabs))),
-        Converter::new("COO atomic", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::Atomic))),
     ];
     all.extend(T::rounded());
     all

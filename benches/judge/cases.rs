@@ -7,7 +7,7 @@ use krysp::choice::Work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Lines of a record that are no formats to choose: one is not the same from run to run, the other is kept for comparison.
+/// Lines of a record that are no formats to choose: one is gone, the other is kept for comparison.
 const OTHERS: [&str; 2] = ["COO atomic", "CSR speculative on host"];
 
 /// A matrix in a numbering, with elements of one kind.

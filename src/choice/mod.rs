@@ -207,8 +207,4 @@ impl<V: Vector> LinearOperator for Operator<V> {
     fn replays(&self) -> bool {
         self.matrix.replays()
     }
-
-    fn reproducible(&self) -> bool {
-        self.matrix.reproducible()
-    }
 }

@@ -148,8 +148,4 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for CudaFsai<T, F> {
     fn replays(&self) -> bool {
         self.product.replays()
     }
-
-    fn reproducible(&self) -> bool {
-        self.product.reproducible()
-    }
 }

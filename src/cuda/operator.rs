@@ -205,8 +205,4 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
     fn replays(&self) -> bool {
         true
     }
-
-    fn reproducible(&self) -> bool {
-        self.arrays.reproducible()
-    }
 }

@@ -198,8 +198,4 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for CudaSpai<T, F> {
     fn replays(&self) -> bool {
         self.matrix.replays()
     }
-
-    fn reproducible(&self) -> bool {
-        self.matrix.reproducible()
-    }
 }

@@ -137,8 +137,4 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
     fn replays(&self) -> bool {
         self.inner.replays()
     }
-
-    fn reproducible(&self) -> bool {
-        self.inner.reproducible()
-    }
 }

@@ -111,10 +111,6 @@ where
     fn bytes(&self) -> usize {
         self.format.bytes() + size_of_val(&*self.values)
     }
-
-    fn reproducible(&self) -> bool {
-        self.format.reproducible()
-    }
 }
 
 /// Values given are of the type of the vectors, and rounded.

@@ -83,8 +83,4 @@ impl<M: LinearOperator<Vector = HostVector<f32>>> LinearOperator for Narrow<M> {
     fn bytes(&self) -> usize {
         self.inner.bytes()
     }
-
-    fn reproducible(&self) -> bool {
-        self.inner.reproducible()
-    }
 }

@@ -110,8 +110,4 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> LinearOperator for TwoL
         let indices = size_of_val(aggregates.rows) + size_of_val(aggregates.of_row);
         self.inner.bytes() + size_of_val(&*self.inverse) + weights + indices
     }
-
-    fn reproducible(&self) -> bool {
-        self.inner.reproducible()
-    }
 }

@@ -191,7 +191,6 @@ conformance_on! {
     csr_speculative: Csr, Strategy::Speculative;
     coo_carried_out: Coo, Crossing::CarriedOut;
     coo_slabs: Coo, Crossing::Slabs;
-    coo_atomic: Coo, Crossing::Atomic;
     ehyb_small_parts: Ehyb, Some(64);
     hyb_minimal_storage: Hyb, HybOptions::default();
     hyb_last_quantile: Hyb, HybOptions { threshold: Threshold::Quantile(0.999) };
@@ -226,7 +225,6 @@ conformance_rounded! {
     csr_speculative: Csr, Strategy::Speculative;
     coo: Coo, Crossing::CarriedOut;
     coo_slabs: Coo, Crossing::Slabs;
-    coo_atomic: Coo, Crossing::Atomic;
     hyb: Hyb, HybOptions::default();
     ell: Ell, ();
     ellpack_r: EllpackR, ();

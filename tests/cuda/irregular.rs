@@ -19,7 +19,7 @@ fn cut_by_entries<T: Real>(gpu: &Cuda, csr: &Csr<T>) -> Vec<(String, Operator<T>
         (format!("CSR {strategy:?}"), Box::new(operator) as Operator<T>)
     };
     let mut all: Vec<_> = strategies.map(csr_by).into();
-    for crossing in [Crossing::CarriedOut, Crossing::Slabs, Crossing::Atomic] {
+    for crossing in [Crossing::CarriedOut, Crossing::Slabs] {
         let operator = Coo::on_with(gpu, csr, crossing).unwrap();
         all.push((format!("COO {crossing:?}"), Box::new(operator)));
     }
@@ -69,7 +69,7 @@ fn extreme_rows_f32() {
     extreme_rows::<f32>();
 }
 
-/// A thousand products, all the same in every bit, wherever an operator says that they are.
+/// A thousand products, all the same in every bit.
 #[test]
 fn a_thousand_products_are_bitwise_one() {
     let Some(gpu) = gpu() else { return };
@@ -78,10 +78,6 @@ fn a_thousand_products_are_bitwise_one() {
         let csr = matrix.csr::<f32>().unwrap();
         let x: Vec<f32> = matrices::vector(csr.cols()).into_iter().map(|x| x as f32).collect();
         for (format, a) in cut_by_entries(&gpu, &csr) {
-            if !a.reproducible() {
-                println!("{format} is not reproducible, and says so");
-                continue;
-            }
             let first = product(&a, &x);
             for _ in 1..1000 {
                 let again = product(&a, &x);

@@ -152,10 +152,6 @@ impl<T: Real> Product<T> for AnyCsr<T> {
     fn bytes(&self) -> usize {
         self.0.bytes()
     }
-
-    fn reproducible(&self) -> bool {
-        self.0.reproducible()
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 // them up in order: nothing is added atomically, and every product is bitwise the same. Chunks begin in their order, so that who
 // waits waits for those that run or have ended. (Added up in a second launch, an H200 takes 0.0072 ms for 0.0063, dc2_like, and
 // 0.0142 for 0.0132, ins2_like, f64; in the first, but with a count of chunks that was seen before the parts, 0.0097 ms for 0.0082,
-// dc2_like.) But for `coo_atomic`, which adds the parts of such rows to zeros in y, in whatever order chunks come.
+// dc2_like.)
 //
 // Of rows, a bit of each entry is stored, whether it begins one, and for each lane how many begin in the lanes before: rows
 // are counted from one end of the matrix to the other, those without entries left out.
@@ -143,16 +143,12 @@ struct Target {
     __device__ __forceinline__ real& entry(u32 row) const { return y[rows ? __ldg(rows + row) : row]; }
 };
 
-// What becomes of y: it is written, added to, or written but for the rows that chunks share, which are added atomically.
-enum Onto { WRITE, ADD, ATOMIC };
+// What becomes of y: it is written, or added to.
+enum Onto { WRITE, ADD };
 
 template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
     if (row == target.first) {
-        if (ONTO == ATOMIC) {
-            atomicAdd(&target.entry(row), sum);
-        } else {
-            *target.head = sum;
-        }
+        *target.head = sum;
         return;
     }
     real& entry = target.entry(row);
@@ -231,10 +227,6 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         open_row = __shfl_sync(ALL, rows.at[OF_LANE - 1], 31);
         open_sum = __shfl_sync(ALL, sum, 31);
     }
-    if (ONTO == ATOMIC && goes_on) {
-        if (lane == 0) atomicAdd(&target.entry(open_row), open_sum);
-        return;
-    }
     if (lane == 0) {
         if (goes_on) {
             send(a.parts + chunk, open_sum, SENT);
@@ -243,7 +235,7 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         }
     }
     // the first row ends here, and may have its last entry here
-    if (ONTO == ATOMIC || target.first == NONE || (goes_on && target.first == open_row)) return;
+    if (target.first == NONE || (goes_on && target.first == open_row)) return;
     const real parts = receive(a.parts, a.first_chunk(chunk, target.first), chunk);
     __syncwarp();
     if (lane == 0) {
@@ -260,16 +252,6 @@ extern "C" __global__ __launch_bounds__(256, 5) void coo(Coo a, const real* x, r
 extern "C" __global__ __launch_bounds__(256, 5) void coo_add(Coo a, const real* x, real* y) {
     begin();
     multiply<ADD>(a, x, y);
-}
-// Before `coo_atomic`, which adds to zeros.
-extern "C" __global__ __launch_bounds__(256) void coo_clear(i64 rows, real* y) {
-    begin();
-    const i64 threads = (i64)gridDim.x * blockDim.x;
-    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows; row += threads) y[row] = 0;
-}
-extern "C" __global__ __launch_bounds__(256, 5) void coo_atomic(Coo a, const real* x, real* y) {
-    begin();
-    multiply<ATOMIC>(a, x, y);
 }
 extern "C" __global__ __launch_bounds__(256, 5) void csr_by_entries(CsrByEntries a, const real* x, real* y) {
     begin();

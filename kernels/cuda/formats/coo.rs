@@ -32,9 +32,6 @@ pub enum Crossing {
     /// whose part of `x` is kept on the chip. Carried out where a row has sums of too many slabs or chunks for that, 4,096 of
     /// them, or columns make more than 8,192 slabs.
     Slabs,
-    /// Each warp adds what it has atomically, to zeros, in whatever order warps come: products differ from run to run by
-    /// rounding.
-    Atomic,
 }
 
 /// Entries on a device, and the kernel that multiplies them.
@@ -51,18 +48,10 @@ pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
     rows: Option<Array<u32>>,
     columns: Array<u32>,
     values: Array<V>,
-    finish: Finish<T>,
+    /// Where the warp that has the last entries of a row waits for what the others send.
+    borders: Borders<T>,
     multiply: CudaFunction,
     exchange: CudaFunction,
-}
-
-/// What is done for rows whose entries several warps have.
-#[derive(Debug)]
-enum Finish<T: Real> {
-    /// The warp that has the last of them waits for what the others send.
-    Parts(Box<Borders<T>>),
-    /// Zeros are written before.
-    Atomics(CudaFunction),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,22 +95,14 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             Onto::Nothing => "coo",
             Onto::Y => "coo_add",
         };
-        Coordinates::filled(ordered, pattern, (chunks, skip), Finish::Parts(Box::new(borders)), multiply)
-    }
-
-    /// All entries, rows that cross borders added to atomically.
-    fn atomic(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Self> {
-        let device = ordered.device();
-        let chunks = Chunks::of_whole_rows(pattern, 0, device.multiprocessors())?;
-        let finish = Finish::Atomics(device.function_storing::<T, V>(&SOURCE, "coo_clear")?);
-        Coordinates::filled(ordered, pattern, (chunks, 0), finish, "coo_atomic")
+        Coordinates::filled(ordered, pattern, (chunks, skip), borders, multiply)
     }
 
     fn filled(
         ordered: &Ordered<T>,
         pattern: Pattern<'_>,
         (chunks, skip): (Chunks, usize),
-        finish: Finish<T>,
+        borders: Borders<T>,
         multiply: &str,
     ) -> Result<Self> {
         let (device, slots) = (ordered.device(), chunks.tiles * TILE);
@@ -133,7 +114,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             columns: device.zeros(slots)?,
             values: device.zeros(slots)?,
             skip,
-            finish,
+            borders,
             multiply: device.function_storing::<T, V>(&SOURCE, multiply)?,
             exchange: device.function_storing::<T, V>(&SOURCE, "coo_exchange")?,
             chunks,
@@ -194,18 +175,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// `y ← A x` or `y ← y + A x`, for vectors that were compared with the matrix.
     pub(crate) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let to = y.address(0);
-        let mut borders = None;
-        match &self.finish {
-            Finish::Parts(of_chunks) => borders = Some(of_chunks),
-            Finish::Atomics(clear) => {
-                let rows = y.len() as i64;
-                let mut launch = x.device().launch(clear);
-                launch.arg(&rows).arg(&to);
-                // SAFETY: arguments as in coo.cu; `y` has so many entries
-                unsafe { launch.launch(config(y.len())) }?;
-            }
-        }
-        let empties = borders.map_or(0, |borders| borders.empty.len());
+        let empties = self.borders.empty.len();
         if self.is_empty() && empties == 0 {
             return Ok(());
         }
@@ -213,10 +183,10 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             starts: self.starts.address(0),
             before: self.before.address(0),
             rows: self.rows.as_ref().map_or(0, |rows| rows.address(0)),
-            empty: borders.map_or(0, |borders| borders.empty.address(0)),
+            empty: self.borders.empty.address(0),
             columns: self.columns.address(0),
             values: self.values.address(0),
-            parts: borders.map_or(0, |borders| borders.parts.address(0)),
+            parts: self.borders.parts.address(0),
             empties: empties as u32,
             tiles: self.chunks.tiles as u32,
             tiles_of_chunk: self.chunks.tiles_of_chunk as u32,
@@ -224,8 +194,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let x_address = x.address(0);
         let mut launch = x.device().launch(&self.multiply);
         launch.arg(&raw).arg(&x_address).arg(&to);
-        // SAFETY: arguments as in coo.cu; rows and columns were checked with the pattern, tiles are whole, and the kernel
-        // that has no parts sends none
+        // SAFETY: arguments as in coo.cu; rows and columns were checked with the pattern, and tiles are whole
         unsafe { launch.launch(config((self.chunks.chunks() * WARP).max(empties.div_ceil(EMPTIES)))) }?;
         Ok(())
     }
@@ -241,17 +210,13 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let borders = match &self.finish {
-            Finish::Parts(borders) => borders.bytes(),
-            Finish::Atomics(_) => 0,
-        };
         let rows = self.rows.as_ref().map_or(0, Array::bytes);
         self.starts.bytes()
             + self.before.bytes()
             + rows
             + self.columns.bytes()
             + self.values.bytes()
-            + borders
+            + self.borders.bytes()
     }
 }
 
@@ -279,13 +244,12 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
         let by_slabs = match crossing {
             Crossing::Slabs => true,
             Crossing::Automatic => sums_in_slabs::<T>(pattern, device.shared_memory()?).is_some(),
-            Crossing::CarriedOut | Crossing::Atomic => false,
+            Crossing::CarriedOut => false,
         };
         let slabs = if by_slabs { Slabs::of(&ordered, pattern)? } else { None };
-        let order = match (slabs, crossing) {
-            (Some(slabs), _) => Order::Slabs(Box::new(slabs)),
-            (None, Crossing::Atomic) => Order::Rows(Box::new(Coordinates::atomic(&ordered, pattern)?)),
-            (None, _) => Order::Rows(Box::new(Coordinates::of(&ordered, pattern, 0, Onto::Nothing)?)),
+        let order = match slabs {
+            Some(slabs) => Order::Slabs(Box::new(slabs)),
+            None => Order::Rows(Box::new(Coordinates::of(&ordered, pattern, 0, Onto::Nothing)?)),
         };
         Ok(Coo { shape: pattern.shape(), order })
     }
@@ -375,13 +339,6 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
         match &self.order {
             Order::Rows(coordinates) => coordinates.bytes(),
             Order::Slabs(slabs) => slabs.bytes(),
-        }
-    }
-
-    fn reproducible(&self) -> bool {
-        match &self.order {
-            Order::Rows(coordinates) => matches!(coordinates.finish, Finish::Parts(_)),
-            Order::Slabs(_) => true,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A matrix in device memory.
 ///
-/// Products are queued, and bitwise the same from run to run on one device, unless the matrix says otherwise.
+/// Products are queued, and bitwise the same from run to run on one device.
 pub trait Product<T: Real>: Send + Sync + Debug {
     /// The numbers of rows, of columns and of entries.
     fn shape(&self) -> Shape;
@@ -44,11 +44,6 @@ pub trait Product<T: Real>: Send + Sync + Debug {
 
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
-
-    /// Whether two products of one `x` are bitwise the same.
-    fn reproducible(&self) -> bool {
-        true
-    }
 }
 
 /// An array that values of a matrix lie in, whatever stores them.
