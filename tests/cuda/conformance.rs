@@ -13,7 +13,7 @@ use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Num
 use std::sync::Arc;
 
 fn vectors<T: Real>() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for n in edge::EDGE_SIZES.into_iter().chain([0, 1535, 1537, 50_000, 196_609]) {
         let space = gpu.space::<T>(n);
         let named = |broken: Broken| broken.on(&format!("{n} entries"));
@@ -25,19 +25,19 @@ fn vectors<T: Real>() {
     laws::vector_fusions(&space, Agreement::Rounding).unwrap();
 }
 
-#[test]
+gpu_test!(vectors_f64);
 fn vectors_f64() {
     vectors::<f64>();
 }
 
-#[test]
+gpu_test!(vectors_f32);
 fn vectors_f32() {
     vectors::<f32>();
 }
 
-#[test]
+gpu_test!(sums_are_bitwise_the_same_from_run_to_run);
 fn sums_are_bitwise_the_same_from_run_to_run() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     use krysp::solvers::Scalar;
     let space = gpu.space::<f64>(1_000_003);
     let (x, y) = (space.vector(&laws::numbers(1_000_003, 1)), space.vector(&laws::numbers(1_000_003, 2)));
@@ -64,7 +64,7 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
     cases: Vec<Case>,
     build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<OnCuda<T, F>>,
 ) {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let mut tested = 0;
     for Case { name, triplets } in &cases {
         let csr = triplets.csr::<T>().unwrap();
@@ -121,12 +121,12 @@ macro_rules! conformance {
         mod $name {
             use super::*;
 
-            #[test]
+            gpu_test!(f64);
             fn f64() {
                 conforms::<f64, _>($build);
             }
 
-            #[test]
+            gpu_test!(f32);
             fn f32() {
                 conforms::<f32, _>($build);
             }
@@ -171,12 +171,12 @@ macro_rules! conformance_on {
         mod $name {
             use super::*;
 
-            #[test]
+            gpu_test!(f64);
             fn f64() {
                 conforms_on::<f64, $format<f64>>(|gpu, a| $format::on_with(gpu, a, $options));
             }
 
-            #[test]
+            gpu_test!(f32);
             fn f32() {
                 conforms_on::<f32, $format<f32>>(|gpu, a| $format::on_with(gpu, a, $options));
             }
@@ -210,7 +210,7 @@ macro_rules! conformance_rounded {
         mod f64_storing_f32 {
             use super::*;
 
-            $(#[test]
+            $(gpu_test!($name);
             fn $name() {
                 conforms_rounded::<$format<f64>>(|| $options);
             })*
@@ -264,9 +264,9 @@ where
     }
 }
 
-#[test]
+gpu_test!(entries_in_16_bits);
 fn entries_in_16_bits() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     stores_16_bits::<f64, Csr<f64>>(&gpu);
     stores_16_bits::<f64, Sell<f64>>(&gpu);
     stores_16_bits::<f64, Dia<f64>>(&gpu);
@@ -277,10 +277,10 @@ fn entries_in_16_bits() {
     stores_16_bits::<f32, Halo<f32>>(&gpu);
 }
 
+gpu_test!(entries_are_rounded_once);
 /// Entries are rounded where host memory rounds them, once, and a solve on the chip has the same.
-#[test]
 fn entries_are_rounded_once() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (n, rounding) = (20_000, 2f64.powi(-24));
     let triplets = matrices::random_rows(n, n, 3, |row| row % 40);
     let a = triplets.csr::<f64>().unwrap();
@@ -312,10 +312,10 @@ fn entries_are_rounded_once() {
     assert!(solution.report.converged(), "{}", solution.report);
 }
 
+gpu_test!(thresholds_are_those_of_the_host);
 /// The quantile that the device finds is the host's: so are the bytes of what it stores.
-#[test]
 fn thresholds_are_those_of_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let matrices = [
         matrices::hashed_rmat(13, 8).csr::<f64>().unwrap(),
         matrices::hashed_circuit(20_000).csr::<f64>().unwrap(),
@@ -335,9 +335,9 @@ fn thresholds_are_those_of_the_host() {
     }
 }
 
-#[test]
+gpu_test!(jacobi_obeys);
 fn jacobi_obeys() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     // the last is more than the chip holds
     for n in [0, 1, 31, 1537, 50_000, 5_000_001] {
         let diagonal = edge::diagonal(n);

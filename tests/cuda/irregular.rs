@@ -42,7 +42,7 @@ fn product<T: Real>(a: &Operator<T>, x: &[T]) -> Vec<T> {
 
 /// One row of ten million entries, a gap of a million rows, and what else [`edge::extreme_rows`] has: exact.
 fn extreme_rows<T: Real>() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for (name, triplets) in edge::extreme_rows(10_000_000) {
         let csr = triplets.csr::<T>().unwrap();
         let x = edge::whole_vector(csr.cols());
@@ -59,20 +59,20 @@ fn extreme_rows<T: Real>() {
     }
 }
 
-#[test]
+gpu_test!(extreme_rows_f64);
 fn extreme_rows_f64() {
     extreme_rows::<f64>();
 }
 
-#[test]
+gpu_test!(extreme_rows_f32);
 fn extreme_rows_f32() {
     extreme_rows::<f32>();
 }
 
+gpu_test!(a_thousand_products_are_bitwise_one);
 /// A thousand products, all the same in every bit.
-#[test]
 fn a_thousand_products_are_bitwise_one() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let half_empty = matrices::rmat(14, 200_000);
     for (name, matrix) in [("R-MAT", half_empty), ("circuit", matrices::hashed_circuit(40_000))] {
         let csr = matrix.csr::<f32>().unwrap();
@@ -90,10 +90,10 @@ fn a_thousand_products_are_bitwise_one() {
     }
 }
 
+gpu_test!(a_solve_is_the_same_by_every_strategy);
 /// Products are recorded and replayed in solves: what one leaves for the next must be as it was.
-#[test]
 fn a_solve_is_the_same_by_every_strategy() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::hashed_circuit(20_000).diagonally_dominant().csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let expected = krysp::BiCgStab::new(&a).rtol(1e-10).solve(&b).unwrap();
@@ -110,7 +110,7 @@ fn a_solve_is_the_same_by_every_strategy() {
 fn second_stages<T: Real>() {
     use krysp_kernels::cuda::{Device, Pattern, SpeculativeOnHost};
     use krysp_kernels::index::{Columns, Offsets};
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let device = Device::new(0).unwrap();
     let mut all = edge::extreme_rows(100_000);
     all.push(("R-MAT", matrices::rmat(14, 200_000).to_triplets()));
@@ -133,25 +133,22 @@ fn second_stages<T: Real>() {
     }
 }
 
-#[test]
+gpu_test!(second_stages_agree_f64);
 fn second_stages_agree_f64() {
     second_stages::<f64>();
 }
 
-#[test]
+gpu_test!(second_stages_agree_f32);
 fn second_stages_agree_f32() {
     second_stages::<f32>();
 }
 
+gpu_test!(another_pattern_of_one_shape_stays_within_bounds);
 /// Values given with another pattern of as many rows and entries go where that has entries, and nothing else is read.
-#[test]
 fn another_pattern_of_one_shape_stays_within_bounds() {
     use krysp_kernels::cuda::formats::coo::Coo;
     use krysp_kernels::cuda::{Device, Pattern, Product};
     use krysp_kernels::index::{Columns, Offsets};
-    if gpu().is_none() {
-        return;
-    }
     let device = Device::new(0).unwrap();
     let columns = Columns::new(vec![0, 1, 2, 0], 3).unwrap();
     let [one, other] = [[3, 1], [1, 3]].map(Offsets::from_lengths);

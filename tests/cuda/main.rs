@@ -1,6 +1,26 @@
-//! Solves on a GPU agree with those in host memory, and vectors and formats obey the laws. Without a GPU every test says
-//! that it was skipped.
-#![cfg(feature = "cuda")]
+//! Solves on a GPU agree with those in host memory, and vectors and formats obey the laws. Without a GPU every test is
+//! counted as ignored.
+
+/// A test that needs a GPU, or as many as said.
+struct GpuTest {
+    name: &'static str,
+    gpus: usize,
+    run: fn(),
+}
+
+inventory::collect!(GpuTest);
+
+/// Makes a function a test; stands above it, as `#[test]` would.
+macro_rules! gpu_test {
+    ($name:ident) => {
+        gpu_test!($name, 1);
+    };
+    ($name:ident, $gpus:expr) => {
+        inventory::submit! {
+            crate::GpuTest { name: concat!(module_path!(), "::", stringify!($name)), gpus: $gpus, run: $name }
+        }
+    };
+}
 
 mod blocks;
 mod conformance;
@@ -22,16 +42,31 @@ use krysp::{
     BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Operator,
     Outcome, Solution,
 };
+use libtest_mimic::{Arguments, Trial};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The first GPU, or word of its absence.
-fn gpu() -> Option<Cuda> {
-    if Cuda::devices().is_empty() {
+fn main() {
+    let gpus = Cuda::devices().len();
+    let trial = |test: &GpuTest| {
+        let (name, run) = (test.name.trim_start_matches("cuda::"), test.run);
+        let trial = Trial::test(name, move || {
+            run();
+            Ok(())
+        });
+        trial.with_ignored_flag(test.gpus > gpus)
+    };
+    let mut trials: Vec<Trial> = inventory::iter::<GpuTest>().map(trial).collect();
+    trials.sort_by(|a, b| a.name().cmp(b.name()));
+    if gpus == 0 {
         skipped("no CUDA device on this machine");
-        return None;
     }
-    Some(Cuda::new(0).unwrap())
+    libtest_mimic::run(&Arguments::from_args(), trials).exit();
+}
+
+/// The first GPU.
+fn gpu() -> Cuda {
+    Cuda::new(0).unwrap()
 }
 
 /// Residuals of the first iterations agree closely, the numbers of iterations nearly, and `x` is the iterate reported.
@@ -85,9 +120,9 @@ fn poisson(side: usize) -> (Csr<f64>, Vec<f64>) {
     (a, b)
 }
 
-#[test]
+gpu_test!(every_method_solves_as_on_the_host);
 fn every_method_solves_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(24);
     let [host, device] = both::<krysp::solvers::cg::ConjugateGradients, krysp::solvers::cg::ConjugateGradients>(
         &gpu,
@@ -111,9 +146,9 @@ fn every_method_solves_as_on_the_host() {
     agree(&a, &b, &host, &device, 1);
 }
 
-#[test]
+gpu_test!(the_iterate_is_the_one_reported_wherever_a_solve_ends);
 fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(16);
     let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
     // limits before, at and after the steps queued ahead of the host
@@ -144,9 +179,9 @@ fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
     }
 }
 
-#[test]
+gpu_test!(many_steps_in_one_launch_are_the_same_steps);
 fn many_steps_in_one_launch_are_the_same_steps() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for a in [
         matrices::stencil7(3).csr::<f64>().unwrap(),
         matrices::stencil7(30).csr().unwrap(),
@@ -189,9 +224,9 @@ fn many_steps_in_one_launch_are_the_same_steps() {
     }
 }
 
-#[test]
+gpu_test!(single_steps_and_new_values_agree_in_f32);
 fn single_steps_and_new_values_agree_in_f32() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::stencil7(20).csr::<f32>().unwrap();
     let b = laws::numbers::<f32>(a.rows(), 5);
     let mut op = a.to(&gpu).unwrap();
@@ -216,9 +251,9 @@ fn single_steps_and_new_values_agree_in_f32() {
     }
 }
 
-#[test]
+gpu_test!(a_second_solve_is_bitwise_the_first);
 fn a_second_solve_is_bitwise_the_first() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(20);
     let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
     let mut solver = Cg::new(&op).preconditioner(&jacobi).rtol(1e-8);
@@ -235,9 +270,9 @@ fn a_second_solve_is_bitwise_the_first() {
     assert_eq!(host, first.x);
 }
 
-#[test]
+gpu_test!(breakdowns_are_named_and_leave_the_last_sound_iterate);
 fn breakdowns_are_named_and_leave_the_last_sound_iterate() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     // an indefinite diagonal: ⟨p, Ap⟩ turns negative
     let entries: Vec<_> = (0..100).map(|i| (i, i, if i == 50 { -50.0 } else { 1.0 + i as f64 })).collect();
     let a = Csr::from_triplets(100, 100, &entries).unwrap();
@@ -264,9 +299,9 @@ fn breakdowns_are_named_and_leave_the_last_sound_iterate() {
     assert!(matches!(outcome, Outcome::NotFinite { .. }), "{outcome:?}");
 }
 
-#[test]
+gpu_test!(a_matrix_free_operator_is_not_replayed);
 fn a_matrix_free_operator_is_not_replayed() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(10);
     let inner = a.to(&gpu).unwrap();
     let calls = Arc::new(AtomicUsize::new(0));
@@ -283,9 +318,9 @@ fn a_matrix_free_operator_is_not_replayed() {
     assert!((expected..expected + 16).contains(&calls.load(Ordering::Relaxed)));
 }
 
-#[test]
+gpu_test!(cancelling_ends_a_solve);
 fn cancelling_ends_a_solve() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(16);
     let token = CancelToken::new();
     let pulled = token.clone();
@@ -299,9 +334,9 @@ fn cancelling_ends_a_solve() {
     assert!(solution.report.iterations < 40, "{}", solution.report.iterations);
 }
 
-#[test]
+gpu_test!(spaces_of_two_queues_do_not_mix);
 fn spaces_of_two_queues_do_not_mix() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let other = Cuda::new(0).unwrap();
     let (a, b) = poisson(8);
     let op = a.to(&gpu).unwrap();
@@ -315,9 +350,9 @@ fn spaces_of_two_queues_do_not_mix() {
     assert!(op.apply(&short, &mut y).is_err());
 }
 
-#[test]
+gpu_test!(a_full_device_says_so_and_goes_on);
 fn a_full_device_says_so_and_goes_on() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (free, total) = gpu.memory().unwrap();
     let too_many = total / 8 + 1;
     match gpu.space::<f64>(too_many).zeros() {
@@ -332,9 +367,9 @@ fn a_full_device_says_so_and_goes_on() {
     assert!(Cg::new(a.to(&gpu).unwrap()).solve(&b).unwrap().report.converged());
 }
 
-#[test]
+gpu_test!(what_is_chosen_obeys_the_laws);
 fn what_is_chosen_obeys_the_laws() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for name in ["st7_20k", "el3_2M_perm", "p1_0.1M_perm", "rmat_2M", "circuit_1M"] {
         let matrix = matrices::named(name).unwrap();
         let (csr, triplets) = (matrix.csr::<f64>().unwrap(), matrix.to_triplets());
@@ -356,8 +391,8 @@ fn what_is_chosen_obeys_the_laws() {
     assert!(Cg::new(&symmetric).solve(&b).unwrap().report.converged());
 }
 
+gpu_test!(a_later_matrix_leaves_an_earlier_one_its_shared_memory);
 /// Kernels take as much shared memory as a matrix needs: a smaller one that comes later takes none from a larger one.
-#[test]
 fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
     fn multiplies<F: OnDevice<f64>>(gpu: &Cuda) {
         let [large, small] = [16, 2].map(|nodes| {
@@ -373,17 +408,17 @@ fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
         laws::product(&first, &large).unwrap();
         laws::product(&second, &small).unwrap();
     }
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     multiplies::<Halo<f64>>(&gpu);
     multiplies::<Ehyb<f64>>(&gpu);
     multiplies::<SymCsr<f64>>(&gpu);
     multiplies::<SymBsr<f64>>(&gpu);
 }
 
+gpu_test!(values_on_the_device_refresh_what_was_renumbered);
 /// Values on the device go where those from the host went, in a numbering too, and a resident solve sees them.
-#[test]
 fn values_on_the_device_refresh_what_was_renumbered() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let given = matrices::elasticity(9).diagonally_dominant().csr::<f64>().unwrap();
     let a = given.renumbered(&Numbering::clustered(&given, 96).unwrap()).unwrap();
     let values: Vec<f64> = given.entries().iter().map(|value| 2.5 * value).collect();
@@ -414,11 +449,8 @@ fn values_on_the_device_refresh_what_was_renumbered() {
     }
 }
 
-#[test]
+gpu_test!(threads_with_a_queue_each);
 fn threads_with_a_queue_each() {
-    if gpu().is_none() {
-        return;
-    }
     let (a, b) = poisson(20);
     let expected = Cg::new(a.to(&Cuda::new(0).unwrap()).unwrap()).solve(&b).unwrap().x;
     std::thread::scope(|scope| {
@@ -434,12 +466,8 @@ fn threads_with_a_queue_each() {
     });
 }
 
-#[test]
+gpu_test!(two_devices, 2);
 fn two_devices() {
-    if Cuda::devices().len() < 2 {
-        skipped("fewer than two CUDA devices on this machine");
-        return;
-    }
     let (a, b) = poisson(16);
     let [first, second] = [0, 1].map(|ordinal| {
         let gpu = Cuda::new(ordinal).unwrap();
@@ -448,9 +476,9 @@ fn two_devices() {
     assert_eq!(first, second);
 }
 
-#[test]
+gpu_test!(real_systems_solve_as_on_the_host);
 fn real_systems_solve_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for (name, bicgstab) in
         [("heat_sink_p1_340k", false), ("elast_bracket_p1_59k", false), ("convdiff_channel_p1_186k", true)]
     {

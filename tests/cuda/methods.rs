@@ -14,9 +14,9 @@ fn indefinite(n: usize, k: usize) -> Csr<f64> {
     matrices::with_eigenvalues(&eigenvalues).csr().unwrap()
 }
 
-#[test]
+gpu_test!(minres_solves_as_on_the_host);
 fn minres_solves_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(20);
     let jacobi = Jacobi::new(&a).unwrap();
     let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
@@ -56,9 +56,9 @@ fn minres_solves_as_on_the_host() {
     assert!(Minres::new(single.to(&gpu).unwrap()).rtol(1e-4).solve(&b).unwrap().report.converged());
 }
 
-#[test]
+gpu_test!(flexible_methods_solve_as_on_the_host);
 fn flexible_methods_solve_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(20);
     let jacobi = Jacobi::new(&a).unwrap();
     let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
@@ -73,9 +73,9 @@ fn flexible_methods_solve_as_on_the_host() {
     assert_eq!((device.report.history, device.x), (again.report.history, again.x));
 }
 
-#[test]
+gpu_test!(null_spaces_are_taken_out_as_on_the_host);
 fn null_spaces_are_taken_out_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::stencil7(16).zero_row_sums().csr::<f64>().unwrap();
     let b: Vec<f64> = laws::numbers(a.rows(), 3);
     let ones = [vec![1.0; a.rows()]];
@@ -93,9 +93,9 @@ fn null_spaces_are_taken_out_as_on_the_host() {
     assert!(Cg::new(&op).null_space(&[laws::numbers::<f64>(b.len(), 9)]).is_err());
 }
 
-#[test]
+gpu_test!(polynomials_precondition_as_on_the_host);
 fn polynomials_precondition_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(24);
     let jacobi = Jacobi::new(&a).unwrap();
     let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
@@ -110,9 +110,9 @@ fn polynomials_precondition_as_on_the_host() {
     agree(&a, &b, &host, &device, 1);
 }
 
-#[test]
+gpu_test!(solvers_take_turns_on_one_device);
 fn solvers_take_turns_on_one_device() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let (a, b) = poisson(12);
     let op = a.to(&gpu).unwrap();
     // each leaves scalars that were begun with and never used: more of them than one launch settles

@@ -14,10 +14,10 @@ fn alike(gpu: &Cuda, name: &str, a: &Csr<f64>, rows: usize) {
     assert!(host.unwrap() == device.unwrap(), "{name}, {rows} rows");
 }
 
+gpu_test!(every_square_graph_is_numbered_as_on_the_host);
 /// Vertices without neighbours or one that all have, edges in one direction, hubs, clusters of clusters, nodes of three.
-#[test]
 fn every_square_graph_is_numbered_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let pairs = (0..5_000).flat_map(|i| [(3 * i, 3 * i + 1, 1.0), (3 * i + 1, 3 * i, 1.0)]).collect();
     let edge_cases = edge::edge_cases().into_iter().filter(|(_, t)| t.rows == t.cols);
     let cases = edge_cases.map(|(name, triplets)| (name, triplets.csr().unwrap())).chain([
@@ -44,10 +44,10 @@ fn every_square_graph_is_numbered_as_on_the_host() {
     }
 }
 
+gpu_test!(large_meshes_are_numbered_as_on_the_host);
 /// As many vertices as keep every multiprocessor busy, whatever order that makes threads run in.
-#[test]
 fn large_meshes_are_numbered_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for (name, rows) in [("p1_200k", 384), ("p1_10M_perm", 1248), ("el3_2M_perm", 768)] {
         alike(&gpu, name, &matrices::named(name).unwrap().csr().unwrap(), rows);
     }
@@ -59,16 +59,16 @@ fn large_meshes_are_numbered_as_on_the_host() {
     }
 }
 
+gpu_test!(long_rows_are_numbered_as_on_the_host);
 /// Rows of millions of entries say nothing about neighbourhoods.
-#[test]
 fn long_rows_are_numbered_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     alike(&gpu, "arrow", &edge::arrow(3_000_000).csr().unwrap(), 1024);
 }
 
-#[test]
+gpu_test!(rectangles_are_refused);
 fn rectangles_are_refused() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = edge::empty(3, 4).csr::<f64>().unwrap();
     let refused = Numbering::clustered_on(&gpu, &a, 10);
     assert!(matches!(refused, Err(Error::NotSquare { rows: 3, cols: 4, .. })));
@@ -102,9 +102,9 @@ fn renumbered_alike<F: OnDevice<f64>>(gpu: &Cuda, name: &str, a: &Csr<f64>, rows
     assert!(there.to_csr().unwrap().triplets().eq(here.to_csr().unwrap().triplets()), "{name}, {}", F::NAME);
 }
 
-#[test]
+gpu_test!(renumbered_there_is_renumbered_here);
 fn renumbered_there_is_renumbered_here() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let hub = 3_000u32;
     let spokes = (1..hub).flat_map(|i| [(0, i, 1.0 + f64::from(i)), (i, 0, 2.0), (i, i, 3.0)]);
     let cases: Vec<(&str, Csr<f64>)> = vec![

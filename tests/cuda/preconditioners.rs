@@ -72,22 +72,22 @@ fn fsai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     same_factors(&grown, &device, tolerance);
 }
 
-#[test]
+gpu_test!(fsai_is_that_of_the_host_f64);
 fn fsai_is_that_of_the_host_f64() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     fsai_is_that_of_the_host::<f64>(&gpu, 1e-10);
 }
 
-#[test]
+gpu_test!(fsai_is_that_of_the_host_f32);
 fn fsai_is_that_of_the_host_f32() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     fsai_is_that_of_the_host::<f32>(&gpu, 1e-4);
 }
 
+gpu_test!(many_rows_are_those_of_the_host);
 /// More rows than blocks of small pieces have, of classes that come and go; and a number of rows beyond all pieces.
-#[test]
 fn many_rows_are_those_of_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for n in [1023, 1025, 280_000] {
         let chain = (1..n).map(|i| (i, i - 1, -1.0)).chain((0..n).map(|i| (i, i, 30.0)));
         let far = |i: usize| (2..=i % 37).filter(move |back| i.is_multiple_of(5) && *back <= i);
@@ -101,10 +101,10 @@ fn many_rows_are_those_of_the_host() {
     }
 }
 
+gpu_test!(fsai_does_not_ask_for_symmetry);
 /// The lower triangle is all that counts: the upper may be missing, or be another.
-#[test]
 fn fsai_does_not_ask_for_symmetry() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
     let n = a.rows();
     let lower: Vec<_> = a.triplets().filter(|&(i, j, _)| j <= i).collect();
@@ -123,9 +123,9 @@ fn fsai_does_not_ask_for_symmetry() {
     same_factors(&Fsai::new(&nothing).unwrap(), &Fsai::on(&gpu, &nothing).unwrap(), 0.0);
 }
 
-#[test]
+gpu_test!(fsai_refuses_what_the_host_refuses);
 fn fsai_refuses_what_the_host_refuses() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
     let values: Vec<f64> =
         a.triplets().map(|(i, j, v)| if i == j && (i == 211 || i == 300) { -v } else { v }).collect();
@@ -146,9 +146,9 @@ fn fsai_refuses_what_the_host_refuses() {
     assert!(matches!(Fsai::on(&gpu, &wide), Err(Error::NotSquare { .. })));
 }
 
-#[test]
+gpu_test!(fsai_solves_as_on_the_host);
 fn fsai_solves_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for a in [
         matrices::tetrahedra(20, Numbering::Natural).csr::<f64>().unwrap(),
         matrices::elasticity(10).csr().unwrap(),
@@ -221,22 +221,22 @@ fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     same_inverse(&Spai::new(&tetrahedra).unwrap(), &Spai::on(gpu, &tetrahedra).unwrap(), tolerance);
 }
 
-#[test]
+gpu_test!(spai_is_that_of_the_host_f64);
 fn spai_is_that_of_the_host_f64() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     spai_is_that_of_the_host::<f64>(&gpu, 1e-10);
 }
 
-#[test]
+gpu_test!(spai_is_that_of_the_host_f32);
 fn spai_is_that_of_the_host_f32() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     spai_is_that_of_the_host::<f32>(&gpu, 1e-4);
 }
 
+gpu_test!(spai_of_long_rows_is_that_of_the_host);
 /// Problems with more rows than kernels of few have room for: of shared memory, and of device memory.
-#[test]
 fn spai_of_long_rows_is_that_of_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     for n in [400, 1500] {
         let band: Vec<_> = convection::<f64>(n).triplets().collect();
         let first = (1..n).map(|j| (0, j, 0.01 * (1 + j % 7) as f64));
@@ -254,9 +254,9 @@ fn spai_of_long_rows_is_that_of_the_host() {
     }
 }
 
-#[test]
+gpu_test!(spai_refuses_what_the_host_refuses);
 fn spai_refuses_what_the_host_refuses() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let singular = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (2, 2, 1.0)]).unwrap();
     let expected = Spai::new(&singular).unwrap_err();
     assert!(matches!(expected, Error::SingularLocal { at: 1, unknown: 1, .. }), "{expected}");
@@ -286,10 +286,10 @@ fn spai_refuses_what_the_host_refuses() {
     assert_eq!(Spai::on(&gpu, &nothing).unwrap().report().unwrap().missed, []);
 }
 
+gpu_test!(spai_does_not_ask_for_symmetry);
 /// Patterns that are not symmetric, that lack some of the diagonal, and values that were not given in order.
-#[test]
 fn spai_does_not_ask_for_symmetry() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let full = convection::<f64>(500);
     let without = |missing: &dyn Fn(usize, usize) -> bool| {
         let entries: Vec<_> = full.triplets().filter(|&(i, j, _)| !missing(i, j)).collect();
@@ -342,9 +342,9 @@ fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]
     }
 }
 
-#[test]
+gpu_test!(operators_on_the_gpu_are_as_good_as_their_matrices);
 fn operators_on_the_gpu_are_as_good_as_their_matrices() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let tetrahedra = matrices::tetrahedra(9, Numbering::Natural).csr::<f64>().unwrap();
     let numbering = krysp::Numbering::clustered(&tetrahedra, 96).unwrap();
     let elastic = matrices::elasticity(5).diagonally_dominant().csr::<f64>().unwrap();
@@ -383,9 +383,9 @@ fn operators_on_the_gpu_are_as_good_as_their_matrices() {
     same_factors(&Fsai::new(&narrow.to_csr().unwrap()).unwrap(), &Fsai::on(&gpu, &narrow).unwrap(), 1e-10);
 }
 
-#[test]
+gpu_test!(operators_are_refused_as_their_matrices_are);
 fn operators_are_refused_as_their_matrices_are() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
     let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j && i == 211 { -v } else { v }).collect();
     let indefinite = Halo::on(&gpu, &a.with_values(&values).unwrap()).unwrap();
@@ -403,9 +403,9 @@ fn operators_are_refused_as_their_matrices_are() {
     assert!(fsai.refresh(&a.to(&elsewhere).unwrap()).is_err());
 }
 
-#[test]
+gpu_test!(spai_solves_as_on_the_host);
 fn spai_solves_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let dominant = matrices::tetrahedra(16, Numbering::Natural).diagonally_dominant().csr::<f64>().unwrap();
     let scaled = |(i, _, v): (usize, usize, f64)| v * (1.0 + (i % 5) as f64 / 3.0);
     let general = dominant.with_values(&dominant.triplets().map(scaled).collect::<Vec<_>>()).unwrap();

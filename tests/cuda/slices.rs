@@ -1,6 +1,5 @@
 //! Rows are cut into slices on a GPU as their lengths need.
 
-use super::gpu;
 use krysp_kernels::cuda::formats::sliced::{Sliced, Widths};
 use krysp_kernels::cuda::{Device, Pattern, Product};
 use krysp_kernels::index::{Columns, Offsets};
@@ -26,11 +25,8 @@ fn expected(lengths: &[usize], lanes: usize, pack: usize) -> (bool, usize) {
     (is_sorted, 32 * if 25 * all <= 26 * one { all } else { one })
 }
 
-#[test]
+gpu_test!(slices_are_cut_as_rows_need);
 fn slices_are_cut_as_rows_need() {
-    if gpu().is_none() {
-        return;
-    }
     let device = Device::new(0).unwrap();
     let hashed = |i: usize| (i * 7919 + 13) % 1009;
     let lengths: [(&str, &dyn Fn(usize) -> usize); 7] = [

@@ -40,9 +40,9 @@ fn obeys<T: Real>(gpu: &Cuda, a: &Csr<T>) {
     agrees(&TwoLevel::new(a).unwrap(), &device);
 }
 
-#[test]
+gpu_test!(two_levels_obey);
 fn two_levels_obey() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let stencil = matrices::stencil7(30).csr::<f64>().unwrap();
     for a in [
         // one aggregate, and sizes of the inverse at the edges of a panel and beyond
@@ -59,9 +59,9 @@ fn two_levels_obey() {
     }
 }
 
-#[test]
+gpu_test!(two_levels_take_modes_and_stand_over_anything);
 fn two_levels_take_modes_and_stand_over_anything() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::elasticity(10).csr::<f64>().unwrap();
     // four modes: two passes over the rows of each aggregate
     let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();
@@ -84,9 +84,9 @@ fn two_levels_take_modes_and_stand_over_anything() {
     assert!(CudaTwoLevel::over(elsewhere, coarse(), &a).is_err());
 }
 
-#[test]
+gpu_test!(two_levels_solve_as_on_the_host);
 fn two_levels_solve_as_on_the_host() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let a = matrices::stencil7(40).csr::<f64>().unwrap();
     let b = laws::numbers(a.rows(), 3);
     let mut m = TwoLevel::on(&gpu, &a).unwrap();
@@ -101,10 +101,10 @@ fn two_levels_solve_as_on_the_host() {
     }
 }
 
+gpu_test!(many_corrected_steps_in_one_launch_are_the_same_steps);
 /// On the chip, and step by step: who observes sees every step.
-#[test]
 fn many_corrected_steps_in_one_launch_are_the_same_steps() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let stencil = matrices::stencil7(40).csr::<f64>().unwrap();
     let clustered = stencil.renumbered(&Numbering::clustered(&stencil, 512).unwrap()).unwrap();
     let elastic = matrices::elasticity(14).csr::<f64>().unwrap();
@@ -161,9 +161,9 @@ fn many_corrected_steps_in_one_launch_are_the_same_steps() {
     }
 }
 
-#[test]
+gpu_test!(matrices_that_are_not_positive_definite_are_refused_on_the_device);
 fn matrices_that_are_not_positive_definite_are_refused_on_the_device() {
-    let Some(gpu) = gpu() else { return };
+    let gpu = gpu();
     let chain = (0..99).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
     let neumann = Csr::from_triplets(100, 100, &chain.collect::<Vec<_>>()).unwrap();
     let refused = TwoLevel::on(&gpu, &neumann).unwrap_err();
