@@ -1,8 +1,8 @@
-//! The tables of the README, made from the records of the benches: the newest row of each figure, in Markdown.
+//! benches/RESULTS.md, made from the records of the benches: the newest row of each figure, in Markdown.
 //!
 //! ```text
-//! cargo run --release --example tables                 all machines
-//! cargo run --release --example tables -- zen4-2t      one
+//! cargo run --release --example tables > benches/RESULTS.md        all machines
+//! cargo run --release --example tables -- zen4-2t                  one
 //! ```
 
 #[allow(unreachable_pub, reason = "a bench has it, too")]
@@ -10,12 +10,16 @@
 mod newest;
 
 use newest::{Row, newest, number, text};
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let wanted = std::env::args().nth(1);
+    println!(
+        "# Results\n\nMade by `cargo run --release --example tables > benches/RESULTS.md` from `benches/record/`.\n"
+    );
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/record");
     let mut machines = match fs::read_dir(&root) {
         Ok(entries) => entries.collect::<Result<Vec<_>, _>>()?,
@@ -29,8 +33,32 @@ fn main() -> Result<(), Box<dyn Error>> {
             solve(&name, &machine.path())?;
             preconditioners(&name, &machine.path())?;
             read(&name, &machine.path())?;
+            endings(&name, &machine.path())?;
         }
     }
+    Ok(())
+}
+
+/// How many solves ended in each way, by method.
+fn endings(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
+    let Ok(record) = fs::read_to_string(folder.join("endings.csv")) else { return Ok(()) };
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for line in record.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let [_, _, _, method, _, outcome, ..] = fields[..] else { continue };
+        let outcome = outcome.split(" (").next().unwrap_or(outcome);
+        let outcome = if outcome.starts_with("broke down") { "broke down" } else { outcome };
+        *counts.entry((outcome, method)).or_default() += 1;
+    }
+    let methods = ["CG", "FCG", "MINRES", "BiCGStab", "GMRES", "FGMRES"];
+    println!("### Endings on real systems, {machine}\n\n| outcome | {} |", methods.join(" | "));
+    println!("| --- |{}", " ---: |".repeat(methods.len()));
+    let outcomes: BTreeSet<&str> = counts.keys().map(|(outcome, _)| *outcome).collect();
+    for outcome in outcomes {
+        let of = |method: &&str| counts.get(&(outcome, *method)).copied().unwrap_or(0).to_string();
+        println!("| {outcome} | {} |", methods.iter().map(of).collect::<Vec<_>>().join(" | "));
+    }
+    println!();
     Ok(())
 }
 
@@ -50,7 +78,9 @@ fn ratio(value: f64) -> String {
 
 /// One line a matrix: CSR, the fastest format, and the best of the others.
 fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
+    let mut rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
+    // recorded once, and no part of the library any more
+    rows.retain(|row| text(row, "format") != "COO atomic");
     if !rows.is_empty() {
         println!(
             "GB/s are bytes that CSR cannot do without, over the time, whatever the format reads. Own bytes are those that \

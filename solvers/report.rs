@@ -61,7 +61,9 @@ impl Outcome {
                 cg::RHO | minres::NU => {
                     "the preconditioner is not symmetric positive definite: take another, or `Gmres`"
                 }
-                verdict::RHS | verdict::RESIDUAL => "scale `b` up: squares of its entries vanish",
+                verdict::RHS | verdict::RESIDUAL => {
+                    "scale `b`: squares of its entries, or of those of the residual, vanish or overflow"
+                }
                 gmres::PIVOT | minres::GAMMA => {
                     "the matrix is singular: name what it maps to zero with `null_space`, or make `b` consistent"
                 }

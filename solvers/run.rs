@@ -8,7 +8,7 @@
 use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
 use crate::deflation::Deflated;
 use crate::stagnation::Watch;
-use crate::verdict::{converged, finite_or, norm, trivial};
+use crate::verdict::{converged, finite_or, norm, not_finite, trivial};
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
     Progress, Result, Solver, Space, SpaceOf, Steps, System, Vector, lanczos,
@@ -224,7 +224,7 @@ where
         report.rhs_norm = norm::<A::Vector>(b_squared)?;
         let from_zero = norm::<A::Vector>(x_squared)? == 0.0;
         if !report.rhs_norm.is_finite() {
-            return Ok(Outcome::NotFinite { whence: "`b`" });
+            return not_finite(b);
         }
         if report.rhs_norm == 0.0 {
             report.backward_error = 0.0;

@@ -3,7 +3,7 @@
 use crate::{Element, Outcome, Report, Result, Scalar, Space, Vector};
 use num_traits::Float;
 
-/// The square of a right-hand side, and of a residual, that vanishes though the vector does not.
+/// The square of a right-hand side, and of a residual, that vanishes or overflows though the vector does not.
 pub(crate) const RHS: &str = "‖b‖²";
 pub(crate) const RESIDUAL: &str = "‖r‖²";
 
@@ -18,6 +18,14 @@ pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Resul
     }
     x.axpby(&zero.into(), b, &zero.into());
     Ok(Outcome::Breakdown { what: RHS, value: 0.0, iteration: 0 })
+}
+
+/// What to say of a right-hand side whose square is not finite: perhaps its entries are, and only too large to be squared.
+pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
+    Ok(match finite_or(Outcome::Converged, b)? {
+        Outcome::Converged => Outcome::Breakdown { what: RHS, value: f64::INFINITY, iteration: 0 },
+        _ => Outcome::NotFinite { whence: "`b`" },
+    })
 }
 
 /// What to say of a true residual that meets the threshold: squares of its entries may have vanished below the smallest

@@ -17,7 +17,7 @@
 //!
 //! Every format is given a cost: what a product moves of it, times the [`Price`] of this format on this kind of machine, and
 //! what starting and waiting cost; the least wins. Prices are fitted to half of the matrices of the committed records and
-//! judged on the other half (`benches/judge.rs`), and stand in one table for each kind. What is moved follows from row
+//! judged on the other half (`benches/judge/main.rs`), and stand in one table for each kind. What is moved follows from row
 //! lengths, diagonals, blocks and spans of columns: only the winner is converted, and [`Choice::of`] needs no machine.
 
 mod candidate;

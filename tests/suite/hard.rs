@@ -238,6 +238,7 @@ fn every_ending_says_what_to_try_next() {
         (Cg::new(&a).rtol(1e-18).solve(&b).unwrap().report, "larger tolerance"),
         (Cg::new(&a).solve(&vec![f64::NAN; b.len()]).unwrap().report, "NaN"),
         (Cg::new(&a).solve(&vec![1e-200; b.len()]).unwrap().report, "scale `b`"),
+        (Cg::new(&a).solve(&vec![1e200; b.len()]).unwrap().report, "scale `b`"),
     ] {
         println!("{report}");
         let advice = report.outcome.advice().unwrap();
