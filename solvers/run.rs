@@ -26,9 +26,9 @@ const FIRST_CHECK: usize = 256;
 const NEAR_ROUNDING: f64 = 1000.0;
 /// Residuals up to so many times what rounding `x` leaves are as small as they get: they add up roundings of the products too.
 const AT_LIMIT: f64 = 8.0;
-/// The same, where starting again did not help either.
+/// Residuals up to so many times what rounding `x` leaves are at the limit where starting again did not help either.
 const AT_LIMIT_AT_LAST: f64 = 64.0;
-/// The part of this that the recurrence need not go beyond: chance may be kind to one solution.
+/// The recurrence need not go below this part of what rounding `x` leaves: one solution may be luckier than the mean.
 const BELOW_LIMIT: f64 = 1.0 / 16.0;
 /// The part of the first residual that rounding `x` may leave before `x` is called out of bounds.
 const OUT_OF_BOUNDS: f64 = 0.01;
@@ -376,7 +376,7 @@ where
                 } else if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
                     ending = Some(Outcome::TimeLimit);
                 } else {
-                    // who observes may stop a solve, and would find that it went on
+                    // an observer may stop the solve after any iteration: nothing is queued in batches while there is one
                     let leap = if self.observers.is_empty() { LEAP } else { 0 };
                     let count = leap.min(self.stopping.max_iterations - queued);
                     let Workspace { work, steps, .. } = &mut *workspace;

@@ -22,7 +22,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same line with loose ends is known up to a constant, and so is what it can carry:
+//! A pure Neumann problem has a solution up to a constant only. Name what the matrix maps to zero:
 //!
 //! ```
 //! # use krysp::{Chebyshev, Csr, Jacobi, Minres};

@@ -50,10 +50,10 @@ pub const WARPS_OF_CHUNKS: usize = 40;
 /// Bytes of `x` that belong to a slab of [`Coo`](crate::cuda::formats::coo::Coo): two blocks of the kernel share a multiprocessor.
 pub const BYTES_OF_SLAB: usize = 64 << 10;
 
-/// The same where a block has a multiprocessor for itself, and bytes of `x` from which on that pays: there are about as many
-/// slabs as blocks at once then (rmat20, rmat_33M, lp_like; slower for webbase_like, asic_680k_like, rmat_8M).
+/// Bytes of `x` that belong to a wide slab: a block has a multiprocessor for itself (rmat20, rmat_33M, lp_like; slower for
+/// webbase_like, asic_680k_like, rmat_8M).
 pub const BYTES_OF_WIDE_SLAB: usize = 112 << 10;
-/// See [`BYTES_OF_WIDE_SLAB`].
+/// Bytes of `x` from which on wide slabs pay: there are about as many slabs as blocks at once then.
 pub const WIDE_SLABS_FROM: usize = 8 << 20;
 
 /// What slabs of [`Coo`](crate::cuda::formats::coo::Coo) save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a

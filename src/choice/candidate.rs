@@ -17,7 +17,7 @@ pub enum Stored {
     },
     /// The row, the column and the value of every entry.
     Coo,
-    /// The same in slabs of columns whose part of `x` is kept on the chip.
+    /// Coordinates sorted by slabs of columns, whose part of `x` is kept on the chip.
     Slabs {
         /// Sums that are brought to their rows, about.
         sums: usize,
@@ -34,7 +34,7 @@ pub enum Stored {
         /// Its length.
         width: usize,
     },
-    /// The same, with true lengths.
+    /// Rows padded to the longest, with their true lengths beside them.
     EllpackR {
         /// The length of the longest row.
         width: usize,
@@ -262,8 +262,8 @@ impl Choice {
         Choice::new(layouts::of(csr, machine, Values::Any), machine)
     }
 
-    /// The same where symmetric formats may be chosen as well, for a matrix whose values are symmetric and remain so; refuses
-    /// one that is not symmetric.
+    /// The choice among all formats, symmetric ones too, for a matrix whose values are symmetric and remain so; refuses one that
+    /// is not symmetric.
     pub fn of_symmetric<T: Real>(csr: &Csr<T>, machine: Model) -> crate::Result<Choice> {
         check_symmetric(csr)?;
         Ok(Choice::new(layouts::of(csr, machine, Values::Symmetric), machine))

@@ -53,8 +53,8 @@ impl<V: Vector> Operator<V> {
         Operator::store(csr, machine, Choice::of(csr, machine.model()))
     }
 
-    /// The same for a matrix that is symmetric and stays so: symmetric formats, which read each pair of entries once, may be
-    /// chosen as well. Refuses a matrix that is not symmetric.
+    /// [`Operator::auto`] for a matrix that is symmetric and stays so: symmetric formats, which read each pair of entries once,
+    /// may be chosen as well. Refuses a matrix that is not symmetric.
     ///
     /// New values must be symmetric too. Nobody looks at them: where they are not, a product may be that of another
     /// matrix, one triangle mirrored.

@@ -37,7 +37,7 @@ impl<T: Real> Csr<T> {
         Csr { source, values, strategy: Strategy::Automatic }
     }
 
-    /// The same matrix, shared by threads another way: here, and on a GPU to which it is moved.
+    /// This matrix, its rows shared by threads another way: here, and on a GPU to which it is moved.
     ///
     /// ```
     /// use krysp::Csr;
@@ -131,7 +131,7 @@ impl<T: Real> Csr<T> {
         Ok(other)
     }
 
-    /// The same matrix with entries rounded to another type, for storage that takes less; the pattern is shared.
+    /// A matrix with these entries rounded to another type, for storage that takes less; the pattern is shared.
     pub fn cast<U: Real>(&self) -> Csr<U> {
         let [domain, range] = [self.source.domain(), self.source.range()].map(HostSpace::cast);
         let mut values = Buffer::zeros(self.nnz());
@@ -232,8 +232,8 @@ impl<T: Real> Csr<T> {
         Ok(Csr { source, values, strategy: self.strategy })
     }
 
-    /// The same on a device, where the pattern's columns and order of given values need not be on the host: none for a matrix
-    /// that was renumbered before, or has rows too long for it.
+    /// This matrix renumbered on a device, with a pattern whose columns are made on the host only if they are asked for. `None`
+    /// for a matrix that was renumbered before, or whose rows are too long for the kernel.
     #[cfg(feature = "cuda")]
     pub(crate) fn renumbered_on(
         &self,
@@ -275,7 +275,7 @@ impl<T: Real> Csr<T> {
         Csr { source, values, strategy: self.strategy }
     }
 
-    /// The same rows and columns as those of a space, whose numbering they are in already.
+    /// Declares that rows and columns are in the numbering of a space already.
     pub(crate) fn declared_in(mut self, space: &HostSpace<T>) -> Csr<T> {
         self.source = Source::new(self.source.pattern.clone(), space.clone(), space.clone());
         self

@@ -201,7 +201,7 @@ impl<T: Real> Halo<T> {
         Halo::rows_per_block_of(gpu.device().multiprocessors(), csr)
     }
 
-    /// The same for a GPU of so many multiprocessors that is not at hand.
+    /// [`Halo::rows_per_block`] for a GPU that is not at hand, by its number of multiprocessors.
     pub fn rows_per_block_of(multiprocessors: usize, csr: &Csr<T>) -> usize {
         let size = best_size(csr);
         cuda::formats::halo::nodes_per_block(csr.rows() / size, size, multiprocessors) * size

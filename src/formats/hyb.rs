@@ -1,6 +1,6 @@
 //! HYB (Bell and Garland): the first `t` entries of every row in ELLPACK, the overflow of longer rows as coordinates.
 //!
-//! Storage so, a matrix of `n` rows of lengths `n_i` takes
+//! Stored so, a matrix of `n` rows of lengths `n_i` takes
 //!
 //! ```text
 //! S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)
@@ -42,8 +42,8 @@ pub enum Threshold {
     /// The [quantile](row_length_quantile) of the row lengths at `x`: all overflow below 0, no padding at 0, none
     /// overflows from `1 − 1/rows` on. 2/3 is the rule of Bell and Garland.
     Quantile(f64),
-    /// The same, and no more than a share of the number of rows: slots of padding then stay below that share of all places
-    /// of a square matrix, however long most rows are.
+    /// A quantile of the row lengths, but no more than a share of the number of rows: padding then stays below that share of
+    /// all places of a square matrix, however long most rows are.
     BoundedQuantile {
         /// Where the quantile is taken.
         x: f64,

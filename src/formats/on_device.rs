@@ -45,7 +45,7 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
         Self::on_with(gpu, csr, Self::defaults())
     }
 
-    /// The same with options.
+    /// A matrix in this format on a GPU, converted there, with options.
     fn on_with(gpu: &Cuda, csr: &Csr<T>, options: Self::Options) -> Result<OnCuda<T, Self>> {
         OnCuda::new(gpu, csr, options)
     }
@@ -60,7 +60,7 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
         Self::on_renumbered_with(gpu, csr, numbering, Self::defaults())
     }
 
-    /// The same with options.
+    /// A matrix in this format on a GPU, renumbered and converted there, with options.
     fn on_renumbered_with(
         gpu: &Cuda,
         csr: &Csr<T>,

@@ -17,8 +17,7 @@ pub(crate) struct Pattern {
     pub(crate) given: Later<Given>,
 }
 
-/// What is made when it is first asked for: by one thread, before others ask in a loop on all of them, which may be what makes
-/// it.
+/// Computed on first use. Force it before a loop on all threads reads it: computing it runs such a loop, too.
 pub(crate) type Later<X> = LazyLock<X, Box<dyn FnOnce() -> X + Send>>;
 
 /// What was made already.
@@ -52,7 +51,7 @@ impl Given {
         }
     }
 
-    /// The same for values on a GPU.
+    /// How values given on a GPU become entries there.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Order<'_> {
         use krysp_kernels::cuda::Order;
@@ -242,7 +241,7 @@ impl Pattern {
         Pattern { offsets, cols: self.cols(), columns: LazyLock::new(Box::new(columns)), given }
     }
 
-    /// The same pattern for values that are given in order.
+    /// This pattern, for values that are given in the order of its entries.
     pub(crate) fn in_order(self: &Arc<Pattern>) -> Arc<Pattern> {
         if matches!(*self.given, Given::InOrder { .. }) {
             return self.clone();

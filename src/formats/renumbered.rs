@@ -59,8 +59,8 @@ impl Pattern {
         Ok((Pattern::new(offsets, checked(columns, self.cols())?, given), values))
     }
 
-    /// The same of a pattern in the user's numbering, its rows of these lengths, columns and the order of given values not
-    /// before they are asked for: what is on a device needs neither.
+    /// This pattern renumbered, for a matrix whose entries were renumbered on a device. Offsets are given; columns and the order
+    /// of given values are computed on first use, because products on a device need neither.
     #[cfg(feature = "cuda")]
     pub(crate) fn renumbered_later(
         self: &Arc<Pattern>,

@@ -62,7 +62,7 @@ impl Slices {
         Slices::of(format, stored, height, widths, order)
     }
 
-    /// The same of rows with these columns.
+    /// Slices of rows whose columns are given.
     pub(super) fn of(
         format: &'static str,
         stored: Stored<'_>,

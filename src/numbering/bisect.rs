@@ -95,7 +95,7 @@ impl Part {
         self.lay_out_by(&Part::bisected, from, run, order);
     }
 
-    /// The same by another bisection: who is in the second half, if the first is to have about that weight.
+    /// Lays out by a given bisection, which tells who is in the second half if the first is to have about that weight.
     pub(super) fn lay_out_by<B>(self, bisected: &B, from: f64, run: f64, order: &mut [u32])
     where
         B: Fn(&Part, f64) -> Vec<bool> + Sync,

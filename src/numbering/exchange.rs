@@ -32,8 +32,17 @@ const SACRIFICE: i32 = 1;
 /// Moves that are worth a task.
 const MOVES: usize = 256;
 
-/// A wish granted unless nobody comes in return: two runs, whether from the first to the second, what it costs, who.
-type Move = (u32, u32, bool, i32, u32);
+/// A proposed move of a vertex between two runs; done only when paired with one in the opposite direction. Moves are sorted by
+/// their runs, then by direction, then by what they cost.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Move {
+    low_run: u32,
+    high_run: u32,
+    /// Whether it leads from the high run to the low one.
+    down: bool,
+    cost: i32,
+    vertex: u32,
+}
 
 /// Rounds over an order cut into runs that begin at these places, the last ending with the order.
 ///
@@ -109,7 +118,13 @@ fn granted<G: Graph>(
 ) -> Vec<(u32, u32)> {
     let as_move = |(v, wish): (usize, &Wish)| -> Move {
         let (from, Wish { run: to, saves }) = (run_of[v].load(Relaxed), *wish);
-        (from.min(to), from.max(to), from > to, -saves, v as u32)
+        Move {
+            low_run: from.min(to),
+            high_run: from.max(to),
+            down: from > to,
+            cost: -saves,
+            vertex: v as u32,
+        }
     };
     let wanted = wishes.par_iter().enumerate().filter(|(_, wish)| wish.saves != CONTENT);
     let mut moves: Vec<Move> = wanted.map(as_move).collect();
@@ -118,37 +133,40 @@ fn granted<G: Graph>(
     let moves: Vec<Move> = between_two_runs(&moves)
         .flat_map_iter(|(there, back)| {
             let paid = |moves: &[Move], in_return: &[Move]| {
-                in_return.first().map_or(0, |best| moves.partition_point(|wanted| wanted.3 + best.3 < 0))
+                in_return
+                    .first()
+                    .map_or(0, |best| moves.partition_point(|wanted| wanted.cost + best.cost < 0))
             };
             let (some, others) = (paid(there, back), paid(back, there));
             there[..some].iter().chain(&back[..others]).copied()
         })
         .collect();
-    let hope =
-        |is: bool| moves.par_iter().with_min_len(MOVES).for_each(|m| hopes[m.4 as usize].store(is, Relaxed));
+    let hope = |is: bool| {
+        moves.par_iter().with_min_len(MOVES).for_each(|m| hopes[m.vertex as usize].store(is, Relaxed))
+    };
     hope(true);
     // among equals another vertex each round
     let draw = |v: u32| scrambled(v ^ scrambled(round));
-    let wants_most = |&&(.., costs, v): &&Move| {
+    let wants_most = |&&Move { cost, vertex: v, .. }: &&Move| {
         let yields = |other: u32| {
             let others = -wishes[other as usize].saves;
-            others > costs || others == costs && draw(other) < draw(v)
+            others > cost || others == cost && draw(other) < draw(v)
         };
         graph.edges(v).all(|(other, _)| !hopes[other as usize].load(Relaxed) || yields(other))
     };
     let apart: Vec<Move> = moves.par_iter().with_min_len(MOVES).filter(wants_most).copied().collect();
     hope(false);
     let pairs = between_two_runs(&apart).flat_map_iter(|(there, back)| {
-        let pairs = there.iter().zip(back).take_while(|(a, b)| a.3 + b.3 < 0);
-        pairs.map(|(a, b)| (a.4, b.4))
+        let pairs = there.iter().zip(back).take_while(|(a, b)| a.cost + b.cost < 0);
+        pairs.map(|(a, b)| (a.vertex, b.vertex))
     });
     pairs.collect()
 }
 
 /// Sorted moves between each two runs, there and back.
 fn between_two_runs(moves: &[Move]) -> impl ParallelIterator<Item = (&[Move], &[Move])> {
-    let between = moves.par_chunk_by(|a, b| (a.0, a.1) == (b.0, b.1));
-    between.map(|between| between.split_at(between.partition_point(|wanted| !wanted.2)))
+    let between = moves.par_chunk_by(|a, b| (a.low_run, a.high_run) == (b.low_run, b.high_run));
+    between.map(|between| between.split_at(between.partition_point(|wanted| !wanted.down)))
 }
 
 /// Where a vertex would rather be.

@@ -46,7 +46,7 @@ fn parts(graph: &Pattern<'_>, run: Option<usize>, most: usize) -> (usize, Vec<u3
 pub struct Numbering {
     old_of_new: Arc<Vec<u32>>,
     new_of_old: Arc<Vec<u32>>,
-    /// So many consecutive unknowns are compact, where that is known.
+    /// How many consecutive unknowns form a compact piece of the graph, where that is known.
     run: Option<usize>,
 }
 

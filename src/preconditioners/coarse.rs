@@ -217,7 +217,7 @@ impl<T: Real> CoarseSpace<T> {
         map_rows(self.of_row.len() * lanes, 2 * LANES, &few)
     }
 
-    /// The same with weights, row by row.
+    /// Adds what the rows of an aggregate have in common with others, entries weighted by the modes.
     fn add_weighted_rows(&self, a: &Csr<T>, aggregate: usize, weights: &[Lanes], sums: &mut BlockRow) {
         let (modes, lanes) = (self.modes, self.modes.div_ceil(LANES));
         let of = |row: usize| &weights[row * lanes..][..lanes];

@@ -48,8 +48,8 @@ impl<T: Real> Jacobi<T> {
         Ok(jacobi)
     }
 
-    /// The same in another space of as many unknowns: `Jacobi::new(&csr.in_space(space)?)` without a renumbered matrix, for
-    /// operators that were renumbered where they are.
+    /// The diagonal of a matrix, in another space of as many unknowns: `Jacobi::new(&csr.in_space(space)?)` without making the
+    /// renumbered matrix. For operators that were renumbered on a GPU.
     ///
     /// ```
     /// use krysp::{Csr, Jacobi, LinearOperator, Numbering};

@@ -163,7 +163,7 @@ fn norm(block: &[f64], size: usize) -> f64 {
     block.chunks(size).map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max)
 }
 
-/// The same, infinite where fewer bits of exponent would not do.
+/// The norm of a block, infinite where fewer bits of exponent would not do.
 fn norm_in_range(block: &[f64], size: usize) -> f64 {
     let norm = norm(block, size);
     if IN_RANGE.contains(&norm) { norm } else { f64::INFINITY }

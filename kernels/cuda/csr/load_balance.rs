@@ -5,7 +5,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::{Array, Real, Storage};
-use crate::cuda::matrix::borders::{Borders, EMPTIES, Onto};
+use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -108,7 +108,11 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
         launch.arg(&raw).arg(&from).arg(&to);
         // SAFETY: arguments as in coo.cu; rows are those of `y`, columns below the length of `x`, and what lies beyond
         // `count` entries is not read
-        unsafe { launch.launch(config((self.chunks.chunks() * WARP).max(empty.len().div_ceil(EMPTIES)))) }?;
+        unsafe {
+            launch.launch(config(
+                (self.chunks.chunks() * WARP).max(empty.len().div_ceil(EMPTY_ROWS_PER_THREAD)),
+            ))
+        }?;
         Ok(())
     }
 }

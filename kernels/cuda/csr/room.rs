@@ -88,8 +88,8 @@ pub(crate) fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Words in host memory that the device writes to: twice the number of a matrix, and one more where its tiles are dirty. Matrices
-/// whose numbers share a word forget what they were told, and never take it for the other's.
+/// Words in host memory that the device writes to: `2 · number + dirty` of a matrix, at `number % 512`. Where another matrix has
+/// written to the word, its number differs, and the second stage runs.
 #[derive(Debug)]
 struct Told(*mut u64);
 

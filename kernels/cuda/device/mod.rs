@@ -250,7 +250,7 @@ impl Device {
         self.function_storing::<T, T>(source, name)
     }
 
-    /// The same for matrices that store `V`.
+    /// A kernel of a file, compiled for this device and for matrices that store `V`.
     pub(crate) fn function_storing<T: Real, V: Storage<T>>(
         &self,
         source: &Source,

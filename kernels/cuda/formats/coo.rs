@@ -8,7 +8,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::formats::slab_layout::share_of_sums;
 use crate::cuda::formats::slabs::{self, Slabs};
-use crate::cuda::matrix::borders::{Borders, EMPTIES, Onto};
+use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, SOURCE, Started, TILE};
 use crate::cuda::matrix::ordered::{Ordered, RawRows, Rows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -195,7 +195,9 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let mut launch = x.device().launch(&self.multiply);
         launch.arg(&raw).arg(&x_address).arg(&to);
         // SAFETY: arguments as in coo.cu; rows and columns were checked with the pattern, and tiles are whole
-        unsafe { launch.launch(config((self.chunks.chunks() * WARP).max(empties.div_ceil(EMPTIES)))) }?;
+        unsafe {
+            launch.launch(config((self.chunks.chunks() * WARP).max(empties.div_ceil(EMPTY_ROWS_PER_THREAD))))
+        }?;
         Ok(())
     }
 

@@ -43,7 +43,7 @@ template <int B> struct Places {
     __device__ __forceinline__ u32 operator[](int u) const { return column[u]; }
 };
 
-// The same, packed.
+// Places of 12 bits, four in three words.
 template <> struct Places<1> {
     static constexpr int U = GROUPS<1>;
     u16 word[U / 4 * 3];

@@ -59,7 +59,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         Sliced::of(&Ordered::new(device, pattern, values)?, pattern, widths)
     }
 
-    /// The same of a matrix on the device, whose pattern this is.
+    /// Slices of a matrix on the device, whose pattern this is.
     pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();

@@ -261,7 +261,7 @@ struct Cut {
     columns: Vec<u16>,
 }
 
-/// The same of one block.
+/// What [`Cut`] has of all blocks, of one block.
 struct Part {
     steps: usize,
     order: Vec<u16>,

@@ -36,8 +36,8 @@ impl<T: Real> Borders<T> {
     }
 }
 
-/// Rows without entries of a thread.
-pub(crate) const EMPTIES: usize = 4;
+/// Rows without entries that a thread sets to zero.
+pub(crate) const EMPTY_ROWS_PER_THREAD: usize = 4;
 
 /// Elements that a `Parcel` of prelude.cu takes.
 pub(crate) const PARCEL: usize = 2;

@@ -39,7 +39,7 @@ impl Chunks {
         Chunks::of(Offsets::from_lengths(lengths), multiprocessors)
     }
 
-    /// The same where entries can be moved apart: rows much shorter than a chunk end in the chunk that they begin in. What is
+    /// Chunks of entries that can be moved apart: rows much shorter than a chunk end in the chunk that they begin in. What is
     /// left of a chunk belongs to the row before, behind its entries.
     pub(crate) fn of_whole_rows(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let chunks = Chunks::new(pattern, skip, multiprocessors)?;

@@ -86,7 +86,7 @@ impl<V: Element> Ordered<V> {
         })
     }
 
-    /// The same of values that are narrowed.
+    /// A pattern with a value for each entry, narrowed to what is stored.
     pub(crate) fn narrowed<T: Real>(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self>
     where
         V: Storage<T>,
@@ -143,7 +143,7 @@ impl<V: Element> Ordered<V> {
         })
     }
 
-    /// The same where rows may be on the device.
+    /// A pattern with zeros; its rows are uploaded unless they are on the device already.
     pub(crate) fn on(
         device: &Device,
         rows: Option<&Arc<Rows>>,
@@ -156,7 +156,7 @@ impl<V: Element> Ordered<V> {
         Ok(Ordered { rows: rows.clone(), columns, values })
     }
 
-    /// The same with values.
+    /// A pattern with these values, for a matrix of this shape.
     pub(crate) fn with_values(
         device: &Device,
         made_from: Shape,
@@ -168,7 +168,7 @@ impl<V: Element> Ordered<V> {
         Ok(ordered)
     }
 
-    /// The same with the columns of the pattern, if it has none yet.
+    /// Adds the columns of the pattern, if it has none yet.
     pub fn with_columns(mut self, pattern: Pattern<'_>) -> Result<Self> {
         if self.columns.len() == pattern.entries() {
             return Ok(self);

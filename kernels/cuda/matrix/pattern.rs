@@ -50,7 +50,7 @@ impl<'a> Pattern<'a> {
         Pattern { offsets, cols: columns.bound(), columns }
     }
 
-    /// The same with columns that need not be there yet, all below `cols`.
+    /// A pattern whose columns need not be there yet, all below `cols`.
     pub fn with_columns_of(offsets: &'a Offsets, cols: usize, columns: &'a dyn HasColumns) -> Self {
         Pattern { offsets, cols, columns }
     }

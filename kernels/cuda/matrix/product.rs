@@ -29,7 +29,7 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// New values for the entries of the pattern that the matrix was made from.
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
 
-    /// The same from values that are on the device, those of the pattern with its columns.
+    /// New values from a matrix on the device, of this pattern and with its columns.
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()>;
 
     /// Gives the values of its entries to a matrix of the pattern with its columns.
@@ -207,8 +207,8 @@ impl<T: Real> Kernel<T> {
         })
     }
 
-    /// The same with shared memory for each block, of which there are as many as there is work for: what a block begins
-    /// with is too much to be begun with twice.
+    /// Kernels with shared memory for each block. There is one block for each unit of work: filling shared memory is too costly
+    /// to repeat in a loop over the grid.
     pub(crate) fn with_shared_memory<V: Storage<T>>(
         device: &Device,
         source: &Source,

@@ -27,7 +27,8 @@ extern "C" __global__ __launch_bounds__(SUMMING) void scan_sums(u32* sums, u32 c
     if (threadIdx.x == 0) sums[count] = carried;
 }
 
-// The same within pieces, their sums added: `numbers` has one more place. Moves 8 B a number.
+// Sums of all before within each piece, and what the pieces before have: `numbers` has one more place, for the sum of all.
+// Moves 8 B a number.
 extern "C" __global__ __launch_bounds__(SUMMING) void scan_pieces(u32* numbers, u32 count, const u32* sums) {
     begin();
     const u64 first = (u64)blockIdx.x * PIECE;

@@ -25,7 +25,7 @@ pub enum Widths {
     /// All as the longest row; a lane ends where it meets padding only (ELLPACK). Long rows of few are shared by up to 32
     /// lanes.
     Uniform,
-    /// The same, with the length of every row (ELLPACK-R).
+    /// All as the longest row, with the length of every row beside them (ELLPACK-R).
     Lengths,
     /// The first entries of every row, so many at most; the rest is stored elsewhere (HYB).
     First(usize),

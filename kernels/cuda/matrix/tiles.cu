@@ -21,7 +21,7 @@ template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* a
     return entries;
 }
 
-// The same of an array of `count`, with `beyond` where it has ended.
+// The entries of a lane in a tile of an array of `count`, with `beyond` where it has ended.
 template <class X>
 __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane, i64 count, X beyond) {
     if ((tile + 1) * TILE <= count) return of_lane(array, tile, lane);

@@ -32,7 +32,7 @@ unsafe impl ValidAsZeroBits for Slice {}
 pub struct BlockDiagonal<T: Real> {
     shape: Shape,
     slices: Array<Slice>,
-    /// The same in host memory.
+    /// The slices in host memory.
     known: Vec<Slice>,
     numbers: Array<T>,
     kernel: Kernel<T>,

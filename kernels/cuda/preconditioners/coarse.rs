@@ -47,7 +47,7 @@ unsafe impl DeviceRepr for RawAggregates {}
 #[derive(Debug)]
 pub struct Coarse<T: Real> {
     device: Device,
-    /// Whoever lays out the aggregates once more knows by it for which.
+    /// A token of identity: who keeps a layout of the aggregates compares it to see whether the layout is of this space.
     pub(crate) identity: Arc<()>,
     starts: Array<u32>,
     rows: Array<u32>,

@@ -38,7 +38,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// The same error, said of the file it occurred in.
+    /// This error, with the file it occurred in.
     pub(super) fn in_file(mut self, file: &Path) -> Self {
         match &mut self {
             Self::Io { .. } => {}

@@ -51,7 +51,7 @@ pub fn large_cases() -> Vec<Case> {
         .into()
 }
 
-/// The same with values rounded to multiples of 2⁻¹²: `f32` holds them, and the sums of repeats.
+/// Cases with values rounded to multiples of 2⁻¹²: `f32` holds them, and the sums of repeats.
 pub fn coarse(mut cases: Vec<Case>) -> Vec<Case> {
     let values = cases.iter_mut().flat_map(|case| &mut case.triplets.entries).map(|entry| &mut entry.2);
     values.for_each(|value| *value = (*value * 4096.0).round() / 4096.0);

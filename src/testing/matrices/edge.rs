@@ -104,7 +104,7 @@ pub fn whole_rows(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> 
     Triplets { rows, cols, entries }
 }
 
-/// The same in columns far from each other.
+/// Whole numbers in rows of given lengths, in columns far from each other.
 fn far_apart(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Triplets {
     let mut all = whole_rows(rows, cols, length);
     all.entries.iter_mut().for_each(|(_, column, _)| *column = (*column as usize * 104_729 % cols) as u32);

@@ -40,7 +40,7 @@ impl Matrix {
         (&self.columns[range.clone()], &self.values[range])
     }
 
-    /// The same entries as triplets, in row order.
+    /// The entries as triplets, in row order.
     pub fn to_triplets(&self) -> Triplets {
         let entries = (0..self.rows)
             .flat_map(|row| {
@@ -76,7 +76,7 @@ impl Matrix {
         self
     }
 
-    /// The same with the diagonal minus the sum of its row's other entries, as without boundary conditions: constants are
+    /// Sets each diagonal entry to minus the sum of its row's other entries, as without boundary conditions: constants are
     /// mapped to zero. (Rows without a diagonal stay as they are.)
     pub fn zero_row_sums(mut self) -> Self {
         for row in 0..self.rows {
@@ -90,7 +90,7 @@ impl Matrix {
         self
     }
 
-    /// The same entries among so many columns.
+    /// These entries among so many columns.
     pub(super) fn with_columns(self, cols: usize) -> Self {
         Self { cols, ..self }
     }

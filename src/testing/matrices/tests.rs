@@ -53,7 +53,7 @@ fn small_matrices_equal_those_of_the_other_programs_bitwise() {
     assert_eq!(fingerprint(&dominant), 0x2ba0_ef07_c33e_9ed8);
 }
 
-/// As above, at the size of the benches: `cargo test --release -- --ignored named_matrices`.
+/// Fingerprints of matrices at the size of the benches: `cargo test --release -- --ignored named_matrices`.
 #[test]
 #[ignore = "gigabytes and a minute"]
 fn named_matrices_equal_those_of_the_other_programs_bitwise() {
