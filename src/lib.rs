@@ -78,7 +78,6 @@ pub use cuda::{Cuda, CudaSpace, CudaVector};
 pub use error::{Error, Result};
 pub use formats::{Bsr, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Format, Halo, Hyb, Sell, SymBsr, SymCsr};
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
-pub use krysp_kernels::cpu::simd;
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
 #[cfg(not(feature = "cuda"))]
 pub use krysp_kernels::cpu::simd::storage::Storage;
@@ -96,17 +95,44 @@ pub use preconditioners::{
 };
 pub use scaling::Scaling;
 
+/// The level of SIMD that the CPU's loops run at: chosen at run time, forced for tests.
+pub mod simd {
+    pub use krysp_kernels::cpu::simd::{Forced, Level, force, level};
+}
+
+/// What most programs need, in one line: `use krysp::prelude::*;`.
+///
+/// ```
+/// use krysp::prelude::*;
+///
+/// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 4.0)])?;
+/// let fast = Operator::auto(&a, &Host)?;
+/// let solution = Cg::new(fast).preconditioner(Jacobi::new(&a)?).solve(&[2.0, 4.0])?;
+/// assert_eq!(solution.x, [1.0, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod prelude {
+    #[cfg(feature = "cuda")]
+    pub use crate::formats::OnDevice;
+    pub use crate::{
+        BiCgStab, Cg, Csr, Format, Gmres, Host, Jacobi, LinearOperator, Minres, Numbering, Operator, Outcome,
+        Report, Solution, Space, TwoLevel, Vector,
+    };
+    #[cfg(feature = "cuda")]
+    pub use crate::{Cuda, CudaVector};
+}
+
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.
 #[cfg(not(feature = "cuda"))]
-pub trait Real: Element<Real = Self> + simd::Value {}
+pub trait Real: Element<Real = Self> + krysp_kernels::cpu::simd::Value {}
 #[cfg(not(feature = "cuda"))]
-impl<T: Element<Real = T> + simd::Value> Real for T {}
+impl<T: Element<Real = T> + krysp_kernels::cpu::simd::Value> Real for T {}
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.
 #[cfg(feature = "cuda")]
-pub trait Real: Element<Real = Self> + simd::Value + krysp_kernels::cuda::Real {}
+pub trait Real: Element<Real = Self> + krysp_kernels::cpu::simd::Value + krysp_kernels::cuda::Real {}
 #[cfg(feature = "cuda")]
-impl<T: Element<Real = T> + simd::Value + krysp_kernels::cuda::Real> Real for T {}
+impl<T: Element<Real = T> + krysp_kernels::cpu::simd::Value + krysp_kernels::cuda::Real> Real for T {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
