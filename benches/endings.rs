@@ -123,6 +123,9 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
         Err(_) => vec![1.0; a.rows()],
     };
     let line = Line { options, name: &name, a: &a, b: &b };
+    if options.gpu && !cfg!(feature = "cuda") {
+        return Err("--gpu needs the feature cuda".into());
+    }
     if let Some(unknowns) = options.two_level {
         let coarse = match system::System::new(&name)?.rigid {
             Some(motions) => CoarseSpace::with_modes(&a, unknowns, &motions)?,
@@ -153,8 +156,6 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
             }
             return Ok(true);
         }
-        #[cfg(not(feature = "cuda"))]
-        return Err("--gpu needs the feature cuda".into());
     }
     match jacobi {
         Ok(m) => line.methods(&a, &m, "Jacobi")?,

@@ -47,19 +47,23 @@ where
     Ok(ROUNDING * <A::Vector as Vector>::Elem::EPSILON * norm::<A::Vector>(w.norm_squared())?)
 }
 
-/// Whether `⟨b, A v⟩ = ⟨v, A b⟩`, up to the rounding of an assembly, for `v` as `b` with signs as by chance.
-pub(crate) fn is_symmetric<A>(a: &A, b: &A::Vector, [v, w]: [&mut A::Vector; 2]) -> Result<bool>
+/// Whether `⟨u, A v⟩ = ⟨v, A u⟩` up to a part of their size, for `v` as `u` with signs as by chance.
+pub(crate) fn is_symmetric<A>(
+    a: &A,
+    u: &A::Vector,
+    [v, w]: [&mut A::Vector; 2],
+    tolerance: f64,
+) -> Result<bool>
 where
     A: LinearOperator + ?Sized,
 {
-    v.copy_from(b);
+    v.copy_from(u);
     v.flip_signs()?;
     a.apply(v, w)?;
-    let (one, image) = (b.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
-    a.apply(b, w)?;
-    let other = v.dot(w).read()?.to_f64();
-    let length = norm::<A::Vector>(b.norm_squared())?;
-    let allowed = <A::Vector as Vector>::Elem::EPSILON.sqrt() * length * image;
+    let (one, of_rough) = (u.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
+    a.apply(u, w)?;
+    let (other, of_smooth) = (v.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
+    let allowed = tolerance * norm::<A::Vector>(u.norm_squared())? * of_rough.max(of_smooth);
     let off = (one - other).abs();
     // what is not finite says nothing of symmetry
     Ok(off <= allowed || !off.is_finite() || !allowed.is_finite())

@@ -11,7 +11,7 @@
 use crate::Condition::Positive;
 use crate::{
     CgIterate, CgUpdate, Cost, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space,
-    Steps, System, Vector,
+    Steps, Symmetry, System, Vector,
 };
 use num_traits::Zero;
 
@@ -115,8 +115,8 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }
 
-    fn needs_symmetry(&self) -> bool {
-        true
+    fn needs_symmetry(&self) -> Symmetry {
+        Symmetry::Both
     }
 
     fn cost(&self) -> Cost {

@@ -16,7 +16,7 @@
 
 use crate::Condition::Positive;
 use crate::cg::{ConjugateGradients, RHO, SIGMA, Work};
-use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, System, Vector};
+use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symmetry, System, Vector};
 
 /// Flexible conjugate gradients: `Fcg::new(op).preconditioner(inner).solve(&b)`.
 pub type Fcg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<FlexibleConjugateGradients, A, M>;
@@ -74,8 +74,8 @@ impl<V: Vector> Method<V> for FlexibleConjugateGradients {
         ConjugateGradients.learn(work, numbers, lanczos)
     }
 
-    fn needs_symmetry(&self) -> bool {
-        true
+    fn needs_symmetry(&self) -> Symmetry {
+        Symmetry::Operator
     }
 
     fn cost(&self) -> Cost {

@@ -226,11 +226,11 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
     }
 
     fn cost(&self) -> Cost {
-        Cost { products: 1.0, preconditionings: 1.0, vectors: 1.5 * (self.restart + 1) as f64 + 11.0 }
+        Cost { products: 1.0, preconditionings: 1.0, vectors: 1.5 * (self.restart as f64 + 1.0) + 11.0 }
     }
 
     fn patience(&self) -> Patience {
         // a cycle that leads nowhere is repeated as it was
-        Patience { iterations: 10 * self.restart, fall: 0.01 }
+        Patience { iterations: self.restart.saturating_mul(10), fall: 0.01 }
     }
 }

@@ -59,10 +59,10 @@ pub use error::{Error, Result};
 pub use fcg::Fcg;
 pub use fgmres::Fgmres;
 pub use gmres::Gmres;
-pub use method::{Arithmetic, Cost, Method, System};
+pub use method::{Arithmetic, Cost, Method, Symmetry, System};
 pub use minres::Minres;
 pub use operator::{
-    CgIterate, CgUpdate, Identity, LinearOperator, OperatorFn, check_spaces, update_by_parts,
+    CgIterate, CgUpdate, Identity, LinearOperator, OperatorFn, check_spaces, plain_residual, update_by_parts,
 };
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;

@@ -15,8 +15,19 @@ pub struct System<'s, A: LinearOperator, M> {
     pub b: &'s A::Vector,
     /// How its residual is computed.
     pub arithmetic: Arithmetic,
-    /// How often the method was started again after a breakdown, without progress since the first: it may go another way.
+    /// How many breakdowns in a row, without progress between them, came before this start: the method may go another way.
     pub attempt: usize,
+}
+
+/// What a method needs to be symmetric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symmetry {
+    /// Neither the operator nor the preconditioner.
+    Nothing,
+    /// The operator; the preconditioner may even change from one iteration to the next.
+    Operator,
+    /// Both.
+    Both,
 }
 
 /// How `b − A x` is computed.
@@ -67,8 +78,9 @@ pub trait Method<V: Vector> {
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>;
 
-    /// One iteration, the one at a place in the method's cycle, or of its [`places`](Method::places). All state is in the workspace. Nothing is decided on the
-    /// host, which learns from what is recorded: the step may be queued, and replayed.
+    /// One iteration. `place` counts from 0 within the method's [cycle](Method::cycle), or within its
+    /// [places](Method::places). All state is in the workspace. Nothing is decided on the host, which learns from what is
+    /// recorded: the step may be queued, and replayed.
     fn step<A, M>(
         &self,
         system: &System<'_, A, M>,
@@ -137,9 +149,9 @@ pub trait Method<V: Vector> {
         Patience { iterations: 2000, fall: 0.01 }
     }
 
-    /// Whether operator and preconditioner must be symmetric.
-    fn needs_symmetry(&self) -> bool {
-        false
+    /// What must be symmetric.
+    fn needs_symmetry(&self) -> Symmetry {
+        Symmetry::Nothing
     }
 
     /// Whether a breakdown may be cured by starting again from the true residual.

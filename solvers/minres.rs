@@ -25,8 +25,8 @@
 
 use crate::Condition::Positive;
 use crate::{
-    Cost, Element, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps, System,
-    Vector,
+    Cost, Element, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps,
+    Symmetry, System, Vector,
 };
 use num_traits::{One, Zero};
 
@@ -186,8 +186,8 @@ impl<V: Vector> Method<V> for MinimalResidual {
         2
     }
 
-    fn needs_symmetry(&self) -> bool {
-        true
+    fn needs_symmetry(&self) -> Symmetry {
+        Symmetry::Both
     }
 
     fn cost(&self) -> Cost {

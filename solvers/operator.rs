@@ -134,7 +134,7 @@ pub trait LinearOperator: Send + Sync {
 }
 
 /// `r ← b − A x`, by a product: what [`LinearOperator::residual`] is where nothing better is known.
-pub(crate) fn plain_residual<A: LinearOperator + ?Sized>(
+pub fn plain_residual<A: LinearOperator + ?Sized>(
     a: &A,
     b: &A::Vector,
     x: &A::Vector,

@@ -29,7 +29,7 @@ pub enum Outcome {
     },
     /// The residual grew beyond [`Stopping::divergence`](crate::Stopping::divergence) times its first value.
     Diverged,
-    /// What the method decreases no longer falls; `x` is the last iterate.
+    /// The tolerance will not be reached, and the evidence says why; `x` is the last iterate.
     Stagnated(Evidence),
     /// The residual is as small as rounding `x` to its element type allows, and the tolerance is smaller. The solution is as
     /// good as one of this type can be.
@@ -82,7 +82,7 @@ impl Outcome {
                 "take a better preconditioner, or a longer `restart`; more `max_iterations` let it go on"
             }
             Outcome::Stagnated(Evidence::Singular { .. }) => {
-                "name what the matrix maps to zero with `null_space`, or take `Minres` for a least residual"
+                "name what the matrix maps to zero with `null_space`, scale the system, or take numbers of more digits"
             }
             Outcome::Stagnated(Evidence::Residual { .. }) => {
                 "take a better preconditioner, or for `Gmres` a longer `restart`"

@@ -11,7 +11,7 @@ use crate::stagnation::Watch;
 use crate::verdict::{converged, finite_or, norm, not_finite, trivial};
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
-    Progress, Result, Solver, Space, SpaceOf, Steps, System, Vector, lanczos,
+    Progress, Result, Solver, Space, SpaceOf, Steps, Symmetry, System, Vector, lanczos, plain_residual,
 };
 use num_traits::{One, Zero};
 use std::time::Instant;
@@ -24,11 +24,11 @@ const FOLD: usize = 256;
 const FIRST_CHECK: usize = 256;
 /// Backward errors up to so many roundings are worth a second look in twice the precision.
 const NEAR_ROUNDING: f64 = 1000.0;
-/// Residuals up to so many times what rounding `x` leaves are as small as they get: they add up roundings of the products too.
+/// A residual of up to so many times what rounding `x` leaves is at the limit: products round as well.
 const AT_LIMIT: f64 = 8.0;
 /// Residuals up to so many times what rounding `x` leaves are at the limit where starting again did not help either.
 const AT_LIMIT_AT_LAST: f64 = 64.0;
-/// The recurrence need not go below this part of what rounding `x` leaves: one solution may be luckier than the mean.
+/// The method may stop at this part of what rounding `x` leaves, which is a mean: the residual of one `x` can be below it.
 const BELOW_LIMIT: f64 = 1.0 / 16.0;
 /// The part of the first residual that rounding `x` may leave before `x` is called out of bounds.
 const OUT_OF_BOUNDS: f64 = 0.01;
@@ -132,7 +132,14 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     }
 
     /// Which of operator and preconditioner is not symmetric, if one is; found once for the values that they have.
-    fn unsymmetric<A, M>(&mut self, a: &A, m: &M, b: &V) -> Result<Option<&'static str>>
+    fn unsymmetric<A, M>(
+        &mut self,
+        needed: Symmetry,
+        a: &A,
+        m: &M,
+        b: &V,
+        x: &V,
+    ) -> Result<Option<&'static str>>
     where
         A: LinearOperator<Vector = V>,
         M: LinearOperator<Vector = V>,
@@ -141,9 +148,20 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
             return Ok(found);
         }
         let [v, w] = Self::spare(&mut self.spare, &self.space)?;
-        let found = if !is_symmetric(a, b, [v, w])? {
+        // tried with the residual: rows that are solved, such as those of boundary values, need not be symmetric
+        let mut r = self.space.zeros()?;
+        v.copy_from(x);
+        if let Some(aside) = self.aside.as_ref().filter(|_| self.folded) {
+            v.axpy(&V::Elem::one().into(), aside);
+        }
+        plain_residual(a, b, v, &mut r)?;
+        // an assembly rounds; preconditioners may be computed in fewer digits
+        let [of_matrix, of_preconditioner] = [V::Elem::EPSILON.sqrt(), V::Elem::EPSILON.sqrt().sqrt()];
+        let found = if needed == Symmetry::Nothing {
+            None
+        } else if !is_symmetric(a, &r, [v, w], of_matrix)? {
             Some("the matrix")
-        } else if !is_symmetric(m, b, [v, w])? {
+        } else if needed == Symmetry::Both && !is_symmetric(m, &r, [v, w], of_preconditioner)? {
             Some("the preconditioner")
         } else {
             None
@@ -192,10 +210,13 @@ where
         b: &A::Vector,
         x: &mut A::Vector,
         workspace: &mut Workspace<K, A::Vector>,
+        guess: Arithmetic,
         started: Instant,
     ) -> Result<Outcome> {
         self.report.removed = 0.0;
-        let Some(null_space) = &self.null_space else { return self.iterate(b, x, workspace, started) };
+        let Some(null_space) = &self.null_space else {
+            return self.iterate(b, x, workspace, guess, started);
+        };
         let mut rhs = match workspace.rhs.take() {
             Some(rhs) => rhs,
             None => workspace.space.zeros()?,
@@ -204,7 +225,7 @@ where
         null_space.remove(&mut rhs);
         self.report.removed = null_space.removed()?;
         null_space.remove(x);
-        let outcome = self.iterate(&rhs, x, workspace, started);
+        let outcome = self.iterate(&rhs, x, workspace, guess, started);
         workspace.rhs = Some(rhs);
         outcome
     }
@@ -215,27 +236,23 @@ where
         b: &A::Vector,
         x: &mut A::Vector,
         workspace: &mut Workspace<K, A::Vector>,
+        guess: Arithmetic,
         started: Instant,
     ) -> Result<Outcome> {
         let report = &mut self.report;
         report.true_residual = f64::NAN;
-        // both are on their way before the first is waited for
-        let [b_squared, x_squared] = [b.norm_squared(), x.norm_squared()];
-        report.rhs_norm = norm::<A::Vector>(b_squared)?;
-        let from_zero = norm::<A::Vector>(x_squared)? == 0.0;
+        report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
         if !report.rhs_norm.is_finite() {
             return not_finite(b);
         }
         if report.rhs_norm == 0.0 {
-            report.backward_error = 0.0;
             return trivial(b, x, report);
         }
         // what was taken out leaves its rounding behind
         let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
         let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
-        let guess = if from_zero { Arithmetic::Zero } else { Arithmetic::Plain };
         let mut first = self.start(b, x, workspace, guess, 0)?;
-        if self.near_rounding() {
+        if first > threshold && threshold > 0.0 && self.near_rounding() {
             first = self.start(b, x, workspace, Arithmetic::Precise, 0)?;
         }
         self.report.history.push(first);
@@ -261,6 +278,8 @@ where
             self.method.finish(&system, x, &mut workspace.work)?;
             // The recurrence has given its residual; now it is computed, as that of the point to start from again.
             let before = self.report.true_residual;
+            let broken = matches!(outcome, Outcome::Breakdown { .. });
+            attempt = if broken { attempt + 1 } else { 0 };
             let mut truth = self.start(b, x, workspace, Arithmetic::Plain, attempt)?;
             // who asks for a residual of zero is not waited for with the last digits of one
             let near = threshold > 0.0 && self.near_rounding();
@@ -286,15 +305,20 @@ where
                     let element = <ElemOf<A::Vector>>::NAME;
                     return finite_or(Outcome::PrecisionLimit { element, limit }, x);
                 }
+                if !bounded && claimed && !progress {
+                    let evidence = Evidence::Singular { condition: self.growth() };
+                    return finite_or(Outcome::Stagnated(evidence), x);
+                }
             }
             let recovers = self.method.restarts_after_breakdown();
+            // where `x` has not moved there are two ways to go, and no more
+            let most_attempts = if truth == before { 2 } else { ATTEMPTS };
             match outcome {
                 Outcome::Converged if progress => {}
                 Outcome::Converged => return finite_or(Outcome::Stagnated(Evidence::Restart), x),
                 Outcome::NotFinite { .. } if recovers && progress => {}
-                Outcome::Breakdown { .. } if recovers && (progress || attempt < ATTEMPTS) => {
-                    attempt = if progress { 1 } else { attempt + 1 };
-                }
+                Outcome::Breakdown { .. } if recovers && progress => attempt = 0,
+                Outcome::Breakdown { .. } if recovers && attempt <= most_attempts => {}
                 ended => return finite_or(ended, x),
             }
             self.report.restarts += 1;
@@ -329,6 +353,13 @@ where
         Ok(report.true_residual)
     }
 
+    /// `‖A‖ ‖x‖` beside the first residual or `b`, the larger: the condition of the matrix is that at least.
+    fn growth(&self) -> f64 {
+        let report = &self.report;
+        let scale = report.true_residual / report.backward_error - report.rhs_norm;
+        scale / report.rhs_norm.max(report.history[0])
+    }
+
     /// Whether the residual that was computed last is so small that its own rounding may decide.
     fn near_rounding(&self) -> bool {
         self.report.backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON
@@ -354,10 +385,12 @@ where
         let report = &mut self.report;
         let mut patience = method.patience();
         patience.iterations = self.stopping.patience.unwrap_or(patience.iterations);
-        let made = report.history.len() - 1;
-        let mut watch = Watch::new(patience, made, report.true_residual);
-        let (mut queued, mut place, mut ending) = (made, 0, None);
-        let (mut folded_at, mut check_at) = (made, made + FIRST_CHECK);
+        let first = report.history.len() - 1;
+        let mut watch = Watch::new(patience, first, report.true_residual);
+        let (mut queued, mut place, mut ending) = (first, 0, None);
+        // whether `x` was out of bounds when it was looked at: a method may pass through large iterates
+        let mut was_out = false;
+        let (mut folded_at, mut check_at) = (first, first + FIRST_CHECK);
         // who asks for a residual of zero asks for all iterations
         if threshold == 0.0 {
             check_at = usize::MAX;
@@ -405,13 +438,17 @@ where
                     folded_at = queued;
                 }
                 if queued >= check_at {
-                    check_at = made + 2 * (queued - made);
+                    check_at = first + 2 * (queued - first);
                     let near = workspace.limit_near(&self.operator, b, x, threshold)?;
                     if let Some([limit, scale]) = near {
                         let most = report.rhs_norm.max(report.history[0]);
-                        if limit > OUT_OF_BOUNDS * most {
+                        let patient = self.stopping.patience == Some(usize::MAX);
+                        let out = limit > OUT_OF_BOUNDS * most && !patient;
+                        // the iterates of conjugate gradients only grow
+                        if out && (was_out || !workspace.lanczos.is_empty()) {
                             return Ok(Outcome::Stagnated(Evidence::Singular { condition: scale / most }));
                         }
+                        was_out = out;
                         threshold = threshold.max(BELOW_LIMIT * limit);
                     }
                 }
@@ -459,9 +496,10 @@ where
             } else if pauses {
                 let epsilon = <ElemOf<A::Vector>>::EPSILON;
                 let energy = (!lanczos.is_empty()).then(|| watch.energy(iteration, lanczos, epsilon));
+                // with a null space `P M⁻¹` is symmetric where `M` is, on what is left of the space
                 let unsymmetric = match method.needs_symmetry() {
-                    true => workspace.unsymmetric(&self.operator, &m, b)?,
-                    false => None,
+                    Symmetry::Nothing => None,
+                    needed => workspace.unsymmetric(needed, &self.operator, &self.preconditioner, b, x)?,
                 };
                 ending = match (unsymmetric, energy) {
                     (Some(what), _) => Some(Evidence::Unsymmetric { what }),

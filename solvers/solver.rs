@@ -3,8 +3,8 @@
 use crate::deflation::NullSpace;
 use crate::run::{Found, Workspace};
 use crate::{
-    CancelToken, Cost, ElemOf, Element, Error, Identity, LinearOperator, Method, Progress, Report, Result,
-    Solution, Space, Stopping, Vector, lanczos,
+    Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Identity, LinearOperator, Method, Progress,
+    Report, Result, Solution, Space, Stopping, Vector, lanczos,
 };
 use std::time::{Duration, Instant};
 
@@ -99,8 +99,8 @@ where
         self
     }
 
-    /// Looks for stagnation when the residual has not fallen for so many iterations (2,000 unless told, ten cycles of GMRES),
-    /// or for half of all iterations; `usize::MAX` for never. What counts as evidence: [`Evidence`](crate::Evidence).
+    /// Looks for stagnation when the residual has not fallen for so many iterations (2,000 unless told, ten cycles of GMRES) and
+    /// for half of all iterations; `usize::MAX` for never. What counts as evidence: [`Evidence`](crate::Evidence).
     pub fn patience(mut self, iterations: usize) -> Self {
         self.stopping.patience = Some(iterations);
         self
@@ -165,7 +165,7 @@ where
     /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
     pub fn solve(&mut self, b: &[ElemOf<A::Vector>]) -> Result<Solution<ElemOf<A::Vector>>> {
         let x = self.operator.domain().zeros()?;
-        self.solve_host(b, x)
+        self.solve_host(b, x, Arithmetic::Zero)
     }
 
     /// Solves `A x = b` from the guess `x0`.
@@ -178,27 +178,34 @@ where
         fits("`x0`", x0.len(), "`A`'s columns", domain.len())?;
         let mut x = domain.zeros()?;
         domain.load(x0, &mut x)?;
-        self.solve_host(b, x)
+        self.solve_host(b, x, Arithmetic::Plain)
     }
 
     fn solve_host(
         &mut self,
         b: &[ElemOf<A::Vector>],
         mut x: A::Vector,
+        guess: Arithmetic,
     ) -> Result<Solution<ElemOf<A::Vector>>> {
         let range = self.operator.range();
         fits("`b`", b.len(), "`A`'s rows", range.len())?;
         let mut rhs = range.zeros()?;
         range.load(b, &mut rhs)?;
-        self.solve_into(&rhs, &mut x)?;
+        self.solve_at(&rhs, &mut x, guess)?;
         let mut host = vec![ElemOf::<A::Vector>::default(); x.space().len()];
         x.space().store(&x, &mut host)?;
         Ok(Solution { x: host, report: std::mem::take(&mut self.report) })
     }
 
     /// Solves `A x = b` on vectors that stay where they are, from the guess that `x` holds. Allocates nothing once it
-    /// has run with this operator.
+    /// has run with this operator, unless it comes so near the limit of the numbers that it must compute a residual in twice
+    /// their precision.
     pub fn solve_into(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
+        self.solve_at(b, x, Arithmetic::Plain)
+    }
+
+    /// Solves from the guess that `x` holds; `guess` says how its residual is computed.
+    fn solve_at(&mut self, b: &A::Vector, x: &mut A::Vector, guess: Arithmetic) -> Result<&Report> {
         let started = Instant::now();
         self.check_spaces(b, x)?;
         let space = self.operator.range();
@@ -211,7 +218,7 @@ where
         self.report.condition = None;
         self.report.backward_error = f64::NAN;
         workspace.begin();
-        let outcome = self.deflate(b, x, &mut workspace, started);
+        let outcome = self.deflate(b, x, &mut workspace, guess, started);
         self.report.condition =
             lanczos::widest(self.report.condition, lanczos::condition(&workspace.lanczos));
         self.workspace = Some(workspace);

@@ -3,7 +3,8 @@
 //! The best residual so far must fall by a part of itself within a window of iterations, which grows with the iterations
 //! made: the longer a solve has lasted, the longer a pause it is forgiven. Then it is looked at:
 //!
-//! 1. Methods for symmetric matrices are stuck where matrix or preconditioner are not symmetric: two random vectors tell.
+//! 1. Methods for symmetric matrices are stuck where matrix or preconditioner are not symmetric: the residual tells, and the
+//!    residual under other signs.
 //! 2. The residual of conjugate gradients need not fall, in thousands of iterations. What falls in every one of them is the
 //!    energy of the error, `‖x* − x_j‖²_A − ‖x* − x_{j+1}‖²_A = α_j ρ_j` (Hestenes and Stiefel 1952; Strakoš and Tichý 2002).
 //!    The solve goes on for as long as it does: until the energy that was spent in the second half of the iterations is
@@ -11,8 +12,8 @@
 //! 3. For other methods the pause is evidence enough.
 //!
 //! Restarted GMRES converges linearly: it is also given up where at its present pace the tolerance would take several times
-//! the iterations allowed. And every method is, once `x` has grown so large that rounding it leaves a residual as large as
-//! the right-hand side: then the matrix is singular.
+//! the iterations allowed. And every method is, once `x` has grown so large, and stays so, that rounding it leaves a hundredth
+//! of the right-hand side: then the matrix is singular to working precision.
 
 use std::fmt;
 
@@ -76,8 +77,8 @@ impl fmt::Display for Evidence {
             Evidence::Unsymmetric { what } => write!(f, "{what} is not symmetric"),
             Evidence::Singular { condition } => write!(
                 f,
-                "`x` grows without end: with a condition of {condition:.1e} or more the matrix is singular to working \
-                 precision"
+                "rounding `x` leaves more than a hundredth of the right-hand side: with a condition of {condition:.1e} or \
+                 more the matrix is singular to working precision"
             ),
             Evidence::Restart => write!(f, "the recomputed residual no longer falls"),
         }
@@ -96,6 +97,8 @@ pub(crate) struct Watch {
 
 /// How many times the iterations allowed a tolerance may seem away: convergence may still become faster.
 const FAR: f64 = 4.0;
+/// Iterations that are taken as allowed at least: who allows few wants the best of them.
+const ALLOWED: usize = 10_000;
 
 impl Watch {
     pub(crate) fn new(patience: Patience, iteration: usize, residual: f64) -> Self {
@@ -137,7 +140,8 @@ impl Watch {
         let window = self.window(iteration);
         let (now, then) = (history.last()?, history.get(iteration.checked_sub(window)?)?);
         let needed = window as f64 * (now / threshold).ln() / (then / now).ln();
-        let far = threshold > 0.0 && iteration >= self.began + window && needed > FAR * allowed as f64;
+        let far =
+            threshold > 0.0 && iteration >= self.began + window && needed > FAR * allowed.max(ALLOWED) as f64;
         far.then_some(Evidence::Pace { needed })
     }
 }
@@ -186,6 +190,7 @@ mod tests {
         let watch = Watch::new(PATIENCE, 0, 1.0);
         let history = |rate: f64| -> Vec<f64> { (0..=200).map(|k| rate.powi(k)).collect() };
         assert_eq!(watch.pace(&history(0.99), 1e-8, 1000), None);
+        assert_eq!(watch.pace(&history(0.9999), 1e-8, 100_000), None);
         let Some(Evidence::Pace { needed }) = watch.pace(&history(0.9999), 1e-8, 1000) else {
             panic!("184,000 iterations are too many")
         };

@@ -15,8 +15,9 @@ pub struct Stopping {
     pub max_iterations: usize,
     /// Time allowed. The default is no limit.
     pub time_limit: Option<Duration>,
-    /// Iterations without a fall of the residual, after which the solve is [`Stagnated`](crate::Outcome::Stagnated):
-    /// the method's own patience (`None`), or a number of iterations; `Some(usize::MAX)` turns the detection off.
+    /// Iterations without a fall of the residual, after which the solve is looked at, and ends as
+    /// [`Stagnated`](crate::Outcome::Stagnated) if there is evidence: the method's own patience (`None`), or a number of
+    /// iterations; `Some(usize::MAX)` turns the detection off.
     pub patience: Option<usize>,
     /// The growth of the residual that is called divergence. The default is 10¹⁰.
     pub divergence: f64,

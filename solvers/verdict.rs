@@ -14,6 +14,7 @@ pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Resul
     report.true_residual = 0.0;
     report.history.push(0.0);
     if norm::<V>(x.norm_squared())? == 0.0 {
+        report.backward_error = 0.0;
         return Ok(Outcome::Converged);
     }
     x.axpby(&zero.into(), b, &zero.into());

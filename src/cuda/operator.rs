@@ -170,8 +170,14 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
             return Err(Error::Space { what: "`b`", than: "`A`" });
         }
         let pattern = self.source.on_device();
-        let entries = self.arrays.entries(pattern).map_err(failed)?;
-        entries.residual(pattern, &b.entries, &x.entries, &mut r.entries).map_err(failed)
+        let precise = self.arrays.entries(pattern);
+        let precise =
+            precise.and_then(|entries| entries.residual(pattern, &b.entries, &x.entries, &mut r.entries));
+        match precise {
+            // the entries stand there once more for it
+            Err(super::Error::OutOfMemory { .. }) => krysp_solvers::plain_residual(self, b, x, r),
+            precise => precise.map_err(failed),
+        }
     }
 
     fn cg_steps(

@@ -119,6 +119,14 @@ fn bicgstab_goes_on_with_a_new_shadow() {
     println!("{}", solution.report);
     check(&a, &b, 1e-10, &solution);
     assert!(solution.report.converged() && solution.report.restarts > 0, "{}", solution.report);
+    // the residual is orthogonal to its image, and so is every restart from it: another shadow is not
+    let balanced: Vec<_> =
+        (0..40).map(|i| (i, i, if i % 2 == 0 { 1.0 } else { -1.0 } * (1 + i / 2) as f64)).collect();
+    let a = Csr::from_triplets(40, 40, &balanced).unwrap();
+    let solution = BiCgStab::new(&a).rtol(1e-10).solve(&[1.0; 40]).unwrap();
+    println!("{}", solution.report);
+    check(&a, &[1.0; 40], 1e-10, &solution);
+    assert!(solution.report.converged() && solution.report.restarts >= 2, "{}", solution.report);
     // a real system whose products cancel to exactly zero, and that was given up for it
     let Some(path) = krysp::testing::shared_matrix("ccx_multistage") else {
         return krysp::testing::skipped("ccx_multistage is not beside this checkout");
@@ -170,6 +178,35 @@ fn hopeless_solves_end_early_and_say_why() {
     let report =
         Cg::new(&symmetric).preconditioner(shift).rtol(1e-12).max_iterations(40_000).solve(&b).unwrap();
     assert_eq!(given_up(&report.report, 4000), &Evidence::Unsymmetric { what: "the preconditioner" });
+    // what is symmetric is not called otherwise: with a null space, and where only rows of boundary values are not
+    let mut neumann = edge::tridiagonal(3000);
+    for (row, column, value) in &mut neumann.entries {
+        let spring = |i: u32| f64::from(1 + i % 7);
+        let (i, j) = (*row, *column);
+        let left = if i > 0 { spring(i - 1) } else { 0.0 };
+        let right = if i < 2999 { spring(i) } else { 0.0 };
+        *value = if i == j { left + right } else { -spring(i.min(j)) };
+    }
+    let neumann = neumann.csr::<f64>().unwrap();
+    let b = matrices::vector(neumann.rows());
+    let solver = Cg::new(&neumann).preconditioner(Jacobi::new(&neumann).unwrap()).patience(20).rtol(1e-9);
+    let report = solver.null_space(&[vec![1.0; 3000]]).unwrap().solve(&b).unwrap().report;
+    assert!(report.converged(), "{report}");
+    let mut held = edge::tridiagonal(3000);
+    held.entries.retain(|e| e.0 != 0 || e.1 == 0);
+    let (held, b) = (held.csr::<f64>().unwrap(), matrices::vector(3000));
+    let mut guess = vec![0.0; 3000];
+    guess[0] = b[0] / 2.0;
+    let report = Cg::new(&held).patience(20).rtol(1e-8).solve_from(&b, &guess).unwrap().report;
+    assert!(report.converged(), "{report}");
+    // flexible conjugate gradients ask nothing of a preconditioner
+    let line = edge::tridiagonal(1000).csr::<f64>().unwrap();
+    let inner = krysp::operator_fn(1000, |x: &[f64], y: &mut [f64]| {
+        y.iter_mut().enumerate().for_each(|(i, y)| *y = x[i] * (1.0 + 0.3 * f64::from(x[i] > 0.0)));
+    });
+    let report =
+        Fcg::new(&line).preconditioner(inner).patience(20).solve(&matrices::vector(1000)).unwrap().report;
+    assert!(!matches!(report.outcome, Outcome::Stagnated(Evidence::Unsymmetric { .. })), "{report}");
     // GMRES that repeats its cycle, and GMRES that creeps
     let shift = edge::cyclic_shift(100).csr::<f64>().unwrap();
     let mut one = vec![0.0; 100];

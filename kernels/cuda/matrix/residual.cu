@@ -1,5 +1,5 @@
 // r ← b − A x in twice the precision: what rounding takes from each product and each sum is added up apart (Ogita, Rump and
-// Oishi 2005, Dot2). A warp for a row. Moves 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r: once a solve, at most.
+// Oishi 2005, Dot2). A warp for a row. Moves 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r: at the end of a solve near its limit, and when it is started again.
 
 // Rounded once, and never contracted.
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
