@@ -32,6 +32,8 @@ const AT_LIMIT_AT_LAST: f64 = 64.0;
 const BELOW_LIMIT: f64 = 1.0 / 16.0;
 /// The part of the first residual that rounding `x` may leave before `x` is called out of bounds.
 const OUT_OF_BOUNDS: f64 = 0.01;
+/// Iterations of the last run near the limit: what roundings of products have left is rough, and falls soon if at all.
+const LAST_RUN: usize = 100;
 /// How often a method is started again after breakdowns that follow each other without progress.
 const ATTEMPTS: usize = 16;
 
@@ -264,8 +266,11 @@ where
         }
         workspace.steps.forget();
         let mut attempt = 0;
+        let mut allowed = self.stopping.max_iterations;
+        // the solution before the last run, and its residual
+        let mut best: Option<(A::Vector, f64)> = None;
         loop {
-            let ended = self.run(b, x, workspace, started, threshold);
+            let ended = self.run(b, x, workspace, started, threshold, allowed);
             workspace.unfold(x);
             let outcome = ended?;
             let system = System {
@@ -289,11 +294,23 @@ where
             if truth <= threshold {
                 return converged(truth, threshold, &self.report, x);
             }
-            if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
-                return Ok(Outcome::NotFinite { whence: "the solution" });
-            }
             if outcome == Outcome::Converged && truth <= 2.0 * threshold {
                 return converged(truth, 2.0 * threshold, &self.report, x);
+            }
+            if let Some((best, residual)) = &best {
+                if truth.is_nan() || truth > *residual {
+                    x.copy_from(best);
+                    self.start(b, x, workspace, Arithmetic::Precise, 0)?;
+                }
+                let limit = workspace.rounding_limit(&self.operator, x)?;
+                let ended = match outcome {
+                    Outcome::Cancelled | Outcome::Stopped | Outcome::TimeLimit => outcome,
+                    _ => Outcome::PrecisionLimit { element: <ElemOf<A::Vector>>::NAME, limit },
+                };
+                return finite_or(ended, x);
+            }
+            if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
+                return Ok(Outcome::NotFinite { whence: "the solution" });
             }
             let progress = truth < 0.5 * before;
             let claimed = outcome == Outcome::Converged;
@@ -302,8 +319,15 @@ where
                 let most = if claimed && progress { AT_LIMIT } else { AT_LIMIT_AT_LAST };
                 let bounded = limit <= OUT_OF_BOUNDS * self.report.rhs_norm.max(self.report.history[0]);
                 if bounded && truth <= most * limit {
-                    let element = <ElemOf<A::Vector>>::NAME;
-                    return finite_or(Outcome::PrecisionLimit { element, limit }, x);
+                    let made = self.report.history.len() - 1;
+                    if !(claimed && progress && made < allowed) {
+                        let element = <ElemOf<A::Vector>>::NAME;
+                        return finite_or(Outcome::PrecisionLimit { element, limit }, x);
+                    }
+                    let mut copy = workspace.space.zeros()?;
+                    copy.copy_from(x);
+                    best = Some((copy, truth));
+                    allowed = allowed.min(made + LAST_RUN);
                 }
                 if !bounded && claimed && !progress {
                     let evidence = Evidence::Singular { condition: self.growth() };
@@ -376,6 +400,7 @@ where
         workspace: &mut Workspace<K, A::Vector>,
         started: Instant,
         mut threshold: f64,
+        allowed: usize,
     ) -> Result<Outcome> {
         let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
         let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt: 0 };
@@ -404,14 +429,14 @@ where
             {
                 if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
                     ending = Some(Outcome::Cancelled);
-                } else if queued >= self.stopping.max_iterations {
+                } else if queued >= allowed {
                     ending = Some(Outcome::IterationLimit);
                 } else if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
                     ending = Some(Outcome::TimeLimit);
                 } else {
                     // an observer may stop the solve after any iteration: nothing is queued in batches while there is one
                     let leap = if self.observers.is_empty() { LEAP } else { 0 };
-                    let count = leap.min(self.stopping.max_iterations - queued);
+                    let count = leap.min(allowed - queued);
                     let Workspace { work, steps, .. } = &mut *workspace;
                     let made = method.leap(&system, x, work, steps, count)?;
                     queued += made;
