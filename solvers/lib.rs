@@ -49,6 +49,7 @@ mod steps;
 mod stopping;
 mod vector;
 mod verdict;
+mod workspace;
 
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;

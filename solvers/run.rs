@@ -5,15 +5,14 @@
 //! rounded once, and the method goes on from zero (group-wise updates: Sleijpen and van der Vorst 1996). A restart does so
 //! too: the correction has digits of its own.
 
-use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
 use crate::deflation::Deflated;
 use crate::stagnation::Watch;
 use crate::verdict::{converged, finite_or, norm, not_finite, trivial};
+use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
-    Progress, Result, Solver, Space, SpaceOf, Steps, Symmetry, System, Vector, lanczos, plain_residual,
+    Progress, Result, Solver, Space, Steps, Symmetry, System, Vector, lanczos,
 };
-use num_traits::{One, Zero};
 use std::time::Instant;
 
 /// Steps queued at once, at most: limits and tokens are looked at in between.
@@ -36,169 +35,6 @@ const OUT_OF_BOUNDS: f64 = 0.01;
 const LAST_RUN: usize = 100;
 /// How often a method is started again after breakdowns that follow each other without progress.
 const ATTEMPTS: usize = 16;
-
-/// What is found out of operators when it is first needed.
-#[derive(Default)]
-pub(crate) struct Found {
-    /// `‖A‖`, from below.
-    norm: Option<f64>,
-    /// Which of the two is not symmetric, if one is.
-    unsymmetric: Option<Option<&'static str>>,
-}
-
-/// What a solver keeps from solve to solve.
-pub(crate) struct Workspace<K: Method<V>, V: Vector> {
-    pub(crate) space: SpaceOf<V>,
-    work: K::Work,
-    steps: V::Steps,
-    /// `b` without its part along the null space, where there is one.
-    rhs: Option<V>,
-    /// What was put aside of the solution: `x` is what was gained since.
-    aside: Option<V>,
-    /// Whether something was.
-    folded: bool,
-    /// Two vectors for norms and limits.
-    spare: Option<[V; 2]>,
-    /// What was found out of the operators, for as long as they keep their values.
-    pub(crate) found: Found,
-    /// What a step recorded.
-    numbers: Vec<f64>,
-    /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
-    pub(crate) lanczos: Vec<[f64; 2]>,
-}
-
-impl<K: Method<V>, V: Vector> Workspace<K, V> {
-    pub(crate) fn new(method: &K, space: &SpaceOf<V>) -> Result<Self> {
-        Ok(Workspace {
-            space: space.clone(),
-            work: method.workspace(space)?,
-            steps: V::Steps::new(space, method.numbers(space.len()))?,
-            rhs: None,
-            aside: None,
-            folded: false,
-            spare: None,
-            found: Found::default(),
-            numbers: Vec::new(),
-            lanczos: Vec::new(),
-        })
-    }
-
-    /// Begins a solve: nothing is put aside.
-    pub(crate) fn begin(&mut self) {
-        self.folded = false;
-        self.lanczos.clear();
-    }
-
-    /// Puts aside what `x` holds; it is zero then.
-    fn fold(&mut self, x: &mut V) -> Result<()> {
-        let aside = match &mut self.aside {
-            Some(aside) => aside,
-            none => none.insert(self.space.zeros()?),
-        };
-        if self.folded {
-            aside.axpy(&V::Elem::one().into(), x);
-        } else {
-            aside.copy_from(x);
-        }
-        self.folded = true;
-        let zero: V::Scalar = V::Elem::zero().into();
-        x.axpby(&zero, aside, &zero);
-        Ok(())
-    }
-
-    /// Makes `x` whole again.
-    fn unfold(&mut self, x: &mut V) {
-        if let Some(aside) = self.aside.as_ref().filter(|_| self.folded) {
-            x.axpy(&V::Elem::one().into(), aside);
-        }
-        self.folded = false;
-    }
-
-    /// Two vectors to work in, made when first needed.
-    fn spare<'s>(spare: &'s mut Option<[V; 2]>, space: &V::Space) -> Result<[&'s mut V; 2]> {
-        let [v, w] = match spare {
-            Some(spare) => spare,
-            none => none.insert([space.zeros()?, space.zeros()?]),
-        };
-        Ok([v, w])
-    }
-
-    /// `‖A‖`, from below; found once for the values that `A` has.
-    fn operator_norm<A: LinearOperator<Vector = V>>(&mut self, a: &A, b: &V) -> Result<f64> {
-        if let Some(norm) = self.found.norm {
-            return Ok(norm);
-        }
-        let norm = operator_norm(a, b, Self::spare(&mut self.spare, &self.space)?)?;
-        self.found.norm = Some(norm);
-        Ok(norm)
-    }
-
-    /// Which of operator and preconditioner is not symmetric, if one is; found once for the values that they have.
-    fn unsymmetric<A, M>(
-        &mut self,
-        needed: Symmetry,
-        a: &A,
-        m: &M,
-        b: &V,
-        x: &V,
-    ) -> Result<Option<&'static str>>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
-        if let Some(found) = self.found.unsymmetric {
-            return Ok(found);
-        }
-        let [v, w] = Self::spare(&mut self.spare, &self.space)?;
-        // tried with the residual: rows that are solved, such as those of boundary values, need not be symmetric
-        let mut r = self.space.zeros()?;
-        v.copy_from(x);
-        if let Some(aside) = self.aside.as_ref().filter(|_| self.folded) {
-            v.axpy(&V::Elem::one().into(), aside);
-        }
-        plain_residual(a, b, v, &mut r)?;
-        // an assembly rounds; preconditioners may be computed in fewer digits
-        let [of_matrix, of_preconditioner] = [V::Elem::EPSILON.sqrt(), V::Elem::EPSILON.sqrt().sqrt()];
-        let found = if needed == Symmetry::Nothing {
-            None
-        } else if !is_symmetric(a, &r, [v, w], of_matrix)? {
-            Some("the matrix")
-        } else if needed == Symmetry::Both && !is_symmetric(m, &r, [v, w], of_preconditioner)? {
-            Some("the preconditioner")
-        } else {
-            None
-        };
-        self.found.unsymmetric = Some(found);
-        Ok(found)
-    }
-
-    /// The residual that rounding `x` leaves.
-    fn rounding_limit<A: LinearOperator<Vector = V>>(&mut self, a: &A, x: &V) -> Result<f64> {
-        rounding_limit(a, x, Self::spare(&mut self.spare, &self.space)?)
-    }
-
-    /// Between two steps, where all of `x` is put aside or none: the residual that rounding `x` leaves, and `‖A‖ ‖x‖`. Nothing
-    /// where a threshold is far from that, which costs one inner product.
-    fn limit_near<A: LinearOperator<Vector = V>>(
-        &mut self,
-        a: &A,
-        b: &V,
-        x: &V,
-        threshold: f64,
-    ) -> Result<Option<[f64; 2]>> {
-        let aside = self.aside.take();
-        let whole = aside.as_ref().filter(|_| self.folded).unwrap_or(x);
-        let limit = (|| {
-            let scale = self.operator_norm(a, b)? * norm::<V>(whole.norm_squared())?;
-            match threshold < V::Elem::EPSILON * scale {
-                true => Ok(Some([self.rounding_limit(a, whole)?, scale])),
-                false => Ok(None),
-            }
-        })();
-        self.aside = aside;
-        limit
-    }
-}
 
 impl<K, A, M> Solver<K, A, M>
 where

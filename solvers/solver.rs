@@ -1,7 +1,7 @@
 //! Construction, options and the ways to solve, once for all methods.
 
 use crate::deflation::NullSpace;
-use crate::run::{Found, Workspace};
+use crate::workspace::{Found, Workspace};
 use crate::{
     Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Identity, LinearOperator, Method, Progress,
     Report, Result, Solution, Space, Stopping, Vector, lanczos,
