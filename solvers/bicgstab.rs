@@ -58,11 +58,7 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         })
     }
 
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
         let Work { shadow, r, p, v, rho, rho_before, alpha, omega, .. } = work;
         let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
         let rr = system.residual(x, r)?; // r = b − A x
@@ -80,18 +76,14 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         Ok(rr)
     }
 
-    fn step<A, M>(
+    fn step(
         &self,
-        &System { a, m, .. }: &System<'_, A, M>,
+        &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
         work: &mut Work<V>,
         _: usize,
         steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<()> {
         let Work { shadow, r, p, v, t, p_hat, s_hat, rho, rho_before, alpha, omega } = work;
         let one: V::Scalar = V::Elem::one().into();
         steps.watch("⟨r̃, r⟩", rho, NonZero)?;

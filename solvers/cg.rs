@@ -5,13 +5,13 @@
 //!
 //! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
 //! format and 11 vectors (12 are moved: `p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`; 10 where
-//! [`LinearOperator::cg_update`] keeps `z` on the chip). Without a preconditioner `z` is `r`, and 10 are moved. Memory: four
+//! [`Vector::cg_update`] keeps `z` on the chip). Without a preconditioner `z` is `r`, and 10 are moved. Memory: four
 //! vectors.
 
 use crate::Condition::Positive;
 use crate::{
-    CgIterate, CgUpdate, Cost, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space,
-    Steps, Symmetry, System, Vector,
+    CgIterate, CgUpdate, Cost, Form, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver,
+    Space, Steps, Symmetry, System, Vector,
 };
 use num_traits::Zero;
 
@@ -47,11 +47,7 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         })
     }
 
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
         let Work { r, z, p, rho, .. } = work;
         let rr = system.residual(x, r)?; // r = b − A x
         rho.assign(&system.m.apply_dot(r, z)?); // z = M⁻¹ r,  ρ = ⟨r, z⟩
@@ -59,50 +55,49 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         Ok(rr)
     }
 
-    fn step<A, M>(
+    fn step(
         &self,
-        &System { a, m, .. }: &System<'_, A, M>,
+        &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
         work: &mut Work<V>,
         _: usize,
         steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<()> {
         let Work { r, z, p, q, rho } = work;
         steps.watch(RHO, rho, Positive)?;
         let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩
         steps.watch(SIGMA, &sigma, Positive)?;
         let alpha = rho.clone() / sigma; // α = ρ / σ
-        // r = r − α q,  z = M⁻¹ r,  ‖r‖²,  ρ' = ⟨r, z⟩,  x = x + α p,  p = z + ρ'/ρ p
-        let [rr, rho_next] = m.cg_update(CgUpdate { alpha: &alpha, rho, q, x, r, p, z })?;
+        let [rr, rho_next] = match m.form() {
+            // the formulas below in fewer passes
+            Form::Diagonal(d) => V::cg_update(CgUpdate { alpha: &alpha, rho, q, d, x, r, p, z }),
+            // z would be a copy of r
+            Form::Identity => {
+                let rr = r.axpy_norm(&-alpha.clone(), q); // r = r − α q,  ‖r‖² = ρ'
+                x.axpy_xpby(&alpha, p, r, &(rr.clone() / rho.clone())); // x = x + α p,  p = r + ρ'/ρ p
+                [rr.clone(), rr]
+            }
+            _ => {
+                let sums = m.axpy_apply_dot(&-alpha.clone(), q, r, z)?; // r = r − α q,  z = M⁻¹ r,  ‖r‖²,  ρ' = ⟨r, z⟩
+                x.axpy_xpby(&alpha, p, z, &(sums[1].clone() / rho.clone())); // x = x + α p,  p = z + ρ'/ρ p
+                sums
+            }
+        };
         let beta = rho_next.clone() / rho.clone(); // β = ρ' / ρ
         Self::end::<V>(steps, rho, [rr, rho_next, alpha, beta])
     }
 
-    fn leap<A, M>(
+    fn leap(
         &self,
-        &System { a, m, .. }: &System<'_, A, M>,
+        &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
         work: &mut Work<V>,
         steps: &mut V::Steps,
         count: usize,
-    ) -> Result<usize>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
-        let (inverse, correction) = match m.corrected_diagonal() {
-            Some((inverse, correction)) => (Some(inverse), Some(correction)),
-            None => (m.diagonal(), None),
-        };
-        if inverse.is_none() && !m.is_identity() {
-            return Ok(0);
-        }
+    ) -> Result<usize> {
         let Work { r, z, p, rho, .. } = work;
-        a.cg_steps(CgIterate { inverse, correction, x, r, p, z, rho, watched: [RHO, SIGMA] }, steps, count)
+        let (a, m) = (a.form(), m.form());
+        steps.conjugate_gradients(CgIterate { a, m, x, r, p, z, rho, watched: [RHO, SIGMA] }, count)
     }
 
     fn numbers(&self, _: usize) -> usize {

@@ -78,7 +78,7 @@ where
     pub fn estimate(&mut self) -> Result<()> {
         let space = self.a.range();
         let (mut x, mut image) = (space.zeros()?, space.zeros()?);
-        space.load(&numbers_like_noise(space.len()), &mut x)?;
+        space.load(&numbers_like_noise(space.local_len()), &mut x)?;
         self.a.apply(&x, &mut image)?; // within the reach of `A`, be it singular
         let zero = ElemOf::<A::Vector>::from_f64(0.0);
         x.axpby(&zero.into(), &image, &zero.into());

@@ -13,13 +13,12 @@
 //!
 //! With `k` vectors a preconditioning costs two passes over them, `2 k + 3` vector words and a reduction more.
 
-use crate::operator::{check_square, update_by_parts};
+use crate::operator::check_square;
 use crate::{
-    Basis, CgUpdate, ElemOf, Element, Error, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space,
-    SpaceOf, Vector,
+    Basis, ElemOf, Element, Error, Form, LinearOperator, Method, Result, Scalar, Solver, Space, SpaceOf,
+    Vector,
 };
 use num_traits::Zero;
-use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
 impl<K, A, M> Solver<K, A, M>
@@ -60,8 +59,8 @@ impl<V: Vector> NullSpace<V> {
         let [mut v, mut image] = [space.zeros()?, space.zeros()?];
         for (k, vector) in vectors.iter().enumerate() {
             let entries = vector.as_ref();
-            if entries.len() != space.len() {
-                let (got, expected) = (entries.len(), space.len());
+            if entries.len() != space.local_len() {
+                let (got, expected) = (entries.len(), space.local_len());
                 return Err(Error::Size { what: "a vector of the null space", got, of: "`A`", expected });
             }
             // as large in every entry, and of no null space
@@ -118,23 +117,23 @@ fn norm<V: Vector>(v: &V) -> Result<f64> {
 }
 
 /// `P M⁻¹`, or `M⁻¹` itself where there is no null space.
-pub(crate) struct Deflated<'s, M: LinearOperator> {
-    pub(crate) m: &'s M,
-    pub(crate) null_space: Option<&'s NullSpace<M::Vector>>,
+pub(crate) struct Deflated<'s, V: Vector> {
+    pub(crate) m: &'s dyn LinearOperator<Vector = V>,
+    pub(crate) null_space: Option<&'s NullSpace<V>>,
 }
 
-impl<M: LinearOperator> LinearOperator for Deflated<'_, M> {
-    type Vector = M::Vector;
+impl<V: Vector> LinearOperator for Deflated<'_, V> {
+    type Vector = V;
 
-    fn domain(&self) -> &SpaceOf<M::Vector> {
+    fn domain(&self) -> &SpaceOf<V> {
         self.m.domain()
     }
 
-    fn range(&self) -> &SpaceOf<M::Vector> {
+    fn range(&self) -> &SpaceOf<V> {
         self.m.range()
     }
 
-    fn apply(&self, x: &M::Vector, y: &mut M::Vector) -> Result<()> {
+    fn apply(&self, x: &V, y: &mut V) -> Result<()> {
         self.m.apply(x, y)?;
         if let Some(null_space) = self.null_space {
             null_space.remove(y);
@@ -142,7 +141,7 @@ impl<M: LinearOperator> LinearOperator for Deflated<'_, M> {
         Ok(())
     }
 
-    fn apply_dot(&self, x: &M::Vector, y: &mut M::Vector) -> Result<ScalarOf<M::Vector>> {
+    fn apply_dot(&self, x: &V, y: &mut V) -> Result<V::Scalar> {
         if self.null_space.is_none() {
             return self.m.apply_dot(x, y);
         }
@@ -150,13 +149,7 @@ impl<M: LinearOperator> LinearOperator for Deflated<'_, M> {
         Ok(x.dot(y))
     }
 
-    fn axpy_apply_dot(
-        &self,
-        a: &ScalarOf<M::Vector>,
-        q: &M::Vector,
-        r: &mut M::Vector,
-        z: &mut M::Vector,
-    ) -> Result<[ScalarOf<M::Vector>; 2]> {
+    fn axpy_apply_dot(&self, a: &V::Scalar, q: &V, r: &mut V, z: &mut V) -> Result<[V::Scalar; 2]> {
         if self.null_space.is_none() {
             return self.m.axpy_apply_dot(a, q, r, z);
         }
@@ -165,20 +158,8 @@ impl<M: LinearOperator> LinearOperator for Deflated<'_, M> {
         Ok(r.dot_2(r, z))
     }
 
-    fn cg_update(&self, at: CgUpdate<'_, M::Vector>) -> Result<[ScalarOf<M::Vector>; 2]> {
-        if self.null_space.is_none() { self.m.cg_update(at) } else { update_by_parts(self, at) }
-    }
-
-    fn diagonal(&self) -> Option<&M::Vector> {
-        if self.null_space.is_none() { self.m.diagonal() } else { None }
-    }
-
-    fn corrected_diagonal(&self) -> Option<(&M::Vector, &dyn Any)> {
-        if self.null_space.is_none() { self.m.corrected_diagonal() } else { None }
-    }
-
-    fn is_identity(&self) -> bool {
-        self.null_space.is_none() && self.m.is_identity()
+    fn form(&self) -> Form<'_, V> {
+        if self.null_space.is_none() { self.m.form() } else { Form::General }
     }
 
     fn bytes(&self) -> usize {

@@ -32,26 +32,18 @@ impl<V: Vector> Method<V> for FlexibleConjugateGradients {
         ConjugateGradients.workspace(space)
     }
 
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
         ConjugateGradients.start(system, x, work)
     }
 
-    fn step<A, M>(
+    fn step(
         &self,
-        &System { a, m, .. }: &System<'_, A, M>,
+        &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
         work: &mut Work<V>,
         _: usize,
         steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<()> {
         let Work { r, z, p, q, rho } = work;
         steps.watch(RHO, rho, Positive)?;
         let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩

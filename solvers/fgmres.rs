@@ -50,26 +50,18 @@ impl<V: Vector> Method<V> for FlexibleGeneralisedMinimalResidual {
         Ok(Work { cycle: self.gmres.workspace(space)?, directions })
     }
 
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
         self.gmres.start(system, x, &mut work.cycle)
     }
 
-    fn step<A, M>(
+    fn step(
         &self,
-        system: &System<'_, A, M>,
+        system: &System<'_, V>,
         x: &mut V,
         work: &mut Work<V>,
         place: usize,
         steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<()> {
         self.gmres.step(system, x, &mut work.cycle, place, steps)?;
         work.directions.push(place, &work.cycle.z, &V::Elem::one().into()) // z_j
     }
@@ -86,11 +78,7 @@ impl<V: Vector> Method<V> for FlexibleGeneralisedMinimalResidual {
         self.gmres.learn(&mut work.cycle, numbers, lanczos)
     }
 
-    fn finish<A, M>(&self, _: &System<'_, A, M>, x: &mut V, work: &mut Work<V>) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn finish(&self, _: &System<'_, V>, x: &mut V, work: &mut Work<V>) -> Result<()> {
         let Work { cycle, directions } = work;
         if !cycle.minimiser().is_empty() {
             directions.combine(&cycle.y, &mut cycle.z)?; // z = Z y

@@ -160,29 +160,21 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         })
     }
 
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
         let rr = system.residual(x, &mut work.w)?; // w = b − A x
         work.basis.push(0, &work.w, &rr)?; // v₀ = w / ‖w‖
         work.least_squares.begin(rr.read()?.to_f64().sqrt());
         Ok(rr)
     }
 
-    fn step<A, M>(
+    fn step(
         &self,
-        system: &System<'_, A, M>,
+        system: &System<'_, V>,
         _: &mut V,
         work: &mut Work<V>,
         place: usize,
         steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<()> {
         let Work { basis, w, v, z, .. } = work;
         let k = place + 1;
         basis.load(place, v);
@@ -210,11 +202,7 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         work.least_squares.extend(h, ww.sqrt(), V::Elem::EPSILON)
     }
 
-    fn finish<A, M>(&self, system: &System<'_, A, M>, x: &mut V, work: &mut Work<V>) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn finish(&self, system: &System<'_, V>, x: &mut V, work: &mut Work<V>) -> Result<()> {
         if work.minimiser().is_empty() {
             return Ok(());
         }

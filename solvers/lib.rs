@@ -27,6 +27,7 @@
 )]
 
 mod accuracy;
+mod basis;
 pub mod bicgstab;
 pub mod cg;
 pub mod chebyshev;
@@ -51,6 +52,7 @@ mod vector;
 mod verdict;
 mod workspace;
 
+pub use basis::{Basis, VectorBasis};
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;
 pub use chebyshev::Chebyshev;
@@ -62,12 +64,10 @@ pub use fgmres::Fgmres;
 pub use gmres::Gmres;
 pub use method::{Arithmetic, Cost, Method, Symmetry, System};
 pub use minres::Minres;
-pub use operator::{
-    CgIterate, CgUpdate, Identity, LinearOperator, OperatorFn, check_spaces, plain_residual, update_by_parts,
-};
+pub use operator::{Diagonal, Form, Identity, LinearOperator, OperatorFn, check_spaces, plain_residual};
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;
 pub use stagnation::{Evidence, Patience};
-pub use steps::{Condition, Ending, Immediate, Steps};
+pub use steps::{CgIterate, Condition, Ending, Immediate, Steps};
 pub use stopping::{CancelToken, Progress, Stopping};
-pub use vector::{Basis, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Vector, flip_signs};
+pub use vector::{CgUpdate, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Vector, flip_signs};

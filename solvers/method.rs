@@ -2,17 +2,17 @@
 
 use crate::operator::plain_residual;
 use crate::stagnation::Patience;
-use crate::{LinearOperator, Result, ScalarOf, Vector};
+use crate::{LinearOperator, Result, Vector};
 
-/// The system a method works on.
-#[derive(Debug)]
-pub struct System<'s, A: LinearOperator, M> {
+/// The system a method works on. Operators are called through their trait, so that a method need not be compiled for each
+/// pair of them; that takes a few nanoseconds a call.
+pub struct System<'s, V: Vector> {
     /// The operator.
-    pub a: &'s A,
+    pub a: &'s dyn LinearOperator<Vector = V>,
     /// The preconditioner, which applies `M⁻¹`.
-    pub m: &'s M,
+    pub m: &'s dyn LinearOperator<Vector = V>,
     /// The right-hand side.
-    pub b: &'s A::Vector,
+    pub b: &'s V,
     /// How its residual is computed.
     pub arithmetic: Arithmetic,
     /// How many breakdowns in a row, without progress between them, came before this start: the method may go another way.
@@ -41,9 +41,9 @@ pub enum Arithmetic {
     Precise,
 }
 
-impl<A: LinearOperator, M> System<'_, A, M> {
+impl<V: Vector> System<'_, V> {
     /// `r ← b − A x; ‖r‖²`
-    pub fn residual(&self, x: &A::Vector, r: &mut A::Vector) -> Result<ScalarOf<A::Vector>> {
+    pub fn residual(&self, x: &V, r: &mut V) -> Result<V::Scalar> {
         match self.arithmetic {
             Arithmetic::Zero => r.copy_from(self.b),
             Arithmetic::Plain => plain_residual(self.a, self.b, x, r)?,
@@ -73,40 +73,30 @@ pub trait Method<V: Vector> {
     fn workspace(&self, space: &V::Space) -> Result<Self::Work>;
 
     /// Begins at `x`: computes `r = b − A x` afresh and returns `‖r‖²`.
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>;
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>;
 
     /// One iteration. `place` counts from 0 within the method's [cycle](Method::cycle), or within its
     /// [places](Method::places). All state is in the workspace. Nothing is decided on the host, which learns from what is
     /// recorded: the step may be queued, and replayed.
-    fn step<A, M>(
+    fn step(
         &self,
-        system: &System<'_, A, M>,
+        system: &System<'_, V>,
         x: &mut V,
         work: &mut Self::Work,
         place: usize,
         steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>;
+    ) -> Result<()>;
 
-    /// Queues up to `count` steps at once, where operator and hardware can run them without the host in between; says how
-    /// many.
-    fn leap<A, M>(
+    /// Queues up to `count` steps in one piece, where the hardware has a kernel for that; says how many. They compute what
+    /// single steps would, to rounding.
+    fn leap(
         &self,
-        _system: &System<'_, A, M>,
+        _system: &System<'_, V>,
         _x: &mut V,
         _work: &mut Self::Work,
         _steps: &mut V::Steps,
         _count: usize,
-    ) -> Result<usize>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<usize> {
         Ok(0)
     }
 
@@ -133,11 +123,7 @@ pub trait Method<V: Vector> {
     }
 
     /// Brings `x` up to the iterate last reported, for methods that assemble it late.
-    fn finish<A, M>(&self, _system: &System<'_, A, M>, _x: &mut V, _work: &mut Self::Work) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn finish(&self, _system: &System<'_, V>, _x: &mut V, _work: &mut Self::Work) -> Result<()> {
         Ok(())
     }
 

@@ -25,7 +25,7 @@
 
 use crate::Condition::Positive;
 use crate::{
-    Cost, Element, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps,
+    Cost, Element, Form, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps,
     Symmetry, System, Vector,
 };
 use num_traits::{One, Zero};
@@ -102,11 +102,7 @@ impl<V: Vector> Method<V> for MinimalResidual {
         })
     }
 
-    fn start<A, M>(&self, system: &System<'_, A, M>, x: &V, work: &mut Work<V>) -> Result<V::Scalar>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
         let Work { r, z, halves: [now, before], phi, nu, .. } = work;
         let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
         let rr = system.residual(x, r)?; // r = b − A x
@@ -119,22 +115,18 @@ impl<V: Vector> Method<V> for MinimalResidual {
         Ok(rr)
     }
 
-    fn step<A, M>(
+    fn step(
         &self,
-        &System { a, m, .. }: &System<'_, A, M>,
+        &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
         work: &mut Work<V>,
         place: usize,
         steps: &mut V::Steps,
-    ) -> Result<()>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<()> {
         let Work { r, z, q, halves: [even, odd], phi, nu } = work;
         // `before` holds v_{k−1}, w_{k−2}, and takes v_{k+1}, w_k
         let (now, before) = if place == 0 { (even, odd) } else { (odd, even) };
-        let direct = m.is_identity();
+        let direct = matches!(m.form(), Form::Identity);
         let [beta, beta_before] = [now.beta.clone(), before.beta.clone()];
         let [[c, s], [c_before, s_before]] = [&*now, &*before].map(|half| [half.c.clone(), half.s.clone()]);
 

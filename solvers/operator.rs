@@ -1,45 +1,20 @@
 //! Linear maps between spaces.
 
-use crate::{ElemOf, Element, Error, Result, ScalarOf, Space, SpaceOf, StepsOf, Vector};
-use std::any::Any;
+use crate::{ElemOf, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector};
 use std::sync::Arc;
 
-/// Conjugate gradients between two steps.
-pub struct CgIterate<'s, V: Vector> {
-    /// The inverse of the diagonal that preconditions; none without preconditioner.
-    pub inverse: Option<&'s V>,
-    /// What preconditions beside it, of a type that the hardware knows; see [`LinearOperator::corrected_diagonal`].
-    pub correction: Option<&'s dyn Any>,
-    /// The solution.
-    pub x: &'s mut V,
-    /// The residual.
-    pub r: &'s mut V,
-    /// The direction.
-    pub p: &'s mut V,
-    /// Room for the preconditioned residual.
-    pub z: &'s mut V,
-    /// `⟨r, z⟩`
-    pub rho: &'s ScalarOf<V>,
-    /// The names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
-    pub watched: [&'static str; 2],
-}
-
-/// Conjugate gradients between two products: what is known, and what changes.
-pub struct CgUpdate<'s, V: Vector> {
-    /// The length of the step.
-    pub alpha: &'s ScalarOf<V>,
-    /// `⟨r, M⁻¹ r⟩` before it.
-    pub rho: &'s ScalarOf<V>,
-    /// The product of the direction.
-    pub q: &'s V,
-    /// The solution.
-    pub x: &'s mut V,
-    /// The residual.
-    pub r: &'s mut V,
-    /// The direction.
-    pub p: &'s mut V,
-    /// Room for the preconditioned residual: what it holds then is of no meaning.
-    pub z: &'s mut V,
+/// What an operator is, where more is known of it than its products: a method then does with less.
+pub enum Form<'a, V: Vector> {
+    /// Nothing more is known.
+    General,
+    /// `y = x`.
+    Identity,
+    /// `y = d ∘ x`: a diagonal matrix.
+    Diagonal(&'a V),
+    /// Something that kernels of its own hardware know; see [`Vector::Native`].
+    Native(&'a V::Native),
+    /// `y = d ∘ x + C x`: a diagonal, and something that kernels of its own hardware know.
+    DiagonalAnd(&'a V, &'a V::Native),
 }
 
 /// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
@@ -74,7 +49,7 @@ pub trait LinearOperator: Send + Sync {
         plain_residual(self, b, x, r)
     }
 
-    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`: one pass where `A` is diagonal.
+    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`, where `r` and `z` live in one space.
     fn axpy_apply_dot(
         &self,
         a: &ScalarOf<Self::Vector>,
@@ -82,43 +57,13 @@ pub trait LinearOperator: Send + Sync {
         r: &mut Self::Vector,
         z: &mut Self::Vector,
     ) -> Result<[ScalarOf<Self::Vector>; 2]> {
-        r.axpy(a, q);
-        let rz = self.apply_dot(r, z)?;
-        Ok([r.norm_squared(), rz])
+        let rr = r.axpy_norm(a, q);
+        Ok([rr, self.apply_dot(r, z)?])
     }
 
-    /// As a preconditioner of conjugate gradients: `r ← r − α q; z = A r; ρ' = ⟨r, z⟩;
-    /// x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`.
-    fn cg_update(&self, at: CgUpdate<'_, Self::Vector>) -> Result<[ScalarOf<Self::Vector>; 2]> {
-        update_by_parts(self, at)
-    }
-
-    /// Queues up to `count` steps of conjugate gradients at once, preconditioned by a diagonal and what may correct it, where
-    /// the hardware can run them without the host in between; says how many. They compute what single steps would, to
-    /// rounding.
-    fn cg_steps(
-        &self,
-        _at: CgIterate<'_, Self::Vector>,
-        _steps: &mut StepsOf<Self::Vector>,
-        _count: usize,
-    ) -> Result<usize> {
-        Ok(0)
-    }
-
-    /// The diagonal, where the operator is nothing else. Lets a fused kernel recognise Jacobi.
-    fn diagonal(&self) -> Option<&Self::Vector> {
-        None
-    }
-
-    /// The diagonal and what is added to it, where the operator is nothing else. Whoever runs whole steps looks whether it
-    /// knows what that is.
-    fn corrected_diagonal(&self) -> Option<(&Self::Vector, &dyn Any)> {
-        None
-    }
-
-    /// Whether it is `y = x`: a method may then do without applying it.
-    fn is_identity(&self) -> bool {
-        false
+    /// What it is, where more is known of it than its products.
+    fn form(&self) -> Form<'_, Self::Vector> {
+        Form::General
     }
 
     /// Bytes of the operator itself that one application reads, vectors apart; zero where unknown.
@@ -144,22 +89,6 @@ pub fn plain_residual<A: LinearOperator + ?Sized>(
     a.apply(x, r)?;
     r.axpby(&one.into(), b, &(-one).into());
     Ok(())
-}
-
-/// What [`LinearOperator::cg_update`] is, for those that fuse it only sometimes.
-pub fn update_by_parts<A: LinearOperator + ?Sized>(
-    a: &A,
-    at: CgUpdate<'_, A::Vector>,
-) -> Result<[ScalarOf<A::Vector>; 2]> {
-    let CgUpdate { alpha, rho, q, x, r, p, z } = at;
-    if a.is_identity() {
-        let rr = r.axpy_norm(&-alpha.clone(), q);
-        x.axpy_xpby(alpha, p, r, &(rr.clone() / rho.clone()));
-        return Ok([rr.clone(), rr]);
-    }
-    let [rr, rho_next] = a.axpy_apply_dot(&-alpha.clone(), q, r, z)?;
-    x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
-    Ok([rr, rho_next])
 }
 
 /// Refuses vectors that do not live where the operator needs them. For implementations of [`LinearOperator::apply`].
@@ -223,29 +152,8 @@ macro_rules! forward_to_inner {
                 (**self).axpy_apply_dot(a, q, r, z)
             }
 
-            fn cg_update(&self, at: CgUpdate<'_, A::Vector>) -> Result<[ScalarOf<A::Vector>; 2]> {
-                (**self).cg_update(at)
-            }
-
-            fn cg_steps(
-                &self,
-                at: CgIterate<'_, A::Vector>,
-                steps: &mut StepsOf<A::Vector>,
-                count: usize,
-            ) -> Result<usize> {
-                (**self).cg_steps(at, steps, count)
-            }
-
-            fn diagonal(&self) -> Option<&A::Vector> {
-                (**self).diagonal()
-            }
-
-            fn corrected_diagonal(&self) -> Option<(&A::Vector, &dyn Any)> {
-                (**self).corrected_diagonal()
-            }
-
-            fn is_identity(&self) -> bool {
-                (**self).is_identity()
+            fn form(&self) -> Form<'_, A::Vector> {
+                (**self).form()
             }
 
             fn bytes(&self) -> usize {
@@ -286,8 +194,69 @@ impl<V: Vector> LinearOperator for Identity<V> {
         Ok(())
     }
 
-    fn is_identity(&self) -> bool {
+    fn form(&self) -> Form<'_, V> {
+        Form::Identity
+    }
+
+    fn replays(&self) -> bool {
         true
+    }
+}
+
+/// `y = d ∘ x`: a diagonal matrix, in whatever memory `d` lives. With the inverse of a matrix's diagonal as `d` it is
+/// Jacobi's preconditioner.
+#[derive(Clone, Debug)]
+pub struct Diagonal<V: Vector> {
+    diagonal: V,
+}
+
+impl<V: Vector> Diagonal<V> {
+    /// The matrix with this diagonal.
+    pub fn new(diagonal: V) -> Self {
+        Diagonal { diagonal }
+    }
+
+    /// The diagonal.
+    pub fn diagonal(&self) -> &V {
+        &self.diagonal
+    }
+
+    /// The diagonal, to give it new values.
+    pub fn diagonal_mut(&mut self) -> &mut V {
+        &mut self.diagonal
+    }
+}
+
+impl<V: Vector> LinearOperator for Diagonal<V> {
+    type Vector = V;
+
+    fn domain(&self) -> &SpaceOf<V> {
+        self.diagonal.space()
+    }
+
+    fn apply(&self, x: &V, y: &mut V) -> Result<()> {
+        check_spaces(self, x, y)?;
+        y.multiply(&self.diagonal, x);
+        Ok(())
+    }
+
+    fn apply_dot(&self, x: &V, y: &mut V) -> Result<V::Scalar> {
+        check_spaces(self, x, y)?;
+        Ok(y.multiply_dot(&self.diagonal, x))
+    }
+
+    fn axpy_apply_dot(&self, a: &V::Scalar, q: &V, r: &mut V, z: &mut V) -> Result<[V::Scalar; 2]> {
+        check_spaces(self, q, r)?;
+        check_spaces(self, r, z)?;
+        Ok(r.axpy_multiply_dot(a, q, &self.diagonal, z))
+    }
+
+    fn form(&self) -> Form<'_, V> {
+        Form::Diagonal(&self.diagonal)
+    }
+
+    fn bytes(&self) -> usize {
+        self.domain().local_len() * size_of::<V::Elem>()
     }
 
     fn replays(&self) -> bool {

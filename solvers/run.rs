@@ -13,7 +13,7 @@ use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
     Progress, Result, Solver, Space, Steps, Symmetry, System, Vector, lanczos,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Steps queued at once, at most: limits and tokens are looked at in between.
 const LEAP: usize = 256;
@@ -109,13 +109,8 @@ where
             let ended = self.run(b, x, workspace, started, threshold, allowed);
             workspace.unfold(x);
             let outcome = ended?;
-            let system = System {
-                a: &self.operator,
-                m: &Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() },
-                b,
-                arithmetic: Arithmetic::Plain,
-                attempt,
-            };
+            let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
+            let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt };
             self.method.finish(&system, x, &mut workspace.work)?;
             // The recurrence has given its residual; now it is computed, as that of the point to start from again.
             let before = self.report.true_residual;
@@ -240,6 +235,7 @@ where
     ) -> Result<Outcome> {
         let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
         let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt: 0 };
+        let deadline = self.stopping.time_limit.map(|limit| (started, limit));
         let method = &self.method;
         let replays = self.operator.replays() && self.preconditioner.replays();
         let cycle = method.cycle(workspace.space.len());
@@ -263,15 +259,15 @@ where
                 && cycle != Some(place)
                 && (cycle.is_some() || queued < check_at)
             {
-                if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-                    ending = Some(Outcome::Cancelled);
-                } else if queued >= allowed {
+                if queued >= allowed {
                     ending = Some(Outcome::IterationLimit);
-                } else if self.stopping.time_limit.is_some_and(|limit| started.elapsed() >= limit) {
-                    ending = Some(Outcome::TimeLimit);
+                } else if let Some(interrupted) =
+                    interrupted(&workspace.space, self.cancel.as_ref(), deadline)?
+                {
+                    ending = Some(interrupted);
                 } else {
-                    // an observer may stop the solve after any iteration: nothing is queued in batches while there is one
-                    let leap = if self.observers.is_empty() { LEAP } else { 0 };
+                    // a rule may stop the solve after any iteration: then no iterations run in one piece
+                    let leap = if self.stop_rules.is_empty() { LEAP } else { 0 };
                     let count = leap.min(allowed - queued);
                     let Workspace { work, steps, .. } = &mut *workspace;
                     let made = method.leap(&system, x, work, steps, count)?;
@@ -320,7 +316,7 @@ where
                 workspace.steps.begin(threshold * threshold)?;
                 continue;
             }
-            let Workspace { work, steps, numbers, lanczos, .. } = &mut *workspace;
+            let Workspace { space, work, steps, numbers, lanczos, .. } = &mut *workspace;
             let iteration = report.history.len();
             let broken = |what, value: f64| match value.is_finite() {
                 true => Outcome::Breakdown { what, value, iteration },
@@ -336,9 +332,15 @@ where
             };
             report.history.push(residual);
             let progress = Progress { iteration, residual, threshold };
-            let mut stop = false;
             for observer in &mut self.observers {
-                stop |= observer(&progress);
+                observer(&progress);
+            }
+            let mut stop = false;
+            for rule in &mut self.stop_rules {
+                stop |= rule(&progress);
+            }
+            if !self.stop_rules.is_empty() {
+                stop = space.agree(stop.into())? != 0;
             }
             if !residual.is_finite() {
                 return Ok(Outcome::NotFinite { whence: "the residual" });
@@ -375,4 +377,23 @@ where
             }
         }
     }
+}
+
+/// Whether a process that shares the vectors of a space wants to end the solve: because a token was pulled, or because its
+/// time is up. All of them get the same answer.
+fn interrupted<S: Space>(
+    space: &S,
+    cancel: Option<&CancelToken>,
+    deadline: Option<(Instant, Duration)>,
+) -> Result<Option<Outcome>> {
+    if cancel.is_none() && deadline.is_none() {
+        return Ok(None);
+    }
+    let cancelled = cancel.is_some_and(CancelToken::is_cancelled);
+    let late = deadline.is_some_and(|(started, limit)| started.elapsed() >= limit);
+    Ok(match space.agree(if cancelled { 2 } else { late.into() })? {
+        0 => None,
+        1 => Some(Outcome::TimeLimit),
+        _ => Some(Outcome::Cancelled),
+    })
 }

@@ -3,13 +3,15 @@
 use crate::deflation::NullSpace;
 use crate::workspace::{Found, Workspace};
 use crate::{
-    Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Identity, LinearOperator, Method, Progress,
+    Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Form, Identity, LinearOperator, Method, Progress,
     Report, Result, Solution, Space, Stopping, Vector, lanczos,
 };
 use std::time::{Duration, Instant};
 
+/// Sees the progress.
+pub(crate) type Observer = Box<dyn FnMut(&Progress) + Send>;
 /// Sees the progress and says whether to stop.
-pub(crate) type Observer = Box<dyn FnMut(&Progress) -> bool + Send>;
+pub(crate) type StopRule = Box<dyn FnMut(&Progress) -> bool + Send>;
 
 /// A method, an operator and a preconditioner, ready to solve. Made by `Cg::new(op)` and its like.
 pub struct Solver<K, A, M>
@@ -24,6 +26,7 @@ where
     pub(crate) stopping: Stopping,
     pub(crate) cancel: Option<CancelToken>,
     pub(crate) observers: Vec<Observer>,
+    pub(crate) stop_rules: Vec<StopRule>,
     pub(crate) report: Report,
     workspace: Option<Workspace<K, A::Vector>>,
 }
@@ -44,6 +47,7 @@ where
             stopping: Stopping::new(ElemOf::<A::Vector>::EPSILON),
             cancel: None,
             observers: Vec::new(),
+            stop_rules: Vec::new(),
             report: Report::default(),
             workspace: None,
         }
@@ -70,6 +74,7 @@ where
             stopping: self.stopping,
             cancel: self.cancel,
             observers: self.observers,
+            stop_rules: self.stop_rules,
             report: self.report,
             workspace: self.workspace,
         }
@@ -118,18 +123,17 @@ where
         self
     }
 
-    /// Calls `observer` after each iteration.
-    pub fn observe(mut self, mut observer: impl FnMut(&Progress) + Send + 'static) -> Self {
-        self.observers.push(Box::new(move |progress| {
-            observer(progress);
-            false
-        }));
+    /// Calls `observer` after each iteration, in turn. On a GPU the host learns of iterations in batches, and later than
+    /// they are made.
+    pub fn observe(mut self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
+        self.observers.push(Box::new(observer));
         self
     }
 
-    /// Ends when `stop` says so.
+    /// Ends when `stop` says so. It is asked after each iteration, so that no iterations run in one piece: on a GPU a small
+    /// system that would stay on the chip takes more than twice as long.
     pub fn stop_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
-        self.observers.push(Box::new(stop));
+        self.stop_rules.push(Box::new(stop));
         self
     }
 
@@ -175,7 +179,7 @@ where
         x0: &[ElemOf<A::Vector>],
     ) -> Result<Solution<ElemOf<A::Vector>>> {
         let domain = self.operator.domain();
-        fits("`x0`", x0.len(), "`A`'s columns", domain.len())?;
+        fits("`x0`", x0.len(), "`A`'s columns", domain.local_len())?;
         let mut x = domain.zeros()?;
         domain.load(x0, &mut x)?;
         self.solve_host(b, x, Arithmetic::Plain)
@@ -188,11 +192,11 @@ where
         guess: Arithmetic,
     ) -> Result<Solution<ElemOf<A::Vector>>> {
         let range = self.operator.range();
-        fits("`b`", b.len(), "`A`'s rows", range.len())?;
+        fits("`b`", b.len(), "`A`'s rows", range.local_len())?;
         let mut rhs = range.zeros()?;
         range.load(b, &mut rhs)?;
         self.solve_at(&rhs, &mut x, guess)?;
-        let mut host = vec![ElemOf::<A::Vector>::default(); x.space().len()];
+        let mut host = vec![ElemOf::<A::Vector>::default(); x.space().local_len()];
         x.space().store(&x, &mut host)?;
         Ok(Solution { x: host, report: std::mem::take(&mut self.report) })
     }
@@ -259,9 +263,9 @@ where
     /// The byte budget of one iteration: the formats once a product, and the vectors.
     pub fn bytes_per_iteration(&self) -> u64 {
         let cost = self.method.cost();
-        let vector = self.operator.range().len() * size_of::<ElemOf<A::Vector>>();
+        let vector = self.operator.range().local_len() * size_of::<ElemOf<A::Vector>>();
         // a diagonal M⁻¹ is a vector, and counted among them
-        let diagonal = self.preconditioner.diagonal().is_some();
+        let diagonal = matches!(self.preconditioner.form(), Form::Diagonal(_));
         let preconditioner = if diagonal { 0 } else { self.preconditioner.bytes() };
         let deflation = self.null_space.as_ref().map_or(0, NullSpace::vectors);
         (cost.products * self.operator.bytes() as f64

@@ -4,7 +4,7 @@
 //! may be recorded once and replayed: a step therefore takes no decision on the host, and tells what it computed by
 //! recording it.
 
-use crate::{Element, Error, Result, Scalar, ScalarOf, SpaceOf, Vector};
+use crate::{Element, Error, Form, Result, Scalar, ScalarOf, SpaceOf, Vector};
 use std::marker::PhantomData;
 
 /// What a watched number must be. A number that is not finite fails every condition.
@@ -85,6 +85,32 @@ pub trait Steps<V: Vector>: Sized + Send {
 
     /// Within a step: records a number.
     fn record(&mut self, value: &ScalarOf<V>) -> Result<()>;
+
+    /// Queues up to `count` iterations of conjugate gradients in one piece, where the hardware has a kernel that keeps such a
+    /// system on the chip; says how many, 0 where it has none.
+    fn conjugate_gradients(&mut self, _iterate: CgIterate<'_, V>, _count: usize) -> Result<usize> {
+        Ok(0)
+    }
+}
+
+/// Conjugate gradients between two steps: what [`Steps::conjugate_gradients`] reads, and what it changes.
+pub struct CgIterate<'s, V: Vector> {
+    /// The operator.
+    pub a: Form<'s, V>,
+    /// The preconditioner, which applies `M⁻¹`.
+    pub m: Form<'s, V>,
+    /// The solution.
+    pub x: &'s mut V,
+    /// The residual.
+    pub r: &'s mut V,
+    /// The direction.
+    pub p: &'s mut V,
+    /// The preconditioned residual.
+    pub z: &'s mut V,
+    /// `⟨r, z⟩`
+    pub rho: &'s ScalarOf<V>,
+    /// The names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
+    pub watched: [&'static str; 2],
 }
 
 /// Steps that are done when they return: those of host memory.

@@ -1,6 +1,6 @@
-//! Vectors, the spaces they live in, the scalars they reduce to, and bases made of them.
+//! Vectors, the spaces they live in, and the scalars they reduce to.
 
-use crate::{Element, Result, Steps};
+use crate::{Basis, Element, Result, Steps};
 use num_traits::One;
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg};
@@ -61,8 +61,19 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     /// The vectors of this space.
     type Vector: Vector<Space = Self>;
 
-    /// The number of entries.
+    /// The number of entries: of all processes together, where they share vectors.
     fn len(&self) -> usize;
+
+    /// The number of entries that this process has in its host slices: `b` and `x` of a solve, `load` and `store`.
+    fn local_len(&self) -> usize {
+        self.len()
+    }
+
+    /// The largest `wish` of all processes that share these vectors. The driver asks where one process may want to end a solve
+    /// of which the others know nothing, so that all end after the same iteration.
+    fn agree(&self, wish: u8) -> Result<u8> {
+        Ok(wish)
+    }
 
     /// Whether vectors of this space have no entries.
     fn is_empty(&self) -> bool {
@@ -95,6 +106,9 @@ pub trait Vector: Sized + Send + Sync {
     type Basis: Basis<Self>;
     /// How steps of a solve on such vectors are run.
     type Steps: Steps<Self>;
+    /// What an operator may tell kernels of this hardware about itself, with [`Form::Native`](crate::Form::Native); an
+    /// [`Infallible`](std::convert::Infallible) where no kernel asks.
+    type Native: ?Sized;
 
     /// Where it lives.
     fn space(&self) -> &Self::Space;
@@ -108,14 +122,17 @@ pub trait Vector: Sized + Send + Sync {
     /// `⟨self, y⟩`
     fn dot(&self, y: &Self) -> Self::Scalar;
 
-    /// Room for `count` vectors of this space.
+    /// `self ← d ∘ x`, entry by entry.
+    fn multiply(&mut self, d: &Self, x: &Self);
+
+    /// A basis of up to `count` vectors of this space; [`VectorBasis`](crate::VectorBasis) is one for any kind of vectors.
     fn basis(space: &Self::Space, count: usize) -> Result<Self::Basis>;
 
     /// Negates about half of the entries, as if by chance: the same ones every time. A smooth vector becomes a rough one of
     /// the same size.
     fn flip_signs(&mut self) -> Result<()> {
         let space = self.space().clone();
-        let mut entries = vec![Self::Elem::default(); space.len()];
+        let mut entries = vec![Self::Elem::default(); space.local_len()];
         space.store(self, &mut entries)?;
         flip_signs(&mut entries, 0);
         space.load(&entries, self)
@@ -164,6 +181,47 @@ pub trait Vector: Sized + Send + Sync {
         self.axpy(a, p);
         p.xpby(z, b);
     }
+
+    /// `self ← d ∘ x; ⟨x, self⟩`
+    fn multiply_dot(&mut self, d: &Self, x: &Self) -> Self::Scalar {
+        self.multiply(d, x);
+        x.dot(self)
+    }
+
+    /// `self ← self + a q; z ← d ∘ self; [‖self‖², ⟨self, z⟩]`
+    fn axpy_multiply_dot(&mut self, a: &Self::Scalar, q: &Self, d: &Self, z: &mut Self) -> [Self::Scalar; 2] {
+        let norm_squared = self.axpy_norm(a, q);
+        [norm_squared, z.multiply_dot(d, self)]
+    }
+
+    /// Conjugate gradients between two products, with a diagonal preconditioner:
+    /// `r ← r − α q; z = d ∘ r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`.
+    fn cg_update(at: CgUpdate<'_, Self>) -> [Self::Scalar; 2] {
+        let CgUpdate { alpha, rho, q, d, x, r, p, z } = at;
+        let [norm_squared, rho_next] = r.axpy_multiply_dot(&-alpha.clone(), q, d, z);
+        x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
+        [norm_squared, rho_next]
+    }
+}
+
+/// Conjugate gradients between two products: what [`Vector::cg_update`] reads, and what it changes.
+pub struct CgUpdate<'s, V: Vector> {
+    /// The length of the step.
+    pub alpha: &'s V::Scalar,
+    /// `⟨r, d ∘ r⟩` before it.
+    pub rho: &'s V::Scalar,
+    /// The product of the direction.
+    pub q: &'s V,
+    /// The diagonal of the preconditioner, which applies `M⁻¹`.
+    pub d: &'s V,
+    /// The solution.
+    pub x: &'s mut V,
+    /// The residual.
+    pub r: &'s mut V,
+    /// The direction.
+    pub p: &'s mut V,
+    /// A vector to compute in. What it holds afterwards has no meaning.
+    pub z: &'s mut V,
 }
 
 /// Negates about half of the entries, as if by chance: which ones depends on their places alone, counted from `first` on.
@@ -173,42 +231,4 @@ pub fn flip_signs<T: Element>(entries: &mut [T], first: usize) {
             *entry = -*entry;
         }
     }
-}
-
-/// The vectors of an Arnoldi process and the Hessenberg column being built. Its columns are never handed out by
-/// reference, so that an implementation may store them compressed.
-pub trait Basis<V: Vector>: Send {
-    /// `v_j ← w / √norm²`
-    fn push(&mut self, j: usize, w: &V, norm_squared: &V::Scalar) -> Result<()>;
-
-    /// `w ← v_j`
-    fn load(&self, j: usize, w: &mut V);
-
-    /// `c ← V_kᵀ w` over the first `k` vectors.
-    fn project(&mut self, k: usize, w: &V);
-
-    /// `w ← w − V_k c`, with `c` of the last [`Basis::project`].
-    fn subtract(&mut self, k: usize, w: &mut V);
-
-    /// `w ← w − V_k c; c ← V_kᵀ w`
-    fn subtract_project(&mut self, k: usize, w: &mut V) {
-        self.subtract(k, w);
-        self.project(k, w);
-    }
-
-    /// `w ← w − V_k c; ‖w‖²`
-    fn subtract_norm(&mut self, k: usize, w: &mut V) -> V::Scalar {
-        self.subtract(k, w);
-        w.norm_squared()
-    }
-
-    /// Copies the last projection's `c` to the host.
-    fn coefficients(&self, c: &mut [V::Elem]) -> Result<()>;
-
-    /// Within a step: records the sum of the coefficients of [`Basis::project`] and of the [`Basis::subtract_project`]
-    /// after it, after all other numbers.
-    fn record(&self, k: usize, steps: &mut V::Steps) -> Result<()>;
-
-    /// `x ← V_k y`, with `k` the length of `y`.
-    fn combine(&mut self, y: &[V::Elem], x: &mut V) -> Result<()>;
 }

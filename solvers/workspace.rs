@@ -105,18 +105,14 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     }
 
     /// Which of operator and preconditioner is not symmetric, if one is; found once for the values that they have.
-    pub(crate) fn unsymmetric<A, M>(
+    pub(crate) fn unsymmetric(
         &mut self,
         needed: Symmetry,
-        a: &A,
-        m: &M,
+        a: &dyn LinearOperator<Vector = V>,
+        m: &dyn LinearOperator<Vector = V>,
         b: &V,
         x: &V,
-    ) -> Result<Option<&'static str>>
-    where
-        A: LinearOperator<Vector = V>,
-        M: LinearOperator<Vector = V>,
-    {
+    ) -> Result<Option<&'static str>> {
         if let Some(found) = self.found.unsymmetric {
             return Ok(found);
         }

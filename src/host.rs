@@ -6,6 +6,7 @@ use krysp_kernels::cpu::basis::{self, Columns};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::vector;
 use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector, flip_signs};
+use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -142,6 +143,7 @@ impl<T: Real> Vector for HostVector<T> {
     type Space = HostSpace<T>;
     type Basis = HostBasis<T>;
     type Steps = Immediate<Self>;
+    type Native = Infallible;
 
     fn space(&self) -> &HostSpace<T> {
         &self.space
@@ -157,6 +159,10 @@ impl<T: Real> Vector for HostVector<T> {
 
     fn dot(&self, y: &Self) -> T {
         vector::dot(&self.entries, &y.entries)
+    }
+
+    fn multiply(&mut self, d: &Self, x: &Self) {
+        vector::mul(&d.entries, &x.entries, &mut self.entries);
     }
 
     fn basis(space: &HostSpace<T>, count: usize) -> Result<HostBasis<T>> {
@@ -196,6 +202,10 @@ impl<T: Real> Vector for HostVector<T> {
 
     fn axpy_xpby(&mut self, a: &T, p: &mut Self, z: &Self, b: &T) {
         vector::axpy_xpby(*a, &mut p.entries, &z.entries, *b, &mut self.entries);
+    }
+
+    fn axpy_multiply_dot(&mut self, a: &T, q: &Self, d: &Self, z: &mut Self) -> [T; 2] {
+        vector::axpy_mul_dots(*a, &q.entries, &mut self.entries, &d.entries, &mut z.entries)
     }
 }
 

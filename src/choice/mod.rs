@@ -34,9 +34,8 @@ pub use model::Model;
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::{Csr, Error, Real, Result};
-use krysp_solvers::{CgIterate, CgUpdate, ElemOf, LinearOperator, ScalarOf, SpaceOf, StepsOf, Vector};
+use krysp_solvers::{ElemOf, Form, LinearOperator, ScalarOf, SpaceOf, Vector};
 use machine::{Refresh, Stores};
-use std::any::Any;
 
 /// A matrix in the format that suits it and the machine best, by what bytes and records say.
 ///
@@ -175,29 +174,8 @@ impl<V: Vector> LinearOperator for Operator<V> {
         self.matrix.axpy_apply_dot(a, q, r, z)
     }
 
-    fn cg_update(&self, at: CgUpdate<'_, V>) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
-        self.matrix.cg_update(at)
-    }
-
-    fn cg_steps(
-        &self,
-        at: CgIterate<'_, V>,
-        steps: &mut StepsOf<V>,
-        count: usize,
-    ) -> krysp_solvers::Result<usize> {
-        self.matrix.cg_steps(at, steps, count)
-    }
-
-    fn diagonal(&self) -> Option<&V> {
-        self.matrix.diagonal()
-    }
-
-    fn corrected_diagonal(&self) -> Option<(&V, &dyn Any)> {
-        self.matrix.corrected_diagonal()
-    }
-
-    fn is_identity(&self) -> bool {
-        self.matrix.is_identity()
+    fn form(&self) -> Form<'_, V> {
+        self.matrix.form()
     }
 
     fn bytes(&self) -> usize {

@@ -3,8 +3,7 @@
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{Jacobi, Real, Result};
 use krysp_kernels::cuda::preconditioners::blocks::BlockDiagonal;
-use krysp_kernels::cuda::{self, solve::vector};
-use krysp_solvers::{CgUpdate, Error, LinearOperator, Space, check_spaces, update_by_parts};
+use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
 
 /// The inverse of a diagonal, or of diagonal blocks, in device memory; made by [`Jacobi::to`].
 #[derive(Debug)]
@@ -62,19 +61,22 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
     fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
         match &self.inverse {
-            Inverse::Diagonal(d) => vector::multiply(&d.entries, &x.entries, &mut y.entries),
-            Inverse::Blocks(blocks) => blocks.product(&x.entries, &mut y.entries),
+            Inverse::Diagonal(d) => {
+                y.multiply(d, x);
+                Ok(())
+            }
+            Inverse::Blocks(blocks) => blocks.product(&x.entries, &mut y.entries).map_err(failed),
         }
-        .map_err(failed)
     }
 
     fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
         check_spaces(self, x, y)?;
-        let dot = match &self.inverse {
-            Inverse::Diagonal(d) => vector::multiply_dot(&d.entries, &x.entries, &mut y.entries),
-            Inverse::Blocks(blocks) => blocks.product_dot(&x.entries, &mut y.entries),
-        };
-        Ok(CudaScalar(dot.map_err(failed)?))
+        match &self.inverse {
+            Inverse::Diagonal(d) => Ok(y.multiply_dot(d, x)),
+            Inverse::Blocks(blocks) => {
+                Ok(CudaScalar(blocks.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+            }
+        }
     }
 
     fn axpy_apply_dot(
@@ -86,32 +88,19 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
     ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
-        let (q, r, z) = (&q.entries, &mut r.entries, &mut z.entries);
-        let sums = match &self.inverse {
-            Inverse::Diagonal(d) => vector::axpy_multiply_dot(&a.0, q, &d.entries, r, z),
-            Inverse::Blocks(blocks) => blocks.axpy_product_dot(&a.0, q, r, z),
-        };
-        Ok(sums.map_err(failed)?.map(CudaScalar))
-    }
-
-    fn cg_update(&self, at: CgUpdate<'_, CudaVector<T>>) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
-        if let Inverse::Diagonal(d) = &self.inverse {
-            check_spaces(self, at.q, at.r)?;
-            check_spaces(self, at.p, at.x)?;
-            let (alpha, rho, q, d) = (&at.alpha.0, &at.rho.0, &at.q.entries, &d.entries);
-            let (x, r, p) = (&mut at.x.entries, &mut at.r.entries, &mut at.p.entries);
-            let sums = cuda::advance(cuda::Advance { alpha, rho, q, d, x, r, p }).map_err(failed)?;
-            if let Some(sums) = sums {
-                return Ok(sums.map(CudaScalar));
+        match &self.inverse {
+            Inverse::Diagonal(d) => Ok(r.axpy_multiply_dot(a, q, d, z)),
+            Inverse::Blocks(blocks) => {
+                let sums = blocks.axpy_product_dot(&a.0, &q.entries, &mut r.entries, &mut z.entries);
+                Ok(sums.map_err(failed)?.map(CudaScalar))
             }
         }
-        update_by_parts(self, at)
     }
 
-    fn diagonal(&self) -> Option<&CudaVector<T>> {
+    fn form(&self) -> Form<'_, CudaVector<T>> {
         match &self.inverse {
-            Inverse::Diagonal(d) => Some(d),
-            Inverse::Blocks(_) => None,
+            Inverse::Diagonal(d) => Form::Diagonal(d),
+            Inverse::Blocks(_) => Form::General,
         }
     }
 

@@ -34,7 +34,7 @@ pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
 pub use origin::Origin;
 pub use spai::CudaSpai;
-pub use steps::CudaSteps;
+pub use steps::{CudaSteps, OnChip};
 pub use two_level::CudaTwoLevel;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 

@@ -1,12 +1,12 @@
 //! Formats in device memory, as operators.
 
-use super::{Cuda, CudaScalar, CudaSpace, CudaSteps, CudaVector, failed};
+use super::steps::OnChip;
+use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::{Format, OnDevice, Source, entries_of};
 use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::preconditioners::coarse::Coarse;
-use krysp_kernels::cuda::{Iterate, Ordered, Product, Refill, Resident};
-use krysp_solvers::{CgIterate, Error, LinearOperator, Space, Vector, check_spaces};
+use krysp_kernels::cuda::{Ordered, Product, Refill, Resident};
+use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
 use std::sync::OnceLock;
 
 /// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`OnDevice::to`].
@@ -114,8 +114,9 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
         self.resident = OnceLock::new();
         Ok(())
     }
+}
 
-    /// The matrix laid out to stay on the chip, where it is small enough.
+impl<T: Real, F: OnDevice<T>> OnChip<T> for OnCuda<T, F> {
     fn resident(&self) -> krysp_solvers::Result<Option<&Resident<T>>> {
         if let Some(resident) = self.resident.get() {
             return Ok(resident.as_ref());
@@ -180,28 +181,8 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
         }
     }
 
-    fn cg_steps(
-        &self,
-        at: CgIterate<'_, CudaVector<T>>,
-        steps: &mut CudaSteps<T>,
-        count: usize,
-    ) -> krysp_solvers::Result<usize> {
-        let CgIterate { inverse, correction, x, r, p, z, rho, watched } = at;
-        let known = correction.map(|correction| correction.downcast_ref::<Coarse<T>>());
-        if matches!(known, Some(None)) {
-            return Ok(0);
-        }
-        let Some(resident) = self.resident()? else { return Ok(0) };
-        for vector in [inverse.unwrap_or(x), &*x, &*r, &*p, &*z] {
-            if vector.space() != &self.domain {
-                return Err(Error::Space { what: "a vector of the solve", than: "`A`" });
-            }
-        }
-        let inverse = inverse.map(|inverse| &inverse.entries);
-        let (x, r) = (&mut x.entries, &mut r.entries);
-        let (p, z, rho) = (&mut p.entries, &mut z.entries, &rho.0);
-        let at = Iterate { inverse, correction: known.flatten(), x, r, p, z, rho, watched };
-        resident.steps(at, &mut steps.0, count).map_err(failed)
+    fn form(&self) -> Form<'_, CudaVector<T>> {
+        Form::Native(self as &dyn OnChip<T>)
     }
 
     fn bytes(&self) -> usize {

@@ -2,8 +2,28 @@
 
 use super::{CudaScalar, CudaSpace, CudaVector, failed};
 use crate::Real;
-use krysp_kernels::cuda::{self, Entry, LAG};
-use krysp_solvers::{Condition, Ending, Error, Result, Steps};
+use krysp_kernels::cuda::preconditioners::coarse::Coarse;
+use krysp_kernels::cuda::{self, Entry, LAG, Resident};
+use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, Result, Steps};
+
+/// What an operator tells the kernel that keeps small systems on the chip.
+pub trait OnChip<T: Real>: Send + Sync {
+    /// The matrix laid out to stay there; none where it is too large, or where this is no matrix.
+    fn resident(&self) -> Result<Option<&Resident<T>>> {
+        Ok(None)
+    }
+
+    /// A coarse space, which is added to a diagonal.
+    fn coarse(&self) -> Option<&Coarse<T>> {
+        None
+    }
+}
+
+impl<T: Real> OnChip<T> for Coarse<T> {
+    fn coarse(&self) -> Option<&Coarse<T>> {
+        Some(self)
+    }
+}
 
 /// Steps queued ahead of the host, recorded once and replayed.
 #[derive(Debug)]
@@ -69,5 +89,24 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
     fn record(&mut self, value: &CudaScalar<T>) -> Result<()> {
         self.0.record(&value.0);
         Ok(())
+    }
+
+    fn conjugate_gradients(&mut self, at: CgIterate<'_, CudaVector<T>>, count: usize) -> Result<usize> {
+        let CgIterate { a, m, x, r, p, z, rho, watched } = at;
+        let (inverse, correction) = match m {
+            Form::Identity => (None, None),
+            Form::Diagonal(d) => (Some(&d.entries), None),
+            Form::DiagonalAnd(d, more) => match more.coarse() {
+                Some(coarse) => (Some(&d.entries), Some(coarse)),
+                None => return Ok(0),
+            },
+            Form::General | Form::Native(_) => return Ok(0),
+        };
+        let Form::Native(a) = a else { return Ok(0) };
+        let Some(resident) = a.resident()? else { return Ok(0) };
+        let (x, r) = (&mut x.entries, &mut r.entries);
+        let (p, z, rho) = (&mut p.entries, &mut z.entries, &rho.0);
+        let iterate = cuda::Iterate { inverse, correction, x, r, p, z, rho, watched };
+        resident.steps(iterate, &mut self.0, count).map_err(failed)
     }
 }

@@ -3,8 +3,7 @@
 use super::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{CoarseSpace, Csr, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
-use krysp_solvers::{Error, LinearOperator, check_spaces};
-use std::any::Any;
+use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A preconditioner and a coarse correction, added, in device memory; made by [`TwoLevel::on`] or [`CudaTwoLevel::over`].
@@ -65,6 +64,14 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> CudaTwoLevel<T, M> {
         &self.coarse
     }
 
+    /// What the coarse space completes, where it is a diagonal.
+    fn diagonal(&self) -> Option<&CudaVector<T>> {
+        match self.inner.form() {
+            Form::Diagonal(diagonal) => Some(diagonal),
+            _ => None,
+        }
+    }
+
     fn queueing(&self) -> MutexGuard<'_, ()> {
         self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +95,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
     fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         let _queueing = self.queueing();
-        let d = self.inner.diagonal().map(|d| &d.entries);
+        let d = self.diagonal().map(|d| &d.entries);
         if d.is_none() {
             self.inner.apply(r, z)?;
         }
@@ -99,7 +106,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
     fn apply_dot(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
         check_spaces(self, r, z)?;
         let _queueing = self.queueing();
-        let d = self.inner.diagonal().map(|d| &d.entries);
+        let d = self.diagonal().map(|d| &d.entries);
         if d.is_none() {
             self.inner.apply(r, z)?;
         }
@@ -118,7 +125,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
         check_spaces(self, r, z)?;
         let _queueing = self.queueing();
         let rr = self.arrays.update_restrict(&a.0, &q.entries, &mut r.entries).map_err(failed)?;
-        let d = self.inner.diagonal().map(|d| &d.entries);
+        let d = self.diagonal().map(|d| &d.entries);
         if d.is_none() {
             self.inner.apply(r, z)?;
         }
@@ -126,8 +133,11 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for Cuda
         Ok([rr, rz].map(CudaScalar))
     }
 
-    fn corrected_diagonal(&self) -> Option<(&CudaVector<T>, &dyn Any)> {
-        Some((self.inner.diagonal()?, &self.arrays))
+    fn form(&self) -> Form<'_, CudaVector<T>> {
+        match self.diagonal() {
+            Some(diagonal) => Form::DiagonalAnd(diagonal, &self.arrays),
+            None => Form::General,
+        }
     }
 
     fn bytes(&self) -> usize {

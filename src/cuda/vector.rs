@@ -1,11 +1,11 @@
 //! Vectors in device memory.
 
-use super::steps::CudaSteps;
+use super::steps::{CudaSteps, OnChip};
 use super::{Cuda, failed};
 use crate::host::gather;
 use crate::{HostSpace, Numbering, Real};
 use krysp_kernels::cuda::{self, Array, solve::vector};
-use krysp_solvers::{Basis, Error, Result, Scalar, Space, Vector};
+use krysp_solvers::{Basis, CgUpdate, Error, Result, Scalar, Space, Vector};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
@@ -163,6 +163,7 @@ impl<T: Real> Vector for CudaVector<T> {
     type Space = CudaSpace<T>;
     type Basis = CudaBasis<T>;
     type Steps = CudaSteps<T>;
+    type Native = dyn OnChip<T>;
 
     fn space(&self) -> &CudaSpace<T> {
         &self.space
@@ -178,6 +179,10 @@ impl<T: Real> Vector for CudaVector<T> {
 
     fn dot(&self, y: &Self) -> CudaScalar<T> {
         CudaScalar(vector::dot(&self.entries, &y.entries))
+    }
+
+    fn multiply(&mut self, d: &Self, x: &Self) {
+        vector::multiply(&d.entries, &x.entries, &mut self.entries);
     }
 
     fn basis(space: &CudaSpace<T>, count: usize) -> Result<CudaBasis<T>> {
@@ -206,6 +211,41 @@ impl<T: Real> Vector for CudaVector<T> {
 
     fn axpy_xpby(&mut self, a: &CudaScalar<T>, p: &mut Self, z: &Self, b: &CudaScalar<T>) {
         vector::axpy_xpby(&a.0, &mut p.entries, &z.entries, &b.0, &mut self.entries);
+    }
+
+    fn multiply_dot(&mut self, d: &Self, x: &Self) -> CudaScalar<T> {
+        CudaScalar(vector::multiply_dot(&d.entries, &x.entries, &mut self.entries))
+    }
+
+    fn axpy_multiply_dot(
+        &mut self,
+        a: &CudaScalar<T>,
+        q: &Self,
+        d: &Self,
+        z: &mut Self,
+    ) -> [CudaScalar<T>; 2] {
+        let (r, z) = (&mut self.entries, &mut z.entries);
+        vector::axpy_multiply_dot(&a.0, &q.entries, &d.entries, r, z).map(CudaScalar)
+    }
+
+    fn cg_update(at: CgUpdate<'_, Self>) -> [CudaScalar<T>; 2] {
+        let CgUpdate { alpha, rho, q, d, x, r, p, z } = at;
+        let advance = cuda::Advance {
+            alpha: &alpha.0,
+            rho: &rho.0,
+            q: &q.entries,
+            d: &d.entries,
+            x: &mut x.entries,
+            r: &mut r.entries,
+            p: &mut p.entries,
+        };
+        if let Some(sums) = cuda::advance(advance) {
+            return sums.map(CudaScalar);
+        }
+        // blocks of this GPU cannot wait for each other
+        let [norm_squared, rho_next] = r.axpy_multiply_dot(&-alpha.clone(), q, d, z);
+        x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
+        [norm_squared, rho_next]
     }
 }
 

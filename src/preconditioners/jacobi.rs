@@ -12,9 +12,8 @@ use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
 use krysp_kernels::cpu::preconditioners::block_diagonal::BlockDiagonal;
 use krysp_kernels::cpu::run::rows::{self, Parts};
 use krysp_kernels::cpu::run::threads;
-use krysp_kernels::cpu::vector;
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{Element, LinearOperator, Space, Vector, check_spaces};
+use krysp_solvers::{Diagonal, Element, Form, LinearOperator, Space, Vector, check_spaces};
 use std::ops::Range;
 
 /// The inverse of a diagonal, or of diagonal blocks.
@@ -25,7 +24,7 @@ pub struct Jacobi<T: Real> {
 
 #[derive(Clone, Debug)]
 enum Inverse<T: Real> {
-    Diagonal(HostVector<T>),
+    Diagonal(Diagonal<HostVector<T>>),
     Blocks(Blocks<T>),
 }
 
@@ -43,7 +42,8 @@ impl<T: Real> Jacobi<T> {
     /// From the diagonal of a matrix, in the matrix's space.
     pub fn new(csr: &Csr<T>) -> Result<Jacobi<T>> {
         check_square("Jacobi", csr)?;
-        let mut jacobi = Jacobi { inverse: Inverse::Diagonal(csr.source().domain().zeros()?) };
+        let zeros = csr.source().domain().zeros()?;
+        let mut jacobi = Jacobi { inverse: Inverse::Diagonal(Diagonal::new(zeros)) };
         jacobi.refresh(csr)?;
         Ok(jacobi)
     }
@@ -63,11 +63,11 @@ impl<T: Real> Jacobi<T> {
     pub fn in_space(csr: &Csr<T>, space: &HostSpace<T>) -> Result<Jacobi<T>> {
         let mut jacobi = Jacobi::new(csr)?;
         if let Inverse::Diagonal(inverse) = &mut jacobi.inverse
-            && inverse.space() != space
+            && inverse.domain() != space
         {
             let mut given = vec![T::zero(); csr.rows()];
-            inverse.space().store(inverse, &mut given)?;
-            *inverse = space.vector(&given)?;
+            inverse.domain().store(inverse.diagonal(), &mut given)?;
+            *inverse = Diagonal::new(space.vector(&given)?);
         }
         Ok(jacobi)
     }
@@ -76,7 +76,7 @@ impl<T: Real> Jacobi<T> {
     pub fn from_diagonal(diagonal: &[T]) -> Result<Jacobi<T>> {
         let mut inverse = HostSpace::new(diagonal.len()).zeros()?;
         invert_diagonal(diagonal, &mut inverse)?;
-        Ok(Jacobi { inverse: Inverse::Diagonal(inverse) })
+        Ok(Jacobi { inverse: Inverse::Diagonal(Diagonal::new(inverse)) })
     }
 
     /// From the diagonal blocks of a size, up to 32; the last may be smaller.
@@ -144,6 +144,14 @@ impl<T: Real> Jacobi<T> {
         self.block_diagonal().map_or(all, BlockDiagonal::stored_rows)
     }
 
+    /// The inverse of the diagonal, in the numbering of the space; none where there are blocks.
+    pub fn diagonal(&self) -> Option<&HostVector<T>> {
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => Some(inverse.diagonal()),
+            Inverse::Blocks(_) => None,
+        }
+    }
+
     /// The inverted blocks; none for a diagonal.
     pub(crate) fn block_diagonal(&self) -> Option<&BlockDiagonal<T>> {
         match &self.inverse {
@@ -156,7 +164,7 @@ impl<T: Real> Jacobi<T> {
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
         check_space(csr, self.domain())?;
         match &mut self.inverse {
-            Inverse::Diagonal(inverse) => invert_diagonal(&csr.diagonal_entries(), inverse),
+            Inverse::Diagonal(inverse) => invert_diagonal(&csr.diagonal_entries(), inverse.diagonal_mut()),
             Inverse::Blocks(Blocks { matrix, limits, .. }) => {
                 let gather = |rows: Range<usize>, block: &mut [f64]| {
                     for (row, to) in rows.clone().zip(block.chunks_mut(rows.len())) {
@@ -225,16 +233,16 @@ impl<T: Real> LinearOperator for Jacobi<T> {
 
     fn domain(&self) -> &HostSpace<T> {
         match &self.inverse {
-            Inverse::Diagonal(inverse) => inverse.space(),
+            Inverse::Diagonal(inverse) => inverse.domain(),
             Inverse::Blocks(blocks) => &blocks.space,
         }
     }
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
         match &self.inverse {
-            Inverse::Diagonal(inverse) => vector::mul(inverse.as_slice(), x.as_slice(), y.as_mut_slice()),
+            Inverse::Diagonal(inverse) => inverse.apply(x, y)?,
             Inverse::Blocks(blocks) => {
+                check_spaces(self, x, y)?;
                 let parts = Parts::new(&blocks.parts);
                 rows::product(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice());
             }
@@ -243,13 +251,14 @@ impl<T: Real> LinearOperator for Jacobi<T> {
     }
 
     fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
-        let Inverse::Blocks(blocks) = &self.inverse else {
-            self.apply(x, y)?;
-            return Ok(x.dot(y));
-        };
-        check_spaces(self, x, y)?;
-        let parts = Parts::new(&blocks.parts);
-        Ok(rows::product_dot(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice()))
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => inverse.apply_dot(x, y),
+            Inverse::Blocks(blocks) => {
+                check_spaces(self, x, y)?;
+                let parts = Parts::new(&blocks.parts);
+                Ok(rows::product_dot(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice()))
+            }
+        }
     }
 
     fn axpy_apply_dot(
@@ -259,27 +268,25 @@ impl<T: Real> LinearOperator for Jacobi<T> {
         r: &mut HostVector<T>,
         z: &mut HostVector<T>,
     ) -> krysp_solvers::Result<[T; 2]> {
-        let Inverse::Diagonal(inverse) = &self.inverse else {
-            r.axpy(a, q);
-            let rz = self.apply_dot(r, z)?;
-            return Ok([r.norm_squared(), rz]);
-        };
-        check_spaces(self, r, z)?;
-        check_spaces(self, q, z)?;
-        let (r, z) = (r.as_mut_slice(), z.as_mut_slice());
-        Ok(vector::axpy_mul_dots(*a, q.as_slice(), r, inverse.as_slice(), z))
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => inverse.axpy_apply_dot(a, q, r, z),
+            Inverse::Blocks(_) => {
+                let rr = r.axpy_norm(a, q);
+                Ok([rr, self.apply_dot(r, z)?])
+            }
+        }
     }
 
-    fn diagonal(&self) -> Option<&HostVector<T>> {
+    fn form(&self) -> Form<'_, HostVector<T>> {
         match &self.inverse {
-            Inverse::Diagonal(inverse) => Some(inverse),
-            Inverse::Blocks(_) => None,
+            Inverse::Diagonal(inverse) => inverse.form(),
+            Inverse::Blocks(_) => Form::General,
         }
     }
 
     fn bytes(&self) -> usize {
         match &self.inverse {
-            Inverse::Diagonal(inverse) => size_of_val(inverse.as_slice()),
+            Inverse::Diagonal(inverse) => inverse.bytes(),
             Inverse::Blocks(blocks) => blocks.matrix.bytes(),
         }
     }

@@ -16,6 +16,7 @@ mod methods;
 mod null_space;
 mod preconditioners;
 mod properties;
+mod ranks;
 mod theory;
 mod truth;
 mod two_level;

@@ -9,6 +9,7 @@ use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::gate;
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
+use crate::cuda::solve::vector::parked_sums;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::marker::PhantomData;
@@ -73,7 +74,15 @@ pub struct Advance<'a, T: Real> {
 
 /// `r ← r − α q; z = d r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`; `None`, and nothing is done, where blocks
 /// cannot wait for each other.
-pub fn advance<T: Real>(at: Advance<'_, T>) -> Result<Option<[Scalar<T>; 2]>> {
+pub fn advance<T: Real>(at: Advance<'_, T>) -> Option<[Scalar<T>; 2]> {
+    let device = at.x.device().clone();
+    match queue(at) {
+        Ok(sums) => sums,
+        Err(error) => Some(parked_sums(&device, Err(error))),
+    }
+}
+
+fn queue<T: Real>(at: Advance<'_, T>) -> Result<Option<[Scalar<T>; 2]>> {
     let Advance { alpha, rho, q, d, x, r, p } = at;
     let device = x.device();
     for other in [q, d, r, p] {

@@ -90,7 +90,10 @@ fn parked<T: Real>(y: &Array<T>, outcome: Result<()>) {
 }
 
 /// The scalars of a sum; NaN, and the error kept, where it could not be queued.
-fn parked_sums<T: Real, const K: usize>(device: &Device, outcome: Result<[Scalar<T>; K]>) -> [Scalar<T>; K] {
+pub(crate) fn parked_sums<T: Real, const K: usize>(
+    device: &Device,
+    outcome: Result<[Scalar<T>; K]>,
+) -> [Scalar<T>; K] {
     outcome.unwrap_or_else(|error| {
         device.park(Err(error));
         [(); K].map(|()| Scalar::constant(T::nan()))
@@ -244,27 +247,33 @@ pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Sca
 }
 
 /// `y ← d x`, entry by entry.
-pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-    let call = Call::new(y, &[d, x])?;
-    let (gate, d, x, y) = (call.gate()?, d.address(0), x.address(0), y.address(0));
-    let mut launch = call.device.launch(&call.kernels.multiply);
-    launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&y);
-    // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
-    unsafe { launch.launch(call.config) }?;
-    Ok(())
+pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) {
+    let queue = || {
+        let call = Call::new(y, &[d, x])?;
+        let (gate, d, x, to) = (call.gate()?, d.address(0), x.address(0), y.address(0));
+        let mut launch = call.device.launch(&call.kernels.multiply);
+        launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&to);
+        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(())
+    };
+    parked(y, queue());
 }
 
 /// `y ← d x; ⟨x, y⟩`
-pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-    let call = Call::new(y, &[d, x])?;
-    let sums = Sums::<T, 1>::new(call.device)?;
-    let (gate, d, x, y) = (call.gate()?, d.address(0), x.address(0), y.address(0));
-    let mut launch = call.device.launch(&call.kernels.multiply_dot);
-    launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&y).arg(&sums.raw);
-    // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
-    unsafe { launch.launch(call.config) }?;
-    let [xy] = sums.scalars();
-    Ok(xy)
+pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Scalar<T> {
+    let queue = || {
+        let call = Call::new(y, &[d, x])?;
+        let sums = Sums::<T, 1>::new(call.device)?;
+        let (gate, d, x, to) = (call.gate()?, d.address(0), x.address(0), y.address(0));
+        let mut launch = call.device.launch(&call.kernels.multiply_dot);
+        launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&to).arg(&sums.raw);
+        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(sums.scalars())
+    };
+    let [xy] = parked_sums(y.device(), queue());
+    xy
 }
 
 /// `r ← r + a q; z ← d r; [‖r‖², ⟨r, z⟩]`
@@ -274,14 +283,17 @@ pub fn axpy_multiply_dot<T: Real>(
     d: &Array<T>,
     r: &mut Array<T>,
     z: &mut Array<T>,
-) -> Result<[Scalar<T>; 2]> {
-    let call = Call::new(r, &[q, d, z])?;
-    let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
-    let (gate, a) = (call.gate()?, a.raw());
-    let (q, d, r, z) = (q.address(0), d.address(0), r.address(0), z.address(0));
-    let mut launch = call.device.launch(&call.kernels.axpy_multiply_dot);
-    launch.arg(&gate).arg(&call.n).arg(&a).arg(&q).arg(&d).arg(&r).arg(&z).arg(&sums.raw);
-    // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
-    unsafe { launch.launch(call.config) }?;
-    Ok(sums.scalars())
+) -> [Scalar<T>; 2] {
+    let queue = || {
+        let call = Call::new(r, &[q, d, z])?;
+        let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
+        let (gate, a) = (call.gate()?, a.raw());
+        let (q, d, to, z) = (q.address(0), d.address(0), r.address(0), z.address(0));
+        let mut launch = call.device.launch(&call.kernels.axpy_multiply_dot);
+        launch.arg(&gate).arg(&call.n).arg(&a).arg(&q).arg(&d).arg(&to).arg(&z).arg(&sums.raw);
+        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        unsafe { launch.launch(call.config) }?;
+        Ok(sums.scalars())
+    };
+    parked_sums(r.device(), queue())
 }
