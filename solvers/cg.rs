@@ -15,7 +15,31 @@ use crate::{
 };
 use num_traits::Zero;
 
-/// Conjugate gradients: `Cg::new(op).solve(&b)`.
+/// Conjugate gradients, for symmetric positive definite `A`: `Cg::new(op).solve(&b)`.
+///
+/// | option | what it sets |
+/// | --- | --- |
+/// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖r‖ ≤ max(rtol ‖b‖, atol)`; the square root of the element's epsilon, and 0 |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
+/// | [`patience`](Solver::patience) | how long the residual may pause |
+/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+///
+/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
+/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Cg, Jacobi};
+///
+/// let a = matrices::stencil7(20).csr::<f64>()?;
+/// let b = vec![1.0; a.rows()];
+/// let solution = Cg::new(&a).preconditioner(Jacobi::new(&a)?).rtol(1e-8).solve(&b)?;
+/// println!("{}", solution.report);
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Cg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<ConjugateGradients, A, M>;
 
 /// The method behind [`Cg`].

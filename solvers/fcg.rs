@@ -18,7 +18,37 @@ use crate::Condition::Positive;
 use crate::cg::{ConjugateGradients, RHO, SIGMA, Work};
 use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symmetry, System, Vector};
 
-/// Flexible conjugate gradients: `Fcg::new(op).preconditioner(inner).solve(&b)`.
+/// Flexible conjugate gradients, for symmetric positive definite `A` and a preconditioner that changes from one iteration
+/// to the next: `Fcg::new(op).preconditioner(inner).solve(&b)`.
+///
+/// | option | what it sets |
+/// | --- | --- |
+/// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, which may change |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖r‖ ≤ max(rtol ‖b‖, atol)`; the square root of the element's epsilon, and 0 |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
+/// | [`patience`](Solver::patience) | how long the residual may pause |
+/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+///
+/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
+/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+///
+/// ```
+/// use krysp::solvers::OperatorFn;
+/// use krysp::testing::matrices;
+/// use krysp::{Cg, Fcg, HostVector, LinearOperator};
+///
+/// let a = matrices::stencil7(12).csr::<f64>()?;
+/// // a few iterations of another solver: no fixed operator
+/// let space = a.domain();
+/// let inner = OperatorFn::new(space, space, |r: &HostVector<f64>, z: &mut HostVector<f64>| {
+///     z.as_mut_slice().fill(0.0);
+///     Cg::new(&a).rtol(0.1).max_iterations(10).solve_into(r, z)?;
+///     Ok(())
+/// });
+/// assert!(Fcg::new(&a).preconditioner(inner).solve(&vec![1.0; a.rows()])?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Fcg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<FlexibleConjugateGradients, A, M>;
 
 /// The method behind [`Fcg`].

@@ -12,7 +12,37 @@ use crate::gmres::{self, GeneralisedMinimalResidual};
 use crate::{Basis, Cost, Identity, LinearOperator, Method, Patience, Result, Solver, Space, System, Vector};
 use num_traits::One;
 
-/// Flexible restarted GMRES: `Fgmres::new(op).preconditioner(inner).restart(50).solve(&b)`.
+/// Flexible restarted GMRES, for general `A` and a preconditioner that changes from one iteration to the next:
+/// `Fgmres::new(op).preconditioner(inner).restart(50).solve(&b)`.
+///
+/// | option | what it sets |
+/// | --- | --- |
+/// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, which may change |
+/// | [`restart`](Fgmres::restart) | iterations of a cycle, 30 unless told: more converge better and take more memory |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖r‖ ≤ max(rtol ‖b‖, atol)`; the square root of the element's epsilon, and 0 |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
+/// | [`patience`](Solver::patience) | how long the residual may pause |
+/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+///
+/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
+/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+///
+/// ```
+/// use krysp::solvers::OperatorFn;
+/// use krysp::{Csr, Fgmres, Gmres, HostVector, LinearOperator};
+///
+/// let a = Csr::from_triplets(2, 2, &[(0, 0, 4.0), (0, 1, -1.0), (1, 1, 2.0)])?;
+/// // an inner solve to a loose tolerance: no fixed operator
+/// let space = a.domain();
+/// let inner = OperatorFn::new(space, space, |r: &HostVector<f64>, z: &mut HostVector<f64>| {
+///     z.as_mut_slice().fill(0.0);
+///     Gmres::new(&a).rtol(0.1).solve_into(r, z)?;
+///     Ok(())
+/// });
+/// assert!(Fgmres::new(&a).preconditioner(inner).restart(50).solve(&[3.0, 2.0])?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Fgmres<A, M = Identity<<A as LinearOperator>::Vector>> =
     Solver<FlexibleGeneralisedMinimalResidual, A, M>;
 

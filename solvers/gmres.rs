@@ -16,7 +16,29 @@ use crate::{
 };
 use num_traits::One;
 
-/// Restarted GMRES: `Gmres::new(op).restart(50).solve(&b)`.
+/// Restarted GMRES, for general `A`: `Gmres::new(op).restart(50).solve(&b)`.
+///
+/// | option | what it sets |
+/// | --- | --- |
+/// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹` |
+/// | [`restart`](Gmres::restart) | iterations of a cycle, 30 unless told: more converge better and take more memory |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖r‖ ≤ max(rtol ‖b‖, atol)`; the square root of the element's epsilon, and 0 |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
+/// | [`patience`](Solver::patience) | how long the residual may pause |
+/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+///
+/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
+/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+///
+/// ```
+/// use krysp::{Csr, Gmres};
+///
+/// let a = Csr::from_triplets(2, 2, &[(0, 0, 4.0), (0, 1, -1.0), (1, 1, 2.0)])?;
+/// let solution = Gmres::new(&a).restart(50).solve(&[3.0, 2.0])?;
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<GeneralisedMinimalResidual, A, M>;
 
 pub(crate) const PIVOT: &str = "the pivot of A M⁻¹ V";

@@ -30,7 +30,29 @@ use crate::{
 };
 use num_traits::{One, Zero};
 
-/// MINRES: `Minres::new(op).solve(&b)`.
+/// MINRES, for symmetric `A`, definite or not: `Minres::new(op).solve(&b)`.
+///
+/// | option | what it sets |
+/// | --- | --- |
+/// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖r‖ ≤ max(rtol ‖b‖, atol)`; the square root of the element's epsilon, and 0 |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
+/// | [`patience`](Solver::patience) | how long the residual may pause |
+/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+///
+/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
+/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+///
+/// ```
+/// use krysp::{Csr, Minres};
+///
+/// // symmetric, with eigenvalues of both signs
+/// let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 2.0), (1, 1, 1.0)])?;
+/// let solution = Minres::new(&a).solve(&[3.0, 3.0])?;
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Minres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<MinimalResidual, A, M>;
 
 /// The method behind [`Minres`].
