@@ -209,3 +209,13 @@ pub enum Error {
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),
 }
+
+/// For operators of one's own, whose methods return what solvers return: `?` passes errors of this crate on.
+impl From<Error> for krysp_solvers::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Solver(error) => error,
+            other => krysp_solvers::Error::Backend(Box::new(other)),
+        }
+    }
+}
