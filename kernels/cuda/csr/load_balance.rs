@@ -6,7 +6,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
-use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
+use crate::cuda::matrix::chunks::{Chunks, FEW, SOURCE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
@@ -51,9 +51,6 @@ unsafe impl DeviceRepr for Raw {}
 fn first_rows(chunks: &Chunks) -> Vec<u32> {
     (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
 }
-
-/// Rows of a tile, at most, that the kernel looks for: `FEW` of coo.cu.
-const FEW: u32 = 2 * TILE as u32;
 
 /// The rows of all entries of tiles of more, and where each such tile has them.
 fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
@@ -166,9 +163,8 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
 mod tests {
     use super::*;
     use crate::cuda::matrix::cases::{matrices, with_lengths};
+    use crate::cuda::matrix::chunks::OF_LANE;
     use crate::index::Offsets;
-
-    const OF_LANE: usize = TILE / WARP;
 
     /// What the kernel finds for the entries of a tile, all lanes in step.
     fn rows_of_tile(

@@ -5,6 +5,7 @@ mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;
 pub(crate) mod pool;
+pub(crate) mod prelude;
 pub(crate) mod transfer;
 
 use crate::buffer::Plain;

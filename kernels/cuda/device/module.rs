@@ -1,9 +1,13 @@
 //! Kernels from source to machine code: compiled at run time for the device at hand, and kept.
 //!
-//! Compiled code is cached on disk, keyed by source, element, what matrices store of it, architecture and compiler. A file that is not what was
-//! written is ignored and written again; a disk that cannot be written to costs time and nothing else.
+//! A constant that Rust and a kernel both need stands in Rust alone, and is handed to the compiler with the file.
+//!
+//! Compiled code is cached on disk, keyed by all that is compiled, element, what matrices store of it, architecture and
+//! compiler. A file that is not what was written is ignored and written again; a disk that cannot be written to costs time
+//! and nothing else.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::prelude::PRELUDE;
 use crate::cuda::device::{Real, Storage};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
@@ -16,10 +20,72 @@ pub struct Source {
     pub file: &'static str,
     /// What it holds.
     pub text: &'static str,
+    /// What it is handed from Rust.
+    pub(crate) constants: &'static [Constant],
 }
 
-/// What every file of kernels begins with.
-const PRELUDE: &str = include_str!("prelude.cu");
+/// A number of Rust, or a list of numbers, that kernels know by the name that it has in Rust.
+#[derive(Debug)]
+pub(crate) struct Constant {
+    pub(crate) name: &'static str,
+    value: Value,
+}
+
+#[derive(Debug)]
+enum Value {
+    One(i64),
+    List(&'static [usize]),
+}
+
+impl Constant {
+    pub(crate) const fn one(name: &'static str, value: i64) -> Constant {
+        Constant { name, value: Value::One(value) }
+    }
+
+    pub(crate) const fn list(name: &'static str, values: &'static [usize]) -> Constant {
+        Constant { name, value: Value::List(values) }
+    }
+}
+
+/// Constants by their names: `constants![A, B]`, and behind a semicolon those that are arrays.
+macro_rules! constants {
+    ($($one:ident),* $(; $($list:ident),*)?) => {
+        &[
+            $($crate::cuda::device::module::Constant::one(stringify!($one), $one as i64),)*
+            $($($crate::cuda::device::module::Constant::list(stringify!($list), &$list),)*)?
+        ]
+    };
+}
+pub(crate) use constants;
+
+impl Source {
+    /// What is compiled: the prelude and the file, each behind its constants.
+    pub(crate) fn whole(&self) -> String {
+        let mut whole = String::new();
+        for part in [&PRELUDE, self] {
+            part.constants.iter().for_each(|constant| whole += &constant.declaration());
+            whole += &format!("#line 1 \"{}\"\n{}\n", part.file, part.text);
+        }
+        whole
+    }
+}
+
+impl Constant {
+    /// A list is a template of the place in it, so that the compiler knows each of its numbers.
+    fn declaration(&self) -> String {
+        let name = self.name;
+        match self.value {
+            Value::One(value) => {
+                let c_type = if i32::try_from(value).is_ok() { "int" } else { "unsigned" };
+                format!("constexpr {c_type} {name} = {value};\n")
+            }
+            Value::List(values) => {
+                let cases = values.iter().enumerate().map(|(at, value)| format!("AT == {at} ? {value} : "));
+                format!("template <int AT> constexpr int {name} = {}-1;\n", cases.collect::<String>())
+            }
+        }
+    }
+}
 
 /// Compiles a file for an element, what matrices store of it and an architecture (90 for `sm_90`) to machine code.
 pub fn compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
@@ -36,8 +102,7 @@ pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
         return Err(Error::NoCompiler);
     }
     let failed = |log: String| Error::Compile { file: source.file, arch, log };
-    let text = format!("{PRELUDE}\n#line 1 \"{}\"\n{}", source.file, source.text);
-    let text = CString::new(text).map_err(|_| failed("a zero byte in the source".into()))?;
+    let text = CString::new(source.whole()).map_err(|_| failed("a zero byte in the source".into()))?;
     let program = result::create_program(&text, None).map_err(|e| failed(e.to_string()))?;
     let options = [
         format!("-arch=sm_{arch}"),
@@ -94,7 +159,7 @@ fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<Path
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("krysp")))
         .or_else(|| Some(set("HOME")?.join(".cache/krysp")))?;
     let compiler = compiler_version()?;
-    let key = hash([PRELUDE.as_bytes(), source.text.as_bytes(), &compiler]);
+    let key = hash([source.whole().as_bytes(), &compiler]);
     let stem = source.file.trim_end_matches(".cu");
     Some(folder.join(format!("{stem}-{}-{}-sm{arch}-{key:016x}.cubin", T::C_NAME, V::STORED_AS)))
 }
@@ -145,6 +210,60 @@ fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn constants_are_declared_as_what_they_fit() {
+        const MANY: [usize; 2] = [5, 6];
+        const TOP: u32 = 1 << 31;
+        let constants: &[Constant] = constants![TOP; MANY];
+        let declared: Vec<String> = constants.iter().map(Constant::declaration).collect();
+        let expected = [
+            "constexpr unsigned TOP = 2147483648;\n",
+            "template <int AT> constexpr int MANY = AT == 0 ? 5 : AT == 1 ? 6 : -1;\n",
+        ];
+        assert_eq!(declared, expected);
+    }
+
+    /// The words of a text that may be names.
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_')
+    }
+
+    /// Whether a file of kernels defines a name.
+    fn defines(text: &str, name: &str) -> bool {
+        text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).any(|line| {
+            match line.strip_prefix("#define ") {
+                Some(macro_) => words(macro_).next() == Some(name),
+                None => {
+                    let behind =
+                        line.match_indices(name).map(|(at, _)| (&line[..at], &line[at + name.len()..]));
+                    let constant = line.contains("constexpr") || line.starts_with("enum");
+                    let is_word = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                    let mut defined = behind.filter(|(before, _)| is_word(before));
+                    constant && defined.any(|(_, behind)| behind.starts_with(" = "))
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn what_rust_hands_over_is_used_and_not_defined_again() {
+        assert!(defines("constexpr int A = 1, B = 2;", "B") && defines("enum C : u32 { A = 0 };", "A"));
+        assert!(defines("#define A 1", "A") && !defines("constexpr int AB = A;", "A"));
+        let sources: Vec<&Source> = crate::cuda::SOURCES.to_vec();
+        for source in &sources {
+            for Constant { name, .. } in source.constants {
+                assert!(!defines(source.text, name), "{} defines {name}, which Rust hands over", source.file);
+                assert!(words(source.text).any(|word| word == *name), "{} does not use {name}", source.file);
+            }
+        }
+        for Constant { name, .. } in PRELUDE.constants {
+            let all = || sources.iter().copied().chain([&PRELUDE]);
+            let definer = all().find(|source| defines(source.text, name)).map(|source| source.file);
+            assert_eq!(definer, None, "{name}, which Rust hands over");
+            assert!(all().any(|source| words(source.text).any(|word| word == *name)), "nothing uses {name}");
+        }
+    }
 
     #[test]
     fn what_was_sealed_is_told_from_what_was_not() {

@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -14,7 +14,8 @@ use crate::cuda::tuning::BLOCKS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("bsr.cu") };
+pub(crate) const SOURCE: Source =
+    Source { file: "bsr.cu", text: include_str!("bsr.cu"), constants: constants![] };
 
 /// Lanes that share a block row of a matrix with block rows of this mean length.
 pub fn lanes(block_rows: usize, mean_length: f64, multiprocessors: usize) -> usize {

@@ -1,14 +1,15 @@
 //! Entries in slabs of columns, as slabs.cu multiplies them: how they are cut, which sums come out, and which rows these are
 //! of.
 
-use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::{NONE, WARP};
 use crate::cuda::matrix::pattern::Pattern;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Entries of a lane, as `OWN` of slabs.cu, and of a warp.
+/// Entries of a lane.
 pub(crate) const OWN: usize = 8;
+/// Entries of a warp.
 pub(crate) const CHUNK: usize = OWN * WARP;
 
 /// Sums of a row, at most: what shared memory has room for on every device that can be meant.
@@ -19,9 +20,6 @@ const SUMS_OF_BIN: (usize, usize) = (512, 3072);
 
 /// Slabs, at most: each is sorted into by every thread.
 const MOST_SLABS: usize = 1 << 13;
-
-/// No entry: what stands behind the last of a slab.
-pub(crate) const NONE: u32 = u32::MAX;
 
 /// How matrices are cut.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +35,7 @@ pub(crate) struct Cut {
 /// A matrix in slabs.
 #[derive(Debug, Default)]
 pub(crate) struct Slabbed {
-    /// Of each slot: its column in the slab, and its entry, `NONE` for what is behind the last of a slab.
+    /// Of each slot: its column in the slab, and its entry, [`NONE`] for what is behind the last of a slab.
     pub(crate) columns: Vec<u16>,
     pub(crate) entries: Vec<u32>,
     /// Of each lane: a bit for each slot that begins a sum, and 2¹⁶ times the sums that begin in the chunk's lanes before.

@@ -4,9 +4,8 @@
 //! kernel says where slots lie, and what is moved.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::launch::WARP;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{MOST_VALUES, PACK_BYTES, THREADS, WARP};
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -20,7 +19,8 @@ use std::sync::Arc;
 pub use crate::cuda::matrix::slices::Widths;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "sliced.cu", text: include_str!("sliced.cu") };
+pub(crate) const SOURCE: Source =
+    Source { file: "sliced.cu", text: include_str!("sliced.cu"), constants: constants![SLOTS_IN_FLIGHT] };
 
 /// Lanes that share a row of a matrix with rows of this mean length; where all are padded to one length, at least so many.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
@@ -63,7 +63,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
     pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
-        let lane = Lane { pack: (16 / size_of::<V>()).min(4), in_flight: SLOTS_IN_FLIGHT };
+        let lane = Lane { pack: (PACK_BYTES / size_of::<V>()).min(MOST_VALUES), in_flight: SLOTS_IN_FLIGHT };
         let slices = Slices::new::<T, V>(device, pattern, &ordered.rows, widths, lane)?;
         let slices = SliceArrays::new::<T, V>(slices, &ordered.rows, &ordered.columns)?;
         let length = |row: usize| pattern.row(row).len() as u32;

@@ -5,7 +5,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -18,7 +18,11 @@ use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "symmetric.cu", text: include_str!("symmetric.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "symmetric.cu",
+    text: include_str!("symmetric.cu"),
+    constants: constants![; NODE_THREADS, NODE_BLOCKS, NODES_OF_8, NODES_OF_4],
+};
 
 /// A symmetric matrix in blocks of rows, each with its window and its sums.
 #[derive(Debug)]
@@ -94,7 +98,7 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 device,
                 &SOURCE,
                 &format!("symmetric_{size}"),
-                threads(size),
+                NODE_THREADS[size] as u32,
                 shared,
             )?,
             exchange: device.function_storing::<T, V>(&SOURCE, "symmetric_exchange")?,
@@ -110,34 +114,29 @@ const BESIDE: usize = 2048;
 
 /// Nodes of a block, with so many rows each.
 pub fn nodes_per_block<T>(size: usize) -> usize {
-    threads(size) as usize * nodes_of_thread(size, size_of::<T>())
+    NODE_THREADS[size] * nodes_of_thread(size, size_of::<T>())
 }
 
 /// Places of a window where a block of threads may have so many bytes of shared memory: sums have theirs beside it.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
-    let memory = (shared_memory / blocks_at_a_time(size)).saturating_sub(BESIDE);
+    let memory = (shared_memory / NODE_BLOCKS[size]).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
-/// `THREADS` of symmetric.cu.
-fn threads(size: usize) -> u32 {
-    if size == 3 { 384 } else { 256 }
-}
+/// Threads of a block whose nodes have so many rows. The larger a block, the fewer pairs cross: those of nodes with three rows
+/// just fit registers twice.
+const NODE_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 256];
+/// Blocks that share the memory of a multiprocessor, whose nodes have so many rows.
+const NODE_BLOCKS: [usize; 7] = [0, 3, 2, 2, 2, 0, 2];
+/// Nodes of so many rows that a thread has one after the other, for values of 8 bytes: as many as registers hold.
+const NODES_OF_8: [usize; 7] = [0, 4, 2, 2, 1, 0, 1];
+/// As [`NODES_OF_8`], for values of 4 bytes.
+const NODES_OF_4: [usize; 7] = [0, 4, 4, 4, 1, 0, 1];
 
-/// `BLOCKS` of symmetric.cu, which share the memory of a multiprocessor.
-fn blocks_at_a_time(size: usize) -> usize {
-    if size == 1 { 3 } else { 2 }
-}
-
-/// `NODES` of symmetric.cu, for values of so many bytes: those that a thread has, one after the other.
+/// Nodes of `size` rows that a thread has, one after the other, for values of so many bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
-    match size {
-        1 => 4,
-        2 | 3 if value == 8 => 2,
-        2 | 3 => 4,
-        _ => 1,
-    }
+    if value == 8 { NODES_OF_8[size] } else { NODES_OF_4[size] }
 }
 
 // SAFETY: blocks are of the nodes of `y`, and no larger than threads have nodes; the nodes of halos lie below the nodes of
@@ -169,7 +168,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     }
 
     fn threads(&self) -> usize {
-        self.windows.blocks * threads(self.size) as usize
+        self.windows.blocks * NODE_THREADS[self.size]
     }
 
     fn shape(&self) -> Shape {

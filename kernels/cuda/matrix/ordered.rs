@@ -2,15 +2,20 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::refill::{REFILL_THREADS, SECTOR, SLOTS};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 use std::sync::Arc;
 
 /// The kernels that move values in and out of slots.
-pub(crate) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "refill.cu",
+    text: include_str!("refill.cu"),
+    constants: constants![SECTOR, REFILL_THREADS; SLOTS],
+};
 
 /// Where the entries of rows lie.
 #[derive(Debug)]

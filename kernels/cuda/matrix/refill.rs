@@ -21,13 +21,13 @@ use crate::cuda::matrix::product::Product;
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
-/// Slots of a tile, `SLOTS` of refill.cu and half of it: the first, if its sectors leave room for other tiles in shared memory.
+/// Slots of a tile: the first, if its sectors leave room for other tiles in shared memory.
 /// The more there are, the fewer sectors belong to two tiles.
-const SLOTS: [usize; 2] = [4096, 2048];
-/// Threads of a block that refills: `THREADS` of refill.cu.
-const REFILLING: u32 = 512;
+pub(crate) const SLOTS: [usize; 2] = [4096, 2048];
+/// Threads of a block that refills.
+pub(crate) const REFILL_THREADS: u32 = 512;
 /// Bytes of a sector.
-const SECTOR: usize = 32;
+pub(crate) const SECTOR: usize = 32;
 
 /// How given values become the entries of a pattern.
 #[derive(Clone, Copy, Debug)]
@@ -253,7 +253,7 @@ impl<T: Real> Refill<T> {
             launch.arg(&raw).arg(&from).arg(&count).arg(&slots.address);
             // SAFETY: arguments as in refill.cu; places lie in the sectors of their tiles, these in values, or sums, that were
             // there when they were found, and the matrix is borrowed
-            unsafe { launch.launch(tiles.config(REFILLING, tiles.most * SECTOR)) }?;
+            unsafe { launch.launch(tiles.config(REFILL_THREADS, tiles.most * SECTOR)) }?;
         }
         Ok(())
     }

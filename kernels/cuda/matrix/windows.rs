@@ -2,7 +2,7 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Element};
 use crate::cuda::matrix::ordered::{Misfit, Ordered};
 use crate::cuda::matrix::scan::scan;
@@ -10,10 +10,13 @@ use crate::windows::{TooLarge, Windows};
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "windows.cu", text: include_str!("windows.cu") };
+pub(crate) const SOURCE: Source =
+    Source { file: "windows.cu", text: include_str!("windows.cu"), constants: constants![TABLE] };
 
+/// Places of the table in which a block finds distinct columns.
+const TABLE: usize = 8192;
 /// Columns of a halo that is found on a device, at most: half of its table.
-const LONGEST: usize = 4096;
+const LONGEST: usize = TABLE / 2;
 
 /// Where blocks begin, and what their windows hold.
 #[derive(Debug)]

@@ -7,7 +7,7 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device};
 use crate::cuda::numbering::graph::Graph;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -21,6 +21,7 @@ pub(crate) const SOURCE: Source = Source {
         "#line 1 \"runs.cu\"\n",
         include_str!("runs.cu")
     ),
+    constants: constants![],
 };
 
 /// Bytes of shared memory for each vertex of a run.

@@ -3,7 +3,7 @@
 pub(crate) mod segments;
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Real, lock};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::preconditioners::coarse::Coarse;
@@ -17,10 +17,15 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "resident.cu",
+    text: include_str!("resident.cu"),
+    constants: constants![RESIDENT_THREADS],
+};
 
-const THREADS: usize = 1024;
-const WARPS: usize = THREADS / 32;
+/// Threads of a block.
+const RESIDENT_THREADS: usize = 1024;
+const WARPS: usize = RESIDENT_THREADS / 32;
 /// Shared memory that the kernel takes beside what is asked for.
 const STATIC_SHARED: usize = 2048;
 /// Iterations of a launch, at most.
@@ -335,7 +340,7 @@ impl<T: Real> Resident<T> {
         };
         let config = LaunchConfig {
             grid_dim: (self.blocks as u32, 1, 1),
-            block_dim: (THREADS as u32, 1, 1),
+            block_dim: (RESIDENT_THREADS as u32, 1, 1),
             shared_mem_bytes: shared as u32,
         };
         let mut launch = self.device.inner.stream.launch_builder(&kernel);

@@ -116,7 +116,7 @@ pub(crate) struct Number<T> {
 }
 
 /// Slots above, and below, the line.
-const TERMS: usize = 4;
+pub(crate) const TERMS: usize = 4;
 
 /// A number as kernels see it.
 #[derive(Clone, Copy, Debug)]
