@@ -5,7 +5,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::index;
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Element, Real, Storage};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE, tiles_of_chunk};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
@@ -22,6 +22,10 @@ pub(crate) const SOURCE: Source = Source {
         include_str!("speculative.cu")
     ),
     constants: constants![OF_LANE, TILE, PIECE, FILL, MOST_TILES, NEAR_BATCHES],
+    mirrors: &[
+        mirror!("Unfinished" = RawUnfinished { parts, carries, rows, counts, ranges, told, number }),
+        mirror!("Speculative" = Raw { rows, columns, values, left, count, tiles, tiles_of_bunch }),
+    ],
 };
 
 /// Rows of a range that only zeros are missing in.

@@ -4,6 +4,7 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, FEW, SOURCE, TILE};
@@ -31,7 +32,7 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    rows: RawRows,
+    row_starts: RawRows,
     first: u64,
     far_at: u64,
     far: u64,
@@ -46,6 +47,24 @@ struct Raw {
 }
 // SAFETY: as `CsrByEntries` of coo.cu
 unsafe impl DeviceRepr for Raw {}
+
+/// [`Raw`] as the kernel has it.
+pub(crate) const MIRROR: Mirror = mirror!(
+    "CsrByEntries" = Raw {
+        row_starts,
+        first,
+        far_at,
+        far,
+        empty,
+        columns,
+        values,
+        parts,
+        count,
+        empties,
+        tiles,
+        tiles_of_chunk
+    }
+);
 
 /// The row of each tile's first entry, and of the last entry.
 fn first_rows(chunks: &Chunks) -> Vec<u32> {
@@ -88,7 +107,7 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
         let (from, to) = (x.address(0), y.address(0));
         let Ordered { rows, columns, values } = &self.ordered;
         let raw = Raw {
-            rows: rows.raw(),
+            row_starts: rows.raw(),
             first: self.first.address(0),
             far_at: self.far_at.address(0),
             far: self.far.address(0),

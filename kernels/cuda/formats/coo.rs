@@ -5,6 +5,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::index;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::formats::slab_layout::share_of_sums;
 use crate::cuda::formats::slabs::{self, Slabs};
@@ -84,6 +85,13 @@ struct RawTaken {
 }
 // SAFETY: as `Taken` of coo.cu
 unsafe impl DeviceRepr for RawTaken {}
+
+/// [`Raw`] as the kernels have it.
+pub(crate) const COO: Mirror = mirror!(
+    "Coo" = Raw { starts, before, rows, empty, columns, values, parts, empties, tiles, tiles_of_chunk }
+);
+/// [`RawTaken`] as the kernels have it.
+pub(crate) const TAKEN: Mirror = mirror!("Taken" = RawTaken { all, here, columns, skip, last_column, slots });
 
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.

@@ -5,7 +5,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, RawRows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -23,6 +23,11 @@ pub(crate) const SOURCE: Source = Source {
     file: "ehyb.cu",
     text: include_str!("ehyb.cu"),
     constants: constants![PART_THREADS, RESIDENT_PARTS],
+    mirrors: &[
+        mirror!("Inside" = RawInside { slices, order, columns, values, rows, cols, height }),
+        mirror!("Extra" = RawExtra<f32> | RawExtra<f64> { slices, rows, columns, values, inside, count }),
+        mirror!("Entries" = RawEntries { rows, columns }),
+    ],
 };
 
 /// Threads of a part.

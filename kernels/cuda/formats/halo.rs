@@ -4,7 +4,7 @@ use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -19,8 +19,12 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "halo.cu", text: include_str!("halo.cu"), constants: constants![PACKED; NODE_THREADS] };
+pub(crate) const SOURCE: Source = Source {
+    file: "halo.cu",
+    text: include_str!("halo.cu"),
+    constants: constants![PACKED; NODE_THREADS],
+    mirrors: &[mirror!("Halo" = Raw { windows, slices, words, order, columns, values })],
+};
 
 /// Threads of a block whose nodes have so many rows.
 const NODE_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 384];

@@ -2,7 +2,7 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{THREADS, WARP, config};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage, lock};
 use crate::cuda::formats::slab_layout::{CHUNK, Cut, OWN, Slabbed};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE};
@@ -18,6 +18,10 @@ pub(crate) const SOURCE: Source = Source {
     file: "slabs.cu",
     text: concat!(include_str!("../matrix/tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
     constants: constants![OF_LANE, TILE, OWN, CHUNK, PLACES, SLAB_THREADS, SLAB_BLOCKS, WIDE_SLAB_THREADS],
+    mirrors: &[
+        mirror!("Slabs" = Raw { columns, values, starts, first, pieces, sums }),
+        mirror!("Bins" = RawBins { runs, first_run, places, rows, offsets, sums, room }),
+    ],
 };
 
 /// Threads of a block of the first kernel, and blocks that run at once on a multiprocessor.

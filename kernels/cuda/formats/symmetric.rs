@@ -5,7 +5,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -22,6 +22,9 @@ pub(crate) const SOURCE: Source = Source {
     file: "symmetric.cu",
     text: include_str!("symmetric.cu"),
     constants: constants![; NODE_THREADS, NODE_BLOCKS, NODES_OF_8, NODES_OF_4],
+    mirrors: &[mirror!(
+        "Symmetric" = Raw { windows, slices, steps, order, columns, values, diagonals, window }
+    )],
 };
 
 /// A symmetric matrix in blocks of rows, each with its window and its sums.

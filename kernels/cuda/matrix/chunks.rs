@@ -1,8 +1,10 @@
 //! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
 
+use crate::cuda::csr::load_balance::MIRROR as CSR_BY_ENTRIES;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{NONE, WARP, index};
 use crate::cuda::device::module::{Source, constants};
+use crate::cuda::formats::coo::{COO, TAKEN};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use crate::index::Offsets;
@@ -12,6 +14,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "coo.cu",
     text: concat!(include_str!("tiles.cu"), "#line 1 \"coo.cu\"\n", include_str!("../formats/coo.cu")),
     constants: constants![OF_LANE, TILE, FEW],
+    mirrors: &[COO, TAKEN, CSR_BY_ENTRIES],
 };
 
 /// Entries that a lane takes at a time.

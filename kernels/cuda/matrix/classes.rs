@@ -9,8 +9,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "classes.cu", text: include_str!("classes.cu"), constants: constants![CLASSES] };
+pub(crate) const SOURCE: Source = Source {
+    file: "classes.cu",
+    text: include_str!("classes.cu"),
+    constants: constants![CLASSES],
+    mirrors: &[],
+};
 
 /// Classes at most.
 const CLASSES: usize = 32;

@@ -9,8 +9,12 @@ use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::LaunchConfig;
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "lengths.cu", text: include_str!("lengths.cu"), constants: constants![BINS] };
+pub(crate) const SOURCE: Source = Source {
+    file: "lengths.cu",
+    text: include_str!("lengths.cu"),
+    constants: constants![BINS],
+    mirrors: &[],
+};
 
 /// Bins of a histogram, beside the one for longer rows.
 const BINS: usize = 2048;

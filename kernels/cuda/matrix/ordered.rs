@@ -2,10 +2,10 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::refill::{REFILL_THREADS, SECTOR, SLOTS};
+use crate::cuda::matrix::refill::{MIRROR as TILES, REFILL_THREADS, SECTOR, SLOTS};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "refill.cu",
     text: include_str!("refill.cu"),
     constants: constants![SECTOR, REFILL_THREADS; SLOTS],
+    mirrors: &[TILES],
 };
 
 /// Where the entries of rows lie.
@@ -34,6 +35,9 @@ pub(crate) struct RawRows {
 }
 // SAFETY: as `RowStarts` of prelude.cu
 unsafe impl DeviceRepr for RawRows {}
+
+/// [`RawRows`] as kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!("RowStarts" = RawRows { offsets, count, wide });
 
 impl Rows {
     pub(crate) fn new(device: &Device, offsets: &Offsets) -> Result<Rows> {

@@ -13,6 +13,7 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::{THREADS, config_at_once};
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::SOURCE;
 use crate::cuda::matrix::ordered::{Ordered, Rows};
@@ -77,12 +78,15 @@ struct RawTiles {
     counts: u64,
     sectors: u64,
     places: u64,
-    of_tile: u32,
+    tile: u32,
     most: u32,
     slots: i64,
 }
 // SAFETY: as `Tiles` of refill.cu
 unsafe impl DeviceRepr for RawTiles {}
+
+/// [`RawTiles`] as the kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!("Tiles" = RawTiles { counts, sectors, places, tile, most, slots });
 
 impl Tiles {
     /// Finds the sectors of tiles from where each slot takes its value from: 1 + a place, 0 for none.
@@ -136,7 +140,7 @@ impl Tiles {
             counts: self.counts.address(0),
             sectors: room(&self.sectors),
             places: self.places.address(0),
-            of_tile: self.slots as u32,
+            tile: self.slots as u32,
             most: self.most as u32,
             slots: slots as i64,
         }

@@ -11,8 +11,12 @@ use crate::index::{ColumnsRef, Offsets};
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "renumbered.cu", text: include_str!("renumbered.cu"), constants: constants![] };
+pub(crate) const SOURCE: Source = Source {
+    file: "renumbered.cu",
+    text: include_str!("renumbered.cu"),
+    constants: constants![],
+    mirrors: &[],
+};
 
 /// Each entry of a row is compared with all others: longer rows are for the host.
 const LONGEST: usize = 2048;

@@ -10,7 +10,7 @@ use crate::cuda::matrix::pattern::Pattern;
 
 /// The kernel.
 pub(crate) const SOURCE: Source =
-    Source { file: "residual.cu", text: include_str!("residual.cu"), constants: constants![] };
+    Source { file: "residual.cu", text: include_str!("residual.cu"), constants: constants![], mirrors: &[] };
 
 impl<T: Real> Ordered<T> {
     /// `r ← b − A x` in twice the precision, for a matrix of this pattern.

@@ -11,6 +11,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "scan.cu",
     text: concat!(include_str!("sums.cu"), "#line 1 \"scan.cu\"\n", include_str!("scan.cu")),
     constants: constants![PIECE],
+    mirrors: &[],
 };
 
 /// Numbers that a block sums.

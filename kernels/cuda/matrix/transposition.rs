@@ -7,8 +7,12 @@ use crate::cuda::device::{Array, Real};
 use crate::cuda::matrix::ordered::{Misfit, Ordered};
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "transposition.cu", text: include_str!("transposition.cu"), constants: constants![LANES] };
+pub(crate) const SOURCE: Source = Source {
+    file: "transposition.cu",
+    text: include_str!("transposition.cu"),
+    constants: constants![LANES],
+    mirrors: &[],
+};
 
 /// Lanes of a row of `find_mirrored`.
 const LANES: usize = 8;

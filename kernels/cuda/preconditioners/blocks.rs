@@ -8,7 +8,7 @@ use crate::cpu::preconditioners::block_diagonal;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -23,6 +23,11 @@ pub(crate) const SOURCE: Source = Source {
     file: "blocks.cu",
     text: include_str!("blocks.cu"),
     constants: constants![BLOCK, UNIT, ELEMENT, SINGLE, HALF],
+    mirrors: &[
+        mirror!("Slice" = Slice { first, starts, place }),
+        mirror!("Diagonal" = RawDiagonal { slices, numbers, count }),
+        mirror!("Blocks" = Raw { a, a_columns, a_values, inverse, conditions, bounds, count, singular }),
+    ],
 };
 
 /// Threads of a block that inverts.

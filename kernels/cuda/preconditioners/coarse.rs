@@ -6,7 +6,7 @@ use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{THREADS, config_at_once};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;
@@ -15,8 +15,14 @@ use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "coarse.cu", text: include_str!("coarse.cu"), constants: constants![PANEL, DENSE_ROWS] };
+pub(crate) const SOURCE: Source = Source {
+    file: "coarse.cu",
+    text: include_str!("coarse.cu"),
+    constants: constants![PANEL, DENSE_ROWS],
+    mirrors: &[mirror!(
+        "Aggregates" = RawAggregates { starts, rows, of_row, weights, n, count, modes, piece }
+    )],
+};
 
 /// Rows of a panel of the inverse.
 const PANEL: u32 = 32;

@@ -7,7 +7,7 @@
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch;
 use crate::cuda::device::launch::{WARP, index};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{self, List};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
@@ -20,6 +20,14 @@ pub(crate) const SOURCE: Source = Source {
     file: "spai.cu",
     text: concat!(include_str!("spai_problems.cu"), "#line 1 \"spai.cu\"\n", include_str!("spai.cu")),
     constants: constants![MOST_UNKNOWNS, COUNTED, MEMBERS, KERNELS; WARP_ROWS, WARP_UNKNOWNS],
+    mirrors: &[
+        mirror!(
+            "Systems" =
+                Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
+        ),
+        mirror!("Rows" = RawLaunch { rows, count, slots, scratch, room }),
+        mirror!("Found" = Found {}),
+    ],
 };
 
 /// Unknowns of a row at most.

@@ -3,7 +3,7 @@
 pub(crate) mod segments;
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, lock};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::preconditioners::coarse::Coarse;
@@ -21,6 +21,44 @@ pub(crate) const SOURCE: Source = Source {
     file: "resident.cu",
     text: include_str!("resident.cu"),
     constants: constants![RESIDENT_THREADS],
+    mirrors: &[
+        mirror!(
+            "System" = RawSystem {
+                rows,
+                halo_first,
+                halo,
+                slice_first,
+                slices,
+                values,
+                columns,
+                lanes,
+                window,
+                own,
+                staged
+            }
+        ),
+        mirror!(
+            "Solve" = RawSolve {
+                control,
+                inverse,
+                x,
+                r,
+                p,
+                z,
+                rho,
+                partials,
+                barrier,
+                log,
+                ring,
+                width,
+                entries,
+                rho_watch,
+                sigma_watch,
+                count
+            }
+        ),
+        segments::MIRROR,
+    ],
 };
 
 /// Threads of a block.
@@ -167,7 +205,13 @@ pub struct Resident<T: Real> {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawSystem {
-    arrays: [u64; 7],
+    rows: u64,
+    halo_first: u64,
+    halo: u64,
+    slice_first: u64,
+    slices: u64,
+    values: u64,
+    columns: u64,
     lanes: u32,
     window: u32,
     own: u32,
@@ -179,7 +223,17 @@ unsafe impl DeviceRepr for RawSystem {}
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawSolve {
-    arrays: [u64; 11],
+    control: u64,
+    inverse: u64,
+    x: u64,
+    r: u64,
+    p: u64,
+    z: u64,
+    rho: u64,
+    partials: u64,
+    barrier: u64,
+    log: u64,
+    ring: u64,
     width: u32,
     entries: u32,
     rho_watch: u32,
@@ -303,15 +357,13 @@ impl<T: Real> Resident<T> {
         let kernel = self.device.function::<T>(&SOURCE, name)?;
         self.device.lift_shared_limit(&kernel)?;
         let system = RawSystem {
-            arrays: [
-                self.rows.address(0),
-                self.halo_first.address(0),
-                self.halo.address(0),
-                self.slice_first.address(0),
-                self.slices.address(0),
-                self.values.address(0),
-                self.columns.address(0),
-            ],
+            rows: self.rows.address(0),
+            halo_first: self.halo_first.address(0),
+            halo: self.halo.address(0),
+            slice_first: self.slice_first.address(0),
+            slices: self.slices.address(0),
+            values: self.values.address(0),
+            columns: self.columns.address(0),
             lanes: self.lanes as u32,
             window: self.window as u32,
             own: self.own as u32,
@@ -319,19 +371,17 @@ impl<T: Real> Resident<T> {
         };
         let (ring, width, entries) = steps.ring();
         let solve = RawSolve {
-            arrays: [
-                steps.control(),
-                inverse.map_or(0, |inverse| inverse.address(0)),
-                x.address(0),
-                r.address(0),
-                p.address(0),
-                z.address(0),
-                rho,
-                self.partials.address(0),
-                self.barrier.address(0),
-                self.log.address(0),
-                ring,
-            ],
+            control: steps.control(),
+            inverse: inverse.map_or(0, |inverse| inverse.address(0)),
+            x: x.address(0),
+            r: r.address(0),
+            p: p.address(0),
+            z: z.address(0),
+            rho,
+            partials: self.partials.address(0),
+            barrier: self.barrier.address(0),
+            log: self.log.address(0),
+            ring,
             width,
             entries,
             rho_watch: steps.name(watched[0]),

@@ -16,8 +16,12 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "advance.cu", text: include_str!("advance.cu"), constants: constants![ADVANCE_THREADS] };
+pub(crate) const SOURCE: Source = Source {
+    file: "advance.cu",
+    text: include_str!("advance.cu"),
+    constants: constants![ADVANCE_THREADS],
+    mirrors: &[],
+};
 
 /// Threads of a block.
 const ADVANCE_THREADS: usize = 512;

@@ -14,7 +14,7 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// The kernels.
 pub(crate) const SOURCE: Source =
-    Source { file: "basis.cu", text: include_str!("basis.cu"), constants: constants![PACKS] };
+    Source { file: "basis.cu", text: include_str!("basis.cu"), constants: constants![PACKS], mirrors: &[] };
 
 /// Columns begin at multiples of so many entries.
 const ALIGN: usize = 64;

@@ -1,7 +1,7 @@
 //! What the kernels of a step are told: what to watch before a vector changes, and what to write when the step ends.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Device, Real, lock};
 use crate::cuda::solve::number::{Number, RawNumber, Slot};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -9,8 +9,14 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "step.cu", text: include_str!("step.cu"), constants: constants![NUMBERS, ASSIGNMENTS] };
+pub(crate) const SOURCE: Source = Source {
+    file: "step.cu",
+    text: include_str!("step.cu"),
+    constants: constants![NUMBERS, ASSIGNMENTS],
+    mirrors: &[
+        mirror!("Ending" = RawEnding<f32> | RawEnding<f64> { gate, assignments, numbers, has_residual, coefficients, first, second, ring, width, entries, number, home }),
+    ],
+};
 
 #[derive(Debug)]
 pub(crate) struct Kernels<T> {
@@ -117,6 +123,16 @@ pub(crate) struct RawGate<T> {
 }
 // SAFETY: as `Gate` of prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
+
+/// The words of a gate's state.
+pub(crate) const CONTROL: usize = 4;
+
+/// [`RawWatch`] as kernels have it.
+pub(crate) const WATCH: Mirror = mirror!("Watch" = RawWatch<f32> | RawWatch<f64> { number, condition, id });
+/// [`RawGate`] as kernels have it.
+pub(crate) const GATE: Mirror = mirror!("Gate" = RawGate<f32> | RawGate<f64> { control, watches, watch });
+/// A gate's state as kernels have it.
+pub(crate) const STATE: Mirror = mirror!("Control" = [u64; CONTROL] {});
 
 impl<T: Real> RawGate<T> {
     pub(crate) fn open(control: u64) -> Self {

@@ -2,6 +2,7 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::MAX_BLOCKS;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Device, Real};
 use crate::cuda::solve::number::{Scalar, Slot};
 use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
@@ -44,6 +45,11 @@ pub(crate) struct RawSum {
 }
 // SAFETY: as `Sum` of prelude.cu
 unsafe impl DeviceRepr for RawSum {}
+
+/// [`RawSum`] as kernels have it.
+pub(crate) const SUM: Mirror = mirror!("Sum" = RawSum { parcels, calls, results });
+/// What a block sends as kernels have it.
+pub(crate) const SENT: Mirror = mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL] {});
 
 /// `K` sums to come: what a kernel writes to, and the scalars that it gives.
 pub(crate) struct Sums<T, const K: usize> {

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 /// The kernels.
 pub(crate) const SOURCE: Source =
-    Source { file: "vector.cu", text: include_str!("vector.cu"), constants: constants![] };
+    Source { file: "vector.cu", text: include_str!("vector.cu"), constants: constants![], mirrors: &[] };
 
 /// The kernels.
 #[derive(Debug)]
