@@ -7,12 +7,13 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
-use crate::cuda::matrix::chunks::{Chunks, FEW, SOURCE, TILE};
+use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
+use crate::cuda::tuning::ROWS_GONE_THROUGH;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
@@ -73,7 +74,8 @@ fn first_rows(chunks: &Chunks) -> Vec<u32> {
 
 /// The rows of all entries of tiles of more, and where each such tile has them.
 fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
-    let far: Vec<usize> = (0..chunks.tiles).filter(|&tile| first[tile + 1] - first[tile] > FEW).collect();
+    let far: Vec<usize> =
+        (0..chunks.tiles).filter(|&tile| first[tile + 1] - first[tile] > ROWS_GONE_THROUGH).collect();
     let mut at = vec![0; if far.is_empty() { 0 } else { chunks.tiles }];
     far.iter().enumerate().for_each(|(place, &tile)| at[tile] = place as u32);
     let entries = far.par_iter().flat_map_iter(|&tile| tile * TILE..(tile + 1) * TILE);
@@ -194,7 +196,7 @@ mod tests {
     ) -> Vec<u32> {
         let (row, last) = (first[tile], first[tile + 1]);
         let (from, to) = (tile * TILE, (tile + 1) * TILE);
-        if last - row > FEW {
+        if last - row > ROWS_GONE_THROUGH {
             return far[far_at[tile] as usize * TILE..][..TILE].to_vec();
         }
         let mut marks = vec![0; TILE];

@@ -78,7 +78,7 @@ struct CsrByEntries {
     static constexpr const u32* rows = nullptr;
     RowStarts row_starts;
     const u32* first;         // row of each tile's first entry, and of the last entry
-    const u32* far_at;        // of a tile of more rows than `FEW`: its place in `far`
+    const u32* far_at;        // of a tile of more rows than `ROWS_GONE_THROUGH`: its place in `far`
     const u32* far;           // the rows of such a tile's entries
     const u32* empty;         // as of `Coo`
     const u32* columns;
@@ -110,7 +110,7 @@ struct CsrByEntries {
         __shared__ Few<u32, OF_LANE> marks[WARPS][32];
         const u32 row = first_row(tile), last = first_row(tile + 1);
         const i64 from = tile * TILE;
-        if (last - row > FEW) return of_lane(far, __ldg(far_at + tile), lane);
+        if (last - row > ROWS_GONE_THROUGH) return of_lane(far, __ldg(far_at + tile), lane);
         Few<u32, OF_LANE>* of_warp = marks[threadIdx.x / 32];
         __syncwarp();
         of_warp[lane] = {0, 0, 0, 0};

@@ -89,7 +89,7 @@ template <int B> struct Batch {
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& a, const real* __restrict__ x, real* __restrict__ y) {
-    constexpr int WIDE = 32 * B, SLICES = NODE_THREADS<B> / WIDE, U = GROUPS<B>;
+    constexpr int WIDE = 32 * B, SLICES = HALO_THREADS<B> / WIDE, U = GROUPS<B>;
     real* const window = (real*)shared_memory;
     const u32 q = threadIdx.x % WIDE, lane = q / B;
     real xy = 0;
@@ -97,7 +97,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
         const Block at(a.windows, block);
         // the window of the block before has been read
         if (block != blockIdx.x) __syncthreads();
-        at.gather_window<B, NODE_THREADS<B>>(a.windows, x, window);
+        at.gather_window<B, HALO_THREADS<B>>(a.windows, x, window);
 
         Batch<B> batch;
         u32 slice = threadIdx.x / WIDE, group, end;
@@ -136,11 +136,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
 }
 
 #define KERNELS(NAME, B)                                                                                                \
-    extern "C" __global__ __launch_bounds__(NODE_THREADS<B>, BLOCKS<B, false>) void NAME(Halo a, const real* x, real* y) {          \
+    extern "C" __global__ __launch_bounds__(HALO_THREADS<B>, BLOCKS<B, false>) void NAME(Halo a, const real* x, real* y) {          \
         begin();                                                                                                        \
         multiply<B, false>(a, x, y);                                                                                    \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(NODE_THREADS<B>, BLOCKS<B, true>) void NAME##_dot(Halo a, const real* x, real* y, Sum sum) { \
+    extern "C" __global__ __launch_bounds__(HALO_THREADS<B>, BLOCKS<B, true>) void NAME##_dot(Halo a, const real* x, real* y, Sum sum) { \
         begin();                                                                                                        \
         real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
         grid_sum(xy, sum);                                                                                              \

@@ -11,7 +11,7 @@ use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
+use crate::cuda::tuning::{HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
 use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -22,12 +22,9 @@ use std::sync::Arc;
 pub(crate) const SOURCE: Source = Source {
     file: "halo.cu",
     text: include_str!("halo.cu"),
-    constants: constants![PACKED; NODE_THREADS],
+    constants: constants![PACKED; HALO_THREADS],
     mirrors: &[mirror!("Halo" = Raw { windows, slices, words, order, columns, values })],
 };
-
-/// Threads of a block whose nodes have so many rows.
-const NODE_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 384];
 
 /// A matrix in blocks of rows, each with its window.
 #[derive(Debug)]
@@ -116,7 +113,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
     ) -> Result<Self> {
         index("the number of rows", shape.rows)?;
         let device = ordered.device();
-        let (threads, name) = (NODE_THREADS[size], format!("halo_{size}"));
+        let (threads, name) = (HALO_THREADS[size], format!("halo_{size}"));
         let shared = windows.largest * size * size_of::<T>();
         let words = if size == 1 { Some(words(&cut.starts)) } else { None };
         let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);

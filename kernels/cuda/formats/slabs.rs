@@ -9,7 +9,10 @@ use crate::cuda::matrix::chunks::{OF_LANE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Slots;
-use crate::cuda::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, WIDE_SLABS_FROM};
+use crate::cuda::tuning::{
+    BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, SLAB_BLOCKS, SLAB_THREADS, WIDE_SLAB_THREADS,
+    WIDE_SLABS_FROM,
+};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Mutex;
 
@@ -24,12 +27,6 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Threads of a block of the first kernel, and blocks that run at once on a multiprocessor.
-const SLAB_THREADS: u32 = 512;
-/// See [`SLAB_THREADS`].
-const SLAB_BLOCKS: usize = 2;
-/// Threads of a block of the first kernel for wide slabs, which has a multiprocessor for itself.
-const WIDE_SLAB_THREADS: u32 = 1024;
 /// A slab's part of `x` is so many bytes, or a multiple: it can be copied in large pieces.
 const ALIGNED: usize = 256;
 /// Places that the sums of a warp take: those of a chunk, spread over banks, and what stands before the first.

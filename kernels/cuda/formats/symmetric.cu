@@ -53,7 +53,7 @@ template <int B> struct Slot {
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
-    constexpr int R = NODES<B>, T = NODE_THREADS<B>, WARPS = T / 32;
+    constexpr int R = NODES<B>, T = SYMMETRIC_THREADS<B>, WARPS = T / 32;
     // one block of threads for each block of nodes
     const Block at(a.windows, blockIdx.x);
     const u32 first = at.first, own = at.rows, steps = __ldg(a.steps + blockIdx.x);
@@ -159,11 +159,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
 }
 
 #define KERNELS(NAME, B)                                                                                                \
-    extern "C" __global__ __launch_bounds__(NODE_THREADS<B>, NODE_BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
+    extern "C" __global__ __launch_bounds__(SYMMETRIC_THREADS<B>, SYMMETRIC_BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
         begin();                                                                                                        \
         multiply<B, false>(a, x, y);                                                                                    \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(NODE_THREADS<B>, NODE_BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
+    extern "C" __global__ __launch_bounds__(SYMMETRIC_THREADS<B>, SYMMETRIC_BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
         begin();                                                                                                        \
         real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
         grid_sum(xy, sum);                                                                                              \

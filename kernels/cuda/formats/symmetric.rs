@@ -11,7 +11,7 @@ use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::SHARED_MEMORY;
+use crate::cuda::tuning::{NODES_OF_4, NODES_OF_8, SHARED_MEMORY, SYMMETRIC_BLOCKS, SYMMETRIC_THREADS};
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, TooLarge, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -21,7 +21,7 @@ use rayon::prelude::*;
 pub(crate) const SOURCE: Source = Source {
     file: "symmetric.cu",
     text: include_str!("symmetric.cu"),
-    constants: constants![; NODE_THREADS, NODE_BLOCKS, NODES_OF_8, NODES_OF_4],
+    constants: constants![; SYMMETRIC_THREADS, SYMMETRIC_BLOCKS, NODES_OF_8, NODES_OF_4],
     mirrors: &[mirror!(
         "Symmetric" = Raw { windows, slices, steps, order, columns, values, diagonals, window }
     )],
@@ -101,7 +101,7 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 device,
                 &SOURCE,
                 &format!("symmetric_{size}"),
-                NODE_THREADS[size] as u32,
+                SYMMETRIC_THREADS[size] as u32,
                 shared,
             )?,
             exchange: device.function_storing::<T, V>(&SOURCE, "symmetric_exchange")?,
@@ -117,25 +117,15 @@ const BESIDE: usize = 2048;
 
 /// Nodes of a block, with so many rows each.
 pub fn nodes_per_block<T>(size: usize) -> usize {
-    NODE_THREADS[size] * nodes_of_thread(size, size_of::<T>())
+    SYMMETRIC_THREADS[size] * nodes_of_thread(size, size_of::<T>())
 }
 
 /// Places of a window where a block of threads may have so many bytes of shared memory: sums have theirs beside it.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
-    let memory = (shared_memory / NODE_BLOCKS[size]).saturating_sub(BESIDE);
+    let memory = (shared_memory / SYMMETRIC_BLOCKS[size]).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
-
-/// Threads of a block whose nodes have so many rows. The larger a block, the fewer pairs cross: those of nodes with three rows
-/// just fit registers twice.
-const NODE_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 256];
-/// Blocks that share the memory of a multiprocessor, whose nodes have so many rows.
-const NODE_BLOCKS: [usize; 7] = [0, 3, 2, 2, 2, 0, 2];
-/// Nodes of so many rows that a thread has one after the other, for values of 8 bytes: as many as registers hold.
-const NODES_OF_8: [usize; 7] = [0, 4, 2, 2, 1, 0, 1];
-/// As [`NODES_OF_8`], for values of 4 bytes.
-const NODES_OF_4: [usize; 7] = [0, 4, 4, 4, 1, 0, 1];
 
 /// Nodes of `size` rows that a thread has, one after the other, for values of so many bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
@@ -171,7 +161,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     }
 
     fn threads(&self) -> usize {
-        self.windows.blocks * NODE_THREADS[self.size]
+        self.windows.blocks * SYMMETRIC_THREADS[self.size]
     }
 
     fn shape(&self) -> Shape {

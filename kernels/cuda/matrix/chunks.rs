@@ -6,14 +6,14 @@ use crate::cuda::device::launch::{NONE, WARP, index};
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::formats::coo::{COO, TAKEN};
 use crate::cuda::matrix::pattern::Pattern;
-use crate::cuda::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
+use crate::cuda::tuning::{ROWS_GONE_THROUGH, TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use crate::index::Offsets;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "coo.cu",
     text: concat!(include_str!("tiles.cu"), "#line 1 \"coo.cu\"\n", include_str!("../formats/coo.cu")),
-    constants: constants![OF_LANE, TILE, FEW],
+    constants: constants![OF_LANE, TILE, ROWS_GONE_THROUGH],
     mirrors: &[COO, TAKEN, CSR_BY_ENTRIES],
 };
 
@@ -21,10 +21,6 @@ pub(crate) const SOURCE: Source = Source {
 pub(crate) const OF_LANE: usize = 4;
 /// Entries that a warp takes at a time.
 pub(crate) const TILE: usize = OF_LANE * WARP;
-/// Rows that a warp goes through at most to find those of a tile of compressed rows. Where many are empty there may be
-/// thousands: a warp that had such tiles would still be there when all others are done (rmat20 in f32: 0.097 ms for 0.065,
-/// NotreDame_www by RCM 0.018 for 0.0077).
-pub(crate) const FEW: u32 = 2 * TILE as u32;
 
 /// The entries of every row but the first `skip`, in tiles and chunks of tiles.
 #[derive(Debug)]

@@ -5,7 +5,8 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::refill::{MIRROR as TILES, REFILL_THREADS, SECTOR, SLOTS};
+use crate::cuda::matrix::refill::{MIRROR as TILES, SECTOR};
+use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 pub(crate) const SOURCE: Source = Source {
     file: "refill.cu",
     text: include_str!("refill.cu"),
-    constants: constants![SECTOR, REFILL_THREADS; SLOTS],
+    constants: constants![SECTOR, REFILL_THREADS; REFILL_SLOTS],
     mirrors: &[TILES],
 };
 

@@ -119,7 +119,7 @@ __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 fro
 }
 
 // A thread has two neighbouring slots several times.
-constexpr u32 PAIRS = SLOTS<0> / (2 * REFILL_THREADS);
+constexpr u32 PAIRS = REFILL_SLOTS<0> / (2 * REFILL_THREADS);
 
 // A block of threads has a tile.
 extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles, const real* given, i64 count, stored* slots) {

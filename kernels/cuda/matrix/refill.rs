@@ -19,14 +19,10 @@ use crate::cuda::matrix::ordered::SOURCE;
 use crate::cuda::matrix::ordered::{Ordered, Rows};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Product;
+use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
-/// Slots of a tile: the first, if its sectors leave room for other tiles in shared memory.
-/// The more there are, the fewer sectors belong to two tiles.
-pub(crate) const SLOTS: [usize; 2] = [4096, 2048];
-/// Threads of a block that refills.
-pub(crate) const REFILL_THREADS: u32 = 512;
 /// Bytes of a sector.
 pub(crate) const SECTOR: usize = 32;
 
@@ -96,8 +92,8 @@ impl Tiles {
         device.lift_shared_limit(&make)?;
         device.lift_shared_limit(&refill)?;
         let room = device.shared_memory()?;
-        let last = SLOTS[SLOTS.len() - 1];
-        for slots in SLOTS {
+        let last = REFILL_SLOTS[REFILL_SLOTS.len() - 1];
+        for slots in REFILL_SLOTS {
             let all = map.len().div_ceil(slots);
             let bytes = 2 * slots * size_of::<u32>();
             let launch = |tiles: &Tiles| {

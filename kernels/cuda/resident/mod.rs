@@ -10,7 +10,7 @@ use crate::cuda::preconditioners::coarse::Coarse;
 use crate::cuda::resident::segments::{RawCorrection, Segments};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::step::Steps;
-use crate::cuda::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT};
+use crate::cuda::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT, MOST_RESIDENT_STEPS};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
@@ -66,8 +66,6 @@ const RESIDENT_THREADS: usize = 1024;
 const WARPS: usize = RESIDENT_THREADS / 32;
 /// Shared memory that the kernel takes beside what is asked for.
 const STATIC_SHARED: usize = 2048;
-/// Iterations of a launch, at most.
-const MOST_STEPS: usize = 512;
 
 /// What a block owns, in its own numbering: its rows first, then its halo.
 #[derive(Debug, Default)]
@@ -313,7 +311,7 @@ impl<T: Real> Resident<T> {
             entries: layout.entries,
             partials: device.zeros(4 * blocks)?,
             barrier: device.zeros(2)?,
-            log: device.zeros(3 * MOST_STEPS)?,
+            log: device.zeros(3 * MOST_RESIDENT_STEPS)?,
             device: device.clone(),
         };
         resident.refill(values)?;
@@ -335,7 +333,7 @@ impl<T: Real> Resident<T> {
             assert!(vector.device() == &self.device, "vectors on the device of the matrix");
         }
         let Some(rho) = rho.home() else { return Ok(0) };
-        let count = count.min(steps.room()).min(MOST_STEPS);
+        let count = count.min(steps.room()).min(MOST_RESIDENT_STEPS);
         if count == 0 {
             return Ok(0);
         }

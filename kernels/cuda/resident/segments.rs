@@ -5,13 +5,10 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::preconditioners::coarse::Coarse;
+use crate::cuda::tuning::MOST_RESIDENT_SUMS;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
 use std::sync::Arc;
-
-/// Numbers that every block reads of every restriction, at most: where aggregates are scattered over the blocks there are
-/// more. A bound against what would be read for millions of segments, not an optimum that was measured.
-const MOST_SUMS: usize = 8192;
 
 /// The rows of each block, aggregate by aggregate. A segment is what a block and an aggregate share.
 #[derive(Debug, Default, PartialEq)]
@@ -135,7 +132,8 @@ impl<T: Real> Segments<T> {
         Ok(Segments {
             identity: coarse.identity.clone(),
             most_segments: most_segments.unwrap_or(0),
-            suits: sums <= MOST_SUMS.max(2 * coarse.unknowns()) && coarse.count() < usize::from(u16::MAX),
+            suits: sums <= MOST_RESIDENT_SUMS.max(2 * coarse.unknowns())
+                && coarse.count() < usize::from(u16::MAX),
             order: device.upload(&layout.order)?,
             first: device.upload(&layout.first)?,
             starts: device.upload(&layout.starts)?,

@@ -10,6 +10,7 @@ use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::gate;
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
+use crate::cuda::tuning::ADVANCE_THREADS;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::marker::PhantomData;
@@ -23,8 +24,6 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Threads of a block.
-const ADVANCE_THREADS: usize = 512;
 /// Bytes of shared memory that the kernel declares itself, at most.
 const DECLARED: usize = 2048;
 
