@@ -61,7 +61,8 @@ pub const BYTES_OF_WIDE_SLAB: usize = 112 << 10;
 /// Bytes of `x` from which on wide slabs pay: there are about as many slabs as blocks at once then.
 pub const WIDE_SLABS_FROM: usize = 8 << 20;
 
-/// What slabs of [`Coo`](crate::cuda::formats::coo::Coo) save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
+/// What decides between rows and slabs of [`Coo`](crate::cuda::formats::coo::Coo), by
+/// [`sums_in_slabs`](crate::cuda::formats::coo::sums_in_slabs). What slabs save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
 /// launch, something for each entry and each byte of its value, and for each byte of a sum that is brought to its row
 /// (lp_like, boyd2_like, webbase_like, circuit_25M, rmat_33M).
 pub const SLABS_SAVE: f64 = 7.3;
