@@ -15,7 +15,7 @@ use std::ops::Range;
 pub const LARGEST_BLOCK: usize = 32;
 
 /// Slices begin at multiples of so many numbers.
-const UNIT: usize = 16;
+pub(crate) const UNIT: usize = 16;
 
 /// What stores the numbers of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

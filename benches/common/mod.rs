@@ -13,6 +13,8 @@ pub mod cuda_options;
 #[cfg(feature = "cuda")]
 pub mod cuda_peers;
 pub mod machine;
+#[cfg(feature = "metis")]
+pub mod metis;
 pub mod mkl;
 pub mod peers;
 pub mod read;

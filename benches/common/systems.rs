@@ -102,8 +102,24 @@ pub fn unknowns(name: &str) -> usize {
 
 /// Reverse Cuthill and McKee of the nodes of a mesh: their unknowns stay together.
 fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
+    by_nodes(csr, unknowns, |graph, _| Ok(Numbering::rcm(graph)?))
+}
+
+/// The clusters of METIS, in runs of so many rows.
+#[cfg(feature = "metis")]
+fn metis(csr: &Csr<f64>, unknowns: usize, rows: usize) -> Result<Numbering> {
+    let line = |graph: &Csr<f64>, unknowns: usize| super::metis::line(graph, rows / unknowns);
+    by_nodes(csr, unknowns, |graph, unknowns| Ok(Numbering::from_old_of_new(line(graph, unknowns)?)?))
+}
+
+/// The numbering that one of the graph of nodes makes, which is given the unknowns of a node.
+fn by_nodes(
+    csr: &Csr<f64>,
+    unknowns: usize,
+    number: impl Fn(&Csr<f64>, usize) -> Result<Numbering>,
+) -> Result<Numbering> {
     if unknowns == 1 || !csr.rows().is_multiple_of(unknowns) {
-        return Ok(Numbering::rcm(csr)?);
+        return number(csr, 1);
     }
     let (mut offsets, mut columns) = (vec![0], vec![]);
     for node in 0..csr.rows() / unknowns {
@@ -117,7 +133,7 @@ fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
     }
     let nodes = offsets.len() - 1;
     let graph = Csr::from_csr(nodes, nodes, &offsets, &columns, &vec![1.0; columns.len()])?;
-    let of_nodes = Numbering::rcm(&graph)?;
+    let of_nodes = number(&graph, unknowns)?;
     let first = of_nodes.old_of_new().iter().map(|node| node * unknowns as u32);
     Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
@@ -153,6 +169,8 @@ pub fn numbered(
         add("rcm", &|| rcm(&csr, unknowns(name)))?;
         if let Some(rows) = rows_per_block(&csr) {
             add("clustered", &|| Ok(Numbering::clustered(&csr, rows)?))?;
+            #[cfg(feature = "metis")]
+            add("metis", &|| metis(&csr, unknowns(name), rows))?;
         }
     }
     if has_hubs(name) {

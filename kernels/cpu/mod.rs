@@ -5,4 +5,5 @@ pub mod formats;
 pub mod preconditioners;
 pub mod run;
 pub mod simd;
+pub(crate) mod tuning;
 pub mod vector;

@@ -5,6 +5,7 @@
 
 use crate::cpu::run::threads::{CHUNK, chunks, over_rows, sum_over_rows};
 use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
+use crate::cpu::tuning::STREAMED_FROM;
 
 // --- loops over one chunk -------------------------------------------------------------------------------------------
 
@@ -34,13 +35,9 @@ fn chunk_mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
     }
 }
 
-/// Vectors of so many bytes are written past the caches: they do not fit beside what else an iteration touches, and an
-/// ordinary store would read every line before it overwrites it.
-const STREAMED: usize = 8 << 20;
-
 /// Whether to write a vector of this length past the caches.
 pub(crate) fn streams<T>(len: usize) -> bool {
-    len * size_of::<T>() >= STREAMED
+    len * size_of::<T>() >= STREAMED_FROM
 }
 
 /// `to ← from`, past the caches; followed by a fence when the task is done.

@@ -1,7 +1,7 @@
 //! What was found by measuring: on an H200 (sm_90), f64 and f32, as `benches/record/h200` holds it.
 //!
-//! Every constant names matrices of that record on which it matters. Other architectures use the same until they are
-//! measured.
+//! A constant names matrices of that record on which it matters, or the file that has the times; where it names none, no record
+//! of its choice was kept. Other architectures use these numbers until they are measured.
 
 use crate::price::Price;
 use crate::strategy::Strategy;
@@ -47,6 +47,11 @@ pub const TILES_OF_CHUNK: usize = 16;
 /// See [`TILES_OF_CHUNK`].
 pub const WARPS_OF_CHUNKS: usize = 40;
 
+/// Rows that a warp of [`LoadBalance`](crate::cuda::csr::load_balance::LoadBalance) goes through at most to find those of a tile of 128
+/// entries. Where many rows are empty there may be thousands: a warp that had such tiles would still be there when all others are
+/// done (rmat20 in f32: 0.097 ms for 0.065, NotreDame_www by RCM 0.018 for 0.0077).
+pub const ROWS_GONE_THROUGH: u32 = 256;
+
 /// Bytes of `x` that belong to a slab of [`Coo`](crate::cuda::formats::coo::Coo): two blocks of the kernel share a multiprocessor.
 pub const BYTES_OF_SLAB: usize = 64 << 10;
 
@@ -56,7 +61,8 @@ pub const BYTES_OF_WIDE_SLAB: usize = 112 << 10;
 /// Bytes of `x` from which on wide slabs pay: there are about as many slabs as blocks at once then.
 pub const WIDE_SLABS_FROM: usize = 8 << 20;
 
-/// What slabs of [`Coo`](crate::cuda::formats::coo::Coo) save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
+/// What decides between rows and slabs of [`Coo`](crate::cuda::formats::coo::Coo), by
+/// [`sums_in_slabs`](crate::cuda::formats::coo::sums_in_slabs). What slabs save, in picoseconds: for each entry of `x` that is fetched by itself. They cost a
 /// launch, something for each entry and each byte of its value, and for each byte of a sum that is brought to its row
 /// (lp_like, boyd2_like, webbase_like, circuit_25M, rmat_33M).
 pub const SLABS_SAVE: f64 = 7.3;
@@ -68,6 +74,22 @@ pub const SLABS_ENTRY: f64 = 1.0;
 pub const SLABS_BYTE: f64 = 0.175;
 /// See [`SLABS_SAVE`].
 pub const SLABS_SUM_BYTE: f64 = 0.6;
+
+/// Threads of a block of the kernel for slabs, and blocks that share a multiprocessor.
+pub const SLAB_THREADS: u32 = 512;
+/// See [`SLAB_THREADS`].
+pub const SLAB_BLOCKS: usize = 2;
+/// Threads of a block of the kernel for wide slabs, which has a multiprocessor for itself.
+pub const WIDE_SLAB_THREADS: u32 = 1024;
+
+/// What a block of slabs copies of `x`, and waits for, before it multiplies: the time of so many chunks (boyd2_like, lp_like).
+pub const START_OF_SLAB: usize = 16;
+
+/// Sums of a bin, at least, and at most where no row has more.
+pub const SUMS_OF_BIN: (usize, usize) = (512, 3072);
+
+/// Sums that a slab has in a bin, in the mean, from which on 16 lanes take them and not 8.
+pub const SUMS_FOR_SIXTEEN: usize = 8;
 
 /// Slabs that may pay. With fewer, `x` is often found on the chip as it is (rmat_2M); of more, a bin has no eight sums of each,
 /// and is slowed down by what is fetched beside them (rmat_100M in f64).
@@ -82,6 +104,20 @@ pub const BINS_OF_MULTIPROCESSOR: usize = 5;
 pub const fn resident_windows(size: usize) -> usize {
     if size.is_multiple_of(3) { 2 } else { 4 }
 }
+
+/// Threads of a block of [`Halo`](crate::cuda::formats::halo::Halo) whose nodes have so many rows: whole slices of 32 nodes.
+pub const HALO_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 384];
+
+/// Threads of a block of [`Symmetric`](crate::cuda::formats::symmetric::Symmetric) whose nodes have so many rows. The larger a block,
+/// the fewer pairs cross: those of nodes with three rows just fit registers twice.
+pub const SYMMETRIC_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 256];
+/// Blocks of [`SYMMETRIC_THREADS`] that share the memory of a multiprocessor.
+pub const SYMMETRIC_BLOCKS: [usize; 7] = [0, 3, 2, 2, 2, 0, 2];
+/// Nodes of so many rows that a thread of [`SYMMETRIC_THREADS`] has one after the other, for values of 8 bytes: as many as
+/// registers hold.
+pub const NODES_OF_8: [usize; 7] = [0, 4, 2, 2, 1, 0, 1];
+/// As [`NODES_OF_8`], for values of 4 bytes.
+pub const NODES_OF_4: [usize; 7] = [0, 4, 4, 4, 1, 0, 1];
 
 /// The fewest and the most rows of a block of [`Halo`](crate::cuda::formats::halo::Halo): its halo against how many blocks run at once.
 pub const ROWS_OF_WINDOW: (usize, usize) = (256, 1536);
@@ -102,6 +138,40 @@ pub const FEWEST_RESIDENT_ROWS: usize = 64;
 
 /// Blocks of a multiprocessor for operations on vectors: all run at once, with registers to spare (`solve.csv`).
 pub const VECTOR_BLOCKS: usize = 4;
+
+/// Iterations of one launch of [`Resident`](crate::cuda::resident::Resident), at most: what the launch costs is little against
+/// them, and the host does not wait long for the first.
+pub const MOST_RESIDENT_STEPS: usize = 512;
+
+/// Numbers that every block of that launch reads of every restriction, at most, where that is more than twice the coarse
+/// unknowns: where aggregates are scattered over the blocks there are more. A bound against what would be read for millions of
+/// segments, not an optimum that was measured.
+pub const MOST_RESIDENT_SUMS: usize = 8192;
+
+/// Threads of a block of [`advance`](crate::cuda::advance), which has a multiprocessor for itself and four packs of each vector on
+/// their way: advance.cu has the times of other numbers (st7_128, p1_100M).
+pub const ADVANCE_THREADS: usize = 512;
+
+/// Slots of a tile of [`Refill`](crate::cuda::Refill): the first, if its sectors leave room for other tiles in shared memory. The
+/// more there are, the fewer sectors belong to two tiles; refill.cu has the times (slices, dense blocks, symmetric blocks of
+/// 100 million slots).
+pub const REFILL_SLOTS: [usize; 2] = [4096, 2048];
+/// Threads of a block that refills.
+pub const REFILL_THREADS: u32 = 512;
+
+/// Bytes from which on an array goes to a device and back through pinned memory.
+pub const STAGED_FROM: usize = 1 << 20;
+/// Bytes of pinned memory that are filled at a time: to hand out work to all threads and wait for them takes some 0.1 ms (an H200
+/// and 16 threads: 38 MB take 1.3 ms with 16 MiB at a time, 1.5 with 8, 1.8 with 4).
+pub const STAGE_BYTES: usize = 16 << 20;
+/// Stages: one is filled by the host while another is emptied by the device.
+pub const STAGES: usize = 2;
+/// Bytes that a thread copies at a time.
+pub const STAGE_SHARE: usize = 256 << 10;
+
+/// What a pool was given back is kept while all that the pool holds, in use or not, is no more than one part in so many of the
+/// device's memory (heat_sink_p1_340k: device/pool.rs has the times).
+pub const POOL_SHARE: usize = 128;
 
 /// Steps queued ahead of what is known: enough that the device of a small system never waits for the host (st7_20k).
 pub const LAG: usize = 8;

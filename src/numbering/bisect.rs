@@ -89,22 +89,13 @@ impl Part {
         self.weights.iter().map(|&weight| f64::from(weight)).sum()
     }
 
-    /// Lays the part out, by the bisection of its own: its vertices in order, `from` the weight before them. Runs of this
-    /// weight are to be compact.
+    /// Lays the part out: its vertices in order, `from` the weight before them. Runs of this weight are to be compact.
     pub(super) fn lay_out(self, from: f64, run: f64, order: &mut [u32]) {
-        self.lay_out_by(&Part::bisected, from, run, order);
-    }
-
-    /// Lays out by a given bisection, which tells who is in the second half if the first is to have about that weight.
-    pub(super) fn lay_out_by<B>(self, bisected: &B, from: f64, run: f64, order: &mut [u32])
-    where
-        B: Fn(&Part, f64) -> Vec<bool> + Sync,
-    {
         let Some(target) = target(from, self.weight(), run).filter(|_| self.len() > 1) else {
             order.copy_from_slice(&self.ids);
             return;
         };
-        let mut second = bisected(&self, target);
+        let mut second = self.bisected(target);
         Refinement::new(&self, &mut second, target).run();
         let [a, b] = self.split(&second);
         // the target may be less than a vertex
@@ -115,13 +106,10 @@ impl Part {
         let (to_a, to_b) = order.split_at_mut(a.len());
         let middle = from + a.weight();
         if a.len().min(b.len()) < TASK {
-            a.lay_out_by(bisected, from, run, to_a);
-            b.lay_out_by(bisected, middle, run, to_b);
+            a.lay_out(from, run, to_a);
+            b.lay_out(middle, run, to_b);
         } else {
-            rayon::join(
-                || a.lay_out_by(bisected, from, run, to_a),
-                || b.lay_out_by(bisected, middle, run, to_b),
-            );
+            rayon::join(|| a.lay_out(from, run, to_a), || b.lay_out(middle, run, to_b));
         }
     }
 
@@ -249,20 +237,6 @@ impl Part {
             }
         }
         (queue[queue.len() - 1] as usize, distance)
-    }
-
-    /// Whether a half is tied more to what comes after the part than the rest is.
-    #[cfg(feature = "metis")]
-    pub(super) fn belongs_behind(&self, half: &[bool]) -> bool {
-        let signed =
-            |(&pull, &inside): (&i32, &bool)| if inside { i64::from(pull) } else { -i64::from(pull) };
-        self.pull.iter().zip(half).map(signed).sum::<i64>() >= 0
-    }
-
-    /// The weight of each vertex.
-    #[cfg(feature = "metis")]
-    pub(super) fn weights(&self) -> &[u32] {
-        &self.weights
     }
 
     fn split(self, second: &[bool]) -> [Part; 2] {

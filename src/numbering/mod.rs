@@ -8,8 +8,6 @@ mod bisect;
 mod clustered;
 mod exchange;
 mod graph;
-#[cfg(feature = "metis")]
-mod metis;
 #[cfg(feature = "cuda")]
 mod on_device;
 mod pieces;

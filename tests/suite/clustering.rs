@@ -132,23 +132,3 @@ fn runs_of_real_meshes_are_compact() {
         assert!(found < bound, "{name}: {found}");
     }
 }
-
-/// METIS finds somewhat smaller halos.
-#[cfg(feature = "metis")]
-#[test]
-fn metis_makes_compact_runs_too() {
-    let a = shuffled_tetrahedra(24);
-    let numbering = Numbering::metis(&a, 512).unwrap();
-    let (found, own) =
-        (halo_with(&a, &numbering, 512), halo_with(&a, &Numbering::clustered(&a, 512).unwrap(), 512));
-    println!("{found} {own}");
-    assert!(found < 1.03 * own, "{found} {own}");
-    assert_eq!(on_threads(3, || Numbering::metis(&a, 512).unwrap()), numbering);
-    // entries on one side of the diagonal, vertices without neighbours, graphs that fall apart
-    let cases =
-        [edge::cyclic_shift(3_000), edge::diagonal(2_000), scattered(700), random(3_000, 3_000, 0.001, 4)];
-    for triplets in cases {
-        let a = triplets.csr::<f64>().unwrap();
-        assert_eq!(Numbering::metis(&a, 100).unwrap().len(), a.rows());
-    }
-}

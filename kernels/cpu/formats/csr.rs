@@ -6,9 +6,10 @@
 
 use crate::cpu::run::balanced::Divide;
 use crate::cpu::run::rows::RowProduct;
-use crate::cpu::run::scattered::{SAMPLE, look};
+use crate::cpu::run::scattered::look;
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Value};
+use crate::cpu::tuning::JUDGED;
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 
@@ -83,7 +84,7 @@ impl<V> Csr<'_, V> {
     {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let middle = |row: &[O]| self.columns.get((row[0].get() + row[1].get()) / 2).copied();
-        let look = look(x, offsets.windows(2).take(SAMPLE).filter_map(middle));
+        let look = look(x, offsets.windows(2).take(JUDGED).filter_map(middle));
         let ahead = |k: usize, count: usize| match look {
             0 => &[][..],
             _ => self.columns.get(k + look..k + look + count).unwrap_or_default(),

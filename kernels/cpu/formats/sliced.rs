@@ -16,10 +16,11 @@
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::RowProduct;
-use crate::cpu::run::scattered::{SAMPLE, look};
+use crate::cpu::run::scattered::look;
 use crate::cpu::run::threads::{CHUNK, chunks, find_row};
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
+use crate::cpu::tuning::JUDGED;
 use crate::index::{Columns, Invalid, Offsets};
 use std::ops::Range;
 
@@ -222,7 +223,7 @@ impl<T: Value, V: Storage<T>> Task for Sums<'_, T, V> {
             match a.columns {
                 SlicedColumns::Wide(columns) => {
                     let here = columns.get(a.before(rows.start)..).unwrap_or_default();
-                    let look = look(all, here.iter().take(SAMPLE).copied());
+                    let look = look(all, here.iter().take(JUDGED).copied());
                     let (columns, len) = (columns.as_ptr(), columns.len());
                     a.chunk::<S, T, _>(rows, y, WideLookup { x, columns, len, look });
                 }

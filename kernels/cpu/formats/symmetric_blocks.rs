@@ -6,7 +6,8 @@ use crate::cpu::formats::bsr::SLACK;
 use crate::cpu::formats::symmetric::Halves;
 use crate::cpu::run::threads::{over_parts, sum_over_parts};
 use crate::cpu::simd::storage::Storage;
-use crate::cpu::simd::{AHEAD, Simd, Task, Value, run};
+use crate::cpu::simd::{Simd, Task, Value, run};
+use crate::cpu::tuning::PREFETCH_BYTES;
 use crate::cpu::vector::block_dot;
 use std::ops::Range;
 
@@ -42,7 +43,7 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
                 for k in start..middle {
                     let block = values.add(k * B * B);
                     let at = *columns.add(k) as usize * B;
-                    S::prefetch_ahead(block.wrapping_byte_add(AHEAD), B * B);
+                    S::prefetch_ahead(block.wrapping_byte_add(PREFETCH_BYTES), B * B);
                     let mirrored = y.add(at - first);
                     for (j, sums) in sums.iter_mut().enumerate() {
                         let column = block.add(j * B).cast::<[V; P]>().read_unaligned().map(V::widen);

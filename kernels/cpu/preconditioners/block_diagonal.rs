@@ -8,7 +8,8 @@ use crate::cpu::preconditioners::dense::invert;
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::threads::{ByRow, over_parts, tasks};
 use crate::cpu::simd::storage::Storage;
-use crate::cpu::simd::{AHEAD, Lanes, Simd, Value};
+use crate::cpu::simd::{Lanes, Simd, Value};
+use crate::cpu::tuning::PREFETCH_BYTES;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -311,7 +312,7 @@ unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
                 let (mut column, to) = (numbers.as_ptr().add(rows.start + first), y.as_mut_ptr().add(first));
                 let mut sum = T::In::<S>::splat(T::zero());
                 for &x in x {
-                    S::prefetch(column.wrapping_byte_add(2 * AHEAD));
+                    S::prefetch(column.wrapping_byte_add(2 * PREFETCH_BYTES));
                     let values = if whole { V::load::<S>(column) } else { V::load_first::<S>(column, count) };
                     sum = values.mul_add(T::In::<S>::splat(x), sum);
                     column = column.wrapping_add(columns);

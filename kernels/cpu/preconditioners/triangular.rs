@@ -14,13 +14,10 @@
 use crate::cpu::formats::csr::Csr;
 use crate::cpu::run::threads::{ByRow, over_parts};
 use crate::cpu::simd::Value;
+use crate::cpu::tuning::LEAST_OF_LEVEL;
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
-
-/// Below so many entries and rows, a task costs more than it brings. A level is shorter than a product, and tasks of one
-/// meet threads that are still awake.
-const TASK: usize = 4096;
 
 /// In which order rows may be eliminated: where levels or blocks begin, and the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +92,7 @@ fn ranges(bounds: &[usize]) -> impl DoubleEndedIterator<Item = Range<usize>> + '
 fn share(level: &Range<usize>, entries: usize) -> (usize, impl Fn(usize) -> usize + Sync + use<>) {
     let (start, len) = (level.start, level.len());
     let most = if rayon::current_num_threads() == 1 { 1 } else { 2 * rayon::current_num_threads() };
-    let count = ((entries + len) / TASK).clamp(1, most);
+    let count = ((entries + len) / LEAST_OF_LEVEL).clamp(1, most);
     (count, move |part| start + part * len / count)
 }
 

@@ -13,11 +13,8 @@ use crate::cpu::formats::csr::Csr;
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Simd, Task, Value, run};
+use crate::cpu::tuning::ENTRIES_OF_TASK;
 use std::ops::Range;
-
-/// Entries of a task: a hundred times what handing it over costs, few against those of a thread, and no fewer than any
-/// product has that is left to one thread.
-const PIECE: usize = 1 << 15;
 
 /// A matrix whose entries lie row by row.
 ///
@@ -99,7 +96,7 @@ impl<T: Value, A: Divide<T>> Task for Piece<'_, A, T> {
 /// As [`Divide`].
 pub(crate) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]) {
     let entries = a.first_entry(rows.start)..a.first_entry(rows.end);
-    if entries.len() <= PIECE {
+    if entries.len() <= ENTRIES_OF_TASK {
         return run(Walk { a, rows, x, y });
     }
     if let [y] = y {
@@ -116,10 +113,10 @@ pub(crate) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, 
 }
 
 fn sum<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> T {
-    if entries.len() <= PIECE {
+    if entries.len() <= ENTRIES_OF_TASK {
         return run(Piece { a, entries, x });
     }
-    let middle = entries.start + entries.len().div_ceil(PIECE) / 2 * PIECE;
+    let middle = entries.start + entries.len().div_ceil(ENTRIES_OF_TASK) / 2 * ENTRIES_OF_TASK;
     let (one, other) = rayon::join(|| sum(a, entries.start..middle, x), || sum(a, middle..entries.end, x));
     one + other
 }
@@ -161,7 +158,8 @@ mod tests {
 
     #[test]
     fn rows_of_many_pieces_among_others() {
-        let lengths = [3, 0, 5 * PIECE + 17, PIECE, PIECE + 1, 0, 0, 7, 70_000, 1];
+        let lengths =
+            [3, 0, 5 * ENTRIES_OF_TASK + 17, ENTRIES_OF_TASK, ENTRIES_OF_TASK + 1, 0, 0, 7, 70_000, 1];
         let offsets = Offsets::from_lengths(lengths);
         let cols = 1000;
         let columns: Vec<u32> = (0..offsets.end()).map(|k| (k * 7 % cols) as u32).collect();

@@ -4,6 +4,7 @@
 //! reduction sums before anything else). A block's length depends on the number of rows alone, and block sums are
 //! added in a fixed tree: reductions are bitwise the same for every number of threads.
 
+use crate::cpu::tuning::{SERIAL, TASKS_PER_THREAD};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,13 +13,6 @@ pub const CHUNK: usize = 768;
 
 /// Blocks of a vector at most.
 pub const BLOCKS: usize = 256;
-
-/// Below so many numbers moved, a second thread costs more than it brings.
-const SERIAL: usize = 32 * 1024;
-
-/// Tasks for each thread, so that a late thread finds its work taken over: with 4 of them, products of 6 ms on the two
-/// threads of a virtual machine took some 4 % longer.
-const TASKS_PER_THREAD: usize = 16;
 
 /// The rows of a block, for vectors of `rows` entries: a multiple of [`CHUNK`].
 pub fn block_rows(rows: usize) -> usize {

@@ -16,6 +16,7 @@ use crate::cpu::simd::avx512::Avx512;
 use crate::cpu::simd::bf16::Bf16;
 use crate::cpu::simd::portable::Portable;
 use crate::cpu::simd::storage::{Storage, one_by_one};
+use crate::cpu::tuning::PREFETCH_BYTES;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -41,9 +42,6 @@ impl Value for f64 {
     type Single = f32;
     type Half = Bf16;
 }
-
-/// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.
-pub(crate) const AHEAD: usize = 512;
 
 /// The most lanes that any register has.
 pub(crate) const MOST_LANES: usize = 16;
@@ -86,7 +84,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn prefetch_ahead<T>(at: *const T, count: usize) {
         for line in (0..count * size_of::<T>()).step_by(64) {
-            Self::prefetch(at.wrapping_byte_add(AHEAD + line));
+            Self::prefetch(at.wrapping_byte_add(PREFETCH_BYTES + line));
         }
     }
 

@@ -5,9 +5,9 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::index;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Element, Real, Storage};
-use crate::cuda::matrix::chunks::tiles_of_chunk;
+use crate::cuda::matrix::chunks::{OF_LANE, TILE, tiles_of_chunk};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
 use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::tuning::TILES_OF_CHUNK;
@@ -21,12 +21,19 @@ pub(crate) const SOURCE: Source = Source {
         "#line 1 \"speculative.cu\"\n",
         include_str!("speculative.cu")
     ),
+    constants: constants![OF_LANE, TILE, PIECE, FILL, MOST_TILES, NEAR_BATCHES],
+    mirrors: &[
+        mirror!("Unfinished" = RawUnfinished { parts, carries, rows, counts, ranges, told, number }),
+        mirror!("Speculative" = Raw { rows, columns, values, left, count, tiles, tiles_of_bunch }),
+    ],
 };
 
-/// Entries of a tile.
-const TILE: usize = 4 * WARP;
-/// As in speculative.cu.
+/// Rows of a range that only zeros are missing in.
 const PIECE: usize = 1024;
+/// Tiles of a bunch, at most.
+const MOST_TILES: usize = 32;
+/// Rows of a tile, over 32: more are searched for.
+const NEAR_BATCHES: usize = TILE / WARP + 1;
 /// The bit of a range that only zeros are missing in.
 pub(crate) const FILL: u32 = 1 << 31;
 
@@ -46,8 +53,7 @@ impl Cut {
             _ => shape.entries.div_ceil(TILE).max(1),
         };
         index("the number of tiles", tiles)?;
-        // `MOST_TILES` of speculative.cu
-        const { assert!(TILES_OF_CHUNK < 32) };
+        const { assert!(TILES_OF_CHUNK < MOST_TILES) };
         Ok(Cut { shape, tiles, tiles_of_bunch: tiles_of_chunk(tiles, multiprocessors) })
     }
 
@@ -140,10 +146,6 @@ mod tests {
     use crate::cuda::matrix::cases::{Matrix, matrices, with_lengths};
     use crate::index::Offsets;
     use std::ops::Range;
-
-    const OF_LANE: usize = TILE / WARP;
-    /// As in speculative.cu.
-    const NEAR_BATCHES: usize = TILE / WARP + 1;
 
     /// What the first stage writes.
     struct Left {

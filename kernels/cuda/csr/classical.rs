@@ -2,7 +2,7 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Rows};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -12,9 +12,17 @@ use crate::cuda::tuning::{BUSY, ENTRIES_PER_LANE};
 use cudarc::driver::DeviceRepr;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "csr.cu", text: include_str!("csr.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "csr.cu",
+    text: include_str!("csr.cu"),
+    constants: constants![AHEAD],
+    mirrors: &[
+        mirror!("Csr<u32>" = Raw { offsets, columns, values, rows, lanes }),
+        mirror!("Csr<u64>" = Raw { offsets, columns, values, rows, lanes }),
+    ],
+};
 
-/// Entries that a thread asks for at once: `AHEAD` of csr.cu.
+/// Entries that a thread asks for at once.
 pub(crate) const AHEAD: usize = 4;
 
 /// A matrix in compressed sparse rows.

@@ -11,9 +11,6 @@ template <class Offset> struct Csr {
     u32 lanes;                // of a row
 };
 
-constexpr int AHEAD = 4;
-constexpr u32 NONE = ~0u;     // no column: there are at most 2³¹
-
 // The sum of a row's entries, those of lane 0, AHEAD · lanes, … here.
 __device__ __forceinline__ real part_of_row(const u32* columns, const stored* values, u32 length, u32 lane, u32 lanes, const real* x) {
     real sum = 0;
@@ -61,20 +58,20 @@ template <class Offset, bool DOT> __device__ __forceinline__ real multiply(const
     return xy;
 }
 
-extern "C" __global__ __launch_bounds__(256, 6) void csr_short(Csr<u32> a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, 6) void csr_short(Csr<u32> a, const real* x, real* y) {
     begin();
     multiply<u32, false>(a, x, y);
 }
-extern "C" __global__ __launch_bounds__(256, 6) void csr_long(Csr<u64> a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, 6) void csr_long(Csr<u64> a, const real* x, real* y) {
     begin();
     multiply<u64, false>(a, x, y);
 }
-extern "C" __global__ __launch_bounds__(256, 6) void csr_short_dot(Csr<u32> a, const real* x, real* y, Sum sum) {
+extern "C" __global__ __launch_bounds__(THREADS, 6) void csr_short_dot(Csr<u32> a, const real* x, real* y, Sum sum) {
     begin();
     real xy[1] = {multiply<u32, true>(a, x, y)};
     grid_sum(xy, sum);
 }
-extern "C" __global__ __launch_bounds__(256, 6) void csr_long_dot(Csr<u64> a, const real* x, real* y, Sum sum) {
+extern "C" __global__ __launch_bounds__(THREADS, 6) void csr_long_dot(Csr<u64> a, const real* x, real* y, Sum sum) {
     begin();
     real xy[1] = {multiply<u64, true>(a, x, y)};
     grid_sum(xy, sum);

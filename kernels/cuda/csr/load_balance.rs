@@ -4,6 +4,7 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
@@ -12,6 +13,7 @@ use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
+use crate::cuda::tuning::ROWS_GONE_THROUGH;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use rayon::prelude::*;
 
@@ -31,7 +33,7 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    rows: RawRows,
+    row_starts: RawRows,
     first: u64,
     far_at: u64,
     far: u64,
@@ -47,17 +49,33 @@ struct Raw {
 // SAFETY: as `CsrByEntries` of coo.cu
 unsafe impl DeviceRepr for Raw {}
 
+/// [`Raw`] as the kernel has it.
+pub(crate) const MIRROR: Mirror = mirror!(
+    "CsrByEntries" = Raw {
+        row_starts,
+        first,
+        far_at,
+        far,
+        empty,
+        columns,
+        values,
+        parts,
+        count,
+        empties,
+        tiles,
+        tiles_of_chunk
+    }
+);
+
 /// The row of each tile's first entry, and of the last entry.
 fn first_rows(chunks: &Chunks) -> Vec<u32> {
     (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
 }
 
-/// Rows of a tile, at most, that the kernel looks for: `FEW` of coo.cu.
-const FEW: u32 = 2 * TILE as u32;
-
 /// The rows of all entries of tiles of more, and where each such tile has them.
 fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
-    let far: Vec<usize> = (0..chunks.tiles).filter(|&tile| first[tile + 1] - first[tile] > FEW).collect();
+    let far: Vec<usize> =
+        (0..chunks.tiles).filter(|&tile| first[tile + 1] - first[tile] > ROWS_GONE_THROUGH).collect();
     let mut at = vec![0; if far.is_empty() { 0 } else { chunks.tiles }];
     far.iter().enumerate().for_each(|(place, &tile)| at[tile] = place as u32);
     let entries = far.par_iter().flat_map_iter(|&tile| tile * TILE..(tile + 1) * TILE);
@@ -91,7 +109,7 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
         let (from, to) = (x.address(0), y.address(0));
         let Ordered { rows, columns, values } = &self.ordered;
         let raw = Raw {
-            rows: rows.raw(),
+            row_starts: rows.raw(),
             first: self.first.address(0),
             far_at: self.far_at.address(0),
             far: self.far.address(0),
@@ -166,9 +184,8 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
 mod tests {
     use super::*;
     use crate::cuda::matrix::cases::{matrices, with_lengths};
+    use crate::cuda::matrix::chunks::OF_LANE;
     use crate::index::Offsets;
-
-    const OF_LANE: usize = TILE / WARP;
 
     /// What the kernel finds for the entries of a tile, all lanes in step.
     fn rows_of_tile(
@@ -179,7 +196,7 @@ mod tests {
     ) -> Vec<u32> {
         let (row, last) = (first[tile], first[tile + 1]);
         let (from, to) = (tile * TILE, (tile + 1) * TILE);
-        if last - row > FEW {
+        if last - row > ROWS_GONE_THROUGH {
             return far[far_at[tile] as usize * TILE..][..TILE].to_vec();
         }
         let mut marks = vec![0; TILE];

@@ -28,10 +28,9 @@ struct Crossing {
     u32 count;
 };
 
-constexpr int WARPS = 8, OF_LANE = 8, TILE = 32 * OF_LANE;
+constexpr int WARPS = THREADS / 32, TILE = 32 * OF_LANE;
 // Longer parts of rows are added up by all lanes.
 constexpr int LONG = 24;
-constexpr u32 NONE = ~0u;
 
 // Rows of equal length would else lie in the same banks of shared memory.
 __device__ __forceinline__ constexpr int spread(int entry) { return entry + entry / (128 / (int)sizeof(real)); }
@@ -39,7 +38,7 @@ __device__ __forceinline__ constexpr int spread(int entry) { return entry + entr
 // What registers allow when eight entries are in flight.
 constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
-extern "C" __global__ __launch_bounds__(256, BLOCKS) void merge(Merge a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, const real* x, real* y) {
     begin();
     __shared__ real shared[WARPS][spread(TILE)];
     __shared__ real heads[WARPS], tails[WARPS];
@@ -145,7 +144,7 @@ extern "C" __global__ __launch_bounds__(256, BLOCKS) void merge(Merge a, const r
 }
 
 // A warp has a row.
-extern "C" __global__ __launch_bounds__(256) void merge_finish(Crossing a, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void merge_finish(Crossing a, real* y) {
     begin();
     const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     for (i64 i = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32; i < a.count; i += warps) {

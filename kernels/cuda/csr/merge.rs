@@ -5,7 +5,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Real, Storage, lock};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -18,10 +18,20 @@ use rayon::prelude::*;
 use std::sync::Mutex;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "merge.cu", text: include_str!("merge.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "merge.cu",
+    text: include_str!("merge.cu"),
+    constants: constants![OF_LANE],
+    mirrors: &[
+        mirror!("Merge" = Raw { rows, columns, values, first, carries, entries }),
+        mirror!("Crossing" = RawCrossing { rows, carries, count }),
+    ],
+};
 
+/// Entries and ends of rows that a lane takes.
+const OF_LANE: usize = 8;
 /// Entries and ends of rows that a warp takes.
-const TILE: usize = 8 * WARP;
+const TILE: usize = OF_LANE * WARP;
 /// Tiles of a block of threads.
 const TILES: usize = THREADS as usize / WARP;
 

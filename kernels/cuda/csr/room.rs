@@ -2,7 +2,7 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Device, Real, lock};
-use crate::cuda::matrix::borders::PARCEL;
+use crate::cuda::solve::sums::PARCEL;
 use cudarc::driver::{CudaSlice, DevicePtr, result, sys};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};

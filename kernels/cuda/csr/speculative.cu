@@ -50,13 +50,6 @@ struct Speculative {
     u32 tiles, tiles_of_bunch;
 };
 
-constexpr u32 FILL = 1u << 31;
-// Tiles of a bunch, at most.
-constexpr int MOST_TILES = 32;
-// Rows of a range that only zeros are missing in.
-constexpr int PIECE = 1024;
-// Rows of a tile, over 32: more are searched for.
-constexpr int NEAR_BATCHES = TILE / 32 + 1;
 // Rows that a warp then goes through, many on their way at once; among more, each lane searches its own.
 constexpr int NEAR = 8 * TILE;
 
@@ -320,11 +313,11 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
     const real parts = receive(a.left.parts, shared_row.y, bunch);
     if (lane == 0) y[shared_row.x] = parts + heads[warp];
 }
-extern "C" __global__ __launch_bounds__(256, 5) void speculative(Speculative a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, 5) void speculative(Speculative a, const real* x, real* y) {
     begin();
     speculate<false>(a, x, y);
 }
-extern "C" __global__ __launch_bounds__(256, 5) void speculative_carrying(Speculative a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, 5) void speculative_carrying(Speculative a, const real* x, real* y) {
     begin();
     speculate<true>(a, x, y);
 }
@@ -353,7 +346,7 @@ __device__ __forceinline__ void rearrange(const RowStarts& rows, i64 start, i64 
     }
 }
 
-extern "C" __global__ __launch_bounds__(256) void speculative_finish(Speculative a, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void speculative_finish(Speculative a, real* y) {
     begin();
     const u32 ranges = *(volatile u32*)a.left.counts, warps = gridDim.x * WARPS;
     for (i64 i = (i64)blockIdx.x * WARPS + threadIdx.x / 32; i < ranges; i += warps) {

@@ -5,6 +5,7 @@ mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;
 pub(crate) mod pool;
+pub(crate) mod prelude;
 pub(crate) mod transfer;
 
 use crate::buffer::Plain;
@@ -15,7 +16,8 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::{Source, load_or_compile};
 use crate::cuda::device::pool::Pool;
-use crate::cuda::device::transfer::{LARGE, Staging};
+use crate::cuda::device::transfer::Staging;
+use crate::cuda::tuning::STAGED_FROM;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
 use cudarc::driver::{
     CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
@@ -384,7 +386,7 @@ impl<T: Element> Array<T> {
     pub fn write(&mut self, host: &[T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
         let inner = &self.device.inner;
-        if self.bytes() >= LARGE {
+        if self.bytes() >= STAGED_FROM {
             let to = self.address(0);
             return inner.staged(|staging| {
                 // SAFETY: the array has as many bytes
@@ -406,7 +408,7 @@ impl<T: Element> Array<T> {
     pub fn read(&self, host: &mut [T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
         let inner = &self.device.inner;
-        if self.bytes() >= LARGE {
+        if self.bytes() >= STAGED_FROM {
             let from = self.address(0);
             inner.staged(|staging| {
                 // SAFETY: the array has as many bytes

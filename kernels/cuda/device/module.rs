@@ -1,9 +1,15 @@
 //! Kernels from source to machine code: compiled at run time for the device at hand, and kept.
 //!
-//! Compiled code is cached on disk, keyed by source, element, what matrices store of it, architecture and compiler. A file that is not what was
-//! written is ignored and written again; a disk that cannot be written to costs time and nothing else.
+//! A constant that Rust and a kernel both need stands in Rust alone, and is handed to the compiler with the file. The size
+//! of a struct that both have is handed over too, and in tests the offset of each field: where one differs, the file does not
+//! compile.
+//!
+//! Compiled code is cached on disk, keyed by all that is compiled, element, what matrices store of it, architecture and
+//! compiler. A file that is not what was written is ignored and written again; a disk that cannot be written to costs time
+//! and nothing else.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::prelude::PRELUDE;
 use crate::cuda::device::{Real, Storage};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
@@ -16,10 +22,118 @@ pub struct Source {
     pub file: &'static str,
     /// What it holds.
     pub text: &'static str,
+    /// What it is handed from Rust.
+    pub(crate) constants: &'static [Constant],
+    /// What its structs are in Rust.
+    pub(crate) mirrors: &'static [Mirror],
 }
 
-/// What every file of kernels begins with.
-const PRELUDE: &str = include_str!("prelude.cu");
+/// A number of Rust, or a list of numbers, that kernels know by the name that it has in Rust.
+#[derive(Debug)]
+pub(crate) struct Constant {
+    pub(crate) name: &'static str,
+    value: Value,
+}
+
+#[derive(Debug)]
+enum Value {
+    One(i64),
+    List(&'static [usize]),
+}
+
+impl Constant {
+    pub(crate) const fn one(name: &'static str, value: i64) -> Constant {
+        Constant { name, value: Value::One(value) }
+    }
+
+    pub(crate) const fn list(name: &'static str, values: &'static [usize]) -> Constant {
+        Constant { name, value: Value::List(values) }
+    }
+}
+
+/// Constants by their names: `constants![A, B]`, and behind a semicolon those that are arrays.
+macro_rules! constants {
+    ($($one:ident),* $(; $($list:ident),*)?) => {
+        &[
+            $($crate::cuda::device::module::Constant::one(stringify!($one), $one as i64),)*
+            $($($crate::cuda::device::module::Constant::list(stringify!($list), &$list),)*)?
+        ]
+    };
+}
+pub(crate) use constants;
+
+/// What a struct of a file of kernels is in Rust: bytes in all, and before each field, with elements of 4 bytes and of 8.
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    /// Its name in the file.
+    pub(crate) name: &'static str,
+    pub(crate) size: [usize; 2],
+    /// Paths in Rust, whose last word is the name in the file.
+    pub(crate) fields: &'static [(&'static str, [usize; 2])],
+}
+
+/// A struct of a file of kernels, its type in Rust, and fields that both have under one name: `mirror!("Csr<u32>" = Raw {
+/// offsets, columns })`; for types with elements `mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor })`.
+macro_rules! mirror {
+    ($name:literal = $single:ty | $double:ty { $($($field:ident).+),* $(,)? }) => {
+        $crate::cuda::device::module::Mirror {
+            name: $name,
+            size: [size_of::<$single>(), size_of::<$double>()],
+            fields: &[$((
+                stringify!($($field).+),
+                [std::mem::offset_of!($single, $($field).+), std::mem::offset_of!($double, $($field).+)],
+            ),)*],
+        }
+    };
+    ($name:literal = $type:ty { $($fields:tt)* }) => { mirror!($name = $type | $type { $($fields)* }) };
+}
+pub(crate) use mirror;
+
+impl Source {
+    /// What is compiled for an element: the prelude and the file, each behind its constants, and what structs must be.
+    pub(crate) fn whole<T: Real>(&self) -> String {
+        let (mut whole, mut mirrored) = (String::new(), String::new());
+        for part in [&PRELUDE, self] {
+            part.constants.iter().for_each(|constant| whole += &constant.declaration());
+            whole += &format!("#line 1 \"{}\"\n{}\n", part.file, part.text);
+            part.mirrors.iter().for_each(|mirror| mirrored += &mirror.assertions::<T>());
+        }
+        whole + "#line 1 \"mirrors in Rust\"\n" + &mirrored
+    }
+}
+
+impl Mirror {
+    /// What the compiler refuses where it has another size. Other offsets are refused in tests alone: how to ask for them is
+    /// not the same in all compilers, but structs are laid out alike.
+    fn assertions<T>(&self) -> String {
+        let Mirror { name, size, fields } = self;
+        let element = usize::from(size_of::<T>() == 8);
+        let mut all = format!("static_assert(sizeof({name}) == {}, \"{name} in Rust\");\n", size[element]);
+        for (path, offsets) in fields.iter().filter(|_| cfg!(test)) {
+            let field = path.rsplit('.').next().unwrap_or(path).trim();
+            let (at, offset) = (format!("__INTADDR__(&((({name}*)0)->{field}))"), offsets[element]);
+            all += &format!("static_assert({at} == {offset}, \"{name}.{field} in Rust\");\n");
+        }
+        all
+    }
+}
+
+impl Constant {
+    /// A list is a template of the place in it, so that the compiler knows each of its numbers.
+    fn declaration(&self) -> String {
+        let name = self.name;
+        match self.value {
+            Value::One(value) => {
+                let c_type = if i32::try_from(value).is_ok() { "int" } else { "unsigned" };
+                format!("constexpr {c_type} {name} = {value};\n")
+            }
+            Value::List(values) => {
+                let cases = values.iter().enumerate().map(|(at, value)| format!("AT == {at} ? {value} : "));
+                format!("template <int AT> constexpr int {name} = {}-1;\n", cases.collect::<String>())
+            }
+        }
+    }
+}
 
 /// Compiles a file for an element, what matrices store of it and an architecture (90 for `sm_90`) to machine code.
 pub fn compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
@@ -36,8 +150,7 @@ pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
         return Err(Error::NoCompiler);
     }
     let failed = |log: String| Error::Compile { file: source.file, arch, log };
-    let text = format!("{PRELUDE}\n#line 1 \"{}\"\n{}", source.file, source.text);
-    let text = CString::new(text).map_err(|_| failed("a zero byte in the source".into()))?;
+    let text = CString::new(source.whole::<T>()).map_err(|_| failed("a zero byte in the source".into()))?;
     let program = result::create_program(&text, None).map_err(|e| failed(e.to_string()))?;
     let options = [
         format!("-arch=sm_{arch}"),
@@ -94,7 +207,7 @@ fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<Path
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("krysp")))
         .or_else(|| Some(set("HOME")?.join(".cache/krysp")))?;
     let compiler = compiler_version()?;
-    let key = hash([PRELUDE.as_bytes(), source.text.as_bytes(), &compiler]);
+    let key = hash([source.whole::<T>().as_bytes(), &compiler]);
     let stem = source.file.trim_end_matches(".cu");
     Some(folder.join(format!("{stem}-{}-{}-sm{arch}-{key:016x}.cubin", T::C_NAME, V::STORED_AS)))
 }
@@ -145,6 +258,115 @@ fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn constants_are_declared_as_what_they_fit() {
+        const MANY: [usize; 2] = [5, 6];
+        const TOP: u32 = 1 << 31;
+        let constants: &[Constant] = constants![TOP; MANY];
+        let declared: Vec<String> = constants.iter().map(Constant::declaration).collect();
+        let expected = [
+            "constexpr unsigned TOP = 2147483648;\n",
+            "template <int AT> constexpr int MANY = AT == 0 ? 5 : AT == 1 ? 6 : -1;\n",
+        ];
+        assert_eq!(declared, expected);
+    }
+
+    /// The words of a text that may be names.
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split(|c: char| !c.is_alphanumeric() && c != '_')
+    }
+
+    /// Whether a file of kernels defines a name.
+    fn defines(text: &str, name: &str) -> bool {
+        text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).any(|line| {
+            match line.strip_prefix("#define ") {
+                Some(macro_) => words(macro_).next() == Some(name),
+                None => {
+                    let behind =
+                        line.match_indices(name).map(|(at, _)| (&line[..at], &line[at + name.len()..]));
+                    let constant = line.contains("constexpr") || line.starts_with("enum");
+                    let is_word = |before: &str| !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+                    let mut defined = behind.filter(|(before, _)| is_word(before));
+                    constant && defined.any(|(_, behind)| behind.starts_with(" = "))
+                }
+            }
+        })
+    }
+
+    #[test]
+    fn what_rust_hands_over_is_used_and_not_defined_again() {
+        assert!(defines("constexpr int A = 1, B = 2;", "B") && defines("enum C : u32 { A = 0 };", "A"));
+        assert!(defines("#define A 1", "A") && !defines("constexpr int AB = A;", "A"));
+        let sources: Vec<&Source> = crate::cuda::SOURCES.to_vec();
+        for source in &sources {
+            for Constant { name, .. } in source.constants {
+                assert!(!defines(source.text, name), "{} defines {name}, which Rust hands over", source.file);
+                assert!(words(source.text).any(|word| word == *name), "{} does not use {name}", source.file);
+            }
+        }
+        for Constant { name, .. } in PRELUDE.constants {
+            let all = || sources.iter().copied().chain([&PRELUDE]);
+            let definer = all().find(|source| defines(source.text, name)).map(|source| source.file);
+            assert_eq!(definer, None, "{name}, which Rust hands over");
+            assert!(all().any(|source| words(source.text).any(|word| word == *name)), "nothing uses {name}");
+        }
+    }
+
+    /// What the SAFETY comments of mirrors say: the struct, and the file.
+    #[test]
+    fn every_mirror_is_compared() {
+        let folders = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap();
+        let folders = folders.map(|folder| folder.unwrap().path()).filter(|folder| folder.is_dir());
+        let mut found = 0;
+        for file in folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
+            let path = file.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            let implemented =
+                |line: &&[&str]| line[1].starts_with("unsafe impl") && line[1].contains("DeviceRepr for");
+            for pair in lines.windows(2).filter(implemented) {
+                let (_, named) = pair[0].split_once("// SAFETY: as `").unwrap();
+                let (name, _) = named.split_once('`').unwrap();
+                let is_it = |mirror: &Mirror| mirror.name.split('<').next() == Some(name);
+                let mut sources = crate::cuda::SOURCES.iter().copied().chain([&PRELUDE]);
+                let compared = sources.any(|source| source.mirrors.iter().any(is_it));
+                assert!(compared, "{}: no mirror of `{name}`", path.display());
+                found += 1;
+            }
+        }
+        assert!(found > 30, "{found}");
+    }
+
+    #[test]
+    fn a_mirror_of_another_size_or_order_does_not_compile() {
+        #[repr(C)]
+        struct Swapped {
+            count: u32,
+            wide: u32,
+            offsets: u64,
+        }
+        const RIGHT: Mirror = mirror!("RowStarts" = [u64; 2] {});
+        const SIZE: Mirror = mirror!("RowStarts" = [u64; 3] {});
+        const ORDER: Mirror = mirror!("RowStarts" = Swapped { offsets });
+        let compiled = |mirrors| {
+            let source = Source { file: "mirror.cu", text: "", constants: &[], mirrors };
+            compile::<f64, f64>(&source, 90)
+        };
+        match compiled(&[RIGHT]) {
+            Err(Error::NoCompiler) => return,
+            right => assert!(right.is_ok(), "{right:?}"),
+        }
+        for (wrong, what) in
+            [(compiled(&[SIZE]), "RowStarts in Rust"), (compiled(&[ORDER]), "RowStarts.offsets")]
+        {
+            let Err(Error::Compile { log, .. }) = wrong else { panic!("a mirror that differs compiles") };
+            assert!(log.contains(what), "{log}");
+        }
+    }
 
     #[test]
     fn what_was_sealed_is_told_from_what_was_not() {

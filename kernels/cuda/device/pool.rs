@@ -8,11 +8,9 @@
 //! come so far: sixteen threads with a queue each came to a stand (CUDA 13.0 on an H200).
 
 use crate::cuda::device::error::Result;
+use crate::cuda::tuning::POOL_SHARE;
 use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
-
-/// What was given back is kept while all that the pool holds, in use or not, is no more than this part of the device's memory.
-const KEPT: usize = 128;
 
 /// A pool of one queue's own, which other users of the device do not see.
 pub(crate) struct Pool {
@@ -42,7 +40,7 @@ impl Pool {
         };
         // SAFETY: properties of a pool of device memory, that live until the call returns
         let pool = Pool { handle: unsafe { result::mem_pool::create(&properties) }? };
-        let mut kept = (total / KEPT) as u64;
+        let mut kept = (total / POOL_SHARE) as u64;
         let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: the pool was just made; the attribute is a number of 64 bits
         unsafe { result::mem_pool::set_attribute(pool.handle, threshold, (&raw mut kept).cast()) }?;

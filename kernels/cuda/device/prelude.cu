@@ -31,11 +31,11 @@ typedef STORED stored;
 
 constexpr u32 ALL = 0xffffffffu;
 
-// 16 bytes of elements.
-constexpr int PACK = 16 / sizeof(real);
-struct alignas(16) Pack { real at[PACK]; };
+// Elements that are read at once.
+constexpr int PACK = PACK_BYTES / sizeof(real);
+struct alignas(PACK_BYTES) Pack { real at[PACK]; };
 // Stored values that are read at once.
-constexpr int VALUES = sizeof(stored) == 8 ? 2 : 4;
+constexpr int VALUES = PACK_BYTES / sizeof(stored) < MOST_VALUES ? PACK_BYTES / sizeof(stored) : MOST_VALUES;
 
 // N neighbours in memory, read at once.
 template <class X, int N> struct alignas(sizeof(X) * N) Few { X at[N]; };
@@ -101,20 +101,20 @@ __device__ __forceinline__ void exchange(real& entry, stored& slot, u32 back) {
 struct Number {
     real factor;
     u32 zero_over_zero;       // whether 0/0 is 0
-    const real* above[4];
-    const real* below[4];
+    const real* above[TERMS];
+    const real* below[TERMS];
 };
 
 __device__ __forceinline__ real value(const Number& n) {
-    real up[4], down[4];
+    real up[TERMS], down[TERMS];
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TERMS; i++) {
         up[i] = n.above[i] ? *(volatile const real*)n.above[i] : real(1);
         down[i] = n.below[i] ? *(volatile const real*)n.below[i] : real(1);
     }
     real v = n.factor;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < TERMS; i++) {
         if (n.above[i]) v *= up[i];
         if (n.below[i]) v = n.zero_over_zero && v == real(0) && down[i] == real(0) ? real(0) : v / down[i];
     }
@@ -134,11 +134,9 @@ struct Control {
     u64 sequence;             // steps recorded
 };
 
-enum Condition : u32 { FINITE = 0, NONZERO = 1, POSITIVE = 2 };
-
 struct Watch {
     Number number;
-    u32 condition;
+    u32 condition;            // FINITE, NONZERO or POSITIVE
     u32 id;
 };
 
@@ -146,7 +144,7 @@ struct Watch {
 struct Gate {
     Control* control;
     u32 watches;
-    Watch watch[2];
+    Watch watch[WATCHES];
 };
 
 __device__ __forceinline__ bool holds(u32 condition, double v) {
@@ -158,12 +156,12 @@ __device__ __forceinline__ bool holds(u32 condition, double v) {
 __device__ __forceinline__ bool closed(const Gate& gate) {
     if (!gate.control) return false;
     bool active = *(volatile u32*)&gate.control->active;
-    double v[2];
+    double v[WATCHES];
     // a gate without watches has numbers that are constant: all are asked for at once
 #pragma unroll
-    for (int i = 0; i < 2; i++) v[i] = value(gate.watch[i].number);
+    for (int i = 0; i < WATCHES; i++) v[i] = value(gate.watch[i].number);
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < WATCHES; i++) {
         if (i >= gate.watches || !active || holds(gate.watch[i].condition, v[i])) continue;
         active = false;
         if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -189,15 +187,15 @@ struct Entry {
         // a NaN with every bit set would look empty
         words[at] = v == v ? v : __longlong_as_double(0x7ff8000000000000ll);
     }
-    __device__ __forceinline__ void number(u32 at, double v) { word(2 + at, v); }
+    __device__ __forceinline__ void number(u32 at, double v) { word(HEAD + at, v); }
     __device__ __forceinline__ void done(u32 numbers, bool last) {
         word(1, numbers);
-        word(0, last ? 1 : 0);
+        word(0, last ? LAST : GOES_ON);
     }
     __device__ __forceinline__ void failed(u32 watch, double v) {
-        word(2, v);
+        number(0, v);
         word(1, watch);
-        word(0, 2);
+        word(0, FAILED);
     }
 };
 
@@ -257,7 +255,7 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
 struct Sum {
     Parcel* parcels;          // room for K numbers of each block
     u32* calls;               // before this one
-    real* results[2];
+    real* results[RESULTS];
 };
 
 __device__ __forceinline__ real warp_sum(real v) {

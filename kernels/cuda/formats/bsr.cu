@@ -22,8 +22,7 @@ template <class Column> struct Bsr {
 };
 
 template <class Column> constexpr Column PADDING = Column(~Column(0));
-constexpr u32 NONE = ~0u;
-constexpr int WARPS = 8;      // of a block of threads
+constexpr int WARPS = THREADS / 32;
 
 // What registers allow: blocks of a lane in flight, and blocks of threads at a time.
 template <int B> struct Fit;
@@ -120,11 +119,11 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
 }
 
 #define KERNELS(NAME, COLUMN, B)                                                                                        \
-    extern "C" __global__ __launch_bounds__(WARPS * 32, Fit<B>::BLOCKS) void NAME(Bsr<COLUMN> a, const real* x, real* y) { \
+    extern "C" __global__ __launch_bounds__(THREADS, Fit<B>::BLOCKS) void NAME(Bsr<COLUMN> a, const real* x, real* y) { \
         begin();                                                                                                        \
         multiply<COLUMN, B, false>(a, x, y);                                                                            \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(WARPS * 32, Fit<B>::BLOCKS) void NAME##_dot(Bsr<COLUMN> a, const real* x, real* y, Sum sum) { \
+    extern "C" __global__ __launch_bounds__(THREADS, Fit<B>::BLOCKS) void NAME##_dot(Bsr<COLUMN> a, const real* x, real* y, Sum sum) { \
         begin();                                                                                                        \
         real xy[1] = {multiply<COLUMN, B, true>(a, x, y)};                                                              \
         grid_sum(xy, sum);                                                                                              \
@@ -171,12 +170,12 @@ template <class Column> __device__ __forceinline__ void exchange_all(
     }
 }
 
-extern "C" __global__ __launch_bounds__(256) void bsr_exchange_wide(
+extern "C" __global__ __launch_bounds__(THREADS) void bsr_exchange_wide(
     Bsr<u32> a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
     exchange_all(a, rows, columns, entries, values, size, back, misfit);
 }
-extern "C" __global__ __launch_bounds__(256) void bsr_exchange_short(
+extern "C" __global__ __launch_bounds__(THREADS) void bsr_exchange_short(
     Bsr<u16> a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
     exchange_all(a, rows, columns, entries, values, size, back, misfit);

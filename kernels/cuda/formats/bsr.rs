@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -14,7 +14,15 @@ use crate::cuda::tuning::BLOCKS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "bsr.cu", text: include_str!("bsr.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "bsr.cu",
+    text: include_str!("bsr.cu"),
+    constants: constants![],
+    mirrors: &[
+        mirror!("Bsr<u32>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
+        mirror!("Bsr<u16>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
+    ],
+};
 
 /// Lanes that share a block row of a matrix with block rows of this mean length.
 pub fn lanes(block_rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
@@ -37,10 +45,10 @@ pub struct Bsr<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Raw {
-    slices: RawSlices,
+    arrays: RawSlices,
     values: u64,
     rows: u32,
-    count: u32,
+    slices: u32,
     lanes: u32,
 }
 // SAFETY: as `Bsr` of bsr.cu
@@ -107,10 +115,10 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
 
     fn raw(&self) -> Raw {
         Raw {
-            slices: self.slices.raw(),
+            arrays: self.slices.raw(),
             values: self.values.address(0),
             rows: self.slices.rows as u32,
-            count: self.slices.count as u32,
+            slices: self.slices.count as u32,
             lanes: self.slices.lanes as u32,
         }
     }

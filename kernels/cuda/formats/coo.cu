@@ -76,12 +76,9 @@ struct Coo {
 struct CsrByEntries {
     static constexpr bool IS_PADDED = false, IS_AHEAD = false;
     static constexpr const u32* rows = nullptr;
-    // Rows that a warp goes through to find those of a tile. Where many are empty there may be thousands: a warp that had such
-    // tiles would still be there when all others are done (rmat20 in f32: 0.097 ms for 0.065, NotreDame_www by RCM 0.018 for 0.0077).
-    static constexpr u32 FEW = 2 * TILE;
     RowStarts row_starts;
     const u32* first;         // row of each tile's first entry, and of the last entry
-    const u32* far_at;        // of a tile of more rows than `FEW`: its place in `far`
+    const u32* far_at;        // of a tile of more rows than `ROWS_GONE_THROUGH`: its place in `far`
     const u32* far;           // the rows of such a tile's entries
     const u32* empty;         // as of `Coo`
     const u32* columns;
@@ -113,7 +110,7 @@ struct CsrByEntries {
         __shared__ Few<u32, OF_LANE> marks[WARPS][32];
         const u32 row = first_row(tile), last = first_row(tile + 1);
         const i64 from = tile * TILE;
-        if (last - row > FEW) return of_lane(far, __ldg(far_at + tile), lane);
+        if (last - row > ROWS_GONE_THROUGH) return of_lane(far, __ldg(far_at + tile), lane);
         Few<u32, OF_LANE>* of_warp = marks[threadIdx.x / 32];
         __syncwarp();
         of_warp[lane] = {0, 0, 0, 0};
@@ -245,15 +242,15 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
     }
 }
 
-extern "C" __global__ __launch_bounds__(256, 5) void coo(Coo a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, 5) void coo(Coo a, const real* x, real* y) {
     begin();
     multiply<WRITE>(a, x, y);
 }
-extern "C" __global__ __launch_bounds__(256, 5) void coo_add(Coo a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, 5) void coo_add(Coo a, const real* x, real* y) {
     begin();
     multiply<ADD>(a, x, y);
 }
-extern "C" __global__ __launch_bounds__(256, 5) void csr_by_entries(CsrByEntries a, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS, 5) void csr_by_entries(CsrByEntries a, const real* x, real* y) {
     begin();
     multiply<WRITE>(a, x, y);
 }
@@ -279,7 +276,7 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a,
 }
 
 // Columns of all slots: padding reads what its row reads.
-extern "C" __global__ __launch_bounds__(256) void coo_columns(Taken a, u32* columns) {
+extern "C" __global__ __launch_bounds__(THREADS) void coo_columns(Taken a, u32* columns) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) { columns[slot] = a.columns[entry < end ? entry : end - 1]; });
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
@@ -289,7 +286,7 @@ extern "C" __global__ __launch_bounds__(256) void coo_columns(Taken a, u32* colu
 }
 
 // The bits of all lanes of so many tiles, from the entries at which rows start that have entries. A thread has a lane.
-extern "C" __global__ __launch_bounds__(256) void coo_starts(RowStarts rows, u32 tiles, u16* starts) {
+extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows, u32 tiles, u16* starts) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = rows.start(rows.count);
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)tiles * 32; i += threads) {
@@ -312,7 +309,7 @@ extern "C" __global__ __launch_bounds__(256) void coo_starts(RowStarts rows, u32
 }
 
 // Takes values from entries that lie row by row, or gives them back.
-extern "C" __global__ __launch_bounds__(256) void coo_exchange(Taken a, real* entries, stored* values, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void coo_exchange(Taken a, real* entries, stored* values, u32 back) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) {
         if (entry < end) exchange(entries[entry], values[slot], back);

@@ -5,6 +5,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::index;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::formats::slab_layout::share_of_sums;
 use crate::cuda::formats::slabs::{self, Slabs};
@@ -84,6 +85,13 @@ struct RawTaken {
 }
 // SAFETY: as `Taken` of coo.cu
 unsafe impl DeviceRepr for RawTaken {}
+
+/// [`Raw`] as the kernels have it.
+pub(crate) const COO: Mirror = mirror!(
+    "Coo" = Raw { starts, before, rows, empty, columns, values, parts, empties, tiles, tiles_of_chunk }
+);
+/// [`RawTaken`] as the kernels have it.
+pub(crate) const TAKEN: Mirror = mirror!("Taken" = RawTaken { all, here, columns, skip, last_column, slots });
 
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.
@@ -280,16 +288,30 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
 
 /// The sums of a matrix in slabs, about, on a device with so much shared memory for a block; none where slabs are slower than
 /// rows: where what they do not fetch again does not outweigh what they write and read in between.
+///
+/// This alone decides between rows and slabs: [`Crossing::Automatic`] asks it, and so does what chooses a format. A chooser has
+/// a price of either order only to compare it with other formats, never with the other order: of one matrix, one of both is a
+/// candidate. (In all cases of the record of an H200 that have slabs, both prices say what this model says.)
 pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
-    let (entries, bytes) = (pattern.entries() as f64, size_of::<T>() as f64);
+    let entries = pattern.entries() as f64;
     let width = slabs::width::<T>(pattern.cols(), shared);
+    // the most that can be saved is known without looking at columns
     if width == 0 || !SLABS.contains(&pattern.cols().div_ceil(width)) || entries * SLABS_SAVE < SLABS_START {
         return None;
     }
-    let saved = SLABS_SAVE * scattering(pattern.columns(), size_of::<T>());
     let share = share_of_sums(pattern, width);
-    let lost = SLABS_ENTRY + SLABS_BYTE * bytes + SLABS_SUM_BYTE * bytes * share;
-    (entries * (saved - lost) > SLABS_START).then_some(entries * share)
+    let gathers = entries * scattering(pattern.columns(), size_of::<T>());
+    (saved_by_slabs(entries, gathers, entries * share, size_of::<T>()) > 0.0).then_some(entries * share)
+}
+
+/// What slabs save of a product in coordinates, in picoseconds; below zero what they cost. `gathers` are the entries of `x` that
+/// rows would fetch by themselves, `value` the bytes of a number.
+fn saved_by_slabs(entries: f64, gathers: f64, sums: f64, value: usize) -> f64 {
+    let value = value as f64;
+    SLABS_SAVE * gathers
+        - (SLABS_ENTRY + SLABS_BYTE * value) * entries
+        - SLABS_SUM_BYTE * value * sums
+        - SLABS_START
 }
 
 impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
@@ -342,5 +364,32 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
             Order::Rows(coordinates) => coordinates.bytes(),
             Order::Slabs(slabs) => slabs.bytes(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slabs that the record has as a candidate are faster than rows by the model, which it was fitted to.
+    #[test]
+    fn slabs_of_the_record_are_chosen() {
+        let record = include_str!("../../../benches/record/h200/layouts.csv");
+        let rows: Vec<Vec<&str>> = record.lines().map(|line| line.split(',').collect()).collect();
+        let mut found = 0;
+        for slabs in rows.iter().filter(|row| row[3] == "COO slabs") {
+            let is_csr = |row: &&Vec<&str>| row[..3] == slabs[..3] && row[3].starts_with("CSR");
+            let csr = rows.iter().find(is_csr).unwrap();
+            let number = |row: &[&str], at: usize| row[at].parse::<f64>().unwrap();
+            let (entries, gathers) = (number(slabs, 6), number(csr, 6));
+            let value = if slabs[2] == "f64" { 8 } else { 4 };
+            // an entry takes its value, 2 bytes of its column and 4 bits; a sum is written, read, and has its place
+            let of_entries = entries * (value as f64 + 2.0) + (entries / 2.0).ceil();
+            let sums = (number(slabs, 5) - of_entries) / (2 * value + 2) as f64;
+            assert!((0.0..=entries).contains(&sums), "{slabs:?}: {sums}");
+            assert!(saved_by_slabs(entries, gathers, sums, value) > 0.0, "{slabs:?}");
+            found += 1;
+        }
+        assert!(found > 10, "{found}");
     }
 }

@@ -8,18 +8,16 @@
 // neighbours for that.
 
 struct Dia {
-    const int* offsets;       // of diagonals, and NOWHERE up to a multiple of eight
+    const int* offsets;       // of diagonals, and NOWHERE up to a multiple of BATCH
     const stored* values;
     u32 rows, cols, slices;
     u32 diagonals;
 };
 
-constexpr int NOWHERE = 1 << 31;
-
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {
     constexpr int WIDE = ROWS < VALUES ? ROWS : VALUES, LOADS = ROWS / WIDE;
-    constexpr int U = ROWS == 1 ? 8 : 4;
+    constexpr int U = ROWS == 1 ? BATCH : BATCH / 2;
     const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     real xy = 0;
     for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.slices; slice += warps) {
@@ -77,11 +75,11 @@ template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia
 constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 
 #define KERNELS(NAME, ROWS)                                                                                             \
-    extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME(Dia a, const real* x, real* y) {                     \
+    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void NAME(Dia a, const real* x, real* y) {                     \
         begin();                                                                                                        \
         multiply<ROWS, false>(a, x, y);                                                                                 \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME##_dot(Dia a, const real* x, real* y, Sum sum) {      \
+    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void NAME##_dot(Dia a, const real* x, real* y, Sum sum) {      \
         begin();                                                                                                        \
         real xy[1] = {multiply<ROWS, true>(a, x, y)};                                                                   \
         grid_sum(xy, sum);                                                                                              \
@@ -91,7 +89,7 @@ KERNELS(dia_4, 4)
 
 // Takes values from entries that lie row by row, or gives them back. A thread has a row; its columns and the diagonals
 // both ascend. Marks a matrix with an entry on none of them.
-extern "C" __global__ __launch_bounds__(256) void dia_exchange(
+extern "C" __global__ __launch_bounds__(THREADS) void dia_exchange(
     Dia a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 of_lane, u32 back, u32* misfit) {
     begin();
     const u32 wide = of_lane < VALUES ? of_lane : VALUES, loads = of_lane / wide, height = 32 * of_lane;

@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -13,7 +13,12 @@ use crate::cuda::tuning::ROWS_FOR_FOUR;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "dia.cu", text: include_str!("dia.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "dia.cu",
+    text: include_str!("dia.cu"),
+    constants: constants![BATCH, NOWHERE],
+    mirrors: &[mirror!("Dia" = Raw { offsets, values, rows, cols, slices, diagonals })],
+};
 
 /// Diagonals that a kernel reads the offsets of at once, at most.
 const BATCH: usize = 8;

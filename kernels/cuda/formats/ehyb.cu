@@ -11,8 +11,6 @@
 // Moves 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 and an entry of x a slot outside; 4 B a slice, 2 B a row, 4 B and y
 // twice more a line; x and y.
 
-// What begins with a place beyond the last row.
-constexpr u32 NONE = ~0u;
 
 struct Inside {
     const u32* slices;        // of 32 places, part after part: the group at which each starts, and the end
@@ -44,7 +42,7 @@ struct Part {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-constexpr int THREADS = 512, WARPS = THREADS / 32;
+constexpr int WARPS = PART_THREADS / 32;
 // Slots that a lane asks for at once.
 constexpr int BATCH = 8;
 
@@ -58,7 +56,7 @@ template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, co
         const Part at(a, part);
         // the part before is done with x and the counter
         if (part != blockIdx.x) __syncthreads();
-        for (u32 i = threadIdx.x; i < at.own; i += THREADS) gather(cached + i, x + (at.first + i));
+        for (u32 i = threadIdx.x; i < at.own; i += PART_THREADS) gather(cached + i, x + (at.first + i));
         if (threadIdx.x == 0) {
             cached[at.own] = 0;
             next = WARPS;
@@ -152,17 +150,17 @@ template <bool DOT> __device__ __forceinline__ real add(const Extra& a, const re
     return xy;
 }
 
-extern "C" __global__ __launch_bounds__(THREADS, 2) void ehyb_inside(Inside a, const real* x, real* y) { begin(); multiply<false>(a, x, y); }
+extern "C" __global__ __launch_bounds__(PART_THREADS, RESIDENT_PARTS) void ehyb_inside(Inside a, const real* x, real* y) { begin(); multiply<false>(a, x, y); }
 
-extern "C" __global__ __launch_bounds__(THREADS, 2) void ehyb_inside_dot(Inside a, const real* x, real* y, Sum sum) {
+extern "C" __global__ __launch_bounds__(PART_THREADS, RESIDENT_PARTS) void ehyb_inside_dot(Inside a, const real* x, real* y, Sum sum) {
     begin();
     real xy[1] = {multiply<true>(a, x, y)};
     grid_sum(xy, sum);
 }
 
-extern "C" __global__ __launch_bounds__(256, 4) void ehyb_extra(Extra a, const real* x, real* y) { begin(); add<false>(a, x, y); }
+extern "C" __global__ __launch_bounds__(THREADS, 4) void ehyb_extra(Extra a, const real* x, real* y) { begin(); add<false>(a, x, y); }
 
-extern "C" __global__ __launch_bounds__(256, 4) void ehyb_extra_dot(Extra a, const real* x, real* y, Sum sum) {
+extern "C" __global__ __launch_bounds__(THREADS, 4) void ehyb_extra_dot(Extra a, const real* x, real* y, Sum sum) {
     begin();
     real xy[1] = {add<true>(a, x, y)};
     if (blockIdx.x == 0 && threadIdx.x == 0) xy[0] += value(a.inside);
@@ -216,7 +214,7 @@ template <class Visit> __device__ __forceinline__ void each_outside(const Inside
     }
 }
 
-extern "C" __global__ __launch_bounds__(256) void ehyb_columns(Inside a, Extra b, Entries from, u16* inside, u32* outside) {
+extern "C" __global__ __launch_bounds__(THREADS) void ehyb_columns(Inside a, Extra b, Entries from, u16* inside, u32* outside) {
     begin();
     each_inside(a, from, [&](i64 slot, i64 entry, const Part& at) {
         inside[slot] = entry != NO_ENTRY ? from.columns[entry] - at.first : at.own;
@@ -225,7 +223,7 @@ extern "C" __global__ __launch_bounds__(256) void ehyb_columns(Inside a, Extra b
 }
 
 // Takes values from entries, or gives them back; padding stays as it is.
-extern "C" __global__ __launch_bounds__(256) void ehyb_exchange(
+extern "C" __global__ __launch_bounds__(THREADS) void ehyb_exchange(
     Inside a, Extra b, Entries from, real* entries, stored* inside, stored* outside, u32 back) {
     begin();
     each_inside(a, from, [&](i64 slot, i64 entry, const Part&) {

@@ -5,7 +5,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, RawRows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -19,10 +19,19 @@ use rayon::prelude::*;
 use std::cmp::Reverse;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "ehyb.cu", text: include_str!("ehyb.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "ehyb.cu",
+    text: include_str!("ehyb.cu"),
+    constants: constants![PART_THREADS, RESIDENT_PARTS],
+    mirrors: &[
+        mirror!("Inside" = RawInside { slices, order, columns, values, rows, cols, height }),
+        mirror!("Extra" = RawExtra<f32> | RawExtra<f64> { slices, rows, columns, values, inside, count }),
+        mirror!("Entries" = RawEntries { rows, columns }),
+    ],
+};
 
 /// Threads of a part.
-const THREADS_OF_PART: usize = 512;
+const PART_THREADS: usize = 512;
 
 /// Rows of a part are a multiple: whole slices, and whole nodes of 1, 2, 3, 4 or 6 rows, which numberings keep together.
 const GRAIN: usize = 3 * WARP;
@@ -117,7 +126,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         let parts = Parts::new(pattern.rows(), pattern.cols(), height);
         let Cut { inside, extra } = Cut::new(pattern, parts)?;
         let shared = (height + 1) * size_of::<T>();
-        let (threads, kernel) = (THREADS_OF_PART as u32, "ehyb_inside");
+        let (threads, kernel) = (PART_THREADS as u32, "ehyb_inside");
         let ehyb = Ehyb {
             shape: pattern.shape(),
             parts,
@@ -171,7 +180,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
 
     /// Threads of the first kernel.
     fn threads(&self) -> usize {
-        self.parts.count() * THREADS_OF_PART
+        self.parts.count() * PART_THREADS
     }
 
     /// Threads of the kernels that fill slots.

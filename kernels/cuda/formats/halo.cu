@@ -22,7 +22,6 @@ struct Halo {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-template <int B> constexpr int THREADS = B == 3 || B == 6 ? 384 : 256;
 // Groups that a thread asks for at once.
 template <int B> constexpr int GROUPS = B == 1 ? 8 : B == 2 || B == 3 ? 4 : B == 4 ? 2 : 1;
 // What registers allow.
@@ -56,7 +55,7 @@ template <> struct Places<1> {
     }
     __device__ __forceinline__ u32 operator[](int u) const {
         const u16* four = word + u / 4 * 3;
-        return u % 4 < 3 ? four[u % 4] & 4095u : four[0] >> 12 | four[1] >> 12 << 4 | four[2] >> 12 << 8;
+        return u % 4 < 3 ? four[u % 4] & PACKED : four[0] >> 12 | four[1] >> 12 << 4 | four[2] >> 12 << 8;
     }
 };
 
@@ -90,7 +89,7 @@ template <int B> struct Batch {
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& a, const real* __restrict__ x, real* __restrict__ y) {
-    constexpr int WIDE = 32 * B, SLICES = THREADS<B> / WIDE, U = GROUPS<B>;
+    constexpr int WIDE = 32 * B, SLICES = HALO_THREADS<B> / WIDE, U = GROUPS<B>;
     real* const window = (real*)shared_memory;
     const u32 q = threadIdx.x % WIDE, lane = q / B;
     real xy = 0;
@@ -98,7 +97,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
         const Block at(a.windows, block);
         // the window of the block before has been read
         if (block != blockIdx.x) __syncthreads();
-        at.gather_window<B, THREADS<B>>(a.windows, x, window);
+        at.gather_window<B, HALO_THREADS<B>>(a.windows, x, window);
 
         Batch<B> batch;
         u32 slice = threadIdx.x / WIDE, group, end;
@@ -137,11 +136,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
 }
 
 #define KERNELS(NAME, B)                                                                                                \
-    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B, false>) void NAME(Halo a, const real* x, real* y) {          \
+    extern "C" __global__ __launch_bounds__(HALO_THREADS<B>, BLOCKS<B, false>) void NAME(Halo a, const real* x, real* y) {          \
         begin();                                                                                                        \
         multiply<B, false>(a, x, y);                                                                                    \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B, true>) void NAME##_dot(Halo a, const real* x, real* y, Sum sum) { \
+    extern "C" __global__ __launch_bounds__(HALO_THREADS<B>, BLOCKS<B, true>) void NAME##_dot(Halo a, const real* x, real* y, Sum sum) { \
         begin();                                                                                                        \
         real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
         grid_sum(xy, sum);                                                                                              \
@@ -153,7 +152,6 @@ KERNELS(halo_4, 4)
 KERNELS(halo_6, 6)
 
 // visit(which of `parts`, node or none, lane, slice) of every place of a block.
-constexpr u32 NONE = ~0u;
 template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, const Block& at, u32 parts, Visit visit) {
     for (u32 i = threadIdx.x; i < at.slices() * 32 * parts; i += blockDim.x) {
         const u32 place = i / parts;
@@ -164,7 +162,7 @@ template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, 
 
 // Places from the columns of the nodes, which lie row by row; a block of threads has a block. Every column stands in the
 // window.
-extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
+extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);
@@ -197,7 +195,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_columns(Halo a, RowSta
 }
 
 // The columns of entries that lie row by row, from the places of nodes of one row; 0 where there is none.
-extern "C" __global__ __launch_bounds__(256, 4) void halo_entries(Halo a, RowStarts rows, u32* columns) {
+extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, RowStarts rows, u32* columns) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);
@@ -220,7 +218,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void halo_entries(Halo a, RowSta
 
 // Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix. Where nodes have one
 // row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
-extern "C" __global__ __launch_bounds__(256, 4) void halo_exchange(
+extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_exchange(
     Halo a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {

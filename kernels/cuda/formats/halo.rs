@@ -4,14 +4,14 @@ use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::{ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
+use crate::cuda::tuning::{HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
 use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -19,7 +19,12 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "halo.cu", text: include_str!("halo.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "halo.cu",
+    text: include_str!("halo.cu"),
+    constants: constants![PACKED; HALO_THREADS],
+    mirrors: &[mirror!("Halo" = Raw { windows, slices, words, order, columns, values })],
+};
 
 /// A matrix in blocks of rows, each with its window.
 #[derive(Debug)]
@@ -108,7 +113,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
     ) -> Result<Self> {
         index("the number of rows", shape.rows)?;
         let device = ordered.device();
-        let (threads, name) = (if size.is_multiple_of(3) { 384 } else { 256 }, format!("halo_{size}"));
+        let (threads, name) = (HALO_THREADS[size], format!("halo_{size}"));
         let shared = windows.largest * size * size_of::<T>();
         let words = if size == 1 { Some(words(&cut.starts)) } else { None };
         let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);

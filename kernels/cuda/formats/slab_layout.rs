@@ -1,27 +1,23 @@
 //! Entries in slabs of columns, as slabs.cu multiplies them: how they are cut, which sums come out, and which rows these are
 //! of.
 
-use crate::cuda::device::launch::WARP;
+use crate::cuda::device::launch::{NONE, WARP};
 use crate::cuda::matrix::pattern::Pattern;
+use crate::cuda::tuning::{START_OF_SLAB, SUMS_FOR_SIXTEEN, SUMS_OF_BIN};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Entries of a lane, as `OWN` of slabs.cu, and of a warp.
+/// Entries of a lane.
 pub(crate) const OWN: usize = 8;
+/// Entries of a warp.
 pub(crate) const CHUNK: usize = OWN * WARP;
 
 /// Sums of a row, at most: what shared memory has room for on every device that can be meant.
 const MOST_SUMS: usize = 4096;
 
-/// Sums of a bin, at least and at most where no row has more.
-const SUMS_OF_BIN: (usize, usize) = (512, 3072);
-
 /// Slabs, at most: each is sorted into by every thread.
 const MOST_SLABS: usize = 1 << 13;
-
-/// No entry: what stands behind the last of a slab.
-pub(crate) const NONE: u32 = u32::MAX;
 
 /// How matrices are cut.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +33,7 @@ pub(crate) struct Cut {
 /// A matrix in slabs.
 #[derive(Debug, Default)]
 pub(crate) struct Slabbed {
-    /// Of each slot: its column in the slab, and its entry, `NONE` for what is behind the last of a slab.
+    /// Of each slot: its column in the slab, and its entry, [`NONE`] for what is behind the last of a slab.
     pub(crate) columns: Vec<u16>,
     pub(crate) entries: Vec<u32>,
     /// Of each lane: a bit for each slot that begins a sum, and 2¹⁶ times the sums that begin in the chunk's lanes before.
@@ -189,7 +185,7 @@ impl Slabbed {
 
         // as many lanes as most runs have work for
         let bins = self.rows.len() - 1;
-        self.lanes = if sums / (bins * slabs.len()) >= 8 { 16 } else { 8 };
+        self.lanes = if sums / (bins * slabs.len()) >= SUMS_FOR_SIXTEEN { 16 } else { 8 };
         let runs_of_bin = |bin: &[u32]| {
             let mut runs = vec![];
             let mut before = 0;
@@ -222,12 +218,10 @@ impl Slabbed {
 
 /// When the last block ends, in chunks, if blocks have so many chunks at most, and so many run at once.
 fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
-    /// What a block copies of `x`, and what it waits for, before it multiplies.
-    const START: usize = 16;
     let mut pieces: Vec<usize> = vec![];
     for slab in slabs.iter().filter(|slab| !slab.first.is_empty()) {
         let parts = slab.first.len().div_ceil(most);
-        pieces.extend(std::iter::repeat_n(slab.first.len().div_ceil(parts) + START, parts));
+        pieces.extend(std::iter::repeat_n(slab.first.len().div_ceil(parts) + START_OF_SLAB, parts));
     }
     pieces.sort_unstable_by_key(|&piece| Reverse(piece));
     let mut ends: BinaryHeap<Reverse<usize>> = (0..blocks.max(1)).map(|_| Reverse(0)).collect();

@@ -19,8 +19,6 @@
 // Moves 10.5 B (f64) or 6.5 B (f32) an entry, 18 B or 10 B a sum, 8 B for each slab in each bin, 2 B a row, x for each block
 // of its slab, and y.
 
-// Entries of a lane, and of a warp.
-constexpr int OWN = 8, CHUNK = 32 * OWN;
 // Stored values that are read at once.
 constexpr int WIDE = 16 / sizeof(stored) < OWN ? 16 / sizeof(stored) : OWN;
 // Rows of more sums are added up by all lanes.
@@ -64,8 +62,7 @@ struct Owned {
 
 // Lanes begin their sums far from each other's: they would else lie in the same banks of shared memory.
 __device__ __forceinline__ constexpr int spread(int sum) { return sum + sum / 16; }
-// Sums of a chunk, and what stands before the first.
-constexpr int SUMS = spread(CHUNK) + 1;
+static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and what stands before the first");
 
 // A copy of 16 bytes into shared memory that nobody waits for before `gathered`.
 __device__ __forceinline__ void gather_pack(real* to, const real* from) {
@@ -77,8 +74,8 @@ __device__ __forceinline__ void gather_pack(real* to, const real* from) {
 }
 
 // Shared memory: of x as many packs as a slab has columns for, then the sums of each warp.
-template <int THREADS> __device__ __forceinline__ void multiply(const Slabs& a, const real* x) {
-    constexpr int TEAM = THREADS / 32;
+template <int BLOCK> __device__ __forceinline__ void multiply(const Slabs& a, const real* x) {
+    constexpr int TEAM = BLOCK / 32;
     extern __shared__ Pack shared[];
     real* window = shared[0].at;
     const uint4 piece = __ldg(a.pieces + blockIdx.x);
@@ -87,11 +84,11 @@ template <int THREADS> __device__ __forceinline__ void multiply(const Slabs& a, 
     Owned own;
     i64 chunk = (i64)piece.x + warp;
     if (chunk < end) own.load(a, chunk, lane);
-    for (u32 i = threadIdx.x; i < packs; i += THREADS) gather_pack(window + i * PACK, x + piece.z + i * PACK);
-    for (u32 i = packs * PACK + threadIdx.x; i < piece.w; i += THREADS) gather(window + i, x + piece.z + i);
+    for (u32 i = threadIdx.x; i < packs; i += BLOCK) gather_pack(window + i * PACK, x + piece.z + i * PACK);
+    for (u32 i = packs * PACK + threadIdx.x; i < piece.w; i += BLOCK) gather(window + i, x + piece.z + i);
     gathered();
 
-    real* sums = window + (piece.w + PACK - 1) / PACK * PACK + warp * SUMS + 1;
+    real* sums = window + (piece.w + PACK - 1) / PACK * PACK + warp * PLACES + 1;
     for (; chunk < end; chunk += TEAM) {
         Owned next;
         if (chunk + TEAM < end) next.load(a, chunk + TEAM, lane);
@@ -125,28 +122,28 @@ template <int THREADS> __device__ __forceinline__ void multiply(const Slabs& a, 
 
 // Blocks that share a multiprocessor, where it has the shared memory for them.
 #if __CUDA_ARCH__ >= 800
-constexpr int RESIDENT = 2;
+constexpr int RESIDENT = SLAB_BLOCKS;
 #else
 constexpr int RESIDENT = 1;
 #endif
-extern "C" __global__ __launch_bounds__(512, RESIDENT) void slabs(Slabs a, const real* x) { begin(); multiply<512>(a, x); }
+extern "C" __global__ __launch_bounds__(SLAB_THREADS, RESIDENT) void slabs(Slabs a, const real* x) { begin(); multiply<SLAB_THREADS>(a, x); }
 // One block has a multiprocessor, and more of x. Where slabs are as many as blocks at once, fewer of them begin fewer sums
 // and copy less: rmat_33M 0.231 ms for 0.256, lp_like 0.0391 for 0.0434, f64.
-extern "C" __global__ __launch_bounds__(1024) void slabs_wide(Slabs a, const real* x) { begin(); multiply<1024>(a, x); }
+extern "C" __global__ __launch_bounds__(WIDE_SLAB_THREADS) void slabs_wide(Slabs a, const real* x) { begin(); multiply<WIDE_SLAB_THREADS>(a, x); }
 
 // Runs that lanes have in flight.
 constexpr int AHEAD = 4;
 
 // A block has a bin; LANES lanes take a run, of no more sums. Shared memory: the sums of the bin, the offsets of its rows.
 template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real* y) {
-    constexpr int FINISHERS = 256, AT_ONCE = FINISHERS / LANES;
+    constexpr int AT_ONCE = THREADS / LANES;
     extern __shared__ Pack shared[];
     real* room = shared[0].at;
     u16* offsets = (u16*)(room + a.room);
     const u32 lane = threadIdx.x % 32, bin = blockIdx.x;
     const u32 first = __ldg(a.rows + bin), count = __ldg(a.rows + bin + 1) - first;
     const u32 end = __ldg(a.first_run + bin + 1);
-    for (u32 row = threadIdx.x; row <= count; row += FINISHERS) offsets[row] = __ldcs(a.offsets + (first + bin + row));
+    for (u32 row = threadIdx.x; row <= count; row += THREADS) offsets[row] = __ldcs(a.offsets + (first + bin + row));
     for (u32 at = __ldg(a.first_run + bin) + threadIdx.x / LANES; at < end; at += AT_ONCE * AHEAD) {
         uint2 run[AHEAD];
 #pragma unroll
@@ -166,7 +163,7 @@ template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real*
         }
     }
     __syncthreads();
-    for (u32 rows = threadIdx.x - lane; rows < count; rows += FINISHERS) {
+    for (u32 rows = threadIdx.x - lane; rows < count; rows += THREADS) {
         const u32 row = rows + lane;
         const int from = row < count ? offsets[row] : 0, to = row < count ? offsets[row + 1] : 0;
         const bool is_long = to - from > LONG;
@@ -185,11 +182,11 @@ template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real*
         if (row < count) y[first + row] = sum;
     }
 }
-extern "C" __global__ __launch_bounds__(256) void slabs_finish_8(Bins a, real* y) { begin(); finish<8>(a, y); }
-extern "C" __global__ __launch_bounds__(256) void slabs_finish_16(Bins a, real* y) { begin(); finish<16>(a, y); }
+extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_8(Bins a, real* y) { begin(); finish<8>(a, y); }
+extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_16(Bins a, real* y) { begin(); finish<16>(a, y); }
 
 // Takes values from entries that lie row by row, or gives them back. `of` has the entry of each slot, NONE where there is none.
-extern "C" __global__ __launch_bounds__(256) void slabs_exchange(const u32* of, i64 slots, real* entries, stored* values, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void slabs_exchange(const u32* of, i64 slots, real* entries, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < slots; slot += threads) {

@@ -1,15 +1,18 @@
 //! Coordinates in slabs of columns whose part of `x` is kept on the chip. The kernels say how, and what is moved.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::WARP;
-use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{THREADS, WARP, config};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage, lock};
-use crate::cuda::formats::slab_layout::{CHUNK, Cut, Slabbed};
+use crate::cuda::formats::slab_layout::{CHUNK, Cut, OWN, Slabbed};
+use crate::cuda::matrix::chunks::{OF_LANE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Slots;
-use crate::cuda::tuning::{BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, WIDE_SLABS_FROM};
+use crate::cuda::tuning::{
+    BINS_OF_MULTIPROCESSOR, BYTES_OF_SLAB, BYTES_OF_WIDE_SLAB, SLAB_BLOCKS, SLAB_THREADS, WIDE_SLAB_THREADS,
+    WIDE_SLABS_FROM,
+};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Mutex;
 
@@ -17,27 +20,32 @@ use std::sync::Mutex;
 pub(crate) const SOURCE: Source = Source {
     file: "slabs.cu",
     text: concat!(include_str!("../matrix/tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
+    constants: constants![OF_LANE, TILE, OWN, CHUNK, PLACES, SLAB_THREADS, SLAB_BLOCKS, WIDE_SLAB_THREADS],
+    mirrors: &[
+        mirror!("Slabs" = Raw { columns, values, starts, first, pieces, sums }),
+        mirror!("Bins" = RawBins { runs, first_run, places, rows, offsets, sums, room }),
+    ],
 };
 
-/// Threads of a block of the second kernel, as in slabs.cu.
-const FINISHERS: u32 = 256;
 /// A slab's part of `x` is so many bytes, or a multiple: it can be copied in large pieces.
 const ALIGNED: usize = 256;
-/// Places that the sums of a warp take, as `SUMS` of slabs.cu.
+/// Places that the sums of a warp take: those of a chunk, spread over banks, and what stands before the first.
 const PLACES: usize = CHUNK + CHUNK / 16 + 1;
 
 /// A first kernel and its slabs.
 struct Shape {
     kernel: &'static str,
-    /// Threads of a block, as in slabs.cu.
+    /// Threads of a block.
     threads: u32,
     /// Blocks that run at once on a multiprocessor.
     resident: usize,
     /// Bytes of `x` that belong to a slab, at most.
     bytes: usize,
 }
-const NARROW: Shape = Shape { kernel: "slabs", threads: 512, resident: 2, bytes: BYTES_OF_SLAB };
-const WIDE: Shape = Shape { kernel: "slabs_wide", threads: 1024, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
+const NARROW: Shape =
+    Shape { kernel: "slabs", threads: SLAB_THREADS, resident: SLAB_BLOCKS, bytes: BYTES_OF_SLAB };
+const WIDE: Shape =
+    Shape { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
 
 impl Shape {
     /// For so many columns, with so much shared memory for a block.
@@ -206,7 +214,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         let mut launch = device.launch(&self.finish);
         launch.arg(&bins).arg(&y);
         // SAFETY: arguments as in slabs.cu; a block has a bin, for whose sums there is shared memory; rows are those of `y`
-        unsafe { launch.launch(blocks(self.rows.len() - 1, FINISHERS, self.shared[1])) }?;
+        unsafe { launch.launch(blocks(self.rows.len() - 1, THREADS, self.shared[1])) }?;
         Ok(())
     }
 

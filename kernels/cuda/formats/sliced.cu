@@ -21,11 +21,9 @@ template <class Column> struct Sliced {
 // All bits set: no entry here.
 template <class Column> constexpr Column PADDING = Column(~Column(0));
 
-constexpr int IN_FLIGHT = 8;
-
 // The sum of a lane's slots in `groups` groups from `first` on.
 template <class Column, int G> __device__ __forceinline__ real part_of_row(const Sliced<Column>& a, i64 first, u32 groups, const real* x) {
-    constexpr int U = IN_FLIGHT / G;
+    constexpr int U = SLOTS_IN_FLIGHT / G;
     constexpr bool SHORT = sizeof(Column) == 2;
     const u32 lane = threadIdx.x % 32;
     const Few<stored, G>* values = (const Few<stored, G>*)a.values + first * 32 + lane;
@@ -52,14 +50,14 @@ template <class Column, int G> __device__ __forceinline__ real part_of_row(const
         }
         // all loads stand before this branch: the compiler would else ask for values when the columns have come
         if (__all_sync(ALL, column[0].at[0] == PADDING<Column>)) break;
-        real at_column[IN_FLIGHT];
+        real at_column[SLOTS_IN_FLIGHT];
 #pragma unroll
-        for (int i = 0; i < IN_FLIGHT; i++) {
+        for (int i = 0; i < SLOTS_IN_FLIGHT; i++) {
             const Column c = column[i / G].at[i % G];
             at_column[i] = c != PADDING<Column> ? __ldg(x + (base[i / G].at[i % G] + c)) : real(0);
         }
 #pragma unroll
-        for (int i = 0; i < IN_FLIGHT; i++) sum += v[i / G].at[i % G] * at_column[i];
+        for (int i = 0; i < SLOTS_IN_FLIGHT; i++) sum += v[i / G].at[i % G] * at_column[i];
         if (column[U - 1].at[G - 1] == PADDING<Column>) groups = 0;
         values += U * 32;
         columns += U * 32;
@@ -97,11 +95,11 @@ template <class Column, int G, bool DOT> __device__ __forceinline__ real multipl
 constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 #define KERNELS(NAME, COLUMN, G)                                                                                        \
-    extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME(Sliced<COLUMN> a, const real* x, real* y) {          \
+    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void NAME(Sliced<COLUMN> a, const real* x, real* y) {          \
         begin();                                                                                                        \
         multiply<COLUMN, G, false>(a, x, y);                                                                            \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(256, BLOCKS) void NAME##_dot(Sliced<COLUMN> a, const real* x, real* y, Sum sum) { \
+    extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void NAME##_dot(Sliced<COLUMN> a, const real* x, real* y, Sum sum) { \
         begin();                                                                                                        \
         real xy[1] = {multiply<COLUMN, G, true>(a, x, y)};                                                              \
         grid_sum(xy, sum);                                                                                              \

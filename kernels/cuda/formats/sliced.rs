@@ -4,9 +4,8 @@
 //! kernel says where slots lie, and what is moved.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::launch::WARP;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{MOST_VALUES, PACK_BYTES, THREADS, WARP};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -20,7 +19,15 @@ use std::sync::Arc;
 pub use crate::cuda::matrix::slices::Widths;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "sliced.cu", text: include_str!("sliced.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "sliced.cu",
+    text: include_str!("sliced.cu"),
+    constants: constants![SLOTS_IN_FLIGHT],
+    mirrors: &[
+        mirror!("Sliced<u32>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
+        mirror!("Sliced<u16>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
+    ],
+};
 
 /// Lanes that share a row of a matrix with rows of this mean length; where all are padded to one length, at least so many.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
@@ -31,7 +38,7 @@ pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
 #[derive(Debug)]
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they lie.
+    /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they arrays.
     rows: Arc<Rows>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
@@ -42,11 +49,11 @@ pub struct Sliced<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Raw {
-    slices: RawSlices,
+    arrays: RawSlices,
     lengths: u64,
     values: u64,
     rows: u32,
-    count: u32,
+    slices: u32,
     width: u32,
     lanes: u32,
 }
@@ -63,7 +70,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
     pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
-        let lane = Lane { pack: (16 / size_of::<V>()).min(4), in_flight: SLOTS_IN_FLIGHT };
+        let lane = Lane { pack: (PACK_BYTES / size_of::<V>()).min(MOST_VALUES), in_flight: SLOTS_IN_FLIGHT };
         let slices = Slices::new::<T, V>(device, pattern, &ordered.rows, widths, lane)?;
         let slices = SliceArrays::new::<T, V>(slices, &ordered.rows, &ordered.columns)?;
         let length = |row: usize| pattern.row(row).len() as u32;
@@ -125,11 +132,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
 
     fn raw(&self) -> Raw {
         Raw {
-            slices: self.slices.raw(),
+            arrays: self.slices.raw(),
             lengths: address(&self.lengths),
             values: self.values.address(0),
             rows: self.slices.rows as u32,
-            count: self.slices.count as u32,
+            slices: self.slices.count as u32,
             width: self.slices.width as u32,
             lanes: self.slices.lanes as u32,
         }

@@ -36,11 +36,7 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 
 template <int B> constexpr int HALF = B * (B + 1) / 2;
 // Nodes of a thread: what registers hold.
-template <int B> constexpr int NODES = B == 1 ? 4 : B > 3 ? 1 : sizeof(real) == 8 ? 2 : 4;
-// The larger a block, the fewer pairs cross: three rows a node just fit registers twice.
-template <int B> constexpr int THREADS = B == 3 ? 384 : 256;
-// Blocks of threads at a time.
-template <int B> constexpr int BLOCKS = B == 1 ? 3 : 2;
+template <int B> constexpr int NODES = sizeof(real) == 8 ? NODES_OF_8<B> : NODES_OF_4<B>;
 
 // A dense block and the place of its column.
 template <int B> struct Slot {
@@ -57,7 +53,7 @@ template <int B> struct Slot {
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
-    constexpr int R = NODES<B>, T = THREADS<B>, WARPS = T / 32;
+    constexpr int R = NODES<B>, T = SYMMETRIC_THREADS<B>, WARPS = T / 32;
     // one block of threads for each block of nodes
     const Block at(a.windows, blockIdx.x);
     const u32 first = at.first, own = at.rows, steps = __ldg(a.steps + blockIdx.x);
@@ -163,11 +159,11 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
 }
 
 #define KERNELS(NAME, B)                                                                                                \
-    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
+    extern "C" __global__ __launch_bounds__(SYMMETRIC_THREADS<B>, SYMMETRIC_BLOCKS<B>) void NAME(Symmetric a, const real* x, real* y) {        \
         begin();                                                                                                        \
         multiply<B, false>(a, x, y);                                                                                    \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(THREADS<B>, BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
+    extern "C" __global__ __launch_bounds__(SYMMETRIC_THREADS<B>, SYMMETRIC_BLOCKS<B>) void NAME##_dot(Symmetric a, const real* x, real* y, Sum sum) { \
         begin();                                                                                                        \
         real xy[1] = {multiply<B, true>(a, x, y)};                                                                      \
         grid_sum(xy, sum);                                                                                              \
@@ -192,7 +188,7 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
 
 // Takes values from entries that lie row by row, or gives them back; a block of threads has a block of nodes. Of the two
 // entries of a pair that is stored once, that below the diagonal counts.
-extern "C" __global__ __launch_bounds__(256, 4) void symmetric_exchange(
+extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_exchange(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, stored* values, stored* diagonals, u32 size, u32 back) {
     begin();
     const Block at(a.windows, blockIdx.x);

@@ -5,20 +5,27 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::SHARED_MEMORY;
+use crate::cuda::tuning::{NODES_OF_4, NODES_OF_8, SHARED_MEMORY, SYMMETRIC_BLOCKS, SYMMETRIC_THREADS};
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, TooLarge, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use rayon::prelude::*;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "symmetric.cu", text: include_str!("symmetric.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "symmetric.cu",
+    text: include_str!("symmetric.cu"),
+    constants: constants![; SYMMETRIC_THREADS, SYMMETRIC_BLOCKS, NODES_OF_8, NODES_OF_4],
+    mirrors: &[mirror!(
+        "Symmetric" = Raw { windows, slices, steps, order, columns, values, diagonals, window }
+    )],
+};
 
 /// A symmetric matrix in blocks of rows, each with its window and its sums.
 #[derive(Debug)]
@@ -94,7 +101,7 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 device,
                 &SOURCE,
                 &format!("symmetric_{size}"),
-                threads(size),
+                SYMMETRIC_THREADS[size] as u32,
                 shared,
             )?,
             exchange: device.function_storing::<T, V>(&SOURCE, "symmetric_exchange")?,
@@ -110,34 +117,19 @@ const BESIDE: usize = 2048;
 
 /// Nodes of a block, with so many rows each.
 pub fn nodes_per_block<T>(size: usize) -> usize {
-    threads(size) as usize * nodes_of_thread(size, size_of::<T>())
+    SYMMETRIC_THREADS[size] * nodes_of_thread(size, size_of::<T>())
 }
 
 /// Places of a window where a block of threads may have so many bytes of shared memory: sums have theirs beside it.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
-    let memory = (shared_memory / blocks_at_a_time(size)).saturating_sub(BESIDE);
+    let memory = (shared_memory / SYMMETRIC_BLOCKS[size]).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
-/// `THREADS` of symmetric.cu.
-fn threads(size: usize) -> u32 {
-    if size == 3 { 384 } else { 256 }
-}
-
-/// `BLOCKS` of symmetric.cu, which share the memory of a multiprocessor.
-fn blocks_at_a_time(size: usize) -> usize {
-    if size == 1 { 3 } else { 2 }
-}
-
-/// `NODES` of symmetric.cu, for values of so many bytes: those that a thread has, one after the other.
+/// Nodes of `size` rows that a thread has, one after the other, for values of so many bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
-    match size {
-        1 => 4,
-        2 | 3 if value == 8 => 2,
-        2 | 3 => 4,
-        _ => 1,
-    }
+    if value == 8 { NODES_OF_8[size] } else { NODES_OF_4[size] }
 }
 
 // SAFETY: blocks are of the nodes of `y`, and no larger than threads have nodes; the nodes of halos lie below the nodes of
@@ -169,7 +161,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     }
 
     fn threads(&self) -> usize {
-        self.windows.blocks * threads(self.size) as usize
+        self.windows.blocks * SYMMETRIC_THREADS[self.size]
     }
 
     fn shape(&self) -> Shape {

@@ -4,6 +4,7 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::chunks::Chunks;
+use crate::cuda::solve::sums::PARCEL;
 
 /// What becomes of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,3 @@ impl<T: Real> Borders<T> {
 
 /// Rows without entries that a thread sets to zero.
 pub(crate) const EMPTY_ROWS_PER_THREAD: usize = 4;
-
-/// Elements that a `Parcel` of prelude.cu takes.
-pub(crate) const PARCEL: usize = 2;

@@ -1,21 +1,26 @@
 //! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
 
+use crate::cuda::csr::load_balance::MIRROR as CSR_BY_ENTRIES;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::WARP;
-use crate::cuda::device::launch::index;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{NONE, WARP, index};
+use crate::cuda::device::module::{Source, constants};
+use crate::cuda::formats::coo::{COO, TAKEN};
 use crate::cuda::matrix::pattern::Pattern;
-use crate::cuda::tuning::{TILES_OF_CHUNK, WARPS_OF_CHUNKS};
+use crate::cuda::tuning::{ROWS_GONE_THROUGH, TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use crate::index::Offsets;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "coo.cu",
     text: concat!(include_str!("tiles.cu"), "#line 1 \"coo.cu\"\n", include_str!("../formats/coo.cu")),
+    constants: constants![OF_LANE, TILE, ROWS_GONE_THROUGH],
+    mirrors: &[COO, TAKEN, CSR_BY_ENTRIES],
 };
 
+/// Entries that a lane takes at a time.
+pub(crate) const OF_LANE: usize = 4;
 /// Entries that a warp takes at a time.
-pub(crate) const TILE: usize = 4 * WARP;
+pub(crate) const TILE: usize = OF_LANE * WARP;
 
 /// The entries of every row but the first `skip`, in tiles and chunks of tiles.
 #[derive(Debug)]
@@ -122,9 +127,6 @@ fn row_of(starts: &Offsets, entry: usize) -> usize {
     }
     low
 }
-
-/// Stands before the first row.
-const NONE: u32 = u32::MAX;
 
 /// The rows that have entries, and where these start. A lane's word has a bit for each of its entries that starts a row, and
 /// 16 times the number of those in the tile's lanes before.

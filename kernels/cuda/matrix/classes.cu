@@ -5,11 +5,10 @@
 
 typedef unsigned char u8;
 
-constexpr u32 CLASSES = 32;   // at most
-constexpr u32 WARPS = 8;      // of a block
+constexpr u32 WARPS = THREADS / 32;
 
 // Of class c in piece p at c · pieces + p.
-extern "C" __global__ __launch_bounds__(256) void class_count(const u8* classes, u32 rows, u32 piece, u32* counts) {
+extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* classes, u32 rows, u32 piece, u32* counts) {
     begin();
     __shared__ u32 own[CLASSES];
     if (threadIdx.x < CLASSES) own[threadIdx.x] = 0;
@@ -21,7 +20,7 @@ extern "C" __global__ __launch_bounds__(256) void class_count(const u8* classes,
 }
 
 // The rows of each class, and where each begins in `list`, with the end.
-extern "C" __global__ __launch_bounds__(256) void class_place(
+extern "C" __global__ __launch_bounds__(THREADS) void class_place(
     const u8* classes, u32 rows, u32 piece, const u32* counts, u32* starts, u32* list) {
     begin();
     __shared__ u32 next[CLASSES], all[CLASSES], of_warps[WARPS][CLASSES];

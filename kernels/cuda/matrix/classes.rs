@@ -3,15 +3,20 @@
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use cudarc::driver::LaunchConfig;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "classes.cu", text: include_str!("classes.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "classes.cu",
+    text: include_str!("classes.cu"),
+    constants: constants![CLASSES],
+    mirrors: &[],
+};
 
-/// Classes at most: as in classes.cu.
+/// Classes at most.
 const CLASSES: usize = 32;
 
 /// Pieces of rows at most, so that each may add up what all of them have; and rows of a small one.

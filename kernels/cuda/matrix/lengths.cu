@@ -3,9 +3,7 @@
 // Lengths from `low` on fall into bins of 2^shift lengths each, those below into none, those beyond all bins into one more.
 // Blocks count in shared memory and add to global memory once. Moves 4 or 8 B of offsets a row.
 
-constexpr u32 BINS = 2048;
-
-extern "C" __global__ __launch_bounds__(256) void count_lengths(RowStarts rows, i64 low, u32 shift, u32* bins) {
+extern "C" __global__ __launch_bounds__(THREADS) void count_lengths(RowStarts rows, i64 low, u32 shift, u32* bins) {
     begin();
     __shared__ u32 counts[BINS + 1];
     for (u32 bin = threadIdx.x; bin <= BINS; bin += blockDim.x) counts[bin] = 0;

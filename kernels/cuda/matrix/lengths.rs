@@ -2,16 +2,21 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::Rows;
 use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::LaunchConfig;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "lengths.cu", text: include_str!("lengths.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "lengths.cu",
+    text: include_str!("lengths.cu"),
+    constants: constants![BINS],
+    mirrors: &[],
+};
 
-/// As in lengths.cu.
+/// Bins of a histogram, beside the one for longer rows.
 const BINS: usize = 2048;
 
 /// The shortest length that more rows than `rows` do not exceed; the longest of all where there is none.

@@ -2,15 +2,22 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
+use crate::cuda::matrix::refill::{MIRROR as TILES, SECTOR};
+use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
 use std::sync::Arc;
 
 /// The kernels that move values in and out of slots.
-pub(crate) const SOURCE: Source = Source { file: "refill.cu", text: include_str!("refill.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "refill.cu",
+    text: include_str!("refill.cu"),
+    constants: constants![SECTOR, REFILL_THREADS; REFILL_SLOTS],
+    mirrors: &[TILES],
+};
 
 /// Where the entries of rows lie.
 #[derive(Debug)]
@@ -29,6 +36,9 @@ pub(crate) struct RawRows {
 }
 // SAFETY: as `RowStarts` of prelude.cu
 unsafe impl DeviceRepr for RawRows {}
+
+/// [`RawRows`] as kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!("RowStarts" = RawRows { offsets, count, wide });
 
 impl Rows {
     pub(crate) fn new(device: &Device, offsets: &Offsets) -> Result<Rows> {

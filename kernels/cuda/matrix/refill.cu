@@ -13,7 +13,7 @@
 // to 0.67. Half as many slots a tile, for half as many threads: 0.63, 0.63 and 0.73.
 // Of p1_100M_perm and el3_100M_perm, renumbered, a refill takes 0.45 to 0.58 ms in all formats, 1.2 to 3.3 products.
 
-extern "C" __global__ __launch_bounds__(256) void refill_number(const u32* from, i64 count, u32 shift, u32 mask, real* entries) {
+extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* from, i64 count, u32 shift, u32 mask, real* entries) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 entry = (i64)blockIdx.x * blockDim.x + threadIdx.x; entry < count; entry += threads) {
@@ -23,7 +23,7 @@ extern "C" __global__ __launch_bounds__(256) void refill_number(const u32* from,
 }
 
 // Adds the bits that arrived to the map.
-extern "C" __global__ __launch_bounds__(256) void refill_map(const stored* slots, i64 count, u32 shift, u32* map) {
+extern "C" __global__ __launch_bounds__(THREADS) void refill_map(const stored* slots, i64 count, u32 shift, u32* map) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
@@ -32,7 +32,7 @@ extern "C" __global__ __launch_bounds__(256) void refill_map(const stored* slots
 }
 
 // What was given for one place is added in the order given, as on the host.
-extern "C" __global__ __launch_bounds__(256) void refill_sum(RowStarts starts, const u32* from, const real* given, real* sums) {
+extern "C" __global__ __launch_bounds__(THREADS) void refill_sum(RowStarts starts, const u32* from, const real* given, real* sums) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 entry = (i64)blockIdx.x * blockDim.x + threadIdx.x; entry < starts.count; entry += threads) {
@@ -44,7 +44,7 @@ extern "C" __global__ __launch_bounds__(256) void refill_sum(RowStarts starts, c
 }
 
 // Values of a sector, and what a slot that takes none has for a place.
-constexpr u32 PER_SECTOR = 32 / sizeof(real);
+constexpr u32 PER_SECTOR = SECTOR / sizeof(real);
 constexpr u32 NOWHERE = 0xffff;
 
 struct Tiles {
@@ -58,11 +58,11 @@ struct Tiles {
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 // Finds the sectors of tiles from the map of their slots: only how many they are while there is no room for them.
-extern "C" __global__ __launch_bounds__(256) void refill_tiles(const u32* map, Tiles tiles) {
+extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* map, Tiles tiles) {
     begin();
     u32* const keys = (u32*)shared_memory;
     u32* const unique = keys + tiles.tile;
-    __shared__ u32 before[256];
+    __shared__ u32 before[THREADS];
     for (i64 tile = blockIdx.x; tile * tiles.tile < tiles.slots; tile += gridDim.x) {
         const i64 first = tile * tiles.tile;
         const auto number = [&](u32 i) { return first + i < tiles.slots ? map[first + i] : 0; };
@@ -118,21 +118,20 @@ __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 fro
     for (i64 i = from; i < min(from + PACK, count); i++) to[i - from] = given[i];
 }
 
-constexpr u32 THREADS = 512;
 // A thread has two neighbouring slots several times.
-constexpr u32 SLOTS = 4096, PAIRS = SLOTS / (2 * THREADS);
+constexpr u32 PAIRS = REFILL_SLOTS<0> / (2 * REFILL_THREADS);
 
 // A block of threads has a tile.
-extern "C" __global__ __launch_bounds__(THREADS) void refill(Tiles tiles, const real* given, i64 count, stored* slots) {
+extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles, const real* given, i64 count, stored* slots) {
     begin();
-    constexpr u32 PACKS = 32 / 16;
+    constexpr u32 PACKS = SECTOR / PACK_BYTES;
     real* const window = (real*)shared_memory;
     const i64 first = (i64)blockIdx.x * tiles.tile, end = min(first + tiles.tile, tiles.slots);
     const u32* sectors = tiles.sectors + (i64)blockIdx.x * tiles.most;
     const u32 packs = __ldg(tiles.counts + blockIdx.x) * PACKS;
     // there is room for `most`: all are asked for before it is known how many there are
 #pragma unroll 4
-    for (u32 i = threadIdx.x; i < tiles.most * PACKS; i += THREADS) {
+    for (u32 i = threadIdx.x; i < tiles.most * PACKS; i += REFILL_THREADS) {
         const i64 from = (i64)__ldg(sectors + i / PACKS) * PER_SECTOR + i % PACKS * PACK;
         if (i < packs) gather_pack(window + i * PACK, given, from, count);
     }
@@ -140,23 +139,23 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill(Tiles tiles, const 
     const i64 slot = first + 2 * threadIdx.x;
 #pragma unroll
     for (u32 k = 0; k < PAIRS; k++) {
-        if (slot + 2 * k * THREADS + 1 < end) place[k] = stream((const Few<u16, 2>*)(tiles.places + slot + 2 * k * THREADS));
+        if (slot + 2 * k * REFILL_THREADS + 1 < end) place[k] = stream((const Few<u16, 2>*)(tiles.places + slot + 2 * k * REFILL_THREADS));
     }
     gathered();
     const auto at = [&](u32 place) { return place == NOWHERE ? real(0) : window[place]; };
 #pragma unroll
     for (u32 k = 0; k < PAIRS; k++) {
-        if (slot + 2 * k * THREADS + 1 >= end) break;
+        if (slot + 2 * k * REFILL_THREADS + 1 >= end) break;
         Few<stored, 2> two;
 #pragma unroll
         for (int i = 0; i < 2; i++) two.at[i] = at(place[k].at[i]);
-        *(Few<stored, 2>*)(slots + slot + 2 * k * THREADS) = two;
+        *(Few<stored, 2>*)(slots + slot + 2 * k * REFILL_THREADS) = two;
     }
     if (end % 2 && threadIdx.x == 0) slots[end - 1] = at(tiles.places[end - 1]);
 }
 
 // Values that stand as entries do, or are given `back`.
-extern "C" __global__ __launch_bounds__(256) void refill_in_order(real* entries, i64 count, stored* values, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void refill_in_order(real* entries, i64 count, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 entry = (i64)blockIdx.x * blockDim.x + threadIdx.x; entry < count; entry += threads) {

@@ -13,21 +13,18 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::{THREADS, config_at_once};
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::SOURCE;
 use crate::cuda::matrix::ordered::{Ordered, Rows};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Product;
+use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
-/// Slots of a tile, `SLOTS` of refill.cu and half of it: the first, if its sectors leave room for other tiles in shared memory.
-/// The more there are, the fewer sectors belong to two tiles.
-const SLOTS: [usize; 2] = [4096, 2048];
-/// Threads of a block that refills: `THREADS` of refill.cu.
-const REFILLING: u32 = 512;
 /// Bytes of a sector.
-const SECTOR: usize = 32;
+pub(crate) const SECTOR: usize = 32;
 
 /// How given values become the entries of a pattern.
 #[derive(Clone, Copy, Debug)]
@@ -77,12 +74,15 @@ struct RawTiles {
     counts: u64,
     sectors: u64,
     places: u64,
-    of_tile: u32,
+    tile: u32,
     most: u32,
     slots: i64,
 }
 // SAFETY: as `Tiles` of refill.cu
 unsafe impl DeviceRepr for RawTiles {}
+
+/// [`RawTiles`] as the kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!("Tiles" = RawTiles { counts, sectors, places, tile, most, slots });
 
 impl Tiles {
     /// Finds the sectors of tiles from where each slot takes its value from: 1 + a place, 0 for none.
@@ -92,8 +92,8 @@ impl Tiles {
         device.lift_shared_limit(&make)?;
         device.lift_shared_limit(&refill)?;
         let room = device.shared_memory()?;
-        let last = SLOTS[SLOTS.len() - 1];
-        for slots in SLOTS {
+        let last = REFILL_SLOTS[REFILL_SLOTS.len() - 1];
+        for slots in REFILL_SLOTS {
             let all = map.len().div_ceil(slots);
             let bytes = 2 * slots * size_of::<u32>();
             let launch = |tiles: &Tiles| {
@@ -136,7 +136,7 @@ impl Tiles {
             counts: self.counts.address(0),
             sectors: room(&self.sectors),
             places: self.places.address(0),
-            of_tile: self.slots as u32,
+            tile: self.slots as u32,
             most: self.most as u32,
             slots: slots as i64,
         }
@@ -253,7 +253,7 @@ impl<T: Real> Refill<T> {
             launch.arg(&raw).arg(&from).arg(&count).arg(&slots.address);
             // SAFETY: arguments as in refill.cu; places lie in the sectors of their tiles, these in values, or sums, that were
             // there when they were found, and the matrix is borrowed
-            unsafe { launch.launch(tiles.config(REFILLING, tiles.most * SECTOR)) }?;
+            unsafe { launch.launch(tiles.config(REFILL_THREADS, tiles.most * SECTOR)) }?;
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, Rows};
 use crate::cuda::matrix::pattern::Pattern;
@@ -11,7 +11,12 @@ use crate::index::{ColumnsRef, Offsets};
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "renumbered.cu", text: include_str!("renumbered.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "renumbered.cu",
+    text: include_str!("renumbered.cu"),
+    constants: constants![],
+    mirrors: &[],
+};
 
 /// Each entry of a row is compared with all others: longer rows are for the host.
 const LONGEST: usize = 2048;

@@ -19,7 +19,7 @@ struct Sum2 {
     }
 };
 
-extern "C" __global__ __launch_bounds__(256) void residual(RowStarts rows, const u32* columns, const real* values, const real* b, const real* x, real* r) {
+extern "C" __global__ __launch_bounds__(THREADS) void residual(RowStarts rows, const u32* columns, const real* values, const real* b, const real* x, real* r) {
     begin();
     const u32 lane = threadIdx.x & 31;
     const i64 warps = (i64)gridDim.x * (blockDim.x / 32);

@@ -1,23 +1,20 @@
 // Sums of all numbers before each, in place: pieces are summed, their sums are summed, and pieces are gone through once more.
 
-// Numbers of a block.
-constexpr u32 PIECE = 4096;
-
 // The sum of each piece. Moves 4 B a number.
-extern "C" __global__ __launch_bounds__(SUMMING) void sum_pieces(const u32* numbers, u32 count, u32* sums) {
+extern "C" __global__ __launch_bounds__(THREADS) void sum_pieces(const u32* numbers, u32 count, u32* sums) {
     begin();
     const u64 first = (u64)blockIdx.x * PIECE;
     u32 sum = 0, all;
-    for (u64 i = first + threadIdx.x; i < first + PIECE && i < count; i += SUMMING) sum += numbers[i];
+    for (u64 i = first + threadIdx.x; i < first + PIECE && i < count; i += THREADS) sum += numbers[i];
     sum_before(sum, all);
     if (threadIdx.x == 0) sums[blockIdx.x] = all;
 }
 
 // Sums of all before, and of all behind the last. One block.
-extern "C" __global__ __launch_bounds__(SUMMING) void scan_sums(u32* sums, u32 count) {
+extern "C" __global__ __launch_bounds__(THREADS) void scan_sums(u32* sums, u32 count) {
     begin();
     u32 carried = 0;
-    for (u32 base = 0; base < count; base += SUMMING) {
+    for (u32 base = 0; base < count; base += THREADS) {
         const u32 i = base + threadIdx.x;
         u32 all;
         const u32 before = sum_before(i < count ? sums[i] : 0, all);
@@ -29,11 +26,11 @@ extern "C" __global__ __launch_bounds__(SUMMING) void scan_sums(u32* sums, u32 c
 
 // Sums of all before within each piece, and what the pieces before have: `numbers` has one more place, for the sum of all.
 // Moves 8 B a number.
-extern "C" __global__ __launch_bounds__(SUMMING) void scan_pieces(u32* numbers, u32 count, const u32* sums) {
+extern "C" __global__ __launch_bounds__(THREADS) void scan_pieces(u32* numbers, u32 count, const u32* sums) {
     begin();
     const u64 first = (u64)blockIdx.x * PIECE;
     u32 carried = sums[blockIdx.x];
-    for (u64 base = first; base < first + PIECE && base < count; base += SUMMING) {
+    for (u64 base = first; base < first + PIECE && base < count; base += THREADS) {
         const u64 i = base + threadIdx.x;
         u32 all;
         const u32 before = sum_before(i < count ? numbers[i] : 0, all);

@@ -3,16 +3,18 @@
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use cudarc::driver::LaunchConfig;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "scan.cu",
     text: concat!(include_str!("sums.cu"), "#line 1 \"scan.cu\"\n", include_str!("scan.cu")),
+    constants: constants![PIECE],
+    mirrors: &[],
 };
 
-/// Numbers that a block sums: as in scan.cu.
+/// Numbers that a block sums.
 const PIECE: usize = 4096;
 
 /// Replaces every number but the last by the sum of all before it, and the last by that of all others.

@@ -45,17 +45,15 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
 
 // ---- how rows are cut
 
-// Rows that are sorted by length among each other: SORTED_ROWS of tuning.rs.
-constexpr u32 WINDOW = 768;
 // Lengths that are told apart by a key, with the place of a row in its window below.
 constexpr u32 LENGTHS = 1 << 22;
-static_assert(WINDOW <= 1024, "10 bits below 22");
+static_assert(SORTED_ROWS <= 1024, "10 bits below 22");
 
 // The groups of each slice of a window, with one slot of a lane and with `pack`, and their sums.
 __device__ __forceinline__ void groups_of(
     const u32* lengths, u64 first, u32 count, u32 lanes, u32 pack, u32* one, u32* all, u64* sums) {
     const u32 height = 32 / lanes;
-    for (u32 i = threadIdx.x; i < WINDOW; i += blockDim.x) {
+    for (u32 i = threadIdx.x; i < SORTED_ROWS; i += blockDim.x) {
         u32 longest = i < count ? lengths[i] : 0;
         for (u32 step = height / 2; step; step /= 2) {
             const u32 other = __shfl_xor_sync(ALL, longest, step);
@@ -72,16 +70,16 @@ __device__ __forceinline__ void groups_of(
 
 // Groups of slices, of rows in order and, where they are to be sorted, by falling length, of equal ones in order; the row at
 // each place is then in `order`. A block for each window. Moves offsets, and writes 4 B a row.
-extern "C" __global__ __launch_bounds__(256) void slices_cut(
+extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
     RowStarts rows, u32 lanes, u32 pack, u32 sort, u32* order, u32* one, u32* all, u32* one_sorted, u32* all_sorted, u64* totals) {
     begin();
-    __shared__ u32 lengths[WINDOW], by_length[WINDOW];
-    __shared__ uint4 keys[WINDOW / 4];
+    __shared__ u32 lengths[SORTED_ROWS], by_length[SORTED_ROWS];
+    __shared__ uint4 keys[SORTED_ROWS / 4];
     __shared__ u64 sums[4];
     if (threadIdx.x < 4) sums[threadIdx.x] = 0;
-    for (u64 first = (u64)blockIdx.x * WINDOW; first < rows.count; first += (u64)gridDim.x * WINDOW) {
-        const u32 count = rows.count - first < WINDOW ? u32(rows.count - first) : WINDOW;
-        for (u32 i = threadIdx.x; i < WINDOW; i += blockDim.x) {
+    for (u64 first = (u64)blockIdx.x * SORTED_ROWS; first < rows.count; first += (u64)gridDim.x * SORTED_ROWS) {
+        const u32 count = rows.count - first < SORTED_ROWS ? u32(rows.count - first) : SORTED_ROWS;
+        for (u32 i = threadIdx.x; i < SORTED_ROWS; i += blockDim.x) {
             const u32 length = i < count ? u32(rows.start(first + i + 1) - rows.start(first + i)) : 0;
             lengths[i] = length;
             // a longer row has a smaller key, and all keys are different
@@ -95,7 +93,7 @@ extern "C" __global__ __launch_bounds__(256) void slices_cut(
                 const u32 own = ((u32*)keys)[i];
                 u32 before = 0;
 #pragma unroll 8
-                for (u32 k = 0; k < WINDOW / 4; k++) {
+                for (u32 k = 0; k < SORTED_ROWS / 4; k++) {
                     const uint4 four = keys[k];
                     before += (four.x < own) + (four.y < own) + (four.z < own) + (four.w < own);
                 }
@@ -113,13 +111,13 @@ extern "C" __global__ __launch_bounds__(256) void slices_cut(
 
 // ---- what they hold
 
-extern "C" __global__ __launch_bounds__(256) void slices_wide(Slices a, RowStarts rows, const u32* columns, u32* slots) {
+extern "C" __global__ __launch_bounds__(THREADS) void slices_wide(Slices a, RowStarts rows, const u32* columns, u32* slots) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? columns[entry] : PADDING; });
 }
 
 // Columns as offsets from the smallest of the 32 that a warp reads at once; marks a matrix where these need more bits.
-extern "C" __global__ __launch_bounds__(256) void slices_short(
+extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
     Slices a, RowStarts rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
@@ -137,7 +135,7 @@ extern "C" __global__ __launch_bounds__(256) void slices_short(
 }
 
 // The columns of entries; 0 where a slot has none.
-extern "C" __global__ __launch_bounds__(256) void slices_columns(
+extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
     Slices a, RowStarts rows, const u32* bases, const u32* wide, const u16* offsets, u32* columns) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
@@ -148,7 +146,7 @@ extern "C" __global__ __launch_bounds__(256) void slices_columns(
 }
 
 // Takes values from entries, zeros for padding, or gives them back.
-extern "C" __global__ __launch_bounds__(256) void slices_exchange(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void slices_exchange(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) {
         if (entry != NO_ENTRY) {

@@ -1,11 +1,8 @@
 // Sums over the threads of a block before each, for kernels that put what they keep side by side.
 
-// Threads of a block that sums.
-constexpr u32 SUMMING = 256;
-
 // The sum over the threads of the block before this, and that over all.
 __device__ __forceinline__ u32 sum_before(u32 own, u32& all) {
-    __shared__ u32 warps[SUMMING / 32];
+    __shared__ u32 warps[THREADS / 32];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 sum = own;
 #pragma unroll
@@ -18,7 +15,7 @@ __device__ __forceinline__ u32 sum_before(u32 own, u32& all) {
     u32 before = 0;
     all = 0;
 #pragma unroll
-    for (u32 w = 0; w < SUMMING / 32; w++) {
+    for (u32 w = 0; w < THREADS / 32; w++) {
         if (w < warp) before += warps[w];
         all += warps[w];
     }

@@ -1,9 +1,7 @@
 // Tiles of equally many entries, one after the other whatever rows they are of: what kernels that cut a matrix by entries
 // have in common. A lane of a warp has neighbours.
 
-constexpr int OF_LANE = 4, TILE = 32 * OF_LANE;
-constexpr int WARPS = 8;      // of a block
-constexpr u32 NONE = ~0u;
+constexpr int WARPS = THREADS / 32;
 // The column of what stands beyond the last entry.
 constexpr u32 BEYOND = NONE - 1;
 

@@ -14,15 +14,15 @@ __device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* column
     return low;
 }
 
-// Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, 8 lanes a row; marks a matrix that has it not. Both
+// Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, LANES a row; marks a matrix that has it not. Both
 // are square. Moves both patterns, one of them some log₂ of a row's length times, most of it from caches.
-extern "C" __global__ __launch_bounds__(256) void find_mirrored(
+extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     RowStarts rows, const u32* columns, RowStarts transposed, const u32* transposed_columns, u32* from, u32* misfit) {
     begin();
-    const i64 stride = (i64)gridDim.x * (blockDim.x / 8);
-    for (i64 i = (i64)blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8; i < transposed.count; i += stride) {
+    const i64 stride = (i64)gridDim.x * (blockDim.x / LANES);
+    for (i64 i = (i64)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES; i < transposed.count; i += stride) {
         const i64 end = transposed.start(i + 1);
-        for (i64 entry = transposed.start(i) + threadIdx.x % 8; entry < end; entry += 8) {
+        for (i64 entry = transposed.start(i) + threadIdx.x % LANES; entry < end; entry += LANES) {
             const i64 j = transposed_columns[entry], place = place_of(rows, columns, j, i);
             const bool found = place < rows.start(j + 1) && __ldg(columns + place) == i;
             if (!found) *misfit = 1;
@@ -32,7 +32,7 @@ extern "C" __global__ __launch_bounds__(256) void find_mirrored(
 }
 
 // Marks a square matrix that lacks some of its diagonal. Moves offsets, and reads some log₂ of a row's length columns.
-extern "C" __global__ __launch_bounds__(256) void find_diagonal(RowStarts rows, const u32* columns, u32* misfit) {
+extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts rows, const u32* columns, u32* misfit) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows.count; row += threads) {
@@ -42,7 +42,7 @@ extern "C" __global__ __launch_bounds__(256) void find_diagonal(RowStarts rows, 
 }
 
 // Moves 4 B an entry, what it reads, most of it from caches, and what it writes.
-extern "C" __global__ __launch_bounds__(256) void take_from(const u32* from, const real* values, real* to, u64 count) {
+extern "C" __global__ __launch_bounds__(THREADS) void take_from(const u32* from, const real* values, real* to, u64 count) {
     begin();
     const u64 stride = (u64)gridDim.x * blockDim.x;
     for (u64 entry = (u64)blockIdx.x * blockDim.x + threadIdx.x; entry < count; entry += stride) {

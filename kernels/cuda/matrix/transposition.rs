@@ -2,12 +2,17 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Real};
 use crate::cuda::matrix::ordered::{Misfit, Ordered};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "transposition.cu", text: include_str!("transposition.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "transposition.cu",
+    text: include_str!("transposition.cu"),
+    constants: constants![LANES],
+    mirrors: &[],
+};
 
 /// Lanes of a row of `find_mirrored`.
 const LANES: usize = 8;

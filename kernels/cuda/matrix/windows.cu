@@ -1,13 +1,13 @@
 // Columns that blocks of rows read beside those with the numbers of their own rows.
 
-constexpr u32 NONE = ~0u;
-// Places of the table in which a block finds distinct columns: twice as many as a halo may have.
-constexpr u32 TABLE = 8192;
+// What is left of a hash of 32 bits is a place of the table.
+constexpr int HASHED = 19;
+static_assert(TABLE == 1 << 32 - HASHED, "a place for each hash");
 
 // The halo of each block of `height` rows, ascending: its length, or with `halo` itself, from `starts` on. A block of threads
 // has a block, and each column counts those before it; marks a halo of more than `most`, half of the table or fewer. Moves 4 B
 // an entry, and 4 B a column of a halo.
-extern "C" __global__ __launch_bounds__(256) void window_halos(
+extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
     RowStarts rows, const u32* columns, u32 height, u32 most, u32* starts, u32* halo, u32* misfit) {
     begin();
     __shared__ u32 table[TABLE];
@@ -20,7 +20,7 @@ extern "C" __global__ __launch_bounds__(256) void window_halos(
     for (i64 entry = rows.start(first) + threadIdx.x; entry < end; entry += blockDim.x) {
         const u32 column = __ldcs(columns + entry);
         if (column >= first && column < last) continue;
-        u32 at = (column * 0x9e3779b9u) >> 19;
+        u32 at = (column * 0x9e3779b9u) >> HASHED;
         // a table that is full up to where all threads may still add one
         while (*(volatile u32*)&found <= most) {
             const u32 there = atomicCAS(table + at, NONE, column);
@@ -40,10 +40,10 @@ extern "C" __global__ __launch_bounds__(256) void window_halos(
         return;
     }
     // to the front of the table, whose columns are all held by threads
-    constexpr u32 HELD = TABLE / 256;
+    constexpr u32 HELD = TABLE / THREADS;
     u32 held[HELD];
 #pragma unroll
-    for (u32 i = 0; i < HELD; i++) held[i] = table[i * 256 + threadIdx.x];
+    for (u32 i = 0; i < HELD; i++) held[i] = table[i * THREADS + threadIdx.x];
     __syncthreads();
 #pragma unroll
     for (u32 i = 0; i < HELD; i++) {

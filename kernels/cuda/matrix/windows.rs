@@ -2,7 +2,7 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element};
 use crate::cuda::matrix::ordered::{Misfit, Ordered};
 use crate::cuda::matrix::scan::scan;
@@ -10,10 +10,17 @@ use crate::windows::{TooLarge, Windows};
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "windows.cu", text: include_str!("windows.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "windows.cu",
+    text: include_str!("windows.cu"),
+    constants: constants![TABLE],
+    mirrors: &[],
+};
 
+/// Places of the table in which a block finds distinct columns.
+const TABLE: usize = 8192;
 /// Columns of a halo that is found on a device, at most: half of its table.
-const LONGEST: usize = 4096;
+const LONGEST: usize = TABLE / 2;
 
 /// Where blocks begin, and what their windows hold.
 #[derive(Debug)]
@@ -32,13 +39,16 @@ pub(crate) struct WindowArrays {
 #[repr(C)]
 pub(crate) struct RawWindows {
     bounds: u64,
-    starts: u64,
+    halos: u64,
     halo: u64,
     blocks: u32,
     cols: u32,
 }
 // SAFETY: as `Windows` of prelude.cu
 unsafe impl DeviceRepr for RawWindows {}
+
+/// [`RawWindows`] as kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!("Windows" = RawWindows { bounds, halos, halo, blocks, cols });
 
 impl WindowArrays {
     pub(crate) fn new(device: &Device, windows: &Windows) -> Result<Self> {
@@ -110,7 +120,7 @@ impl WindowArrays {
     pub(crate) fn raw(&self) -> RawWindows {
         RawWindows {
             bounds: self.bounds.address(0),
-            starts: self.starts.address(0),
+            halos: self.starts.address(0),
             halo: self.halo.address(0),
             blocks: self.blocks as u32,
             cols: self.cols as u32,

@@ -1,7 +1,7 @@
 // Clusters of a vertex and those around it, and their graph, as numbering/aggregate.rs says: every vertex decides by what
 // held before its launch, so that nothing depends on which thread is first.
 
-constexpr u32 WARPS = 8;      // of a block
+constexpr u32 WARPS = THREADS / 32;
 
 // The warp of this thread among all of the launch, and how many there are.
 __device__ __forceinline__ u64 this_warp() { return (u64)blockIdx.x * WARPS + threadIdx.x / 32; }
@@ -10,7 +10,7 @@ __device__ __forceinline__ u64 all_warps() { return (u64)gridDim.x * WARPS; }
 // ---- clusters
 
 // Never zero for a vertex with neighbours. Moves 4 or 8 B of offsets and 4 B a vertex, and its first neighbour.
-extern "C" __global__ __launch_bounds__(256) void cluster_draws(Graph graph, u32* draws) {
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_draws(Graph graph, u32* draws) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
     for (u64 v = (u64)blockIdx.x * blockDim.x + threadIdx.x; v < graph.rows.count; v += threads) {
@@ -24,7 +24,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_draws(Graph graph, u32
 
 // Marks vertices that draw more than all of their neighbours that they meet, a share of them. Moves a part of the pattern,
 // and gathers draws.
-extern "C" __global__ __launch_bounds__(256) void cluster_seeds(Graph graph, const u32* draws, u32 share, u32* marks) {
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_seeds(Graph graph, const u32* draws, u32 share, u32* marks) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
     for (u64 v = (u64)blockIdx.x * blockDim.x + threadIdx.x; v < graph.rows.count; v += threads) {
@@ -45,7 +45,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_seeds(Graph graph, con
 }
 
 // Seeds are labelled in order, of `ranks` each less than the next.
-extern "C" __global__ __launch_bounds__(256) void cluster_labels(const u32* ranks, u32 vertices, u32* labels) {
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_labels(const u32* ranks, u32 vertices, u32* labels) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
     for (u64 v = (u64)blockIdx.x * blockDim.x + threadIdx.x; v < vertices; v += threads) {
@@ -55,7 +55,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_labels(const u32* rank
 
 // The label that most of a vertex's entries lead to, among equals the least scrambled, for vertices that wait for one. A warp
 // for 32 vertices, one after the other. Moves the pattern and gathers labels, once in all rounds but for those that wait on.
-extern "C" __global__ __launch_bounds__(256) void cluster_join(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_join(
     Graph graph, const u32* draws, const u32* labels, u32* found) {
     begin();
     const u32 lane = threadIdx.x % 32;
@@ -80,7 +80,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_join(
 }
 
 // Vertices that found a label take it; whether others wait on.
-extern "C" __global__ __launch_bounds__(256) void cluster_take(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_take(
     u32 vertices, const u32* draws, const u32* found, u32* labels, u32* waiting) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -92,7 +92,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_take(
 }
 
 // Counts members, and marks vertices without a cluster. A member's slot is taken in any order.
-extern "C" __global__ __launch_bounds__(256) void cluster_sizes(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_sizes(
     u32 vertices, const u32* labels, u32* sizes, u32* slots, u32* alone) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -104,7 +104,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_sizes(
 }
 
 // Members cluster by cluster, in any order within each; those without a cluster at last and in order.
-extern "C" __global__ __launch_bounds__(256) void cluster_members(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_members(
     u32 vertices, u32 clusters, const u32* labels, const u32* starts, const u32* slots, const u32* alone, u32* unsorted,
     u32* members) {
     begin();
@@ -123,7 +123,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_members(
 constexpr u32 MOST_MEMBERS = 1 << 14;
 
 // Sorts the members of each cluster, a warp each; marks a cluster of too many.
-extern "C" __global__ __launch_bounds__(256) void cluster_sort(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_sort(
     u32 clusters, const u32* starts, const u32* unsorted, u32* members, u32* misfit) {
     begin();
     for (u64 cluster = this_warp(); cluster < clusters; cluster += all_warps()) {
@@ -146,7 +146,7 @@ constexpr u32 MOST_ENDS = 256;
 
 // The edges of each cluster, added up by their ends, in the order in which ends came first: their number, or with `ends` and
 // `strengths` themselves, from `places` on. A warp for each; marks a cluster of too many. Moves the pattern and gathers labels.
-extern "C" __global__ __launch_bounds__(256) void cluster_edges(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
     Graph graph, u32 clusters, const u32* labels, const u32* starts, const u32* members, u32* places, u32* ends,
     u32* strengths, u32* misfit) {
     begin();
@@ -205,7 +205,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_edges(
 
 // ---- clusters in a line
 
-extern "C" __global__ __launch_bounds__(256) void cluster_lengths(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_lengths(
     u32 clusters, const u32* line, const u32* starts, u32* lengths) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -215,7 +215,7 @@ extern "C" __global__ __launch_bounds__(256) void cluster_lengths(
 }
 
 // The vertices in the order of their clusters, a warp for each of these; those without any last.
-extern "C" __global__ __launch_bounds__(256) void cluster_expand(
+extern "C" __global__ __launch_bounds__(THREADS) void cluster_expand(
     u32 vertices, u32 clusters, const u32* line, const u32* places, const u32* starts, const u32* members, u32* order) {
     begin();
     for (u64 i = this_warp(); i < clusters; i += all_warps()) {

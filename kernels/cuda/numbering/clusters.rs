@@ -7,11 +7,11 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::Misfit;
 use crate::cuda::matrix::scan::scan;
-use crate::cuda::numbering::graph::Graph;
+use crate::cuda::numbering::graph::{self, Graph};
 use crate::index::Offsets;
 use cudarc::driver::CudaFunction;
 
@@ -19,6 +19,8 @@ use cudarc::driver::CudaFunction;
 pub(crate) const SOURCE: Source = Source {
     file: "clusters.cu",
     text: concat!(include_str!("graph.cu"), "#line 1 \"clusters.cu\"\n", include_str!("clusters.cu")),
+    constants: constants![],
+    mirrors: &[graph::MIRROR],
 };
 
 /// Which vertices make up each cluster.

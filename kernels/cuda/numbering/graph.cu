@@ -1,6 +1,5 @@
 // The pattern of a square matrix as a graph: what kernels that number it have in common.
 
-constexpr u32 NONE = ~0u;
 
 struct Graph {
     RowStarts rows;

@@ -2,6 +2,7 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::index;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::{RawRows, Rows};
 use crate::cuda::matrix::pattern::Pattern;
@@ -25,6 +26,9 @@ pub(crate) struct RawGraph {
 }
 // SAFETY: as `Graph` of graph.cu
 unsafe impl DeviceRepr for RawGraph {}
+
+/// [`RawGraph`] as kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!("Graph" = RawGraph { rows, columns, longest });
 
 impl Graph {
     /// The graph of a pattern, with as many rows as columns and distinct columns in each; rows of more than `longest` entries

@@ -50,7 +50,7 @@ struct Moves {
 
 extern __shared__ u64 shared[];
 
-extern "C" __global__ __launch_bounds__(256) void runs_start(Runs runs, const u32* order, u32* home, u16* changed) {
+extern "C" __global__ __launch_bounds__(THREADS) void runs_start(Runs runs, const u32* order, u32* home, u16* changed) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < runs.vertices; i += threads) {
@@ -64,7 +64,7 @@ extern "C" __global__ __launch_bounds__(256) void runs_start(Runs runs, const u3
 
 // The other run that holds most of a vertex's neighbours, of equals the last, for vertices around which something changed. A
 // warp for 32 vertices, one after the other. Moves the pattern of these, and gathers runs.
-extern "C" __global__ __launch_bounds__(256) void runs_wish(Graph graph, Runs runs, u16* changed, Wish* wishes) {
+extern "C" __global__ __launch_bounds__(THREADS) void runs_wish(Graph graph, Runs runs, u16* changed, Wish* wishes) {
     begin();
     const u32 lane = threadIdx.x % 32;
     const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
@@ -94,7 +94,7 @@ extern "C" __global__ __launch_bounds__(256) void runs_wish(Graph graph, Runs ru
 }
 
 // The wishes of each run, sorted. 12 B of shared memory a place; compares each with each. Moves 12 B a vertex, and 12 B a wish.
-extern "C" __global__ __launch_bounds__(256) void runs_moves(Runs runs, const Wish* wishes, Moves moves) {
+extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, const Wish* wishes, Moves moves) {
     begin();
     __shared__ u32 count;
     u64* keys = shared;
@@ -125,7 +125,7 @@ extern "C" __global__ __launch_bounds__(256) void runs_moves(Runs runs, const Wi
 }
 
 // A wish that the best in return does not pay for has no hope. Hopes are of a round, counted from 1.
-extern "C" __global__ __launch_bounds__(256) void runs_hope(Runs runs, Moves moves, u16* hopes, u32 round) {
+extern "C" __global__ __launch_bounds__(THREADS) void runs_hope(Runs runs, Moves moves, u16* hopes, u32 round) {
     begin();
     const u32 first = runs.first(blockIdx.x), count = moves.counts[blockIdx.x];
     for (u32 i = first + threadIdx.x; i < first + count; i += blockDim.x) {
@@ -136,12 +136,12 @@ extern "C" __global__ __launch_bounds__(256) void runs_hope(Runs runs, Moves mov
 }
 
 // Leaves those wishes that have hope and whose neighbours with hope wish less; among equals another vertex each round.
-extern "C" __global__ __launch_bounds__(SUMMING) void runs_apart(
+extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
     Graph graph, Runs runs, const Wish* wishes, const u16* hopes, u32 round, Moves moves) {
     begin();
     const u32 first = runs.first(blockIdx.x), count = moves.counts[blockIdx.x], salt = scrambled(round - 1);
     u32 kept = 0;
-    for (u32 base = 0; base < count; base += SUMMING) {
+    for (u32 base = 0; base < count; base += THREADS) {
         const u32 i = first + base + threadIdx.x;
         const bool is = base + threadIdx.x < count;
         const u32 v = is ? moves.who[i] : 0, to = is ? moves.to[i] : 0;
@@ -174,7 +174,7 @@ extern "C" __global__ __launch_bounds__(SUMMING) void runs_apart(
 
 // For each two runs, the best of both sides change places, as long as both together save edges. `granted` says of each round
 // whether any did: the first in which none did is the last.
-extern "C" __global__ __launch_bounds__(256) void runs_grant(
+extern "C" __global__ __launch_bounds__(THREADS) void runs_grant(
     Graph graph, Runs runs, Moves moves, u16* changed, u32* granted, u32 round) {
     begin();
     if (round > 1 && !granted[round - 1]) return;
@@ -204,7 +204,7 @@ extern "C" __global__ __launch_bounds__(256) void runs_grant(
 
 // The vertices that came into a run in the places of those that left it, in ascending order; then the longest rows first. 12 B
 // of shared memory a place; compares each with each.
-extern "C" __global__ __launch_bounds__(256) void runs_finish(
+extern "C" __global__ __launch_bounds__(THREADS) void runs_finish(
     Graph graph, Runs runs, const u32* order, const u32* home, u32* result) {
     begin();
     __shared__ u32 arrivals;

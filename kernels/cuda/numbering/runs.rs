@@ -7,9 +7,9 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device};
-use crate::cuda::numbering::graph::Graph;
+use crate::cuda::numbering::graph::{self, Graph};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
 /// The kernels.
@@ -21,6 +21,13 @@ pub(crate) const SOURCE: Source = Source {
         "#line 1 \"runs.cu\"\n",
         include_str!("runs.cu")
     ),
+    constants: constants![],
+    mirrors: &[
+        graph::MIRROR,
+        mirror!("Runs" = RawRuns { members, place, run_of, vertices, length }),
+        mirror!("Moves" = RawMoves { counts, to, costs, who }),
+        mirror!("Wish" = u64 {}),
+    ],
 };
 
 /// Bytes of shared memory for each vertex of a run.

@@ -15,15 +15,13 @@ struct Slice {
     u32 first;                // its first row
     u32 starts;               // the bit of each row with which a block begins
     u32 place;                // where its numbers begin, in units
-    u32 info;                 // rows, rows of the largest block, what stores its numbers: 8 bits each
+    u32 info;                 // rows, rows of the largest block, what stores its numbers (ELEMENT, SINGLE or HALF): 8 bits each
 
     __device__ __forceinline__ int rows() const { return info & 255; }
     __device__ __forceinline__ int width() const { return info >> 8 & 255; }
     __device__ __forceinline__ u32 stored_as() const { return info >> 16 & 255; }
-    __device__ __forceinline__ i64 numbers() const { return (i64)place * 16; }
+    __device__ __forceinline__ i64 numbers() const { return (i64)place * UNIT; }
 };
-
-enum : u32 { ELEMENT = 0, SINGLE = 1, HALF = 2 };
 
 // A matrix of diagonal blocks.
 struct Diagonal {
@@ -47,8 +45,6 @@ struct Blocks {
     u32 count;
     u32* singular;            // the least block without an inverse
 };
-
-constexpr int BLOCK = 128;
 
 // Norms that numbers of 8 bits of exponent hold, with what is smaller by 2⁻⁴⁴ and less.
 constexpr double LEAST = 1.0 / (1ll << 50) / (1ll << 50), MOST = double(1ll << 60) * double(1ll << 60);
@@ -173,25 +169,25 @@ template <int T> __device__ __forceinline__ void invert_all(const Blocks& b) {
     }
 }
 
-extern "C" __global__ __launch_bounds__(128, 8) void blocks_4(Blocks b) {
+extern "C" __global__ __launch_bounds__(BLOCK, 8) void blocks_4(Blocks b) {
     begin();
     invert_all<4>(b);
 }
-extern "C" __global__ __launch_bounds__(128, 8) void blocks_8(Blocks b) {
+extern "C" __global__ __launch_bounds__(BLOCK, 8) void blocks_8(Blocks b) {
     begin();
     invert_all<8>(b);
 }
-extern "C" __global__ __launch_bounds__(128, 8) void blocks_16(Blocks b) {
+extern "C" __global__ __launch_bounds__(BLOCK, 8) void blocks_16(Blocks b) {
     begin();
     invert_all<16>(b);
 }
-extern "C" __global__ __launch_bounds__(128, 8) void blocks_32(Blocks b) {
+extern "C" __global__ __launch_bounds__(BLOCK, 8) void blocks_32(Blocks b) {
     begin();
     invert_all<32>(b);
 }
 
 // Stores inverted blocks as the limits of conditions say.
-extern "C" __global__ __launch_bounds__(256) void blocks_round(Diagonal from, const u32* conditions, float single, float half, Diagonal to) {
+extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from, const u32* conditions, float single, float half, Diagonal to) {
     begin();
     const int lane = threadIdx.x & 31;
     const i64 warps = (i64)gridDim.x * (blockDim.x / 32);
@@ -255,14 +251,14 @@ template <class Row> __device__ __forceinline__ void over_rows(const Diagonal& m
     }
 }
 
-extern "C" __global__ __launch_bounds__(256) void blocks_product(Diagonal m, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void blocks_product(Diagonal m, const real* x, real* y) {
     begin();
     over_rows(m, [&](const Slice& slice, i64 row, bool is_row) {
         const real mine = row_times(m, slice, is_row ? x[row] : real(0));
         if (is_row) y[row] = mine;
     });
 }
-extern "C" __global__ __launch_bounds__(256, 4) void blocks_product_dot(Diagonal m, const real* x, real* y, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS, 4) void blocks_product_dot(Diagonal m, const real* x, real* y, Sum out) {
     begin();
     real sum[1] = {0};
     over_rows(m, [&](const Slice& slice, i64 row, bool is_row) {
@@ -273,7 +269,7 @@ extern "C" __global__ __launch_bounds__(256, 4) void blocks_product_dot(Diagonal
     grid_sum(sum, out);
 }
 // r ← r + a q; z ← M r; ‖r‖², ⟨r, z⟩
-extern "C" __global__ __launch_bounds__(256) void blocks_axpy_product_dot(Gate gate, Number a, Diagonal m, const real* q, real* r, real* z, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void blocks_axpy_product_dot(Gate gate, Number a, Diagonal m, const real* q, real* r, real* z, Sum out) {
     begin();
     if (closed(gate)) return;
     const real factor = value(a);

@@ -1,12 +1,14 @@
 //! Diagonal blocks on a device, and their inverses. The kernels say how a block is inverted, and what is moved.
 
-use crate::block_diagonal::{Limits, Slice, StoredRows, count, cut, largest_block, room, same_blocks};
+use crate::block_diagonal::{
+    Limits, Slice, Stored, StoredRows, UNIT, count, cut, largest_block, room, same_blocks,
+};
 use crate::buffer::Buffer;
 use crate::cpu::preconditioners::block_diagonal;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
@@ -17,10 +19,26 @@ use crate::cuda::solve::sums::Sums;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig, ValidAsZeroBits};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "blocks.cu", text: include_str!("blocks.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "blocks.cu",
+    text: include_str!("blocks.cu"),
+    constants: constants![BLOCK, UNIT, ELEMENT, SINGLE, HALF],
+    mirrors: &[
+        mirror!("Slice" = Slice { first, starts, place }),
+        mirror!("Diagonal" = RawDiagonal { slices, numbers, count }),
+        mirror!("Blocks" = Raw { a, a_columns, a_values, inverse, conditions, bounds, count, singular }),
+    ],
+};
 
-/// `BLOCK` of blocks.cu.
+/// Threads of a block that inverts.
 const BLOCK: usize = 128;
+
+/// [`Stored`] as kernels see it.
+const ELEMENT: u32 = Stored::Element as u32;
+/// See [`ELEMENT`].
+const SINGLE: u32 = Stored::Single as u32;
+/// See [`ELEMENT`].
+const HALF: u32 = Stored::Half as u32;
 
 // SAFETY: as `Slice` of blocks.cu, on machines whose integers begin with their lowest byte, as all have that CUDA runs on
 unsafe impl DeviceRepr for Slice {}

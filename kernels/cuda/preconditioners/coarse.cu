@@ -3,13 +3,11 @@
 // Moved: restriction r, an index and `modes` weights a row (the update r and q besides); the dense product E; prolongation r,
 // z, an index, the weights and the diagonal of M⁻¹. All but E in passes over vectors.
 
-constexpr u32 NONE = ALL;      // the aggregate of rows without one
-
 // Rows by aggregates, and the columns of Z: `modes` for each aggregate.
 struct Aggregates {
     const u32* starts;         // where the rows of each aggregate begin, and the end
     const u32* rows;           // aggregate by aggregate, and at last those without one
-    const u32* of_row;
+    const u32* of_row;         // NONE for rows without one
     const real* weights;       // mode by mode, an entry for each row; null where all are one
     i64 n;                     // rows
     u32 count, modes;
@@ -57,7 +55,7 @@ struct Read {
     __device__ __forceinline__ real operator()(u32 row) { return r[row]; }
 };
 // c ← Zᵀ r
-extern "C" __global__ __launch_bounds__(256) void restrict_rows(Aggregates z, const real* r, real* c) {
+extern "C" __global__ __launch_bounds__(THREADS) void restrict_rows(Aggregates z, const real* r, real* c) {
     begin();
     Read read{r};
     restrict_block(z, r, c, read);
@@ -76,7 +74,7 @@ struct Axpy {
     }
 };
 // r ← r + a q; c ← Zᵀ r; ‖r‖²
-extern "C" __global__ __launch_bounds__(256) void update_restrict(Gate gate, Aggregates z, Number a, const real* q, real* r, real* c, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void update_restrict(Gate gate, Aggregates z, Number a, const real* q, real* r, real* c, Sum out) {
     begin();
     if (closed(gate)) return;
     Axpy axpy{value(a), q, r, {0}};
@@ -85,7 +83,7 @@ extern "C" __global__ __launch_bounds__(256) void update_restrict(Gate gate, Agg
 }
 
 // y ← E c: a warp for each row of E, rows `stride` numbers apart with zeros at the end
-extern "C" __global__ __launch_bounds__(128) void dense_product(const real* e, u32 n, u32 stride, const real* c, real* y) {
+extern "C" __global__ __launch_bounds__(32 * DENSE_ROWS) void dense_product(const real* e, u32 n, u32 stride, const real* c, real* y) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31;
     if (row >= n) return;
@@ -126,12 +124,12 @@ __device__ __forceinline__ real prolong_rows(const Aggregates& z, const real* d,
     }
     return sum;
 }
-extern "C" __global__ __launch_bounds__(256) void prolong(Gate gate, Aggregates z, const real* d, const real* r, const real* e, real* to) {
+extern "C" __global__ __launch_bounds__(THREADS) void prolong(Gate gate, Aggregates z, const real* d, const real* r, const real* e, real* to) {
     begin();
     if (closed(gate)) return;
     prolong_rows(z, d, r, e, to);
 }
-extern "C" __global__ __launch_bounds__(256) void prolong_dot(Gate gate, Aggregates z, const real* d, const real* r, const real* e, real* to, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void prolong_dot(Gate gate, Aggregates z, const real* d, const real* r, const real* e, real* to, Sum out) {
     begin();
     if (closed(gate)) return;
     real sum[1] = {prolong_rows(z, d, r, e, to)};
@@ -139,7 +137,7 @@ extern "C" __global__ __launch_bounds__(256) void prolong_dot(Gate gate, Aggrega
 }
 
 // A block of `modes` rows and columns goes to its place in a dense matrix.
-extern "C" __global__ __launch_bounds__(256) void expand(double* a, u32 stride, const u32* places, const double* blocks, u32 modes, u64 entries) {
+extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stride, const u32* places, const double* blocks, u32 modes, u64 entries) {
     begin();
     const u64 k = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (k >= entries) return;
@@ -153,18 +151,19 @@ extern "C" __global__ __launch_bounds__(256) void expand(double* a, u32 stride, 
 //
 //     D = A_kk⁻¹    R = D A_k,:    R_:k = D    W = A_:k    A_i,: ← A_i,: − W_i R    A_k,: ← R
 //
-// two launches a panel. Blocks are of 256 threads: thread t has column t % 32 and rows t / 32 + 8 s.
+// two launches a panel. Thread t has column t % 32 and rows t / 32 + AT_ONCE s.
 
-constexpr u32 PANEL = 32;
+// Rows of a panel that a block has at once.
+constexpr u32 AT_ONCE = THREADS / PANEL;
 
 // One block for 32 columns of R, and as many rows of W. Every block inverts A_kk for itself. The first pivot that is not
 // above `least` goes into `failed`: [row + 1, pivot].
-extern "C" __global__ __launch_bounds__(256) void invert_panel(const double* a, u32 n, u32 stride, u32 first, const double* least, double* r, double* w, double* failed) {
+extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double* a, u32 n, u32 stride, u32 first, const double* least, double* r, double* w, double* failed) {
     begin();
     __shared__ double d[PANEL][PANEL + 1], t[PANEL][PANEL + 1];
     const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
     const u32 column = blockIdx.x * PANEL + j;
-    for (u32 i = top; i < PANEL; i += 8) {
+    for (u32 i = top; i < PANEL; i += AT_ONCE) {
         const i64 row = (i64)(first + i) * stride;
         // beyond the last row stands the identity
         d[i][j] = i < rows && j < rows ? a[row + first + j] : i == j ? 1.0 : 0.0;
@@ -173,10 +172,10 @@ extern "C" __global__ __launch_bounds__(256) void invert_panel(const double* a, 
     __syncthreads();
     for (u32 k = 0; k < PANEL; k++) {
         const double pivot = d[k][k], inverse = 1.0 / pivot, above = d[k][j];
-        double next[PANEL / 8];
+        double next[PANEL / AT_ONCE];
 #pragma unroll
-        for (u32 s = 0; s < PANEL / 8; s++) {
-            const u32 i = top + 8 * s;
+        for (u32 s = 0; s < PANEL / AT_ONCE; s++) {
+            const u32 i = top + AT_ONCE * s;
             const double left = d[i][k];
             if (i == k) {
                 next[s] = j == k ? inverse : above * inverse;
@@ -190,10 +189,10 @@ extern "C" __global__ __launch_bounds__(256) void invert_panel(const double* a, 
         }
         __syncthreads();
 #pragma unroll
-        for (u32 s = 0; s < PANEL / 8; s++) d[top + 8 * s][j] = next[s];
+        for (u32 s = 0; s < PANEL / AT_ONCE; s++) d[top + AT_ONCE * s][j] = next[s];
         __syncthreads();
     }
-    for (u32 i = top; i < PANEL; i += 8) {
+    for (u32 i = top; i < PANEL; i += AT_ONCE) {
         double sum = 0;
 #pragma unroll 8
         for (u32 k = 0; k < PANEL; k++) sum += d[i][k] * t[k][j];
@@ -205,19 +204,19 @@ extern "C" __global__ __launch_bounds__(256) void invert_panel(const double* a, 
 }
 
 // One block for 32 rows and 32 columns of A.
-extern "C" __global__ __launch_bounds__(256) void update_panel(double* a, u32 n, u32 stride, u32 first, const double* r, const double* w) {
+extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u32 n, u32 stride, u32 first, const double* r, const double* w) {
     begin();
     __shared__ double left[PANEL][PANEL + 1], above[PANEL][PANEL + 1];
     const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
     const u32 column = blockIdx.x * PANEL + j, corner = blockIdx.y * PANEL;
-    for (u32 i = top; i < PANEL; i += 8) {
+    for (u32 i = top; i < PANEL; i += AT_ONCE) {
         left[i][j] = corner + i < n ? w[(corner + i) * PANEL + j] : 0.0;
         above[i][j] = column < stride ? r[(i64)i * stride + column] : 0.0;
     }
     __syncthreads();
     if (column >= stride) return;
     const bool own_column = column >= first && column - first < rows;
-    for (u32 i = top; i < PANEL; i += 8) {
+    for (u32 i = top; i < PANEL; i += AT_ONCE) {
         const u32 row = corner + i;
         if (row >= n) break;
         double* entry = a + (i64)row * stride + column;
@@ -233,7 +232,7 @@ extern "C" __global__ __launch_bounds__(256) void update_panel(double* a, u32 n,
 }
 
 // E ← the inverse, rounded, with what stands below the diagonal on both sides of it
-extern "C" __global__ __launch_bounds__(256) void round_inverse(const double* a, u32 n, u32 stride, real* e) {
+extern "C" __global__ __launch_bounds__(THREADS) void round_inverse(const double* a, u32 n, u32 stride, real* e) {
     begin();
     const u32 column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
     if (column >= stride) return;

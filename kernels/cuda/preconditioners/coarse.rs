@@ -5,8 +5,8 @@
 use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::config_at_once;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{THREADS, config_at_once};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;
@@ -15,14 +15,19 @@ use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "coarse.cu", text: include_str!("coarse.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "coarse.cu",
+    text: include_str!("coarse.cu"),
+    constants: constants![PANEL, DENSE_ROWS],
+    mirrors: &[mirror!(
+        "Aggregates" = RawAggregates { starts, rows, of_row, weights, n, count, modes, piece }
+    )],
+};
 
-/// Rows of a panel of the inverse, as in coarse.cu.
+/// Rows of a panel of the inverse.
 const PANEL: u32 = 32;
-/// Threads that share an aggregate.
-const THREADS: u32 = 256;
-/// Rows of the dense matrix for a block: one for each warp.
-const WARPS: u32 = 4;
+/// Rows of the dense matrix for a block of threads: one for each warp.
+const DENSE_ROWS: u32 = 4;
 /// Blocks that update rows without an aggregate, at most, and rows of such a block at least.
 const ALONE: usize = 1 << 14;
 const PIECE: usize = 1024;
@@ -259,8 +264,8 @@ impl<T: Real> Coarse<T> {
         let mut launch = self.device.launch(&self.kernels.dense_product);
         launch.arg(&e).arg(&n).arg(&stride).arg(&c).arg(&y);
         let config = LaunchConfig {
-            grid_dim: (n.div_ceil(WARPS), 1, 1),
-            block_dim: (32 * WARPS, 1, 1),
+            grid_dim: (n.div_ceil(DENSE_ROWS), 1, 1),
+            block_dim: (32 * DENSE_ROWS, 1, 1),
             shared_mem_bytes: 0,
         };
         // SAFETY: arguments as in coarse.cu; `c` and `y` are as long as a row of the matrix

@@ -19,22 +19,20 @@ struct Systems {
     u32* failed;              // the least row that does not end on the diagonal, or whose system has a pivot that is not positive
 };
 
-constexpr int BLOCK = 128;
-
-// The class of each row by its length: those that 8, 16 or 32 lanes share, and those longer.
-extern "C" __global__ __launch_bounds__(256) void fsai_classes(RowStarts g, unsigned char* classes) {
+// The class of each row by its length: those that 8, 16 or 32 LANES share, and those longer.
+extern "C" __global__ __launch_bounds__(THREADS) void fsai_classes(RowStarts g, unsigned char* classes) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < g.count; row += threads) {
         const i64 length = g.start(row + 1) - g.start(row);
-        classes[row] = length <= 8 ? 0 : length <= 16 ? 1 : length <= 32 ? 2 : 3;
+        classes[row] = length <= LANES<0> ? 0 : length <= LANES<1> ? 1 : length <= LANES<2> ? 2 : 3;
     }
 }
 
 __device__ __forceinline__ int packed(int row) { return row * (row + 1) / 2; }
 
 // Entries of each row up to its diagonal; marks a matrix that lacks some of it.
-extern "C" __global__ __launch_bounds__(256) void fsai_lower(RowStarts rows, const u32* columns, u32* lengths, u32* misfit) {
+extern "C" __global__ __launch_bounds__(THREADS) void fsai_lower(RowStarts rows, const u32* columns, u32* lengths, u32* misfit) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows.count; row += threads) {
@@ -50,7 +48,7 @@ extern "C" __global__ __launch_bounds__(256) void fsai_lower(RowStarts rows, con
 }
 
 // Where rows of the upper triangle begin: both have the diagonal.
-extern "C" __global__ __launch_bounds__(256) void fsai_upper(RowStarts rows, RowStarts lower, u32* upper) {
+extern "C" __global__ __launch_bounds__(THREADS) void fsai_upper(RowStarts rows, RowStarts lower, u32* upper) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row <= rows.count; row += threads) {
@@ -59,15 +57,15 @@ extern "C" __global__ __launch_bounds__(256) void fsai_upper(RowStarts rows, Row
 }
 
 // The lower or the upper triangle of a pattern with a full diagonal: of each row the first or the last entries, as many as the
-// triangle has, 8 lanes a row. Moves 4 B an entry twice, and offsets.
-extern "C" __global__ __launch_bounds__(256) void fsai_triangle(RowStarts rows, const u32* columns, RowStarts triangle, u32* to, u32 upper) {
+// triangle has, TRIANGLE_LANES a row. Moves 4 B an entry twice, and offsets.
+extern "C" __global__ __launch_bounds__(THREADS) void fsai_triangle(RowStarts rows, const u32* columns, RowStarts triangle, u32* to, u32 upper) {
     begin();
-    const i64 stride = (i64)gridDim.x * (blockDim.x / 8);
-    for (i64 row = (i64)blockIdx.x * (blockDim.x / 8) + threadIdx.x / 8; row < rows.count; row += stride) {
+    const i64 stride = (i64)gridDim.x * (blockDim.x / TRIANGLE_LANES);
+    for (i64 row = (i64)blockIdx.x * (blockDim.x / TRIANGLE_LANES) + threadIdx.x / TRIANGLE_LANES; row < rows.count; row += stride) {
         const i64 start = rows.start(row), end = rows.start(row + 1), first = triangle.start(row);
         const i64 length = triangle.start(row + 1) - first, count = length < end - start ? length : end - start;
         const i64 from = upper ? end - count : start;
-        for (i64 i = threadIdx.x % 8; i < count; i += 8) to[first + i] = __ldcs(columns + from + i);
+        for (i64 i = threadIdx.x % TRIANGLE_LANES; i < count; i += TRIANGLE_LANES) to[first + i] = __ldcs(columns + from + i);
     }
 }
 
@@ -148,15 +146,15 @@ template <int T> __device__ __forceinline__ void solve_rows(const Systems& s, co
     }
 }
 
-extern "C" __global__ __launch_bounds__(128) void fsai_8(Systems s, const u32* rows, u32 count) {
+extern "C" __global__ __launch_bounds__(BLOCK) void fsai_8(Systems s, const u32* rows, u32 count) {
     begin();
     solve_rows<8>(s, rows, count);
 }
-extern "C" __global__ __launch_bounds__(128) void fsai_16(Systems s, const u32* rows, u32 count) {
+extern "C" __global__ __launch_bounds__(BLOCK) void fsai_16(Systems s, const u32* rows, u32 count) {
     begin();
     solve_rows<16>(s, rows, count);
 }
-extern "C" __global__ __launch_bounds__(128) void fsai_32(Systems s, const u32* rows, u32 count) {
+extern "C" __global__ __launch_bounds__(BLOCK) void fsai_32(Systems s, const u32* rows, u32 count) {
     begin();
     solve_rows<32>(s, rows, count);
 }

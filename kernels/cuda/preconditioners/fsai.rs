@@ -3,7 +3,7 @@
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::index;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{List, sorted};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, RawRows, Rows};
@@ -15,9 +15,14 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "fsai.cu", text: include_str!("fsai.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "fsai.cu",
+    text: include_str!("fsai.cu"),
+    constants: constants![BLOCK, TRIANGLE_LANES; LANES],
+    mirrors: &[mirror!("Systems" = Raw { a, a_columns, a_values, g, g_columns, g_values, failed })],
+};
 
-/// `BLOCK` of fsai.cu.
+/// Threads of a block whose rows have lanes of their own.
 const BLOCK: usize = 128;
 
 /// Lanes of a row of `fsai_triangle`.

@@ -344,8 +344,8 @@ template <int T> __device__ __forceinline__ void eliminate_column(double* dense,
 // Problems of at most 32 T rows, one a block; of any number if T is 0.
 template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Rows& launch) {
     extern __shared__ double2 memory[];
-    __shared__ i64 starts[MOST];
-    __shared__ u32 ends[MOST], counts[WARPS];
+    __shared__ i64 starts[MOST_UNKNOWNS];
+    __shared__ u32 ends[MOST_UNKNOWNS], counts[WARPS];
     Walk walk{starts, ends};
     u32* const keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
     const Table table{keys, keys + launch.slots, launch.slots};
@@ -392,23 +392,23 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     }
 }
 
-extern "C" __global__ __launch_bounds__(128, 4) void spai_128(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_128(Systems s, Rows launch) {
     begin();
     solve_in_memory<4>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(128, 4) void spai_192(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_192(Systems s, Rows launch) {
     begin();
     solve_in_memory<6>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(128, 3) void spai_256(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 3) void spai_256(Systems s, Rows launch) {
     begin();
     solve_in_memory<8>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(128, 2) void spai_320(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 2) void spai_320(Systems s, Rows launch) {
     begin();
     solve_in_memory<10>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(128, 4) void spai_any(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_any(Systems s, Rows launch) {
     begin();
     solve_in_memory<0>(s, launch);
 }

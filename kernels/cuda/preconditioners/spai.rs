@@ -6,8 +6,8 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch;
-use crate::cuda::device::launch::index;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{WARP, index};
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{self, List};
 use crate::cuda::matrix::ordered::{Ordered, RawRows};
@@ -19,26 +19,39 @@ use std::cell::LazyCell;
 pub(crate) const SOURCE: Source = Source {
     file: "spai.cu",
     text: concat!(include_str!("spai_problems.cu"), "#line 1 \"spai.cu\"\n", include_str!("spai.cu")),
+    constants: constants![MOST_UNKNOWNS, COUNTED, MEMBERS, KERNELS; WARP_ROWS, WARP_UNKNOWNS],
+    mirrors: &[
+        mirror!(
+            "Systems" =
+                Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
+        ),
+        mirror!("Rows" = RawLaunch { rows, count, slots, scratch, room }),
+        mirror!("Found" = Found {}),
+    ],
 };
 
-/// Unknowns of a row at most: `MOST` of spai_problems.cu.
+/// Unknowns of a row at most.
 const MOST_UNKNOWNS: usize = 127;
 
-/// Rows and unknowns that kernels of a warp have room for: `kernel_of` of spai_problems.cu.
-const OF_A_WARP: [(usize, usize); 4] = [(64, 15), (96, 15), (96, 19), (96, 23)];
+/// Kernels that solve problems of a warp.
+const KERNELS: usize = 4;
+/// Rows that each of them has room for.
+const WARP_ROWS: [usize; KERNELS] = [64, 96, 96, 96];
+/// Unknowns that each of them has room for.
+const WARP_UNKNOWNS: [usize; KERNELS] = [15, 15, 19, 23];
 
 /// Rows that kernels of a block have room for, with all unknowns that shared memory has room for. The last is of any number,
 /// at less speed.
 const OF_A_BLOCK: [usize; 5] = [128, 192, 256, 320, COUNTED];
 
-/// Rows that are counted at most: `SLOTS` of spai_problems.cu.
+/// Rows that are counted at most.
 const COUNTED: usize = 1024;
 
-/// Rows of the inverse that share a block's problem at most: `MEMBERS` of spai_problems.cu.
+/// Rows of the inverse that share a block's problem at most: each warp of the block finishes one.
 const MEMBERS: usize = 4;
 
-/// Threads of such a block: `WARPS` of spai_problems.cu.
-const BLOCK: usize = 128;
+/// Threads of such a block.
+const BLOCK: usize = WARP * MEMBERS;
 
 /// Blocks that a multiprocessor should have at once, by the shared memory that they take: the more the better.
 const AT_ONCE: [usize; 5] = [8, 4, 3, 2, 1];
@@ -126,7 +139,9 @@ impl<T: Real> Spai<T> {
         spai.make_room()?;
         let [of_a_warp @ .., others] = spai.find_places()?;
         let (rows, found) = (others.read()?, spai.count(&others)?);
-        for (kernel, rows) in OF_A_WARP.into_iter().zip(of_a_warp).filter(|(_, rows)| rows.len() > 0) {
+        for (kernel, rows) in
+            WARP_ROWS.into_iter().zip(WARP_UNKNOWNS).zip(of_a_warp).filter(|(_, rows)| rows.len() > 0)
+        {
             spai.launches.push(Launch::of_a_warp::<T>(&device, kernel, rows)?);
         }
         let classes =
@@ -160,7 +175,7 @@ impl<T: Real> Spai<T> {
     }
 
     /// The rows of each kernel of a warp, whose problems find their places, and all others.
-    fn find_places(&self) -> Result<[List; OF_A_WARP.len() + 1]> {
+    fn find_places(&self) -> Result<[List; KERNELS + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
         let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.room(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));

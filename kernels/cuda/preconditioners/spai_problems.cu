@@ -27,15 +27,12 @@ struct Rows {
     u64 room;                 // numbers of it
 };
 
-constexpr u32 NONE = ~0u;
 constexpr u64 NOWHERE = ~0ull;
 constexpr double EPSILON = 2.220446049250313e-16;
-// Unknowns of a row at most.
-constexpr int MOST = 127;
-// Warps of a block that has a problem of its own, and rows of the inverse that may share one: each warp finishes one.
-constexpr int WARPS = 4, MEMBERS = WARPS;
+// Warps of a block that has a problem of its own: each finishes one of the rows of the inverse that share it.
+constexpr int WARPS = MEMBERS;
 // Unknowns and rows of problems that a warp may solve: these are shared by no other row.
-constexpr int MOST_OF_A_WARP = 23, MOST_ROWS_OF_A_WARP = 96;
+constexpr int MOST_OF_A_WARP = WARP_UNKNOWNS<KERNELS - 1>, MOST_ROWS_OF_A_WARP = WARP_ROWS<KERNELS - 1>;
 
 template <int W> __device__ __forceinline__ void sync() {
     if constexpr (W == 1) {
@@ -170,8 +167,6 @@ template <int W> __device__ __forceinline__ bool collect(const Systems& s, u32 k
 // A place: the row of an entry in its dense problem, and whether it is the first of an a_j. Behind all of them is that of e_k.
 constexpr u32 FIRST = 128;
 
-constexpr u32 SLOTS = 1024;
-
 // The first row of the inverse that has the pattern of row k, and from which row k's problem differs in e_k alone.
 __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n) {
     const int lane = threadIdx.x;
@@ -213,10 +208,10 @@ struct Found {
 
 extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32* rows, u32 count, Found* problems) {
     begin();
-    __shared__ i64 starts[MOST];
-    __shared__ u32 ends[MOST], keys[SLOTS];
+    __shared__ i64 starts[MOST_UNKNOWNS];
+    __shared__ u32 ends[MOST_UNKNOWNS], keys[COUNTED];
     Walk walk{starts, ends};
-    const Table table{keys, nullptr, SLOTS};
+    const Table table{keys, nullptr, COUNTED};
     for (i64 turn = blockIdx.x; turn < count; turn += gridDim.x) {
         const u32 k = __ldg(rows + turn);
         const i64 first = s.m.start(k);
@@ -230,7 +225,7 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32
             __syncwarp();
             u32 number = 0;
 #pragma unroll
-            for (int i = 0; i < SLOTS; i += 32) number += __popc(__ballot_sync(ALL, keys[i + threadIdx.x] != NONE));
+            for (int i = 0; i < COUNTED; i += 32) number += __popc(__ballot_sync(ALL, keys[i + threadIdx.x] != NONE));
             if (__all_sync(ALL, fits)) found.rows = number;
         }
         if (n > MOST_OF_A_WARP) found.leader = leader(s, k, first, n);
@@ -240,9 +235,9 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32
 }
 
 // Room for the places of each row's problem that may be a warp's, for each entry of its a_j and one more; `total` of all, and
-// behind it the entries of the longest row of the inverse if these are more than MOST. Where a row has its room is left to
+// behind it the entries of the longest row of the inverse if these are more than MOST_UNKNOWNS. Where a row has its room is left to
 // chance: what is found there is not.
-extern "C" __global__ __launch_bounds__(256) void spai_room(Systems s, u64* total) {
+extern "C" __global__ __launch_bounds__(THREADS) void spai_room(Systems s, u64* total) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = s.m.count;
     for (i64 base = (i64)blockIdx.x * blockDim.x; base < count; base += threads) {
@@ -259,7 +254,7 @@ extern "C" __global__ __launch_bounds__(256) void spai_room(Systems s, u64* tota
             }
         }
         const u32 end = sum_up_to(room);
-        if (n > MOST) atomicMax(total + 1, (u64)n);
+        if (n > MOST_UNKNOWNS) atomicMax(total + 1, (u64)n);
         u64 start = 0;
         if (threadIdx.x % 32 == 31) start = atomicAdd(total, (u64)end);
         start = __shfl_sync(ALL, start, 31);
@@ -267,22 +262,20 @@ extern "C" __global__ __launch_bounds__(256) void spai_room(Systems s, u64* tota
     }
 }
 
-// Kernels that solve a warp's problems, and the class of all others.
-constexpr u8 KERNELS = 4;
-
 __device__ __forceinline__ u8 kernel_of(u32 rows, int unknowns) {
     if (rows > MOST_ROWS_OF_A_WARP || unknowns > MOST_OF_A_WARP) return KERNELS;
-    if (unknowns <= 15) return rows > 64;
-    return unknowns <= 19 ? 2 : 3;
+    // the first two differ in rows alone, the others in unknowns
+    if (unknowns <= WARP_UNKNOWNS<0>) return rows > WARP_ROWS<0>;
+    return unknowns <= WARP_UNKNOWNS<2> ? 2 : 3;
 }
 
 // The kernel that solves each row's problem, and the places of the entries of a warp's.
 extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, u8* kernels) {
     begin();
     __shared__ i64 starts[32];
-    __shared__ u32 ends[32], keys[SLOTS / 4], numbers[SLOTS / 4];
+    __shared__ u32 ends[32], keys[COUNTED / 4], numbers[COUNTED / 4];
     Walk walk{starts, ends};
-    const Table table{keys, numbers, SLOTS / 4};
+    const Table table{keys, numbers, COUNTED / 4};
     for (i64 k = blockIdx.x; k < s.m.count; k += gridDim.x) {
         const u64 start = s.starts[k];
         u8 kernel = KERNELS;

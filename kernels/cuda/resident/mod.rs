@@ -3,28 +3,69 @@
 pub(crate) mod segments;
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, lock};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::preconditioners::coarse::Coarse;
 use crate::cuda::resident::segments::{RawCorrection, Segments};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::step::Steps;
-use crate::cuda::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT};
+use crate::cuda::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT, MOST_RESIDENT_STEPS};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
 use std::sync::Mutex;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "resident.cu", text: include_str!("resident.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "resident.cu",
+    text: include_str!("resident.cu"),
+    constants: constants![RESIDENT_THREADS],
+    mirrors: &[
+        mirror!(
+            "System" = RawSystem {
+                rows,
+                halo_first,
+                halo,
+                slice_first,
+                slices,
+                values,
+                columns,
+                lanes,
+                window,
+                own,
+                staged
+            }
+        ),
+        mirror!(
+            "Solve" = RawSolve {
+                control,
+                inverse,
+                x,
+                r,
+                p,
+                z,
+                rho,
+                partials,
+                barrier,
+                log,
+                ring,
+                width,
+                entries,
+                rho_watch,
+                sigma_watch,
+                count
+            }
+        ),
+        segments::MIRROR,
+    ],
+};
 
-const THREADS: usize = 1024;
-const WARPS: usize = THREADS / 32;
+/// Threads of a block.
+const RESIDENT_THREADS: usize = 1024;
+const WARPS: usize = RESIDENT_THREADS / 32;
 /// Shared memory that the kernel takes beside what is asked for.
 const STATIC_SHARED: usize = 2048;
-/// Iterations of a launch, at most.
-const MOST_STEPS: usize = 512;
 
 /// What a block owns, in its own numbering: its rows first, then its halo.
 #[derive(Debug, Default)]
@@ -162,7 +203,13 @@ pub struct Resident<T: Real> {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawSystem {
-    arrays: [u64; 7],
+    rows: u64,
+    halo_first: u64,
+    halo: u64,
+    slice_first: u64,
+    slices: u64,
+    values: u64,
+    columns: u64,
     lanes: u32,
     window: u32,
     own: u32,
@@ -174,7 +221,17 @@ unsafe impl DeviceRepr for RawSystem {}
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawSolve {
-    arrays: [u64; 11],
+    control: u64,
+    inverse: u64,
+    x: u64,
+    r: u64,
+    p: u64,
+    z: u64,
+    rho: u64,
+    partials: u64,
+    barrier: u64,
+    log: u64,
+    ring: u64,
     width: u32,
     entries: u32,
     rho_watch: u32,
@@ -254,7 +311,7 @@ impl<T: Real> Resident<T> {
             entries: layout.entries,
             partials: device.zeros(4 * blocks)?,
             barrier: device.zeros(2)?,
-            log: device.zeros(3 * MOST_STEPS)?,
+            log: device.zeros(3 * MOST_RESIDENT_STEPS)?,
             device: device.clone(),
         };
         resident.refill(values)?;
@@ -276,7 +333,7 @@ impl<T: Real> Resident<T> {
             assert!(vector.device() == &self.device, "vectors on the device of the matrix");
         }
         let Some(rho) = rho.home() else { return Ok(0) };
-        let count = count.min(steps.room()).min(MOST_STEPS);
+        let count = count.min(steps.room()).min(MOST_RESIDENT_STEPS);
         if count == 0 {
             return Ok(0);
         }
@@ -298,15 +355,13 @@ impl<T: Real> Resident<T> {
         let kernel = self.device.function::<T>(&SOURCE, name)?;
         self.device.lift_shared_limit(&kernel)?;
         let system = RawSystem {
-            arrays: [
-                self.rows.address(0),
-                self.halo_first.address(0),
-                self.halo.address(0),
-                self.slice_first.address(0),
-                self.slices.address(0),
-                self.values.address(0),
-                self.columns.address(0),
-            ],
+            rows: self.rows.address(0),
+            halo_first: self.halo_first.address(0),
+            halo: self.halo.address(0),
+            slice_first: self.slice_first.address(0),
+            slices: self.slices.address(0),
+            values: self.values.address(0),
+            columns: self.columns.address(0),
             lanes: self.lanes as u32,
             window: self.window as u32,
             own: self.own as u32,
@@ -314,19 +369,17 @@ impl<T: Real> Resident<T> {
         };
         let (ring, width, entries) = steps.ring();
         let solve = RawSolve {
-            arrays: [
-                steps.control(),
-                inverse.map_or(0, |inverse| inverse.address(0)),
-                x.address(0),
-                r.address(0),
-                p.address(0),
-                z.address(0),
-                rho,
-                self.partials.address(0),
-                self.barrier.address(0),
-                self.log.address(0),
-                ring,
-            ],
+            control: steps.control(),
+            inverse: inverse.map_or(0, |inverse| inverse.address(0)),
+            x: x.address(0),
+            r: r.address(0),
+            p: p.address(0),
+            z: z.address(0),
+            rho,
+            partials: self.partials.address(0),
+            barrier: self.barrier.address(0),
+            log: self.log.address(0),
+            ring,
             width,
             entries,
             rho_watch: steps.name(watched[0]),
@@ -335,7 +388,7 @@ impl<T: Real> Resident<T> {
         };
         let config = LaunchConfig {
             grid_dim: (self.blocks as u32, 1, 1),
-            block_dim: (THREADS as u32, 1, 1),
+            block_dim: (RESIDENT_THREADS as u32, 1, 1),
             shared_mem_bytes: shared as u32,
         };
         let mut launch = self.device.inner.stream.launch_builder(&kernel);

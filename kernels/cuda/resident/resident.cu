@@ -15,7 +15,7 @@
 // by what rounding adds up to. Its rows of e ← E c and of ⟨c, e⟩, which ρ' lacks, come before the second sum.
 // That moves E once, and a few kilobytes a block.
 
-constexpr int THREADS = 1024, WARPS = THREADS / 32;
+constexpr int WARPS = RESIDENT_THREADS / 32;
 
 struct System {
     const u32* rows;          // first row of each block, and the end
@@ -172,18 +172,18 @@ __device__ __forceinline__ Kept keep(const Correction& z, real* memory, u32 firs
     kept.order = (u16*)(kept.aggregates + z.unknowns / z.modes + 1);
     const u32 begin = z.segments[segment], end = z.segments[segment + kept.segments];
     kept.of_window = kept.order + own;
-    for (u32 i = thread; i < z.unknowns; i += THREADS) kept.c[i] = 0;
+    for (u32 i = thread; i < z.unknowns; i += RESIDENT_THREADS) kept.c[i] = 0;
     if (z.weights) {
-        for (u32 i = thread; i < kept.window; i += THREADS) {
+        for (u32 i = thread; i < kept.window; i += RESIDENT_THREADS) {
             const u32 row = i < own ? first + i : halo[i - own];
             for (u32 mode = 0; mode < z.modes; mode++) kept.weights[mode * kept.window + i] = z.weights[(u64)mode * z.n + row];
         }
     }
-    for (u32 i = thread; i <= kept.segments; i += THREADS) kept.starts[i] = z.segments[segment + i] - begin;
-    for (u32 i = thread; i < kept.segments; i += THREADS) kept.slots[i] = z.slots[segment + i];
-    for (u32 i = thread; i <= z.unknowns / z.modes; i += THREADS) kept.aggregates[i] = z.aggregates[i];
-    for (u32 i = thread; i < end - begin; i += THREADS) kept.order[i] = z.order[begin + i];
-    for (u32 i = thread; i < kept.window; i += THREADS) kept.of_window[i] = (u16)z.of_row[i < own ? first + i : halo[i - own]];
+    for (u32 i = thread; i <= kept.segments; i += RESIDENT_THREADS) kept.starts[i] = z.segments[segment + i] - begin;
+    for (u32 i = thread; i < kept.segments; i += RESIDENT_THREADS) kept.slots[i] = z.slots[segment + i];
+    for (u32 i = thread; i <= z.unknowns / z.modes; i += RESIDENT_THREADS) kept.aggregates[i] = z.aggregates[i];
+    for (u32 i = thread; i < end - begin; i += RESIDENT_THREADS) kept.order[i] = z.order[begin + i];
+    for (u32 i = thread; i < kept.window; i += RESIDENT_THREADS) kept.of_window[i] = (u16)z.of_row[i < own ? first + i : halo[i - own]];
     return kept;
 }
 
@@ -207,7 +207,7 @@ __device__ __forceinline__ void add_segments(const Correction& z, const Kept& ke
 
 // c ← c + a Zᵀ v from the segments of all blocks.
 __device__ __forceinline__ void add_restricted(const Correction& z, const Kept& kept, real a) {
-    for (u32 k = threadIdx.x; k < z.unknowns; k += THREADS) {
+    for (u32 k = threadIdx.x; k < z.unknowns; k += RESIDENT_THREADS) {
         const u32 aggregate = k / z.modes, mode = k % z.modes, end = kept.aggregates[aggregate + 1];
         real sum = 0;
 #pragma unroll 4
@@ -270,17 +270,17 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
     const real* const far_values = a.values + (u64)group * 32;
     const u16* const far_columns = a.columns + (u64)group * 32;
 
-    for (u32 i = thread; i < staged * 32; i += THREADS) {
+    for (u32 i = thread; i < staged * 32; i += RESIDENT_THREADS) {
         values[i] = __ldcs(far_values + i);
         columns[i] = __ldcs(far_columns + i);
     }
-    for (u32 i = thread; i < own; i += THREADS) {
+    for (u32 i = thread; i < own; i += RESIDENT_THREADS) {
         r[i] = s.r[first + i];
         x[i] = s.x[first + i];
         inverse[i] = s.inverse ? s.inverse[first + i] : real(1);
         window[i] = s.p[first + i];
     }
-    for (u32 i = thread; i < around; i += THREADS) window[own + i] = __ldcg(s.p + halo[i]);
+    for (u32 i = thread; i < around; i += RESIDENT_THREADS) window[own + i] = __ldcg(s.p + halo[i]);
     const Kept kept = CORRECTED ? keep(correction, coarse, first, own, halo, around) : Kept{};
     real rho = *(volatile real*)s.rho;
     const double threshold = s.control->threshold;
@@ -328,7 +328,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         const real alpha = rho / sigma[0];
         real sums[2] = {0, 0};
         if (CORRECTED) add_restricted(correction, kept, -alpha);
-        for (u32 i = thread; i < own; i += THREADS) {
+        for (u32 i = thread; i < own; i += RESIDENT_THREADS) {
             x[i] += alpha * window[i];
             const real ri = r[i] - alpha * q[i], zi = inverse[i] * ri;
             r[i] = ri;
@@ -342,18 +342,18 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         }
         meet(sums, s, shared, calls);
         if (CORRECTED) {
-            for (u32 k = thread; k < correction.unknowns; k += THREADS) kept.e[k] = __ldcg(correction.e + k);
+            for (u32 k = thread; k < correction.unknowns; k += RESIDENT_THREADS) kept.e[k] = __ldcg(correction.e + k);
             __syncthreads();
         }
 
         const real beta = sums[1] / rho;
         rho = sums[1];
-        for (u32 i = thread; i < own; i += THREADS) {
+        for (u32 i = thread; i < own; i += RESIDENT_THREADS) {
             real z = inverse[i] * r[i];
             if (CORRECTED) z += prolonged(correction, kept, i);
             window[i] = z + beta * window[i];
         }
-        for (u32 i = thread; i < around; i += THREADS) {
+        for (u32 i = thread; i < around; i += RESIDENT_THREADS) {
             const u32 row = halo[i];
             real z = __ldcg(s.z + row);
             if (CORRECTED) z += prolonged(correction, kept, own + i);
@@ -361,7 +361,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         }
         active = finite(sums[0]) && double(sums[0]) > threshold;
         // not to the host yet: the next meeting would wait for that
-        if (blockIdx.x == 0 && thread == THREADS - 1) {
+        if (blockIdx.x == 0 && thread == RESIDENT_THREADS - 1) {
             __stcg(s.log + 3 * made, double(sums[0]));
             __stcg(s.log + 3 * made + 1, double(alpha));
             __stcg(s.log + 3 * made + 2, double(beta));
@@ -370,14 +370,14 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         __syncthreads();
     }
 
-    for (u32 i = thread; i < own; i += THREADS) {
+    for (u32 i = thread; i < own; i += RESIDENT_THREADS) {
         s.x[first + i] = x[i];
         s.r[first + i] = r[i];
         s.p[first + i] = window[i];
     }
     if (blockIdx.x == 0) {
         __syncthreads();
-        for (u32 i = thread; i < made; i += THREADS) {
+        for (u32 i = thread; i < made; i += RESIDENT_THREADS) {
             Entry entry(s.ring, s.width, s.entries, before + 1 + i);
             for (int k = 0; k < 3; k++) entry.number(k, __ldcg(s.log + 3 * i + k));
             entry.done(3, i + 1 == made && !active && !failed);
@@ -396,11 +396,11 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
     }
 }
 
-extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg(System a, Solve s) {
+extern "C" __global__ __launch_bounds__(RESIDENT_THREADS, 1) void resident_cg(System a, Solve s) {
     begin();
     solve<false>(a, s, {});
 }
-extern "C" __global__ __launch_bounds__(THREADS, 1) void resident_cg_corrected(System a, Solve s, Correction correction) {
+extern "C" __global__ __launch_bounds__(RESIDENT_THREADS, 1) void resident_cg_corrected(System a, Solve s, Correction correction) {
     begin();
     solve<true>(a, s, correction);
 }

@@ -2,15 +2,13 @@
 
 use crate::cpu::preconditioners::coarse::NONE;
 use crate::cuda::device::error::Result;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::preconditioners::coarse::Coarse;
+use crate::cuda::tuning::MOST_RESIDENT_SUMS;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
 use std::sync::Arc;
-
-/// Numbers that every block reads of every restriction, at most: where aggregates are scattered over the blocks there are
-/// more. A bound against what would be read for millions of segments, not an optimum that was measured.
-const MOST_SUMS: usize = 8192;
 
 /// The rows of each block, aggregate by aggregate. A segment is what a block and an aggregate share.
 #[derive(Debug, Default, PartialEq)]
@@ -83,7 +81,16 @@ pub(crate) struct Segments<T: Real> {
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawCorrection {
-    arrays: [u64; 10],
+    order: u64,
+    segment_first: u64,
+    segments: u64,
+    slots: u64,
+    aggregates: u64,
+    of_row: u64,
+    weights: u64,
+    dense: u64,
+    sums: u64,
+    e: u64,
     n: u32,
     modes: u32,
     unknowns: u32,
@@ -92,6 +99,27 @@ pub(crate) struct RawCorrection {
 }
 // SAFETY: as `Correction` of resident.cu
 unsafe impl DeviceRepr for RawCorrection {}
+
+/// [`RawCorrection`] as the kernel has it.
+pub(crate) const MIRROR: Mirror = mirror!(
+    "Correction" = RawCorrection {
+        order,
+        segment_first,
+        segments,
+        slots,
+        aggregates,
+        of_row,
+        weights,
+        dense,
+        sums,
+        e,
+        n,
+        modes,
+        unknowns,
+        stride,
+        room
+    }
+);
 
 impl<T: Real> Segments<T> {
     /// For blocks that begin at `rows`.
@@ -104,7 +132,8 @@ impl<T: Real> Segments<T> {
         Ok(Segments {
             identity: coarse.identity.clone(),
             most_segments: most_segments.unwrap_or(0),
-            suits: sums <= MOST_SUMS.max(2 * coarse.unknowns()) && coarse.count() < usize::from(u16::MAX),
+            suits: sums <= MOST_RESIDENT_SUMS.max(2 * coarse.unknowns())
+                && coarse.count() < usize::from(u16::MAX),
             order: device.upload(&layout.order)?,
             first: device.upload(&layout.first)?,
             starts: device.upload(&layout.starts)?,
@@ -134,18 +163,16 @@ impl<T: Real> Segments<T> {
     pub(crate) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
         let room = self.room(coarse, sizes);
         let raw = RawCorrection {
-            arrays: [
-                self.order.address(0),
-                self.first.address(0),
-                self.starts.address(0),
-                self.slots.address(0),
-                self.aggregates.address(0),
-                coarse.of_row.address(0),
-                coarse.weights.as_ref().map_or(0, |weights| weights.address(0)),
-                coarse.dense.address(0),
-                self.sums.address(0),
-                self.e.address(0),
-            ],
+            order: self.order.address(0),
+            segment_first: self.first.address(0),
+            segments: self.starts.address(0),
+            slots: self.slots.address(0),
+            aggregates: self.aggregates.address(0),
+            of_row: coarse.of_row.address(0),
+            weights: coarse.weights.as_ref().map_or(0, |weights| weights.address(0)),
+            dense: coarse.dense.address(0),
+            sums: self.sums.address(0),
+            e: self.e.address(0),
             n: coarse.of_row.len() as u32,
             modes: coarse.modes as u32,
             unknowns: coarse.unknowns() as u32,

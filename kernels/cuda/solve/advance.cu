@@ -56,13 +56,13 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
     for (int k = 0; k < K; k++) v[k] = totals[k];
 }
 
-// One block a multiprocessor, and packs of each vector that a thread has on their way.
-constexpr int THREADS = 512, DEPTH = 4;
+// Packs of each vector that a thread has on their way, in one block a multiprocessor.
+constexpr int DEPTH = 4;
 
 struct Three { Pack r, q, d; };
 struct Two { Pack x, p; };
 
-extern "C" __global__ __launch_bounds__(THREADS, 1) void advance(
+extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
     Gate gate, i64 n, Number alpha, Number rho, const real* q, const real* d, real* x, real* r, real* p, u32 kept, Sum out) {
     begin();
     Pack* const z = (Pack*)shared_memory + threadIdx.x;
@@ -88,7 +88,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void advance(
             sum[1] += w.at[k] * u.at[k];
         }
         store(r + pack * PACK, w);
-        if (turn < kept) z[turn * THREADS] = u;
+        if (turn < kept) z[turn * ADVANCE_THREADS] = u;
     };
     u32 turns = 0;
     for (i64 i = first; i < packs;) {
@@ -122,7 +122,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void advance(
         const i64 at = (first + turn * step) * PACK;
         Pack u, w, s;
         if (turn < kept) {
-            u = z[turn * THREADS];
+            u = z[turn * ADVANCE_THREADS];
         } else {
             const Pack rr = load(r + at), dd = load(d + at);
 #pragma unroll

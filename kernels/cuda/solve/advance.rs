@@ -4,24 +4,27 @@
 //! multiprocessor, and keep the preconditioned residual in shared memory meanwhile.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::PACK_BYTES;
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::gate;
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
 use crate::cuda::solve::vector::parked_sums;
+use crate::cuda::tuning::ADVANCE_THREADS;
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "advance.cu", text: include_str!("advance.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "advance.cu",
+    text: include_str!("advance.cu"),
+    constants: constants![ADVANCE_THREADS],
+    mirrors: &[],
+};
 
-/// Threads of a block: `THREADS` of advance.cu.
-const THREADS: usize = 512;
-/// Bytes that a thread reads of a vector at once.
-const PACK: usize = 16;
 /// Bytes of shared memory that the kernel declares itself, at most.
 const DECLARED: usize = 2048;
 
@@ -48,7 +51,7 @@ impl<T: Real> Kernel<T> {
         }
         let function = device.function::<T>(&SOURCE, "advance")?;
         device.lift_shared_limit(&function)?;
-        let kept = device.shared_memory()?.saturating_sub(DECLARED) / (THREADS * PACK);
+        let kept = device.shared_memory()?.saturating_sub(DECLARED) / (ADVANCE_THREADS * PACK_BYTES);
         Ok(Some(Kernel { function, kept, element: PhantomData }))
     }
 }
@@ -90,13 +93,13 @@ fn queue<T: Real>(at: Advance<'_, T>) -> Result<Option<[Scalar<T>; 2]>> {
         assert!(other.device() == device, "vectors of one device");
     }
     let Some(kernel) = Kernel::<T>::of(device)? else { return Ok(None) };
-    let of_block = THREADS * PACK / size_of::<T>();
+    let of_block = ADVANCE_THREADS * PACK_BYTES / size_of::<T>();
     let blocks = x.len().div_ceil(of_block).clamp(1, device.multiprocessors());
     let kept = x.len().div_ceil(of_block * blocks).min(kernel.kept);
     let config = LaunchConfig {
         grid_dim: (blocks as u32, 1, 1),
-        block_dim: (THREADS as u32, 1, 1),
-        shared_mem_bytes: (kept * THREADS * PACK) as u32,
+        block_dim: (ADVANCE_THREADS as u32, 1, 1),
+        shared_mem_bytes: (kept * ADVANCE_THREADS * PACK_BYTES) as u32,
     };
     let (alpha, rho, sums) = (alpha.number(), rho.number(), Sums::<T, 2>::new(device)?);
     let (gate, alpha, rho, n, kept) =

@@ -3,10 +3,8 @@
 // A block takes ROWS rows of all k columns. Projecting reads V and w once; subtracting before projecting reads the block's
 // rows of V a second time, out of the caches.
 
-constexpr int THREADS = 256;
-constexpr int PACKS = 1;                            // of each thread
 constexpr int ROWS = THREADS * PACKS * PACK;
-constexpr int GROUP = 8;                            // columns at a time
+constexpr int GROUP = 8;      // columns at a time
 
 // A thread's rows: PACKS packs, THREADS packs apart.
 struct Rows {

@@ -1,7 +1,8 @@
 //! Several vectors at once: the basis of an Arnoldi process.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{PACK_BYTES, THREADS};
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;
@@ -12,14 +13,18 @@ use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "basis.cu", text: include_str!("basis.cu") };
+pub(crate) const SOURCE: Source =
+    Source { file: "basis.cu", text: include_str!("basis.cu"), constants: constants![PACKS], mirrors: &[] };
 
 /// Columns begin at multiples of so many entries.
 const ALIGN: usize = 64;
 
-/// Rows of a block: 256 threads of a pack of 16 bytes.
+/// Packs of a thread.
+const PACKS: usize = 1;
+
+/// Rows of a block.
 fn rows_of_block<T>() -> usize {
-    256 * 16 / size_of::<T>()
+    THREADS as usize * PACKS * PACK_BYTES / size_of::<T>()
 }
 
 /// Vectors of one length, side by side, and their inner products with another.
@@ -106,7 +111,7 @@ impl<T: Real> Basis<T> {
 
     fn config(&self) -> LaunchConfig {
         let blocks = self.n.div_ceil(rows_of_block::<T>()).max(1) as u32;
-        LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (256, 1, 1), shared_mem_bytes: 0 }
+        LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
     }
 
     fn check(&self, k: usize, w: &Array<T>) {

@@ -1,7 +1,7 @@
 //! What the kernels of a step are told: what to watch before a vector changes, and what to write when the step ends.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::module::Source;
+use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Device, Real, lock};
 use crate::cuda::solve::number::{Number, RawNumber, Slot};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -9,7 +9,14 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "step.cu", text: include_str!("step.cu") };
+pub(crate) const SOURCE: Source = Source {
+    file: "step.cu",
+    text: include_str!("step.cu"),
+    constants: constants![NUMBERS, ASSIGNMENTS],
+    mirrors: &[
+        mirror!("Ending" = RawEnding<f32> | RawEnding<f64> { gate, assignments, numbers, has_residual, coefficients, first, second, ring, width, entries, number, home }),
+    ],
+};
 
 #[derive(Debug)]
 pub(crate) struct Kernels<T> {
@@ -49,6 +56,13 @@ pub enum Condition {
     Positive = 2,
 }
 
+/// [`Condition`] as kernels see it.
+pub(crate) const FINITE: u32 = Condition::Finite as u32;
+/// See [`FINITE`].
+pub(crate) const NONZERO: u32 = Condition::NonZero as u32;
+/// See [`FINITE`].
+pub(crate) const POSITIVE: u32 = Condition::Positive as u32;
+
 /// What the kernels of a step in the making still have to do.
 #[derive(Debug)]
 pub(crate) struct Step<T> {
@@ -85,9 +99,10 @@ impl<T> Step<T> {
 }
 
 /// Watches of a gate.
-const WATCHES: usize = 2;
-/// Assignments and numbers that the end of a step takes.
+pub(crate) const WATCHES: usize = 2;
+/// Assignments that the end of a step takes.
 const ASSIGNMENTS: usize = 6;
+/// Numbers that the end of a step records one by one.
 pub(crate) const NUMBERS: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +123,16 @@ pub(crate) struct RawGate<T> {
 }
 // SAFETY: as `Gate` of prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
+
+/// The words of a gate's state.
+pub(crate) const CONTROL: usize = 4;
+
+/// [`RawWatch`] as kernels have it.
+pub(crate) const WATCH: Mirror = mirror!("Watch" = RawWatch<f32> | RawWatch<f64> { number, condition, id });
+/// [`RawGate`] as kernels have it.
+pub(crate) const GATE: Mirror = mirror!("Gate" = RawGate<f32> | RawGate<f64> { control, watches, watch });
+/// A gate's state as kernels have it.
+pub(crate) const STATE: Mirror = mirror!("Control" = [u64; CONTROL] {});
 
 impl<T: Real> RawGate<T> {
     pub(crate) fn open(control: u64) -> Self {

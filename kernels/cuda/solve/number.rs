@@ -2,6 +2,7 @@
 //! slots are evaluated by the kernel that uses them. Sums and roots are computed at once, into a slot of their own.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Device, Inner, Real, lock};
 use crate::cuda::solve::gate;
 use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
@@ -116,7 +117,7 @@ pub(crate) struct Number<T> {
 }
 
 /// Slots above, and below, the line.
-const TERMS: usize = 4;
+pub(crate) const TERMS: usize = 4;
 
 /// A number as kernels see it.
 #[derive(Clone, Copy, Debug)]
@@ -201,6 +202,10 @@ impl<T: Real> Number<T> {
 
 // SAFETY: as `Number` of prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
+
+/// [`RawNumber`] as kernels have it.
+pub(crate) const MIRROR: Mirror =
+    mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor, zero_over_zero, above, below });
 
 impl Device {
     /// The slots of scalars, made when first needed.

@@ -71,8 +71,8 @@ impl Ring {
     }
 
     /// The entry of a step, once all of it is written: what it is, its count or watch, and its numbers.
-    pub(crate) fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(f64, usize)> {
-        let (what, count) = (self.word(sequence, 0)?, self.word(sequence, 1)? as usize);
+    pub(crate) fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(u32, usize)> {
+        let (what, count) = (self.word(sequence, 0)? as u32, self.word(sequence, 1)? as usize);
         numbers.clear();
         let words = if what == FAILED { 1 } else { count };
         for at in HEAD..self.width.min(HEAD + words) {
@@ -82,9 +82,12 @@ impl Ring {
     }
 }
 
-/// What entries are, beside those of numbers that more may follow.
-pub(crate) const LAST: f64 = 1.0;
-pub(crate) const FAILED: f64 = 2.0;
+/// What an entry is: the numbers of a step that others may follow, those of the last, or those of a step that a watch ended.
+pub(crate) const GOES_ON: u32 = 0;
+/// See [`GOES_ON`].
+pub(crate) const LAST: u32 = 1;
+/// See [`GOES_ON`].
+pub(crate) const FAILED: u32 = 2;
 
 impl Drop for Ring {
     fn drop(&mut self) {

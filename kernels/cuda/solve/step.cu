@@ -8,9 +8,6 @@ extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
     *sum = root ? sqrt(v) : v;
 }
 
-// Numbers that are recorded, and those that are assigned behind them.
-constexpr int RECORDED = 3, ASSIGNED = 6;
-
 struct Ending {
     Gate gate;
     u32 assignments;
@@ -21,16 +18,16 @@ struct Ending {
     const real* second;
     double* ring;             // host memory: entries of `width` words
     u32 width, entries;
-    Number number[RECORDED + ASSIGNED];
-    real* home[ASSIGNED];
+    Number number[NUMBERS + ASSIGNMENTS];   // those that are recorded, and behind them those that are assigned
+    real* home[ASSIGNMENTS];
 };
 
 extern "C" __global__ void end_step(Ending e) {
     begin();
     Control* control = e.gate.control;
-    const u32 lane = threadIdx.x, home = lane - RECORDED;
+    const u32 lane = threadIdx.x, home = lane - NUMBERS;
     // a lane has a number: all are asked for at once, whatever the gate will say
-    real v = lane < RECORDED + ASSIGNED ? value(e.number[lane]) : real(0);
+    real v = lane < NUMBERS + ASSIGNMENTS ? value(e.number[lane]) : real(0);
     if (control) {
         const u64 before = *(volatile u64*)&control->sequence;
         const double threshold = *(volatile double*)&control->threshold;

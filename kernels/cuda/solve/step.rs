@@ -7,7 +7,7 @@
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::{
-    self, Condition, Kernels, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned,
+    self, CONTROL, Condition, Kernels, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned,
 };
 use crate::cuda::solve::number::{Kept, Number, Scalar};
 use crate::cuda::solve::ring::{FAILED, HEAD, LAST, Ring};
@@ -43,7 +43,7 @@ pub enum Entry {
 /// Runs steps of one solve at a time.
 pub struct Steps<T: Real> {
     device: Device,
-    /// The gate's state: five words, as `Control` of prelude.cu.
+    /// The gate's state, `Control` of prelude.cu.
     control: CudaSlice<u64>,
     ring: Ring,
     names: Vec<&'static str>,
@@ -81,7 +81,7 @@ impl<T: Real> Steps<T> {
     pub fn new(device: &Device, numbers: usize) -> Result<Self> {
         Ok(Steps {
             device: device.clone(),
-            control: device.zeros(5)?.into_slice(),
+            control: device.zeros(CONTROL)?.into_slice(),
             ring: Ring::new(device, numbers)?,
             names: Vec::new(),
             queued: 0,

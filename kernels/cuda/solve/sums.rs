@@ -2,16 +2,23 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::MAX_BLOCKS;
+use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Device, Real};
 use crate::cuda::solve::number::{Scalar, Slot};
 use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
+/// Sums of one launch, at most.
+pub(crate) const RESULTS: usize = 2;
+
+/// Elements that a `Parcel` of prelude.cu takes.
+pub(crate) const PARCEL: usize = 2;
+
 /// What blocks leave for the one that adds up.
 #[derive(Debug)]
 struct Parcels<T: Real> {
-    /// `Parcel`s of prelude.cu, two for each block and each as large as two numbers.
+    /// `Parcel`s of prelude.cu, one for each block and sum.
     parcels: CudaSlice<T>,
     /// How many calls have used them.
     calls: CudaSlice<u32>,
@@ -21,7 +28,7 @@ impl<T: Real> Parcels<T> {
     /// Those of a device, made when first needed.
     fn of(device: &Device) -> Result<&Self> {
         let new = || {
-            let parcels = device.zeros(4 * MAX_BLOCKS)?.into_slice();
+            let parcels = device.zeros(RESULTS * PARCEL * MAX_BLOCKS)?.into_slice();
             Ok(Parcels { parcels, calls: device.zeros(1)?.into_slice() })
         };
         device.kept::<OnceLock<Result<Parcels<T>>>>().get_or_init(new).as_ref().map_err(Clone::clone)
@@ -34,10 +41,15 @@ impl<T: Real> Parcels<T> {
 pub(crate) struct RawSum {
     parcels: u64,
     calls: u64,
-    results: [u64; 2],
+    results: [u64; RESULTS],
 }
 // SAFETY: as `Sum` of prelude.cu
 unsafe impl DeviceRepr for RawSum {}
+
+/// [`RawSum`] as kernels have it.
+pub(crate) const SUM: Mirror = mirror!("Sum" = RawSum { parcels, calls, results });
+/// What a block sends as kernels have it.
+pub(crate) const SENT: Mirror = mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL] {});
 
 /// `K` sums to come: what a kernel writes to, and the scalars that it gives.
 pub(crate) struct Sums<T, const K: usize> {
@@ -48,11 +60,11 @@ pub(crate) struct Sums<T, const K: usize> {
 
 impl<T: Real, const K: usize> Sums<T, K> {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        const { assert!(K == 1 || K == 2) };
+        const { assert!(K == 1 || K == RESULTS) };
         let (slots, parcels) = (device.slots::<T>()?, Parcels::<T>::of(device)?);
         let stream = &device.inner.stream;
         let first = slots.take(device)?;
-        let mut results = [first.address; 2];
+        let mut results = [first.address; RESULTS];
         let mut taken = [(); K].map(|()| first.clone());
         if let Some(second) = taken.get_mut(1) {
             *second = slots.take(device)?;

@@ -68,7 +68,7 @@ template <class Op, int IN, int OUT> __device__ __forceinline__ void over(i64 n,
 struct Copy {
     __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = v[0]; }
 };
-extern "C" __global__ __launch_bounds__(256) void copy(Gate gate, i64 n, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void copy(Gate gate, i64 n, const real* x, real* y) {
     begin();
     Loop<Copy, 1, 1> loop{{}, {x}, {y}};
     loop.ask(n);
@@ -77,7 +77,7 @@ extern "C" __global__ __launch_bounds__(256) void copy(Gate gate, i64 n, const r
 }
 
 // Negates about half of the entries, as if by chance: an odd number of bits in the place times the golden ratio.
-extern "C" __global__ __launch_bounds__(256) void flip_signs(i64 n, real* x) {
+extern "C" __global__ __launch_bounds__(THREADS) void flip_signs(i64 n, real* x) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
@@ -95,7 +95,7 @@ struct Axpby {
     real a, b;
     __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = a * v[0] + b * v[1]; }
 };
-extern "C" __global__ __launch_bounds__(256) void axpby(Gate gate, i64 n, Number a, const real* x, Number b, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpby(Gate gate, i64 n, Number a, const real* x, Number b, real* y) {
     begin();
     if (closed(gate)) return;
     const real av = value(a), bv = value(b);
@@ -113,7 +113,7 @@ struct Axpbypcz {
     real a, b, c;
     __device__ __forceinline__ void at(const real (&v)[3], real (&w)[1]) { w[0] = a * v[0] + b * v[1] + c * v[2]; }
 };
-extern "C" __global__ __launch_bounds__(256) void axpbypcz(Gate gate, i64 n, Number a, const real* x, Number b, const real* y, Number c, real* z) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpbypcz(Gate gate, i64 n, Number a, const real* x, Number b, const real* y, Number c, real* z) {
     begin();
     if (closed(gate)) return;
     const real av = value(a), bv = value(b), cv = value(c);
@@ -134,7 +134,7 @@ struct Square {
     real sum[1];
     __device__ __forceinline__ void at(const real (&v)[1], real (&)[1]) { sum[0] += v[0] * v[0]; }
 };
-extern "C" __global__ __launch_bounds__(256) void dot(i64 n, const real* x, const real* y, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void dot(i64 n, const real* x, const real* y, Sum out) {
     begin();
     real sum[1];
     if (x == y) {
@@ -158,7 +158,7 @@ struct DotSquare {
     real sum[2];
     __device__ __forceinline__ void at(const real (&v)[2], real (&)[1]) { sum[0] += v[0] * v[1]; sum[1] += v[0] * v[0]; }
 };
-extern "C" __global__ __launch_bounds__(256, 4) void dot_2(i64 n, const real* x, const real* y, const real* z, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS, 4) void dot_2(i64 n, const real* x, const real* y, const real* z, Sum out) {
     begin();
     real sum[2];
     if (x == z) {
@@ -182,7 +182,7 @@ struct AxpyDot2 {
         sum[1] += w[0] * v[2];
     }
 };
-extern "C" __global__ __launch_bounds__(256) void axpy_dot_2(Gate gate, i64 n, Number a, const real* x, const real* y, real* r, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_dot_2(Gate gate, i64 n, Number a, const real* x, const real* y, real* r, Sum out) {
     begin();
     Loop<AxpyDot2, 3, 1> loop{{0, {0, 0}}, {r, x, y}, {r}};
     loop.ask(n);
@@ -200,7 +200,7 @@ struct AxpyNorm {
         sum[0] += w[0] * w[0];
     }
 };
-extern "C" __global__ __launch_bounds__(256) void axpy_norm(Gate gate, i64 n, Number a, const real* x, real* r, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_norm(Gate gate, i64 n, Number a, const real* x, real* r, Sum out) {
     begin();
     Loop<AxpyNorm, 2, 1> loop{{0, {0}}, {r, x}, {r}};
     loop.ask(n);
@@ -219,7 +219,7 @@ struct AxpyXpby {
         w[1] = b == real(0) ? v[2] : v[2] + b * v[1];
     }
 };
-extern "C" __global__ __launch_bounds__(256) void axpy_xpby(Gate gate, i64 n, Number a, real* p, const real* z, Number b, real* x) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_xpby(Gate gate, i64 n, Number a, real* p, const real* z, Number b, real* x) {
     begin();
     Loop<AxpyXpby, 3, 2> loop{{0, 0}, {x, p, z}, {x, p}};
     loop.ask(n);
@@ -233,7 +233,7 @@ extern "C" __global__ __launch_bounds__(256) void axpy_xpby(Gate gate, i64 n, Nu
 struct Multiply {
     __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = v[0] * v[1]; }
 };
-extern "C" __global__ __launch_bounds__(256) void multiply(Gate gate, i64 n, const real* d, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void multiply(Gate gate, i64 n, const real* d, const real* x, real* y) {
     begin();
     Loop<Multiply, 2, 1> loop{{}, {d, x}, {y}};
     loop.ask(n);
@@ -249,7 +249,7 @@ struct MultiplyDot {
         sum[0] += v[1] * w[0];
     }
 };
-extern "C" __global__ __launch_bounds__(256) void multiply_dot(Gate gate, i64 n, const real* d, const real* x, real* y, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void multiply_dot(Gate gate, i64 n, const real* d, const real* x, real* y, Sum out) {
     begin();
     Loop<MultiplyDot, 2, 1> loop{{{0}}, {d, x}, {y}};
     loop.ask(n);
@@ -268,7 +268,7 @@ struct AxpyMultiplyDot {
         sum[1] += w[0] * w[1];
     }
 };
-extern "C" __global__ __launch_bounds__(256) void axpy_multiply_dot(Gate gate, i64 n, Number a, const real* q, const real* d, real* r, real* z, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_multiply_dot(Gate gate, i64 n, Number a, const real* q, const real* d, real* r, real* z, Sum out) {
     begin();
     Loop<AxpyMultiplyDot, 3, 2> loop{{0, {0, 0}}, {r, q, d}, {r, z}};
     loop.ask(n);

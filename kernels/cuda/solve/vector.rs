@@ -1,8 +1,8 @@
 //! Vector operations on a device: queued, in order, and never waited for.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::config_at_once;
-use crate::cuda::device::module::Source;
+use crate::cuda::device::launch::{PACK_BYTES, config_at_once};
+use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::{self, RawGate};
 use crate::cuda::solve::number::Scalar;
@@ -12,7 +12,8 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// The kernels.
-pub(crate) const SOURCE: Source = Source { file: "vector.cu", text: include_str!("vector.cu") };
+pub(crate) const SOURCE: Source =
+    Source { file: "vector.cu", text: include_str!("vector.cu"), constants: constants![], mirrors: &[] };
 
 /// The kernels.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl<'d, T: Real> Call<'d, T> {
         }
         let device = y.device();
         let n = y.len();
-        let config = config_at_once(device, n, 2 * 16 / size_of::<T>());
+        let config = config_at_once(device, n, 2 * PACK_BYTES / size_of::<T>());
         Ok(Call { device, kernels: Kernels::of(device)?, n: n as i64, config })
     }
 

@@ -1,0 +1,37 @@
+//! What was found by measuring on CPUs: x86-64 with AVX2 or AVX-512.
+//!
+//! A constant says on which matrices and machine it matters; where it does not, no record of its choice was kept. Other machines
+//! use these numbers until they are measured.
+
+/// Numbers that a loop moves from which on a second thread brings more than it costs.
+pub(crate) const SERIAL: usize = 32 * 1024;
+
+/// Tasks for each thread, so that a late thread finds its work taken over: with 4 of them, products of 6 ms on the two
+/// threads of a virtual machine took some 4 % longer.
+pub(crate) const TASKS_PER_THREAD: usize = 16;
+
+/// Entries of a task of a product that is divided by entries: a hundred times what handing the task over costs, few against
+/// the entries of a thread, and no fewer than any product has that is left to one thread.
+pub(crate) const ENTRIES_OF_TASK: usize = 1 << 15;
+
+/// Entries and rows of a task of one level of a triangular solve, at least: a smaller task costs more than it brings. A level is
+/// shorter than a product, and its tasks meet threads that are still awake.
+pub(crate) const LEAST_OF_LEVEL: usize = 4096;
+
+/// Bytes of a vector from which on it is written past the caches: it does not fit beside what else an iteration touches, and an
+/// ordinary store would read every line before it overwrites it.
+pub(crate) const STREAMED_FROM: usize = 8 << 20;
+
+/// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.
+pub(crate) const PREFETCH_BYTES: usize = 512;
+
+/// How many entries ahead of their use scattered entries of `x` are asked for. That costs a load and a prefetch for each entry,
+/// and pays where columns jump and `x` is large. Measured in f64 on two threads of a shared Zen 3: circuits of 10⁶ nodes (8 MB)
+/// gain 10 to 40 % in most formats, a shuffled mesh of 5·10⁵ nodes (4 MB) loses 10 %.
+pub(crate) const LOOK: usize = 96;
+/// Bytes of `x` from which on [`LOOK`] pays.
+pub(crate) const LOOK_FROM: usize = 6 << 20;
+/// A jump between columns that no cache bridges.
+pub(crate) const JUMP: u32 = 4096;
+/// Columns by which jumps are judged.
+pub(crate) const JUDGED: usize = 33;
