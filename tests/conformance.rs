@@ -3,8 +3,8 @@
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
 use krysp::formats::{
-    Bsr, Coo, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, Rounded, Sell, SellOptions, Strategy, SymBsr,
-    SymCsr, Threshold,
+    Bsr, BsrOptions, Coo, Dia, Ehyb, EhybOptions, Ell, EllpackR, Halo, HaloOptions, Hyb, HybOptions, Rounded,
+    Sell, SellOptions, Strategy, SymBsr, SymBsrOptions, SymCsr, Threshold,
 };
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
@@ -86,28 +86,28 @@ conformance! {
     ell: Ell::new, mostly_padding;
     ellpack_r: EllpackR::new, mostly_padding;
     sell: Sell::new, |_| false;
-    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) }), |_| false;
-    sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
+    sell_unsorted: |a| Sell::with(a, SellOptions { height: Some(48), window: Some(1) }), |_| false;
+    sell_sorted: |a| Sell::with(a, SellOptions { height: Some(16), window: Some(48) }), |_| false;
     dia: Dia::new, many_diagonals;
     halo: Halo::new, |_| false;
-    halo_2: |a| Halo::with_nodes(a, 2), |a| !divides(2, a);
-    halo_3: |a| Halo::with_nodes(a, 3), |a| !divides(3, a);
-    halo_4: |a| Halo::with_nodes(a, 4), |a| !divides(4, a);
-    halo_6: |a| Halo::with_nodes(a, 6), |a| !divides(6, a);
+    halo_2: |a| Halo::with(a, HaloOptions { size: Some(2) }), |a| !divides(2, a);
+    halo_3: |a| Halo::with(a, HaloOptions { size: Some(3) }), |a| !divides(3, a);
+    halo_4: |a| Halo::with(a, HaloOptions { size: Some(4) }), |a| !divides(4, a);
+    halo_6: |a| Halo::with(a, HaloOptions { size: Some(6) }), |a| !divides(6, a);
     ehyb: Ehyb::new, |_| false;
-    ehyb_small_parts: |a| Ehyb::with_parts(a, 768), |_| false;
+    ehyb_small_parts: |a| Ehyb::with(a, EhybOptions { rows_per_part: Some(768) }), |_| false;
     symmetric_csr: SymCsr::new, unsymmetric;
-    symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2), |a| unsymmetric(a) || !divides(2, a);
-    symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3), |a| unsymmetric(a) || !divides(3, a);
-    symmetric_bsr_4: |a| SymBsr::with_blocks(a, 4), |a| unsymmetric(a) || !divides(4, a);
-    symmetric_bsr_6: |a| SymBsr::with_blocks(a, 6), |a| unsymmetric(a) || !divides(6, a);
+    symmetric_bsr_2: |a| SymBsr::with(a, SymBsrOptions { size: Some(2) }), |a| unsymmetric(a) || !divides(2, a);
+    symmetric_bsr_3: |a| SymBsr::with(a, SymBsrOptions { size: Some(3) }), |a| unsymmetric(a) || !divides(3, a);
+    symmetric_bsr_4: |a| SymBsr::with(a, SymBsrOptions { size: Some(4) }), |a| unsymmetric(a) || !divides(4, a);
+    symmetric_bsr_6: |a| SymBsr::with(a, SymBsrOptions { size: Some(6) }), |a| unsymmetric(a) || !divides(6, a);
     hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) }), |_| false;
     hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) }), mostly_padding;
     bsr: Bsr::new, |_| true;
-    bsr_2: |a| Bsr::with_blocks(a, 2), |a| !divides(2, a);
-    bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
-    bsr_4: |a| Bsr::with_blocks(a, 4), |a| !divides(4, a);
-    bsr_6: |a| Bsr::with_blocks(a, 6), |a| !divides(6, a);
+    bsr_2: |a| Bsr::with(a, BsrOptions { size: Some(2) }), |a| !divides(2, a);
+    bsr_3: |a| Bsr::with(a, BsrOptions { size: Some(3) }), |a| !divides(3, a);
+    bsr_4: |a| Bsr::with(a, BsrOptions { size: Some(4) }), |a| !divides(4, a);
+    bsr_6: |a| Bsr::with(a, BsrOptions { size: Some(6) }), |a| !divides(6, a);
 }
 
 /// Matrices that lose nothing when they are stored in `f32`. What is at stake is one conversion, whatever the shape: some of
@@ -121,7 +121,7 @@ fn conforms_rounded<F: Format<f64>>(
     build: impl Fn(&Csr<f64>) -> Result<F> + Sync,
     may_refuse: impl Fn(&Csr<f64>) -> bool + Sync,
 ) {
-    conforms_to([coarse(), vec![]], |a| Ok(Rounded::<F, f32>::new(build(a)?)), may_refuse);
+    conforms_to([coarse(), vec![]], |a| Ok(Rounded::<F, f32>::of(build(a)?)), may_refuse);
 }
 
 macro_rules! conformance_rounded {
@@ -141,7 +141,7 @@ conformance_rounded! {
     csr: |a| Ok(a.clone()), |_| false;
     sell: Sell::new, |_| false;
     dia: Dia::new, many_diagonals;
-    bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
+    bsr_3: |a| Bsr::with(a, BsrOptions { size: Some(3) }), |a| !divides(3, a);
     symmetric_csr: SymCsr::new, unsymmetric;
 }
 
@@ -150,9 +150,9 @@ conformance_rounded! {
 fn other_formats_store_f32() {
     fn multiplies<F: Format<f64> + 'static>(case: &Case) {
         let a = case.triplets.csr::<f64>().unwrap();
-        let Ok(format) = F::convert(&a) else { return };
+        let Ok(format) = F::new(&a) else { return };
         let rounded: Box<dyn LinearOperator<Vector = HostVector<f64>>> =
-            Box::new(Rounded::<F, f32>::new(format));
+            Box::new(Rounded::<F, f32>::of(format));
         laws::product(&*rounded, &case.triplets).unwrap();
     }
     at_every_level(&|_| {
@@ -174,8 +174,8 @@ where
     Bf16: krysp::Storage<T>,
 {
     let a = case.triplets.csr::<T>().unwrap();
-    let Ok(format) = F::convert(&a) else { return };
-    let rounded = Rounded::<F, Bf16>::new(format);
+    let Ok(format) = F::new(&a) else { return };
+    let rounded = Rounded::<F, Bf16>::of(format);
     let stored = rounded.to_csr();
     for ((.., exact), (.., stored)) in a.triplets().zip(stored.triplets()) {
         let (exact, stored) = (exact.to_f64(), stored.to_f64());
@@ -207,7 +207,7 @@ fn entries_are_rounded_once() {
     let (n, rounding) = (2000, 2f64.powi(-24));
     let triplets = krysp::testing::matrices::random_rows(n, n, 3, |row| row % 40);
     let a = triplets.csr::<f64>().unwrap();
-    let mut rounded = Rounded::<Sell<f64>, f32>::new(Sell::new(&a).unwrap());
+    let mut rounded = Rounded::<Sell<f64>, f32>::new(&a).unwrap();
     assert!(3 * rounded.bytes() < 2 * Sell::new(&a).unwrap().bytes());
     for ((i, j, exact), (.., stored)) in a.triplets().zip(rounded.to_csr().triplets()) {
         assert_eq!(stored, f64::from(exact as f32), "{i}, {j}");

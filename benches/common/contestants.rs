@@ -60,7 +60,7 @@ pub type Converted<T> = (&'static str, Option<Box<dyn LinearOperator<Vector = Ho
 
 fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {
     let started = Instant::now();
-    let format = F::convert(csr).ok();
+    let format = F::new(csr).ok();
     let setup_ms = started.elapsed().as_secs_f64() * 1e3;
     (F::NAME, format.map(|format| Box::new(format) as Box<_>), setup_ms)
 }

@@ -3,7 +3,7 @@
 use super::Result;
 use super::cuda_peers::CudaElement;
 use krysp::cuda::OnCuda;
-use krysp::formats::{Crossing, OnDevice, Rounded, Strategy};
+use krysp::formats::{CooOptions, Crossing, CsrOptions, OnDevice, Rounded, Strategy};
 use krysp::{
     Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell, SymBsr,
     SymCsr,
@@ -67,10 +67,18 @@ pub fn rounded() -> Vec<Converter<f64>> {
 /// Every format that is there.
 pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
     let mut all = vec![
-        Converter::new("CSR", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Classical))),
-        Converter::new("CSR load-balance", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::LoadBalance))),
-        Converter::new("CSR merge-path", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::MergePath))),
-        Converter::new("CSR speculative", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Speculative))),
+        Converter::new("CSR", |csr, gpu| {
+            suited(Csr::on_with(gpu, csr, CsrOptions { strategy: Strategy::Classical }))
+        }),
+        Converter::new("CSR load-balance", |csr, gpu| {
+            suited(Csr::on_with(gpu, csr, CsrOptions { strategy: Strategy::LoadBalance }))
+        }),
+        Converter::new("CSR merge-path", |csr, gpu| {
+            suited(Csr::on_with(gpu, csr, CsrOptions { strategy: Strategy::MergePath }))
+        }),
+        Converter::new("CSR speculative", |csr, gpu| {
+            suited(Csr::on_with(gpu, csr, CsrOptions { strategy: Strategy::Speculative }))
+        }),
         converter::<T, Sell<T>>(),
         converter::<T, EllpackR<T>>(),
         converter::<T, Ell<T>>(),
@@ -82,8 +90,12 @@ pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
         converter::<T, SymBsr<T>>(),
         converter::<T, Hyb<T>>(),
         converter::<T, Coo<T>>(),
-        Converter::new("COO carried out", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::CarriedOut))),
-        Converter::new("COO slabs", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::Slabs))),
+        Converter::new("COO carried out", |csr, gpu| {
+            suited(Coo::on_with(gpu, csr, CooOptions { crossing: Crossing::CarriedOut }))
+        }),
+        Converter::new("COO slabs", |csr, gpu| {
+            suited(Coo::on_with(gpu, csr, CooOptions { crossing: Crossing::Slabs }))
+        }),
     ];
     all.extend(T::rounded());
     all

@@ -4,7 +4,9 @@ use super::machine::{Refresh, Stores};
 use super::model::Prices;
 use super::{Model, Price, RowStatistics, Stored, Work};
 use crate::cuda::OnCuda;
-use crate::formats::{Crossing, HybOptions, OnDevice, SellOptions, Threshold};
+use crate::formats::{
+    BsrOptions, CooOptions, Crossing, CsrOptions, HaloOptions, HybOptions, OnDevice, SymBsrOptions, Threshold,
+};
 use crate::{
     Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
 };
@@ -73,20 +75,26 @@ impl<T: Real> Stores<T> for Cuda {
 
     fn store(&self, csr: &Csr<T>, stored: Stored) -> Result<Box<dyn Refresh<CudaVector<T>>>> {
         Ok(match stored {
-            Stored::Csr { strategy } => Box::new(Csr::on_with(self, csr, strategy)?),
+            Stored::Csr { strategy } => Box::new(Csr::on_with(self, csr, CsrOptions { strategy })?),
             Stored::Coo => Box::new(Coo::on(self, csr)?),
-            Stored::Slabs { .. } => Box::new(Coo::on_with(self, csr, Crossing::Slabs)?),
-            Stored::Sell { .. } => Box::new(Sell::on_with(self, csr, SellOptions::new::<T>())?),
+            Stored::Slabs { .. } => {
+                Box::new(Coo::on_with(self, csr, CooOptions { crossing: Crossing::Slabs })?)
+            }
+            Stored::Sell { .. } => Box::new(Sell::on(self, csr)?),
             Stored::Ell { .. } => Box::new(Ell::on(self, csr)?),
             Stored::EllpackR { .. } => Box::new(EllpackR::on(self, csr)?),
             Stored::Hyb { width, .. } => {
                 let options = HybOptions { threshold: Threshold::Columns(width) };
                 Box::new(Hyb::on_with(self, csr, options)?)
             }
-            Stored::Bsr { size } => Box::new(Bsr::on_with(self, csr, Some(size))?),
-            Stored::Halo { size, .. } => Box::new(Halo::on_with(self, csr, Some(size))?),
+            Stored::Bsr { size } => Box::new(Bsr::on_with(self, csr, BsrOptions { size: Some(size) })?),
+            Stored::Halo { size, .. } => {
+                Box::new(Halo::on_with(self, csr, HaloOptions { size: Some(size) })?)
+            }
             Stored::SymCsr => Box::new(SymCsr::on(self, csr)?),
-            Stored::SymBsr { size, .. } => Box::new(SymBsr::on_with(self, csr, Some(size))?),
+            Stored::SymBsr { size, .. } => {
+                Box::new(SymBsr::on_with(self, csr, SymBsrOptions { size: Some(size) })?)
+            }
             Stored::Dia { .. } => Box::new(Dia::on(self, csr)?),
         })
     }

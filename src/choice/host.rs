@@ -3,7 +3,7 @@
 use super::machine::{Refresh, Stores};
 use super::model::Prices;
 use super::{Host, Model, Price, Stored};
-use crate::formats::{HybOptions, Threshold};
+use crate::formats::{BsrOptions, HaloOptions, HybOptions, SymBsrOptions, Threshold};
 use crate::simd::{self, Level};
 use crate::{
     Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Halo, HostVector, Hyb, Real, Result, Sell, SymBsr, SymCsr,
@@ -59,10 +59,10 @@ impl<T: Real> Stores<T> for Host {
             Stored::Hyb { width, .. } => {
                 Box::new(Hyb::with(csr, HybOptions { threshold: Threshold::Columns(width) })?)
             }
-            Stored::Bsr { size } => Box::new(Bsr::with_blocks(csr, size)?),
-            Stored::Halo { size, .. } => Box::new(Halo::with_nodes(csr, size)?),
+            Stored::Bsr { size } => Box::new(Bsr::with(csr, BsrOptions { size: Some(size) })?),
+            Stored::Halo { size, .. } => Box::new(Halo::with(csr, HaloOptions { size: Some(size) })?),
             Stored::SymCsr => Box::new(SymCsr::new(csr)?),
-            Stored::SymBsr { size, .. } => Box::new(SymBsr::with_blocks(csr, size)?),
+            Stored::SymBsr { size, .. } => Box::new(SymBsr::with(csr, SymBsrOptions { size: Some(size) })?),
             Stored::Dia { .. } => Box::new(Dia::new(csr)?),
         })
     }

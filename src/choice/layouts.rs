@@ -187,7 +187,8 @@ impl<T: Real> Analysis<'_, T> {
     }
 
     fn sell(&self) -> Result<Footprint> {
-        let Cut { widths, order } = Cut::new(self.csr, SellOptions { height: self.height, window: None })?;
+        let Cut { widths, order, .. } =
+            Cut::new(self.csr, SellOptions { height: Some(self.height), window: None })?;
         let slots = widths.iter().sum::<usize>() * self.height;
         let short_columns = has_short_columns(self.csr.pattern(), self.height, order.as_deref(), usize::MAX);
         let order_bytes = order.as_ref().map_or(0, |order| size_of_val(&**order));

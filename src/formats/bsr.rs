@@ -16,6 +16,13 @@ use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// How a matrix is divided into blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BsrOptions {
+    /// Rows and columns of a block: 2, 3, 4 or 6. `None` is the size that takes the fewest bytes.
+    pub size: Option<usize>,
+}
+
 /// A matrix of small dense blocks.
 #[derive(Clone, Debug)]
 pub struct Bsr<T: Real> {
@@ -40,11 +47,12 @@ const MOST_PROMISING_FIRST: [usize; 4] = [3, 6, 4, 2];
 impl<T: Real> Bsr<T> {
     /// Converts with the block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
     pub fn new(csr: &Csr<T>) -> Result<Bsr<T>> {
-        Bsr::with_blocks(csr, best_block_size(csr)?)
+        Bsr::with(csr, BsrOptions::default())
     }
 
-    /// Converts with blocks of a size: 2, 3, 4 or 6.
-    pub fn with_blocks(csr: &Csr<T>, size: usize) -> Result<Bsr<T>> {
+    /// Converts a matrix; refuses one whose rows or columns the block size does not divide.
+    pub fn with(csr: &Csr<T>, options: BsrOptions) -> Result<Bsr<T>> {
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         let values = Buffer::zeros(offsets.end() * size * size + SLACK);
         let mut bsr = Bsr { source: csr.source().clone(), size, offsets, columns, values };
@@ -68,6 +76,11 @@ impl<T: Real> Bsr<T> {
 
 fn unsuitable<T: Real>(why: String) -> Error {
     Error::Unsuitable { format: Bsr::<T>::NAME, why }
+}
+
+/// The size that an option names, or else the one that takes the fewest bytes.
+pub(super) fn block_size<T: Real>(csr: &Csr<T>, size: Option<usize>) -> Result<usize> {
+    size.map_or_else(|| best_block_size(csr), Ok)
 }
 
 /// The block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
@@ -204,9 +217,10 @@ row_operator!(Bsr);
 impl<T: Real> Format<T> for Bsr<T> {
     const NAME: &'static str = "BSR";
     type Value = T;
+    type Options = BsrOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Bsr::new(csr)
+    fn with(csr: &Csr<T>, options: BsrOptions) -> Result<Self> {
+        Bsr::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -244,23 +258,17 @@ impl<T: Real> Format<T> for Bsr<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::bsr::Bsr<T, V>;
-    type Options = Option<usize>;
 
-    fn defaults() -> Option<usize> {
-        None
+    fn chosen(&self) -> BsrOptions {
+        BsrOptions { size: Some(self.size) }
     }
 
-    fn chosen(&self) -> Option<usize> {
-        Some(self.size)
-    }
-
-    /// With blocks of a size, or of the one that takes the fewest bytes.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        size: Option<usize>,
+        options: BsrOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        let size = size.map_or_else(|| best_block_size(csr), Ok)?;
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         let (pattern, blocks) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
         Ok(Self::Arrays::<V>::new(device, size, blocks, pattern, csr.entries())?)
@@ -302,7 +310,7 @@ mod tests {
                 let rows = (0..csr.rows() / size)
                     .flat_map(|row| columns[offsets.range(row)].iter().map(move |&c| (row, c as usize)));
                 assert!(rows.eq(blocks(csr, size)), "{size}");
-                obeys(csr, |csr| Bsr::with_blocks(csr, size));
+                obeys(csr, |csr| Bsr::with(csr, BsrOptions { size: Some(size) }));
             }
         }
     }

@@ -21,6 +21,28 @@ use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
+/// How a GPU finishes rows whose entries several warps have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Crossing {
+    /// By slabs where columns are scattered and entries many, else carried out.
+    #[default]
+    Automatic,
+    /// Each warp carries out what it has, and the one in which the row ends waits for it and adds it up, in a fixed order.
+    CarriedOut,
+    /// In a second kernel that adds up, in a fixed order, what each slab of columns has of a row: entries are sorted by slabs
+    /// whose part of `x` is kept on the chip. Carried out where a row has sums of too many slabs or chunks for that, 4,096 of
+    /// them, or columns make more than 8,192 slabs.
+    Slabs,
+}
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CooOptions {
+    /// How a GPU finishes rows whose entries several warps have. In host memory threads share no row: there all but
+    /// [`Crossing::Automatic`] is refused.
+    pub crossing: Crossing,
+}
+
 /// A matrix in coordinates.
 #[derive(Clone, Debug)]
 pub struct Coo<T: Real> {
@@ -45,6 +67,18 @@ pub(super) fn entry_rows(format: &'static str, offsets: &Offsets) -> Result<Entr
 impl<T: Real> Coo<T> {
     /// Converts a matrix.
     pub fn new(csr: &Csr<T>) -> Result<Coo<T>> {
+        Coo::with(csr, CooOptions::default())
+    }
+
+    /// Converts a matrix; refuses an option that only a GPU has.
+    pub fn with(csr: &Csr<T>, options: CooOptions) -> Result<Coo<T>> {
+        if options.crossing != Crossing::Automatic {
+            return Err(Error::Option {
+                what: "the crossing of COO",
+                got: format!("{:?}", options.crossing),
+                expected: "`Automatic` in host memory, where threads share no row",
+            });
+        }
         let source = csr.source().clone();
         let rows = entry_rows(Self::NAME, &source.pattern.offsets)?;
         Ok(Coo { source, rows, values: csr.values().clone() })
@@ -74,9 +108,10 @@ row_operator!(Coo);
 impl<T: Real> Format<T> for Coo<T> {
     const NAME: &'static str = "COO";
     type Value = T;
+    type Options = CooOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Coo::new(csr)
+    fn with(csr: &Csr<T>, options: CooOptions) -> Result<Self> {
+        Coo::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -103,21 +138,20 @@ impl<T: Real> Format<T> for Coo<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
     type Arrays<V: Storage<T>> = cuda::formats::coo::Coo<T, V>;
-    type Options = cuda::formats::coo::Crossing;
-
-    fn defaults() -> Self::Options {
-        Self::Options::default()
-    }
-
-    fn chosen(&self) -> Self::Options {
-        Self::Options::default()
+    fn chosen(&self) -> CooOptions {
+        CooOptions::default()
     }
 
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        crossing: Self::Options,
+        options: CooOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
+        let crossing = match options.crossing {
+            Crossing::Automatic => cuda::formats::coo::Crossing::Automatic,
+            Crossing::CarriedOut => cuda::formats::coo::Crossing::CarriedOut,
+            Crossing::Slabs => cuda::formats::coo::Crossing::Slabs,
+        };
         Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), crossing)?)
     }
 }
@@ -219,6 +253,16 @@ pub(super) mod tests {
     fn coo_obeys() {
         matrices::<f64>().iter().for_each(|csr| obeys(csr, Coo::new));
         matrices::<f32>().iter().for_each(|csr| obeys(csr, Coo::new));
+    }
+
+    #[test]
+    fn ways_of_a_gpu_are_refused_in_host_memory() {
+        let csr = with_lengths::<f64>(9, |_| 2, 9);
+        for crossing in [Crossing::CarriedOut, Crossing::Slabs] {
+            let refused = Coo::with(&csr, CooOptions { crossing }).unwrap_err();
+            assert!(matches!(refused, Error::Option { .. }), "{refused}");
+        }
+        assert!(Coo::with(&csr, CooOptions::default()).is_ok());
     }
 
     #[test]

@@ -19,6 +19,13 @@ use krysp_kernels::cuda;
 use krysp_solvers::{LinearOperator, Vector};
 use std::sync::{Arc, LazyLock};
 
+/// How a matrix in compressed rows is multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CsrOptions {
+    /// How threads share its rows.
+    pub strategy: Strategy,
+}
+
 /// A matrix in compressed sparse rows.
 ///
 /// Made by [`Csr::from_triplets`], [`Csr::from_csr`], [`Csr::from_csc`] or from a file; every constructor checks its
@@ -371,9 +378,10 @@ impl<T: Real> LinearOperator for Csr<T> {
 impl<T: Real> Format<T> for Csr<T> {
     const NAME: &'static str = "CSR";
     type Value = T;
+    type Options = CsrOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Ok(csr.clone())
+    fn with(csr: &Csr<T>, options: CsrOptions) -> Result<Self> {
+        Ok(csr.clone().with_strategy(options.strategy))
     }
 
     fn source(&self) -> &Source<T> {
@@ -400,25 +408,19 @@ impl<T: Real> Format<T> for Csr<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
     type Arrays<V: Storage<T>> = cuda::csr::AnyCsr<T>;
-    type Options = Strategy;
-
-    fn defaults() -> Strategy {
-        Strategy::default()
-    }
-
-    fn chosen(&self) -> Strategy {
-        self.strategy
+    fn chosen(&self) -> CsrOptions {
+        CsrOptions { strategy: self.strategy }
     }
 
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        strategy: Strategy,
+        options: CsrOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        Ok(cuda::csr::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), strategy)?)
+        Ok(cuda::csr::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), options.strategy)?)
     }
 
     fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {
-        Self::on(gpu, self)
+        Self::on_with(gpu, self, self.chosen())
     }
 }

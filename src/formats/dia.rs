@@ -83,8 +83,9 @@ row_operator!(Dia);
 impl<T: Real> Format<T> for Dia<T> {
     const NAME: &'static str = "DIA";
     type Value = T;
+    type Options = ();
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
+    fn with(csr: &Csr<T>, (): ()) -> Result<Self> {
         Dia::new(csr)
     }
 
@@ -122,9 +123,6 @@ impl<T: Real> Format<T> for Dia<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
     type Arrays<V: Storage<T>> = cuda::formats::dia::Dia<T, V>;
-    type Options = ();
-
-    fn defaults() {}
 
     fn chosen(&self) {}
 

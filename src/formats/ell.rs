@@ -68,8 +68,9 @@ row_operator!(Ell);
 impl<T: Real> Format<T> for Ell<T> {
     const NAME: &'static str = "ELL";
     type Value = T;
+    type Options = ();
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
+    fn with(csr: &Csr<T>, (): ()) -> Result<Self> {
         Ell::new(csr)
     }
 
@@ -98,9 +99,6 @@ impl<T: Real> Format<T> for Ell<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
     type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
-    type Options = ();
-
-    fn defaults() {}
 
     fn chosen(&self) {}
 

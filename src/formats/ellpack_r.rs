@@ -54,8 +54,9 @@ row_operator!(EllpackR);
 impl<T: Real> Format<T> for EllpackR<T> {
     const NAME: &'static str = "ELLPACK-R";
     type Value = T;
+    type Options = ();
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
+    fn with(csr: &Csr<T>, (): ()) -> Result<Self> {
         EllpackR::new(csr)
     }
 
@@ -84,9 +85,6 @@ impl<T: Real> Format<T> for EllpackR<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
     type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
-    type Options = ();
-
-    fn defaults() {}
 
     fn chosen(&self) {}
 

@@ -31,6 +31,20 @@ use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::windows::{LARGEST, PACKED, TooLarge, Windows};
 use std::borrow::Cow;
 
+/// How a matrix is divided into nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HaloOptions {
+    /// Unknowns of a node: 1, 2, 3, 4 or 6. `None` is the size that takes the fewest bytes.
+    pub size: Option<usize>,
+}
+
+impl HaloOptions {
+    /// The size of nodes: the one that is named, or else the one that takes the fewest bytes.
+    fn size_for<T: Real>(self, csr: &Csr<T>) -> usize {
+        self.size.unwrap_or_else(|| best_size(csr))
+    }
+}
+
 /// A matrix in blocks of rows with windows.
 #[derive(Clone, Debug)]
 pub struct Halo<T: Real> {
@@ -48,11 +62,12 @@ pub struct Halo<T: Real> {
 impl<T: Real> Halo<T> {
     /// Converts with the size of nodes that takes the fewest bytes.
     pub fn new(csr: &Csr<T>) -> Result<Halo<T>> {
-        Halo::with_nodes(csr, best_size(csr))
+        Halo::with(csr, HaloOptions::default())
     }
 
-    /// Converts with nodes of 1, 2, 3, 4 or 6 unknowns.
-    pub fn with_nodes(csr: &Csr<T>, size: usize) -> Result<Halo<T>> {
+    /// Converts a matrix; refuses one whose rows the size of nodes does not divide.
+    pub fn with(csr: &Csr<T>, options: HaloOptions) -> Result<Halo<T>> {
+        let size = options.size_for(csr);
         let (offsets, columns) = node_pattern(csr, size)?;
         let height = CHUNK / size;
         let windows = Windows::new(&offsets, &columns, height, height, LARGEST).map_err(unsuitable::<T>)?;
@@ -146,9 +161,10 @@ row_operator!(Halo);
 impl<T: Real> Format<T> for Halo<T> {
     const NAME: &'static str = "Halo";
     type Value = T;
+    type Options = HaloOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Halo::new(csr)
+    fn with(csr: &Csr<T>, options: HaloOptions) -> Result<Self> {
+        Halo::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -211,27 +227,21 @@ impl<T: Real> Halo<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
     type Arrays<V: Storage<T>> = cuda::formats::halo::Halo<T, V>;
-    type Options = Option<usize>;
 
-    fn defaults() -> Option<usize> {
-        None
+    fn chosen(&self) -> HaloOptions {
+        HaloOptions { size: Some(self.size) }
     }
 
-    fn chosen(&self) -> Option<usize> {
-        Some(self.size)
+    fn by_lengths(csr: &Csr<T>, options: &HaloOptions) -> Option<HaloOptions> {
+        (options.size_for(csr) == 1).then_some(HaloOptions { size: Some(1) })
     }
 
-    fn by_lengths(csr: &Csr<T>, size: &Option<usize>) -> Option<Option<usize>> {
-        (size.unwrap_or_else(|| best_size(csr)) == 1).then_some(Some(1))
-    }
-
-    /// With nodes of so many unknowns, or as many as take the fewest bytes.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        size: Option<usize>,
+        options: HaloOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        let size = size.unwrap_or_else(|| best_size(csr));
+        let size = options.size_for(csr);
         let (offsets, columns) = node_pattern(csr, size)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
         Ok(Self::Arrays::<V>::new(device, size, nodes, pattern, csr.entries())?)
@@ -240,16 +250,16 @@ impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
     fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
         ordered: &cuda::Ordered<T>,
-        size: Option<usize>,
+        options: HaloOptions,
     ) -> Result<Self::Arrays<V>> {
         let offsets = &source.pattern.offsets;
-        if size == Some(1)
+        if options.size == Some(1)
             && source.pattern.cols() == offsets.ranges()
             && let Some(halo) = Self::Arrays::<V>::of(ordered, offsets)?
         {
             return Ok(halo);
         }
         let csr = Csr::from_source(source.clone(), values_of(ordered)?);
-        Self::lay_out(&csr, size, ordered.device())
+        Self::lay_out(&csr, options, ordered.device())
     }
 }

@@ -227,9 +227,10 @@ row_operator!(Hyb);
 impl<T: Real> Format<T> for Hyb<T> {
     const NAME: &'static str = "HYB";
     type Value = T;
+    type Options = HybOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Hyb::new(csr)
+    fn with(csr: &Csr<T>, options: HybOptions) -> Result<Self> {
+        Hyb::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -265,11 +266,6 @@ impl<T: Real> Format<T> for Hyb<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
     type Arrays<V: Storage<T>> = cuda::formats::hyb::Hyb<T, V>;
-    type Options = HybOptions;
-
-    fn defaults() -> HybOptions {
-        HybOptions::default()
-    }
 
     fn chosen(&self) -> HybOptions {
         HybOptions { threshold: Threshold::Columns(self.width) }

@@ -25,23 +25,21 @@ mod slices;
 mod symmetric;
 mod symmetric_bsr;
 
-pub use bsr::{BLOCK_SIZES, Bsr, row_blocks};
+pub use bsr::{BLOCK_SIZES, Bsr, BsrOptions, row_blocks};
 pub(crate) use bsr::{best_blocks, block_pattern};
-pub use coo::Coo;
-pub use csr::Csr;
+pub use coo::{Coo, CooOptions, Crossing};
+pub use csr::{Csr, CsrOptions};
 pub use csr_ref::CsrRef;
 pub use dia::Dia;
 pub(crate) use dia::diagonals_of;
-pub use ehyb::Ehyb;
+pub use ehyb::{Ehyb, EhybOptions};
 pub use ell::Ell;
 pub use ellpack_r::EllpackR;
-pub use halo::Halo;
 pub(crate) use halo::{Footprint as HaloFootprint, footprint as halo_footprint};
+pub use halo::{Halo, HaloOptions};
 pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
 pub(crate) use hyb::{fewest_bytes_at, quantile, row_length_histogram};
 pub use input::Index;
-#[cfg(feature = "cuda")]
-pub use krysp_kernels::cuda::formats::coo::Crossing;
 pub use krysp_kernels::strategy::Strategy;
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
@@ -51,7 +49,7 @@ pub use sell::{Sell, SellOptions};
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use symmetric::SymCsr;
 pub(crate) use symmetric::check_symmetric;
-pub use symmetric_bsr::SymBsr;
+pub use symmetric_bsr::{SymBsr, SymBsrOptions};
 
 use crate::{HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
@@ -76,8 +74,16 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     /// What its slots hold: `T`, or what has fewer bits.
     type Value: Storage<T>;
 
-    /// Converts with default options.
-    fn convert(csr: &Csr<T>) -> Result<Self>;
+    /// What may be chosen of it, in host memory and on a GPU alike; `()` where there is nothing to choose.
+    type Options: Clone + Default + 'static;
+
+    /// Converts a matrix, with default options.
+    fn new(csr: &Csr<T>) -> Result<Self> {
+        Self::with(csr, Self::Options::default())
+    }
+
+    /// Converts a matrix; refuses an option that has no meaning in host memory.
+    fn with(csr: &Csr<T>, options: Self::Options) -> Result<Self>;
 
     /// The matrix it was made from.
     fn source(&self) -> &Source<T>;
@@ -461,11 +467,11 @@ mod tests {
     }
 
     fn results(csr: &Csr<f64>) -> Vec<(usize, Vec<f64>, Vec<f64>)> {
-        let sorted = SellOptions { window: Some(CHUNK), ..SellOptions::new::<f64>() };
+        let sorted = SellOptions { window: Some(CHUNK), ..SellOptions::default() };
         vec![
-            result(&Bsr::with_blocks(csr, 3).unwrap()),
+            result(&Bsr::with(csr, BsrOptions { size: Some(3) }).unwrap()),
             result(&Coo::new(csr).unwrap()),
-            result(&Ehyb::with_parts(csr, 2 * CHUNK).unwrap()),
+            result(&Ehyb::with(csr, EhybOptions { rows_per_part: Some(2 * CHUNK) }).unwrap()),
             result(&Ell::new(csr).unwrap()),
             result(&EllpackR::new(csr).unwrap()),
             result(&Hyb::new(csr).unwrap()),

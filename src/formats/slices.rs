@@ -200,6 +200,11 @@ impl Slices {
         (self.slot(row)..).step_by(self.height)
     }
 
+    /// Rows of a slice.
+    pub(super) fn height(&self) -> usize {
+        self.height
+    }
+
     /// Whether columns take 16 bits.
     pub(super) fn short(&self) -> bool {
         matches!(self.columns, SlicedColumns::Short(_))

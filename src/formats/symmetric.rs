@@ -226,8 +226,9 @@ impl<T: Real> LinearOperator for SymCsr<T> {
 impl<T: Real> Format<T> for SymCsr<T> {
     const NAME: &'static str = "symmetric CSR";
     type Value = T;
+    type Options = ();
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
+    fn with(csr: &Csr<T>, (): ()) -> Result<Self> {
         SymCsr::new(csr)
     }
 
@@ -283,9 +284,6 @@ pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, va
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for SymCsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
-    type Options = ();
-
-    fn defaults() {}
 
     fn chosen(&self) {}
 

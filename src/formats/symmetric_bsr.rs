@@ -5,7 +5,9 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::bsr::{best_block_size, block_pattern};
+#[cfg(feature = "cuda")]
+use super::bsr::best_block_size;
+use super::bsr::{block_pattern, block_size};
 use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
 use super::{Csr, Format, Multiply, Source};
@@ -22,6 +24,13 @@ use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::windows::TooLarge;
 use krysp_solvers::LinearOperator;
 
+/// How a symmetric matrix is divided into blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SymBsrOptions {
+    /// Rows and columns of a block: 2, 3, 4 or 6. `None` is the size that takes the fewest bytes in BSR.
+    pub size: Option<usize>,
+}
+
 /// A symmetric matrix of small dense blocks, stored by halves.
 #[derive(Clone, Debug)]
 pub struct SymBsr<T: Real> {
@@ -36,11 +45,12 @@ impl<T: Real> SymBsr<T> {
     /// Converts a symmetric matrix with the block size of [`Bsr::new`](super::Bsr::new). Where `a_ij` and `a_ji` differ by
     /// rounding, the one below the diagonal counts.
     pub fn new(csr: &Csr<T>) -> Result<SymBsr<T>> {
-        SymBsr::with_blocks(csr, best_block_size(csr)?)
+        SymBsr::with(csr, SymBsrOptions::default())
     }
 
-    /// Converts a symmetric matrix with blocks of a size: 2, 3, 4 or 6.
-    pub fn with_blocks(csr: &Csr<T>, size: usize) -> Result<SymBsr<T>> {
+    /// Converts a symmetric matrix; refuses one whose rows the block size does not divide.
+    pub fn with(csr: &Csr<T>, options: SymBsrOptions) -> Result<SymBsr<T>> {
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         check_symmetric(csr)?;
         let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
@@ -132,9 +142,10 @@ impl<T: Real> LinearOperator for SymBsr<T> {
 impl<T: Real> Format<T> for SymBsr<T> {
     const NAME: &'static str = "symmetric BSR";
     type Value = T;
+    type Options = SymBsrOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        SymBsr::new(csr)
+    fn with(csr: &Csr<T>, options: SymBsrOptions) -> Result<Self> {
+        SymBsr::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -227,24 +238,18 @@ impl<T: Real> SymBsr<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
-    type Options = Option<usize>;
 
-    fn defaults() -> Option<usize> {
-        None
+    fn chosen(&self) -> SymBsrOptions {
+        SymBsrOptions { size: Some(self.size) }
     }
 
-    fn chosen(&self) -> Option<usize> {
-        Some(self.size)
-    }
-
-    /// In blocks of rows that keep the `x` they read in shared memory, with dense blocks of a size, or of the one that
-    /// takes the fewest bytes.
+    /// In blocks of rows that keep the `x` they read in shared memory.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        size: Option<usize>,
+        options: SymBsrOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        let size = size.map_or_else(|| best_block_size(csr), Ok)?;
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         check_symmetric(csr)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));

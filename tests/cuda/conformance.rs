@@ -3,8 +3,9 @@
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Crossing, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Rounded, Sell,
-    SellOptions, Strategy, SymBsr, SymCsr, Threshold,
+    Bsr, BsrOptions, Coo, CooOptions, Crossing, CsrOptions, Dia, Ehyb, EhybOptions, Ell, EllpackR, Halo,
+    HaloOptions, Hyb, HybOptions, OnDevice, Rounded, Sell, SellOptions, Strategy, SymBsr, SymBsrOptions,
+    SymCsr, Threshold,
 };
 use krysp::solvers::{Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -145,24 +146,24 @@ conformance! {
     ellpack_r: EllpackR::new;
     hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) });
     sell: Sell::new;
-    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
+    sell_unsorted: |a| Sell::with(a, SellOptions { height: Some(48), window: Some(1) });
     dia: Dia::new;
-    bsr_2: |a| Bsr::with_blocks(a, 2);
-    bsr_3: |a| Bsr::with_blocks(a, 3);
-    bsr_4: |a| Bsr::with_blocks(a, 4);
-    bsr_6: |a| Bsr::with_blocks(a, 6);
+    bsr_2: |a| Bsr::with(a, BsrOptions { size: Some(2) });
+    bsr_3: |a| Bsr::with(a, BsrOptions { size: Some(3) });
+    bsr_4: |a| Bsr::with(a, BsrOptions { size: Some(4) });
+    bsr_6: |a| Bsr::with(a, BsrOptions { size: Some(6) });
     halo: Halo::new;
-    halo_2: |a| Halo::with_nodes(a, 2);
-    halo_3: |a| Halo::with_nodes(a, 3);
-    halo_4: |a| Halo::with_nodes(a, 4);
-    halo_6: |a| Halo::with_nodes(a, 6);
+    halo_2: |a| Halo::with(a, HaloOptions { size: Some(2) });
+    halo_3: |a| Halo::with(a, HaloOptions { size: Some(3) });
+    halo_4: |a| Halo::with(a, HaloOptions { size: Some(4) });
+    halo_6: |a| Halo::with(a, HaloOptions { size: Some(6) });
     ehyb: Ehyb::new;
     symmetric_csr: SymCsr::new;
-    symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2);
-    symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3);
-    symmetric_bsr_4: |a| SymBsr::with_blocks(a, 4);
-    symmetric_bsr_6: |a| SymBsr::with_blocks(a, 6);
-    sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
+    symmetric_bsr_2: |a| SymBsr::with(a, SymBsrOptions { size: Some(2) });
+    symmetric_bsr_3: |a| SymBsr::with(a, SymBsrOptions { size: Some(3) });
+    symmetric_bsr_4: |a| SymBsr::with(a, SymBsrOptions { size: Some(4) });
+    symmetric_bsr_6: |a| SymBsr::with(a, SymBsrOptions { size: Some(6) });
+    sell_sorted: |a| Sell::with(a, SellOptions { height: Some(32), window: Some(96) });
 }
 
 /// Formats with options that the host has not.
@@ -185,13 +186,13 @@ macro_rules! conformance_on {
 }
 
 conformance_on! {
-    csr_classical: Csr, Strategy::Classical;
-    csr_load_balance: Csr, Strategy::LoadBalance;
-    csr_merge_path: Csr, Strategy::MergePath;
-    csr_speculative: Csr, Strategy::Speculative;
-    coo_carried_out: Coo, Crossing::CarriedOut;
-    coo_slabs: Coo, Crossing::Slabs;
-    ehyb_small_parts: Ehyb, Some(64);
+    csr_classical: Csr, CsrOptions { strategy: Strategy::Classical };
+    csr_load_balance: Csr, CsrOptions { strategy: Strategy::LoadBalance };
+    csr_merge_path: Csr, CsrOptions { strategy: Strategy::MergePath };
+    csr_speculative: Csr, CsrOptions { strategy: Strategy::Speculative };
+    coo_carried_out: Coo, CooOptions { crossing: Crossing::CarriedOut };
+    coo_slabs: Coo, CooOptions { crossing: Crossing::Slabs };
+    ehyb_small_parts: Ehyb, EhybOptions { rows_per_part: Some(64) };
     hyb_minimal_storage: Hyb, HybOptions::default();
     hyb_last_quantile: Hyb, HybOptions { threshold: Threshold::Quantile(0.999) };
 }
@@ -219,32 +220,32 @@ macro_rules! conformance_rounded {
 }
 
 conformance_rounded! {
-    csr_classical: Csr, Strategy::Classical;
-    csr_load_balance: Csr, Strategy::LoadBalance;
-    csr_merge_path: Csr, Strategy::MergePath;
-    csr_speculative: Csr, Strategy::Speculative;
-    coo: Coo, Crossing::CarriedOut;
-    coo_slabs: Coo, Crossing::Slabs;
+    csr_classical: Csr, CsrOptions { strategy: Strategy::Classical };
+    csr_load_balance: Csr, CsrOptions { strategy: Strategy::LoadBalance };
+    csr_merge_path: Csr, CsrOptions { strategy: Strategy::MergePath };
+    csr_speculative: Csr, CsrOptions { strategy: Strategy::Speculative };
+    coo: Coo, CooOptions { crossing: Crossing::CarriedOut };
+    coo_slabs: Coo, CooOptions { crossing: Crossing::Slabs };
     hyb: Hyb, HybOptions::default();
     ell: Ell, ();
     ellpack_r: EllpackR, ();
-    sell: Sell, SellOptions::new::<f64>();
-    sell_unsorted: Sell, SellOptions { height: 48, window: Some(1) };
+    sell: Sell, SellOptions::default();
+    sell_unsorted: Sell, SellOptions { window: Some(1), ..SellOptions::default() };
     dia: Dia, ();
-    bsr_2: Bsr, Some(2);
-    bsr_3: Bsr, Some(3);
-    bsr_4: Bsr, Some(4);
-    bsr_6: Bsr, Some(6);
-    halo: Halo, Some(1);
-    halo_2: Halo, Some(2);
-    halo_3: Halo, Some(3);
-    halo_4: Halo, Some(4);
-    halo_6: Halo, Some(6);
-    ehyb: Ehyb, None;
+    bsr_2: Bsr, BsrOptions { size: Some(2) };
+    bsr_3: Bsr, BsrOptions { size: Some(3) };
+    bsr_4: Bsr, BsrOptions { size: Some(4) };
+    bsr_6: Bsr, BsrOptions { size: Some(6) };
+    halo: Halo, HaloOptions { size: Some(1) };
+    halo_2: Halo, HaloOptions { size: Some(2) };
+    halo_3: Halo, HaloOptions { size: Some(3) };
+    halo_4: Halo, HaloOptions { size: Some(4) };
+    halo_6: Halo, HaloOptions { size: Some(6) };
+    ehyb: Ehyb, EhybOptions::default();
     symmetric_csr: SymCsr, ();
-    symmetric_bsr_2: SymBsr, Some(2);
-    symmetric_bsr_3: SymBsr, Some(3);
-    symmetric_bsr_6: SymBsr, Some(6);
+    symmetric_bsr_2: SymBsr, SymBsrOptions { size: Some(2) };
+    symmetric_bsr_3: SymBsr, SymBsrOptions { size: Some(3) };
+    symmetric_bsr_6: SymBsr, SymBsrOptions { size: Some(6) };
 }
 
 /// Entries in 16 bits are those of host memory, and the product is as exact as ever.
@@ -254,7 +255,7 @@ where
 {
     for Case { name, triplets } in laws::cases().iter().step_by(3) {
         let a = triplets.csr::<T>().unwrap();
-        let Ok(host) = Rounded::<F, Bf16>::convert(&a) else { continue };
+        let Ok(host) = Rounded::<F, Bf16>::new(&a) else { continue };
         let stored = host.to_csr();
         let device = Rounded::<F, Bf16>::on(gpu, &a).unwrap();
         assert!(device.to_csr().unwrap().triplets().eq(stored.triplets()), "{}, {name}", F::NAME);
@@ -284,7 +285,7 @@ fn entries_are_rounded_once() {
     let (n, rounding) = (20_000, 2f64.powi(-24));
     let triplets = matrices::random_rows(n, n, 3, |row| row % 40);
     let a = triplets.csr::<f64>().unwrap();
-    let host = Rounded::<Sell<f64>, f32>::new(Sell::new(&a).unwrap());
+    let host = Rounded::<Sell<f64>, f32>::new(&a).unwrap();
     let mut device = host.to(&gpu).unwrap();
     assert!(device.to_csr().unwrap().triplets().eq(host.to_csr().triplets()));
     device.refresh(&vec![0.1; triplets.entries.len()]).unwrap();
