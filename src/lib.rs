@@ -76,7 +76,7 @@ pub use choice::{Choice, Host, Operator};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaSpace, CudaVector};
 pub use error::{Error, Result};
-pub use formats::{Bsr, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Format, Halo, Hyb, Sell, SymBsr, SymCsr};
+pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
 #[cfg(not(feature = "cuda"))]
@@ -94,6 +94,13 @@ pub use preconditioners::{
     TwoLevel,
 };
 pub use scaling::Scaling;
+
+macro_rules! reexport {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+        $(pub use formats::$format;)*
+    };
+}
+each_format!(reexport);
 
 /// The level of SIMD that the CPU's loops run at: chosen at run time, forced for tests.
 pub mod simd {

@@ -5,14 +5,15 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::fill_by_rows;
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Model, Price};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::{chunks, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda;
+use krysp_kernels::cuda::{self, tuning::BLOCKS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -251,6 +252,50 @@ impl<T: Real> Format<T> for Bsr<T> {
                 first = first_column(block);
             }
             visit(entry, (block * self.size + column as usize - first) * self.size + row % self.size);
+        }
+    }
+}
+
+impl<T: Real> Offered<T> for Bsr<T> {
+    /// With AVX-512 other formats gather as fast as blocks (elast55 in `benches/record/avx512-2t`).
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::AtLevel {
+                avx512: Price { start: 0.0, byte: 1.15, gather: 0.0, row: 0.0, wait: 0.0 },
+                other: Price { start: 0.0, byte: 0.9, gather: 0.0, row: 0.0, wait: 0.0 },
+            },
+            gpu: Priced::At(Price { start: 15.5e6, byte: 0.888, gather: 3.8, row: 0.0, wait: 0.302e6 }),
+        }]
+    }
+
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<BsrOptions>>> {
+        let (bytes, size) = best_blocks(matrix.csr)?;
+        let (options, slots) = (BsrOptions { size: Some(size) }, slots_of_blocks(matrix.csr, bytes, size));
+        Ok(vec![Offer {
+            detail: format!("blocks of {size} x {size}"),
+            waits: waits(matrix, size),
+            ..matrix.offer(Self::variants()[0], options, bytes, slots)
+        }])
+    }
+}
+
+/// The slots of blocks that take so many bytes.
+pub(super) fn slots_of_blocks<T: Real>(csr: &Csr<T>, bytes: usize, size: usize) -> usize {
+    let offsets = csr.rows() / size * size_of::<u32>();
+    let blocks = (bytes - offsets) / (size * size * size_of::<T>() + size_of::<u32>());
+    blocks * size * size
+}
+
+/// How often the lane of a GPU with most to do waits for the blocks that it asks for at once.
+fn waits<T: Real>(matrix: &Analysis<'_, T>, size: usize) -> usize {
+    match matrix.machine {
+        Model::Host => 0,
+        #[cfg(feature = "cuda")]
+        Model::Gpu { multiprocessors } => {
+            let (rows, mean) = (matrix.rows.rows / size, matrix.rows.mean() / size as f64);
+            let lanes = cuda::formats::bsr::lanes(rows, mean, multiprocessors);
+            matrix.rows.longest.div_ceil(size).div_ceil(BLOCKS_IN_FLIGHT * lanes)
         }
     }
 }

@@ -12,11 +12,13 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::fill_by_rows;
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price, offset_bytes};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::coo::{self, EntryRows};
 use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::CHUNK;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
@@ -135,6 +137,60 @@ impl<T: Real> Format<T> for Coo<T> {
     }
 }
 
+/// Of coordinates. Prices on a GPU were moved by hand, to the middle of those at which the worst choice of the fitted half is
+/// best: the least squares take too little of what is small.
+const COORDINATES: Variant = Variant {
+    name: "COO",
+    host: Priced::At(Price { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),
+    gpu: Priced::At(Price { start: 14.5e6, byte: 0.82, gather: 13.5, row: 14.0, wait: 0.0 }),
+};
+
+/// Of coordinates sorted by slabs of columns, whose part of `x` is kept on the chip. The start was moved by hand, too.
+const SLABS: Variant = Variant {
+    name: "COO slabs",
+    host: Priced::ByHand("slabs are of GPUs: the caches of a CPU hold what a slab would"),
+    gpu: Priced::At(Price { start: 20e6, byte: 0.768, gather: 5.0, row: 0.0, wait: 0.0 }),
+};
+
+impl<T: Real> Offered<T> for Coo<T> {
+    fn variants() -> Vec<Variant> {
+        vec![COORDINATES, SLABS]
+    }
+
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<CooOptions>>> {
+        let entries = matrix.csr.nnz();
+        #[cfg(feature = "cuda")]
+        if matrix.on_gpu() {
+            let pattern = matrix.csr.source().on_device();
+            if let Some(sums) = cuda::formats::coo::sums_in_slabs::<T>(pattern, cuda::tuning::SHARED_MEMORY) {
+                let sums = sums as usize;
+                let of_entries =
+                    entries * Analysis::<T>::ENTRY - entries * size_of::<u16>() + entries.div_ceil(2);
+                // each is written, read, and has its place
+                let bytes = of_entries + sums * (2 * size_of::<T>() + size_of::<u16>());
+                return Ok(vec![Offer {
+                    detail: format!("{sums} sums"),
+                    // from the chip, wherever they are
+                    gathers: entries as f64,
+                    ..matrix.offer(SLABS, CooOptions { crossing: Crossing::Slabs }, bytes, entries)
+                }]);
+            }
+        }
+        let bytes = coordinate_bytes(matrix, entries);
+        let rows = matrix.rows.rows;
+        Ok(vec![Offer { rows, ..matrix.offer(COORDINATES, CooOptions::default(), bytes, entries) }])
+    }
+}
+
+/// Entries with their rows, and where those of each chunk of rows begin; on a GPU, 16 bits for four in place of rows.
+pub(super) fn coordinate_bytes<T: Real>(matrix: &Analysis<'_, T>, entries: usize) -> usize {
+    let (entry, index) = (Analysis::<T>::ENTRY, Analysis::<T>::INDEX);
+    if matrix.on_gpu() {
+        return entries * entry + entries.div_ceil(4) * size_of::<u16>();
+    }
+    offset_bytes(matrix.csr.rows().div_ceil(CHUNK), entries) + entries * (entry + index)
+}
+
 #[cfg(feature = "cuda")]
 impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
     type Arrays<V: Storage<T>> = cuda::formats::coo::Coo<T, V>;
@@ -161,7 +217,6 @@ pub(super) mod tests {
     use super::*;
     use crate::simd::{Level, force};
     use crate::{LinearOperator, Space, Vector};
-    use krysp_kernels::cpu::run::threads::CHUNK;
 
     /// Shapes and row lengths at the edges of lanes, slices and chunks.
     pub(in crate::formats) fn matrices<T: Real>() -> Vec<Csr<T>> {

@@ -35,7 +35,8 @@
 use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::Analysis;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::ehyb;
@@ -282,6 +283,18 @@ impl<T: Real> Format<T> for Ehyb<T> {
             let outside = (entries.start..first).chain(end..entries.end);
             outside.zip(slots).for_each(|(entry, slot)| visit(entry, before + slot));
         }
+    }
+}
+
+impl<T: Real> Offered<T> for Ehyb<T> {
+    /// SELL-P has columns of 16 bits as well, and [`Halo`](super::Halo) all of them.
+    fn variants() -> Vec<Variant> {
+        let why = "chosen by hand only: its extra lines move more bytes than SELL-P or Halo";
+        vec![Variant { name: Self::NAME, host: Priced::ByHand(why), gpu: Priced::ByHand(why) }]
+    }
+
+    fn offers(_: &Analysis<'_, T>) -> Result<Vec<Offer<EhybOptions>>> {
+        Ok(vec![])
     }
 }
 

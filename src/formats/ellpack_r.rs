@@ -6,8 +6,9 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::ell::uniform;
-use super::slices::Slices;
-use super::{Csr, Format, Source, row_operator};
+use super::slices::{SLICED_ON_GPU, Slices, waits};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price};
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::RowProduct;
@@ -79,6 +80,26 @@ impl<T: Real> Format<T> for EllpackR<T> {
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
         let entries = self.source.pattern.offsets.range(row);
         entries.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, slot));
+    }
+}
+
+impl<T: Real> Offered<T> for EllpackR<T> {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::At(Price { start: 0.0, byte: 1.05, gather: 0.0, row: 0.0, wait: 0.0 }),
+            gpu: SLICED_ON_GPU,
+        }]
+    }
+
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
+        let width = matrix.rows.longest;
+        let (slots, bytes) = matrix.uniform(Self::NAME, width)?;
+        Ok(vec![Offer {
+            detail: format!("{width} slots a row"),
+            waits: waits(matrix),
+            ..matrix.offer(Self::variants()[0], (), bytes + matrix.csr.rows() * size_of::<u32>(), slots)
+        }])
     }
 }
 

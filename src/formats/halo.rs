@@ -19,14 +19,15 @@ use super::OnDevice;
 use super::bsr::{best_blocks, block_pattern};
 #[cfg(feature = "cuda")]
 use super::on_device::values_of;
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::halo;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::CHUNK;
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda;
+use krysp_kernels::cuda::{self, tuning::SLOTS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::windows::{LARGEST, PACKED, TooLarge, Windows};
 use std::borrow::Cow;
@@ -113,31 +114,6 @@ fn best_size<T: Real>(csr: &Csr<T>) -> usize {
     best_blocks(csr).ok().filter(|&(bytes, _)| bytes < single).map_or(1, |(_, size)| size)
 }
 
-/// What a GPU reads of a matrix in blocks of about a thousand rows.
-pub(crate) struct Footprint {
-    pub(crate) size: usize,
-    pub(crate) bytes: usize,
-    pub(crate) slots: usize,
-    /// Entries of `x` in halos, all blocks together.
-    pub(crate) halo: usize,
-}
-
-/// Found without converting; refuses a matrix whose rows read more than a window holds.
-pub(crate) fn footprint<T: Real>(csr: &Csr<T>) -> Result<Footprint> {
-    const ROWS: usize = 1024;
-    let size = best_size(csr);
-    let (offsets, columns) = node_pattern(csr, size)?;
-    let most = if size == 1 { PACKED } else { LARGEST };
-    let windows = Windows::new(&offsets, &columns, (ROWS / size).next_multiple_of(32), 32, most);
-    let windows = windows.map_err(unsuitable::<T>)?;
-    let halo = windows.all_halos();
-    let (blocks, slots) = (columns.len(), columns.len() * size * size);
-    // nodes of one row pack their places in 12 bits
-    let places = if size == 1 { blocks * 3 / 2 } else { blocks * 2 };
-    let bytes = slots * size_of::<T>() + places + size_of_val(halo) + csr.rows() / size * 2;
-    Ok(Footprint { size, bytes, slots, halo: halo.len() * size })
-}
-
 /// Where dense blocks stand among nodes.
 fn node_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Cow<'_, Offsets>, Cow<'_, Columns>)> {
     if size == 1 {
@@ -194,6 +170,40 @@ impl<T: Real> Format<T> for Halo<T> {
             }
             visit(entry, (block * size + column as usize % size) * size + row % size);
         }
+    }
+}
+
+impl<T: Real> Offered<T> for Halo<T> {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::ByHand("chosen by hand only: the caches of a CPU hold what its windows would"),
+            gpu: Priced::At(Price { start: 17.7e6, byte: 0.888, gather: 11.6, row: 0.0, wait: 0.696e6 }),
+        }]
+    }
+
+    /// As a GPU reads it, in blocks of about a thousand rows. Refuses a matrix whose rows read more than a window holds.
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<HaloOptions>>> {
+        const ROWS: usize = 1024;
+        let csr = matrix.csr;
+        let size = best_size(csr);
+        let (offsets, columns) = node_pattern(csr, size)?;
+        let most = if size == 1 { PACKED } else { LARGEST };
+        let windows = Windows::new(&offsets, &columns, (ROWS / size).next_multiple_of(32), 32, most);
+        let windows = windows.map_err(unsuitable::<T>)?;
+        let halos = windows.all_halos();
+        let (blocks, slots) = (columns.len(), columns.len() * size * size);
+        // nodes of one row pack their places in 12 bits
+        let places = if size == 1 { blocks * 3 / 2 } else { blocks * 2 };
+        let bytes = slots * size_of::<T>() + places + size_of_val(halos) + csr.rows() / size * 2;
+        let halo = halos.len() * size;
+        Ok(vec![Offer {
+            detail: format!("nodes of {size}, {halo} entries of x in halos"),
+            gathers: halo as f64,
+            #[cfg(feature = "cuda")]
+            waits: matrix.rows.longest.div_ceil(SLOTS_IN_FLIGHT),
+            ..matrix.offer(Self::variants()[0], HaloOptions { size: Some(size) }, bytes, slots)
+        }])
     }
 }
 

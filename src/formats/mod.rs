@@ -15,6 +15,8 @@ mod ellpack_r;
 mod halo;
 mod hyb;
 mod input;
+mod list;
+mod offer;
 #[cfg(feature = "cuda")]
 mod on_device;
 pub(crate) mod pattern;
@@ -25,31 +27,22 @@ mod slices;
 mod symmetric;
 mod symmetric_bsr;
 
-pub use bsr::{BLOCK_SIZES, Bsr, BsrOptions, row_blocks};
-pub(crate) use bsr::{best_blocks, block_pattern};
-pub use coo::{Coo, CooOptions, Crossing};
-pub use csr::{Csr, CsrOptions};
+// what is public in the file of each format: its type, its options, and functions that belong to it
+macro_rules! reexport {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+        $(pub use $file::*;)*
+    };
+}
+crate::each_format!(reexport);
+
 pub use csr_ref::CsrRef;
-pub use dia::Dia;
-pub(crate) use dia::diagonals_of;
-pub use ehyb::{Ehyb, EhybOptions};
-pub use ell::Ell;
-pub use ellpack_r::EllpackR;
-pub(crate) use halo::{Footprint as HaloFootprint, footprint as halo_footprint};
-pub use halo::{Halo, HaloOptions};
-pub use hyb::{Hyb, HybOptions, Threshold, hyb_bytes, row_length_quantile};
-pub(crate) use hyb::{fewest_bytes_at, quantile, row_length_histogram};
 pub use input::Index;
 pub use krysp_kernels::strategy::Strategy;
+pub(crate) use offer::{Offer, Offered, Priced, Variant};
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
 pub use rounded::Rounded;
-pub(crate) use sell::Cut;
-pub use sell::{Sell, SellOptions};
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
-pub use symmetric::SymCsr;
-pub(crate) use symmetric::check_symmetric;
-pub use symmetric_bsr::{SymBsr, SymBsrOptions};
 
 use crate::{HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;

@@ -10,8 +10,11 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::slices::{SliceWidths, Slices, check_padding, default_height};
-use super::{Csr, Format, Source, row_operator};
+use super::slices::{
+    SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, has_short_columns, waits,
+};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price, offset_bytes};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::sliced::height_step;
@@ -216,6 +219,33 @@ impl<T: Real> Format<T> for Sell<T> {
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
         let entries = self.source.pattern.offsets.range(row);
         entries.zip(self.slices.row_slots(row)).for_each(|(entry, slot)| visit(entry, slot));
+    }
+}
+
+impl<T: Real> Offered<T> for Sell<T> {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::At(Price { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
+            gpu: SLICED_ON_GPU,
+        }]
+    }
+
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<SellOptions>>> {
+        let height = matrix.slice_height();
+        let Cut { widths, order, .. } =
+            Cut::new(matrix.csr, SellOptions { height: Some(height), window: None })?;
+        let slots = widths.iter().sum::<usize>() * height;
+        let short_columns = has_short_columns(matrix.csr.pattern(), height, order.as_deref(), usize::MAX);
+        let order_bytes = order.as_ref().map_or(0, |order| size_of_val(&**order));
+        let bytes = offset_bytes(widths.len(), slots) + order_bytes + matrix.slices(slots, short_columns);
+        let bits = if short_columns { 16 } else { 32 };
+        let sorted = if order.is_some() { ", rows sorted by length" } else { "" };
+        Ok(vec![Offer {
+            detail: format!("columns of {bits} bits{sorted}"),
+            waits: waits(matrix),
+            ..matrix.offer(Self::variants()[0], SellOptions::default(), bytes, slots)
+        }])
     }
 }
 

@@ -7,10 +7,11 @@
 use super::OnDevice;
 #[cfg(feature = "cuda")]
 use super::bsr::best_block_size;
-use super::bsr::{block_pattern, block_size};
+use super::bsr::{best_blocks, block_pattern, block_size, slots_of_blocks};
 use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
-use super::{Csr, Format, Multiply, Source};
+use super::{Csr, Format, Multiply, Offer, Offered, Priced, Source, Variant};
+use crate::choice::{Analysis, Model, Price};
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
@@ -193,6 +194,46 @@ impl<T: Real> Format<T> for SymBsr<T> {
 
     fn entries_from<V: Storage<T>>(&self, values: &[V]) -> Buffer<T> {
         mirrored_entries(self, values)
+    }
+}
+
+impl<T: Real> Offered<T> for SymBsr<T> {
+    const SYMMETRIC: bool = true;
+
+    /// With AVX-512 other formats gather as fast as blocks (elast_bracket_p1_59k in `benches/record/avx512-2t`).
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::AtLevel {
+                avx512: Price { start: 0.0, byte: 0.9, gather: 0.0, row: 110.0, wait: 0.0 },
+                other: Price { start: 0.0, byte: 0.7, gather: 0.0, row: 165.0, wait: 0.0 },
+            },
+            gpu: Priced::At(Price { start: 59.9e6, byte: 0.608, gather: 20.3, row: 0.0, wait: 1.49e6 }),
+        }]
+    }
+
+    /// Padded as much as [`Bsr`](super::Bsr).
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<SymBsrOptions>>> {
+        let (bytes, size) = best_blocks(matrix.csr)?;
+        let slots = slots_of_blocks(matrix.csr, bytes, size);
+        let (bytes, gathers, rows, waits) = match matrix.machine {
+            Model::Host => (SymBsr::bytes_of(matrix.csr, size)?, 0, matrix.rows.rows, 0),
+            #[cfg(feature = "cuda")]
+            Model::Gpu { .. } => {
+                let (bytes, halo) = SymBsr::footprint_on_gpu(matrix.csr, size)?;
+                // a thread has its nodes one after the other, and owns half of their pairs
+                let pairs = matrix.rows.longest.div_ceil(size).div_ceil(2);
+                let nodes = cuda::formats::symmetric::nodes_of_thread(size, size_of::<T>());
+                (bytes, halo, 0, nodes * pairs)
+            }
+        };
+        Ok(vec![Offer {
+            detail: format!("blocks of {size} x {size}"),
+            gathers: gathers as f64,
+            rows,
+            waits,
+            ..matrix.offer(Self::variants()[0], SymBsrOptions { size: Some(size) }, bytes, slots)
+        }])
     }
 }
 
