@@ -22,7 +22,7 @@ impl<T: Real> Analysis<'_, T> {
     /// Bytes of an entry with its column.
     pub(crate) const ENTRY: usize = size_of::<T>() + Self::INDEX;
 
-    pub(super) fn new(csr: &Csr<T>, machine: Model) -> Analysis<'_, T> {
+    pub(crate) fn new(csr: &Csr<T>, machine: Model) -> Analysis<'_, T> {
         let lengths = row_length_histogram(csr);
         let quantile_at = fewest_bytes_at::<T>();
         let quantile = quantile(&lengths, quantile_at);

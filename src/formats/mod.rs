@@ -26,6 +26,8 @@ mod sell;
 mod slices;
 mod symmetric;
 mod symmetric_bsr;
+#[cfg(test)]
+mod worked_example;
 
 // what is public in the file of each format: its type, its options, and functions that belong to it
 macro_rules! reexport {
