@@ -104,6 +104,7 @@ mod tests {
     use super::*;
     use crate::choice::{Model, host};
     use crate::formats::{Format, Variant};
+    use crate::simd::{Level, force};
     use crate::testing::matrices;
     use std::collections::HashSet;
 
@@ -145,6 +146,8 @@ mod tests {
     /// What is foretold of a format is what it takes, chosen or not.
     #[test]
     fn bytes_are_foretold() {
+        // slices are as high as the level of SIMD has registers, and other tests force others meanwhile
+        let _one_level = force(Level::Portable);
         for triplets in [
             matrices::stencil7(12).to_triplets(),
             matrices::elasticity(6).to_triplets(),
@@ -168,6 +171,8 @@ mod tests {
     /// Where a conversion finds that a format does not suit, the next is taken, and the reason is told.
     #[test]
     fn the_next_takes_its_turn() {
+        // prices are those of a level of SIMD, and other tests force others meanwhile
+        let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
         let first = host::ranking(&csr, Values::Any).choice();
         let refuse = |many: usize| {

@@ -272,9 +272,19 @@ impl<T: Real> Offered<T> for Bsr<T> {
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<BsrOptions>>> {
         let (bytes, size) = best_blocks(matrix.csr)?;
         let (options, slots) = (BsrOptions { size: Some(size) }, slots_of_blocks(matrix.csr, bytes, size));
+        let waits = match matrix.machine {
+            Model::Host => 0,
+            // the lane with most to do waits for the blocks that it asks for at once
+            #[cfg(feature = "cuda")]
+            Model::Gpu { multiprocessors } => {
+                let (rows, mean) = (matrix.rows.rows / size, matrix.rows.mean() / size as f64);
+                let lanes = cuda::formats::bsr::lanes(rows, mean, multiprocessors);
+                matrix.rows.longest.div_ceil(size).div_ceil(BLOCKS_IN_FLIGHT * lanes)
+            }
+        };
         Ok(vec![Offer {
             detail: format!("blocks of {size} x {size}"),
-            waits: waits(matrix, size),
+            waits,
             ..matrix.offer(Self::variants()[0], options, bytes, slots)
         }])
     }
@@ -287,21 +297,8 @@ pub(super) fn slots_of_blocks<T: Real>(csr: &Csr<T>, bytes: usize, size: usize) 
     blocks * size * size
 }
 
-/// How often the lane of a GPU with most to do waits for the blocks that it asks for at once.
-fn waits<T: Real>(matrix: &Analysis<'_, T>, size: usize) -> usize {
-    match matrix.machine {
-        Model::Host => 0,
-        #[cfg(feature = "cuda")]
-        Model::Gpu { multiprocessors } => {
-            let (rows, mean) = (matrix.rows.rows / size, matrix.rows.mean() / size as f64);
-            let lanes = cuda::formats::bsr::lanes(rows, mean, multiprocessors);
-            matrix.rows.longest.div_ceil(size).div_ceil(BLOCKS_IN_FLIGHT * lanes)
-        }
-    }
-}
-
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
+impl<T: Real> OnDevice<T> for Bsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::bsr::Bsr<T, V>;
 
     fn chosen(&self) -> BsrOptions {

@@ -192,7 +192,7 @@ pub(super) fn coordinate_bytes<T: Real>(matrix: &Analysis<'_, T>, entries: usize
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
+impl<T: Real> OnDevice<T> for Coo<T> {
     type Arrays<V: Storage<T>> = cuda::formats::coo::Coo<T, V>;
     fn chosen(&self) -> CooOptions {
         CooOptions::default()

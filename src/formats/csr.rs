@@ -473,7 +473,7 @@ fn price_on_gpu(_: Strategy) -> Priced {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
+impl<T: Real> OnDevice<T> for Csr<T> {
     type Arrays<V: Storage<T>> = cuda::csr::AnyCsr<T>;
     fn chosen(&self) -> CsrOptions {
         CsrOptions { strategy: self.strategy }

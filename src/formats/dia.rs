@@ -149,7 +149,7 @@ impl<T: Real> Offered<T> for Dia<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
+impl<T: Real> OnDevice<T> for Dia<T> {
     type Arrays<V: Storage<T>> = cuda::formats::dia::Dia<T, V>;
 
     fn chosen(&self) {}

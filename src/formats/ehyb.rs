@@ -320,7 +320,7 @@ impl<T: Real> Ehyb<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Ehyb<T> {
+impl<T: Real> OnDevice<T> for Ehyb<T> {
     type Arrays<V: Storage<T>> = cuda::formats::ehyb::Ehyb<T, V>;
 
     /// A device has a cache of its own, and so parts of its own.

@@ -118,7 +118,7 @@ impl<T: Real> Offered<T> for Ell<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Ell<T> {
+impl<T: Real> OnDevice<T> for Ell<T> {
     type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
 
     fn chosen(&self) {}

@@ -104,7 +104,7 @@ impl<T: Real> Offered<T> for EllpackR<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
+impl<T: Real> OnDevice<T> for EllpackR<T> {
     type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
 
     fn chosen(&self) {}

@@ -19,6 +19,7 @@ use super::OnDevice;
 use super::bsr::{best_blocks, block_pattern};
 #[cfg(feature = "cuda")]
 use super::on_device::values_of;
+use super::pattern::fill_by_rows;
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Price};
 use crate::{Error, Real, Result, Storage};
@@ -73,7 +74,7 @@ impl<T: Real> Halo<T> {
         let height = CHUNK / size;
         let windows = Windows::new(&offsets, &columns, height, height, LARGEST).map_err(unsuitable::<T>)?;
         let mut places = Buffer::zeros(columns.len());
-        super::fill_by_rows(
+        fill_by_rows(
             offsets.ranges(),
             &mut places,
             &|node| offsets.at(node),
@@ -235,7 +236,7 @@ impl<T: Real> Halo<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
+impl<T: Real> OnDevice<T> for Halo<T> {
     type Arrays<V: Storage<T>> = cuda::formats::halo::Halo<T, V>;
 
     fn chosen(&self) -> HaloOptions {

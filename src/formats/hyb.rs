@@ -292,7 +292,7 @@ impl<T: Real> Offered<T> for Hyb<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
+impl<T: Real> OnDevice<T> for Hyb<T> {
     type Arrays<V: Storage<T>> = cuda::formats::hyb::Hyb<T, V>;
 
     fn chosen(&self) -> HybOptions {

@@ -4,10 +4,10 @@ use super::{Format, Source};
 use crate::cuda::{Cuda, OnCuda};
 use crate::{Csr, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::{self, Device, Ordered, Product};
+use krysp_kernels::cuda::{Device, Ordered, Product};
 
 /// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
-pub trait OnDevice<T: Real + cuda::Real>: Format<T> {
+pub trait OnDevice<T: Real>: Format<T> {
     /// What holds the matrix there, with values stored as `V`.
     type Arrays<V: Storage<T>>: Product<T>;
 

@@ -85,9 +85,9 @@ impl<T: Real> Sell<T> {
         Ok(sell)
     }
 
-    /// Rows of a slice.
-    pub fn slice_height(&self) -> usize {
-        self.slices.height()
+    /// How it was cut.
+    pub fn options(&self) -> SellOptions {
+        SellOptions { height: Some(self.slices.height()), window: self.window }
     }
 
     /// Whether rows were sorted.
@@ -250,7 +250,7 @@ impl<T: Real> Offered<T> for Sell<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
+impl<T: Real> OnDevice<T> for Sell<T> {
     type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
 
     /// A device cuts slices of its own: all that it takes over is that rows keep their order.

@@ -302,7 +302,7 @@ impl<T: Real> Offered<T> for SymCsr<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for SymCsr<T> {
+impl<T: Real> OnDevice<T> for SymCsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
 
     fn chosen(&self) {}

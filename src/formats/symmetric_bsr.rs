@@ -277,7 +277,7 @@ impl<T: Real> SymBsr<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
+impl<T: Real> OnDevice<T> for SymBsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
 
     fn chosen(&self) -> SymBsrOptions {
