@@ -17,7 +17,9 @@ pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values, multiprocessors: us
     let mut ranking = Ranking::new(matrix.rows, values);
     macro_rules! ask {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {$(
-            crate::where_on_gpu!($memory, ranking.ask::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>););
+            crate::where_on_gpu!($memory, {
+                ranking.ask::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);
+            });
         )*};
     }
     crate::each_format!(ask);

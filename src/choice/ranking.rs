@@ -122,7 +122,10 @@ mod tests {
         let mut formats: Vec<(&str, Vec<Variant>)> = vec![];
         macro_rules! list {
             ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-                $(formats.push((crate::$format::<f64>::NAME, <crate::$format<f64> as Offered<f64>>::variants()));)*
+                $(formats.push((
+                    crate::$format::<f64>::NAME,
+                    <crate::$format<f64> as Offered<f64>>::variants(),
+                ));)*
             };
         }
         crate::each_format!(list);

@@ -28,10 +28,11 @@ use krysp_kernels::index::Offsets;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SellOptions {
     /// Rows of a slice, in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` is two of the widest
-    /// registers. A GPU has slices of 32 rows or fewer, and refuses any other height.
+    /// registers. A GPU cuts slices of its own, of 32 rows or fewer, and refuses a height.
     pub height: Option<usize>,
     /// Rows are sorted by length within windows of so many: a multiple of the height that divides 768, or 1 for the
-    /// order they have. `None` sorts within 768 rows where that saves padding. A GPU refuses windows of other sizes than 1.
+    /// order they have. `None` sorts within 768 rows where that saves padding. A GPU refuses any
+    /// window but 1.
     pub window: Option<usize>,
 }
 

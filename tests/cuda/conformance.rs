@@ -313,6 +313,18 @@ fn entries_are_rounded_once() {
     assert!(solution.report.converged(), "{}", solution.report);
 }
 
+gpu_test!(options_that_a_gpu_would_ignore_are_refused);
+/// They are left out where a matrix that has them is moved there.
+fn options_that_a_gpu_would_ignore_are_refused() {
+    let gpu = gpu();
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    for (height, window) in [(Some(32), None), (None, Some(96)), (Some(48), Some(1))] {
+        let refused = Sell::on_with(&gpu, &a, SellOptions { height, window }).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, krysp::Error::Option { .. }), "{refused}");
+    }
+    Sell::with(&a, SellOptions { height: Some(48), window: Some(96) }).unwrap().to(&gpu).unwrap();
+}
+
 gpu_test!(thresholds_are_those_of_the_host);
 /// The quantile that the device finds is the host's: so are the bytes of what it stores.
 fn thresholds_are_those_of_the_host() {
