@@ -153,7 +153,7 @@ fn solve(
     let stamp = options.stamp(gpu);
     for line in &lines {
         let Line { method, format, setup_ms, iterations, ms, budget_ms, residual, .. } = line;
-        let is_cg = [CG, OBSERVED, SCALED].contains(method);
+        let is_cg = [CG, STEPWISE, SCALED].contains(method);
         let ratios = peers.iter().filter(|_| is_cg).map(|peer| format!("{:>8.2}", peer.ms / ms));
         println!(
             "{method:<14}{format:<12}{ms:>10.4}{budget_ms:>10.4}{:>10.2}{residual:>11.1e}             {}",
@@ -163,7 +163,7 @@ fn solve(
         if let Some(ended) = &line.ended {
             println!("    {ended}");
         }
-        if *method == OBSERVED {
+        if *method == STEPWISE {
             continue;
         }
         let (peer, peer_ms, ratio) = if is_cg {
@@ -184,8 +184,8 @@ fn solve(
 
 const CG: &str = "CG";
 
-/// Conjugate gradients that somebody watches: every step by itself, whatever the size.
-const OBSERVED: &str = "CG, observed";
+/// Conjugate gradients with a rule that is asked after every step, so that each is queued by itself.
+const STEPWISE: &str = "CG, stepwise";
 
 /// Without preconditioner, on the system scaled by its diagonal: the same iterations.
 const SCALED: &str = "CG, scaled";
@@ -234,7 +234,7 @@ impl Bench<'_> {
         let of_scaled = On { bench: self, gpu, format: converter.name, setup_ms, b: scaled_b };
         let lines = vec![
             on.timed(CG, Cg::new(operator).preconditioner(jacobi))?,
-            on.timed(OBSERVED, Cg::new(operator).preconditioner(jacobi).observe(|_| {}))?,
+            on.timed(STEPWISE, Cg::new(operator).preconditioner(jacobi).stop_when(|_| false))?,
             of_scaled.timed(SCALED, Cg::new(&*scaled))?,
             on.timed("BiCGStab", BiCgStab::new(operator).preconditioner(jacobi))?,
             on.timed("GMRES(30)", Gmres::new(operator).preconditioner(jacobi).restart(RESTART))?,

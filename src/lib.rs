@@ -66,6 +66,7 @@ mod host;
 pub mod interop;
 pub mod io;
 mod numbering;
+mod numbers;
 pub mod partition;
 pub mod preconditioners;
 mod scaling;
@@ -76,24 +77,28 @@ pub use choice::{Choice, Host, Operator};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaSpace, CudaVector};
 pub use error::{Error, Result};
-pub use formats::{Bsr, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Format, Halo, Hyb, Sell, SymBsr, SymCsr};
+pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
-#[cfg(not(feature = "cuda"))]
-pub use krysp_kernels::cpu::simd::storage::Storage;
-#[cfg(feature = "cuda")]
-pub use krysp_kernels::cuda::Storage;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
     BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres,
     Outcome, Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
+pub use numbers::{Real, Storage};
 pub use preconditioners::{
     CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity, StoredRows,
     TwoLevel,
 };
 pub use scaling::Scaling;
+
+macro_rules! reexport {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+        $(pub use formats::$format;)*
+    };
+}
+each_format!(reexport);
 
 /// The level of SIMD that the CPU's loops run at: chosen at run time, forced for tests.
 pub mod simd {
@@ -121,18 +126,6 @@ pub mod prelude {
     #[cfg(feature = "cuda")]
     pub use crate::{Cuda, CudaVector};
 }
-
-/// A number that matrices are made of and kernels compute with: `f32` or `f64`.
-#[cfg(not(feature = "cuda"))]
-pub trait Real: Element<Real = Self> + krysp_kernels::cpu::simd::Value {}
-#[cfg(not(feature = "cuda"))]
-impl<T: Element<Real = T> + krysp_kernels::cpu::simd::Value> Real for T {}
-
-/// A number that matrices are made of and kernels compute with: `f32` or `f64`.
-#[cfg(feature = "cuda")]
-pub trait Real: Element<Real = Self> + krysp_kernels::cpu::simd::Value + krysp_kernels::cuda::Real {}
-#[cfg(feature = "cuda")]
-impl<T: Element<Real = T> + krysp_kernels::cpu::simd::Value + krysp_kernels::cuda::Real> Real for T {}
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -1,19 +1,19 @@
-//! Every format obeys every law, for both elements, at every SIMD level: one line each.
+//! Every format of the list obeys every law, for both elements, at every SIMD level; with options, by a line each.
 //!
 //! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
 
 use krysp::formats::{
-    Bsr, Coo, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, Rounded, Sell, SellOptions, Strategy, SymBsr,
-    SymCsr, Threshold,
+    Bsr, BsrOptions, Ehyb, EhybOptions, Halo, HaloOptions, Hyb, HybOptions, Rounded, Sell, SellOptions,
+    Strategy, SymBsr, SymBsrOptions, Threshold,
 };
 use krysp::simd::{Level, force};
+use krysp::testing::laws::refusals::{anything, many_diagonals, mostly_padding, nothing, unsymmetric};
 use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
 use krysp::testing::matrices::{Triplets, edge};
 use krysp::testing::skipped;
 use krysp::{
     Bf16, Csr, Format, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Real, Result, Space,
 };
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,38 +76,36 @@ macro_rules! conformance {
     )*};
 }
 
+/// Every format, with default options.
+macro_rules! conformance_of_all {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+        conformance! { $($file: krysp::$format::new, $refusals;)* }
+    };
+}
+krysp::each_format!(conformance_of_all);
+
+// with other options
 conformance! {
-    csr: |a| Ok(a.clone()), |_| false;
-    csr_classical: |a| Ok(a.clone().with_strategy(Strategy::Classical)), |_| false;
-    csr_speculative: |a| Ok(a.clone().with_strategy(Strategy::Speculative)), |_| false;
-    coo: Coo::new, |_| false;
-    hyb: Hyb::new, |_| false;
-    hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), |_| false;
-    ell: Ell::new, mostly_padding;
-    ellpack_r: EllpackR::new, mostly_padding;
-    sell: Sell::new, |_| false;
-    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) }), |_| false;
-    sell_sorted: |a| Sell::with(a, SellOptions { height: 16, window: Some(48) }), |_| false;
-    dia: Dia::new, many_diagonals;
-    halo: Halo::new, |_| false;
-    halo_2: |a| Halo::with_nodes(a, 2), |a| !divides(2, a);
-    halo_3: |a| Halo::with_nodes(a, 3), |a| !divides(3, a);
-    halo_4: |a| Halo::with_nodes(a, 4), |a| !divides(4, a);
-    halo_6: |a| Halo::with_nodes(a, 6), |a| !divides(6, a);
-    ehyb: Ehyb::new, |_| false;
-    ehyb_small_parts: |a| Ehyb::with_parts(a, 768), |_| false;
-    symmetric_csr: SymCsr::new, unsymmetric;
-    symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2), |a| unsymmetric(a) || !divides(2, a);
-    symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3), |a| unsymmetric(a) || !divides(3, a);
-    symmetric_bsr_4: |a| SymBsr::with_blocks(a, 4), |a| unsymmetric(a) || !divides(4, a);
-    symmetric_bsr_6: |a| SymBsr::with_blocks(a, 6), |a| unsymmetric(a) || !divides(6, a);
-    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) }), |_| false;
+    csr_classical: |a| Ok(a.clone().with_strategy(Strategy::Classical)), nothing;
+    csr_speculative: |a| Ok(a.clone().with_strategy(Strategy::Speculative)), nothing;
+    hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) }), nothing;
+    sell_unsorted: |a| Sell::with(a, SellOptions { height: Some(48), window: Some(1) }), nothing;
+    sell_sorted: |a| Sell::with(a, SellOptions { height: Some(16), window: Some(48) }), nothing;
+    halo_2: |a| Halo::with(a, HaloOptions { size: Some(2) }), |a| !divides(2, a);
+    halo_3: |a| Halo::with(a, HaloOptions { size: Some(3) }), |a| !divides(3, a);
+    halo_4: |a| Halo::with(a, HaloOptions { size: Some(4) }), |a| !divides(4, a);
+    halo_6: |a| Halo::with(a, HaloOptions { size: Some(6) }), |a| !divides(6, a);
+    ehyb_small_parts: |a| Ehyb::with(a, EhybOptions { rows_per_part: Some(768) }), nothing;
+    symmetric_bsr_2: |a| SymBsr::with(a, SymBsrOptions { size: Some(2) }), |a| unsymmetric(a) || !divides(2, a);
+    symmetric_bsr_3: |a| SymBsr::with(a, SymBsrOptions { size: Some(3) }), |a| unsymmetric(a) || !divides(3, a);
+    symmetric_bsr_4: |a| SymBsr::with(a, SymBsrOptions { size: Some(4) }), |a| unsymmetric(a) || !divides(4, a);
+    symmetric_bsr_6: |a| SymBsr::with(a, SymBsrOptions { size: Some(6) }), |a| unsymmetric(a) || !divides(6, a);
+    hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) }), nothing;
     hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) }), mostly_padding;
-    bsr: Bsr::new, |_| true;
-    bsr_2: |a| Bsr::with_blocks(a, 2), |a| !divides(2, a);
-    bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
-    bsr_4: |a| Bsr::with_blocks(a, 4), |a| !divides(4, a);
-    bsr_6: |a| Bsr::with_blocks(a, 6), |a| !divides(6, a);
+    bsr_2: |a| Bsr::with(a, BsrOptions { size: Some(2) }), |a| !divides(2, a);
+    bsr_3: |a| Bsr::with(a, BsrOptions { size: Some(3) }), |a| !divides(3, a);
+    bsr_4: |a| Bsr::with(a, BsrOptions { size: Some(4) }), |a| !divides(4, a);
+    bsr_6: |a| Bsr::with(a, BsrOptions { size: Some(6) }), |a| !divides(6, a);
 }
 
 /// Matrices that lose nothing when they are stored in `f32`. What is at stake is one conversion, whatever the shape: some of
@@ -121,7 +119,7 @@ fn conforms_rounded<F: Format<f64>>(
     build: impl Fn(&Csr<f64>) -> Result<F> + Sync,
     may_refuse: impl Fn(&Csr<f64>) -> bool + Sync,
 ) {
-    conforms_to([coarse(), vec![]], |a| Ok(Rounded::<F, f32>::new(build(a)?)), may_refuse);
+    conforms_to([coarse(), vec![]], |a| Ok(Rounded::<F, f32>::of(build(a)?)), may_refuse);
 }
 
 macro_rules! conformance_rounded {
@@ -137,36 +135,16 @@ macro_rules! conformance_rounded {
     };
 }
 
-conformance_rounded! {
-    csr: |a| Ok(a.clone()), |_| false;
-    sell: Sell::new, |_| false;
-    dia: Dia::new, many_diagonals;
-    bsr_3: |a| Bsr::with_blocks(a, 3), |a| !divides(3, a);
-    symmetric_csr: SymCsr::new, unsymmetric;
-}
-
-/// The others convert in the same place, within loops of their own: their products are right.
-#[test]
-fn other_formats_store_f32() {
-    fn multiplies<F: Format<f64> + 'static>(case: &Case) {
-        let a = case.triplets.csr::<f64>().unwrap();
-        let Ok(format) = F::convert(&a) else { return };
-        let rounded: Box<dyn LinearOperator<Vector = HostVector<f64>>> =
-            Box::new(Rounded::<F, f32>::new(format));
-        laws::product(&*rounded, &case.triplets).unwrap();
-    }
-    at_every_level(&|_| {
-        for case in &coarse() {
-            multiplies::<Hyb<f64>>(case);
-            multiplies::<Ehyb<f64>>(case);
-            multiplies::<Ell<f64>>(case);
-            multiplies::<EllpackR<f64>>(case);
-            multiplies::<Coo<f64>>(case);
-            multiplies::<Halo<f64>>(case);
-            multiplies::<SymBsr<f64>>(case);
+/// Every format, with default options.
+macro_rules! conformance_rounded_of_all {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+        conformance_rounded! {
+            $($file: krysp::$format::new, $refusals;)*
+            bsr_3: |a| Bsr::with(a, BsrOptions { size: Some(3) }), |a| !divides(3, a);
         }
-    });
+    };
 }
+krysp::each_format!(conformance_rounded_of_all);
 
 /// Entries in 16 bits, off by half a unit in the last of eight; the product is that of what is stored, as exact as ever.
 fn stores_16_bits<T: Real, F: Format<T> + LinearOperator<Vector = HostVector<T>>>(case: &Case)
@@ -174,8 +152,8 @@ where
     Bf16: krysp::Storage<T>,
 {
     let a = case.triplets.csr::<T>().unwrap();
-    let Ok(format) = F::convert(&a) else { return };
-    let rounded = Rounded::<F, Bf16>::new(format);
+    let Ok(format) = F::new(&a) else { return };
+    let rounded = Rounded::<F, Bf16>::of(format);
     let stored = rounded.to_csr();
     for ((.., exact), (.., stored)) in a.triplets().zip(stored.triplets()) {
         let (exact, stored) = (exact.to_f64(), stored.to_f64());
@@ -191,10 +169,12 @@ where
 fn entries_in_16_bits() {
     at_every_level(&|_| {
         for case in laws::cases().iter().step_by(7) {
-            stores_16_bits::<f64, Csr<f64>>(case);
-            stores_16_bits::<f64, Sell<f64>>(case);
-            stores_16_bits::<f64, Bsr<f64>>(case);
-            stores_16_bits::<f64, Halo<f64>>(case);
+            macro_rules! store {
+                ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+                    $(stores_16_bits::<f64, krysp::$format<f64>>(case);)*
+                };
+            }
+            krysp::each_format!(store);
             stores_16_bits::<f32, Sell<f32>>(case);
         }
     });
@@ -207,7 +187,7 @@ fn entries_are_rounded_once() {
     let (n, rounding) = (2000, 2f64.powi(-24));
     let triplets = krysp::testing::matrices::random_rows(n, n, 3, |row| row % 40);
     let a = triplets.csr::<f64>().unwrap();
-    let mut rounded = Rounded::<Sell<f64>, f32>::new(Sell::new(&a).unwrap());
+    let mut rounded = Rounded::<Sell<f64>, f32>::new(&a).unwrap();
     assert!(3 * rounded.bytes() < 2 * Sell::new(&a).unwrap().bytes());
     for ((i, j, exact), (.., stored)) in a.triplets().zip(rounded.to_csr().triplets()) {
         assert_eq!(stored, f64::from(exact as f32), "{i}, {j}");
@@ -231,22 +211,6 @@ fn entries_are_rounded_once() {
     assert!(rounded.to_csr().triplets().all(|entry| entry.2 == f64::from(0.1f32)));
     rounded.refresh(&values).unwrap();
     assert_eq!(rounded.values().to_vec(), before);
-}
-
-/// More than 20 places of ELLPACK for each entry.
-fn mostly_padding<T: Real>(a: &Csr<T>) -> bool {
-    a.rows() * a.row_lengths().max().unwrap_or(0) > 20 * a.nnz()
-}
-
-/// More than 20 places on diagonals for each entry.
-fn many_diagonals<T: Real>(a: &Csr<T>) -> bool {
-    let diagonals: HashSet<_> = a.triplets().map(|(row, column, _)| column as i64 - row as i64).collect();
-    a.rows() * diagonals.len() > 20 * a.nnz()
-}
-
-/// An entry has none, or another, on the other side of the diagonal.
-fn unsymmetric<T: Real>(a: &Csr<T>) -> bool {
-    a.rows() != a.cols() || a.triplets().any(|(row, column, value)| a.get(column, row) != Some(value))
 }
 
 fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {

@@ -5,10 +5,7 @@ use super::answer::Answer;
 use super::mkl::mkl;
 use super::peers::{Element, peers};
 use krysp::formats::Strategy;
-use krysp::{
-    Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, HostVector, Hyb, LinearOperator, Real, Sell, Space, SymBsr,
-    SymCsr,
-};
+use krysp::{Csr, Format, HostVector, LinearOperator, Real, Space};
 use std::time::Instant;
 
 /// A product with everything it needs.
@@ -60,7 +57,7 @@ pub type Converted<T> = (&'static str, Option<Box<dyn LinearOperator<Vector = Ho
 
 fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {
     let started = Instant::now();
-    let format = F::convert(csr).ok();
+    let format = F::new(csr).ok();
     let setup_ms = started.elapsed().as_secs_f64() * 1e3;
     (F::NAME, format.map(|format| Box::new(format) as Box<_>), setup_ms)
 }
@@ -69,22 +66,18 @@ fn by_strategy<T: Real>(name: &'static str, csr: &Csr<T>, strategy: Strategy) ->
     (name, Some(Box::new(csr.clone().with_strategy(strategy))), 0.0)
 }
 
-/// A matrix in every format that suits it.
-pub fn formats<T: Real>(csr: &Csr<T>) -> [Converted<T>; 12] {
-    [
-        converted::<T, Csr<T>>(csr),
-        by_strategy("CSR classical", csr, Strategy::Classical),
-        by_strategy("CSR speculative", csr, Strategy::Speculative),
-        converted::<T, SymCsr<T>>(csr),
-        converted::<T, SymBsr<T>>(csr),
-        converted::<T, Sell<T>>(csr),
-        converted::<T, Bsr<T>>(csr),
-        converted::<T, Dia<T>>(csr),
-        converted::<T, Ell<T>>(csr),
-        converted::<T, EllpackR<T>>(csr),
-        converted::<T, Hyb<T>>(csr),
-        converted::<T, Coo<T>>(csr),
-    ]
+/// A matrix in every format that suits it, and in compressed rows that are shared otherwise.
+pub fn formats<T: Real>(csr: &Csr<T>) -> Vec<Converted<T>> {
+    macro_rules! convert {
+        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+            vec![
+                $(converted::<T, krysp::$format<T>>(csr),)*
+                by_strategy("CSR classical", csr, Strategy::Classical),
+                by_strategy("CSR speculative", csr, Strategy::Speculative),
+            ]
+        };
+    }
+    krysp::each_format!(convert)
 }
 
 /// All of them, after a first product whose answer is right.

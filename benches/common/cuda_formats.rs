@@ -3,16 +3,13 @@
 use super::Result;
 use super::cuda_peers::CudaElement;
 use krysp::cuda::OnCuda;
-use krysp::formats::{Crossing, OnDevice, Rounded, Strategy};
-use krysp::{
-    Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, LinearOperator, Real, Sell, SymBsr,
-    SymCsr,
-};
+use krysp::formats::{CooOptions, Crossing, CsrOptions, OnDevice, Rounded, Strategy};
+use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Format, Halo, LinearOperator, Real, Sell, SymBsr};
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
 /// A conversion; none where the format refuses the matrix.
-pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Result<Option<Box<Operator<T>>>>;
+pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Converted<T>;
 
 /// A format's name, and the way into it.
 pub struct Converter<T: Real> {
@@ -64,27 +61,37 @@ pub fn rounded() -> Vec<Converter<f64>> {
     ]
 }
 
-/// Every format that is there.
+/// Every format, compressed rows and coordinates each way that there is.
 pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
-    let mut all = vec![
-        Converter::new("CSR", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Classical))),
-        Converter::new("CSR load-balance", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::LoadBalance))),
-        Converter::new("CSR merge-path", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::MergePath))),
-        Converter::new("CSR speculative", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Speculative))),
-        converter::<T, Sell<T>>(),
-        converter::<T, EllpackR<T>>(),
-        converter::<T, Ell<T>>(),
-        converter::<T, Dia<T>>(),
-        converter::<T, Bsr<T>>(),
-        converter::<T, Halo<T>>(),
-        converter::<T, Ehyb<T>>(),
-        converter::<T, SymCsr<T>>(),
-        converter::<T, SymBsr<T>>(),
-        converter::<T, Hyb<T>>(),
-        converter::<T, Coo<T>>(),
-        Converter::new("COO carried out", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::CarriedOut))),
-        Converter::new("COO slabs", |csr, gpu| suited(Coo::on_with(gpu, csr, Crossing::Slabs))),
-    ];
+    let mut all = vec![];
+    macro_rules! list {
+        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+            $(krysp::where_on_gpu!($memory, all.push(converter::<T, krysp::$format<T>>()););)*
+        };
+    }
+    krysp::each_format!(list);
+    // what is recorded as CSR has one strategy, whatever would be chosen
+    all.retain(|converter| converter.name != Csr::<T>::NAME);
+    all.extend([
+        Converter::new("CSR", |csr, gpu| shared(csr, gpu, Strategy::Classical)),
+        Converter::new("CSR load-balance", |csr, gpu| shared(csr, gpu, Strategy::LoadBalance)),
+        Converter::new("CSR merge-path", |csr, gpu| shared(csr, gpu, Strategy::MergePath)),
+        Converter::new("CSR speculative", |csr, gpu| shared(csr, gpu, Strategy::Speculative)),
+        Converter::new("COO carried out", |csr, gpu| crossing(csr, gpu, Crossing::CarriedOut)),
+        Converter::new("COO slabs", |csr, gpu| crossing(csr, gpu, Crossing::Slabs)),
+    ]);
     all.extend(T::rounded());
     all
+}
+
+type Converted<T> = Result<Option<Box<Operator<T>>>>;
+
+/// Compressed rows by a strategy.
+fn shared<T: Real>(csr: &Csr<T>, gpu: &Cuda, strategy: Strategy) -> Converted<T> {
+    suited(Csr::on_with(gpu, csr, CsrOptions { strategy }))
+}
+
+/// Coordinates whose rows are finished in a way.
+fn crossing<T: Real>(csr: &Csr<T>, gpu: &Cuda, crossing: Crossing) -> Converted<T> {
+    suited(Coo::on_with(gpu, csr, CooOptions { crossing }))
 }

@@ -34,6 +34,7 @@ use cases::{Case, cases};
 use fit::{Bounds, Prices, fitted};
 use krysp::choice::{Model, Price};
 use krysp::simd::{Level, force};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -118,18 +119,20 @@ fn level(machine: &str) -> Level {
 
 /// The prices that the library has of what was recorded.
 fn of_library(cases: &[Case], model: Model) -> Prices {
-    let formats = cases.iter().flat_map(|case| &case.options).map(|option| option.format.clone());
-    formats.filter_map(|format| Some((format.clone(), model.price(&format)?))).collect()
+    let recorded: BTreeSet<&str> =
+        cases.iter().flat_map(|case| &case.options).map(|option| &*option.format).collect();
+    let prices = model.prices().into_iter().filter(|(format, _)| recorded.contains(format));
+    prices.map(|(format, price)| (format.into(), price)).collect()
 }
 
-/// As they stand in the library.
+/// As each stands in the file of its format.
 fn print_prices(prices: &Prices) {
     let literal =
         |value: f64| if value < 1e5 { format!("{value:?}") } else { format!("{:?}e6", value / 1e6) };
     for (format, &Price { start, byte, gather, row, wait }) in prices {
         let [start, byte, gather, row, wait] = [start, byte, gather, row, wait].map(literal);
         println!(
-            "    (\"{format}\", Price {{ start: {start}, byte: {byte}, gather: {gather}, row: {row}, wait: {wait} }}),"
+            "{format}: Price {{ start: {start}, byte: {byte}, gather: {gather}, row: {row}, wait: {wait} }}"
         );
     }
 }

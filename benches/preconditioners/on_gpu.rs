@@ -4,7 +4,7 @@
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
 use krysp::cuda::{CudaFsai, CudaSpai, CudaTwoLevel, OnCuda};
-use krysp::formats::{OnDevice, Rounded};
+use krysp::formats::{BsrOptions, HaloOptions, OnDevice, Rounded};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
@@ -32,8 +32,15 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     }
     for (format, a) in &formats {
         match *format {
-            "BSR" => lines::<Bsr<f64>>(options, gpu, system, format, a, Some(system.unknowns))?,
-            _ => lines::<Halo<f64>>(options, gpu, system, format, a, None)?,
+            "BSR" => lines::<Bsr<f64>>(
+                options,
+                gpu,
+                system,
+                format,
+                a,
+                BsrOptions { size: Some(system.unknowns) },
+            )?,
+            _ => lines::<Halo<f64>>(options, gpu, system, format, a, HaloOptions::default())?,
         }
     }
     Ok(())

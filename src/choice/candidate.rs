@@ -1,122 +1,36 @@
 //! What could be chosen, what it costs, and how that reads.
 
-use super::layouts::{self, Values};
 use super::model::Model;
-use crate::formats::{Strategy, check_symmetric};
+use super::ranking::Values;
+use crate::formats::check_symmetric;
 use crate::{Csr, Real};
 use krysp_kernels::price::Work;
 use std::fmt;
 
-/// A format and what was found for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stored {
-    /// Compressed rows.
-    Csr {
-        /// How threads share them.
-        strategy: Strategy,
-    },
-    /// The row, the column and the value of every entry.
-    Coo,
-    /// Coordinates sorted by slabs of columns, whose part of `x` is kept on the chip.
-    Slabs {
-        /// Sums that are brought to their rows, about.
-        sums: usize,
-    },
-    /// Slices of rows.
-    Sell {
-        /// Rows are sorted by length.
-        sorted: bool,
-        /// Columns take 16 bits.
-        short_columns: bool,
-    },
-    /// Rows padded to the longest.
-    Ell {
-        /// Its length.
-        width: usize,
-    },
-    /// Rows padded to the longest, with their true lengths beside them.
-    EllpackR {
-        /// The length of the longest row.
-        width: usize,
-    },
-    /// The first entries of every row padded, the others as coordinates.
-    Hyb {
-        /// How many are the first.
-        width: usize,
-        /// How many are the others, in all rows.
-        overflow: usize,
-    },
-    /// Dense blocks.
-    Bsr {
-        /// Rows and columns of a block.
-        size: usize,
-    },
-    /// Blocks of rows with a window of `x`.
-    Halo {
-        /// Rows of a node.
-        size: usize,
-        /// Entries of `x` outside of the blocks' own, all blocks together.
-        halo: usize,
-    },
-    /// One triangle.
-    SymCsr,
-    /// Dense blocks of one triangle.
-    SymBsr {
-        /// Rows and columns of a block.
-        size: usize,
-        /// Entries of `x` outside of the blocks of rows that a GPU cuts, all together.
-        halo: usize,
-    },
-    /// Diagonals.
-    Dia {
-        /// How many.
-        diagonals: usize,
-    },
+/// A format and what was found for it, `DIA, 7 diagonals` for example.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    pub(super) format: &'static str,
+    /// May be empty.
+    pub(super) detail: String,
 }
 
 impl Stored {
-    /// The format's name.
-    pub fn format(self) -> &'static str {
-        match self {
-            Stored::Csr { strategy } => match strategy {
-                Strategy::Automatic | Strategy::Classical => "CSR",
-                Strategy::LoadBalance => "CSR load-balance",
-                Strategy::MergePath => "CSR merge-path",
-                Strategy::Speculative => "CSR speculative",
-            },
-            Stored::Coo => "COO",
-            Stored::Slabs { .. } => "COO slabs",
-            Stored::Sell { .. } => "SELL-P",
-            Stored::Ell { .. } => "ELL",
-            Stored::EllpackR { .. } => "ELLPACK-R",
-            Stored::Hyb { .. } => "HYB",
-            Stored::Bsr { .. } => "BSR",
-            Stored::Halo { .. } => "Halo",
-            Stored::SymCsr => "symmetric CSR",
-            Stored::SymBsr { .. } => "symmetric BSR",
-            Stored::Dia { .. } => "DIA",
-        }
+    /// The name that records have: the format's, and how it is multiplied where there are several ways.
+    pub fn format(&self) -> &'static str {
+        self.format
+    }
+
+    /// What was found, in words: how many diagonals, for example. Empty where there is nothing to say.
+    pub fn detail(&self) -> &str {
+        &self.detail
     }
 }
 
 impl fmt::Display for Stored {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.format())?;
-        match *self {
-            Stored::Csr { .. } | Stored::Coo | Stored::SymCsr => Ok(()),
-            Stored::Slabs { sums } => write!(f, ", {sums} sums"),
-            Stored::Sell { sorted, short_columns } => {
-                let bits = if short_columns { 16 } else { 32 };
-                write!(f, ", columns of {bits} bits{}", if sorted { ", rows sorted by length" } else { "" })
-            }
-            Stored::Ell { width } | Stored::EllpackR { width } => write!(f, ", {width} slots a row"),
-            Stored::Hyb { width, overflow } => {
-                write!(f, ", {width} slots a row and {overflow} entries beyond")
-            }
-            Stored::Bsr { size } | Stored::SymBsr { size, .. } => write!(f, ", blocks of {size} x {size}"),
-            Stored::Halo { size, halo } => write!(f, ", nodes of {size}, {halo} entries of x in halos"),
-            Stored::Dia { diagonals } => write!(f, ", {diagonals} diagonals"),
-        }
+        write!(f, "{}", self.format)?;
+        if self.detail.is_empty() { Ok(()) } else { write!(f, ", {}", self.detail) }
     }
 }
 
@@ -183,7 +97,7 @@ impl fmt::Display for RowStatistics {
 }
 
 /// What a format would cost.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// The format.
     pub stored: Stored,
@@ -233,20 +147,6 @@ pub struct Choice {
     rejected: Vec<Candidate>,
 }
 
-/// A format with the bytes and the padding it would have.
-pub(super) struct Footprint {
-    pub(super) stored: Stored,
-    pub(super) bytes: usize,
-    pub(super) padding: f64,
-}
-
-/// What every format would take of a matrix.
-pub(super) struct Footprints {
-    pub(super) rows: RowStatistics,
-    pub(super) csr: Footprint,
-    pub(super) others: Vec<Result<Footprint, Candidate>>,
-}
-
 impl Choice {
     /// What is likely to be the fastest format of a matrix on a machine, which need not be at hand.
     ///
@@ -259,52 +159,38 @@ impl Choice {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn of<T: Real>(csr: &Csr<T>, machine: Model) -> Choice {
-        Choice::new(layouts::of(csr, machine, Values::Any), machine)
+        Choice::among(csr, machine, Values::Any)
     }
 
     /// The choice among all formats, symmetric ones too, for a matrix whose values are symmetric and remain so; refuses one that
     /// is not symmetric.
     pub fn of_symmetric<T: Real>(csr: &Csr<T>, machine: Model) -> crate::Result<Choice> {
         check_symmetric(csr)?;
-        Ok(Choice::new(layouts::of(csr, machine, Values::Symmetric), machine))
+        Ok(Choice::among(csr, machine, Values::Symmetric))
     }
 
-    /// The one of the least cost; the first of several.
-    fn new(Footprints { rows, csr, others }: Footprints, machine: Model) -> Choice {
-        let estimate = |Footprint { stored, bytes, padding }| {
-            let work = machine.work(&rows, stored, bytes);
-            let cost = machine.price(stored.format()).map_or(f64::INFINITY, |price| price.cost(&work));
-            Estimate { stored, bytes, padding, work, cost }
-        };
-        let mut chosen = estimate(csr);
-        let mut rejected = vec![];
-        for other in others {
-            match other.map(&estimate) {
-                // not on this machine
-                Ok(other) if other.cost.is_infinite() => {}
-                Ok(other) if other.cost < chosen.cost => {
-                    rejected.push(Candidate::Costlier(std::mem::replace(&mut chosen, other)));
-                }
-                Ok(other) => rejected.push(Candidate::Costlier(other)),
-                Err(unsuitable) => rejected.push(unsuitable),
-            }
+    fn among<T: Real>(csr: &Csr<T>, machine: Model, values: Values) -> Choice {
+        match machine {
+            Model::Host => super::host::ranking(csr, values).choice(),
+            #[cfg(feature = "cuda")]
+            Model::Gpu { multiprocessors } => super::gpu::ranking(csr, values, multiprocessors).choice(),
         }
-        rejected.sort_by(|a, b| a.cost().total_cmp(&b.cost()));
+    }
+
+    /// `others` have their estimates, the least cost first; `unsuitable` have none.
+    pub(super) fn new(
+        rows: RowStatistics,
+        chosen: Estimate,
+        others: Vec<Estimate>,
+        unsuitable: Vec<Candidate>,
+    ) -> Choice {
+        let rejected = others.into_iter().map(Candidate::Costlier).chain(unsuitable).collect();
         Choice { rows, chosen, rejected }
     }
 
-    /// Takes the next best instead; false where there is none.
-    pub(super) fn next_best(&mut self, format: &'static str, why: String) -> bool {
-        let Some(&Candidate::Costlier(next)) = self.rejected.first() else { return false };
-        self.rejected.remove(0);
-        self.rejected.push(Candidate::Unsuitable { format, why });
-        self.chosen = next;
-        true
-    }
-
     /// The format chosen.
-    pub fn stored(&self) -> Stored {
-        self.chosen.stored
+    pub fn stored(&self) -> &Stored {
+        &self.chosen.stored
     }
 
     /// What it costs.
@@ -329,13 +215,6 @@ impl Candidate {
         match self {
             Candidate::Costlier(estimate) => estimate.stored.format(),
             Candidate::Unsuitable { format, .. } => format,
-        }
-    }
-
-    fn cost(&self) -> f64 {
-        match self {
-            Candidate::Costlier(estimate) => estimate.cost,
-            Candidate::Unsuitable { .. } => f64::INFINITY,
         }
     }
 }

@@ -17,15 +17,19 @@
 //!
 //! Every format is given a cost: what a product moves of it, times the [`Price`] of this format on this kind of machine, and
 //! what starting and waiting cost; the least wins. Prices are fitted to half of the matrices of the committed records and
-//! judged on the other half (`benches/judge/main.rs`), and stand in one table for each kind. What is moved follows from row
-//! lengths, diagonals, blocks and spans of columns: only the winner is converted, and [`Choice::of`] needs no machine.
+//! judged on the other half (`benches/judge/main.rs`). Each format states its own, and what it would move, in its own file in
+//! `src/formats`. What is moved follows from row lengths, diagonals, blocks and spans of columns: only the winner is
+//! converted, and [`Choice::of`] needs no machine.
 
+mod analysis;
 mod candidate;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod host;
-mod layouts;
 mod model;
+mod ranking;
+
+pub(crate) use analysis::{Analysis, offset_bytes};
 
 pub use candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
 pub use krysp_kernels::price::{Price, Work};
@@ -33,9 +37,11 @@ pub use model::Model;
 
 #[cfg(feature = "cuda")]
 use crate::Cuda;
-use crate::{Csr, Error, Real, Result};
+use crate::formats::check_symmetric;
+use crate::{Csr, Real, Result};
 use krysp_solvers::{ElemOf, Form, LinearOperator, ScalarOf, SpaceOf, Vector};
 use machine::{Refresh, Stores};
+use ranking::Values;
 
 /// A matrix in the format that suits it and the machine best, by what bytes and records say.
 ///
@@ -49,7 +55,7 @@ impl<V: Vector> Operator<V> {
     /// Converts a matrix to the format that is likely to be fastest: on `&Host`, the threads of this program, or on a
     /// `&Cuda`.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
-        Operator::store(csr, machine, Choice::of(csr, machine.model()))
+        machine.store(csr, Values::Any)
     }
 
     /// [`Operator::auto`] for a matrix that is symmetric and stays so: symmetric formats, which read each pair of entries once,
@@ -69,23 +75,8 @@ impl<V: Vector> Operator<V> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn symmetric<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
-        Operator::store(csr, machine, Choice::of_symmetric(csr, machine.model())?)
-    }
-
-    /// Converts to what was chosen.
-    fn store<T: Real, M: Machine<T, Vector = V>>(
-        csr: &Csr<T>,
-        machine: &M,
-        mut choice: Choice,
-    ) -> Result<Operator<V>> {
-        loop {
-            match machine.store(csr, choice.stored()) {
-                Ok(matrix) => return Ok(Operator { matrix, choice }),
-                // what only a conversion finds, an index out of its range for example
-                Err(Error::Unsuitable { format, why }) if choice.next_best(format, why.clone()) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        check_symmetric(csr)?;
+        machine.store(csr, Values::Symmetric)
     }
 
     /// What was chosen, and what was not and why.
@@ -117,7 +108,7 @@ impl<T: Real> Machine<T> for Host {}
 impl<T: Real> Machine<T> for Cuda {}
 
 mod machine {
-    use super::{Model, Stored};
+    use super::{Operator, Values};
     use crate::{Csr, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
@@ -126,15 +117,12 @@ mod machine {
         /// Vectors that live there.
         type Vector: Vector<Elem = T>;
 
-        /// What products cost there.
-        fn model(&self) -> Model;
-
-        /// Converts a matrix.
-        fn store(&self, csr: &Csr<T>, stored: Stored) -> Result<Box<dyn Refresh<Self::Vector>>>;
+        /// Converts a matrix to the format of the least cost.
+        fn store(&self, csr: &Csr<T>, values: Values) -> Result<Operator<Self::Vector>>;
     }
 
     /// An operator that takes new values for the same pattern.
-    pub trait Refresh<V: Vector>: LinearOperator<Vector = V> {
+    pub(super) trait Refresh<V: Vector>: LinearOperator<Vector = V> {
         /// New values, in the order in which the matrix was given.
         fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
     }

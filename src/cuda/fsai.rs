@@ -92,8 +92,8 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
             return Err(fsai::refusal(&*a.in_host_memory()?, &lower, row));
         }
         transposition.refresh(solver.factor(), &mut values)?;
-        let inner = OnCuda::from_ordered(gpu, on(&lower), solver.factor(), F::defaults())?;
-        let outer = OnCuda::from_ordered(gpu, on(&upper), &values, F::defaults())?;
+        let inner = OnCuda::from_ordered(gpu, on(&lower), solver.factor(), F::Options::default())?;
+        let outer = OnCuda::from_ordered(gpu, on(&upper), &values, F::Options::default())?;
         let product = Composed::new(outer, inner)?;
         Ok(CudaFsai { product, solver, upper: values, transposition, lower, origin })
     }

@@ -123,7 +123,7 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
                 inverse
             }
         };
-        let matrix = OnCuda::from_ordered(gpu, source, values, F::defaults())?;
+        let matrix = OnCuda::from_ordered(gpu, source, values, F::Options::default())?;
         Ok(CudaSpai { matrix, solver, right, rows, origin })
     }
 

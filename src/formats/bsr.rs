@@ -5,16 +5,24 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::fill_by_rows;
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Model, Price};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::{chunks, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda;
+use krysp_kernels::cuda::{self, tuning::BLOCKS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How a matrix is divided into blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BsrOptions {
+    /// Rows and columns of a block: 2, 3, 4 or 6. `None` is the size that takes the fewest bytes.
+    pub size: Option<usize>,
+}
 
 /// A matrix of small dense blocks.
 #[derive(Clone, Debug)]
@@ -40,11 +48,12 @@ const MOST_PROMISING_FIRST: [usize; 4] = [3, 6, 4, 2];
 impl<T: Real> Bsr<T> {
     /// Converts with the block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
     pub fn new(csr: &Csr<T>) -> Result<Bsr<T>> {
-        Bsr::with_blocks(csr, best_block_size(csr)?)
+        Bsr::with(csr, BsrOptions::default())
     }
 
-    /// Converts with blocks of a size: 2, 3, 4 or 6.
-    pub fn with_blocks(csr: &Csr<T>, size: usize) -> Result<Bsr<T>> {
+    /// Converts a matrix; refuses one whose rows or columns the block size does not divide.
+    pub fn with(csr: &Csr<T>, options: BsrOptions) -> Result<Bsr<T>> {
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         let values = Buffer::zeros(offsets.end() * size * size + SLACK);
         let mut bsr = Bsr { source: csr.source().clone(), size, offsets, columns, values };
@@ -68,6 +77,11 @@ impl<T: Real> Bsr<T> {
 
 fn unsuitable<T: Real>(why: String) -> Error {
     Error::Unsuitable { format: Bsr::<T>::NAME, why }
+}
+
+/// The size that an option names, or else the one that takes the fewest bytes.
+pub(super) fn block_size<T: Real>(csr: &Csr<T>, size: Option<usize>) -> Result<usize> {
+    size.map_or_else(|| best_block_size(csr), Ok)
 }
 
 /// The block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
@@ -204,9 +218,10 @@ row_operator!(Bsr);
 impl<T: Real> Format<T> for Bsr<T> {
     const NAME: &'static str = "BSR";
     type Value = T;
+    type Options = BsrOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Bsr::new(csr)
+    fn with(csr: &Csr<T>, options: BsrOptions) -> Result<Self> {
+        Bsr::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -241,26 +256,61 @@ impl<T: Real> Format<T> for Bsr<T> {
     }
 }
 
+impl<T: Real> Offered<T> for Bsr<T> {
+    /// With AVX-512 other formats gather as fast as blocks (elast55 in `benches/record/avx512-2t`).
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::AtLevel {
+                avx512: Price { start: 0.0, byte: 1.15, gather: 0.0, row: 0.0, wait: 0.0 },
+                other: Price { start: 0.0, byte: 0.9, gather: 0.0, row: 0.0, wait: 0.0 },
+            },
+            gpu: Priced::At(Price { start: 15.5e6, byte: 0.888, gather: 3.8, row: 0.0, wait: 0.302e6 }),
+        }]
+    }
+
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<BsrOptions>>> {
+        let (bytes, size) = best_blocks(matrix.csr)?;
+        let (options, slots) = (BsrOptions { size: Some(size) }, slots_of_blocks(matrix.csr, bytes, size));
+        let waits = match matrix.machine {
+            Model::Host => 0,
+            // the lane with most to do waits for the blocks that it asks for at once
+            #[cfg(feature = "cuda")]
+            Model::Gpu { multiprocessors } => {
+                let (rows, mean) = (matrix.rows.rows / size, matrix.rows.mean() / size as f64);
+                let lanes = cuda::formats::bsr::lanes(rows, mean, multiprocessors);
+                matrix.rows.longest.div_ceil(size).div_ceil(BLOCKS_IN_FLIGHT * lanes)
+            }
+        };
+        Ok(vec![Offer {
+            detail: format!("blocks of {size} x {size}"),
+            waits,
+            ..matrix.offer(Self::variants()[0], options, bytes, slots)
+        }])
+    }
+}
+
+/// The slots of blocks that take so many bytes.
+pub(super) fn slots_of_blocks<T: Real>(csr: &Csr<T>, bytes: usize, size: usize) -> usize {
+    let offsets = csr.rows() / size * size_of::<u32>();
+    let blocks = (bytes - offsets) / (size * size * size_of::<T>() + size_of::<u32>());
+    blocks * size * size
+}
+
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Bsr<T> {
+impl<T: Real> OnDevice<T> for Bsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::bsr::Bsr<T, V>;
-    type Options = Option<usize>;
 
-    fn defaults() -> Option<usize> {
-        None
+    fn chosen(&self) -> BsrOptions {
+        BsrOptions { size: Some(self.size) }
     }
 
-    fn chosen(&self) -> Option<usize> {
-        Some(self.size)
-    }
-
-    /// With blocks of a size, or of the one that takes the fewest bytes.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        size: Option<usize>,
+        options: BsrOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        let size = size.map_or_else(|| best_block_size(csr), Ok)?;
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         let (pattern, blocks) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
         Ok(Self::Arrays::<V>::new(device, size, blocks, pattern, csr.entries())?)
@@ -302,7 +352,7 @@ mod tests {
                 let rows = (0..csr.rows() / size)
                     .flat_map(|row| columns[offsets.range(row)].iter().map(move |&c| (row, c as usize)));
                 assert!(rows.eq(blocks(csr, size)), "{size}");
-                obeys(csr, |csr| Bsr::with_blocks(csr, size));
+                obeys(csr, |csr| Bsr::with(csr, BsrOptions { size: Some(size) }));
             }
         }
     }

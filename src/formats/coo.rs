@@ -12,14 +12,38 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::fill_by_rows;
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price, offset_bytes};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::coo::{self, EntryRows};
 use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::CHUNK;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
+
+/// How a GPU finishes rows whose entries several warps have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Crossing {
+    /// By slabs where columns are scattered and entries many, else carried out.
+    #[default]
+    Automatic,
+    /// Each warp carries out what it has, and the one in which the row ends waits for it and adds it up, in a fixed order.
+    CarriedOut,
+    /// In a second kernel that adds up, in a fixed order, what each slab of columns has of a row: entries are sorted by slabs
+    /// whose part of `x` is kept on the chip. Carried out where a row has sums of too many slabs or chunks for that, 4,096 of
+    /// them, or columns make more than 8,192 slabs.
+    Slabs,
+}
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CooOptions {
+    /// How a GPU finishes rows whose entries several warps have. In host memory threads share no row: there all but
+    /// [`Crossing::Automatic`] is refused.
+    pub crossing: Crossing,
+}
 
 /// A matrix in coordinates.
 #[derive(Clone, Debug)]
@@ -45,6 +69,18 @@ pub(super) fn entry_rows(format: &'static str, offsets: &Offsets) -> Result<Entr
 impl<T: Real> Coo<T> {
     /// Converts a matrix.
     pub fn new(csr: &Csr<T>) -> Result<Coo<T>> {
+        Coo::with(csr, CooOptions::default())
+    }
+
+    /// Converts a matrix; refuses an option that only a GPU has.
+    pub fn with(csr: &Csr<T>, options: CooOptions) -> Result<Coo<T>> {
+        if options.crossing != Crossing::Automatic {
+            return Err(Error::Option {
+                what: "the crossing of COO",
+                got: format!("{:?}", options.crossing),
+                expected: "`Automatic` in host memory, where threads share no row",
+            });
+        }
         let source = csr.source().clone();
         let rows = entry_rows(Self::NAME, &source.pattern.offsets)?;
         Ok(Coo { source, rows, values: csr.values().clone() })
@@ -74,9 +110,10 @@ row_operator!(Coo);
 impl<T: Real> Format<T> for Coo<T> {
     const NAME: &'static str = "COO";
     type Value = T;
+    type Options = CooOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Coo::new(csr)
+    fn with(csr: &Csr<T>, options: CooOptions) -> Result<Self> {
+        Coo::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -100,24 +137,77 @@ impl<T: Real> Format<T> for Coo<T> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Coo<T> {
-    type Arrays<V: Storage<T>> = cuda::formats::coo::Coo<T, V>;
-    type Options = cuda::formats::coo::Crossing;
+/// Of coordinates. Prices on a GPU were moved by hand, to the middle of those at which the worst choice of the fitted half is
+/// best: the least squares take too little of what is small.
+const COORDINATES: Variant = Variant {
+    name: "COO",
+    host: Priced::At(Price { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),
+    gpu: Priced::At(Price { start: 14.5e6, byte: 0.82, gather: 13.5, row: 14.0, wait: 0.0 }),
+};
 
-    fn defaults() -> Self::Options {
-        Self::Options::default()
+/// Of coordinates sorted by slabs of columns, whose part of `x` is kept on the chip. The start was moved by hand, too.
+const SLABS: Variant = Variant {
+    name: "COO slabs",
+    host: Priced::ByHand("slabs are of GPUs: the caches of a CPU hold what a slab would"),
+    gpu: Priced::At(Price { start: 20e6, byte: 0.768, gather: 5.0, row: 0.0, wait: 0.0 }),
+};
+
+impl<T: Real> Offered<T> for Coo<T> {
+    fn variants() -> Vec<Variant> {
+        vec![COORDINATES, SLABS]
     }
 
-    fn chosen(&self) -> Self::Options {
-        Self::Options::default()
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<CooOptions>>> {
+        let entries = matrix.csr.nnz();
+        #[cfg(feature = "cuda")]
+        if matrix.on_gpu() {
+            let pattern = matrix.csr.source().on_device();
+            if let Some(sums) = cuda::formats::coo::sums_in_slabs::<T>(pattern, cuda::tuning::SHARED_MEMORY) {
+                let sums = sums as usize;
+                let of_entries =
+                    entries * Analysis::<T>::ENTRY - entries * size_of::<u16>() + entries.div_ceil(2);
+                // each is written, read, and has its place
+                let bytes = of_entries + sums * (2 * size_of::<T>() + size_of::<u16>());
+                return Ok(vec![Offer {
+                    detail: format!("{sums} sums"),
+                    // from the chip, wherever they are
+                    gathers: entries as f64,
+                    ..matrix.offer(SLABS, CooOptions { crossing: Crossing::Slabs }, bytes, entries)
+                }]);
+            }
+        }
+        let bytes = coordinate_bytes(matrix, entries);
+        let rows = matrix.rows.rows;
+        Ok(vec![Offer { rows, ..matrix.offer(COORDINATES, CooOptions::default(), bytes, entries) }])
+    }
+}
+
+/// Entries with their rows, and where those of each chunk of rows begin; on a GPU, 16 bits for four in place of rows.
+pub(super) fn coordinate_bytes<T: Real>(matrix: &Analysis<'_, T>, entries: usize) -> usize {
+    let (entry, index) = (Analysis::<T>::ENTRY, Analysis::<T>::INDEX);
+    if matrix.on_gpu() {
+        return entries * entry + entries.div_ceil(4) * size_of::<u16>();
+    }
+    offset_bytes(matrix.csr.rows().div_ceil(CHUNK), entries) + entries * (entry + index)
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> OnDevice<T> for Coo<T> {
+    type Arrays<V: Storage<T>> = cuda::formats::coo::Coo<T, V>;
+    fn chosen(&self) -> CooOptions {
+        CooOptions::default()
     }
 
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        crossing: Self::Options,
+        options: CooOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
+        let crossing = match options.crossing {
+            Crossing::Automatic => cuda::formats::coo::Crossing::Automatic,
+            Crossing::CarriedOut => cuda::formats::coo::Crossing::CarriedOut,
+            Crossing::Slabs => cuda::formats::coo::Crossing::Slabs,
+        };
         Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), crossing)?)
     }
 }
@@ -127,7 +217,6 @@ pub(super) mod tests {
     use super::*;
     use crate::simd::{Level, force};
     use crate::{LinearOperator, Space, Vector};
-    use krysp_kernels::cpu::run::threads::CHUNK;
 
     /// Shapes and row lengths at the edges of lanes, slices and chunks.
     pub(in crate::formats) fn matrices<T: Real>() -> Vec<Csr<T>> {
@@ -219,6 +308,16 @@ pub(super) mod tests {
     fn coo_obeys() {
         matrices::<f64>().iter().for_each(|csr| obeys(csr, Coo::new));
         matrices::<f32>().iter().for_each(|csr| obeys(csr, Coo::new));
+    }
+
+    #[test]
+    fn ways_of_a_gpu_are_refused_in_host_memory() {
+        let csr = with_lengths::<f64>(9, |_| 2, 9);
+        for crossing in [Crossing::CarriedOut, Crossing::Slabs] {
+            let refused = Coo::with(&csr, CooOptions { crossing }).unwrap_err();
+            assert!(matches!(refused, Error::Option { .. }), "{refused}");
+        }
+        assert!(Coo::with(&csr, CooOptions::default()).is_ok());
     }
 
     #[test]

@@ -6,7 +6,10 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::Pattern;
-use super::{Format, Multiply, Source, Strategy};
+use super::{Format, Multiply, Offer, Offered, Priced, Source, Strategy, Variant};
+#[cfg(feature = "cuda")]
+use crate::choice::RowStatistics;
+use crate::choice::{Analysis, Model, Price, offset_bytes};
 #[cfg(feature = "cuda")]
 use crate::cuda::{Cuda, OnCuda};
 use crate::{Error, HostSpace, HostVector, Numbering, Real, Result, Storage};
@@ -15,9 +18,16 @@ use krysp_kernels::cpu::run::balanced::Balanced;
 use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
 use krysp_kernels::cpu::{formats::csr, formats::speculative};
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda;
+use krysp_kernels::cuda::{self, csr::Rows, tuning::CSR_PRICES};
 use krysp_solvers::{LinearOperator, Vector};
 use std::sync::{Arc, LazyLock};
+
+/// How a matrix in compressed rows is multiplied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CsrOptions {
+    /// How threads share its rows.
+    pub strategy: Strategy,
+}
 
 /// A matrix in compressed sparse rows.
 ///
@@ -371,9 +381,10 @@ impl<T: Real> LinearOperator for Csr<T> {
 impl<T: Real> Format<T> for Csr<T> {
     const NAME: &'static str = "CSR";
     type Value = T;
+    type Options = CsrOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Ok(csr.clone())
+    fn with(csr: &Csr<T>, options: CsrOptions) -> Result<Self> {
+        Ok(csr.clone().with_strategy(options.strategy))
     }
 
     fn source(&self) -> &Source<T> {
@@ -397,28 +408,86 @@ impl<T: Real> Format<T> for Csr<T> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Csr<T> {
-    type Arrays<V: Storage<T>> = cuda::csr::AnyCsr<T>;
-    type Options = Strategy;
-
-    fn defaults() -> Strategy {
-        Strategy::default()
+impl<T: Real> Offered<T> for Csr<T> {
+    fn variants() -> Vec<Variant> {
+        STRATEGIES.map(variant).into()
     }
 
-    fn chosen(&self) -> Strategy {
-        self.strategy
+    /// On a GPU there is one for each strategy. On a CPU, rows are shared as the matrix says.
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<CsrOptions>>> {
+        let (rows, entries) = (matrix.csr.rows(), matrix.csr.nnz());
+        let bytes = offset_bytes(rows, entries) + entries * Analysis::<T>::ENTRY;
+        let offer = |strategy, waits| {
+            let options = CsrOptions { strategy };
+            Offer { rows, waits, ..matrix.offer(variant(strategy), options, bytes, entries) }
+        };
+        match matrix.machine {
+            Model::Host => Ok(vec![Offer {
+                options: CsrOptions { strategy: matrix.csr.strategy() },
+                ..offer(Strategy::Classical, 0)
+            }]),
+            #[cfg(feature = "cuda")]
+            Model::Gpu { multiprocessors } => {
+                let RowStatistics { longest, value, scattering, .. } = matrix.rows;
+                let shared = Rows { count: rows, entries, longest, value, scattering };
+                let strategies = CSR_PRICES.map(|(strategy, _)| strategy);
+                let waits = |strategy| shared.work(strategy, multiprocessors).waits as usize;
+                Ok(strategies.map(|strategy| offer(strategy, waits(strategy))).into())
+            }
+        }
+    }
+}
+
+/// The strategies that have a name of their own in records.
+const STRATEGIES: [Strategy; 4] =
+    [Strategy::Classical, Strategy::LoadBalance, Strategy::MergePath, Strategy::Speculative];
+
+/// A strategy's name in records, and its prices. Those of GPUs stand in the kernels, which choose by them, too.
+fn variant(strategy: Strategy) -> Variant {
+    let name = match strategy {
+        Strategy::Automatic | Strategy::Classical => "CSR",
+        Strategy::LoadBalance => "CSR load-balance",
+        Strategy::MergePath => "CSR merge-path",
+        Strategy::Speculative => "CSR speculative",
+    };
+    let host = match strategy {
+        Strategy::Automatic | Strategy::Classical => {
+            Priced::At(Price { start: 0.0, byte: 1.0, gather: 0.0, row: 24.0, wait: 0.0 })
+        }
+        _ => Priced::ByHand("on a CPU rows are shared as the matrix says"),
+    };
+    Variant { name, host, gpu: price_on_gpu(strategy) }
+}
+
+#[cfg(feature = "cuda")]
+fn price_on_gpu(strategy: Strategy) -> Priced {
+    let found = CSR_PRICES.iter().find(|price| price.0 == strategy);
+    found.map_or(Priced::ByHand("slower than another strategy wherever the record has it"), |price| {
+        Priced::At(price.1)
+    })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn price_on_gpu(_: Strategy) -> Priced {
+    Priced::ByHand("this program is built without CUDA")
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> OnDevice<T> for Csr<T> {
+    type Arrays<V: Storage<T>> = cuda::csr::AnyCsr<T>;
+    fn chosen(&self) -> CsrOptions {
+        CsrOptions { strategy: self.strategy }
     }
 
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        strategy: Strategy,
+        options: CsrOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        Ok(cuda::csr::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), strategy)?)
+        Ok(cuda::csr::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), options.strategy)?)
     }
 
     fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {
-        Self::on(gpu, self)
+        Self::on_with(gpu, self, self.chosen())
     }
 }

@@ -1,6 +1,7 @@
 //! Compressed sparse rows in arrays that belong to somebody else.
 
-use super::{Layout, row_operator};
+use super::row_operator;
+use super::shared_rows::SharedRows;
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::cpu::formats::csr;
 use krysp_kernels::cpu::formats::residual::Equations;
@@ -28,7 +29,7 @@ pub struct CsrRef<'a, T: Real> {
     offsets: OffsetsRef<'a>,
     columns: ColumnsRef<'a>,
     values: &'a [T],
-    layout: Layout<T>,
+    rows: SharedRows<T>,
 }
 
 impl<'a, T: Real> CsrRef<'a, T> {
@@ -56,8 +57,8 @@ impl<'a, T: Real> CsrRef<'a, T> {
         if offsets.end() != entries {
             return Err(refused(rows));
         }
-        let layout = Layout::new(offsets, HostSpace::new(cols), HostSpace::new(rows));
-        Ok(CsrRef { offsets, columns, values, layout })
+        let rows = SharedRows::new(offsets, HostSpace::new(cols), HostSpace::new(rows));
+        Ok(CsrRef { offsets, columns, values, rows })
     }
 
     /// The number of rows.
@@ -95,14 +96,14 @@ impl<'a, T: Real> CsrRef<'a, T> {
     }
 }
 
-row_operator!(CsrRef<'a>, layout, {
+row_operator!(CsrRef<'a>, rows, {
     fn residual(
         &self,
         b: &HostVector<T>,
         x: &HostVector<T>,
         r: &mut HostVector<T>,
     ) -> krysp_solvers::Result<()> {
-        self.layout.check_residual(b, x, r)?;
+        self.rows.check_residual(b, x, r)?;
         let (offsets, columns, values) = (self.offsets, self.columns, self.values);
         Equations { offsets, columns, values, b: b.as_slice(), x: x.as_slice() }.residual(r.as_mut_slice());
         Ok(())

@@ -5,7 +5,8 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::slices::check_padding;
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price};
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::dia::{self, HEIGHT};
@@ -83,8 +84,9 @@ row_operator!(Dia);
 impl<T: Real> Format<T> for Dia<T> {
     const NAME: &'static str = "DIA";
     type Value = T;
+    type Options = ();
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
+    fn with(csr: &Csr<T>, (): ()) -> Result<Self> {
         Dia::new(csr)
     }
 
@@ -119,12 +121,36 @@ impl<T: Real> Format<T> for Dia<T> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Dia<T> {
-    type Arrays<V: Storage<T>> = cuda::formats::dia::Dia<T, V>;
-    type Options = ();
+impl<T: Real> Offered<T> for Dia<T> {
+    /// The start on a GPU was moved by hand, to the middle of those at which the worst choice of the fitted half is best. With
+    /// AVX-512 diagonals, which gather nothing, run ahead (p7_128 in `benches/record/avx512-2t`).
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::AtLevel {
+                avx512: Price { start: 0.0, byte: 0.8, gather: 0.0, row: 0.0, wait: 0.0 },
+                other: Price { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 },
+            },
+            gpu: Priced::At(Price { start: 10.5e6, byte: 0.881, gather: 0.0, row: 0.0, wait: 0.128e6 }),
+        }]
+    }
 
-    fn defaults() {}
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
+        let diagonals = diagonals_of(matrix.csr)?.len();
+        let slots = matrix.csr.rows().next_multiple_of(HEIGHT) * diagonals;
+        let bytes = diagonals * size_of::<i64>() + slots * size_of::<T>();
+        Ok(vec![Offer {
+            detail: format!("{diagonals} diagonals"),
+            gathers: 0.0,
+            waits: if matrix.on_gpu() { diagonals } else { 0 },
+            ..matrix.offer(Self::variants()[0], (), bytes, slots)
+        }])
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> OnDevice<T> for Dia<T> {
+    type Arrays<V: Storage<T>> = cuda::formats::dia::Dia<T, V>;
 
     fn chosen(&self) {}
 

@@ -35,7 +35,8 @@
 use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::Analysis;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::ehyb;
@@ -54,6 +55,14 @@ const CACHE: usize = 256 << 10;
 /// A row without an extra line, and a line without a row.
 const NONE: u16 = u16::MAX;
 
+/// How a matrix is divided into parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EhybOptions {
+    /// Rows of a part. In host memory a multiple of 768 below 65535; on a GPU any number whose part of `x` fits the
+    /// shared memory, rounded up to a multiple of 32. `None` is as many as equations 1 and 2 say.
+    pub rows_per_part: Option<usize>,
+}
+
 /// A matrix in EHYB.
 #[derive(Clone, Debug)]
 pub struct Ehyb<T: Real> {
@@ -69,11 +78,13 @@ pub struct Ehyb<T: Real> {
 impl<T: Real> Ehyb<T> {
     /// Converts with parts that fit the cache of a core.
     pub fn new(csr: &Csr<T>) -> Result<Ehyb<T>> {
-        Ehyb::with_parts(csr, rows_per_part(csr.rows(), 1, CACHE / size_of::<T>() - 1, CHUNK))
+        Ehyb::with(csr, EhybOptions::default())
     }
 
-    /// Converts with parts of so many rows: a multiple of 768 below 65535.
-    pub fn with_parts(csr: &Csr<T>, rows: usize) -> Result<Ehyb<T>> {
+    /// Converts a matrix; refuses one that would be mostly padding.
+    pub fn with(csr: &Csr<T>, options: EhybOptions) -> Result<Ehyb<T>> {
+        let fitting = || rows_per_part(csr.rows(), 1, CACHE / size_of::<T>() - 1, CHUNK);
+        let rows = options.rows_per_part.unwrap_or_else(fitting);
         if rows == 0 || !rows.is_multiple_of(CHUNK) || rows >= usize::from(u16::MAX) {
             return Err(Error::Option {
                 what: "the rows of a part",
@@ -235,9 +246,10 @@ row_operator!(Ehyb);
 impl<T: Real> Format<T> for Ehyb<T> {
     const NAME: &'static str = "EHYB";
     type Value = T;
+    type Options = EhybOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Ehyb::new(csr)
+    fn with(csr: &Csr<T>, options: EhybOptions) -> Result<Self> {
+        Ehyb::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -274,6 +286,18 @@ impl<T: Real> Format<T> for Ehyb<T> {
     }
 }
 
+impl<T: Real> Offered<T> for Ehyb<T> {
+    /// SELL-P has columns of 16 bits as well, and [`Halo`](super::Halo) all of them.
+    fn variants() -> Vec<Variant> {
+        let why = "chosen by hand only: its extra lines move more bytes than SELL-P or Halo";
+        vec![Variant { name: Self::NAME, host: Priced::ByHand(why), gpu: Priced::ByHand(why) }]
+    }
+
+    fn offers(_: &Analysis<'_, T>) -> Result<Vec<Offer<EhybOptions>>> {
+        Ok(vec![])
+    }
+}
+
 #[cfg(feature = "cuda")]
 impl<T: Real> Ehyb<T> {
     /// The rows of a part on a GPU: what a numbering should bring together.
@@ -296,26 +320,20 @@ impl<T: Real> Ehyb<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Ehyb<T> {
+impl<T: Real> OnDevice<T> for Ehyb<T> {
     type Arrays<V: Storage<T>> = cuda::formats::ehyb::Ehyb<T, V>;
-    type Options = Option<usize>;
-
-    fn defaults() -> Option<usize> {
-        None
-    }
 
     /// A device has a cache of its own, and so parts of its own.
-    fn chosen(&self) -> Option<usize> {
-        None
+    fn chosen(&self) -> EhybOptions {
+        EhybOptions::default()
     }
 
-    /// In parts of so many rows, rounded up to a multiple of 32, or of as many as equations 1 and 2 say.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        rows_per_part: Option<usize>,
+        options: EhybOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), rows_per_part)?)
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), options.rows_per_part)?)
     }
 }
 
@@ -328,7 +346,7 @@ mod tests {
     fn any_parts_obey() {
         for csr in &matrices::<f64>() {
             for chunks in [1, 2, 85] {
-                obeys(csr, |csr| Ehyb::with_parts(csr, chunks * CHUNK));
+                obeys(csr, |csr| Ehyb::with(csr, EhybOptions { rows_per_part: Some(chunks * CHUNK) }));
             }
         }
         matrices::<f32>().iter().for_each(|csr| obeys(csr, Ehyb::new));
@@ -342,7 +360,7 @@ mod tests {
     #[test]
     fn only_rows_at_the_borders_of_parts_have_extra_lines() {
         let rows = 3 * 2 * CHUNK;
-        let ehyb = Ehyb::with_parts(&tridiagonal(rows), 2 * CHUNK).unwrap();
+        let ehyb = Ehyb::with(&tridiagonal(rows), EhybOptions { rows_per_part: Some(2 * CHUNK) }).unwrap();
         assert_eq!(ehyb.parts(), 3);
         let lines: Vec<usize> =
             (0..rows / CHUNK).flat_map(|chunk| ehyb.lines.rows(chunk)).flatten().collect();
@@ -357,7 +375,7 @@ mod tests {
     #[test]
     fn parts_of_other_heights_are_refused() {
         for rows in [0, 1, 767, 769, 86 * CHUNK] {
-            let refused = Ehyb::with_parts(&tridiagonal(5), rows).unwrap_err();
+            let refused = Ehyb::with(&tridiagonal(5), EhybOptions { rows_per_part: Some(rows) }).unwrap_err();
             assert!(matches!(&refused, Error::Option { got, .. } if *got == rows.to_string()), "{refused}");
         }
     }

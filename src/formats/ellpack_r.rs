@@ -6,8 +6,9 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::ell::uniform;
-use super::slices::Slices;
-use super::{Csr, Format, Source, row_operator};
+use super::slices::{SLICED_ON_GPU, Slices, waits};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price};
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::RowProduct;
@@ -54,8 +55,9 @@ row_operator!(EllpackR);
 impl<T: Real> Format<T> for EllpackR<T> {
     const NAME: &'static str = "ELLPACK-R";
     type Value = T;
+    type Options = ();
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
+    fn with(csr: &Csr<T>, (): ()) -> Result<Self> {
         EllpackR::new(csr)
     }
 
@@ -81,12 +83,29 @@ impl<T: Real> Format<T> for EllpackR<T> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for EllpackR<T> {
-    type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
-    type Options = ();
+impl<T: Real> Offered<T> for EllpackR<T> {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::At(Price { start: 0.0, byte: 1.05, gather: 0.0, row: 0.0, wait: 0.0 }),
+            gpu: SLICED_ON_GPU,
+        }]
+    }
 
-    fn defaults() {}
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
+        let width = matrix.rows.longest;
+        let (slots, bytes) = matrix.uniform(Self::NAME, width)?;
+        Ok(vec![Offer {
+            detail: format!("{width} slots a row"),
+            waits: waits(matrix),
+            ..matrix.offer(Self::variants()[0], (), bytes + matrix.csr.rows() * size_of::<u32>(), slots)
+        }])
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> OnDevice<T> for EllpackR<T> {
+    type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
 
     fn chosen(&self) {}
 

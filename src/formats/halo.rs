@@ -19,17 +19,33 @@ use super::OnDevice;
 use super::bsr::{best_blocks, block_pattern};
 #[cfg(feature = "cuda")]
 use super::on_device::values_of;
-use super::{Csr, Format, Source, row_operator};
+use super::pattern::fill_by_rows;
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::halo;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::CHUNK;
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda;
+use krysp_kernels::cuda::{self, tuning::SLOTS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::windows::{LARGEST, PACKED, TooLarge, Windows};
 use std::borrow::Cow;
+
+/// How a matrix is divided into nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HaloOptions {
+    /// Unknowns of a node: 1, 2, 3, 4 or 6. `None` is the size that takes the fewest bytes.
+    pub size: Option<usize>,
+}
+
+impl HaloOptions {
+    /// The size of nodes: the one that is named, or else the one that takes the fewest bytes.
+    fn size_for<T: Real>(self, csr: &Csr<T>) -> usize {
+        self.size.unwrap_or_else(|| best_size(csr))
+    }
+}
 
 /// A matrix in blocks of rows with windows.
 #[derive(Clone, Debug)]
@@ -48,16 +64,17 @@ pub struct Halo<T: Real> {
 impl<T: Real> Halo<T> {
     /// Converts with the size of nodes that takes the fewest bytes.
     pub fn new(csr: &Csr<T>) -> Result<Halo<T>> {
-        Halo::with_nodes(csr, best_size(csr))
+        Halo::with(csr, HaloOptions::default())
     }
 
-    /// Converts with nodes of 1, 2, 3, 4 or 6 unknowns.
-    pub fn with_nodes(csr: &Csr<T>, size: usize) -> Result<Halo<T>> {
+    /// Converts a matrix; refuses one whose rows the size of nodes does not divide.
+    pub fn with(csr: &Csr<T>, options: HaloOptions) -> Result<Halo<T>> {
+        let size = options.size_for(csr);
         let (offsets, columns) = node_pattern(csr, size)?;
         let height = CHUNK / size;
         let windows = Windows::new(&offsets, &columns, height, height, LARGEST).map_err(unsuitable::<T>)?;
         let mut places = Buffer::zeros(columns.len());
-        super::fill_by_rows(
+        fill_by_rows(
             offsets.ranges(),
             &mut places,
             &|node| offsets.at(node),
@@ -98,31 +115,6 @@ fn best_size<T: Real>(csr: &Csr<T>) -> usize {
     best_blocks(csr).ok().filter(|&(bytes, _)| bytes < single).map_or(1, |(_, size)| size)
 }
 
-/// What a GPU reads of a matrix in blocks of about a thousand rows.
-pub(crate) struct Footprint {
-    pub(crate) size: usize,
-    pub(crate) bytes: usize,
-    pub(crate) slots: usize,
-    /// Entries of `x` in halos, all blocks together.
-    pub(crate) halo: usize,
-}
-
-/// Found without converting; refuses a matrix whose rows read more than a window holds.
-pub(crate) fn footprint<T: Real>(csr: &Csr<T>) -> Result<Footprint> {
-    const ROWS: usize = 1024;
-    let size = best_size(csr);
-    let (offsets, columns) = node_pattern(csr, size)?;
-    let most = if size == 1 { PACKED } else { LARGEST };
-    let windows = Windows::new(&offsets, &columns, (ROWS / size).next_multiple_of(32), 32, most);
-    let windows = windows.map_err(unsuitable::<T>)?;
-    let halo = windows.all_halos();
-    let (blocks, slots) = (columns.len(), columns.len() * size * size);
-    // nodes of one row pack their places in 12 bits
-    let places = if size == 1 { blocks * 3 / 2 } else { blocks * 2 };
-    let bytes = slots * size_of::<T>() + places + size_of_val(halo) + csr.rows() / size * 2;
-    Ok(Footprint { size, bytes, slots, halo: halo.len() * size })
-}
-
 /// Where dense blocks stand among nodes.
 fn node_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Cow<'_, Offsets>, Cow<'_, Columns>)> {
     if size == 1 {
@@ -146,9 +138,10 @@ row_operator!(Halo);
 impl<T: Real> Format<T> for Halo<T> {
     const NAME: &'static str = "Halo";
     type Value = T;
+    type Options = HaloOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Halo::new(csr)
+    fn with(csr: &Csr<T>, options: HaloOptions) -> Result<Self> {
+        Halo::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -181,6 +174,40 @@ impl<T: Real> Format<T> for Halo<T> {
     }
 }
 
+impl<T: Real> Offered<T> for Halo<T> {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::ByHand("chosen by hand only: the caches of a CPU hold what its windows would"),
+            gpu: Priced::At(Price { start: 17.7e6, byte: 0.888, gather: 11.6, row: 0.0, wait: 0.696e6 }),
+        }]
+    }
+
+    /// As a GPU reads it, in blocks of about a thousand rows. Refuses a matrix whose rows read more than a window holds.
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<HaloOptions>>> {
+        const ROWS: usize = 1024;
+        let csr = matrix.csr;
+        let size = best_size(csr);
+        let (offsets, columns) = node_pattern(csr, size)?;
+        let most = if size == 1 { PACKED } else { LARGEST };
+        let windows = Windows::new(&offsets, &columns, (ROWS / size).next_multiple_of(32), 32, most);
+        let windows = windows.map_err(unsuitable::<T>)?;
+        let halos = windows.all_halos();
+        let (blocks, slots) = (columns.len(), columns.len() * size * size);
+        // nodes of one row pack their places in 12 bits
+        let places = if size == 1 { blocks * 3 / 2 } else { blocks * 2 };
+        let bytes = slots * size_of::<T>() + places + size_of_val(halos) + csr.rows() / size * 2;
+        let halo = halos.len() * size;
+        Ok(vec![Offer {
+            detail: format!("nodes of {size}, {halo} entries of x in halos"),
+            gathers: halo as f64,
+            #[cfg(feature = "cuda")]
+            waits: matrix.rows.longest.div_ceil(SLOTS_IN_FLIGHT),
+            ..matrix.offer(Self::variants()[0], HaloOptions { size: Some(size) }, bytes, slots)
+        }])
+    }
+}
+
 #[cfg(feature = "cuda")]
 impl<T: Real> Halo<T> {
     /// The rows of a block on a GPU: what a numbering should bring together.
@@ -209,29 +236,23 @@ impl<T: Real> Halo<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
+impl<T: Real> OnDevice<T> for Halo<T> {
     type Arrays<V: Storage<T>> = cuda::formats::halo::Halo<T, V>;
-    type Options = Option<usize>;
 
-    fn defaults() -> Option<usize> {
-        None
+    fn chosen(&self) -> HaloOptions {
+        HaloOptions { size: Some(self.size) }
     }
 
-    fn chosen(&self) -> Option<usize> {
-        Some(self.size)
+    fn by_lengths(csr: &Csr<T>, options: &HaloOptions) -> Option<HaloOptions> {
+        (options.size_for(csr) == 1).then_some(HaloOptions { size: Some(1) })
     }
 
-    fn by_lengths(csr: &Csr<T>, size: &Option<usize>) -> Option<Option<usize>> {
-        (size.unwrap_or_else(|| best_size(csr)) == 1).then_some(Some(1))
-    }
-
-    /// With nodes of so many unknowns, or as many as take the fewest bytes.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        size: Option<usize>,
+        options: HaloOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        let size = size.unwrap_or_else(|| best_size(csr));
+        let size = options.size_for(csr);
         let (offsets, columns) = node_pattern(csr, size)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));
         Ok(Self::Arrays::<V>::new(device, size, nodes, pattern, csr.entries())?)
@@ -240,16 +261,16 @@ impl<T: Real + cuda::Real> OnDevice<T> for Halo<T> {
     fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
         ordered: &cuda::Ordered<T>,
-        size: Option<usize>,
+        options: HaloOptions,
     ) -> Result<Self::Arrays<V>> {
         let offsets = &source.pattern.offsets;
-        if size == Some(1)
+        if options.size == Some(1)
             && source.pattern.cols() == offsets.ranges()
             && let Some(halo) = Self::Arrays::<V>::of(ordered, offsets)?
         {
             return Ok(halo);
         }
         let csr = Csr::from_source(source.clone(), values_of(ordered)?);
-        Self::lay_out(&csr, size, ordered.device())
+        Self::lay_out(&csr, options, ordered.device())
     }
 }

@@ -18,10 +18,11 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::coo::entry_rows;
+use super::coo::{coordinate_bytes, entry_rows};
 use super::pattern::fill_by_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
-use super::{Csr, Format, Source, row_operator};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price, RowStatistics};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::coo::EntryRows;
@@ -227,9 +228,10 @@ row_operator!(Hyb);
 impl<T: Real> Format<T> for Hyb<T> {
     const NAME: &'static str = "HYB";
     type Value = T;
+    type Options = HybOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Hyb::new(csr)
+    fn with(csr: &Csr<T>, options: HybOptions) -> Result<Self> {
+        Hyb::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -262,14 +264,36 @@ impl<T: Real> Format<T> for Hyb<T> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Hyb<T> {
-    type Arrays<V: Storage<T>> = cuda::formats::hyb::Hyb<T, V>;
-    type Options = HybOptions;
-
-    fn defaults() -> HybOptions {
-        HybOptions::default()
+impl<T: Real> Offered<T> for Hyb<T> {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::At(Price { start: 0.0, byte: 1.2, gather: 0.0, row: 0.0, wait: 0.0 }),
+            gpu: Priced::At(Price { start: 40.1e6, byte: 0.829, gather: 11.4, row: 45.8, wait: 0.0 }),
+        }]
     }
+
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<HybOptions>>> {
+        let RowStatistics { rows, longest, quantile: width, .. } = matrix.rows;
+        if width == longest {
+            let why = format!("no row is longer than Q_R = {width}: it would be ELL");
+            return Err(Error::Unsuitable { format: Self::NAME, why });
+        }
+        let (slots, bytes) = matrix.uniform(Self::NAME, width)?;
+        let overflow = matrix.overflow(width);
+        let options = HybOptions { threshold: Threshold::Columns(width) };
+        let bytes = bytes + coordinate_bytes(matrix, overflow);
+        Ok(vec![Offer {
+            detail: format!("{width} slots a row and {overflow} entries beyond"),
+            rows,
+            ..matrix.offer(Self::variants()[0], options, bytes, slots + overflow)
+        }])
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> OnDevice<T> for Hyb<T> {
+    type Arrays<V: Storage<T>> = cuda::formats::hyb::Hyb<T, V>;
 
     fn chosen(&self) -> HybOptions {
         HybOptions { threshold: Threshold::Columns(self.width) }

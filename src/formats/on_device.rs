@@ -4,23 +4,17 @@ use super::{Format, Source};
 use crate::cuda::{Cuda, OnCuda};
 use crate::{Csr, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::{self, Device, Ordered, Product};
+use krysp_kernels::cuda::{Device, Ordered, Product};
 
 /// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
-pub trait OnDevice<T: Real + cuda::Real>: Format<T> + 'static {
+pub trait OnDevice<T: Real>: Format<T> + 'static {
     /// What holds the matrix there, with values stored as `V`.
     type Arrays<V: Storage<T>>: Product<T>;
 
-    /// What one may choose.
-    type Options;
-
-    /// What is chosen where nothing is said.
-    fn defaults() -> Self::Options;
-
-    /// What was chosen for this one.
+    /// What was chosen for this one, as far as it has a meaning on a GPU: with that it is moved there.
     fn chosen(&self) -> Self::Options;
 
-    /// Lays a matrix out in the memory of a device.
+    /// Lays a matrix out in the memory of a device; refuses an option that has no meaning there.
     #[doc(hidden)]
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
@@ -42,7 +36,7 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> + 'static {
 
     /// A matrix in this format on a GPU, converted there: no slot of the format is filled in host memory.
     fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<OnCuda<T, Self>> {
-        Self::on_with(gpu, csr, Self::defaults())
+        Self::on_with(gpu, csr, Self::Options::default())
     }
 
     /// A matrix in this format on a GPU, converted there, with options.
@@ -57,7 +51,7 @@ pub trait OnDevice<T: Real + cuda::Real>: Format<T> + 'static {
     /// SELL-P gains by it, and Halo where nodes have one unknown. For other formats the host renumbers, and whatever has a
     /// numbering already or rows of more than 2048 entries.
     fn on_renumbered(gpu: &Cuda, csr: &Csr<T>, numbering: &Numbering) -> Result<OnCuda<T, Self>> {
-        Self::on_renumbered_with(gpu, csr, numbering, Self::defaults())
+        Self::on_renumbered_with(gpu, csr, numbering, Self::Options::default())
     }
 
     /// A matrix in this format on a GPU, renumbered and converted there, with options.

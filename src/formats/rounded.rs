@@ -30,7 +30,7 @@ use krysp_solvers::LinearOperator;
 ///
 /// let a = matrices::stencil7(8).csr::<f64>()?;
 /// let fsai = Fsai::new(&a)?;
-/// let half = |factor| -> krysp::Result<_> { Ok(Rounded::<Sell<f64>, f32>::new(Sell::new(factor)?)) };
+/// let half = |factor| -> krysp::Result<_> { Rounded::<Sell<f64>, f32>::new(factor) };
 /// let factors = Composed::new(half(fsai.upper())?, half(fsai.lower())?)?;
 /// let solution = Cg::new(&a).preconditioner(factors).rtol(1e-12).solve(&vec![1.0; a.rows()])?;
 /// assert!(solution.report.converged());
@@ -44,8 +44,8 @@ pub struct Rounded<F, V: Plain> {
 }
 
 impl<F, V: Plain> Rounded<F, V> {
-    /// Rounds the values of a matrix.
-    pub fn new<T: Real>(mut format: F) -> Rounded<F, V>
+    /// Rounds the values of a matrix that is in the format already.
+    pub fn of<T: Real>(mut format: F) -> Rounded<F, V>
     where
         F: Format<T>,
         V: Storage<T>,
@@ -122,9 +122,10 @@ where
 {
     const NAME: &'static str = F::NAME;
     type Value = V;
+    type Options = F::Options;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Ok(Rounded::new(F::convert(csr)?))
+    fn with(csr: &Csr<T>, options: F::Options) -> Result<Self> {
+        Ok(Rounded::of(F::with(csr, options)?))
     }
 
     fn source(&self) -> &Source<T> {
@@ -164,11 +165,6 @@ where
     V: Storage<T>,
 {
     type Arrays<W: Storage<T>> = F::Arrays<W>;
-    type Options = F::Options;
-
-    fn defaults() -> F::Options {
-        F::defaults()
-    }
 
     fn chosen(&self) -> F::Options {
         self.format.chosen()

@@ -10,8 +10,11 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::slices::{SliceWidths, Slices, check_padding, default_height};
-use super::{Csr, Format, Source, row_operator};
+use super::slices::{
+    SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, has_short_columns, waits,
+};
+use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use crate::choice::{Analysis, Price, offset_bytes};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::sliced::height_step;
@@ -22,25 +25,37 @@ use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
 /// How a matrix is cut into slices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SellOptions {
-    /// Rows of a slice: a multiple of 8 (f64) or 16 (f32) that divides 768.
-    pub height: usize,
+    /// Rows of a slice, in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` is two of the widest
+    /// registers. A GPU cuts slices of its own, of 32 rows or fewer, and refuses a height.
+    pub height: Option<usize>,
     /// Rows are sorted by length within windows of so many: a multiple of the height that divides 768, or 1 for the
-    /// order they have. `None` sorts within 768 rows where that saves padding.
+    /// order they have. `None` sorts within 768 rows where that saves padding. A GPU refuses any
+    /// window but 1.
     pub window: Option<usize>,
 }
 
+#[cfg(feature = "cuda")]
 impl SellOptions {
-    /// The defaults for elements of a type.
-    pub fn new<T: Real>() -> Self {
-        SellOptions { height: default_height::<T>(), window: None }
-    }
-
-    /// How wide slices are on a device.
-    #[cfg(feature = "cuda")]
-    fn widths(self) -> cuda::formats::sliced::Widths {
-        cuda::formats::sliced::Widths::Each { sort: self.window != Some(1) }
+    /// How wide slices are on a device; refuses what it could not follow.
+    fn widths(self) -> Result<cuda::formats::sliced::Widths> {
+        if let Some(height) = self.height {
+            return Err(Error::Option {
+                what: "the slice height",
+                got: height.to_string(),
+                expected: "none on a GPU, whose slices have 32 rows or fewer",
+            });
+        }
+        match self.window {
+            None | Some(1) => Ok(cuda::formats::sliced::Widths::Each { sort: self.window.is_none() }),
+            Some(window) => Err(Error::Option {
+                what: "the sorting window",
+                got: window.to_string(),
+                expected: "none on a GPU, which sorts within 768 rows where that saves padding, or 1 for the order \
+                           that rows have",
+            }),
+        }
     }
 }
 
@@ -48,7 +63,8 @@ impl SellOptions {
 #[derive(Clone, Debug)]
 pub struct Sell<T: Real> {
     source: Source<T>,
-    options: SellOptions,
+    /// The window that was asked for.
+    window: Option<usize>,
     slices: Slices,
     values: Buffer<T>,
 }
@@ -56,23 +72,23 @@ pub struct Sell<T: Real> {
 impl<T: Real> Sell<T> {
     /// Converts a matrix with default options.
     pub fn new(csr: &Csr<T>) -> Result<Sell<T>> {
-        Sell::with(csr, SellOptions::new::<T>())
+        Sell::with(csr, SellOptions::default())
     }
 
     /// Converts a matrix.
     pub fn with(csr: &Csr<T>, options: SellOptions) -> Result<Sell<T>> {
-        let Cut { widths, order } = Cut::new(csr, options)?;
+        let Cut { height, widths, order } = Cut::new(csr, options)?;
         let widths = SliceWidths::Each(Offsets::from_lengths(widths));
-        let slices = Slices::new(Self::NAME, csr.pattern(), options.height, widths, order, usize::MAX)?;
+        let slices = Slices::new(Self::NAME, csr.pattern(), height, widths, order, usize::MAX)?;
         let values = Buffer::zeros(slices.slots());
-        let mut sell = Sell { source: csr.source().clone(), options, slices, values };
+        let mut sell = Sell { source: csr.source().clone(), window: options.window, slices, values };
         sell.fill(csr.entries());
         Ok(sell)
     }
 
     /// How it was cut.
     pub fn options(&self) -> SellOptions {
-        self.options
+        SellOptions { height: Some(self.slices.height()), window: self.window }
     }
 
     /// Whether rows were sorted.
@@ -96,6 +112,8 @@ impl<T: Real> Sell<T> {
 
 /// How rows come to lie in slices.
 pub(crate) struct Cut {
+    /// Rows of a slice.
+    pub(crate) height: usize,
     /// The longest row of each slice.
     pub(crate) widths: Vec<usize>,
     /// The row of its chunk that stands at each place, where rows are sorted.
@@ -105,7 +123,7 @@ pub(crate) struct Cut {
 impl Cut {
     /// Cuts a matrix; refuses options out of range, and slices that would be mostly padding.
     pub(crate) fn new<T: Real>(csr: &Csr<T>, options: SellOptions) -> Result<Cut> {
-        let height = options.height;
+        let height = options.height.unwrap_or_else(default_height::<T>);
         if height == 0 || !height.is_multiple_of(height_step::<T>()) || !CHUNK.is_multiple_of(height) {
             return Err(Error::Option {
                 what: "the slice height",
@@ -138,7 +156,7 @@ impl Cut {
         };
         let slots = widths.iter().sum::<usize>() * height;
         check_padding(Sell::<T>::NAME, slots, csr.nnz(), "CSR stores rows of any length")?;
-        Ok(Cut { widths, order })
+        Ok(Cut { height, widths, order })
     }
 }
 
@@ -177,9 +195,10 @@ row_operator!(Sell);
 impl<T: Real> Format<T> for Sell<T> {
     const NAME: &'static str = "SELL-P";
     type Value = T;
+    type Options = SellOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        Sell::new(csr)
+    fn with(csr: &Csr<T>, options: SellOptions) -> Result<Self> {
+        Sell::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -204,31 +223,52 @@ impl<T: Real> Format<T> for Sell<T> {
     }
 }
 
-#[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
-    type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
-    type Options = SellOptions;
-
-    fn defaults() -> SellOptions {
-        SellOptions::new::<T>()
+impl<T: Real> Offered<T> for Sell<T> {
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::At(Price { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
+            gpu: SLICED_ON_GPU,
+        }]
     }
 
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<SellOptions>>> {
+        let height = matrix.slice_height();
+        let Cut { widths, order, .. } =
+            Cut::new(matrix.csr, SellOptions { height: Some(height), window: None })?;
+        let slots = widths.iter().sum::<usize>() * height;
+        let short_columns = has_short_columns(matrix.csr.pattern(), height, order.as_deref(), usize::MAX);
+        let order_bytes = order.as_ref().map_or(0, |order| size_of_val(&**order));
+        let bytes = offset_bytes(widths.len(), slots) + order_bytes + matrix.slices(slots, short_columns);
+        let bits = if short_columns { 16 } else { 32 };
+        let sorted = if order.is_some() { ", rows sorted by length" } else { "" };
+        Ok(vec![Offer {
+            detail: format!("columns of {bits} bits{sorted}"),
+            waits: waits(matrix),
+            ..matrix.offer(Self::variants()[0], SellOptions::default(), bytes, slots)
+        }])
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> OnDevice<T> for Sell<T> {
+    type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
+
+    /// A device cuts slices of its own: all that it takes over is that rows keep their order.
     fn chosen(&self) -> SellOptions {
-        self.options
+        SellOptions { height: None, window: self.window.filter(|&window| window == 1) }
     }
 
     fn by_lengths(_: &Csr<T>, options: &SellOptions) -> Option<SellOptions> {
         Some(*options)
     }
 
-    /// In slices of 32 rows or fewer whatever the options say, sorted within 768 rows where that saves padding, unless
-    /// [`SellOptions::window`] is 1.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
         options: SellOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), options.widths())?)
+        Ok(Self::Arrays::<V>::new(device, csr.source().on_device(), csr.entries(), options.widths()?)?)
     }
 
     fn lay_out_from<V: Storage<T>>(
@@ -236,6 +276,31 @@ impl<T: Real + cuda::Real> OnDevice<T> for Sell<T> {
         ordered: &cuda::Ordered<T>,
         options: SellOptions,
     ) -> Result<Self::Arrays<V>> {
-        Ok(Self::Arrays::<V>::of(ordered, source.on_device(), options.widths())?)
+        Ok(Self::Arrays::<V>::of(ordered, source.on_device(), options.widths()?)?)
+    }
+}
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_refuses_slices_that_it_would_not_cut() {
+        let refused = |height, window| {
+            let error = SellOptions { height, window }.widths().unwrap_err();
+            assert!(matches!(error, Error::Option { .. }));
+            error.to_string()
+        };
+        assert!(refused(Some(48), None).contains("32 rows or fewer"));
+        assert!(refused(None, Some(96)).contains("within 768 rows"));
+        for window in [None, Some(1)] {
+            assert!(SellOptions { height: None, window }.widths().is_ok());
+        }
+        // a matrix of the host is moved without them
+        let csr = Csr::from_triplets(1, 1, &[(0, 0, 1.0)]).unwrap();
+        for (window, kept) in [(None, None), (Some(1), Some(1)), (Some(96), None)] {
+            let sell = Sell::with(&csr, SellOptions { height: Some(48), window }).unwrap();
+            assert_eq!(sell.chosen(), SellOptions { height: None, window: kept });
+        }
     }
 }

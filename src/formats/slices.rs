@@ -1,12 +1,16 @@
 //! What the formats of sliced rows share: where slots are, and which columns they hold.
 
+use super::Priced;
 use super::pattern::{Pattern, fill_by_rows};
+use crate::choice::{Analysis, Model, Price};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::formats::sliced::{
     ChunkOrder, ShortColumns, Sliced, SlicedColumns, Widths, height_step,
 };
 use krysp_kernels::cpu::run::threads::{CHUNK, find_row, map_rows, over_rows};
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda::{formats::sliced::lanes, tuning::SLOTS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
 
 /// The width of each slice.
@@ -200,6 +204,11 @@ impl Slices {
         (self.slot(row)..).step_by(self.height)
     }
 
+    /// Rows of a slice.
+    pub(super) fn height(&self) -> usize {
+        self.height
+    }
+
     /// Whether columns take 16 bits.
     pub(super) fn short(&self) -> bool {
         matches!(self.columns, SlicedColumns::Short(_))
@@ -276,6 +285,22 @@ pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, 
     }
     let why = format!("{slots} slots for {entries} entries are mostly padding; {instead}");
     Err(Error::Unsuitable { format, why })
+}
+
+/// What SELL-P, ELL and ELLPACK-R cost on a GPU, where one kernel computes them.
+pub(super) const SLICED_ON_GPU: Priced =
+    Priced::At(Price { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 });
+
+/// How often the lane of a GPU with most to do waits for the slots that it asks for at once.
+pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
+    match matrix.machine {
+        Model::Host => 0,
+        #[cfg(feature = "cuda")]
+        Model::Gpu { multiprocessors } => {
+            let lanes = lanes(matrix.rows.rows, matrix.rows.mean(), multiprocessors);
+            matrix.rows.longest.div_ceil(SLOTS_IN_FLIGHT * lanes)
+        }
+    }
 }
 
 /// Two of the widest registers: enough independent sums to hide the latency of an addition at every level.

@@ -6,7 +6,8 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::{Pattern, fill_by_rows};
-use super::{Csr, Format, Multiply, Source};
+use super::{Csr, Format, Multiply, Offer, Offered, Priced, Source, Variant};
+use crate::choice::{Analysis, Price};
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::symmetric::{self, Halves};
@@ -226,8 +227,9 @@ impl<T: Real> LinearOperator for SymCsr<T> {
 impl<T: Real> Format<T> for SymCsr<T> {
     const NAME: &'static str = "symmetric CSR";
     type Value = T;
+    type Options = ();
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
+    fn with(csr: &Csr<T>, (): ()) -> Result<Self> {
         SymCsr::new(csr)
     }
 
@@ -280,12 +282,28 @@ pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, va
     entries
 }
 
-#[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for SymCsr<T> {
-    type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
-    type Options = ();
+impl<T: Real> Offered<T> for SymCsr<T> {
+    const SYMMETRIC: bool = true;
 
-    fn defaults() {}
+    /// Rows of symmetric formats cost much on a CPU: their sums go to memory and back, and in f32 they take nearly as long as
+    /// in f64. On a GPU, by every record of an H200, there is always a faster format where nodes have one row.
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::At(Price { start: 0.0, byte: 1.25, gather: 0.0, row: 60.0, wait: 0.0 }),
+            gpu: Priced::ByHand("chosen by hand only: on a GPU others are faster where nodes have one row"),
+        }]
+    }
+
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
+        let (bytes, slots) = (SymCsr::bytes_of(matrix.csr), matrix.csr.nnz());
+        Ok(vec![Offer { rows: matrix.rows.rows, ..matrix.offer(Self::variants()[0], (), bytes, slots) }])
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real> OnDevice<T> for SymCsr<T> {
+    type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
 
     fn chosen(&self) {}
 

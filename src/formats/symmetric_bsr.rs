@@ -5,10 +5,13 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::bsr::{best_block_size, block_pattern};
+#[cfg(feature = "cuda")]
+use super::bsr::best_block_size;
+use super::bsr::{best_blocks, block_pattern, block_size, slots_of_blocks};
 use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
-use super::{Csr, Format, Multiply, Source};
+use super::{Csr, Format, Multiply, Offer, Offered, Priced, Source, Variant};
+use crate::choice::{Analysis, Model, Price};
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
@@ -21,6 +24,13 @@ use krysp_kernels::index::{Columns, Offsets};
 #[cfg(feature = "cuda")]
 use krysp_kernels::windows::TooLarge;
 use krysp_solvers::LinearOperator;
+
+/// How a symmetric matrix is divided into blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SymBsrOptions {
+    /// Rows and columns of a block: 2, 3, 4 or 6. `None` is the size that takes the fewest bytes in BSR.
+    pub size: Option<usize>,
+}
 
 /// A symmetric matrix of small dense blocks, stored by halves.
 #[derive(Clone, Debug)]
@@ -36,11 +46,12 @@ impl<T: Real> SymBsr<T> {
     /// Converts a symmetric matrix with the block size of [`Bsr::new`](super::Bsr::new). Where `a_ij` and `a_ji` differ by
     /// rounding, the one below the diagonal counts.
     pub fn new(csr: &Csr<T>) -> Result<SymBsr<T>> {
-        SymBsr::with_blocks(csr, best_block_size(csr)?)
+        SymBsr::with(csr, SymBsrOptions::default())
     }
 
-    /// Converts a symmetric matrix with blocks of a size: 2, 3, 4 or 6.
-    pub fn with_blocks(csr: &Csr<T>, size: usize) -> Result<SymBsr<T>> {
+    /// Converts a symmetric matrix; refuses one whose rows the block size does not divide.
+    pub fn with(csr: &Csr<T>, options: SymBsrOptions) -> Result<SymBsr<T>> {
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         check_symmetric(csr)?;
         let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
@@ -132,9 +143,10 @@ impl<T: Real> LinearOperator for SymBsr<T> {
 impl<T: Real> Format<T> for SymBsr<T> {
     const NAME: &'static str = "symmetric BSR";
     type Value = T;
+    type Options = SymBsrOptions;
 
-    fn convert(csr: &Csr<T>) -> Result<Self> {
-        SymBsr::new(csr)
+    fn with(csr: &Csr<T>, options: SymBsrOptions) -> Result<Self> {
+        SymBsr::with(csr, options)
     }
 
     fn source(&self) -> &Source<T> {
@@ -185,6 +197,46 @@ impl<T: Real> Format<T> for SymBsr<T> {
     }
 }
 
+impl<T: Real> Offered<T> for SymBsr<T> {
+    const SYMMETRIC: bool = true;
+
+    /// With AVX-512 other formats gather as fast as blocks (elast_bracket_p1_59k in `benches/record/avx512-2t`).
+    fn variants() -> Vec<Variant> {
+        vec![Variant {
+            name: Self::NAME,
+            host: Priced::AtLevel {
+                avx512: Price { start: 0.0, byte: 0.9, gather: 0.0, row: 110.0, wait: 0.0 },
+                other: Price { start: 0.0, byte: 0.7, gather: 0.0, row: 165.0, wait: 0.0 },
+            },
+            gpu: Priced::At(Price { start: 59.9e6, byte: 0.608, gather: 20.3, row: 0.0, wait: 1.49e6 }),
+        }]
+    }
+
+    /// Padded as much as [`Bsr`](super::Bsr).
+    fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<SymBsrOptions>>> {
+        let (bytes, size) = best_blocks(matrix.csr)?;
+        let slots = slots_of_blocks(matrix.csr, bytes, size);
+        let (bytes, gathers, rows, waits) = match matrix.machine {
+            Model::Host => (SymBsr::bytes_of(matrix.csr, size)?, 0, matrix.rows.rows, 0),
+            #[cfg(feature = "cuda")]
+            Model::Gpu { .. } => {
+                let (bytes, halo) = SymBsr::footprint_on_gpu(matrix.csr, size)?;
+                // a thread has its nodes one after the other, and owns half of their pairs
+                let pairs = matrix.rows.longest.div_ceil(size).div_ceil(2);
+                let nodes = cuda::formats::symmetric::nodes_of_thread(size, size_of::<T>());
+                (bytes, halo, 0, nodes * pairs)
+            }
+        };
+        Ok(vec![Offer {
+            detail: format!("blocks of {size} x {size}"),
+            gathers: gathers as f64,
+            rows,
+            waits,
+            ..matrix.offer(Self::variants()[0], SymBsrOptions { size: Some(size) }, bytes, slots)
+        }])
+    }
+}
+
 #[cfg(feature = "cuda")]
 impl<T: Real> SymBsr<T> {
     /// The rows of a block on a GPU: what a numbering should bring together. Pairs that cross blocks are stored twice.
@@ -225,26 +277,20 @@ impl<T: Real> SymBsr<T> {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real + cuda::Real> OnDevice<T> for SymBsr<T> {
+impl<T: Real> OnDevice<T> for SymBsr<T> {
     type Arrays<V: Storage<T>> = cuda::formats::symmetric::Symmetric<T, V>;
-    type Options = Option<usize>;
 
-    fn defaults() -> Option<usize> {
-        None
+    fn chosen(&self) -> SymBsrOptions {
+        SymBsrOptions { size: Some(self.size) }
     }
 
-    fn chosen(&self) -> Option<usize> {
-        Some(self.size)
-    }
-
-    /// In blocks of rows that keep the `x` they read in shared memory, with dense blocks of a size, or of the one that
-    /// takes the fewest bytes.
+    /// In blocks of rows that keep the `x` they read in shared memory.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
-        size: Option<usize>,
+        options: SymBsrOptions,
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
-        let size = size.map_or_else(|| best_block_size(csr), Ok)?;
+        let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         check_symmetric(csr)?;
         let (pattern, nodes) = (csr.source().on_device(), cuda::Pattern::new(&offsets, &columns));

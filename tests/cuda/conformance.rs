@@ -1,10 +1,10 @@
-//! Vectors, every format and preconditioners on a GPU obey every law: one line each.
+//! Vectors, every format of the list and preconditioners on a GPU obey every law; formats with options by a line each.
 
 use super::gpu;
 use krysp::cuda::OnCuda;
 use krysp::formats::{
-    Bsr, Coo, Crossing, Dia, Ehyb, Ell, EllpackR, Halo, Hyb, HybOptions, OnDevice, Rounded, Sell,
-    SellOptions, Strategy, SymBsr, SymCsr, Threshold,
+    Bsr, BsrOptions, Coo, CooOptions, Crossing, CsrOptions, Ehyb, EhybOptions, Halo, HaloOptions, Hyb,
+    HybOptions, OnDevice, Rounded, Sell, SellOptions, Strategy, SymBsr, SymBsrOptions, Threshold,
 };
 use krysp::solvers::{Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
@@ -134,35 +134,34 @@ macro_rules! conformance {
     )*};
 }
 
+/// Every format that can be on a GPU, with default options.
+macro_rules! conformance_of_all {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+        $(krysp::where_on_gpu!($memory, conformance! { $file: krysp::$format::new; });)*
+    };
+}
+krysp::each_format!(conformance_of_all);
+
+// with other options
 conformance! {
-    csr: |a| Ok(a.clone());
-    coo: Coo::new;
-    hyb: Hyb::new;
     hyb_two_thirds: |a| Hyb::with(a, HybOptions { threshold: Threshold::Quantile(2.0 / 3.0) });
     hyb_bounded: |a| Hyb::with(a, HybOptions { threshold: Threshold::BoundedQuantile { x: 0.9, share: 0.01 } });
     hyb_all_coo: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(0) });
-    ell: Ell::new;
-    ellpack_r: EllpackR::new;
     hyb_all_ell: |a| Hyb::with(a, HybOptions { threshold: Threshold::Columns(usize::MAX) });
-    sell: Sell::new;
-    sell_unsorted: |a| Sell::with(a, SellOptions { height: 48, window: Some(1) });
-    dia: Dia::new;
-    bsr_2: |a| Bsr::with_blocks(a, 2);
-    bsr_3: |a| Bsr::with_blocks(a, 3);
-    bsr_4: |a| Bsr::with_blocks(a, 4);
-    bsr_6: |a| Bsr::with_blocks(a, 6);
-    halo: Halo::new;
-    halo_2: |a| Halo::with_nodes(a, 2);
-    halo_3: |a| Halo::with_nodes(a, 3);
-    halo_4: |a| Halo::with_nodes(a, 4);
-    halo_6: |a| Halo::with_nodes(a, 6);
-    ehyb: Ehyb::new;
-    symmetric_csr: SymCsr::new;
-    symmetric_bsr_2: |a| SymBsr::with_blocks(a, 2);
-    symmetric_bsr_3: |a| SymBsr::with_blocks(a, 3);
-    symmetric_bsr_4: |a| SymBsr::with_blocks(a, 4);
-    symmetric_bsr_6: |a| SymBsr::with_blocks(a, 6);
-    sell_sorted: |a| Sell::with(a, SellOptions { height: 32, window: Some(96) });
+    sell_unsorted: |a| Sell::with(a, SellOptions { height: Some(48), window: Some(1) });
+    bsr_2: |a| Bsr::with(a, BsrOptions { size: Some(2) });
+    bsr_3: |a| Bsr::with(a, BsrOptions { size: Some(3) });
+    bsr_4: |a| Bsr::with(a, BsrOptions { size: Some(4) });
+    bsr_6: |a| Bsr::with(a, BsrOptions { size: Some(6) });
+    halo_2: |a| Halo::with(a, HaloOptions { size: Some(2) });
+    halo_3: |a| Halo::with(a, HaloOptions { size: Some(3) });
+    halo_4: |a| Halo::with(a, HaloOptions { size: Some(4) });
+    halo_6: |a| Halo::with(a, HaloOptions { size: Some(6) });
+    symmetric_bsr_2: |a| SymBsr::with(a, SymBsrOptions { size: Some(2) });
+    symmetric_bsr_3: |a| SymBsr::with(a, SymBsrOptions { size: Some(3) });
+    symmetric_bsr_4: |a| SymBsr::with(a, SymBsrOptions { size: Some(4) });
+    symmetric_bsr_6: |a| SymBsr::with(a, SymBsrOptions { size: Some(6) });
+    sell_sorted: |a| Sell::with(a, SellOptions { height: Some(32), window: Some(96) });
 }
 
 /// Formats with options that the host has not.
@@ -185,13 +184,13 @@ macro_rules! conformance_on {
 }
 
 conformance_on! {
-    csr_classical: Csr, Strategy::Classical;
-    csr_load_balance: Csr, Strategy::LoadBalance;
-    csr_merge_path: Csr, Strategy::MergePath;
-    csr_speculative: Csr, Strategy::Speculative;
-    coo_carried_out: Coo, Crossing::CarriedOut;
-    coo_slabs: Coo, Crossing::Slabs;
-    ehyb_small_parts: Ehyb, Some(64);
+    csr_classical: Csr, CsrOptions { strategy: Strategy::Classical };
+    csr_load_balance: Csr, CsrOptions { strategy: Strategy::LoadBalance };
+    csr_merge_path: Csr, CsrOptions { strategy: Strategy::MergePath };
+    csr_speculative: Csr, CsrOptions { strategy: Strategy::Speculative };
+    coo_carried_out: Coo, CooOptions { crossing: Crossing::CarriedOut };
+    coo_slabs: Coo, CooOptions { crossing: Crossing::Slabs };
+    ehyb_small_parts: Ehyb, EhybOptions { rows_per_part: Some(64) };
     hyb_minimal_storage: Hyb, HybOptions::default();
     hyb_last_quantile: Hyb, HybOptions { threshold: Threshold::Quantile(0.999) };
 }
@@ -207,44 +206,46 @@ fn conforms_rounded<F: OnDevice<f64>>(options: impl Fn() -> F::Options) {
 
 macro_rules! conformance_rounded {
     ($($name:ident: $format:ident, $options:expr;)*) => {
-        mod f64_storing_f32 {
-            use super::*;
-
-            $(gpu_test!($name);
-            fn $name() {
-                conforms_rounded::<$format<f64>>(|| $options);
-            })*
-        }
+        $(gpu_test!($name);
+        fn $name() {
+            conforms_rounded::<krysp::$format<f64>>(|| $options);
+        })*
     };
 }
 
-conformance_rounded! {
-    csr_classical: Csr, Strategy::Classical;
-    csr_load_balance: Csr, Strategy::LoadBalance;
-    csr_merge_path: Csr, Strategy::MergePath;
-    csr_speculative: Csr, Strategy::Speculative;
-    coo: Coo, Crossing::CarriedOut;
-    coo_slabs: Coo, Crossing::Slabs;
-    hyb: Hyb, HybOptions::default();
-    ell: Ell, ();
-    ellpack_r: EllpackR, ();
-    sell: Sell, SellOptions::new::<f64>();
-    sell_unsorted: Sell, SellOptions { height: 48, window: Some(1) };
-    dia: Dia, ();
-    bsr_2: Bsr, Some(2);
-    bsr_3: Bsr, Some(3);
-    bsr_4: Bsr, Some(4);
-    bsr_6: Bsr, Some(6);
-    halo: Halo, Some(1);
-    halo_2: Halo, Some(2);
-    halo_3: Halo, Some(3);
-    halo_4: Halo, Some(4);
-    halo_6: Halo, Some(6);
-    ehyb: Ehyb, None;
-    symmetric_csr: SymCsr, ();
-    symmetric_bsr_2: SymBsr, Some(2);
-    symmetric_bsr_3: SymBsr, Some(3);
-    symmetric_bsr_6: SymBsr, Some(6);
+mod f64_storing_f32 {
+    use super::*;
+
+    /// Every format that can be on a GPU, with default options.
+    macro_rules! conformance_rounded_of_all {
+        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+            $(krysp::where_on_gpu!($memory, conformance_rounded! { $file: $format, Default::default(); });)*
+        };
+    }
+    krysp::each_format!(conformance_rounded_of_all);
+
+    // with other options
+    conformance_rounded! {
+        csr_classical: Csr, CsrOptions { strategy: Strategy::Classical };
+        csr_load_balance: Csr, CsrOptions { strategy: Strategy::LoadBalance };
+        csr_merge_path: Csr, CsrOptions { strategy: Strategy::MergePath };
+        csr_speculative: Csr, CsrOptions { strategy: Strategy::Speculative };
+        coo_carried_out: Coo, CooOptions { crossing: Crossing::CarriedOut };
+        coo_slabs: Coo, CooOptions { crossing: Crossing::Slabs };
+        sell_unsorted: Sell, SellOptions { window: Some(1), ..SellOptions::default() };
+        bsr_2: Bsr, BsrOptions { size: Some(2) };
+        bsr_3: Bsr, BsrOptions { size: Some(3) };
+        bsr_4: Bsr, BsrOptions { size: Some(4) };
+        bsr_6: Bsr, BsrOptions { size: Some(6) };
+        halo_1: Halo, HaloOptions { size: Some(1) };
+        halo_2: Halo, HaloOptions { size: Some(2) };
+        halo_3: Halo, HaloOptions { size: Some(3) };
+        halo_4: Halo, HaloOptions { size: Some(4) };
+        halo_6: Halo, HaloOptions { size: Some(6) };
+        symmetric_bsr_2: SymBsr, SymBsrOptions { size: Some(2) };
+        symmetric_bsr_3: SymBsr, SymBsrOptions { size: Some(3) };
+        symmetric_bsr_6: SymBsr, SymBsrOptions { size: Some(6) };
+    }
 }
 
 /// Entries in 16 bits are those of host memory, and the product is as exact as ever.
@@ -254,7 +255,7 @@ where
 {
     for Case { name, triplets } in laws::cases().iter().step_by(3) {
         let a = triplets.csr::<T>().unwrap();
-        let Ok(host) = Rounded::<F, Bf16>::convert(&a) else { continue };
+        let Ok(host) = Rounded::<F, Bf16>::new(&a) else { continue };
         let stored = host.to_csr();
         let device = Rounded::<F, Bf16>::on(gpu, &a).unwrap();
         assert!(device.to_csr().unwrap().triplets().eq(stored.triplets()), "{}, {name}", F::NAME);
@@ -267,12 +268,12 @@ where
 gpu_test!(entries_in_16_bits);
 fn entries_in_16_bits() {
     let gpu = gpu();
-    stores_16_bits::<f64, Csr<f64>>(&gpu);
-    stores_16_bits::<f64, Sell<f64>>(&gpu);
-    stores_16_bits::<f64, Dia<f64>>(&gpu);
-    stores_16_bits::<f64, Bsr<f64>>(&gpu);
-    stores_16_bits::<f64, Halo<f64>>(&gpu);
-    stores_16_bits::<f64, Coo<f64>>(&gpu);
+    macro_rules! store {
+        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+            $(krysp::where_on_gpu!($memory, stores_16_bits::<f64, krysp::$format<f64>>(&gpu););)*
+        };
+    }
+    krysp::each_format!(store);
     stores_16_bits::<f32, Sell<f32>>(&gpu);
     stores_16_bits::<f32, Halo<f32>>(&gpu);
 }
@@ -284,7 +285,7 @@ fn entries_are_rounded_once() {
     let (n, rounding) = (20_000, 2f64.powi(-24));
     let triplets = matrices::random_rows(n, n, 3, |row| row % 40);
     let a = triplets.csr::<f64>().unwrap();
-    let host = Rounded::<Sell<f64>, f32>::new(Sell::new(&a).unwrap());
+    let host = Rounded::<Sell<f64>, f32>::new(&a).unwrap();
     let mut device = host.to(&gpu).unwrap();
     assert!(device.to_csr().unwrap().triplets().eq(host.to_csr().triplets()));
     device.refresh(&vec![0.1; triplets.entries.len()]).unwrap();
@@ -310,6 +311,18 @@ fn entries_are_rounded_once() {
     solver.operator_mut().refresh(&tenths).unwrap();
     let solution = solver.solve(&b).unwrap();
     assert!(solution.report.converged(), "{}", solution.report);
+}
+
+gpu_test!(options_that_a_gpu_would_ignore_are_refused);
+/// They are left out where a matrix that has them is moved there.
+fn options_that_a_gpu_would_ignore_are_refused() {
+    let gpu = gpu();
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    for (height, window) in [(Some(32), None), (None, Some(96)), (Some(48), Some(1))] {
+        let refused = Sell::on_with(&gpu, &a, SellOptions { height, window }).map(|_| ()).unwrap_err();
+        assert!(matches!(refused, krysp::Error::Option { .. }), "{refused}");
+    }
+    Sell::with(&a, SellOptions { height: Some(48), window: Some(96) }).unwrap().to(&gpu).unwrap();
 }
 
 gpu_test!(thresholds_are_those_of_the_host);

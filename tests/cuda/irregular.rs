@@ -1,7 +1,7 @@
 //! Rows that nobody would share out by rows: every format that cuts a matrix by entries.
 
 use super::gpu;
-use krysp::formats::{Crossing, HybOptions, OnDevice, Strategy, Threshold};
+use krysp::formats::{CooOptions, Crossing, CsrOptions, HybOptions, OnDevice, Strategy, Threshold};
 use krysp::testing::matrices::{self, edge};
 use krysp::{Coo, Csr, Cuda, CudaVector, Element, Hyb, LinearOperator, Real, Space};
 
@@ -15,12 +15,12 @@ type Operator<T> = Box<dyn LinearOperator<Vector = CudaVector<T>>>;
 fn cut_by_entries<T: Real>(gpu: &Cuda, csr: &Csr<T>) -> Vec<(String, Operator<T>)> {
     let strategies = [Strategy::Automatic, Strategy::LoadBalance, Strategy::MergePath, Strategy::Speculative];
     let csr_by = |strategy| {
-        let operator = Csr::on_with(gpu, csr, strategy).unwrap();
+        let operator = Csr::on_with(gpu, csr, CsrOptions { strategy }).unwrap();
         (format!("CSR {strategy:?}"), Box::new(operator) as Operator<T>)
     };
     let mut all: Vec<_> = strategies.map(csr_by).into();
     for crossing in [Crossing::CarriedOut, Crossing::Slabs] {
-        let operator = Coo::on_with(gpu, csr, crossing).unwrap();
+        let operator = Coo::on_with(gpu, csr, CooOptions { crossing }).unwrap();
         all.push((format!("COO {crossing:?}"), Box::new(operator)));
     }
     let options = HybOptions { threshold: Threshold::Columns(1) };
@@ -117,8 +117,11 @@ fn second_stages<T: Real>() {
     for (name, triplets) in all {
         let csr = triplets.csr::<T>().unwrap();
         let x: Vec<T> = edge::whole_vector(csr.cols()).into_iter().map(T::from_f64).collect();
-        let on_device =
-            product::<T>(&(Box::new(Csr::on_with(&gpu, &csr, Strategy::Speculative).unwrap()) as _), &x);
+        let on_device = product::<T>(
+            &(Box::new(Csr::on_with(&gpu, &csr, CsrOptions { strategy: Strategy::Speculative }).unwrap())
+                as _),
+            &x,
+        );
         let offsets: Vec<u64> = csr.offsets().iter().map(|&offset| offset as u64).collect();
         let (offsets, columns) =
             (Offsets::new(&offsets).unwrap(), Columns::new(csr.columns().to_vec(), csr.cols()).unwrap());
@@ -146,7 +149,7 @@ fn second_stages_agree_f32() {
 gpu_test!(another_pattern_of_one_shape_stays_within_bounds);
 /// Values given with another pattern of as many rows and entries go where that has entries, and nothing else is read.
 fn another_pattern_of_one_shape_stays_within_bounds() {
-    use krysp_kernels::cuda::formats::coo::Coo;
+    use krysp_kernels::cuda::formats::coo::{Coo, Crossing};
     use krysp_kernels::cuda::{Device, Pattern, Product};
     use krysp_kernels::index::{Columns, Offsets};
     let device = Device::new(0).unwrap();

@@ -42,7 +42,10 @@ fn segmented_sums<T: Real>() {
     assert_eq!(product(&Coo::new(&a).unwrap(), &x), expected);
     assert_eq!(product(&Hyb::new(&a).unwrap(), &x), expected);
     for size in [2, 3, 6] {
-        assert_eq!(product(&formats::Bsr::with_blocks(&a, size).unwrap(), &x), expected);
+        assert_eq!(
+            product(&formats::Bsr::with(&a, formats::BsrOptions { size: Some(size) }).unwrap(), &x),
+            expected
+        );
     }
     // the segment descriptor: where rows begin, an empty one marks nothing of its own
     let offsets = a.offsets();

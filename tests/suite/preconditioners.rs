@@ -123,8 +123,8 @@ fn fsai_stored_in_fewer_bits() {
         };
         let [upper, lower] = [fsai.upper(), fsai.lower()].map(|factor| Sell::new(factor).unwrap());
         let double = Composed::new(upper.clone(), lower.clone()).unwrap();
-        let halves = [upper.clone(), lower.clone()].map(Rounded::<Sell<f64>, Bf16>::new);
-        let [upper, lower] = [upper, lower].map(Rounded::<Sell<f64>, f32>::new);
+        let halves = [upper.clone(), lower.clone()].map(Rounded::<Sell<f64>, Bf16>::of);
+        let [upper, lower] = [upper, lower].map(Rounded::<Sell<f64>, f32>::of);
         let single = Composed::new(upper, lower).unwrap();
         let [upper, lower] = halves;
         let half = Composed::new(upper, lower).unwrap();

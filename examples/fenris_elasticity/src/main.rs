@@ -19,7 +19,7 @@ use fenris::nalgebra_sparse::CsrMatrix;
 use fenris::quadrature;
 use fenris_solid::materials::{LameParameters, LinearElasticMaterial, YoungPoisson};
 use fenris_solid::{GravitySource, MaterialEllipticOperator};
-use krysp::formats::Bsr;
+use krysp::formats::{Bsr, BsrOptions};
 use krysp::{Cg, Csr, Format, Jacobi, LinearOperator};
 use std::time::Instant;
 
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         matrix.values(),
     )?;
     // Three displacements at each node: dense blocks of 3 × 3.
-    let blocks = Bsr::with_blocks(&a, 3)?;
+    let blocks = Bsr::with(&a, BsrOptions { size: Some(3) })?;
     let megabytes = [blocks.bytes(), a.bytes()].map(|bytes| bytes as f64 / 1e6);
     println!(
         "format     {}, {:.1} MB instead of {:.1} MB in {}, {:.2?}",

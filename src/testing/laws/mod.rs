@@ -19,6 +19,7 @@
 mod cases;
 mod format;
 mod operator;
+pub mod refusals;
 mod vector;
 
 pub use cases::{Case, cases, coarse, large_cases};

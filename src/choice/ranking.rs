@@ -1,0 +1,196 @@
+//! The formats asked, the least cost first.
+
+use super::candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
+use super::{Analysis, Work};
+use crate::formats::{Offer, Offered};
+use crate::{Error, Real, Result};
+
+/// What is known of the values that a matrix has and will have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Nothing.
+    Any,
+    /// They are symmetric.
+    Symmetric,
+}
+
+/// Why a symmetric format is not chosen for any values: none of them would notice new ones that are not symmetric.
+const SYMMETRIC: &str = "its values must stay symmetric: where they do, ask for `Operator::symmetric`";
+
+/// Estimates, each with a recipe by which a matrix is converted, and the formats that offered none.
+pub(super) struct Ranking<R> {
+    rows: RowStatistics,
+    values: Values,
+    offered: Vec<(Estimate, R)>,
+    unsuitable: Vec<Candidate>,
+}
+
+impl<R> Ranking<R> {
+    pub(super) fn new(rows: RowStatistics, values: Values) -> Ranking<R> {
+        Ranking { rows, values, offered: vec![], unsuitable: vec![] }
+    }
+
+    /// Asks a format for its offers.
+    pub(super) fn ask<T: Real, F: Offered<T>>(
+        &mut self,
+        matrix: &Analysis<'_, T>,
+        recipe: impl Fn(F::Options) -> R,
+    ) {
+        let by_hand = F::variants().into_iter().next().and_then(|first| first.price(matrix.machine).err());
+        let offers = match by_hand {
+            _ if F::SYMMETRIC && self.values == Values::Any => Err(SYMMETRIC.into()),
+            Some(why) => Err(why.into()),
+            None => F::offers(matrix).map_err(|error| match error {
+                Error::Unsuitable { why, .. } => why,
+                other => other.to_string(),
+            }),
+        };
+        let offers = match offers {
+            Ok(offers) => offers,
+            Err(why) => return self.unsuitable.push(Candidate::Unsuitable { format: F::NAME, why }),
+        };
+        for Offer { variant, detail, options, bytes, slots, gathers, rows, waits } in offers {
+            let format = variant.name;
+            match variant.price(matrix.machine) {
+                Ok(price) => {
+                    let work = Work { bytes: bytes as f64, gathers, rows: rows as f64, waits: waits as f64 };
+                    let entries = matrix.csr.nnz();
+                    let padding = slots.saturating_sub(entries) as f64 / entries.max(1) as f64;
+                    let stored = Stored { format, detail };
+                    let estimate = Estimate { stored, bytes, padding, work, cost: price.cost(&work) };
+                    self.offered.push((estimate, recipe(options)));
+                }
+                Err(why) => self.unsuitable.push(Candidate::Unsuitable { format, why: why.into() }),
+            }
+        }
+    }
+
+    /// The choice of the least cost. Compressed rows are offered for every matrix and machine, so that there is one.
+    pub(super) fn choice(mut self) -> Choice {
+        self.sort();
+        let mut offered: Vec<Estimate> = self.offered.into_iter().map(|(estimate, _)| estimate).collect();
+        let chosen = offered.remove(0);
+        Choice::new(self.rows, chosen, offered, self.unsuitable)
+    }
+
+    /// Converts to the format of the least cost. A conversion may find what its estimate did not, an index out of range for
+    /// example: then the next takes its turn.
+    pub(super) fn convert<A>(mut self, convert: impl Fn(R) -> Result<A>) -> Result<(A, Choice)> {
+        self.sort();
+        let mut offered = self.offered.into_iter();
+        while let Some((estimate, recipe)) = offered.next() {
+            match convert(recipe) {
+                Ok(matrix) => {
+                    let others = offered.map(|(estimate, _)| estimate).collect();
+                    return Ok((matrix, Choice::new(self.rows, estimate, others, self.unsuitable)));
+                }
+                Err(Error::Unsuitable { format, why }) if offered.len() > 0 => {
+                    self.unsuitable.push(Candidate::Unsuitable { format, why });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Unsuitable { format: "every format", why: "none was offered".into() })
+    }
+
+    /// The least cost first; equal ones in the order of the list of formats.
+    fn sort(&mut self) {
+        self.offered.sort_by(|(a, _), (b, _)| a.cost.total_cmp(&b.cost));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choice::{Model, host};
+    use crate::formats::{Format, Variant};
+    use crate::simd::{Level, force};
+    use crate::testing::matrices;
+    use std::collections::HashSet;
+
+    fn models() -> Vec<Model> {
+        vec![
+            Model::Host,
+            #[cfg(feature = "cuda")]
+            Model::Gpu { multiprocessors: 132 },
+        ]
+    }
+
+    /// Names are told apart, the first is the format's, and where there is no price there is a reason.
+    #[test]
+    fn every_format_has_a_name_and_a_price_or_a_reason() {
+        let mut formats: Vec<(&str, Vec<Variant>)> = vec![];
+        macro_rules! list {
+            ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+                $(formats.push((
+                    crate::$format::<f64>::NAME,
+                    <crate::$format<f64> as Offered<f64>>::variants(),
+                ));)*
+            };
+        }
+        crate::each_format!(list);
+        let names: Vec<&str> = formats.iter().flat_map(|(_, all)| all.iter().map(|one| one.name)).collect();
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{names:?}");
+        for (name, variants) in &formats {
+            assert_eq!(variants.first().map(|first| first.name), Some(*name));
+            for model in models() {
+                for variant in variants {
+                    assert!(
+                        variant.price(model).map_or_else(|why| !why.is_empty(), |price| price.byte > 0.0)
+                    );
+                }
+            }
+        }
+        for model in models() {
+            assert!(model.prices().iter().any(|(name, _)| *name == "CSR"));
+        }
+    }
+
+    /// What is foretold of a format is what it takes, chosen or not.
+    #[test]
+    fn bytes_are_foretold() {
+        // slices are as high as the level of SIMD has registers, and other tests force others meanwhile
+        let _one_level = force(Level::Portable);
+        for triplets in [
+            matrices::stencil7(12).to_triplets(),
+            matrices::elasticity(6).to_triplets(),
+            matrices::edge::dense_row(3000, 70),
+        ] {
+            let csr = triplets.csr::<f64>().unwrap();
+            let values = match crate::formats::check_symmetric(&csr) {
+                Ok(()) => Values::Symmetric,
+                Err(_) => Values::Any,
+            };
+            let ranking = host::ranking(&csr, values);
+            assert!(ranking.offered.len() >= 4);
+            for (estimate, recipe) in ranking.offered {
+                let real = recipe(&csr).unwrap().bytes();
+                let Estimate { stored, bytes, .. } = estimate;
+                assert!(100 * bytes.abs_diff(real) <= real + 10_000, "{stored}: {bytes}, not {real}");
+            }
+        }
+    }
+
+    /// Where a conversion finds that a format does not suit, the next is taken, and the reason is told.
+    #[test]
+    fn the_next_takes_its_turn() {
+        // prices are those of a level of SIMD, and other tests force others meanwhile
+        let _one_level = force(Level::Portable);
+        let csr = matrices::stencil7(5).csr::<f64>().unwrap();
+        let first = host::ranking(&csr, Values::Any).choice();
+        let refuse = |many: usize| {
+            let turns = std::cell::Cell::new(0);
+            host::ranking(&csr, Values::Any).convert(|_| {
+                turns.set(turns.get() + 1);
+                let refused = || Error::Unsuitable { format: "refused", why: turns.get().to_string() };
+                if turns.get() <= many { Err(refused()) } else { Ok(turns.get()) }
+            })
+        };
+        let (turn, choice) = refuse(1).unwrap();
+        assert_eq!(turn, 2);
+        assert!(matches!(&first.rejected()[0], Candidate::Costlier(second) if second == choice.chosen()));
+        assert_eq!(choice.rejected().len(), first.rejected().len());
+        assert!(choice.to_string().ends_with("\nnot refused: 1"), "{choice}");
+        assert!(matches!(refuse(100), Err(Error::Unsuitable { format: "refused", .. })));
+    }
+}

@@ -1,0 +1,96 @@
+//! Formats as operators: their products, and their residuals in twice the precision.
+
+use crate::{HostVector, Real, Storage};
+
+/// Products of a matrix in whose slots stand other values than its own, as many: those of
+/// [`Rounded`](super::Rounded). It has no public path, which seals [`Format`](super::Format).
+pub trait Multiply<T: Real> {
+    /// `y ← A x`
+    fn multiply<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()>;
+
+    /// `y ← A x; ⟨x, y⟩`
+    fn multiply_dot<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T>;
+}
+
+/// The operator of a format whose `kernel(values)` computes rows by themselves and whose `array_bytes()` a product reads.
+macro_rules! row_operator {
+    ($format:ident) => {
+        $crate::formats::row_operator!($format<>, source, {
+            $crate::formats::precise_residual!();
+        });
+    };
+    ($format:ident<$($life:lifetime)?>, $rows:ident, { $($more:tt)* }) => {
+        impl<$($life,)? T: crate::Real> $crate::formats::Multiply<T> for $format<$($life,)? T> {
+            fn multiply<V: crate::Storage<T>>(
+                &self,
+                values: &[V],
+                x: &crate::HostVector<T>,
+                y: &mut crate::HostVector<T>,
+            ) -> krysp_solvers::Result<()> {
+                self.$rows.product(&self.kernel(values), x, y)
+            }
+
+            fn multiply_dot<V: crate::Storage<T>>(
+                &self,
+                values: &[V],
+                x: &crate::HostVector<T>,
+                y: &mut crate::HostVector<T>,
+            ) -> krysp_solvers::Result<T> {
+                self.$rows.product_dot(&self.kernel(values), x, y)
+            }
+        }
+
+        impl<$($life,)? T: crate::Real> krysp_solvers::LinearOperator for $format<$($life,)? T> {
+            type Vector = crate::HostVector<T>;
+
+            fn domain(&self) -> &crate::HostSpace<T> {
+                self.$rows.domain()
+            }
+
+            fn range(&self) -> &crate::HostSpace<T> {
+                self.$rows.range()
+            }
+
+            fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<()> {
+                $crate::formats::Multiply::multiply(self, &self.values, x, y)
+            }
+
+            fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
+                $crate::formats::Multiply::multiply_dot(self, &self.values, x, y)
+            }
+
+            $($more)*
+
+            fn bytes(&self) -> usize {
+                self.array_bytes()
+            }
+        }
+    };
+}
+pub(crate) use row_operator;
+
+/// The residual of a [`Format`] of elements `T`, from the entries that its slots hold.
+macro_rules! precise_residual {
+    () => {
+        fn residual(
+            &self,
+            b: &crate::HostVector<T>,
+            x: &crate::HostVector<T>,
+            r: &mut crate::HostVector<T>,
+        ) -> krysp_solvers::Result<()> {
+            use crate::formats::Format;
+            self.source().residual(&self.entries_from(self.values()), b, x, r)
+        }
+    };
+}
+pub(crate) use precise_residual;

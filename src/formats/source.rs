@@ -1,0 +1,95 @@
+//! What every format keeps of the matrix it was made from.
+
+use super::pattern::Pattern;
+use super::shared_rows::SharedRows;
+use crate::{HostSpace, HostVector, Real};
+use krysp_kernels::cpu::formats::residual::Equations;
+use krysp_kernels::cpu::run::rows::RowProduct;
+use std::sync::Arc;
+
+/// What every format keeps of the matrix it was made from: the pattern, the spaces, and how threads share the rows.
+#[derive(Clone, Debug)]
+pub struct Source<T> {
+    pub(crate) pattern: Arc<Pattern>,
+    rows: SharedRows<T>,
+}
+
+impl<T: Real> Source<T> {
+    pub(crate) fn new(pattern: Arc<Pattern>, domain: HostSpace<T>, range: HostSpace<T>) -> Self {
+        let rows = SharedRows::new(&*pattern.offsets, domain, range);
+        Source { pattern, rows }
+    }
+
+    /// Where `x` lives.
+    pub fn domain(&self) -> &HostSpace<T> {
+        self.rows.domain()
+    }
+
+    /// Where `y` lives.
+    pub fn range(&self) -> &HostSpace<T> {
+        self.rows.range()
+    }
+
+    /// The number of entries.
+    pub fn nnz(&self) -> usize {
+        self.pattern.entries()
+    }
+
+    /// Bytes of the pattern that every format made from one matrix shares; products do not read them.
+    pub fn bytes(&self) -> usize {
+        self.pattern.bytes()
+    }
+
+    /// The pattern as devices take it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
+        self.pattern.on_device()
+    }
+
+    pub(crate) fn product(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.rows.product(kernel, x, y)
+    }
+
+    pub(crate) fn product_dot(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T> {
+        self.rows.product_dot(kernel, x, y)
+    }
+
+    /// `r ← b − A x` in twice the precision, where these are the entries of the pattern.
+    pub(crate) fn residual(
+        &self,
+        entries: &[T],
+        b: &HostVector<T>,
+        x: &HostVector<T>,
+        r: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        self.rows.check_residual(b, x, r)?;
+        let pattern = &self.pattern;
+        Equations {
+            offsets: (&*pattern.offsets).into(),
+            columns: (&*pattern.columns).into(),
+            values: entries,
+            b: b.as_slice(),
+            x: x.as_slice(),
+        }
+        .residual(r.as_mut_slice());
+        Ok(())
+    }
+
+    pub(crate) fn check_square(&self) -> krysp_solvers::Result<()> {
+        self.rows.check_square()
+    }
+
+    pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
+        self.rows.check(x, y)
+    }
+}
