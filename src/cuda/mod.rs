@@ -16,26 +16,19 @@
 //! compiler (NVRTC) that compiles kernels for the device at hand; compiled kernels are kept in `$KRYSP_CACHE`, or
 //! `~/.cache/krysp`.
 
-mod blocks;
-mod fsai;
-mod jacobi;
 mod operator;
-mod origin;
-mod spai;
 mod steps;
-mod transposed;
-mod two_level;
 mod vector;
 
-pub use blocks::CudaBlockJacobi;
-pub use fsai::CudaFsai;
-pub use jacobi::CudaJacobi;
+pub use crate::preconditioners::fsai::on_cuda::CudaFsai;
+pub use crate::preconditioners::jacobi::blocks_on_cuda::CudaBlockJacobi;
+pub use crate::preconditioners::jacobi::on_cuda::CudaJacobi;
+pub use crate::preconditioners::origin::Origin;
+pub use crate::preconditioners::spai::on_cuda::CudaSpai;
+pub use crate::preconditioners::two_level::on_cuda::CudaTwoLevel;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
-pub use origin::Origin;
-pub use spai::CudaSpai;
 pub use steps::{CudaSteps, OnChip};
-pub use two_level::CudaTwoLevel;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 
 use crate::{Real, Result};

@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 /// [`OnCuda::to_csr`].
 #[derive(Debug)]
 pub struct OnCuda<T: Real, F: OnDevice<T>> {
-    pub(super) source: Source<T>,
-    pub(super) arrays: F::Arrays<F::Value>,
+    pub(crate) source: Source<T>,
+    pub(crate) arrays: F::Arrays<F::Value>,
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
     /// Where slots take values from that are on the GPU; found when first needed.

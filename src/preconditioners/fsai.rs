@@ -23,6 +23,9 @@
 //! Budget: a row of `s` entries takes `s³/6` multiplications and reads `s` rows of `A`; an application reads `G` and `Gᵀ`
 //! once, and 4 vectors.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod on_cuda;
+
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
 use super::{check_space, check_square};

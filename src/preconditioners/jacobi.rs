@@ -5,6 +5,11 @@
 //! are inverted on all threads, each by Gauss-Jordan elimination with pivoting, in double precision, and may be stored in
 //! fewer bits: [`Jacobi::rounded`].
 
+#[cfg(feature = "cuda")]
+pub(crate) mod blocks_on_cuda;
+#[cfg(feature = "cuda")]
+pub(crate) mod on_cuda;
+
 use super::{check_space, check_square};
 use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};

@@ -22,11 +22,15 @@ mod isai;
 pub(crate) mod jacobi;
 mod local;
 mod narrow;
+#[cfg(feature = "cuda")]
+pub(crate) mod origin;
 mod rows;
 mod solves;
 pub(crate) mod spai;
 mod sparsity;
-mod two_level;
+#[cfg(feature = "cuda")]
+pub(crate) mod transposed_on_cuda;
+pub(crate) mod two_level;
 
 pub use coarse::CoarseSpace;
 pub use fsai::Fsai;

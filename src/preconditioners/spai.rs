@@ -18,6 +18,9 @@
 //! Budget: a column of `n` entries that reach `m` rows takes `2 n² (m − n/3)` multiplications; an application is one
 //! product with `M`.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod on_cuda;
+
 use super::local::{Growing, System};
 use super::rows::{find_rows, solve_rows};
 use super::sparsity::{Growth, Sparsity};

@@ -14,6 +14,9 @@
 //! of the dense inverse for `n` coarse unknowns; setup one pass over `A` and `n³` multiply-adds. Neither needs an order:
 //! everything runs on all threads, and on GPUs in two launches more than `M`.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod on_cuda;
+
 use super::CoarseSpace;
 use crate::{Csr, HostSpace, HostVector, Jacobi, Real, Result};
 use krysp_kernels::buffer::Buffer;

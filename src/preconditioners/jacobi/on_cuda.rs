@@ -1,6 +1,6 @@
 //! Jacobi in device memory.
 
-use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{Jacobi, Real, Result};
 use krysp_kernels::cuda::preconditioners::blocks::BlockDiagonal;
 use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};

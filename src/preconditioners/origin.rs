@@ -1,6 +1,6 @@
 //! Where preconditioners that are built on a GPU take their matrix from.
 
-use super::{Cuda, OnCuda};
+use crate::cuda::{Cuda, OnCuda};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Format, OnDevice, Source};
@@ -78,13 +78,13 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
 }
 
 /// Refuses a matrix that is not square.
-pub(super) fn check_square<T: Real>(what: &'static str, a: &impl Origin<T>) -> Result<()> {
+pub(crate) fn check_square<T: Real>(what: &'static str, a: &impl Origin<T>) -> Result<()> {
     let (rows, cols) = (a.source().pattern.rows(), a.source().pattern.cols());
     if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }
 
 /// Refuses new values from a matrix of another space or pattern than those of a preconditioner.
-pub(super) fn check_alike<T: Real>(
+pub(crate) fn check_alike<T: Real>(
     a: &impl Origin<T>,
     domain: &HostSpace<T>,
     pattern: &Arc<Pattern>,

@@ -10,12 +10,12 @@
 //! read `A` some times a row's length from caches; an application is two products. Building waits some ten times for a few
 //! numbers, to know what to ask for next.
 
-use super::origin::{check_alike, check_square};
-use super::transposed::transposed;
-use super::{Cuda, CudaSpace, CudaVector, OnCuda, Origin};
+use crate::cuda::{Cuda, CudaSpace, CudaVector, OnCuda};
 use crate::formats::pattern::Pattern;
 use crate::formats::{OnDevice, Source};
 use crate::preconditioners::fsai;
+use crate::preconditioners::origin::{Origin, check_alike, check_square};
+use crate::preconditioners::transposed_on_cuda::transposed;
 use crate::{Fsai, Real, Result, Sell, Sparsity};
 use krysp_kernels::cuda::preconditioners::fsai::Triangles;
 use krysp_kernels::cuda::{Ordered, Transposition};

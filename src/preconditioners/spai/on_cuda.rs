@@ -10,13 +10,13 @@
 //! memory for each entry of the rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many
 //! entries.
 
-use super::origin::{check_alike, check_square};
-use super::transposed::{mirrored, transposed};
-use super::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda, Origin};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda};
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::formats::{OnDevice, Source};
+use crate::preconditioners::origin::{Origin, check_alike, check_square};
 use crate::preconditioners::spai;
+use crate::preconditioners::transposed_on_cuda::{mirrored, transposed};
 use crate::{Error, Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
 use krysp_kernels::cuda::{Ordered, Transposition};
 use krysp_solvers::LinearOperator;

@@ -3,7 +3,7 @@
 //! Budget: building moves the values of `A` over the bus, and its blocks once from memory; an application reads the inverted
 //! blocks as they are stored and two vectors. The inverses are kept as they were before rounding, too.
 
-use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::Format;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;

@@ -1,6 +1,6 @@
 //! Two levels in device memory.
 
-use super::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::cuda::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::{CoarseSpace, Csr, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
