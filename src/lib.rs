@@ -90,8 +90,8 @@ pub use krysp_solvers::{
 };
 pub use numbering::Numbering;
 pub use preconditioners::{
-    CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity, StoredRows,
-    TwoLevel,
+    CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Origin, Refresh, Side, Spai, SpaiReport,
+    Sparsity, StoredRows, TwoLevel,
 };
 pub use scaling::Scaling;
 
@@ -116,7 +116,7 @@ pub mod prelude {
     pub use crate::formats::OnDevice;
     pub use crate::{
         BiCgStab, Cg, Csr, Format, Gmres, Host, Jacobi, LinearOperator, Minres, Numbering, Operator, Outcome,
-        Report, Solution, Space, TwoLevel, Vector,
+        Refresh, Report, Solution, Space, TwoLevel, Vector,
     };
     #[cfg(feature = "cuda")]
     pub use crate::{Cuda, CudaVector};

@@ -6,7 +6,8 @@ use super::{Model, Price, RowStatistics, Stored, Work};
 use crate::cuda::OnCuda;
 use crate::formats::{Crossing, HybOptions, OnDevice, SellOptions, Threshold};
 use crate::{
-    Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, Real, Result, Sell, SymBsr, SymCsr,
+    Bsr, Coo, Csr, Cuda, CudaVector, Dia, Ell, EllpackR, Halo, Hyb, Origin, Real, Result, Sell, SymBsr,
+    SymCsr,
 };
 use krysp_kernels::cuda::csr::Rows;
 use krysp_kernels::cuda::tuning::{BLOCKS_IN_FLIGHT, CSR_PRICES, SLOTS_IN_FLIGHT};
@@ -95,6 +96,10 @@ impl<T: Real> Stores<T> for Cuda {
 impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for OnCuda<T, F> {
     fn refresh(&mut self, values: &[ElemOf<CudaVector<T>>]) -> Result<()> {
         OnCuda::refresh(self, values)
+    }
+
+    fn origin(&self) -> &dyn Origin<T> {
+        self
     }
 }
 

@@ -6,7 +6,8 @@ use super::{Host, Model, Price, Stored};
 use crate::formats::{HybOptions, Threshold};
 use crate::simd::{self, Level};
 use crate::{
-    Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Halo, HostVector, Hyb, Real, Result, Sell, SymBsr, SymCsr,
+    Bsr, Coo, Csr, Dia, Ell, EllpackR, Format, Halo, HostVector, Hyb, Origin, Real, Result, Sell, SymBsr,
+    SymCsr,
 };
 use krysp_solvers::ElemOf;
 
@@ -68,8 +69,12 @@ impl<T: Real> Stores<T> for Host {
     }
 }
 
-impl<T: Real, F: Format<T>> Refresh<HostVector<T>> for F {
+impl<T: Real, F: Format<T> + Clone + 'static> Refresh<HostVector<T>> for F {
     fn refresh(&mut self, values: &[ElemOf<HostVector<T>>]) -> Result<()> {
         Format::refresh(self, values)
+    }
+
+    fn origin(&self) -> &dyn Origin<T> {
+        self
     }
 }

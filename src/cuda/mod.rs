@@ -23,7 +23,6 @@ mod vector;
 pub use crate::preconditioners::fsai::on_cuda::CudaFsai;
 pub use crate::preconditioners::jacobi::blocks_on_cuda::CudaBlockJacobi;
 pub use crate::preconditioners::jacobi::on_cuda::CudaJacobi;
-pub use crate::preconditioners::origin::Origin;
 pub use crate::preconditioners::spai::on_cuda::CudaSpai;
 pub use crate::preconditioners::two_level::on_cuda::CudaTwoLevel;
 pub use krysp_kernels::cuda::{Error, Info};

@@ -28,7 +28,7 @@ pub(crate) mod on_cuda;
 
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -128,12 +128,14 @@ impl<T: Real> Fsai<T> {
     pub fn upper(&self) -> &Csr<T> {
         self.product.outer()
     }
+}
 
-    /// Takes new values from a matrix of the same space. The pattern of `G` stays.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
+/// The pattern of `G` stays, whatever that of the matrix is.
+impl<T: Real> Refresh<T> for Fsai<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
         let (upper, lower) = self.product.factors_mut();
-        solve(csr, lower)?;
+        solve(&*a.in_host_memory()?, lower)?;
         self.transposition.refresh(lower, upper)
     }
 }

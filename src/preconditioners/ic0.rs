@@ -11,8 +11,8 @@
 //!
 //! Budget: an application moves `L` and `Lᵀ` once, 8 vectors, and waits for all threads twice a level.
 
-use super::check_space;
 use super::solves::{Scheduled, Solves};
+use super::{Origin, Refresh, check_space};
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_cholesky;
@@ -77,21 +77,6 @@ impl<T: Real> Ic0<T> {
         Ok(ic0)
     }
 
-    /// Takes new values from a matrix of the same pattern. The levels stay.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
-        self.shift = 0.0;
-        while let Err((place, pivot)) = self.factorise(csr)? {
-            self.shift = (2.0 * self.shift).max(FIRST_SHIFT);
-            if self.shift > self.largest_shift {
-                let row = self.solves.row(place);
-                return Err(Error::NotPositive { what: NAME, row, pivot: Element::to_f64(pivot) });
-            }
-        }
-        let Solves { lower, upper, .. } = &mut self.solves;
-        self.transposition.refresh(lower, upper)
-    }
-
     /// Factorises with the shift that is set; an error within is a pivot that is not positive.
     fn factorise(&mut self, csr: &Csr<T>) -> Result<std::result::Result<(), (usize, T)>> {
         let Solves { lower, schedule, .. } = &mut self.solves;
@@ -119,6 +104,24 @@ impl<T: Real> Ic0<T> {
     /// `L`, in the matrix's space.
     pub fn lower(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.lower)
+    }
+}
+
+/// From a matrix of the same pattern. The levels stay; a shift is looked for anew.
+impl<T: Real> Refresh<T> for Ic0<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
+        let csr = &*a.in_host_memory()?;
+        self.shift = 0.0;
+        while let Err((place, pivot)) = self.factorise(csr)? {
+            self.shift = (2.0 * self.shift).max(FIRST_SHIFT);
+            if self.shift > self.largest_shift {
+                let row = self.solves.row(place);
+                return Err(Error::NotPositive { what: NAME, row, pivot: Element::to_f64(pivot) });
+            }
+        }
+        let Solves { lower, upper, .. } = &mut self.solves;
+        self.transposition.refresh(lower, upper)
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) mod blocks_on_cuda;
 #[cfg(feature = "cuda")]
 pub(crate) mod on_cuda;
 
-use super::{check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
@@ -164,13 +164,17 @@ impl<T: Real> Jacobi<T> {
             Inverse::Blocks(blocks) => Some(&blocks.matrix),
         }
     }
+}
 
-    /// Takes new values from a matrix of the same space. After an error of blocks they have no values: refresh them again.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
+/// From the diagonal alone, no matrix is made of it. After an error a diagonal is as it was; blocks have no values, refresh
+/// them again.
+impl<T: Real> Refresh<T> for Jacobi<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
         match &mut self.inverse {
-            Inverse::Diagonal(inverse) => invert_diagonal(&csr.diagonal_entries(), inverse.diagonal_mut()),
+            Inverse::Diagonal(inverse) => invert_diagonal(&a.diagonal()?, inverse.diagonal_mut()),
             Inverse::Blocks(Blocks { matrix, limits, .. }) => {
+                let csr = a.in_host_memory()?;
                 let gather = |rows: Range<usize>, block: &mut [f64]| {
                     for (row, to) in rows.clone().zip(block.chunks_mut(rows.len())) {
                         for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {

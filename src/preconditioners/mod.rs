@@ -22,7 +22,6 @@ mod isai;
 pub(crate) mod jacobi;
 mod local;
 mod narrow;
-#[cfg(feature = "cuda")]
 pub(crate) mod origin;
 mod rows;
 mod solves;
@@ -40,22 +39,9 @@ pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
 pub use krysp_kernels::block_diagonal::StoredRows;
 pub use narrow::Narrow;
+pub use origin::{Origin, Refresh};
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
 pub use two_level::TwoLevel;
 
-use crate::{Csr, Error, Format, HostSpace, Real, Result};
-
-/// Refuses a matrix that is not square.
-pub(crate) fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
-    let (rows, cols) = (csr.rows(), csr.cols());
-    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
-}
-
-/// Refuses new values from another space than that of the preconditioner.
-pub(crate) fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
-    if csr.source().domain() == domain {
-        return Ok(());
-    }
-    Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into())
-}
+use origin::{check_space, check_square};

@@ -1,58 +1,160 @@
-//! Where preconditioners that are built on a GPU take their matrix from.
+//! Where preconditioners take values from: operators whose entries are known.
 
-use crate::cuda::{Cuda, OnCuda};
-use crate::formats::derived::check_pattern;
-use crate::formats::pattern::Pattern;
-use crate::formats::{Format, OnDevice, Source};
-use crate::{Csr, Error, HostSpace, Real, Result};
+use crate::formats::Source;
+#[cfg(feature = "cuda")]
+use crate::formats::{OnDevice, derived::check_pattern, pattern::Pattern};
+use crate::{Csr, Error, Format, HostSpace, Operator, Real, Result};
+#[cfg(feature = "cuda")]
+use crate::{cuda::Cuda, cuda::OnCuda};
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::cpu::simd::storage::widen;
+#[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{Ordered, Product};
-use krysp_solvers::LinearOperator;
+use krysp_solvers::Vector;
+use std::any::Any;
 use std::borrow::Cow;
+#[cfg(feature = "cuda")]
 use std::sync::Arc;
+use std::sync::LazyLock;
 
-/// A matrix that a preconditioner is built from on a GPU: one in host memory, which crosses the bus for it, or an operator on
-/// that GPU, with the values that it has there.
+/// A preconditioner that takes new values.
+///
+/// An operator is refreshed with values, its preconditioner with the operator that has them, whatever stores it and
+/// wherever that is:
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Cg, Format, Jacobi, Refresh, Sell};
+///
+/// let csr = matrices::stencil7(8).csr::<f64>()?;
+/// let (a, jacobi) = (Sell::new(&csr)?, Jacobi::new(&csr)?);
+/// let mut solver = Cg::new(a).preconditioner(jacobi);
+/// let doubled: Vec<f64> = csr.entries().iter().map(|value| 2.0 * value).collect();
+/// let (a, jacobi) = solver.operators_mut();
+/// a.refresh(&doubled)?;
+/// jacobi.refresh(a)?;
+/// assert!(solver.solve(&vec![1.0; csr.rows()])?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Refresh<T: Real> {
+    /// Takes new values from a matrix of the same space and, where the preconditioner was made for a pattern, of the same
+    /// pattern. What is analysed stays: levels, patterns, aggregates.
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()>;
+}
+
+/// A matrix whose entries a preconditioner can ask for: every [`Format`], every operator on a GPU, and [`Operator`] of
+/// both. A preconditioner on a GPU takes the values of an operator there without the host.
 pub trait Origin<T: Real> {
     /// Its pattern and spaces.
     #[doc(hidden)]
-    fn source(&self) -> &Source<T>;
-
-    /// The matrix on a GPU, row by row.
-    #[doc(hidden)]
-    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>>;
-
-    /// Its values, for one of the same pattern on a GPU.
-    #[doc(hidden)]
-    fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()>;
+    fn structure(&self) -> &Source<T>;
 
     /// The matrix in host memory.
     #[doc(hidden)]
     fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>>;
+
+    /// Its diagonal in the numbering of its space, zero where nothing is stored.
+    #[doc(hidden)]
+    fn diagonal(&self) -> Result<Vec<T>>;
+
+    /// The matrix on a GPU, row by row.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>>;
+
+    /// Its values, for one of the same pattern on a GPU.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()>;
 }
 
-impl<T: Real> Origin<T> for Csr<T> {
-    fn source(&self) -> &Source<T> {
-        Format::source(self)
-    }
-
-    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
-        let mut ordered = Ordered::zeros_of(gpu.device(), Format::source(self).on_device())?;
-        ordered.write(self.entries())?;
-        Ok(ordered)
-    }
-
-    fn give_values(&self, _: &Cuda, to: &mut Ordered<T>) -> Result<()> {
-        Ok(to.write(self.entries())?)
+/// Every format in host memory. Formats can be cloned; that tells the compiler that [`Operator`], which cannot, is none.
+impl<T: Real, F: Format<T> + Clone + 'static> Origin<T> for F {
+    fn structure(&self) -> &Source<T> {
+        self.source()
     }
 
     fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
-        Ok(Cow::Borrowed(self))
+        Ok(as_csr(self).map_or_else(|| Cow::Owned(self.to_csr()), Cow::Borrowed))
+    }
+
+    /// From the slots of the diagonal.
+    fn diagonal(&self) -> Result<Vec<T>> {
+        let pattern = &self.source().pattern;
+        // a loop on all threads asks for them
+        LazyLock::force(&pattern.columns);
+        let entry = |row: usize| {
+            let Ok(place) = pattern.row(row).binary_search(&(row as u32)) else { return T::zero() };
+            let (own, mut value) = (pattern.offsets.at(row) + place, T::zero());
+            self.slots(row, |entry, slot| {
+                if entry == own {
+                    value = widen(self.values()[slot]);
+                }
+            });
+            value
+        };
+        Ok(map_rows(pattern.rows().min(pattern.cols()), 16, &entry))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
+        let mut ordered = Ordered::zeros_of(gpu.device(), self.source().on_device())?;
+        self.give_values(gpu, &mut ordered)?;
+        Ok(ordered)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn give_values(&self, _: &Cuda, to: &mut Ordered<T>) -> Result<()> {
+        match as_csr(self) {
+            Some(csr) => Ok(to.write(csr.entries())?),
+            None => Ok(to.write(&self.entries_from(self.values()))?),
+        }
     }
 }
 
+/// The matrix itself, where it is stored as CSR: it need not be copied.
+fn as_csr<T: Real, F: 'static>(format: &F) -> Option<&Csr<T>> {
+    (format as &dyn Any).downcast_ref()
+}
+
+/// An operator in the format and the memory that were chosen for it.
+impl<T: Real, V: Vector<Elem = T>> Origin<T> for Operator<V> {
+    fn structure(&self) -> &Source<T> {
+        self.origin().structure()
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        self.origin().in_host_memory()
+    }
+
+    fn diagonal(&self) -> Result<Vec<T>> {
+        self.origin().diagonal()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
+        self.origin().ordered(gpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()> {
+        self.origin().give_values(gpu, to)
+    }
+}
+
+/// An operator on a GPU. Its values come back only where the host needs them.
+#[cfg(feature = "cuda")]
 impl<T: Real, F: OnDevice<T>> Origin<T> for OnCuda<T, F> {
-    fn source(&self) -> &Source<T> {
+    fn structure(&self) -> &Source<T> {
         &self.source
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        Ok(Cow::Owned(self.to_csr()?))
+    }
+
+    fn diagonal(&self) -> Result<Vec<T>> {
+        Ok(self.to_csr()?.diagonal_entries())
     }
 
     fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
@@ -65,34 +167,37 @@ impl<T: Real, F: OnDevice<T>> Origin<T> for OnCuda<T, F> {
         self.check_gpu(gpu)?;
         Ok(self.arrays.give_to(self.source.on_device(), to)?)
     }
-
-    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
-        Ok(Cow::Owned(self.to_csr()?))
-    }
 }
 
+#[cfg(feature = "cuda")]
 impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
     fn check_gpu(&self, gpu: &Cuda) -> Result<()> {
-        if self.domain().gpu() == gpu { Ok(()) } else { Err(other_space()) }
+        if krysp_solvers::LinearOperator::domain(self).gpu() == gpu { Ok(()) } else { Err(other_space()) }
     }
 }
 
 /// Refuses a matrix that is not square.
-pub(crate) fn check_square<T: Real>(what: &'static str, a: &impl Origin<T>) -> Result<()> {
-    let (rows, cols) = (a.source().pattern.rows(), a.source().pattern.cols());
+pub(crate) fn check_square<T: Real>(what: &'static str, a: &dyn Origin<T>) -> Result<()> {
+    let pattern = &a.structure().pattern;
+    let (rows, cols) = (pattern.rows(), pattern.cols());
     if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }
 
+/// Refuses new values from another space than that of the preconditioner.
+pub(crate) fn check_space<T: Real>(a: &dyn Origin<T>, space: &HostSpace<T>) -> Result<()> {
+    let structure = a.structure();
+    if structure.domain() == space && structure.range() == space { Ok(()) } else { Err(other_space()) }
+}
+
 /// Refuses new values from a matrix of another space or pattern than those of a preconditioner.
+#[cfg(feature = "cuda")]
 pub(crate) fn check_alike<T: Real>(
-    a: &impl Origin<T>,
-    domain: &HostSpace<T>,
+    a: &dyn Origin<T>,
+    space: &HostSpace<T>,
     pattern: &Arc<Pattern>,
 ) -> Result<()> {
-    if a.source().domain() != domain {
-        return Err(other_space());
-    }
-    check_pattern(pattern, &a.source().pattern)
+    check_space(a, space)?;
+    check_pattern(pattern, &a.structure().pattern)
 }
 
 fn other_space() -> Error {

@@ -24,7 +24,7 @@ pub(crate) mod on_cuda;
 use super::local::{Growing, System};
 use super::rows::{find_rows, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -159,11 +159,13 @@ impl<T: Real> Spai<T> {
     pub fn report(&self) -> &SpaiReport {
         &self.report
     }
+}
 
-    /// Takes new values from a matrix of the same pattern. The pattern of `M` stays; [`Spai::report`] is that of the new
-    /// values.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
+/// The pattern of `M` stays; [`Spai::report`] is that of the new values.
+impl<T: Real> Refresh<T> for Spai<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
+        let csr = &*a.in_host_memory()?;
         let residuals = match &mut self.right {
             None => solve(csr, &mut self.matrix)?,
             Some(Right { columns: (columns, follow_a), inverse: (inverse, followed) }) => {

@@ -6,7 +6,7 @@ use krysp::formats::OnDevice;
 use krysp::solvers::{LinearOperator, Space};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
-use krysp::{Cg, Cuda, CudaVector, Error, Jacobi};
+use krysp::{Cg, Cuda, CudaVector, Error, Jacobi, Refresh};
 
 /// Applied to numbers, one gives what the other does.
 fn same_application(

@@ -68,7 +68,7 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     /// adaptive one, `Sparsity::Of(fsai.lower())`.
     pub fn new(gpu: &Cuda, a: &impl Origin<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
         check_square(fsai::NAME, a)?;
-        let (space, origin) = (a.source().domain(), a.source().pattern.clone());
+        let (space, origin) = (a.structure().domain(), a.structure().pattern.clone());
         let matrix = a.ordered(gpu)?;
         let own = if matches!(sparsity, Sparsity::Power(1)) { Triangles::of(&matrix)? } else { None };
         let (lower, factor, upper) = match own {

@@ -76,7 +76,7 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
     /// On a pattern that is known: a power of the matrix's own, or that of an adaptive one, `Sparsity::Of(spai.matrix())`.
     pub fn new(gpu: &Cuda, from: &impl Origin<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
         check_square(spai::NAME, from)?;
-        let (space, origin) = (from.source().domain(), from.source().pattern.clone());
+        let (space, origin) = (from.structure().domain(), from.structure().pattern.clone());
         let a = from.ordered(gpu)?;
         let own = matches!(sparsity, Sparsity::Power(1)) && a.has_diagonal()?;
         let (given, inverse) = if own {
