@@ -19,8 +19,8 @@ use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{Identity, Method, Solver};
 use krysp::testing::{SHARED_FOLDERS, shared_matrices};
 use krysp::{
-    BiCgStab, Cg, CoarseSpace, Csr, Fcg, Fgmres, Gmres, Jacobi, LinearOperator, Minres, Solution, TwoLevel,
-    Vector,
+    BiCgStab, Cg, CoarseSpace, Csr, Fcg, Fgmres, Gmres, Jacobi, LinearOperator, Minres, Solution, ToCuda,
+    TwoLevel, Vector,
 };
 use std::ops::Range;
 use std::path::{Path, PathBuf};

@@ -74,7 +74,7 @@ pub mod testing;
 
 pub use choice::{Choice, Host, Operator};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, CudaSpace, CudaVector};
+pub use cuda::{Cuda, CudaSpace, CudaVector, ToCuda};
 pub use error::{Error, Result};
 pub use formats::{Bsr, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Format, Halo, Hyb, Sell, SymBsr, SymCsr};
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
@@ -119,7 +119,7 @@ pub mod prelude {
         Refresh, Report, Solution, Space, TwoLevel, Vector,
     };
     #[cfg(feature = "cuda")]
-    pub use crate::{Cuda, CudaVector};
+    pub use crate::{Cuda, CudaVector, ToCuda};
 }
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.

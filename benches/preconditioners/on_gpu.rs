@@ -9,7 +9,7 @@ use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
     Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
-    Numbering, Sell, Side, Spai, Sparsity,
+    Numbering, Sell, Side, Spai, Sparsity, ToCuda,
 };
 use std::time::Instant;
 
@@ -85,7 +85,7 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
         table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, b, wait, &jacobi)?;
         for size in system.blocks() {
-            let blocks = || Ok(Jacobi::blocks_on(gpu, a, size)?);
+            let blocks = || Ok(Jacobi::blocks_on(gpu, *a, size)?);
             table.line::<Cg, _, _>(cg(&format!("block Jacobi {size}")), on_gpu, b, wait, &blocks)?;
             let rounded = || Ok(blocks()?.rounded(0.1)?);
             let name = format!("block Jacobi {size} rounded");

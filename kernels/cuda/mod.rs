@@ -33,7 +33,7 @@ pub use solve::step::{Entry, Steps};
 pub use tuning::LAG;
 
 /// Every file of kernels.
-pub const SOURCES: [&Source; 31] = [
+pub const SOURCES: [&Source; 32] = [
     &solve::advance::SOURCE,
     &solve::basis::SOURCE,
     &preconditioners::blocks::SOURCE,
@@ -44,6 +44,7 @@ pub const SOURCES: [&Source; 31] = [
     &numbering::clusters::SOURCE,
     &preconditioners::coarse::SOURCE,
     &csr::classical::SOURCE,
+    &preconditioners::diagonal::SOURCE,
     &formats::dia::SOURCE,
     &formats::ehyb::SOURCE,
     &preconditioners::fsai::SOURCE,

@@ -1,8 +1,7 @@
 //! NVIDIA GPUs: vectors in device memory, and solves that stay there.
 //!
 //! ```no_run
-//! use krysp::formats::OnDevice;
-//! use krysp::{Cg, Csr, Cuda, Jacobi};
+//! use krysp::prelude::*;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (a, b) = (Csr::from_triplets(1, 1, &[(0, 0, 2.0)])?, [1.0]);
@@ -18,16 +17,16 @@
 
 mod operator;
 mod steps;
+mod to_cuda;
 mod vector;
 
 pub use crate::preconditioners::fsai::on_cuda::CudaFsai;
-pub use crate::preconditioners::jacobi::blocks_on_cuda::CudaBlockJacobi;
-pub use crate::preconditioners::jacobi::on_cuda::CudaJacobi;
 pub use crate::preconditioners::spai::on_cuda::CudaSpai;
 pub use crate::preconditioners::two_level::on_cuda::CudaTwoLevel;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
 pub use steps::{CudaSteps, OnChip};
+pub use to_cuda::ToCuda;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 
 use crate::{Real, Result};

@@ -6,9 +6,12 @@
 //! fewer bits: [`Jacobi::rounded`].
 
 #[cfg(feature = "cuda")]
-pub(crate) mod blocks_on_cuda;
+mod blocks_on_cuda;
 #[cfg(feature = "cuda")]
-pub(crate) mod on_cuda;
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
 
 use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::row_blocks;
@@ -39,6 +42,9 @@ struct Blocks<T: Real> {
     space: HostSpace<T>,
     matrix: BlockDiagonal<T>,
     limits: Limits,
+    /// The rows where blocks begin, and the number of rows.
+    #[cfg(feature = "cuda")]
+    bounds: Vec<usize>,
     /// Boundaries of what threads share.
     parts: Vec<usize>,
 }
@@ -97,7 +103,14 @@ impl<T: Real> Jacobi<T> {
         let tasks = threads::tasks(offsets.end());
         let parts = crate::partition::even_parts(&offsets, tasks, threads::block_rows(csr.rows()));
         let (space, matrix) = (csr.source().domain().clone(), BlockDiagonal::zeros(bounds));
-        let blocks = Blocks { space, matrix, limits: Limits::of::<T>(0.0), parts };
+        let blocks = Blocks {
+            space,
+            matrix,
+            limits: Limits::of::<T>(0.0),
+            #[cfg(feature = "cuda")]
+            bounds: bounds.to_vec(),
+            parts,
+        };
         let mut jacobi = Jacobi { inverse: Inverse::Blocks(blocks) };
         jacobi.refresh(csr)?;
         Ok(jacobi)
@@ -158,7 +171,7 @@ impl<T: Real> Jacobi<T> {
     }
 
     /// The inverted blocks; none for a diagonal.
-    pub(crate) fn block_diagonal(&self) -> Option<&BlockDiagonal<T>> {
+    fn block_diagonal(&self) -> Option<&BlockDiagonal<T>> {
         match &self.inverse {
             Inverse::Diagonal(_) => None,
             Inverse::Blocks(blocks) => Some(&blocks.matrix),
@@ -193,9 +206,9 @@ impl<T: Real> Refresh<T> for Jacobi<T> {
 }
 
 /// Refuses bounds of blocks that are none.
-pub(crate) fn check_bounds<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<()> {
-    check_square("Jacobi", csr)?;
-    let n = csr.rows();
+fn check_bounds<T: Real>(a: &dyn Origin<T>, bounds: &[usize]) -> Result<()> {
+    check_square("Jacobi", a)?;
+    let n = a.structure().pattern.rows();
     let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);
     let odd = |b: &[usize]| b[1].checked_sub(b[0]).is_none_or(|size| !(1..=LARGEST_BLOCK).contains(&size));
     if let Some(wrong) = bounds.windows(2).find(|b| odd(b)).or((!whole).then_some(bounds)) {
@@ -212,7 +225,7 @@ pub(crate) fn check_bounds<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<()
 }
 
 /// What an accuracy allows; refuses one that leaves nothing of an inverse.
-pub(crate) fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
+fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
     if (0.0..1.0).contains(&accuracy) {
         return Ok(Limits::of::<T>(accuracy));
     }
@@ -221,7 +234,7 @@ pub(crate) fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
 }
 
 /// The rows where blocks of a size begin, and the number of rows; none of size 0, which is refused.
-pub(crate) fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
+fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
     let starts = (0..rows).filter(|row| row.checked_rem(size) == Some(0));
     starts.chain([rows]).collect()
 }

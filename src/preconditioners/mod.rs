@@ -19,7 +19,7 @@ pub(crate) mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
-pub(crate) mod jacobi;
+pub mod jacobi;
 mod local;
 mod narrow;
 pub(crate) mod origin;

@@ -9,7 +9,7 @@ use crate::{cuda::Cuda, cuda::OnCuda};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::cpu::simd::storage::widen;
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda::{Ordered, Product};
+use krysp_kernels::cuda::{Array, Ordered, Product, preconditioners::diagonal::Places};
 use krysp_solvers::Vector;
 use std::any::Any;
 use std::borrow::Cow;
@@ -66,6 +66,22 @@ pub trait Origin<T: Real> {
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()>;
+
+    /// Its diagonal on a GPU. `places` are those found before, and become those of this matrix, if it is there.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn diagonal_on(&self, gpu: &Cuda, _: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        Ok(gpu.device().upload(&self.diagonal()?)?)
+    }
+}
+
+/// Where matrices of a pattern have their diagonal, on a GPU.
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct DiagonalPlaces {
+    pattern: Arc<Pattern>,
+    places: Places,
 }
 
 /// Every format in host memory. Formats can be cloned; that tells the compiler that [`Operator`], which cannot, is none.
@@ -140,6 +156,11 @@ impl<T: Real, V: Vector<Elem = T>> Origin<T> for Operator<V> {
     fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()> {
         self.origin().give_values(gpu, to)
     }
+
+    #[cfg(feature = "cuda")]
+    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        self.origin().diagonal_on(gpu, places)
+    }
 }
 
 /// An operator on a GPU. Its values come back only where the host needs them.
@@ -154,7 +175,10 @@ impl<T: Real, F: OnDevice<T>> Origin<T> for OnCuda<T, F> {
     }
 
     fn diagonal(&self) -> Result<Vec<T>> {
-        Ok(self.to_csr()?.diagonal_entries())
+        let found = self.diagonal_on(krysp_solvers::LinearOperator::domain(self).gpu(), &mut None)?;
+        let mut diagonal = vec![T::zero(); found.len()];
+        found.read(&mut diagonal)?;
+        Ok(diagonal)
     }
 
     fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
@@ -166,6 +190,21 @@ impl<T: Real, F: OnDevice<T>> Origin<T> for OnCuda<T, F> {
     fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()> {
         self.check_gpu(gpu)?;
         Ok(self.arrays.give_to(self.source.on_device(), to)?)
+    }
+
+    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        self.check_gpu(gpu)?;
+        let pattern = &self.source.pattern;
+        let mut ordered = self.arrays.entries(pattern.on_device())?;
+        let places = match places {
+            Some(known) if Arc::ptr_eq(&known.pattern, pattern) => known,
+            _ => {
+                ordered = ordered.with_columns(pattern.on_device())?;
+                let found = Places::find(&ordered)?;
+                places.insert(DiagonalPlaces { pattern: pattern.clone(), places: found })
+            }
+        };
+        Ok(places.places.diagonal(&ordered)?)
     }
 }
 

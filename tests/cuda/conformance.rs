@@ -9,7 +9,7 @@ use krysp::formats::{
 use krysp::solvers::{Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
 use krysp::testing::matrices::{self, Triplets, edge};
-use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Numbering, Real};
+use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Numbering, Real, ToCuda};
 use std::sync::Arc;
 
 fn vectors<T: Real>() {

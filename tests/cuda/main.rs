@@ -40,7 +40,7 @@ use krysp::testing::matrices::{self, Triplets};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{
     BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Numbering, Operator,
-    Outcome, Solution,
+    Outcome, Solution, ToCuda,
 };
 use libtest_mimic::{Arguments, Trial};
 use std::sync::Arc;
@@ -112,7 +112,7 @@ where
     [host, device]
 }
 
-type DeviceSolver<L> = Solver<L, OnCuda<f64, Csr<f64>>, krysp::cuda::CudaJacobi<f64>>;
+type DeviceSolver<L> = Solver<L, OnCuda<f64, Csr<f64>>, <Jacobi<f64> as ToCuda>::OnCuda>;
 
 fn poisson(side: usize) -> (Csr<f64>, Vec<f64>) {
     let a = matrices::stencil7(side).csr::<f64>().unwrap();

@@ -5,7 +5,7 @@ use krysp::formats::OnDevice;
 use krysp::solvers::LinearOperator;
 use krysp::testing::laws;
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome};
+use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome, ToCuda};
 
 /// `k` distinct eigenvalues of both signs.
 fn indefinite(n: usize, k: usize) -> Csr<f64> {

@@ -7,7 +7,8 @@ use krysp::solvers::Identity;
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{
-    Cg, Chebyshev, CoarseSpace, Csr, Cuda, Error, Jacobi, LinearOperator, Numbering, Real, Space, TwoLevel,
+    Cg, Chebyshev, CoarseSpace, Csr, Cuda, Error, Jacobi, LinearOperator, Numbering, Real, Space, ToCuda,
+    TwoLevel,
 };
 
 /// `M r` of both, to rounding.

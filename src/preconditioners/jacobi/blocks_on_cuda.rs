@@ -1,96 +1,73 @@
-//! Block Jacobi built in device memory.
-//!
-//! Budget: building moves the values of `A` over the bus, and its blocks once from memory; an application reads the inverted
-//! blocks as they are stored and two vectors. The inverses are kept as they were before rounding, too.
+//! Diagonal blocks in device memory.
 
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::formats::Format;
-use crate::formats::derived::check_same_pattern;
+use crate::cuda::{Cuda, CudaSpace};
 use crate::formats::pattern::Pattern;
-use crate::preconditioners::StoredRows;
-use crate::preconditioners::jacobi::{check_bounds, even_bounds, limits};
-use crate::preconditioners::origin::check_space;
-use crate::{Csr, Error, Jacobi, Real, Result};
+use crate::preconditioners::jacobi::limits;
+use crate::preconditioners::origin::{Origin, check_alike};
+use crate::{Csr, Error, Real, Result};
 use krysp_kernels::block_diagonal::Limits;
-use krysp_kernels::cuda::preconditioners::blocks::{BlockDiagonal, Blocks};
-use krysp_solvers::{LinearOperator, Space, check_spaces};
+use krysp_kernels::cuda::preconditioners::blocks::{self, BlockDiagonal};
+use krysp_solvers::Space;
 use std::sync::Arc;
 
-/// Inverted diagonal blocks, built in device memory; made by [`Jacobi::blocks_on`] or [`Jacobi::partitioned_on`].
-///
-/// ```no_run
-/// use krysp::formats::{OnDevice, row_blocks};
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Cuda, Jacobi};
-///
-/// let a = matrices::elasticity(8).csr::<f64>()?;
-/// let gpu = Cuda::new(0)?;
-/// let blocks = Jacobi::blocks_on(&gpu, &a, row_blocks(&a))?;
-/// let solution = Cg::new(a.to(&gpu)?).preconditioner(blocks).solve(&vec![1.0; a.rows()])?;
-/// assert!(solution.report.converged());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// Inverted diagonal blocks.
 #[derive(Debug)]
-pub struct CudaBlockJacobi<T: Real> {
-    inverse: BlockDiagonal<T>,
-    space: CudaSpace<T>,
-    solver: Blocks<T>,
-    /// Whether the solver has the inverses that are applied.
-    is_whole: bool,
+pub(super) struct Blocks<T: Real> {
+    pub(super) inverse: BlockDiagonal<T>,
+    pub(super) space: CudaSpace<T>,
     limits: Limits,
     bounds: Vec<usize>,
+    /// What inverts blocks; a copy of what the host inverted has none before its first refresh.
+    solver: Option<Solver<T>>,
+}
+
+#[derive(Debug)]
+struct Solver<T: Real> {
+    blocks: blocks::Blocks<T>,
+    /// Whether it has the inverses that are applied.
+    is_whole: bool,
     /// The pattern of `A`.
     origin: Arc<Pattern>,
 }
 
-impl<T: Real> Jacobi<T> {
-    /// [`Jacobi::blocks`], built on a GPU.
-    pub fn blocks_on(gpu: &Cuda, csr: &Csr<T>, size: usize) -> Result<CudaBlockJacobi<T>> {
-        Jacobi::partitioned_on(gpu, csr, &even_bounds(csr.rows(), size))
-    }
-
-    /// [`Jacobi::partitioned`], built on a GPU.
-    pub fn partitioned_on(gpu: &Cuda, csr: &Csr<T>, bounds: &[usize]) -> Result<CudaBlockJacobi<T>> {
-        check_bounds(csr, bounds)?;
-        let origin = csr.source().pattern.clone();
-        let mut solver = Blocks::new(gpu.device(), origin.on_device(), bounds)?;
-        invert(&mut solver, csr, bounds)?;
-        let limits = Limits::of::<T>(0.0);
-        let mut inverse = solver.zeros()?;
-        solver.round(limits, &mut inverse)?;
-        let space = CudaSpace::like(gpu, csr.source().domain());
-        Ok(CudaBlockJacobi {
-            inverse,
-            space,
-            solver,
-            is_whole: true,
-            limits,
-            bounds: bounds.to_vec(),
-            origin,
+impl<T: Real> Blocks<T> {
+    /// A copy of what the host inverted.
+    pub(super) fn copy(gpu: &Cuda, host: &super::Blocks<T>) -> Result<Self> {
+        Ok(Blocks {
+            inverse: BlockDiagonal::new(gpu.device(), &host.matrix)?,
+            space: CudaSpace::like(gpu, &host.space),
+            limits: host.limits,
+            bounds: host.bounds.clone(),
+            solver: None,
         })
     }
-}
 
-impl<T: Real> CudaBlockJacobi<T> {
-    /// As [`Jacobi::rounded`], from the whole inverses.
-    pub fn rounded(mut self, accuracy: f64) -> Result<Self> {
+    /// The blocks of a matrix.
+    pub(super) fn new(gpu: &Cuda, a: &dyn Origin<T>, bounds: &[usize]) -> Result<Self> {
+        let (solver, limits) = (Solver::new(gpu, a, bounds)?, Limits::of::<T>(0.0));
+        let mut inverse = solver.blocks.zeros()?;
+        solver.blocks.round(limits, &mut inverse)?;
+        let space = CudaSpace::like(gpu, a.structure().domain());
+        Ok(Blocks { inverse, space, limits, bounds: bounds.to_vec(), solver: Some(solver) })
+    }
+
+    pub(super) fn round(&mut self, accuracy: f64) -> Result<()> {
         let limits = limits::<T>(accuracy)?;
-        if !self.is_whole {
-            let (what, got) = ("rounded blocks", "those of a refresh that failed".into());
-            return Err(Error::Option { what, got, expected: "a refresh that inverts them" });
+        let refused = |got: &str| {
+            let (what, expected) = ("rounded blocks", "a refresh that inverts them");
+            Err(Error::Option { what, got: got.into(), expected })
+        };
+        match &self.solver {
+            None => refused("a copy of those of the host"),
+            Some(solver) if !solver.is_whole => refused("those of a refresh that failed"),
+            Some(solver) => {
+                self.limits = limits;
+                Ok(solver.blocks.round(limits, &mut self.inverse)?)
+            }
         }
-        self.limits = limits;
-        self.solver.round(self.limits, &mut self.inverse)?;
-        Ok(self)
     }
 
-    /// Rows by what stores them.
-    pub fn stored_rows(&self) -> StoredRows {
-        self.inverse.stored_rows()
-    }
-
-    /// The inverted blocks as a matrix in host memory.
-    pub fn to_csr(&self) -> Result<Csr<T>> {
+    pub(super) fn to_csr(&self) -> Result<Csr<T>> {
         let (n, blocks) = (self.space.len(), self.inverse.to_host()?);
         let (mut offsets, mut columns, mut values) = (vec![0; n + 1], vec![], vec![]);
         blocks.for_each(&mut |row, column, value| {
@@ -101,61 +78,36 @@ impl<T: Real> CudaBlockJacobi<T> {
         Ok(Csr::from_csr(n, n, &offsets, &columns, &values)?.declared_in(self.space.host()))
     }
 
-    /// Takes new values from a matrix of the same pattern and space. After an error the inverse is as it was, and is
-    /// rounded anew only after another refresh.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain().host())?;
-        check_same_pattern(&self.origin, csr)?;
-        self.is_whole = false;
-        invert(&mut self.solver, csr, &self.bounds)?;
+    /// Of a matrix in the space of this.
+    pub(super) fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        let solver = match &mut self.solver {
+            None => self.solver.insert(Solver::new(self.space.gpu(), a, &self.bounds)?),
+            Some(solver) => {
+                check_alike(a, self.space.host(), &solver.origin)?;
+                solver.is_whole = false;
+                a.give_values(self.space.gpu(), solver.blocks.matrix_mut())?;
+                solver.invert(&self.bounds)?;
+                solver
+            }
+        };
+        Ok(solver.blocks.round(self.limits, &mut self.inverse)?)
+    }
+}
+
+impl<T: Real> Solver<T> {
+    fn new(gpu: &Cuda, a: &dyn Origin<T>, bounds: &[usize]) -> Result<Self> {
+        let origin = a.structure().pattern.clone();
+        let blocks = blocks::Blocks::new((a.ordered(gpu)?, origin.on_device()), bounds)?;
+        let mut solver = Solver { blocks, is_whole: false, origin };
+        solver.invert(bounds)?;
+        Ok(solver)
+    }
+
+    fn invert(&mut self, bounds: &[usize]) -> Result<()> {
+        if let Some(block) = self.blocks.invert()? {
+            return Err(Error::SingularBlock { first: bounds[block], end: bounds[block + 1] });
+        }
         self.is_whole = true;
-        Ok(self.solver.round(self.limits, &mut self.inverse)?)
-    }
-}
-
-fn invert<T: Real>(solver: &mut Blocks<T>, csr: &Csr<T>, bounds: &[usize]) -> Result<()> {
-    match solver.invert(csr.entries())? {
-        None => Ok(()),
-        Some(block) => Err(Error::SingularBlock { first: bounds[block], end: bounds[block + 1] }),
-    }
-}
-
-impl<T: Real> LinearOperator for CudaBlockJacobi<T> {
-    type Vector = CudaVector<T>;
-
-    fn domain(&self) -> &CudaSpace<T> {
-        &self.space
-    }
-
-    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
-        self.inverse.product(&x.entries, &mut y.entries).map_err(failed)
-    }
-
-    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        check_spaces(self, x, y)?;
-        Ok(CudaScalar(self.inverse.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
-    }
-
-    fn axpy_apply_dot(
-        &self,
-        a: &CudaScalar<T>,
-        q: &CudaVector<T>,
-        r: &mut CudaVector<T>,
-        z: &mut CudaVector<T>,
-    ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
-        check_spaces(self, q, r)?;
-        check_spaces(self, r, z)?;
-        let (r, z) = (&mut r.entries, &mut z.entries);
-        let sums = self.inverse.axpy_product_dot(&a.0, &q.entries, r, z);
-        Ok(sums.map_err(failed)?.map(CudaScalar))
-    }
-
-    fn bytes(&self) -> usize {
-        self.inverse.bytes()
-    }
-
-    fn replays(&self) -> bool {
-        true
+        Ok(())
     }
 }

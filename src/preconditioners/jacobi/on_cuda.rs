@@ -1,80 +1,176 @@
 //! Jacobi in device memory.
+//!
+//! Budget: an application reads a diagonal, or inverted blocks as they are stored, and two vectors. A refresh from an operator
+//! on the GPU moves its values once from slots to the order of rows, and then the diagonal, or all blocks, from there; one from
+//! host memory moves the diagonal over the bus, for blocks all values. Blocks that were inverted here are kept as they were
+//! before rounding, too, beside the matrix.
 
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::{Jacobi, Real, Result};
-use krysp_kernels::cuda::preconditioners::blocks::BlockDiagonal;
-use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
+use super::blocks_on_cuda::Blocks;
+use super::{Inverse as OnHost, check_bounds, even_bounds};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::preconditioners::StoredRows;
+use crate::preconditioners::origin::{DiagonalPlaces, Origin, Refresh, check_space, check_square};
+use crate::{Csr, Error, Jacobi, Real, Result};
+use krysp_kernels::cuda::preconditioners::diagonal::invert;
+use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
 
-/// The inverse of a diagonal, or of diagonal blocks, in device memory; made by [`Jacobi::to`].
+/// The inverse of a diagonal, or of diagonal blocks, on a GPU. Made by [`Jacobi::to`](ToCuda::to), by [`Jacobi::on`],
+/// [`Jacobi::blocks_on`] or [`Jacobi::partitioned_on`].
+///
+/// ```no_run
+/// use krysp::formats::row_blocks;
+/// use krysp::prelude::*;
+/// use krysp::testing::matrices;
+///
+/// let (csr, gpu) = (matrices::elasticity(8).csr::<f64>()?, Cuda::new(0)?);
+/// let (a, b) = (csr.to(&gpu)?, vec![1.0; csr.rows()]);
+/// // of what is on the GPU already; `&csr` would cross the bus
+/// let diagonal = Jacobi::on(&gpu, &a)?;
+/// let blocks = Jacobi::blocks_on(&gpu, &a, row_blocks(&csr))?;
+/// assert!(Cg::new(&a).preconditioner(diagonal).solve(&b)?.report.converged());
+/// assert!(Cg::new(&a).preconditioner(blocks).solve(&b)?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub struct CudaJacobi<T: Real> {
+pub struct OnGpu<T: Real> {
     inverse: Inverse<T>,
-    space: CudaSpace<T>,
 }
 
 #[derive(Debug)]
 enum Inverse<T: Real> {
-    Diagonal(CudaVector<T>),
-    Blocks(Box<BlockDiagonal<T>>),
+    Diagonal {
+        inverse: Diagonal<CudaVector<T>>,
+        /// Where operators on the GPU have their diagonal; found when one is first asked for it.
+        places: Option<DiagonalPlaces>,
+    },
+    Blocks(Box<Blocks<T>>),
+}
+
+impl<T: Real> ToCuda for Jacobi<T> {
+    type OnCuda = OnGpu<T>;
+
+    fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
+        Ok(match &self.inverse {
+            OnHost::Diagonal(inverse) => {
+                let mut copy = OnGpu::zeros(&CudaSpace::like(gpu, inverse.domain()))?;
+                // both are in the numbering of the space
+                copy.diagonal_mut().entries.write(inverse.diagonal().as_slice())?;
+                OnGpu { inverse: Inverse::Diagonal { inverse: copy, places: None } }
+            }
+            OnHost::Blocks(blocks) => {
+                OnGpu { inverse: Inverse::Blocks(Box::new(Blocks::copy(gpu, blocks)?)) }
+            }
+        })
+    }
 }
 
 impl<T: Real> Jacobi<T> {
-    /// A copy in the memory of a GPU.
-    pub fn to(&self, gpu: &Cuda) -> Result<CudaJacobi<T>> {
-        let space = CudaSpace::like(gpu, self.domain());
-        let inverse = match self.block_diagonal() {
-            None => Inverse::Diagonal(space.zeros()?),
-            Some(blocks) => Inverse::Blocks(Box::new(BlockDiagonal::new(gpu.device(), blocks)?)),
-        };
-        let mut jacobi = CudaJacobi { inverse, space };
-        jacobi.refresh(self)?;
+    /// [`Jacobi::new`], on a GPU. Of an operator that is there already, nothing crosses the bus.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+        check_square("Jacobi", a)?;
+        let inverse = OnGpu::zeros(&CudaSpace::like(gpu, a.structure().domain()))?;
+        let mut jacobi = OnGpu { inverse: Inverse::Diagonal { inverse, places: None } };
+        jacobi.refresh(a)?;
         Ok(jacobi)
     }
+
+    /// [`Jacobi::blocks`], inverted on a GPU.
+    pub fn blocks_on(gpu: &Cuda, a: &impl Origin<T>, size: usize) -> Result<OnGpu<T>> {
+        Jacobi::partitioned_on(gpu, a, &even_bounds(a.structure().pattern.rows(), size))
+    }
+
+    /// [`Jacobi::partitioned`], inverted on a GPU.
+    pub fn partitioned_on(gpu: &Cuda, a: &impl Origin<T>, bounds: &[usize]) -> Result<OnGpu<T>> {
+        check_bounds(a, bounds)?;
+        Ok(OnGpu { inverse: Inverse::Blocks(Box::new(Blocks::new(gpu, a, bounds)?)) })
+    }
 }
 
-impl<T: Real> CudaJacobi<T> {
-    /// Takes new values from one in host memory, of the same blocks.
-    pub fn refresh(&mut self, jacobi: &Jacobi<T>) -> Result<()> {
-        if jacobi.domain() != self.space.host() {
-            return Err(Error::Space { what: "the preconditioner", than: "its copy on the GPU" }.into());
+impl<T: Real> OnGpu<T> {
+    fn zeros(space: &CudaSpace<T>) -> Result<Diagonal<CudaVector<T>>> {
+        Ok(Diagonal::new(space.zeros()?))
+    }
+
+    /// As [`Jacobi::rounded`], from the whole inverses: what the host inverted is rounded there, or after a refresh.
+    pub fn rounded(mut self, accuracy: f64) -> Result<Self> {
+        match &mut self.inverse {
+            Inverse::Diagonal { .. } => _ = super::limits::<T>(accuracy)?,
+            Inverse::Blocks(blocks) => blocks.round(accuracy)?,
         }
-        match (&mut self.inverse, jacobi.diagonal(), jacobi.block_diagonal()) {
-            // both are in the numbering of the space
-            (Inverse::Diagonal(mine), Some(inverse), _) => Ok(mine.entries.write(inverse.as_slice())?),
-            (Inverse::Blocks(mine), _, Some(blocks)) if mine.has_blocks_of(blocks) => Ok(mine.write(blocks)?),
-            _ => Err(crate::Error::Option {
-                what: "the blocks",
-                got: format!("blocks of up to {} rows", jacobi.block_size()),
-                expected: "those of the copy on the GPU",
-            }),
+        Ok(self)
+    }
+
+    /// Rows by what stores them.
+    pub fn stored_rows(&self) -> StoredRows {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => {
+                StoredRows { elements: inverse.domain().len(), ..StoredRows::default() }
+            }
+            Inverse::Blocks(blocks) => blocks.inverse.stored_rows(),
+        }
+    }
+
+    /// The inverse as a matrix in host memory.
+    pub fn to_csr(&self) -> Result<Csr<T>> {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => {
+                let n = inverse.domain().len();
+                let mut values = vec![T::zero(); n];
+                inverse.diagonal().entries.read(&mut values)?;
+                let (offsets, columns) = ((0..=n).collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
+                let csr = Csr::from_csr(n, n, &offsets, &columns, &values)?;
+                Ok(csr.declared_in(inverse.domain().host()))
+            }
+            Inverse::Blocks(blocks) => blocks.to_csr(),
         }
     }
 }
 
-impl<T: Real> LinearOperator for CudaJacobi<T> {
+/// From the diagonal, or from blocks that are inverted on the GPU; what was rounded is rounded again. After an error the inverse
+/// is as it was, and blocks are rounded anew only after another refresh.
+impl<T: Real> Refresh<T> for OnGpu<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain().host())?;
+        match &mut self.inverse {
+            Inverse::Diagonal { inverse, places } => {
+                let diagonal = a.diagonal_on(inverse.domain().gpu(), places)?;
+                match invert(&diagonal, &mut inverse.diagonal_mut().entries)? {
+                    None => Ok(()),
+                    Some((row, value)) => Err(Error::ZeroDiagonal { row, value: value.to_f64() }),
+                }
+            }
+            Inverse::Blocks(blocks) => blocks.refresh(a),
+        }
+    }
+}
+
+impl<T: Real> LinearOperator for OnGpu<T> {
     type Vector = CudaVector<T>;
 
     fn domain(&self) -> &CudaSpace<T> {
-        &self.space
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => inverse.domain(),
+            Inverse::Blocks(blocks) => &blocks.space,
+        }
     }
 
     fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
         match &self.inverse {
-            Inverse::Diagonal(d) => {
-                y.multiply(d, x);
-                Ok(())
+            Inverse::Diagonal { inverse, .. } => inverse.apply(x, y),
+            Inverse::Blocks(blocks) => {
+                check_spaces(self, x, y)?;
+                blocks.inverse.product(&x.entries, &mut y.entries).map_err(failed)
             }
-            Inverse::Blocks(blocks) => blocks.product(&x.entries, &mut y.entries).map_err(failed),
         }
     }
 
     fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        check_spaces(self, x, y)?;
         match &self.inverse {
-            Inverse::Diagonal(d) => Ok(y.multiply_dot(d, x)),
+            Inverse::Diagonal { inverse, .. } => inverse.apply_dot(x, y),
             Inverse::Blocks(blocks) => {
-                Ok(CudaScalar(blocks.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+                check_spaces(self, x, y)?;
+                let product = blocks.inverse.product_dot(&x.entries, &mut y.entries);
+                Ok(CudaScalar(product.map_err(failed)?))
             }
         }
     }
@@ -86,12 +182,13 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
         r: &mut CudaVector<T>,
         z: &mut CudaVector<T>,
     ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
-        check_spaces(self, q, r)?;
-        check_spaces(self, r, z)?;
         match &self.inverse {
-            Inverse::Diagonal(d) => Ok(r.axpy_multiply_dot(a, q, d, z)),
+            Inverse::Diagonal { inverse, .. } => inverse.axpy_apply_dot(a, q, r, z),
             Inverse::Blocks(blocks) => {
-                let sums = blocks.axpy_product_dot(&a.0, &q.entries, &mut r.entries, &mut z.entries);
+                check_spaces(self, q, r)?;
+                check_spaces(self, r, z)?;
+                let (r, z) = (&mut r.entries, &mut z.entries);
+                let sums = blocks.inverse.axpy_product_dot(&a.0, &q.entries, r, z);
                 Ok(sums.map_err(failed)?.map(CudaScalar))
             }
         }
@@ -99,15 +196,15 @@ impl<T: Real> LinearOperator for CudaJacobi<T> {
 
     fn form(&self) -> Form<'_, CudaVector<T>> {
         match &self.inverse {
-            Inverse::Diagonal(d) => Form::Diagonal(d),
+            Inverse::Diagonal { inverse, .. } => inverse.form(),
             Inverse::Blocks(_) => Form::General,
         }
     }
 
     fn bytes(&self) -> usize {
         match &self.inverse {
-            Inverse::Diagonal(d) => d.entries.bytes(),
-            Inverse::Blocks(blocks) => blocks.bytes(),
+            Inverse::Diagonal { inverse, .. } => inverse.bytes(),
+            Inverse::Blocks(blocks) => blocks.inverse.bytes(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Two levels in device memory.
 
-use crate::cuda::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::preconditioners::{Refresh, jacobi};
 use crate::{CoarseSpace, Csr, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
@@ -11,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Over a diagonal, an iteration of conjugate gradients takes one launch more than with the diagonal alone, and another
 /// for the dense product; small systems that stay on the chip take a launch for many iterations, as with the diagonal alone.
 #[derive(Debug)]
-pub struct CudaTwoLevel<T: Real, M = CudaJacobi<T>> {
+pub struct CudaTwoLevel<T: Real, M = jacobi::OnGpu<T>> {
     inner: M,
     coarse: CoarseSpace<T>,
     arrays: Coarse<T>,
@@ -24,14 +25,14 @@ impl<T: Real> TwoLevel<T> {
     /// [`TwoLevel::new`] on a GPU: aggregates and the coarse matrix come from the host, its inverse from the GPU.
     pub fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<CudaTwoLevel<T>> {
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
-        CudaTwoLevel::over(Jacobi::new(csr)?.to(gpu)?, coarse, csr)
+        CudaTwoLevel::over(Jacobi::on(gpu, csr)?, coarse, csr)
     }
 }
 
 impl<T: Real> CudaTwoLevel<T> {
     /// Takes new values from a matrix of the same pattern, for both levels.
     pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        self.inner.refresh(&Jacobi::new(csr)?)?;
+        self.inner.refresh(csr)?;
         self.refresh_coarse(csr)
     }
 }
