@@ -3,13 +3,13 @@
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
-use krysp::cuda::{CudaFsai, CudaSpai, CudaTwoLevel, OnCuda};
+use krysp::cuda::OnCuda;
 use krysp::formats::{OnDevice, Rounded};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
     Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
-    Numbering, Sell, Side, Spai, Sparsity, ToCuda,
+    Numbering, Refresh, Sell, Side, Spai, Sparsity, ToCuda, TwoLevel,
 };
 use std::time::Instant;
 
@@ -97,9 +97,9 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let there = || Ok(Fsai::on(gpu, *on_gpu)?);
         table.line::<Cg, _, _>(cg("FSAI of the operator"), on_gpu, b, wait, &there)?;
         table.again("FSAI of the operator", wait, &mut there()?, &|fsai| Ok(fsai.refresh(*on_gpu)?))?;
-        let narrow = || Ok(CudaFsai::<f64, Narrow>::new(gpu, *a, Sparsity::Power(1))?);
+        let narrow = || Ok(Fsai::with_pattern_on::<Narrow>(gpu, *a, Sparsity::Power(1))?);
         table.line::<Cg, _, _>(cg("FSAI in f32"), on_gpu, b, wait, &narrow)?;
-        let square = || Ok(CudaFsai::<f64, Narrow>::new(gpu, *a, Sparsity::Power(2))?);
+        let square = || Ok(Fsai::with_pattern_on::<Narrow>(gpu, *a, Sparsity::Power(2))?);
         table.line::<Cg, _, _>(cg("FSAI of A² in f32"), on_gpu, b, wait, &square)?;
         let adaptive = || self.grown(&Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?);
         table.line::<Cg, _, _>(cg("FSAI adaptive"), on_gpu, b, wait, &adaptive)?;
@@ -118,18 +118,18 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         table.line::<Cg, _, _>(cg("Chebyshev(4)"), on_gpu, b, wait, &chebyshev)?;
         for unknowns in [256, 512, 1024, 1536] {
             let coarse = || CoarseSpace::new(a, unknowns);
-            let two = || Ok(CudaTwoLevel::over(jacobi()?, coarse()?, a)?);
+            let two = || Ok(TwoLevel::over_on(jacobi()?, coarse()?, *a)?);
             table.line::<Cg, _, _>(cg(&format!("two-level {unknowns}")), on_gpu, b, wait, &two)?;
             let Some(rigid) = &system.rigid else { continue };
             let coarse = || CoarseSpace::with_modes(a, unknowns, rigid);
-            let two = || Ok(CudaTwoLevel::over(jacobi()?, coarse()?, a)?);
+            let two = || Ok(TwoLevel::over_on(jacobi()?, coarse()?, *a)?);
             table.line::<Cg, _, _>(cg(&format!("two-level {unknowns} rigid")), on_gpu, b, wait, &two)?;
         }
         let coarse = || match &system.rigid {
             Some(rigid) => CoarseSpace::with_modes(a, CoarseSpace::<f64>::UNKNOWNS, rigid),
             None => CoarseSpace::new(a, CoarseSpace::<f64>::UNKNOWNS),
         };
-        let over = || Ok(CudaTwoLevel::over(narrow()?, coarse()?, a)?);
+        let over = || Ok(TwoLevel::over_on(narrow()?, coarse()?, *a)?);
         table.line::<Cg, _, _>(cg("two-level over FSAI in f32"), on_gpu, b, wait, &over)
     }
 
@@ -144,7 +144,7 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let there = || Ok(Spai::on(gpu, *on_gpu)?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI of the operator"), on_gpu, b, wait, &there)?;
         table.again("SPAI of the operator", wait, &mut there()?, &|spai| Ok(spai.refresh(*on_gpu)?))?;
-        let narrow = || Ok(CudaSpai::<f64, Narrow>::new(gpu, *a, Side::Right, Sparsity::Power(1))?);
+        let narrow = || Ok(Spai::with_pattern_on::<Narrow>(gpu, *a, Side::Right, Sparsity::Power(1))?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI in f32"), on_gpu, b, wait, &narrow)
     }
 }

@@ -20,9 +20,6 @@ mod steps;
 mod to_cuda;
 mod vector;
 
-pub use crate::preconditioners::fsai::on_cuda::CudaFsai;
-pub use crate::preconditioners::spai::on_cuda::CudaSpai;
-pub use crate::preconditioners::two_level::on_cuda::CudaTwoLevel;
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::OnCuda;
 pub use steps::{CudaSteps, OnChip};

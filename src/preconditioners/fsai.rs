@@ -24,7 +24,10 @@
 //! once, and 4 vectors.
 
 #[cfg(feature = "cuda")]
-pub(crate) mod on_cuda;
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
 
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
@@ -40,7 +43,7 @@ use krysp_solvers::{Composed, Element, LinearOperator};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) const NAME: &str = "FSAI";
+const NAME: &str = "FSAI";
 
 /// The factors `G` and `Gᵀ`, and their product as a preconditioner.
 ///
@@ -141,7 +144,7 @@ impl<T: Real> Refresh<T> for Fsai<T> {
 }
 
 /// The lower triangle of a pattern, and the diagonal.
-pub(crate) fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
+fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
     check_square(NAME, csr)?;
     match own_triangle(csr, sparsity) {
         Some(lower) => Ok(lower),
@@ -170,7 +173,7 @@ fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Patt
 
 /// Why the system of a row is refused.
 #[cfg(feature = "cuda")]
-pub(crate) fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
+fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
     let mut system = System::new(a.cols());
     let refused = lower.row(row).iter().find_map(|&member| system.push(a, member).err());
     // what is positive by a rounding here is none there

@@ -12,6 +12,9 @@
 //!
 //! Budget: a row of `s` entries reads `s` rows of the triangle; an application reads both inverses once, and 4 vectors.
 
+#[cfg(feature = "cuda")]
+mod on_cuda;
+
 use super::rows::{Places, solve_rows};
 use super::sparsity::Sparsity;
 use super::{Ic0, Ilu0, Origin, Refresh};

@@ -15,7 +15,7 @@
 //! already as well. [`Narrow`] applies any of them in single precision within a solve in double.
 
 mod coarse;
-pub(crate) mod fsai;
+pub mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
@@ -25,11 +25,11 @@ mod narrow;
 pub(crate) mod origin;
 mod rows;
 mod solves;
-pub(crate) mod spai;
+pub mod spai;
 mod sparsity;
 #[cfg(feature = "cuda")]
 pub(crate) mod transposed_on_cuda;
-pub(crate) mod two_level;
+pub mod two_level;
 
 pub use coarse::CoarseSpace;
 pub use fsai::Fsai;

@@ -19,7 +19,10 @@
 //! product with `M`.
 
 #[cfg(feature = "cuda")]
-pub(crate) mod on_cuda;
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
 
 use super::local::{Growing, System};
 use super::rows::{find_rows, solve_rows};
@@ -34,10 +37,10 @@ use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{Element, LinearOperator};
 use std::sync::Arc;
 
-pub(crate) const NAME: &str = "SPAI";
+const NAME: &str = "SPAI";
 
 /// The residual of a column of zeros, but for rounding.
-pub(crate) const NOTHING: f64 = 1.0 - 1e-12;
+const NOTHING: f64 = 1.0 - 1e-12;
 
 /// On which side of `A` its approximate inverse stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +213,7 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
 
 /// Why the local system of a row of the inverse is refused, `unknowns` its pattern.
 #[cfg(feature = "cuda")]
-pub(crate) fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {
+fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {
     let mut system = System::new(columns.rows());
     system.start(k as u32);
     let refused = unknowns.iter().find(|&&unknown| !system.push(columns, unknown));

@@ -15,7 +15,10 @@
 //! everything runs on all threads, and on GPUs in two launches more than `M`.
 
 #[cfg(feature = "cuda")]
-pub(crate) mod on_cuda;
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
 
 use super::{CoarseSpace, Origin, Refresh};
 use crate::{Csr, HostSpace, HostVector, Jacobi, Real, Result};

@@ -10,92 +10,109 @@
 //! read `A` some times a row's length from caches; an application is two products. Building waits some ten times for a few
 //! numbers, to know what to ask for next.
 
-use crate::cuda::{Cuda, CudaSpace, CudaVector, OnCuda};
+use super::{NAME, lower_pattern, refusal};
+use crate::cuda::{Cuda, CudaSpace, CudaVector, OnCuda, ToCuda};
 use crate::formats::pattern::Pattern;
-use crate::formats::{OnDevice, Source};
-use crate::preconditioners::fsai;
-use crate::preconditioners::origin::{Origin, check_alike, check_square};
+use crate::formats::{Format, OnDevice, Source};
+use crate::preconditioners::origin::{Origin, Refresh, check_alike, check_space, check_square};
 use crate::preconditioners::transposed_on_cuda::transposed;
 use crate::{Fsai, Real, Result, Sell, Sparsity};
-use krysp_kernels::cuda::preconditioners::fsai::Triangles;
+use krysp_kernels::cuda::preconditioners::fsai::{self, Triangles};
 use krysp_kernels::cuda::{Ordered, Transposition};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator};
 use std::sync::Arc;
 
-/// FSAI with its factors in device memory, in the format `F`; made by [`Fsai::on`].
+/// FSAI on a GPU, with its factors in the format `F`. Made by [`Fsai::to`](ToCuda::to), [`Fsai::on`] or
+/// [`Fsai::with_pattern_on`].
 ///
 /// ```no_run
-/// use krysp::cuda::CudaFsai;
-/// use krysp::formats::OnDevice;
+/// use krysp::prelude::*;
 /// use krysp::testing::matrices;
-/// use krysp::{Cg, Cuda, Fsai, Halo, Sparsity};
+/// use krysp::{Fsai, Halo, Sparsity};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
-/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; a.rows()]);
-/// let op = a.to(&gpu)?;
-/// // of what is on the GPU already; `&a` would cross the bus
-/// assert!(Cg::new(&op).preconditioner(Fsai::on(&gpu, &op)?).solve(&b)?.report.converged());
+/// let csr = matrices::stencil7(8).csr::<f64>()?;
+/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
+/// let a = csr.to(&gpu)?;
+/// // of what is on the GPU already; `&csr` would cross the bus
+/// let fsai = Fsai::on(&gpu, &a)?;
+/// assert!(Cg::new(&a).preconditioner(fsai).solve(&b)?.report.converged());
 /// // of another pattern, in another format
-/// let square = CudaFsai::<f64, Halo<f64>>::new(&gpu, &a, Sparsity::Power(2))?;
-/// assert!(Cg::new(&op).preconditioner(square).solve(&b)?.report.converged());
+/// let square = Fsai::with_pattern_on::<Halo<f64>>(&gpu, &a, Sparsity::Power(2))?;
+/// assert!(Cg::new(&a).preconditioner(square).solve(&b)?.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct CudaFsai<T: Real, F: OnDevice<T> = Sell<T>> {
+pub struct OnGpu<T: Real, F: OnDevice<T> = Sell<T>> {
     /// `Gᵀ` after `G`.
     product: Composed<OnCuda<T, F>, OnCuda<T, F>>,
-    solver: krysp_kernels::cuda::preconditioners::fsai::Fsai<T>,
-    /// `Gᵀ` row by row, and how it follows `G`.
-    upper: Ordered<T>,
-    transposition: Transposition,
     /// The pattern of `G`.
     lower: Arc<Pattern>,
+    /// What computes values; a copy of what the host computed has none before its first refresh.
+    solver: Option<Solver<T>>,
+}
+
+/// What computes the factors, row by row.
+#[derive(Debug)]
+struct Solver<T: Real> {
+    rows: fsai::Fsai<T>,
+    /// `Gᵀ`, and how it follows `G`.
+    upper: Ordered<T>,
+    transposition: Transposition,
     /// The pattern of `A`.
     origin: Arc<Pattern>,
 }
 
 impl<T: Real> Fsai<T> {
-    /// On the lower triangle of the matrix's own pattern, built on a GPU. Both triangles are given, of which the numbers of
-    /// the lower are read. A matrix that is on the GPU already need not cross the bus again.
-    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<CudaFsai<T>> {
-        CudaFsai::new(gpu, a, Sparsity::Power(1))
+    /// [`Fsai::new`], built on a GPU. Both triangles are given, of which the numbers of the lower are read. Of an operator that
+    /// is there already, little crosses the bus.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+        OnGpu::new(gpu, a, Sparsity::Power(1))
+    }
+
+    /// [`Fsai::with_pattern`], built on a GPU, the factors in the format `F`. What the host grew, `fsai`, has the pattern
+    /// `Sparsity::Of(fsai.lower())`.
+    pub fn with_pattern_on<F: OnDevice<T>>(
+        gpu: &Cuda,
+        a: &impl Origin<T>,
+        sparsity: Sparsity<'_, T>,
+    ) -> Result<OnGpu<T, F>> {
+        OnGpu::new(gpu, a, sparsity)
     }
 }
 
-impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
-    /// On the lower triangle of a pattern, and the diagonal: a power of the matrix's own, or that of the factor of an
-    /// adaptive one, `Sparsity::Of(fsai.lower())`.
-    pub fn new(gpu: &Cuda, a: &impl Origin<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
-        check_square(fsai::NAME, a)?;
-        let (space, origin) = (a.structure().domain(), a.structure().pattern.clone());
+impl<T: Real> ToCuda for Fsai<T> {
+    type OnCuda = OnGpu<T>;
+
+    fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
+        let product = Composed::new(Sell::on(gpu, self.upper())?, Sell::on(gpu, self.lower())?)?;
+        Ok(OnGpu { product, lower: self.lower().source().pattern.clone(), solver: None })
+    }
+}
+
+impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
+    fn new(gpu: &Cuda, a: &dyn Origin<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
+        check_square(NAME, a)?;
+        let (space, origin) = (a.structure().domain(), &a.structure().pattern);
         let matrix = a.ordered(gpu)?;
         let own = if matches!(sparsity, Sparsity::Power(1)) { Triangles::of(&matrix)? } else { None };
-        let (lower, factor, upper) = match own {
+        let (lower, factor, guess) = match own {
             Some(Triangles { lower, offsets, upper }) => {
-                (Arc::new(origin.part(Arc::new(offsets), |whole, _| whole.start)), lower, upper)
+                let pattern = Arc::new(origin.part(Arc::new(offsets), |whole, _| whole.start));
+                let guess = upper.map(|upper| (Arc::new(upper_pattern(origin, &pattern)), upper));
+                (pattern, lower, guess)
             }
             None => {
-                let pattern = Arc::new(fsai::lower_pattern(&*a.in_host_memory()?, sparsity)?);
+                let pattern = Arc::new(lower_pattern(&*a.in_host_memory()?, sparsity)?);
                 let factor = Ordered::zeros_of(gpu.device(), pattern.on_device())?;
                 (pattern, factor, None)
             }
         };
+        let (solver, upper) = Solver::new((a, matrix), (&lower, factor), guess)?;
         let on = |pattern: &Arc<Pattern>| Source::new(pattern.clone(), space.clone(), space.clone());
-        let (matrix, factor) = ((matrix, origin.on_device()), (factor, lower.on_device()));
-        let mut solver = krysp_kernels::cuda::preconditioners::fsai::Fsai::new(matrix, factor)?;
-        solver.solve()?;
-        // found while rows are solved
-        let guess = upper.map(|upper| (Arc::new(upper_pattern(&origin, &lower)), upper));
-        let (upper, mut values, transposition) = transposed(&lower, solver.factor(), guess)?;
-        if let Some(row) = solver.failed()? {
-            return Err(fsai::refusal(&*a.in_host_memory()?, &lower, row));
-        }
-        transposition.refresh(solver.factor(), &mut values)?;
-        let inner = OnCuda::from_ordered(gpu, on(&lower), solver.factor(), F::defaults())?;
-        let outer = OnCuda::from_ordered(gpu, on(&upper), &values, F::defaults())?;
-        let product = Composed::new(outer, inner)?;
-        Ok(CudaFsai { product, solver, upper: values, transposition, lower, origin })
+        let inner = OnCuda::from_ordered(gpu, on(&lower), solver.rows.factor(), F::defaults())?;
+        let outer = OnCuda::from_ordered(gpu, on(&upper), &solver.upper, F::defaults())?;
+        Ok(OnGpu { product: Composed::new(outer, inner)?, lower, solver: Some(solver) })
     }
 
     /// `G`
@@ -107,19 +124,61 @@ impl<T: Real, F: OnDevice<T>> CudaFsai<T, F> {
     pub fn upper(&self) -> &OnCuda<T, F> {
         self.product.outer()
     }
+}
 
-    /// Takes new values from a matrix of the same pattern and space. After an error the factors are as they were.
-    pub fn refresh(&mut self, a: &impl Origin<T>) -> Result<()> {
-        check_alike(a, self.domain().host(), &self.origin)?;
-        a.give_values(self.product.domain().gpu(), self.solver.matrix_mut())?;
-        self.solver.solve()?;
-        if let Some(row) = self.solver.failed()? {
-            return Err(fsai::refusal(&*a.in_host_memory()?, &self.lower, row));
+impl<T: Real> Solver<T> {
+    /// Computes `factor`, of the pattern `lower`, from a matrix. `guess` is what its transpose may be, whose pattern comes with
+    /// the solver.
+    fn new(
+        (a, matrix): (&dyn Origin<T>, Ordered<T>),
+        (lower, factor): (&Arc<Pattern>, Ordered<T>),
+        guess: Option<(Arc<Pattern>, Ordered<T>)>,
+    ) -> Result<(Self, Arc<Pattern>)> {
+        let origin = a.structure().pattern.clone();
+        let mut rows = fsai::Fsai::new((matrix, origin.on_device()), (factor, lower.on_device()))?;
+        rows.solve()?;
+        // found while rows are solved
+        let (pattern, mut upper, transposition) = transposed(lower, rows.factor(), guess)?;
+        if let Some(row) = rows.failed()? {
+            return Err(refusal(&*a.in_host_memory()?, lower, row));
         }
-        self.transposition.refresh(self.solver.factor(), &mut self.upper)?;
+        transposition.refresh(rows.factor(), &mut upper)?;
+        Ok((Solver { rows, upper, transposition, origin }, pattern))
+    }
+
+    /// Computes anew from a matrix of the same space.
+    fn refresh(&mut self, gpu: &Cuda, a: &dyn Origin<T>, lower: &Pattern) -> Result<()> {
+        a.give_values(gpu, self.rows.matrix_mut())?;
+        self.rows.solve()?;
+        if let Some(row) = self.rows.failed()? {
+            return Err(refusal(&*a.in_host_memory()?, lower, row));
+        }
+        Ok(self.transposition.refresh(self.rows.factor(), &mut self.upper)?)
+    }
+}
+
+/// From a matrix of the same pattern. After an error the factors are as they were.
+impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain().host())?;
+        let gpu = self.product.domain().gpu().clone();
+        let solver = match &mut self.solver {
+            Some(solver) => {
+                check_alike(a, self.product.domain().host(), &solver.origin)?;
+                solver.refresh(&gpu, a, &self.lower)?;
+                solver
+            }
+            None => {
+                let factor = Ordered::zeros_of(gpu.device(), self.lower.on_device())?;
+                let upper = self.product.outer().source.pattern.clone();
+                let guess = Some((upper.clone(), Ordered::zeros_of(gpu.device(), upper.on_device())?));
+                let made = Solver::new((a, a.ordered(&gpu)?), (&self.lower, factor), guess)?;
+                self.solver.insert(made.0)
+            }
+        };
         let (outer, inner) = self.product.factors_mut();
-        inner.refresh_from(self.solver.factor())?;
-        outer.refresh_from(&self.upper)
+        inner.refresh_from(solver.rows.factor())?;
+        outer.refresh_from(&solver.upper)
     }
 }
 
@@ -130,7 +189,7 @@ fn upper_pattern(whole: &Arc<Pattern>, lower: &Pattern) -> Pattern {
     whole.part(Arc::new(offsets), |whole, length| whole.end - length)
 }
 
-impl<T: Real, F: OnDevice<T>> LinearOperator for CudaFsai<T, F> {
+impl<T: Real, F: OnDevice<T>> LinearOperator for OnGpu<T, F> {
     type Vector = CudaVector<T>;
 
     fn domain(&self) -> &CudaSpace<T> {

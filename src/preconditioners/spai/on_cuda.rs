@@ -10,42 +10,60 @@
 //! memory for each entry of the rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many
 //! entries.
 
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda};
+use super::{NAME, NOTHING, refusal};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, OnCuda, ToCuda};
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::formats::{OnDevice, Source};
-use crate::preconditioners::origin::{Origin, check_alike, check_square};
-use crate::preconditioners::spai;
+use crate::preconditioners::origin::{Origin, Refresh, check_alike, check_space, check_square};
 use crate::preconditioners::transposed_on_cuda::{mirrored, transposed};
-use crate::{Error, Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
-use krysp_kernels::cuda::{Ordered, Transposition};
+use crate::{Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
+use krysp_kernels::cuda::{Ordered, Transposition, preconditioners::spai};
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;
 
-/// A sparse approximate inverse in device memory, in the format `F`; made by [`Spai::on`].
+/// A sparse approximate inverse on a GPU, in the format `F`. Made by [`Spai::to`](ToCuda::to), [`Spai::on`] or
+/// [`Spai::with_pattern_on`].
 ///
 /// ```no_run
-/// use krysp::cuda::CudaSpai;
-/// use krysp::formats::OnDevice;
+/// use krysp::prelude::*;
 /// use krysp::testing::matrices;
-/// use krysp::{BiCgStab, Cuda, Halo, Side, Spai, Sparsity};
+/// use krysp::{Halo, Side, Spai, Sparsity};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
-/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; a.rows()]);
-/// let op = a.to(&gpu)?;
-/// // of what is on the GPU already; `&a` would cross the bus
-/// let spai = Spai::on(&gpu, &op)?;
+/// let csr = matrices::stencil7(8).csr::<f64>()?;
+/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
+/// let a = csr.to(&gpu)?;
+/// // of what is on the GPU already; `&csr` would cross the bus
+/// let spai = Spai::on(&gpu, &a)?;
 /// println!("‖A M − I‖ = {:.1}", spai.report()?.frobenius);
-/// assert!(BiCgStab::new(&op).preconditioner(spai).solve(&b)?.report.converged());
+/// assert!(BiCgStab::new(&a).preconditioner(spai).solve(&b)?.report.converged());
 /// // of another pattern, in another format
-/// let square = CudaSpai::<f64, Halo<f64>>::new(&gpu, &a, Side::Right, Sparsity::Power(2))?;
-/// assert!(BiCgStab::new(&op).preconditioner(square).solve(&b)?.report.converged());
+/// let square = Spai::with_pattern_on::<Halo<f64>>(&gpu, &a, Side::Right, Sparsity::Power(2))?;
+/// assert!(BiCgStab::new(&a).preconditioner(square).solve(&b)?.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct CudaSpai<T: Real, F: OnDevice<T> = Sell<T>> {
+pub struct OnGpu<T: Real, F: OnDevice<T> = Sell<T>> {
     matrix: OnCuda<T, F>,
-    solver: krysp_kernels::cuda::preconditioners::spai::Spai<T>,
+    side: Side,
+    /// What the residual of a row or column must not exceed.
+    epsilon: f64,
+    values: Values<T>,
+}
+
+/// Where values come from.
+#[derive(Debug)]
+enum Values<T: Real> {
+    /// From the host, which told how good they are.
+    Host(SpaiReport),
+    /// They were computed on the GPU.
+    Gpu(Box<Solver<T>>),
+}
+
+/// What computes an inverse, row by row, or column by column.
+#[derive(Debug)]
+struct Solver<T: Real> {
+    problems: spai::Spai<T>,
     right: Option<Right<T>>,
     /// The pattern that is computed row by row: of `M`, or of `Mᵀ` on the right.
     rows: Arc<Pattern>,
@@ -65,35 +83,77 @@ struct Right<T: Real> {
 }
 
 impl<T: Real> Spai<T> {
-    /// From the right, on the matrix's own pattern, built on a GPU. A matrix that is on the GPU already need not cross the bus
-    /// again.
-    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<CudaSpai<T>> {
-        CudaSpai::new(gpu, a, Side::Right, Sparsity::Power(1))
+    /// [`Spai::new`], built on a GPU. Of an operator that is there already, little crosses the bus.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+        OnGpu::new(gpu, a, Side::Right, Sparsity::Power(1))
+    }
+
+    /// [`Spai::with_pattern`], built on a GPU, the inverse in the format `F`. What the host grew, `spai`, has the pattern
+    /// `Sparsity::Of(spai.matrix())`.
+    pub fn with_pattern_on<F: OnDevice<T>>(
+        gpu: &Cuda,
+        a: &impl Origin<T>,
+        side: Side,
+        sparsity: Sparsity<'_, T>,
+    ) -> Result<OnGpu<T, F>> {
+        OnGpu::new(gpu, a, side, sparsity)
     }
 }
 
-impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
-    /// On a pattern that is known: a power of the matrix's own, or that of an adaptive one, `Sparsity::Of(spai.matrix())`.
-    pub fn new(gpu: &Cuda, from: &impl Origin<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
-        check_square(spai::NAME, from)?;
-        let (space, origin) = (from.structure().domain(), from.structure().pattern.clone());
+impl<T: Real> ToCuda for Spai<T> {
+    type OnCuda = OnGpu<T>;
+
+    fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
+        let side = if self.right.is_some() { Side::Right } else { Side::Left };
+        let (matrix, values) = (Sell::on(gpu, &self.matrix)?, Values::Host(self.report.clone()));
+        Ok(OnGpu { matrix, side, epsilon: self.epsilon, values })
+    }
+}
+
+impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
+    fn new(gpu: &Cuda, from: &dyn Origin<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
+        check_square(NAME, from)?;
         let a = from.ordered(gpu)?;
-        let own = matches!(sparsity, Sparsity::Power(1)) && a.has_diagonal()?;
-        let (given, inverse) = if own {
-            (origin.in_order(), a.alike()?)
-        } else {
-            let given = sparsity.whole(&*from.in_host_memory()?)?;
-            let inverse = Ordered::zeros_of(gpu.device(), given.on_device())?;
-            (given, inverse)
+        let (given, own) = match sparsity {
+            Sparsity::Power(1) if a.has_diagonal()? => (from.structure().pattern.in_order(), true),
+            sparsity => (sparsity.whole(&*from.in_host_memory()?)?, false),
         };
+        let mut solver = Solver::new((from, a), side, &given, own)?;
+        let space = from.structure().domain();
+        let source = Source::new(given, space.clone(), space.clone());
+        let matrix = OnCuda::from_ordered(gpu, source, solver.inverse()?, F::defaults())?;
+        Ok(OnGpu { matrix, side, epsilon: NOTHING, values: Values::Gpu(Box::new(solver)) })
+    }
+
+    /// `M`
+    pub fn matrix(&self) -> &OnCuda<T, F> {
+        &self.matrix
+    }
+
+    /// How good it is, when it is computed.
+    pub fn report(&self) -> Result<SpaiReport> {
+        match &self.values {
+            Values::Host(report) => Ok(report.clone()),
+            Values::Gpu(solver) => Ok(SpaiReport::of(&solver.problems.residuals()?, self.epsilon)),
+        }
+    }
+}
+
+impl<T: Real> Solver<T> {
+    /// Computes an inverse of the pattern `given` from a matrix, whose `own` it may be.
+    fn new(
+        (from, a): (&dyn Origin<T>, Ordered<T>),
+        side: Side,
+        given: &Arc<Pattern>,
+        own: bool,
+    ) -> Result<Self> {
+        let origin = from.structure().pattern.clone();
+        let inverse = if own { a.alike()? } else { Ordered::zeros_of(a.device(), given.on_device())? };
         let build = |a: (Ordered<T>, &Pattern), m: (Ordered<T>, &Pattern)| {
-            krysp_kernels::cuda::preconditioners::spai::Spai::new(
-                (a.0, a.1.on_device()),
-                (m.0, m.1.on_device()),
-            )
+            spai::Spai::new((a.0, a.1.on_device()), (m.0, m.1.on_device()))
         };
-        let (solver, rows, mut right) = match side {
-            Side::Left => (build((a, &origin), (inverse, &given))?, given.clone(), None),
+        let (problems, rows, right) = match side {
+            Side::Left => (build((a, &origin), (inverse, given))?, given.clone(), None),
             Side::Right => {
                 // as a rule patterns are symmetric
                 let guess = (origin.clone(), a.alike()?);
@@ -104,79 +164,79 @@ impl<T: Real, F: OnDevice<T>> CudaSpai<T, F> {
                     (columns.clone(), at.alike()?)
                 } else {
                     let guess = (given.clone(), inverse.alike()?);
-                    let (rows, mt, _) = transposed(&given, &inverse, Some(guess))?;
+                    let (rows, mt, _) = transposed(given, &inverse, Some(guess))?;
                     (rows, mt)
                 };
                 // of one symmetric pattern, both ways are the same
                 let alike = own && Arc::ptr_eq(&columns, &origin);
                 let followed = if alike { follow_a.clone() } else { Arc::new(mirrored(&mt, &inverse)?) };
-                let solver = build((at, &columns), (mt, &rows))?;
-                (solver, rows, Some(Right { a, follow_a, inverse, followed }))
+                let problems = build((at, &columns), (mt, &rows))?;
+                (problems, rows, Some(Right { a, follow_a, inverse, followed }))
             }
         };
-        check(&solver, &rows, side, from)?;
-        let source = Source::new(given, space.clone(), space.clone());
-        let values = match &mut right {
-            None => solver.inverse(),
-            Some(Right { inverse, followed, .. }) => {
-                followed.refresh(solver.inverse(), inverse)?;
-                inverse
-            }
-        };
-        let matrix = OnCuda::from_ordered(gpu, source, values, F::defaults())?;
-        Ok(CudaSpai { matrix, solver, right, rows, origin })
+        let solver = Solver { problems, right, rows, origin };
+        solver.check(from)?;
+        Ok(solver)
     }
 
-    /// `M`
-    pub fn matrix(&self) -> &OnCuda<T, F> {
-        &self.matrix
-    }
-
-    /// How good it is, when it is computed.
-    pub fn report(&self) -> Result<SpaiReport> {
-        Ok(SpaiReport::of(&self.solver.residuals()?, spai::NOTHING))
-    }
-
-    /// Takes new values from a matrix of the same pattern and space. After an error the inverse is as it was.
-    pub fn refresh(&mut self, from: &impl Origin<T>) -> Result<()> {
-        check_alike(from, self.domain().host(), &self.origin)?;
+    /// Computes anew from a matrix of the same pattern.
+    fn refresh(&mut self, gpu: &Cuda, from: &dyn Origin<T>) -> Result<()> {
         match &mut self.right {
-            None => from.give_values(self.matrix.domain().gpu(), self.solver.matrix_mut())?,
+            None => from.give_values(gpu, self.problems.matrix_mut())?,
             Some(Right { a, follow_a, .. }) => {
-                from.give_values(self.matrix.domain().gpu(), a)?;
-                follow_a.refresh(a, self.solver.matrix_mut())?;
+                from.give_values(gpu, a)?;
+                follow_a.refresh(a, self.problems.matrix_mut())?;
             }
         }
-        self.solver.solve()?;
-        let side = if self.right.is_some() { Side::Right } else { Side::Left };
-        check(&self.solver, &self.rows, side, from)?;
+        self.problems.solve()?;
+        self.check(from)
+    }
+
+    /// `M`, row by row.
+    fn inverse(&mut self) -> Result<&Ordered<T>> {
         match &mut self.right {
-            None => self.matrix.refresh_from(self.solver.inverse()),
+            None => Ok(self.problems.inverse()),
             Some(Right { inverse, followed, .. }) => {
-                followed.refresh(self.solver.inverse(), inverse)?;
-                self.matrix.refresh_from(inverse)
+                followed.refresh(self.problems.inverse(), inverse)?;
+                Ok(inverse)
+            }
+        }
+    }
+
+    /// Refuses a local system whose columns depend on each other.
+    fn check(&self, from: &dyn Origin<T>) -> Result<()> {
+        let Some(row) = self.problems.refused()? else { return Ok(()) };
+        let csr = from.in_host_memory()?;
+        Err(match self.right {
+            None => refusal(&*csr, self.rows.row(row), row),
+            Some(_) => refusal(&Derivation::transposed(&*csr)?.0, self.rows.row(row), row),
+        })
+    }
+}
+
+/// From a matrix of the same pattern. After an error the inverse is as it was.
+impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain().host())?;
+        let gpu = self.matrix.domain().gpu().clone();
+        match &mut self.values {
+            Values::Gpu(solver) => {
+                check_alike(a, self.matrix.domain().host(), &solver.origin)?;
+                solver.refresh(&gpu, a)?;
+                self.matrix.refresh_from(solver.inverse()?)
+            }
+            Values::Host(_) => {
+                let given = self.matrix.source.pattern.clone();
+                let mut solver = Solver::new((a, a.ordered(&gpu)?), self.side, &given, false)?;
+                self.matrix.refresh_from(solver.inverse()?)?;
+                self.values = Values::Gpu(Box::new(solver));
+                Ok(())
             }
         }
     }
 }
 
-/// Refuses a local system whose columns depend on each other.
-fn check<T: Real>(
-    solver: &krysp_kernels::cuda::preconditioners::spai::Spai<T>,
-    rows: &Pattern,
-    side: Side,
-    from: &impl Origin<T>,
-) -> Result<()> {
-    let Some(row) = solver.refused()? else { return Ok(()) };
-    let csr = from.in_host_memory()?;
-    let refused: Error = match side {
-        Side::Left => spai::refusal(&*csr, rows.row(row), row),
-        Side::Right => spai::refusal(&Derivation::transposed(&*csr)?.0, rows.row(row), row),
-    };
-    Err(refused)
-}
-
-impl<T: Real, F: OnDevice<T>> LinearOperator for CudaSpai<T, F> {
+impl<T: Real, F: OnDevice<T>> LinearOperator for OnGpu<T, F> {
     type Vector = CudaVector<T>;
 
     fn domain(&self) -> &CudaSpace<T> {
