@@ -4,7 +4,13 @@
 //! recurrences in every application. Rows of a level run in parallel; what is few levels and what is many depends on the
 //! numbering, and the matrix's own is kept, for it decides how good the factors are.
 //!
-//! [`Ic0::blocks`] keeps threads from waiting at all, at the price of what joins their blocks.
+//! **Measured, it is slower than [`Jacobi`](super::Jacobi).** On two threads, solves took 1.3 to 2.9 times as long on all four
+//! systems of the records (`benches/record/*/preconditioners.csv`), setup included: a third to two fifths of the iterations do not
+//! pay for the waiting. [`TwoLevel`](super::TwoLevel) was faster than both on each. Take this one where iterations are what
+//! counts, or for the factors, which [`Isai`](super::Isai) applies by products.
+//!
+//! [`Ic0::blocks`] keeps threads from waiting at all, at the price of what joins their blocks. It does not run on a GPU: there are
+//! no triangular solves there, because rows that wait for each other leave a GPU idle. What runs there is `Isai` of this one.
 //!
 //! A pivot that is not positive is an error that names its row. [`Ic0::shifted`] factorises `A + α diag A` instead
 //! (Manteuffel 1980), `α` the first of 0, 0.001, 0.002, 0.004, … that works, and says which it was.
@@ -26,7 +32,8 @@ const FIRST_SHIFT: f64 = 1e-3;
 /// Shifts beyond this leave little of the matrix.
 const LAST_SHIFT: f64 = 1.1;
 
-/// An incomplete Cholesky factorisation in host memory.
+/// An incomplete Cholesky factorisation in host memory. [`Jacobi`](super::Jacobi) was faster on every recorded system. It has no
+/// copy on a GPU; [`Isai`](super::Isai) of it has.
 ///
 /// ```
 /// use krysp::testing::matrices;

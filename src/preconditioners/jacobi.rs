@@ -59,30 +59,6 @@ impl<T: Real> Jacobi<T> {
         Ok(jacobi)
     }
 
-    /// The diagonal of a matrix, in another space of as many unknowns: `Jacobi::new(&csr.in_space(space)?)` without making the
-    /// renumbered matrix. For operators that were renumbered on a GPU.
-    ///
-    /// ```
-    /// use krysp::{Csr, Jacobi, LinearOperator, Numbering};
-    ///
-    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 0, 1.0), (1, 1, 4.0)])?;
-    /// let renumbered = a.renumbered(&Numbering::from_old_of_new(vec![1, 0])?)?;
-    /// let jacobi = Jacobi::in_space(&a, renumbered.domain())?;
-    /// assert_eq!(jacobi.diagonal().unwrap().as_slice(), [0.25, 0.5]);
-    /// # Ok::<(), krysp::Error>(())
-    /// ```
-    pub fn in_space(csr: &Csr<T>, space: &HostSpace<T>) -> Result<Jacobi<T>> {
-        let mut jacobi = Jacobi::new(csr)?;
-        if let Inverse::Diagonal(inverse) = &mut jacobi.inverse
-            && inverse.domain() != space
-        {
-            let mut given = vec![T::zero(); csr.rows()];
-            inverse.domain().store(inverse.diagonal(), &mut given)?;
-            *inverse = Diagonal::new(space.vector(&given)?);
-        }
-        Ok(jacobi)
-    }
-
     /// From a diagonal in the user's numbering, for operators that are no [`Csr`].
     pub fn from_diagonal(diagonal: &[T]) -> Result<Jacobi<T>> {
         let mut inverse = HostSpace::new(diagonal.len()).zeros()?;

@@ -1,18 +1,22 @@
 //! Preconditioners: operators that apply `M⁻¹`.
 //!
-//! | preconditioner | for | one application |
-//! | --- | --- | --- |
-//! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors |
-//! | [`Fsai`] | symmetric positive definite, on any number of threads and on GPUs | two products, `Gᵀ (G r)` |
-//! | [`Spai`] | any matrix, likewise | one product, `M r` |
-//! | [`Ic0`] | symmetric positive definite, on few threads | two triangular solves, level by level |
-//! | [`Ilu0`] | any matrix, likewise | the same |
-//! | [`TwoLevel`] | symmetric positive definite and large; over any of these, on a GPU too | what it stands over, two passes over vectors, a small dense product |
-//! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
+//! | preconditioner | for | one application | on a GPU |
+//! | --- | --- | --- | --- |
+//! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors | copied, built |
+//! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
+//! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
+//! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
+//! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
+//! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
+//! | [`Ilu0`] | any matrix, likewise | the same | no |
 //!
-//! Approximate inverses are matrices: any format, on any device, applies them. `Fsai::on`, `Spai::on` and
-//! `Jacobi::blocks_on` build them on a GPU, to rounding as on the host, the first two of an operator that is there
-//! already as well. [`Narrow`] applies any of them in single precision within a solve in double.
+//! A copy is made by `x.to(&gpu)`, of `ToCuda`. `X::on(&gpu, &a)` builds one there, to rounding as on the host,
+//! of a matrix in host memory or of an operator that is on the GPU already. Constructors with options have a twin:
+//! [`Fsai::with_pattern`] and `Fsai::with_pattern_on`. Approximate inverses are matrices: any format, on any device, applies
+//! them.
+//!
+//! All take new values in one way: [`Refresh::refresh`] with the operator that has them, whatever stores it. [`Narrow`] applies
+//! any of them in single precision within a solve in double.
 
 mod coarse;
 pub mod fsai;
