@@ -84,6 +84,13 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let wait = &|| Ok(gpu.synchronize()?);
         let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
         table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, b, wait, &jacobi)?;
+        table.again("Jacobi", wait, &mut jacobi()?, &|jacobi| Ok(jacobi.refresh(*a)?))?;
+        table.again(
+            "Jacobi of the operator",
+            wait,
+            &mut jacobi()?,
+            &|jacobi| Ok(jacobi.refresh(*on_gpu)?),
+        )?;
         for size in system.blocks() {
             let blocks = || Ok(Jacobi::blocks_on(gpu, *a, size)?);
             table.line::<Cg, _, _>(cg(&format!("block Jacobi {size}")), on_gpu, b, wait, &blocks)?;

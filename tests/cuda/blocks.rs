@@ -196,7 +196,8 @@ fn jacobi_follows_operators_on_the_gpu() {
     let mut auto = Operator::auto(&elastic, &gpu).unwrap();
     let mut device = Jacobi::on(&gpu, &auto).unwrap();
     same_application(&gpu, &Jacobi::new(&elastic).unwrap(), &device, 0.0);
-    let values: Vec<f64> = other.triplets().map(|(_, _, v)| v).collect();
+    let values: Vec<f64> = elastic.entries().iter().map(|value| 1.7 * value).collect();
+    let other = elastic.with_values(&values).unwrap();
     auto.refresh(&values).unwrap();
     device.refresh(&auto).unwrap();
     same_application(&gpu, &Jacobi::new(&other).unwrap(), &device, 0.0);
