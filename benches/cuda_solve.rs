@@ -22,7 +22,7 @@ use common::systems::{System, numbered};
 use common::{median, record};
 use krysp::solvers::{LinearOperator, Method, Solver};
 use krysp::testing::matrices::{self, Matrix};
-use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Scaling, Space, Vector};
+use krysp::{BiCgStab, Cg, Csr, CudaVector, Gmres, Jacobi, Outcome, Scaling, Space, ToCuda, Vector};
 use rayon::prelude::*;
 use std::rc::Rc;
 use std::time::Instant;

@@ -134,9 +134,9 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
         let with = format!("TwoLevel {unknowns}");
         #[cfg(feature = "cuda")]
         if options.gpu {
-            use krysp::formats::OnDevice;
+            use krysp::{ToCuda, formats::OnDevice};
             let gpu = krysp::Cuda::new(0)?;
-            let m = krysp::cuda::CudaTwoLevel::over(Jacobi::new(&a)?.to(&gpu)?, coarse, &a)?;
+            let m = TwoLevel::over_on(Jacobi::new(&a)?.to(&gpu)?, coarse, &a)?;
             line.methods(&a.to(&gpu)?, &m, &with)?;
             return Ok(true);
         }
@@ -147,7 +147,7 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
     if options.gpu {
         #[cfg(feature = "cuda")]
         {
-            use krysp::formats::OnDevice;
+            use krysp::{ToCuda, formats::OnDevice};
             let gpu = krysp::Cuda::new(0)?;
             let fast = a.to(&gpu)?;
             match jacobi {

@@ -10,7 +10,7 @@ mod common;
 
 use common::HeatSink;
 use krysp::formats::Sell;
-use krysp::{Cg, Csr, Format, HostVector, Jacobi, LinearOperator, Numbering, Space, Vector};
+use krysp::{Cg, Csr, Format, HostVector, Jacobi, LinearOperator, Numbering, Refresh, Space, Vector};
 use std::f64::consts::TAU;
 use std::time::{Duration, Instant};
 
@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let started = Instant::now();
             let (a, jacobi) = solver.operators_mut();
             a.refresh(&values)?;
-            jacobi.refresh(&a.to_csr())?;
+            jacobi.refresh(a)?;
             println!(
                 "refresh    step {step}: Δt = {dt} s for the cost of {:.0} products",
                 in_units(started.elapsed(), slow)

@@ -75,7 +75,7 @@ pub mod testing;
 
 pub use choice::{Choice, Host, Operator};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, CudaSpace, CudaVector};
+pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, ToCuda};
 pub use error::{Error, Result};
 pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
@@ -88,8 +88,8 @@ pub use krysp_solvers::{
 pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
 pub use preconditioners::{
-    CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Side, Spai, SpaiReport, Sparsity, StoredRows,
-    TwoLevel,
+    CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Origin, Refresh, Side, Spai, SpaiReport,
+    Sparsity, StoredRows, TwoLevel,
 };
 pub use scaling::Scaling;
 
@@ -121,10 +121,10 @@ pub mod prelude {
     pub use crate::formats::OnDevice;
     pub use crate::{
         BiCgStab, Cg, Csr, Format, Gmres, Host, Jacobi, LinearOperator, Minres, Numbering, Operator, Outcome,
-        Report, Solution, Space, TwoLevel, Vector,
+        Refresh, Report, Solution, Space, TwoLevel, Vector,
     };
     #[cfg(feature = "cuda")]
-    pub use crate::{Cuda, CudaVector};
+    pub use crate::{Cuda, CudaVector, ToCuda};
 }
 
 #[cfg(doctest)]

@@ -2,7 +2,7 @@
 
 use super::Result;
 use super::cuda_peers::CudaElement;
-use krysp::cuda::OnCuda;
+use krysp::cuda::CudaMatrix;
 use krysp::formats::{CooOptions, Crossing, CsrOptions, OnDevice, Rounded, Strategy};
 use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Format, Halo, LinearOperator, Real, Sell, SymBsr};
 
@@ -31,7 +31,7 @@ fn converter<T: Real, F: OnDevice<T> + 'static>() -> Converter<T> {
 
 /// Nothing where the format refused the matrix.
 fn suited<T: Real, F: OnDevice<T> + 'static>(
-    converted: krysp::Result<OnCuda<T, F>>,
+    converted: krysp::Result<CudaMatrix<T, F>>,
 ) -> Result<Option<Box<Operator<T>>>> {
     match converted {
         Ok(operator) => Ok(Some(Box::new(operator))),

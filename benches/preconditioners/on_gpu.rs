@@ -3,17 +3,17 @@
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
-use krysp::cuda::{CudaFsai, CudaSpai, CudaTwoLevel, OnCuda};
+use krysp::cuda::CudaMatrix;
 use krysp::formats::{BsrOptions, HaloOptions, OnDevice, Rounded};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
     Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
-    Numbering, Sell, Side, Spai, Sparsity,
+    Numbering, Refresh, Sell, Side, Spai, Sparsity, ToCuda, TwoLevel,
 };
 use std::time::Instant;
 
-type Slices = OnCuda<f64, Sell<f64>>;
+type Slices = CudaMatrix<f64, Sell<f64>>;
 type Narrow = Rounded<Sell<f64>, f32>;
 
 pub(super) fn all(options: &Options, system: &System) -> Result<()> {
@@ -76,7 +76,7 @@ struct Bench<'a, F: OnDevice<f64>> {
     gpu: &'a Cuda,
     system: &'a System,
     a: &'a Csr<f64>,
-    on_gpu: &'a OnCuda<f64, F>,
+    on_gpu: &'a CudaMatrix<f64, F>,
     b: CudaVector<f64>,
 }
 
@@ -91,8 +91,15 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let wait = &|| Ok(gpu.synchronize()?);
         let jacobi = || Ok(Jacobi::new(a)?.to(gpu)?);
         table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, b, wait, &jacobi)?;
+        table.again("Jacobi", wait, &mut jacobi()?, &|jacobi| Ok(jacobi.refresh(*a)?))?;
+        table.again(
+            "Jacobi of the operator",
+            wait,
+            &mut jacobi()?,
+            &|jacobi| Ok(jacobi.refresh(*on_gpu)?),
+        )?;
         for size in system.blocks() {
-            let blocks = || Ok(Jacobi::blocks_on(gpu, a, size)?);
+            let blocks = || Ok(Jacobi::blocks_on(gpu, *a, size)?);
             table.line::<Cg, _, _>(cg(&format!("block Jacobi {size}")), on_gpu, b, wait, &blocks)?;
             let rounded = || Ok(blocks()?.rounded(0.1)?);
             let name = format!("block Jacobi {size} rounded");
@@ -104,9 +111,9 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let there = || Ok(Fsai::on(gpu, *on_gpu)?);
         table.line::<Cg, _, _>(cg("FSAI of the operator"), on_gpu, b, wait, &there)?;
         table.again("FSAI of the operator", wait, &mut there()?, &|fsai| Ok(fsai.refresh(*on_gpu)?))?;
-        let narrow = || Ok(CudaFsai::<f64, Narrow>::new(gpu, *a, Sparsity::Power(1))?);
+        let narrow = || Ok(Fsai::with_pattern_on::<Narrow>(gpu, *a, Sparsity::Power(1))?);
         table.line::<Cg, _, _>(cg("FSAI in f32"), on_gpu, b, wait, &narrow)?;
-        let square = || Ok(CudaFsai::<f64, Narrow>::new(gpu, *a, Sparsity::Power(2))?);
+        let square = || Ok(Fsai::with_pattern_on::<Narrow>(gpu, *a, Sparsity::Power(2))?);
         table.line::<Cg, _, _>(cg("FSAI of A² in f32"), on_gpu, b, wait, &square)?;
         let adaptive = || self.grown(&Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?);
         table.line::<Cg, _, _>(cg("FSAI adaptive"), on_gpu, b, wait, &adaptive)?;
@@ -125,18 +132,18 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         table.line::<Cg, _, _>(cg("Chebyshev(4)"), on_gpu, b, wait, &chebyshev)?;
         for unknowns in [256, 512, 1024, 1536] {
             let coarse = || CoarseSpace::new(a, unknowns);
-            let two = || Ok(CudaTwoLevel::over(jacobi()?, coarse()?, a)?);
+            let two = || Ok(TwoLevel::over_on(jacobi()?, coarse()?, *a)?);
             table.line::<Cg, _, _>(cg(&format!("two-level {unknowns}")), on_gpu, b, wait, &two)?;
             let Some(rigid) = &system.rigid else { continue };
             let coarse = || CoarseSpace::with_modes(a, unknowns, rigid);
-            let two = || Ok(CudaTwoLevel::over(jacobi()?, coarse()?, a)?);
+            let two = || Ok(TwoLevel::over_on(jacobi()?, coarse()?, *a)?);
             table.line::<Cg, _, _>(cg(&format!("two-level {unknowns} rigid")), on_gpu, b, wait, &two)?;
         }
         let coarse = || match &system.rigid {
             Some(rigid) => CoarseSpace::with_modes(a, CoarseSpace::<f64>::UNKNOWNS, rigid),
             None => CoarseSpace::new(a, CoarseSpace::<f64>::UNKNOWNS),
         };
-        let over = || Ok(CudaTwoLevel::over(narrow()?, coarse()?, a)?);
+        let over = || Ok(TwoLevel::over_on(narrow()?, coarse()?, *a)?);
         table.line::<Cg, _, _>(cg("two-level over FSAI in f32"), on_gpu, b, wait, &over)
     }
 
@@ -151,7 +158,7 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let there = || Ok(Spai::on(gpu, *on_gpu)?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI of the operator"), on_gpu, b, wait, &there)?;
         table.again("SPAI of the operator", wait, &mut there()?, &|spai| Ok(spai.refresh(*on_gpu)?))?;
-        let narrow = || Ok(CudaSpai::<f64, Narrow>::new(gpu, *a, Side::Right, Sparsity::Power(1))?);
+        let narrow = || Ok(Spai::with_pattern_on::<Narrow>(gpu, *a, Side::Right, Sparsity::Power(1))?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI in f32"), on_gpu, b, wait, &narrow)
     }
 }

@@ -54,7 +54,7 @@ fn positive_definite(
     table.line::<Cg, _, _>(cg("IC(0) shifted"), a, b, wait, &|| Ok(Ic0::shifted(a)?))?;
     let f32 = || Ok(Narrow::new(Ic0::shifted(&a.cast::<f32>())?)?);
     table.line::<Cg, _, _>(cg("IC(0) shifted f32"), a, b, wait, &f32)?;
-    let isai = || Ok(Isai::new(&Ic0::shifted(a)?, Sparsity::Power(1))?);
+    let isai = || Ok(Isai::new(Ic0::shifted(a)?, Sparsity::Power(1))?);
     table.line::<Cg, _, _>(cg("ISAI of IC(0)"), a, b, wait, &isai)?;
     let chebyshev = || Ok(Chebyshev::new(a, Jacobi::new(a)?, 4)?);
     table.line::<Cg, _, _>(cg("Chebyshev(4)"), a, b, wait, &chebyshev)?;
@@ -84,6 +84,6 @@ fn general(table: &mut Table<'_>, a: &Csr<f64>, b: &HostVector<f64>) -> Result<(
     let adaptive = || Ok(Spai::adaptive(a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH)?);
     table.line::<BiCgStab, _, _>(bicgstab("SPAI adaptive"), a, b, wait, &adaptive)?;
     table.line::<BiCgStab, _, _>(bicgstab("ILU(0)"), a, b, wait, &|| Ok(Ilu0::new(a)?))?;
-    let isai = || Ok(Isai::new(&Ilu0::new(a)?, Sparsity::Power(1))?);
+    let isai = || Ok(Isai::new(Ilu0::new(a)?, Sparsity::Power(1))?);
     table.line::<BiCgStab, _, _>(bicgstab("ISAI of ILU(0)"), a, b, wait, &isai)
 }

@@ -44,6 +44,7 @@ pub const SOURCES: &[&Source] = &[
     &numbering::clusters::SOURCE,
     &preconditioners::coarse::SOURCE,
     &csr::classical::SOURCE,
+    &preconditioners::diagonal::SOURCE,
     &formats::dia::SOURCE,
     &formats::ehyb::SOURCE,
     &preconditioners::fsai::SOURCE,

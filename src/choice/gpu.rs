@@ -3,9 +3,9 @@
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
 use super::{Analysis, Model, Operator};
-use crate::cuda::OnCuda;
+use crate::cuda::CudaMatrix;
 use crate::formats::OnDevice;
-use crate::{Csr, Cuda, CudaVector, Real, Result};
+use crate::{Csr, Cuda, CudaVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
 /// Converts a matrix on a GPU to the format that an offer is of.
@@ -40,9 +40,13 @@ impl<T: Real> Stores<T> for Cuda {
     }
 }
 
-impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for OnCuda<T, F> {
+impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
     fn refresh(&mut self, values: &[ElemOf<CudaVector<T>>]) -> Result<()> {
-        OnCuda::refresh(self, values)
+        CudaMatrix::refresh(self, values)
+    }
+
+    fn origin(&self) -> &dyn Origin<T> {
+        self
     }
 }
 

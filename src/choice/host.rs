@@ -3,7 +3,7 @@
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
 use super::{Analysis, Host, Model, Operator};
-use crate::{Csr, Format, HostVector, Real, Result};
+use crate::{Csr, Format, HostVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
 /// Converts a matrix to the format that an offer is of.
@@ -22,7 +22,7 @@ pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values) -> Ranking<Recipe<T
     ranking
 }
 
-fn recipe<T: Real, F: Format<T> + 'static>(options: F::Options) -> Recipe<T> {
+fn recipe<T: Real, F: Format<T> + Clone + 'static>(options: F::Options) -> Recipe<T> {
     Box::new(move |csr| Ok(Box::new(F::with(csr, options.clone())?)))
 }
 
@@ -35,8 +35,12 @@ impl<T: Real> Stores<T> for Host {
     }
 }
 
-impl<T: Real, F: Format<T>> Refresh<HostVector<T>> for F {
+impl<T: Real, F: Format<T> + Clone + 'static> Refresh<HostVector<T>> for F {
     fn refresh(&mut self, values: &[ElemOf<HostVector<T>>]) -> Result<()> {
         Format::refresh(self, values)
+    }
+
+    fn origin(&self) -> &dyn Origin<T> {
+        self
     }
 }

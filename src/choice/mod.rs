@@ -38,7 +38,7 @@ pub use model::Model;
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::formats::check_symmetric;
-use crate::{Csr, Real, Result};
+use crate::{Csr, Origin, Real, Result};
 use krysp_solvers::{ElemOf, Form, LinearOperator, ScalarOf, SpaceOf, Vector};
 use machine::{Refresh, Stores};
 use ranking::Values;
@@ -88,6 +88,14 @@ impl<V: Vector> Operator<V> {
     pub fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()> {
         self.matrix.refresh(values)
     }
+
+    /// The matrix, for preconditioners.
+    pub(crate) fn origin(&self) -> &dyn Origin<ElemOf<V>>
+    where
+        ElemOf<V>: Real,
+    {
+        self.matrix.origin()
+    }
 }
 
 impl<V: Vector> std::fmt::Debug for Operator<V> {
@@ -109,7 +117,7 @@ impl<T: Real> Machine<T> for Cuda {}
 
 mod machine {
     use super::{Operator, Values};
-    use crate::{Csr, Real, Result};
+    use crate::{Csr, Origin, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
     /// What the chooser asks of a machine that is at hand.
@@ -125,6 +133,11 @@ mod machine {
     pub(super) trait Refresh<V: Vector>: LinearOperator<Vector = V> {
         /// New values, in the order in which the matrix was given.
         fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
+
+        /// The matrix, for preconditioners.
+        fn origin(&self) -> &dyn Origin<ElemOf<V>>
+        where
+            ElemOf<V>: Real;
     }
 }
 

@@ -1,8 +1,7 @@
 //! NVIDIA GPUs: vectors in device memory, and solves that stay there.
 //!
 //! ```no_run
-//! use krysp::formats::OnDevice;
-//! use krysp::{Cg, Csr, Cuda, Jacobi};
+//! use krysp::prelude::*;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let (a, b) = (Csr::from_triplets(1, 1, &[(0, 0, 2.0)])?, [1.0]);
@@ -16,26 +15,15 @@
 //! compiler (NVRTC) that compiles kernels for the device at hand; compiled kernels are kept in `$KRYSP_CACHE`, or
 //! `~/.cache/krysp`.
 
-mod blocks;
-mod fsai;
-mod jacobi;
 mod operator;
-mod origin;
-mod spai;
 mod steps;
-mod transposed;
-mod two_level;
+mod to_cuda;
 mod vector;
 
-pub use blocks::CudaBlockJacobi;
-pub use fsai::CudaFsai;
-pub use jacobi::CudaJacobi;
 pub use krysp_kernels::cuda::{Error, Info};
-pub use operator::OnCuda;
-pub use origin::Origin;
-pub use spai::CudaSpai;
+pub use operator::CudaMatrix;
 pub use steps::{CudaSteps, OnChip};
-pub use two_level::CudaTwoLevel;
+pub use to_cuda::{OnCuda, ToCuda};
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 
 use crate::{Real, Result};

@@ -11,12 +11,12 @@ use std::sync::OnceLock;
 
 /// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`OnDevice::to`].
 ///
-/// Its pattern stays in host memory beside it, shared with the matrix that it was made from, for [`OnCuda::refresh`] and
-/// [`OnCuda::to_csr`].
+/// Its pattern stays in host memory beside it, shared with the matrix that it was made from, for [`CudaMatrix::refresh`] and
+/// [`CudaMatrix::to_csr`].
 #[derive(Debug)]
-pub struct OnCuda<T: Real, F: OnDevice<T>> {
-    pub(super) source: Source<T>,
-    pub(super) arrays: F::Arrays<F::Value>,
+pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
+    pub(crate) source: Source<T>,
+    pub(crate) arrays: F::Arrays<F::Value>,
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
     /// Where slots take values from that are on the GPU; found when first needed.
@@ -25,9 +25,9 @@ pub struct OnCuda<T: Real, F: OnDevice<T>> {
     resident: OnceLock<Option<Resident<T>>>,
 }
 
-impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
-    pub(crate) fn new(gpu: &Cuda, csr: &Csr<T>, options: F::Options) -> Result<OnCuda<T, F>> {
-        OnCuda::with_arrays(gpu, csr.source().clone(), F::lay_out(csr, options, gpu.device()))
+impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
+    pub(crate) fn new(gpu: &Cuda, csr: &Csr<T>, options: F::Options) -> Result<CudaMatrix<T, F>> {
+        CudaMatrix::with_arrays(gpu, csr.source().clone(), F::lay_out(csr, options, gpu.device()))
     }
 
     /// A matrix whose values are in the memory of the GPU already.
@@ -36,16 +36,16 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
         source: Source<T>,
         ordered: &Ordered<T>,
         options: F::Options,
-    ) -> Result<OnCuda<T, F>> {
+    ) -> Result<CudaMatrix<T, F>> {
         let arrays = F::lay_out_from(&source, ordered, options);
-        OnCuda::with_arrays(gpu, source, arrays)
+        CudaMatrix::with_arrays(gpu, source, arrays)
     }
 
     fn with_arrays(
         gpu: &Cuda,
         source: Source<T>,
         arrays: Result<F::Arrays<F::Value>>,
-    ) -> Result<OnCuda<T, F>> {
+    ) -> Result<CudaMatrix<T, F>> {
         let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
         let arrays = arrays.map_err(|error| match error {
             crate::Error::Cuda(why @ (super::Error::Padding { .. } | super::Error::Window { .. })) => {
@@ -53,7 +53,7 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
             }
             other => other,
         })?;
-        Ok(OnCuda { source, arrays, domain, range, refill: None, resident: OnceLock::new() })
+        Ok(CudaMatrix { source, arrays, domain, range, refill: None, resident: OnceLock::new() })
     }
 
     /// New values for the same pattern, from the memory of the GPU.
@@ -116,7 +116,7 @@ impl<T: Real, F: OnDevice<T>> OnCuda<T, F> {
     }
 }
 
-impl<T: Real, F: OnDevice<T>> OnChip<T> for OnCuda<T, F> {
+impl<T: Real, F: OnDevice<T>> OnChip<T> for CudaMatrix<T, F> {
     fn resident(&self) -> krysp_solvers::Result<Option<&Resident<T>>> {
         if let Some(resident) = self.resident.get() {
             return Ok(resident.as_ref());
@@ -135,7 +135,7 @@ fn kept<T: Real, V: Storage<T>>(entries: &[T]) -> Vec<T> {
     entries.iter().map(|&entry| V::narrow(entry).widen()).collect()
 }
 
-impl<T: Real, F: OnDevice<T>> LinearOperator for OnCuda<T, F> {
+impl<T: Real, F: OnDevice<T>> LinearOperator for CudaMatrix<T, F> {
     type Vector = CudaVector<T>;
 
     fn domain(&self) -> &CudaSpace<T> {

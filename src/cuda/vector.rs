@@ -92,7 +92,7 @@ impl<T: Real> Space for CudaSpace<T> {
 
 /// A number that the device knows first, and the host when it asks.
 #[derive(Clone, Debug)]
-pub struct CudaScalar<T>(pub(super) cuda::Scalar<T>);
+pub struct CudaScalar<T>(pub(crate) cuda::Scalar<T>);
 
 impl<T: Real> From<T> for CudaScalar<T> {
     fn from(value: T) -> Self {

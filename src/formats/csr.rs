@@ -10,8 +10,6 @@ use super::{Format, Multiply, Offer, Offered, Priced, Source, Strategy, Variant}
 #[cfg(feature = "cuda")]
 use crate::choice::RowStatistics;
 use crate::choice::{Analysis, Model, Price, offset_bytes};
-#[cfg(feature = "cuda")]
-use crate::cuda::{Cuda, OnCuda};
 use crate::{Error, HostSpace, HostVector, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::balanced::Balanced;
@@ -485,9 +483,5 @@ impl<T: Real> OnDevice<T> for Csr<T> {
         device: &cuda::Device,
     ) -> Result<Self::Arrays<V>> {
         Ok(cuda::csr::AnyCsr::new::<V>(device, csr.source().on_device(), csr.entries(), options.strategy)?)
-    }
-
-    fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {
-        Self::on_with(gpu, self, self.chosen())
     }
 }

@@ -1,13 +1,14 @@
 //! Formats in the memory of a GPU.
 
-use super::{Format, Source};
-use crate::cuda::{Cuda, OnCuda};
-use crate::{Csr, Numbering, Real, Result, Storage};
+use super::{Format, Rounded, Source};
+use crate::cuda::{Cuda, CudaMatrix, ToCuda};
+use crate::{Csr, HostVector, Numbering, Origin, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Device, Ordered, Product};
+use krysp_solvers::LinearOperator;
 
 /// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
-pub trait OnDevice<T: Real>: Format<T> + 'static {
+pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 'static {
     /// What holds the matrix there, with values stored as `V`.
     type Arrays<V: Storage<T>>: Product<T>;
 
@@ -35,22 +36,22 @@ pub trait OnDevice<T: Real>: Format<T> + 'static {
     }
 
     /// A matrix in this format on a GPU, converted there: no slot of the format is filled in host memory.
-    fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<OnCuda<T, Self>> {
+    fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<CudaMatrix<T, Self>> {
         Self::on_with(gpu, csr, Self::Options::default())
     }
 
     /// A matrix in this format on a GPU, converted there, with options.
-    fn on_with(gpu: &Cuda, csr: &Csr<T>, options: Self::Options) -> Result<OnCuda<T, Self>> {
-        OnCuda::new(gpu, csr, options)
+    fn on_with(gpu: &Cuda, csr: &Csr<T>, options: Self::Options) -> Result<CudaMatrix<T, Self>> {
+        CudaMatrix::new(gpu, csr, options)
     }
 
     /// `Self::on(gpu, &csr.renumbered(numbering)?)`, renumbered on the GPU too: the arrays of CSR cross the bus in the order
     /// in which they are, once, and the renumbered ones are not made in host memory before something asks for them, such as
-    /// [`OnCuda::refresh`].
+    /// [`CudaMatrix::refresh`].
     ///
     /// SELL-P gains by it, and Halo where nodes have one unknown. For other formats the host renumbers, and whatever has a
     /// numbering already or rows of more than 2048 entries.
-    fn on_renumbered(gpu: &Cuda, csr: &Csr<T>, numbering: &Numbering) -> Result<OnCuda<T, Self>> {
+    fn on_renumbered(gpu: &Cuda, csr: &Csr<T>, numbering: &Numbering) -> Result<CudaMatrix<T, Self>> {
         Self::on_renumbered_with(gpu, csr, numbering, Self::Options::default())
     }
 
@@ -60,11 +61,11 @@ pub trait OnDevice<T: Real>: Format<T> + 'static {
         csr: &Csr<T>,
         numbering: &Numbering,
         options: Self::Options,
-    ) -> Result<OnCuda<T, Self>> {
+    ) -> Result<CudaMatrix<T, Self>> {
         if let Some(options) = Self::by_lengths(csr, &options)
             && let Some((source, ordered)) = csr.renumbered_on(gpu.device(), numbering)?
         {
-            return OnCuda::from_ordered(gpu, source, &ordered, options);
+            return CudaMatrix::from_ordered(gpu, source, &ordered, options);
         }
         Self::on_with(gpu, &csr.renumbered(numbering)?, options)
     }
@@ -75,10 +76,39 @@ pub trait OnDevice<T: Real>: Format<T> + 'static {
     fn by_lengths(_: &Csr<T>, _: &Self::Options) -> Option<Self::Options> {
         None
     }
+}
 
-    /// This matrix on a GPU. What is in host memory stays as it is; [`OnDevice::on`] does without it.
-    fn to(&self, gpu: &Cuda) -> Result<OnCuda<T, Self>> {
-        Self::on_with(gpu, &self.to_csr(), self.chosen())
+/// A copy of a format in host memory.
+fn copied<T: Real, F: OnDevice<T> + Origin<T>>(format: &F, gpu: &Cuda) -> Result<CudaMatrix<T, F>> {
+    F::on_with(gpu, &*format.in_host_memory()?, format.chosen())
+}
+
+macro_rules! to_cuda {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {$(
+        crate::where_on_gpu!($memory,
+            impl<T: Real> ToCuda for crate::$format<T> {
+                type OnCuda = CudaMatrix<T, Self>;
+
+                fn to(&self, gpu: &Cuda) -> Result<Self::OnCuda> {
+                    copied(self, gpu)
+                }
+            }
+        );
+    )*};
+}
+crate::each_format!(to_cuda);
+
+impl<T, F, V> ToCuda for Rounded<F, V>
+where
+    T: Real,
+    F: OnDevice<T> + LinearOperator<Vector = HostVector<T>>,
+    V: Storage<T>,
+    Self: OnDevice<T>,
+{
+    type OnCuda = CudaMatrix<T, Self>;
+
+    fn to(&self, gpu: &Cuda) -> Result<Self::OnCuda> {
+        Self::on_with(gpu, &Format::to_csr(self), self.chosen())
     }
 }
 

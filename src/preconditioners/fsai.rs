@@ -23,9 +23,15 @@
 //! Budget: a row of `s` entries takes `s³/6` multiplications and reads `s` rows of `A`; an application reads `G` and `Gᵀ`
 //! once, and 4 vectors.
 
+#[cfg(feature = "cuda")]
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
+
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -37,7 +43,7 @@ use krysp_solvers::{Composed, Element, LinearOperator};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(crate) const NAME: &str = "FSAI";
+const NAME: &str = "FSAI";
 
 /// The factors `G` and `Gᵀ`, and their product as a preconditioner.
 ///
@@ -125,18 +131,20 @@ impl<T: Real> Fsai<T> {
     pub fn upper(&self) -> &Csr<T> {
         self.product.outer()
     }
+}
 
-    /// Takes new values from a matrix of the same space. The pattern of `G` stays.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
+/// The pattern of `G` stays, whatever that of the matrix is.
+impl<T: Real> Refresh<T> for Fsai<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
         let (upper, lower) = self.product.factors_mut();
-        solve(csr, lower)?;
+        solve(&*a.in_host_memory()?, lower)?;
         self.transposition.refresh(lower, upper)
     }
 }
 
 /// The lower triangle of a pattern, and the diagonal.
-pub(crate) fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
+fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
     check_square(NAME, csr)?;
     match own_triangle(csr, sparsity) {
         Some(lower) => Ok(lower),
@@ -165,7 +173,7 @@ fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Patt
 
 /// Why the system of a row is refused.
 #[cfg(feature = "cuda")]
-pub(crate) fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
+fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
     let mut system = System::new(a.cols());
     let refused = lower.row(row).iter().find_map(|&member| system.push(a, member).err());
     // what is positive by a rounding here is none there

@@ -4,15 +4,21 @@
 //! recurrences in every application. Rows of a level run in parallel; what is few levels and what is many depends on the
 //! numbering, and the matrix's own is kept, for it decides how good the factors are.
 //!
-//! [`Ic0::blocks`] keeps threads from waiting at all, at the price of what joins their blocks.
+//! **Measured, it is slower than [`Jacobi`](super::Jacobi).** On two threads, solves took 1.3 to 2.9 times as long on all four
+//! systems of the records (`benches/record/*/preconditioners.csv`), setup included: a third to two fifths of the iterations do not
+//! pay for the waiting. [`TwoLevel`](super::TwoLevel) was faster than both on each. Take this one where iterations are what
+//! counts, or for the factors, which [`Isai`](super::Isai) applies by products.
+//!
+//! [`Ic0::blocks`] keeps threads from waiting at all, at the price of what joins their blocks. It does not run on a GPU: there are
+//! no triangular solves there, because rows that wait for each other leave a GPU idle. What runs there is `Isai` of this one.
 //!
 //! A pivot that is not positive is an error that names its row. [`Ic0::shifted`] factorises `A + α diag A` instead
 //! (Manteuffel 1980), `α` the first of 0, 0.001, 0.002, 0.004, … that works, and says which it was.
 //!
 //! Budget: an application moves `L` and `Lᵀ` once, 8 vectors, and waits for all threads twice a level.
 
-use super::check_space;
 use super::solves::{Scheduled, Solves};
+use super::{Origin, Refresh, check_space};
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_cholesky;
@@ -26,7 +32,8 @@ const FIRST_SHIFT: f64 = 1e-3;
 /// Shifts beyond this leave little of the matrix.
 const LAST_SHIFT: f64 = 1.1;
 
-/// An incomplete Cholesky factorisation in host memory.
+/// An incomplete Cholesky factorisation in host memory. [`Jacobi`](super::Jacobi) was faster on every recorded system. It has no
+/// copy on a GPU; [`Isai`](super::Isai) of it has.
 ///
 /// ```
 /// use krysp::testing::matrices;
@@ -77,21 +84,6 @@ impl<T: Real> Ic0<T> {
         Ok(ic0)
     }
 
-    /// Takes new values from a matrix of the same pattern. The levels stay.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
-        self.shift = 0.0;
-        while let Err((place, pivot)) = self.factorise(csr)? {
-            self.shift = (2.0 * self.shift).max(FIRST_SHIFT);
-            if self.shift > self.largest_shift {
-                let row = self.solves.row(place);
-                return Err(Error::NotPositive { what: NAME, row, pivot: Element::to_f64(pivot) });
-            }
-        }
-        let Solves { lower, upper, .. } = &mut self.solves;
-        self.transposition.refresh(lower, upper)
-    }
-
     /// Factorises with the shift that is set; an error within is a pivot that is not positive.
     fn factorise(&mut self, csr: &Csr<T>) -> Result<std::result::Result<(), (usize, T)>> {
         let Solves { lower, schedule, .. } = &mut self.solves;
@@ -119,6 +111,24 @@ impl<T: Real> Ic0<T> {
     /// `L`, in the matrix's space.
     pub fn lower(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.lower)
+    }
+}
+
+/// From a matrix of the same pattern. The levels stay; a shift is looked for anew.
+impl<T: Real> Refresh<T> for Ic0<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
+        let csr = &*a.in_host_memory()?;
+        self.shift = 0.0;
+        while let Err((place, pivot)) = self.factorise(csr)? {
+            self.shift = (2.0 * self.shift).max(FIRST_SHIFT);
+            if self.shift > self.largest_shift {
+                let row = self.solves.row(place);
+                return Err(Error::NotPositive { what: NAME, row, pivot: Element::to_f64(pivot) });
+            }
+        }
+        let Solves { lower, upper, .. } = &mut self.solves;
+        self.transposition.refresh(lower, upper)
     }
 }
 

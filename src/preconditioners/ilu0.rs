@@ -3,10 +3,14 @@
 //! `A ≈ L U`, exact where `A` has entries, `L` with a diagonal of ones. Rows of a level run in parallel, as in
 //! [`Ic0`](super::Ic0); no pivots are sought.
 //!
+//! **Measured, it is slower than [`Jacobi`](super::Jacobi).** On two threads a solve of `convdiff_channel_p1_186k`, the one general
+//! system of the records (`benches/record/zen3-2t/preconditioners.csv`), took 5.0 s, setup included, with Jacobi 3.4 s, for a
+//! third of the iterations. It does not run on a GPU, as [`Ic0`](super::Ic0) does not; [`Isai`](super::Isai) of it does.
+//!
 //! Budget: an application moves `L` and `U` once, 8 vectors, and waits for all threads twice a level.
 
-use super::check_space;
 use super::solves::{Scheduled, Solves};
+use super::{Origin, Refresh, check_space};
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_lu;
@@ -14,7 +18,8 @@ use krysp_solvers::{Element, LinearOperator, check_spaces};
 
 const NAME: &str = "ILU(0)";
 
-/// An incomplete LU factorisation in host memory.
+/// An incomplete LU factorisation in host memory. [`Jacobi`](super::Jacobi) was faster on the recorded system. It has no copy on a
+/// GPU; [`Isai`](super::Isai) of it has.
 ///
 /// ```
 /// use krysp::testing::matrices;
@@ -57,25 +62,6 @@ impl<T: Real> Ilu0<T> {
         Ok(ilu0)
     }
 
-    /// Takes new values from a matrix of the same pattern. The levels stay.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
-        let Ilu0 { solves, factors, from_a, parts: [below, above] } = self;
-        from_a.refresh(csr, factors)?;
-        let pattern = factors.source().pattern.clone();
-        let (offsets, columns) = ((&*pattern.offsets).into(), (&*pattern.columns).into());
-        if let Err((place, pivot)) = incomplete_lu(&solves.schedule, offsets, columns, factors.values_mut()) {
-            let row = solves.row(place);
-            return Err(Error::ZeroPivot { what: NAME, row, pivot: Element::to_f64(pivot) });
-        }
-        below.refresh(factors, &mut solves.lower)?;
-        above.refresh(factors, &mut solves.upper)?;
-        let lower = solves.lower.source().pattern.clone();
-        let values = solves.lower.values_mut();
-        (0..lower.rows()).for_each(|row| values[lower.offsets.at(row + 1) - 1] = T::one());
-        Ok(())
-    }
-
     /// How many levels the rows form, each of which is waited for twice in an application; or how many blocks.
     pub fn stages(&self) -> usize {
         self.solves.schedule.count()
@@ -89,6 +75,27 @@ impl<T: Real> Ilu0<T> {
     /// `U`, in the matrix's space.
     pub fn upper(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.upper)
+    }
+}
+
+/// From a matrix of the same pattern. The levels stay.
+impl<T: Real> Refresh<T> for Ilu0<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
+        let Ilu0 { solves, factors, from_a, parts: [below, above] } = self;
+        from_a.refresh(&*a.in_host_memory()?, factors)?;
+        let pattern = factors.source().pattern.clone();
+        let (offsets, columns) = ((&*pattern.offsets).into(), (&*pattern.columns).into());
+        if let Err((place, pivot)) = incomplete_lu(&solves.schedule, offsets, columns, factors.values_mut()) {
+            let row = solves.row(place);
+            return Err(Error::ZeroPivot { what: NAME, row, pivot: Element::to_f64(pivot) });
+        }
+        below.refresh(factors, &mut solves.lower)?;
+        above.refresh(factors, &mut solves.upper)?;
+        let lower = solves.lower.source().pattern.clone();
+        let values = solves.lower.values_mut();
+        (0..lower.rows()).for_each(|row| values[lower.offsets.at(row + 1) - 1] = T::one());
+        Ok(())
     }
 }
 

@@ -12,9 +12,12 @@
 //!
 //! Budget: a row of `s` entries reads `s` rows of the triangle; an application reads both inverses once, and 4 vectors.
 
+#[cfg(feature = "cuda")]
+mod on_cuda;
+
 use super::rows::{Places, solve_rows};
 use super::sparsity::Sparsity;
-use super::{Ic0, Ilu0, check_space};
+use super::{Ic0, Ilu0, Origin, Refresh};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -42,28 +45,38 @@ impl<T: Real> Factorised<T> for Ilu0<T> {
     }
 }
 
-/// Approximate inverses of the triangles of a factorisation, and their product as a preconditioner.
+impl<T: Real, P: Factorised<T>> Factorised<T> for &P {
+    fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)> {
+        (**self).triangles()
+    }
+}
+
+/// Approximate inverses of the triangles of a factorisation `P`, and their product as a preconditioner.
+///
+/// It keeps the factorisation, which new values need. One that is not its own, `Isai::new(&ic0, ..)`, does for values that
+/// stay.
 ///
 /// ```
 /// use krysp::testing::matrices;
 /// use krysp::{Cg, Ic0, Isai, Sparsity};
 ///
 /// let a = matrices::stencil7(8).csr::<f64>()?;
-/// let isai = Isai::new(&Ic0::new(&a)?, Sparsity::Power(1))?;
+/// let isai = Isai::new(Ic0::new(&a)?, Sparsity::Power(1))?;
 /// assert!(Cg::new(&a).preconditioner(isai).solve(&vec![1.0; a.rows()])?.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Isai<T: Real> {
+pub struct Isai<T: Real, P = Ic0<T>> {
+    factors: P,
     /// The upper triangle's after the lower one's.
     product: Composed<Csr<T>, Csr<T>>,
     /// How the upper one follows the lower one, if it is its transpose.
     transposition: Option<Derivation>,
 }
 
-impl<T: Real> Isai<T> {
+impl<T: Real, P: Factorised<T>> Isai<T, P> {
     /// From the factors, on the patterns of a power of theirs, or on the triangles of a given one.
-    pub fn new(factors: &impl Factorised<T>, sparsity: Sparsity<'_, T>) -> Result<Isai<T>> {
+    pub fn new(factors: P, sparsity: Sparsity<'_, T>) -> Result<Isai<T, P>> {
         let (lower, upper) = factors.triangles()?;
         let inverse = |triangle: &Csr<T>, keep: fn(usize, usize) -> bool| {
             let pattern = Arc::new(sparsity.pattern(triangle, true, &keep)?);
@@ -80,7 +93,14 @@ impl<T: Real> Isai<T> {
                 (upper, Some(transposition))
             }
         };
-        Ok(Isai { product: Composed::new(upper, lower)?, transposition })
+        Ok(Isai { factors, product: Composed::new(upper, lower)?, transposition })
+    }
+}
+
+impl<T: Real, P> Isai<T, P> {
+    /// What is factorised.
+    pub fn factors(&self) -> &P {
+        &self.factors
     }
 
     /// The inverse of the lower triangle.
@@ -92,25 +112,22 @@ impl<T: Real> Isai<T> {
     pub fn upper(&self) -> &Csr<T> {
         self.product.outer()
     }
+}
 
-    /// Takes new values from factors of the same kind in the same space. The patterns of the inverses stay.
-    pub fn refresh(&mut self, factors: &impl Factorised<T>) -> Result<()> {
-        let (from_lower, from_upper) = factors.triangles()?;
-        check_space(&from_lower, self.domain())?;
+/// Factorises the matrix, then inverts its factors. The patterns of the inverses stay.
+impl<T: Real, P: Factorised<T> + Refresh<T>> Refresh<T> for Isai<T, P> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        self.factors.refresh(a)?;
+        let (from_lower, from_upper) = self.factors.triangles()?;
         let (upper, lower) = self.product.factors_mut();
         solve(&from_lower, lower)?;
-        match (&self.transposition, from_upper) {
-            (Some(transposition), None) => transposition.refresh(lower, upper),
-            (None, Some(from_upper)) => {
-                check_space(&from_upper, upper.domain())?;
-                solve(&from_upper, upper)
-            }
-            _ => Err(Error::Option {
-                what: "the factorisation",
-                got: "of another kind".into(),
-                expected: "one like that which was inverted, symmetric or not",
-            }),
+        if let Some(from_upper) = from_upper {
+            solve(&from_upper, upper)?;
         }
+        if let Some(transposition) = &self.transposition {
+            transposition.refresh(lower, upper)?;
+        }
+        Ok(())
     }
 }
 
@@ -148,7 +165,7 @@ fn solve<T: Real>(triangle: &Csr<T>, inverse: &mut Csr<T>) -> Result<()> {
     Ok(())
 }
 
-impl<T: Real> LinearOperator for Isai<T> {
+impl<T: Real, P: Send + Sync> LinearOperator for Isai<T, P> {
     type Vector = HostVector<T>;
 
     fn domain(&self) -> &HostSpace<T> {
@@ -211,7 +228,7 @@ mod tests {
             Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).solve(&b).unwrap().report.iterations;
         let exact = Cg::new(&a).preconditioner(&ic0).solve(&b).unwrap().report.iterations;
         assert!(exact <= two && two < one && one < jacobi, "{exact} {two} {one} {jacobi}");
-        let isai = Isai::new(&Ilu0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
+        let isai = Isai::new(Ilu0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
         assert!(BiCgStab::new(&a).preconditioner(isai).solve(&b).unwrap().report.converged());
     }
 
@@ -220,12 +237,15 @@ mod tests {
         let a = matrices::stencil27(5).csr::<f64>().unwrap();
         let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { v + i as f64 } else { v }).collect();
         let b = a.with_values(&values).unwrap();
-        let (first, second) = (Ic0::new(&a).unwrap(), Ic0::new(&b).unwrap());
-        let mut isai = Isai::new(&first, Sparsity::Power(1)).unwrap();
-        isai.refresh(&second).unwrap();
-        let anew = Isai::new(&second, Sparsity::Power(1)).unwrap();
+        let mut isai = Isai::new(Ic0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
+        isai.refresh(&b).unwrap();
+        let anew = Isai::new(Ic0::new(&b).unwrap(), Sparsity::Power(1)).unwrap();
         assert_eq!(isai.lower().entries(), anew.lower().entries());
         assert_eq!(isai.upper().entries(), anew.upper().entries());
-        assert!(isai.refresh(&Ilu0::new(&a).unwrap()).is_err());
+        let mut isai = Isai::new(Ilu0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
+        isai.refresh(&b).unwrap();
+        let anew = Isai::new(Ilu0::new(&b).unwrap(), Sparsity::Power(1)).unwrap();
+        assert_eq!(isai.lower().entries(), anew.lower().entries());
+        assert_eq!(isai.upper().entries(), anew.upper().entries());
     }
 }

@@ -5,7 +5,15 @@
 //! are inverted on all threads, each by Gauss-Jordan elimination with pivoting, in double precision, and may be stored in
 //! fewer bits: [`Jacobi::rounded`].
 
-use super::{check_space, check_square};
+#[cfg(feature = "cuda")]
+mod blocks_on_cuda;
+#[cfg(feature = "cuda")]
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
+
+use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
@@ -34,6 +42,9 @@ struct Blocks<T: Real> {
     space: HostSpace<T>,
     matrix: BlockDiagonal<T>,
     limits: Limits,
+    /// The rows where blocks begin, and the number of rows.
+    #[cfg(feature = "cuda")]
+    bounds: Vec<usize>,
     /// Boundaries of what threads share.
     parts: Vec<usize>,
 }
@@ -45,30 +56,6 @@ impl<T: Real> Jacobi<T> {
         let zeros = csr.source().domain().zeros()?;
         let mut jacobi = Jacobi { inverse: Inverse::Diagonal(Diagonal::new(zeros)) };
         jacobi.refresh(csr)?;
-        Ok(jacobi)
-    }
-
-    /// The diagonal of a matrix, in another space of as many unknowns: `Jacobi::new(&csr.in_space(space)?)` without making the
-    /// renumbered matrix. For operators that were renumbered on a GPU.
-    ///
-    /// ```
-    /// use krysp::{Csr, Jacobi, LinearOperator, Numbering};
-    ///
-    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 0, 1.0), (1, 1, 4.0)])?;
-    /// let renumbered = a.renumbered(&Numbering::from_old_of_new(vec![1, 0])?)?;
-    /// let jacobi = Jacobi::in_space(&a, renumbered.domain())?;
-    /// assert_eq!(jacobi.diagonal().unwrap().as_slice(), [0.25, 0.5]);
-    /// # Ok::<(), krysp::Error>(())
-    /// ```
-    pub fn in_space(csr: &Csr<T>, space: &HostSpace<T>) -> Result<Jacobi<T>> {
-        let mut jacobi = Jacobi::new(csr)?;
-        if let Inverse::Diagonal(inverse) = &mut jacobi.inverse
-            && inverse.domain() != space
-        {
-            let mut given = vec![T::zero(); csr.rows()];
-            inverse.domain().store(inverse.diagonal(), &mut given)?;
-            *inverse = Diagonal::new(space.vector(&given)?);
-        }
         Ok(jacobi)
     }
 
@@ -92,7 +79,14 @@ impl<T: Real> Jacobi<T> {
         let tasks = threads::tasks(offsets.end());
         let parts = crate::partition::even_parts(&offsets, tasks, threads::block_rows(csr.rows()));
         let (space, matrix) = (csr.source().domain().clone(), BlockDiagonal::zeros(bounds));
-        let blocks = Blocks { space, matrix, limits: Limits::of::<T>(0.0), parts };
+        let blocks = Blocks {
+            space,
+            matrix,
+            limits: Limits::of::<T>(0.0),
+            #[cfg(feature = "cuda")]
+            bounds: bounds.to_vec(),
+            parts,
+        };
         let mut jacobi = Jacobi { inverse: Inverse::Blocks(blocks) };
         jacobi.refresh(csr)?;
         Ok(jacobi)
@@ -153,19 +147,23 @@ impl<T: Real> Jacobi<T> {
     }
 
     /// The inverted blocks; none for a diagonal.
-    pub(crate) fn block_diagonal(&self) -> Option<&BlockDiagonal<T>> {
+    fn block_diagonal(&self) -> Option<&BlockDiagonal<T>> {
         match &self.inverse {
             Inverse::Diagonal(_) => None,
             Inverse::Blocks(blocks) => Some(&blocks.matrix),
         }
     }
+}
 
-    /// Takes new values from a matrix of the same space. After an error of blocks they have no values: refresh them again.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
+/// From the diagonal alone, no matrix is made of it. After an error a diagonal is as it was; blocks have no values, refresh
+/// them again.
+impl<T: Real> Refresh<T> for Jacobi<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
         match &mut self.inverse {
-            Inverse::Diagonal(inverse) => invert_diagonal(&csr.diagonal_entries(), inverse.diagonal_mut()),
+            Inverse::Diagonal(inverse) => invert_diagonal(&a.diagonal()?, inverse.diagonal_mut()),
             Inverse::Blocks(Blocks { matrix, limits, .. }) => {
+                let csr = a.in_host_memory()?;
                 let gather = |rows: Range<usize>, block: &mut [f64]| {
                     for (row, to) in rows.clone().zip(block.chunks_mut(rows.len())) {
                         for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
@@ -184,9 +182,9 @@ impl<T: Real> Jacobi<T> {
 }
 
 /// Refuses bounds of blocks that are none.
-pub(crate) fn check_bounds<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<()> {
-    check_square("Jacobi", csr)?;
-    let n = csr.rows();
+fn check_bounds<T: Real>(a: &dyn Origin<T>, bounds: &[usize]) -> Result<()> {
+    check_square("Jacobi", a)?;
+    let n = a.structure().pattern.rows();
     let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);
     let odd = |b: &[usize]| b[1].checked_sub(b[0]).is_none_or(|size| !(1..=LARGEST_BLOCK).contains(&size));
     if let Some(wrong) = bounds.windows(2).find(|b| odd(b)).or((!whole).then_some(bounds)) {
@@ -203,7 +201,7 @@ pub(crate) fn check_bounds<T: Real>(csr: &Csr<T>, bounds: &[usize]) -> Result<()
 }
 
 /// What an accuracy allows; refuses one that leaves nothing of an inverse.
-pub(crate) fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
+fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
     if (0.0..1.0).contains(&accuracy) {
         return Ok(Limits::of::<T>(accuracy));
     }
@@ -212,7 +210,7 @@ pub(crate) fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
 }
 
 /// The rows where blocks of a size begin, and the number of rows; none of size 0, which is refused.
-pub(crate) fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
+fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
     let starts = (0..rows).filter(|row| row.checked_rem(size) == Some(0));
     starts.chain([rows]).collect()
 }

@@ -1,32 +1,39 @@
 //! Preconditioners: operators that apply `M⁻¹`.
 //!
-//! | preconditioner | for | one application |
-//! | --- | --- | --- |
-//! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors |
-//! | [`Fsai`] | symmetric positive definite, on any number of threads and on GPUs | two products, `Gᵀ (G r)` |
-//! | [`Spai`] | any matrix, likewise | one product, `M r` |
-//! | [`Ic0`] | symmetric positive definite, on few threads | two triangular solves, level by level |
-//! | [`Ilu0`] | any matrix, likewise | the same |
-//! | [`TwoLevel`] | symmetric positive definite and large; over any of these, on a GPU too | what it stands over, two passes over vectors, a small dense product |
-//! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
+//! | preconditioner | for | one application | on a GPU |
+//! | --- | --- | --- | --- |
+//! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors | copied, built |
+//! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
+//! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
+//! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
+//! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
+//! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
+//! | [`Ilu0`] | any matrix, likewise | the same | no |
 //!
-//! Approximate inverses are matrices: any format, on any device, applies them. `Fsai::on`, `Spai::on` and
-//! `Jacobi::blocks_on` build them on a GPU, to rounding as on the host, the first two of an operator that is there
-//! already as well. [`Narrow`] applies any of them in single precision within a solve in double.
+//! A copy is made by `x.to(&gpu)`, of `ToCuda`. `X::on(&gpu, &a)` builds one there, to rounding as on the host,
+//! of a matrix in host memory or of an operator that is on the GPU already. Constructors with options have a twin:
+//! [`Fsai::with_pattern`] and `Fsai::with_pattern_on`. Approximate inverses are matrices: any format, on any device, applies
+//! them.
+//!
+//! All take new values in one way: [`Refresh::refresh`] with the operator that has them, whatever stores it. [`Narrow`] applies
+//! any of them in single precision within a solve in double.
 
 mod coarse;
-pub(crate) mod fsai;
+pub mod fsai;
 mod ic0;
 mod ilu0;
 mod isai;
-pub(crate) mod jacobi;
+pub mod jacobi;
 mod local;
 mod narrow;
+pub(crate) mod origin;
 mod rows;
 mod solves;
-pub(crate) mod spai;
+pub mod spai;
 mod sparsity;
-mod two_level;
+#[cfg(feature = "cuda")]
+pub(crate) mod transposed_on_cuda;
+pub mod two_level;
 
 pub use coarse::CoarseSpace;
 pub use fsai::Fsai;
@@ -36,22 +43,9 @@ pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
 pub use krysp_kernels::block_diagonal::StoredRows;
 pub use narrow::Narrow;
+pub use origin::{Origin, Refresh};
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
 pub use two_level::TwoLevel;
 
-use crate::{Csr, Error, Format, HostSpace, Real, Result};
-
-/// Refuses a matrix that is not square.
-pub(crate) fn check_square<T: Real>(what: &'static str, csr: &Csr<T>) -> Result<()> {
-    let (rows, cols) = (csr.rows(), csr.cols());
-    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
-}
-
-/// Refuses new values from another space than that of the preconditioner.
-pub(crate) fn check_space<T: Real>(csr: &Csr<T>, domain: &HostSpace<T>) -> Result<()> {
-    if csr.source().domain() == domain {
-        return Ok(());
-    }
-    Err(krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into())
-}
+use origin::{check_space, check_square};

@@ -7,6 +7,7 @@
 //!
 //! What is too small for single precision, below 1e-38, becomes zero: scale systems whose residuals come near it.
 
+use super::{Origin, Refresh};
 use crate::{HostSpace, HostVector, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{LinearOperator, Space};
@@ -50,6 +51,13 @@ impl<M: LinearOperator<Vector = HostVector<f32>>> Narrow<M> {
     /// The operator, to give it new values. Its spaces must stay.
     pub fn inner_mut(&mut self) -> &mut M {
         &mut self.inner
+    }
+}
+
+/// From a copy of the matrix that is rounded first.
+impl<M: Refresh<f32>> Refresh<f64> for Narrow<M> {
+    fn refresh(&mut self, a: &dyn Origin<f64>) -> Result<()> {
+        self.inner.refresh(&a.in_host_memory()?.cast::<f32>())
     }
 }
 

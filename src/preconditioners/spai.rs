@@ -18,10 +18,16 @@
 //! Budget: a column of `n` entries that reach `m` rows takes `2 n² (m − n/3)` multiplications; an application is one
 //! product with `M`.
 
+#[cfg(feature = "cuda")]
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
+
 use super::local::{Growing, System};
 use super::rows::{find_rows, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -31,10 +37,10 @@ use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{Element, LinearOperator};
 use std::sync::Arc;
 
-pub(crate) const NAME: &str = "SPAI";
+const NAME: &str = "SPAI";
 
 /// The residual of a column of zeros, but for rounding.
-pub(crate) const NOTHING: f64 = 1.0 - 1e-12;
+const NOTHING: f64 = 1.0 - 1e-12;
 
 /// On which side of `A` its approximate inverse stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,11 +162,13 @@ impl<T: Real> Spai<T> {
     pub fn report(&self) -> &SpaiReport {
         &self.report
     }
+}
 
-    /// Takes new values from a matrix of the same pattern. The pattern of `M` stays; [`Spai::report`] is that of the new
-    /// values.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        check_space(csr, self.domain())?;
+/// The pattern of `M` stays; [`Spai::report`] is that of the new values.
+impl<T: Real> Refresh<T> for Spai<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
+        let csr = &*a.in_host_memory()?;
         let residuals = match &mut self.right {
             None => solve(csr, &mut self.matrix)?,
             Some(Right { columns: (columns, follow_a), inverse: (inverse, followed) }) => {
@@ -205,7 +213,7 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
 
 /// Why the local system of a row of the inverse is refused, `unknowns` its pattern.
 #[cfg(feature = "cuda")]
-pub(crate) fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {
+fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {
     let mut system = System::new(columns.rows());
     system.start(k as u32);
     let refused = unknowns.iter().find(|&&unknown| !system.push(columns, unknown));

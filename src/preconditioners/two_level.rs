@@ -14,7 +14,13 @@
 //! of the dense inverse for `n` coarse unknowns; setup one pass over `A` and `n³` multiply-adds. Neither needs an order:
 //! everything runs on all threads, and on GPUs in two launches more than `M`.
 
-use super::CoarseSpace;
+#[cfg(feature = "cuda")]
+mod on_cuda;
+
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
+
+use super::{CoarseSpace, Origin, Refresh};
 use crate::{Csr, HostSpace, HostVector, Jacobi, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product;
@@ -45,12 +51,6 @@ impl<T: Real> TwoLevel<T> {
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
         TwoLevel::over(Jacobi::new(csr)?, coarse, csr)
     }
-
-    /// Takes new values from a matrix of the same pattern, for both levels.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        self.inner.refresh(csr)?;
-        self.refresh_coarse(csr)
-    }
 }
 
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
@@ -79,9 +79,19 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
     }
 
     /// Takes new values for the coarse level alone, from a matrix of the same pattern.
-    pub fn refresh_coarse(&mut self, csr: &Csr<T>) -> Result<()> {
-        self.inverse = self.coarse.inverse(csr)?;
+    pub fn refresh_coarse(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        self.inverse = self.coarse.inverse(&*a.in_host_memory()?)?;
         Ok(())
+    }
+}
+
+/// Both levels, over what takes new values itself. Over anything else there are [`TwoLevel::inner_mut`] and
+/// [`TwoLevel::refresh_coarse`].
+impl<T: Real, M: LinearOperator<Vector = HostVector<T>> + Refresh<T>> Refresh<T> for TwoLevel<T, M> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        let csr = a.in_host_memory()?;
+        self.inner.refresh(&*csr)?;
+        self.refresh_coarse(&*csr)
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::gpu;
 use super::preconditioners::{changed, close, convection};
-use krysp::formats::OnDevice;
+use krysp::formats::{Bsr, Coo, Ehyb, Ell, EllpackR, Halo, Hyb, OnDevice, Rounded, Sell, SymBsr, SymCsr};
 use krysp::solvers::{LinearOperator, Space};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
-use krysp::{Cg, Cuda, CudaVector, Error, Jacobi};
+use krysp::{Cg, Csr, Cuda, CudaVector, Error, Jacobi, Operator, Refresh, ToCuda};
 
 /// Applied to numbers, one gives what the other does.
 fn same_application(
@@ -109,13 +109,13 @@ fn copies_are_those_of_the_host() {
     let gpu = gpu();
     let a = matrices::elasticity(8).diagonally_dominant().csr::<f64>().unwrap();
     let backwards = krysp::Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
-    for a in [a.clone(), a.renumbered(&backwards).unwrap()] {
+    let b = changed(&a);
+    for [a, other] in [[a.clone(), b.clone()], [a, b].map(|a| a.renumbered(&backwards).unwrap())] {
         for (size, accuracy) in [(3, 0.0), (7, 1e-3), (30, 0.1)] {
             let host = Jacobi::blocks(&a, size).unwrap().rounded(accuracy).unwrap();
             let mut device = host.to(&gpu).unwrap();
             assert_eq!(device.bytes(), host.bytes());
             laws::operator_fusions(&device, Agreement::Rounding).unwrap();
-            device.refresh(&host).unwrap();
             let b: Vec<f64> = laws::numbers(a.rows(), 9);
             let on_host = Cg::new(&a).preconditioner(&host).rtol(1e-9).solve(&b).unwrap();
             let on_device =
@@ -124,8 +124,136 @@ fn copies_are_those_of_the_host() {
             for (one, other) in on_host.x.iter().zip(&on_device.x) {
                 assert!((one - other).abs() <= 1e-8 * (1.0 + one.abs()), "{one} {other}");
             }
-            assert!(device.refresh(&Jacobi::new(&a).unwrap()).is_err());
-            assert!(device.refresh(&Jacobi::blocks(&a, 4).unwrap()).is_err());
+            // what the host inverted is not there to be rounded; after a refresh it is inverted there
+            device.refresh(&other).unwrap();
+            let mut host = host;
+            host.refresh(&other).unwrap();
+            assert_eq!(device.stored_rows(), host.stored_rows());
+            let rounding = if accuracy > 0.0 { 2f64.powi(-7) } else { 1e-10 };
+            same_application(&gpu, &host, &device, rounding);
+            device.refresh(&Sell::on(&gpu, &a).unwrap()).unwrap();
+            host.refresh(&a).unwrap();
+            same_application(&gpu, &host, &device, rounding);
+            assert!(matches!(host.to(&gpu).unwrap().rounded(0.1), Err(Error::Option { .. })));
+            assert!(device.rounded(0.1).is_ok());
         }
     }
+}
+
+/// From operators in the format `F`, and from matrices in host memory, a diagonal on the GPU is that of the host, bit by bit; and
+/// the host takes it from there, too.
+fn diagonals_are_those_of_the_host<F: OnDevice<f64>>(gpu: &Cuda, [a, b]: [&Csr<f64>; 2]) {
+    let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
+    let inverse = |jacobi: &Jacobi<f64>| jacobi.diagonal().unwrap().as_slice().to_vec();
+    let on_gpu = |jacobi: &<Jacobi<f64> as ToCuda>::OnCuda| jacobi.to_csr().unwrap().entries().to_vec();
+    // halves that differ by rounding become one: no entry of the diagonal has two
+    let [first, second] = [a, b].map(|a| inverse(&Jacobi::new(a).unwrap()));
+    assert_ne!(first, second);
+    let mut device = Jacobi::on(gpu, &op).unwrap();
+    assert!(on_gpu(&device) == first, "{}", F::NAME);
+    // places are found once, for the pattern that they are found in
+    for _ in 0..2 {
+        device.refresh(&other).unwrap();
+        assert!(on_gpu(&device) == second, "{}", F::NAME);
+        device.refresh(a).unwrap();
+        assert!(on_gpu(&device) == first, "{}", F::NAME);
+    }
+    let mut copy = Jacobi::new(b).unwrap().to(gpu).unwrap();
+    assert!(on_gpu(&copy) == second, "{}", F::NAME);
+    copy.refresh(&op).unwrap();
+    assert!(on_gpu(&copy) == first, "{}", F::NAME);
+    let mut host = Jacobi::new(a).unwrap();
+    host.refresh(&other).unwrap();
+    assert!(inverse(&host) == second, "{}", F::NAME);
+    // blocks as well
+    let mut device = Jacobi::blocks_on(gpu, &op, 3).unwrap();
+    same_application(gpu, &Jacobi::blocks(a, 3).unwrap(), &device, 1e-10);
+    device.refresh(&other).unwrap();
+    same_application(gpu, &Jacobi::blocks(b, 3).unwrap(), &device, 1e-10);
+}
+
+gpu_test!(jacobi_follows_operators_on_the_gpu);
+fn jacobi_follows_operators_on_the_gpu() {
+    let gpu = gpu();
+    let elastic = matrices::elasticity(6).diagonally_dominant().csr::<f64>().unwrap();
+    let backwards = krysp::Numbering::from_old_of_new((0..elastic.rows() as u32).rev().collect()).unwrap();
+    let other = changed(&elastic);
+    let renumbered = [&elastic, &other].map(|a| a.renumbered(&backwards).unwrap());
+    for a in [[&elastic, &other], [&renumbered[0], &renumbered[1]]] {
+        diagonals_are_those_of_the_host::<Csr<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<Coo<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<Ell<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<EllpackR<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<Sell<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<Hyb<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<Halo<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<Ehyb<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<SymCsr<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<Bsr<f64>>(&gpu, a);
+        diagonals_are_those_of_the_host::<SymBsr<f64>>(&gpu, a);
+    }
+    // what was chosen at run time, and what is stored in fewer bits
+    let mut auto = Operator::auto(&elastic, &gpu).unwrap();
+    let mut device = Jacobi::on(&gpu, &auto).unwrap();
+    same_application(&gpu, &Jacobi::new(&elastic).unwrap(), &device, 0.0);
+    let values: Vec<f64> = elastic.entries().iter().map(|value| 1.7 * value).collect();
+    let other = elastic.with_values(&values).unwrap();
+    auto.refresh(&values).unwrap();
+    device.refresh(&auto).unwrap();
+    same_application(&gpu, &Jacobi::new(&other).unwrap(), &device, 0.0);
+    let narrow = Rounded::<Sell<f64>, f32>::on(&gpu, &elastic).unwrap();
+    let host = Jacobi::new(&narrow.to_csr().unwrap()).unwrap();
+    same_application(&gpu, &host, &Jacobi::on(&gpu, &narrow).unwrap(), 0.0);
+    let single = elastic.cast::<f32>();
+    let device = Jacobi::on(&gpu, &single.to(&gpu).unwrap()).unwrap().to_csr().unwrap();
+    assert!(device.entries() == Jacobi::new(&single).unwrap().diagonal().unwrap().as_slice());
+    // values that were given on the GPU, in a solver that replays what it recorded with the first
+    let (b, space) = (laws::numbers(elastic.rows(), 3), gpu.space::<f64>(values.len()));
+    let a = Sell::on(&gpu, &elastic).unwrap();
+    let jacobi = Jacobi::on(&gpu, &a).unwrap();
+    let mut solver = Cg::new(a).preconditioner(jacobi).rtol(1e-9).observe(|_| {});
+    solver.solve(&b).unwrap();
+    let (a, jacobi) = solver.operators_mut();
+    a.refresh_on(&space.vector(&values).unwrap()).unwrap();
+    jacobi.refresh(a).unwrap();
+    let device = solver.solve(&b).unwrap();
+    let host = Cg::new(&other).preconditioner(Jacobi::new(&other).unwrap()).rtol(1e-9).solve(&b).unwrap();
+    super::agree(&other, &b, &host, &device, 2);
+}
+
+gpu_test!(zeros_on_the_diagonal_are_refused_with_their_row);
+fn zeros_on_the_diagonal_are_refused_with_their_row() {
+    let gpu = gpu();
+    let a = matrices::stencil7(20).csr::<f64>().unwrap();
+    let with = |what: f64| {
+        let at = |(i, j, v)| if i == j && (i == 77 || i == 6000) { what } else { v };
+        a.with_values(&a.triplets().map(at).collect::<Vec<_>>()).unwrap()
+    };
+    let mut device = Jacobi::on(&gpu, &a).unwrap();
+    for what in [0.0, f64::INFINITY, f64::NAN, 1e-310] {
+        let wrong = with(what);
+        let expected = Jacobi::new(&wrong).unwrap_err().to_string();
+        assert!(matches!(Jacobi::new(&wrong), Err(Error::ZeroDiagonal { row: 77, .. })));
+        let op = Halo::on(&gpu, &wrong).unwrap();
+        assert_eq!(Jacobi::on(&gpu, &op).unwrap_err().to_string(), expected);
+        assert_eq!(Jacobi::on(&gpu, &wrong).unwrap_err().to_string(), expected);
+        assert_eq!(device.refresh(&op).unwrap_err().to_string(), expected);
+        assert_eq!(device.refresh(&wrong).unwrap_err().to_string(), expected);
+        assert_eq!(Jacobi::new(&a).unwrap().refresh(&op).unwrap_err().to_string(), expected);
+    }
+    // an entry that is missing, in a pattern without it
+    let open: Vec<_> = a.triplets().filter(|&(i, j, _)| (i, j) != (5, 5)).collect();
+    let open = Csr::from_triplets(a.rows(), a.rows(), &open).unwrap();
+    let refused = device.refresh(&Sell::on(&gpu, &open).unwrap()).unwrap_err();
+    assert!(matches!(refused, Error::ZeroDiagonal { row: 5, value: 0.0 }), "{refused}");
+    // what a refusal leaves is what was there
+    same_application(&gpu, &Jacobi::new(&a).unwrap(), &device, 0.0);
+    // of another space, or of another queue
+    let elsewhere = Cuda::new(0).unwrap();
+    assert!(device.refresh(&a.to(&elsewhere).unwrap()).is_err() && Jacobi::on(&elsewhere, &a).is_ok());
+    assert!(device.refresh(&matrices::stencil7(19).csr::<f64>().unwrap()).is_err());
+    let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Jacobi::on(&gpu, &wide), Err(Error::NotSquare { .. })));
+    let nothing = Csr::<f64>::from_triplets::<u32>(0, 0, &[]).unwrap();
+    assert_eq!(Jacobi::on(&gpu, &nothing).unwrap().bytes(), 0);
 }

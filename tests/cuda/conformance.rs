@@ -1,7 +1,7 @@
 //! Vectors, every format of the list and preconditioners on a GPU obey every law; formats with options by a line each.
 
 use super::gpu;
-use krysp::cuda::OnCuda;
+use krysp::cuda::CudaMatrix;
 use krysp::formats::{
     Bsr, BsrOptions, Coo, CooOptions, Crossing, CsrOptions, Ehyb, EhybOptions, Halo, HaloOptions, Hyb,
     HybOptions, OnDevice, Rounded, Sell, SellOptions, Strategy, SymBsr, SymBsrOptions, Threshold,
@@ -9,7 +9,7 @@ use krysp::formats::{
 use krysp::solvers::{Space, Vector};
 use krysp::testing::laws::{self, Agreement, Broken, Case};
 use krysp::testing::matrices::{self, Triplets, edge};
-use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Numbering, Real};
+use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Numbering, Real, ToCuda};
 use std::sync::Arc;
 
 fn vectors<T: Real>() {
@@ -54,7 +54,7 @@ fn conforms<T: Real, F: OnDevice<T>>(build: impl Fn(&Csr<T>) -> krysp::Result<F>
 }
 
 /// The same, made on the GPU.
-fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<OnCuda<T, F>>) {
+fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<CudaMatrix<T, F>>) {
     let mut cases: Vec<Case> = laws::cases();
     cases.extend(laws::large_cases());
     conforms_to(cases, build);
@@ -62,7 +62,7 @@ fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp:
 
 fn conforms_to<T: Real, F: OnDevice<T>>(
     cases: Vec<Case>,
-    build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<OnCuda<T, F>>,
+    build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<CudaMatrix<T, F>>,
 ) {
     let gpu = gpu();
     let mut tested = 0;

@@ -1,11 +1,11 @@
 //! Methods on a GPU beyond the first three: what they do is what they do in host memory.
 
 use super::{agree, gpu, poisson, residual};
-use krysp::formats::OnDevice;
+
 use krysp::solvers::LinearOperator;
 use krysp::testing::laws;
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome};
+use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome, ToCuda};
 
 /// `k` distinct eigenvalues of both signs.
 fn indefinite(n: usize, k: usize) -> Csr<f64> {

@@ -1,12 +1,15 @@
 //! Preconditioners built on a GPU are those built in host memory.
 
 use super::gpu;
-use krysp::cuda::{CudaFsai, CudaSpai};
 use krysp::formats::{Ell, Halo, OnDevice, Rounded, Sell};
+use krysp::preconditioners::{fsai, spai};
 use krysp::solvers::Element;
-use krysp::testing::laws;
+use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, Numbering};
-use krysp::{BiCgStab, Cg, Csr, Cuda, Error, Fsai, Growth, Real, Side, Spai, Sparsity};
+use krysp::{
+    BiCgStab, Cg, CoarseSpace, Csr, Cuda, CudaVector, Error, Fsai, Growth, HostVector, Ic0, Ilu0, Isai,
+    Jacobi, LinearOperator, Operator, Origin, Real, Refresh, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
+};
 
 /// Of one pattern, and every row equal to so many parts of its largest entry.
 pub(super) fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
@@ -24,7 +27,7 @@ pub(super) fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
     }
 }
 
-fn same_factors<T: Real, F: OnDevice<T>>(host: &Fsai<T>, device: &CudaFsai<T, F>, tolerance: f64) {
+fn same_factors<T: Real, F: OnDevice<T>>(host: &Fsai<T>, device: &fsai::OnGpu<T, F>, tolerance: f64) {
     close(host.lower(), &device.lower().to_csr().unwrap(), tolerance);
     close(host.upper(), &device.upper().to_csr().unwrap(), tolerance);
 }
@@ -59,16 +62,16 @@ fn fsai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
         let host = Fsai::with_pattern(&tetrahedra, sparsity).unwrap();
         let longest = host.lower().row_lengths().max().unwrap();
         assert!(power < 3 || longest > 64, "{longest}");
-        let device: CudaFsai<T> = CudaFsai::new(gpu, &tetrahedra, sparsity).unwrap();
+        let device = Fsai::with_pattern_on::<Sell<T>>(gpu, &tetrahedra, sparsity).unwrap();
         same_factors(&host, &device, tolerance);
     }
     let grown = Fsai::adaptive(&elastic, Sparsity::Power(1), Fsai::<T>::GROWTH).unwrap();
     let pattern = Sparsity::Of(grown.lower());
-    let mut device = CudaFsai::<T, Halo<T>>::new(gpu, &elastic, pattern).unwrap();
+    let mut device = Fsai::with_pattern_on::<Halo<T>>(gpu, &elastic, pattern).unwrap();
     same_factors(&grown, &device, tolerance);
     device.refresh(&elastic).unwrap();
     same_factors(&grown, &device, tolerance);
-    let device = CudaFsai::<T, Ell<T>>::new(gpu, &elastic, pattern).unwrap();
+    let device = Fsai::with_pattern_on::<Ell<T>>(gpu, &elastic, pattern).unwrap();
     same_factors(&grown, &device, tolerance);
 }
 
@@ -181,7 +184,7 @@ pub(super) fn convection<T: Real>(n: usize) -> Csr<T> {
     Csr::from_triplets(n, n, &entries).unwrap()
 }
 
-fn same_inverse<T: Real, F: OnDevice<T>>(host: &Spai<T>, device: &CudaSpai<T, F>, tolerance: f64) {
+fn same_inverse<T: Real, F: OnDevice<T>>(host: &Spai<T>, device: &spai::OnGpu<T, F>, tolerance: f64) {
     close(host.matrix(), &device.matrix().to_csr().unwrap(), tolerance);
     let (ours, theirs) = (host.report(), device.report().unwrap());
     assert_eq!(ours.missed, theirs.missed);
@@ -196,7 +199,7 @@ fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     for a in [&tetrahedra, &elastic, &convection(700)] {
         for side in [Side::Left, Side::Right] {
             let sparsity = Sparsity::Power(1);
-            let mut device: CudaSpai<T> = CudaSpai::new(gpu, a, side, sparsity).unwrap();
+            let mut device = Spai::with_pattern_on::<Sell<T>>(gpu, a, side, sparsity).unwrap();
             same_inverse(&Spai::with_pattern(a, side, sparsity).unwrap(), &device, tolerance);
             let b = changed(a);
             device.refresh(&b).unwrap();
@@ -207,7 +210,7 @@ fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     let square = Spai::with_pattern(&tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
     let longest = square.matrix().row_lengths().max().unwrap();
     assert!((60..=127).contains(&longest), "{longest}");
-    let device: CudaSpai<T> = CudaSpai::new(gpu, &tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
+    let device = Spai::with_pattern_on::<Sell<T>>(gpu, &tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
     same_inverse(&square, &device, tolerance);
     // what was grown on the host, in another format
     let growth = Growth { epsilon: 0.3, ..Spai::<T>::GROWTH };
@@ -215,7 +218,7 @@ fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
         let a = convection::<T>(900);
         let grown = Spai::adaptive(&a, side, Sparsity::Power(0), growth).unwrap();
         let pattern = Sparsity::Of(grown.matrix());
-        let device = CudaSpai::<T, Halo<T>>::new(gpu, &a, side, pattern).unwrap();
+        let device = Spai::with_pattern_on::<Halo<T>>(gpu, &a, side, pattern).unwrap();
         close(grown.matrix(), &device.matrix().to_csr().unwrap(), tolerance);
     }
     same_inverse(&Spai::new(&tetrahedra).unwrap(), &Spai::on(gpu, &tetrahedra).unwrap(), tolerance);
@@ -245,7 +248,7 @@ fn spai_of_long_rows_is_that_of_the_host() {
         let pattern =
             Csr::from_triplets(n, n, &band.iter().copied().chain(column).collect::<Vec<_>>()).unwrap();
         let sparsity = Sparsity::Of(&pattern);
-        let mut device: CudaSpai<f64> = CudaSpai::new(&gpu, &a, Side::Left, sparsity).unwrap();
+        let mut device = Spai::with_pattern_on::<Sell<f64>>(&gpu, &a, Side::Left, sparsity).unwrap();
         same_inverse(&Spai::with_pattern(&a, Side::Left, sparsity).unwrap(), &device, 1e-10);
         // the same numbers each time
         let entries = device.matrix().to_csr().unwrap().entries().to_vec();
@@ -265,7 +268,7 @@ fn spai_refuses_what_the_host_refuses() {
     let a = convection::<f64>(60);
     let values: Vec<f64> = a.triplets().map(|(i, _, v)| if i == 40 { 0.0 } else { v }).collect();
     let zeros = a.with_values(&values).unwrap();
-    let mut device: CudaSpai<f64> = CudaSpai::new(&gpu, &a, Side::Left, Sparsity::Power(1)).unwrap();
+    let mut device = Spai::with_pattern_on::<Sell<f64>>(&gpu, &a, Side::Left, Sparsity::Power(1)).unwrap();
     let expected = Spai::with_pattern(&zeros, Side::Left, Sparsity::Power(1)).unwrap_err();
     assert_eq!(device.refresh(&zeros).unwrap_err().to_string(), expected.to_string());
     // what was there is there
@@ -275,7 +278,7 @@ fn spai_refuses_what_the_host_refuses() {
     same_inverse(&host, &device, 1e-10);
     // columns that their pattern cannot reach: zeros, and named
     let shift = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]).unwrap();
-    let device: CudaSpai<f64> = CudaSpai::new(&gpu, &shift, Side::Right, Sparsity::Power(0)).unwrap();
+    let device = Spai::with_pattern_on::<Sell<f64>>(&gpu, &shift, Side::Right, Sparsity::Power(0)).unwrap();
     assert_eq!(device.report().unwrap().missed, [0, 1]);
     let host = Spai::with_pattern(&shift, Side::Right, Sparsity::Power(0)).unwrap();
     let values = [host.matrix().entries().to_vec(), device.matrix().to_csr().unwrap().entries().to_vec()];
@@ -305,7 +308,7 @@ fn spai_does_not_ask_for_symmetry() {
     let lower = without(&|i, j| j > i);
     for a in [&open, &mixed, &symmetric, &lower] {
         for side in [Side::Left, Side::Right] {
-            let mut device: CudaSpai<f64> = CudaSpai::new(&gpu, a, side, Sparsity::Power(1)).unwrap();
+            let mut device = Spai::with_pattern_on::<Sell<f64>>(&gpu, a, side, Sparsity::Power(1)).unwrap();
             same_inverse(&Spai::with_pattern(a, side, Sparsity::Power(1)).unwrap(), &device, 1e-10);
             let b = changed(a);
             device.refresh(&b).unwrap();
@@ -332,8 +335,8 @@ fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]
     same(ours.upper().to_csr().unwrap(), theirs.upper().to_csr().unwrap());
     for side in [Side::Left, Side::Right] {
         for sparsity in [Sparsity::Power(0), Sparsity::Power(1)] {
-            let mut ours: CudaSpai<T> = CudaSpai::new(gpu, &a, side, sparsity).unwrap();
-            let mut theirs: CudaSpai<T> = CudaSpai::new(gpu, &op, side, sparsity).unwrap();
+            let mut ours = Spai::with_pattern_on::<Sell<T>>(gpu, &a, side, sparsity).unwrap();
+            let mut theirs = Spai::with_pattern_on::<Sell<T>>(gpu, &op, side, sparsity).unwrap();
             same(ours.matrix().to_csr().unwrap(), theirs.matrix().to_csr().unwrap());
             ours.refresh(&b).unwrap();
             theirs.refresh(&other).unwrap();
@@ -421,4 +424,110 @@ fn spai_solves_as_on_the_host() {
             spai.refresh(&a).unwrap();
         }
     }
+}
+
+/// `M r` of both, to rounding.
+fn same_application(
+    host: &impl LinearOperator<Vector = HostVector<f64>>,
+    device: &impl LinearOperator<Vector = CudaVector<f64>>,
+) {
+    let numbers = laws::numbers(host.domain().len(), 7);
+    let (x, mut y) = (host.domain().vector(&numbers).unwrap(), host.domain().zeros().unwrap());
+    host.apply(&x, &mut y).unwrap();
+    let space = device.domain();
+    assert!(space.host() == host.domain() && device.replays());
+    let (x, mut z) = (space.vector(&numbers).unwrap(), space.zeros().unwrap());
+    device.apply(&x, &mut z).unwrap();
+    let [mut ours, mut theirs] = [0; 2].map(|_| vec![0.0; numbers.len()]);
+    host.domain().store(&y, &mut ours).unwrap();
+    space.store(&z, &mut theirs).unwrap();
+    let largest = ours.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+    for (h, d) in ours.iter().zip(&theirs) {
+        assert!((h - d).abs() <= 1e-10 * largest, "{h:e} on the host, {d:e} on the device");
+    }
+}
+
+/// A copy is what the host has, and follows new values as the host does: twice, as the first refresh of some copies builds what
+/// the others need.
+fn copies_follow<M>(gpu: &Cuda, host: &mut M, [a, b]: [&Csr<f64>; 2])
+where
+    M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>,
+    M: ToCuda<OnCuda: LinearOperator<Vector = CudaVector<f64>> + Refresh<f64>>,
+{
+    let mut device = host.to(gpu).unwrap();
+    laws::operator_fusions(&device, Agreement::Rounding).unwrap();
+    laws::stale_values(&device).unwrap();
+    same_application(host, &device);
+    let halo = Halo::on(gpu, a).unwrap();
+    let sell = Sell::new(b).unwrap();
+    let others: [&dyn Origin<f64>; 4] = [b, &halo, &sell, a];
+    for other in others {
+        device.refresh(other).unwrap();
+        host.refresh(other).unwrap();
+        same_application(host, &device);
+    }
+    assert!(device.refresh(&matrices::stencil7(3).csr::<f64>().unwrap()).is_err());
+    same_application(host, &device);
+}
+
+gpu_test!(copies_are_those_of_the_host);
+fn copies_are_those_of_the_host() {
+    let gpu = gpu();
+    let elastic = matrices::elasticity(6).diagonally_dominant().csr::<f64>().unwrap();
+    let numbering = krysp::Numbering::rcm(&elastic).unwrap();
+    let others = [elastic.clone(), changed(&elastic)].map(|a| a.renumbered(&numbering).unwrap());
+    for [a, b] in [[elastic.clone(), changed(&elastic)], others] {
+        let both = [&a, &b];
+        copies_follow(&gpu, &mut Jacobi::new(&a).unwrap(), both);
+        copies_follow(&gpu, &mut Jacobi::blocks(&a, 3).unwrap(), both);
+        copies_follow(&gpu, &mut Fsai::new(&a).unwrap(), both);
+        let grown = Fsai::adaptive(&a, Sparsity::Power(1), Fsai::<f64>::GROWTH);
+        copies_follow(&gpu, &mut grown.unwrap(), both);
+        for side in [Side::Left, Side::Right] {
+            let mut spai = Spai::with_pattern(&a, side, Sparsity::Power(1)).unwrap();
+            copies_follow(&gpu, &mut spai, both);
+            let grown = Spai::adaptive(&a, side, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
+            let copy = grown.to(&gpu).unwrap();
+            assert_eq!(&copy.report().unwrap(), grown.report());
+            assert!(copy.matrix().to_csr().unwrap().entries() == grown.matrix().entries());
+        }
+        copies_follow(&gpu, &mut TwoLevel::new(&a).unwrap(), both);
+        let coarse = CoarseSpace::new(&a, 9).unwrap();
+        copies_follow(&gpu, &mut TwoLevel::over(Fsai::new(&a).unwrap(), coarse, &a).unwrap(), both);
+        let isai = Isai::new(Ic0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
+        same_application(&isai, &isai.to(&gpu).unwrap());
+        let isai = Isai::new(Ilu0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
+        same_application(&isai, &isai.to(&gpu).unwrap());
+        let single = Fsai::new(&a.cast::<f32>()).unwrap();
+        let copy = single.to(&gpu).unwrap();
+        assert!(copy.lower().to_csr().unwrap().entries() == single.lower().entries());
+    }
+    // what was chosen at run time is an origin, too
+    let a = Operator::auto(&elastic, &gpu).unwrap();
+    let mut fsai = Fsai::on(&gpu, &a).unwrap();
+    same_factors(&Fsai::new(&elastic).unwrap(), &fsai, 1e-10);
+    fsai.refresh(&a).unwrap();
+    same_factors(&Fsai::new(&elastic).unwrap(), &fsai, 1e-10);
+}
+
+gpu_test!(two_levels_on_the_gpu_follow_operators);
+/// Over the diagonal, and over what has no refresh of its own.
+fn two_levels_on_the_gpu_follow_operators() {
+    let gpu = gpu();
+    let a = matrices::stencil7(20).csr::<f64>().unwrap();
+    let b = changed(&a);
+    let (op, other) = (a.to(&gpu).unwrap(), Sell::on(&gpu, &b).unwrap());
+    let mut both = TwoLevel::on(&gpu, &op).unwrap();
+    same_application(&TwoLevel::new(&a).unwrap(), &both);
+    both.refresh(&other).unwrap();
+    same_application(&TwoLevel::new(&b).unwrap(), &both);
+    let mut over = TwoLevel::over_on(Fsai::on(&gpu, &op).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &op);
+    let over = over.as_mut().unwrap();
+    over.refresh(&other).unwrap();
+    let host = TwoLevel::over(Fsai::new(&b).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &b).unwrap();
+    same_application(&host, over);
+    over.inner_mut().refresh(&a).unwrap();
+    over.refresh_coarse(&op).unwrap();
+    let host = TwoLevel::over(Fsai::new(&a).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &a).unwrap();
+    same_application(&host, over);
 }

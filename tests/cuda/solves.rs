@@ -1,8 +1,9 @@
 //! Solves on a GPU agree with those in host memory, wherever and however they end.
 
 use super::gpu;
-use krysp::cuda::OnCuda;
-use krysp::formats::OnDevice;
+use krysp::cuda::CudaMatrix;
+
+use krysp::ToCuda;
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space};
 use krysp::testing::laws;
@@ -55,7 +56,7 @@ where
     [host, device]
 }
 
-type DeviceSolver<L> = Solver<L, OnCuda<f64, Csr<f64>>, krysp::cuda::CudaJacobi<f64>>;
+type DeviceSolver<L> = Solver<L, CudaMatrix<f64, Csr<f64>>, <Jacobi<f64> as ToCuda>::OnCuda>;
 
 pub(super) fn poisson(side: usize) -> (Csr<f64>, Vec<f64>) {
     let a = matrices::stencil7(side).csr::<f64>().unwrap();

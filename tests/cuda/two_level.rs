@@ -1,13 +1,12 @@
 //! Two levels on a GPU: the laws, the numbers of the host, and solves.
 
 use super::gpu;
-use krysp::cuda::CudaTwoLevel;
-use krysp::formats::OnDevice;
 use krysp::solvers::Identity;
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{
-    Cg, Chebyshev, CoarseSpace, Csr, Cuda, Error, Jacobi, LinearOperator, Numbering, Real, Space, TwoLevel,
+    Cg, Chebyshev, CoarseSpace, Csr, Cuda, Error, Jacobi, LinearOperator, Numbering, Real, Refresh, Space,
+    ToCuda, TwoLevel,
 };
 
 /// `M r` of both, to rounding.
@@ -68,20 +67,20 @@ fn two_levels_take_modes_and_stand_over_anything() {
     let coarse = || CoarseSpace::with_modes(&a, 96, &modes).unwrap();
     let host = TwoLevel::over(Jacobi::new(&a).unwrap(), coarse(), &a).unwrap();
     let jacobi = || Jacobi::new(&a).unwrap().to(&gpu).unwrap();
-    agrees(&host, &CudaTwoLevel::over(jacobi(), coarse(), &a).unwrap());
+    agrees(&host, &TwoLevel::over_on(jacobi(), coarse(), &a).unwrap());
     let blocks = |a| Jacobi::blocks(a, 3).unwrap();
     let host = TwoLevel::over(blocks(&a), coarse(), &a).unwrap();
-    let mut device = CudaTwoLevel::over(blocks(&a).to(&gpu).unwrap(), coarse(), &a).unwrap();
+    let mut device = TwoLevel::over_on(blocks(&a).to(&gpu).unwrap(), coarse(), &a).unwrap();
     laws::operator_fusions(&device, Agreement::Rounding).unwrap();
     agrees(&host, &device);
     device.refresh_coarse(&a).unwrap();
     agrees(&host, &device);
     let on_gpu = a.to(&gpu).unwrap();
     let chebyshev = Chebyshev::new(&on_gpu, jacobi(), 2).unwrap();
-    laws::operator_fusions(&CudaTwoLevel::over(chebyshev, coarse(), &a).unwrap(), Agreement::Rounding)
+    laws::operator_fusions(&TwoLevel::over_on(chebyshev, coarse(), &a).unwrap(), Agreement::Rounding)
         .unwrap();
     let elsewhere = Identity::new(&gpu.space::<f64>(7));
-    assert!(CudaTwoLevel::over(elsewhere, coarse(), &a).is_err());
+    assert!(TwoLevel::over_on(elsewhere, coarse(), &a).is_err());
 }
 
 gpu_test!(two_levels_solve_as_on_the_host);
@@ -126,7 +125,7 @@ fn many_corrected_steps_in_one_launch_are_the_same_steps() {
             CoarseSpace::with_modes(&a, 256, &modes).unwrap(),
         ] {
             let unknowns = coarse.unknowns();
-            let m = CudaTwoLevel::over(jacobi(), coarse, &a).unwrap();
+            let m = TwoLevel::over_on(jacobi(), coarse, &a).unwrap();
             let mut chip = Cg::new(&op).preconditioner(&m).rtol(1e-9);
             let at_once = chip.solve(&b).unwrap();
             let one_by_one =
@@ -150,7 +149,7 @@ fn many_corrected_steps_in_one_launch_are_the_same_steps() {
     let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
     let level = |unknowns| {
         let jacobi = Jacobi::new(&a).unwrap().to(&gpu).unwrap();
-        CudaTwoLevel::over(jacobi, CoarseSpace::new(&a, unknowns).unwrap(), &a).unwrap()
+        TwoLevel::over_on(jacobi, CoarseSpace::new(&a, unknowns).unwrap(), &a).unwrap()
     };
     let (few, many) = (level(4), level(300));
     let mut solvers = [&few, &many].map(|m| Cg::new(&op).preconditioner(m).rtol(1e-9));

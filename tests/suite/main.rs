@@ -17,6 +17,7 @@ mod null_space;
 mod preconditioners;
 mod properties;
 mod ranks;
+mod refresh;
 mod theory;
 mod truth;
 mod two_level;

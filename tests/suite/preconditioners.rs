@@ -41,8 +41,8 @@ fn all_obey<T: Real>(a: &Csr<T>) {
     obeys(|| Ic0::blocks(a, 3));
     obeys(|| Ilu0::new(a));
     obeys(|| Ilu0::blocks(a, 3));
-    obeys(|| Isai::new(&Ic0::new(a)?, Sparsity::Power(1)));
-    obeys(|| Isai::new(&Ilu0::new(a)?, Sparsity::Power(1)));
+    obeys(|| Isai::new(Ic0::new(a)?, Sparsity::Power(1)));
+    obeys(|| Isai::new(Ilu0::new(a)?, Sparsity::Power(1)));
     obeys(|| Jacobi::blocks(a, 7));
     obeys(|| Jacobi::blocks(a, 30)?.rounded(0.1));
     obeys(|| Narrow::new(Fsai::new(&a.cast::<f32>())?));

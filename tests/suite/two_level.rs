@@ -4,7 +4,8 @@ use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{
-    Cg, CoarseSpace, Csr, Error, Fsai, HostVector, Jacobi, LinearOperator, Numbering, Space, TwoLevel,
+    Cg, CoarseSpace, Csr, Error, Fsai, HostVector, Jacobi, LinearOperator, Numbering, Refresh, Space,
+    TwoLevel,
 };
 
 fn iterations(a: &Csr<f64>, m: impl LinearOperator<Vector = HostVector<f64>>) -> usize {

@@ -196,9 +196,11 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real> Blocks<T> {
-    /// For matrices of the pattern `a`, blocks of which begin at these rows, and end at the last of these numbers.
-    pub fn new(device: &Device, a: Pattern<'_>, bounds: &[usize]) -> Result<Self> {
-        let n = a.rows();
+    /// For matrices of the pattern `a`, one of which is given: blocks begin at these rows, and end at the last of these
+    /// numbers.
+    pub fn new((matrix, a): (Ordered<T>, Pattern<'_>), bounds: &[usize]) -> Result<Self> {
+        let (n, device) = (a.rows(), matrix.device().clone());
+        matrix.check(a.shape(), a);
         assert!(
             a.cols() == n && bounds.first() == Some(&0) && bounds.last() == Some(&n),
             "blocks of all rows"
@@ -208,9 +210,9 @@ impl<T: Real> Blocks<T> {
         let starts: Vec<u32> = bounds.iter().map(|&row| row as u32).collect();
         let grid = (bounds.len() - 1).div_ceil(BLOCK / lanes).max(1);
         Ok(Blocks {
-            a: Ordered::zeros_of(device, a)?,
+            a: matrix,
             conditions: device.zeros(slices.len())?,
-            inverse: BlockDiagonal::zeros(device, &slices)?,
+            inverse: BlockDiagonal::zeros(&device, &slices)?,
             bounds: device.upload(&starts)?,
             singular: device.zeros(1)?,
             invert: device.function::<T>(&SOURCE, &format!("blocks_{lanes}"))?,
@@ -223,9 +225,13 @@ impl<T: Real> Blocks<T> {
         })
     }
 
-    /// Inverts the blocks of the matrix with these values, and returns the first without an inverse, if any.
-    pub fn invert(&mut self, values: &[T]) -> Result<Option<usize>> {
-        self.a.write(values)?;
+    /// The matrix, to give it new values.
+    pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
+        &mut self.a
+    }
+
+    /// Inverts the blocks of the matrix with the values that it has now, and returns the first without an inverse, if any.
+    pub fn invert(&mut self) -> Result<Option<usize>> {
         self.singular.write(&[u32::MAX])?;
         self.conditions.clear()?;
         let raw = Raw {

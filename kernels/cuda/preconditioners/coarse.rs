@@ -133,6 +133,11 @@ impl<T: Real> Coarse<T> {
         self.rows.bytes() + self.of_row.bytes() + weights + self.dense.bytes()
     }
 
+    /// Copies the dense matrix, rows [`row_stride`] numbers apart.
+    pub fn write(&mut self, dense: &[T]) -> Result<()> {
+        self.dense.write(dense)
+    }
+
     /// Makes the dense matrix the inverse of one that is symmetric and positive definite. Returns the row and the value of the
     /// first pivot that is not positive beyond rounding, if there is one.
     pub fn invert(&mut self, matrix: &Blocks) -> Result<Option<(usize, f64)>> {

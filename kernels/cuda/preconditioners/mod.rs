@@ -2,5 +2,6 @@
 
 pub mod blocks;
 pub mod coarse;
+pub mod diagonal;
 pub mod fsai;
 pub mod spai;

@@ -1,17 +1,37 @@
 //! Two levels in device memory.
 
-use super::{Cuda, CudaJacobi, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::{CoarseSpace, Csr, Jacobi, Real, Result, TwoLevel};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::preconditioners::jacobi;
+use crate::preconditioners::origin::{Origin, Refresh};
+use crate::{CoarseSpace, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A preconditioner and a coarse correction, added, in device memory; made by [`TwoLevel::on`] or [`CudaTwoLevel::over`].
+/// A preconditioner and a coarse correction, added, on a GPU. Made by [`TwoLevel::to`](ToCuda::to), [`TwoLevel::on`] or
+/// [`TwoLevel::over_on`].
 ///
 /// Over a diagonal, an iteration of conjugate gradients takes one launch more than with the diagonal alone, and another
 /// for the dense product; small systems that stay on the chip take a launch for many iterations, as with the diagonal alone.
+///
+/// ```no_run
+/// use krysp::prelude::*;
+/// use krysp::testing::matrices;
+/// use krysp::{CoarseSpace, Fsai};
+///
+/// let csr = matrices::stencil7(20).csr::<f64>()?;
+/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
+/// let a = csr.to(&gpu)?;
+/// let solution = Cg::new(&a).preconditioner(TwoLevel::on(&gpu, &csr)?).solve(&b)?;
+/// assert!(solution.report.converged());
+/// // over what is on the GPU
+/// let fsai = Fsai::on(&gpu, &a)?;
+/// let mut both = TwoLevel::over_on(fsai, CoarseSpace::new(&csr, 256)?, &csr)?;
+/// both.refresh(&a)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub struct CudaTwoLevel<T: Real, M = CudaJacobi<T>> {
+pub struct OnGpu<T: Real, M = jacobi::OnGpu<T>> {
     inner: M,
     coarse: CoarseSpace<T>,
     arrays: Coarse<T>,
@@ -21,32 +41,44 @@ pub struct CudaTwoLevel<T: Real, M = CudaJacobi<T>> {
 }
 
 impl<T: Real> TwoLevel<T> {
-    /// [`TwoLevel::new`] on a GPU: aggregates and the coarse matrix come from the host, its inverse from the GPU.
-    pub fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<CudaTwoLevel<T>> {
+    /// [`TwoLevel::new`], on a GPU. The host finds aggregates and computes the coarse matrix; the GPU inverts it. Of an operator
+    /// that is there, values come back for the coarse matrix.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+        let csr = &*a.in_host_memory()?;
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
-        CudaTwoLevel::over(Jacobi::new(csr)?.to(gpu)?, coarse, csr)
+        TwoLevel::over_on(Jacobi::on(gpu, a)?, coarse, csr)
+    }
+
+    /// [`TwoLevel::over`] a preconditioner on a GPU, of the space of the matrix there.
+    pub fn over_on<M: LinearOperator<Vector = CudaVector<T>>>(
+        inner: M,
+        coarse: CoarseSpace<T>,
+        a: &impl Origin<T>,
+    ) -> Result<OnGpu<T, M>> {
+        let mut both = OnGpu::without_inverse(inner, coarse)?;
+        both.refresh_coarse(a)?;
+        Ok(both)
     }
 }
 
-impl<T: Real> CudaTwoLevel<T> {
-    /// Takes new values from a matrix of the same pattern, for both levels.
-    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
-        self.inner.refresh(&Jacobi::new(csr)?)?;
-        self.refresh_coarse(csr)
+impl<T: Real, M: ToCuda<OnCuda: LinearOperator<Vector = CudaVector<T>>>> ToCuda for TwoLevel<T, M> {
+    type OnCuda = OnGpu<T, M::OnCuda>;
+
+    fn to(&self, gpu: &Cuda) -> Result<Self::OnCuda> {
+        let mut copy = OnGpu::without_inverse(self.inner.to(gpu)?, self.coarse.clone())?;
+        copy.arrays.write(&self.inverse)?;
+        Ok(copy)
     }
 }
 
-impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> CudaTwoLevel<T, M> {
-    /// Over a preconditioner on a GPU, of the space of the matrix there.
-    pub fn over(inner: M, coarse: CoarseSpace<T>, csr: &Csr<T>) -> Result<CudaTwoLevel<T, M>> {
+impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
+    fn without_inverse(inner: M, coarse: CoarseSpace<T>) -> Result<Self> {
         let space = CudaSpace::like(inner.domain().gpu(), coarse.domain());
         if inner.domain() != &space || inner.range() != &space {
             return Err(Error::Space { what: "the preconditioner", than: "the coarse space" }.into());
         }
         let arrays = Coarse::new(space.gpu().device(), &coarse.kernel())?;
-        let mut both = CudaTwoLevel { inner, coarse, arrays, space, queueing: Mutex::new(()) };
-        both.refresh_coarse(csr)?;
-        Ok(both)
+        Ok(OnGpu { inner, coarse, arrays, space, queueing: Mutex::new(()) })
     }
 
     /// The preconditioner that the coarse space completes.
@@ -77,15 +109,24 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> CudaTwoLevel<T, M> {
     }
 
     /// Takes new values for the coarse level alone, from a matrix of the same pattern. After an error it is as it was.
-    pub fn refresh_coarse(&mut self, csr: &Csr<T>) -> Result<()> {
-        match self.arrays.invert(&self.coarse.galerkin(csr)?)? {
+    pub fn refresh_coarse(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        match self.arrays.invert(&self.coarse.galerkin(&*a.in_host_memory()?)?)? {
             None => Ok(()),
             Some((at, pivot)) => Err(self.coarse.refused(at, pivot)),
         }
     }
 }
 
-impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for CudaTwoLevel<T, M> {
+/// Both levels, over what takes new values itself. Over anything else there are [`OnGpu::inner_mut`] and
+/// [`OnGpu::refresh_coarse`]. Of an operator on the GPU, values come back for the coarse matrix.
+impl<T: Real, M: LinearOperator<Vector = CudaVector<T>> + Refresh<T>> Refresh<T> for OnGpu<T, M> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        self.inner.refresh(a)?;
+        self.refresh_coarse(a)
+    }
+}
+
+impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> LinearOperator for OnGpu<T, M> {
     type Vector = CudaVector<T>;
 
     fn domain(&self) -> &CudaSpace<T> {

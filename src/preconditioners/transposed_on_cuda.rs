@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// The transpose of a square matrix of a pattern: its pattern, a place for its values, and how these follow those of the
 /// matrix. `guess` is what it may be, which a device tells faster than a host finds another.
-pub(super) fn transposed<T: Real>(
+pub(crate) fn transposed<T: Real>(
     pattern: &Pattern,
     matrix: &Ordered<T>,
     guess: Option<(Arc<Pattern>, Ordered<T>)>,
@@ -25,7 +25,7 @@ pub(super) fn transposed<T: Real>(
 }
 
 /// How the values of one follow those of the other, patterns that are transposes of each other.
-pub(super) fn mirrored<T: Real>(matrix: &Ordered<T>, transposed: &Ordered<T>) -> Result<Transposition> {
+pub(crate) fn mirrored<T: Real>(matrix: &Ordered<T>, transposed: &Ordered<T>) -> Result<Transposition> {
     // every entry of a transpose has its mirror image
     Transposition::find(matrix, transposed)?.ok_or(Error::OtherPattern { row: 0 })
 }

@@ -1,0 +1,51 @@
+// The diagonal of a matrix that lies row by row, and its inverse. Nothing here is called within a step of a solve.
+
+// Which entry of each row is on the diagonal, all bits set where none is; u32 is enough, rows are shorter. Moves offsets, 4 B a
+// row, and reads some log₂ of a row's length columns.
+extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows, const u32* columns, u32* places) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows.count; row += threads) {
+        const i64 first = rows.start(row), end = rows.start(row + 1);
+        i64 low = first, high = end;
+        while (low < high) {
+            const i64 middle = (low + high) / 2;
+            if (__ldg(columns + middle) < row) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        places[row] = low < end && __ldg(columns + low) == row ? u32(low - first) : ALL;
+    }
+}
+
+// The entries at these places, zero where none is. Moves offsets, 4 B and an element a row, and a sector of values a row.
+extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, const u32* places, const real* values, real* diagonal) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < rows.count; row += threads) {
+        const u32 place = places[row];
+        diagonal[row] = place == ALL ? real(0) : values[rows.start(row) + place];
+    }
+}
+
+// Finds the first row whose entry cannot be divided by, or whose inverse is zero; `refused` keeps its bits where there is none.
+// Moves an element a row.
+extern "C" __global__ __launch_bounds__(256) void diagonal_check(i64 n, const real* diagonal, u32* refused) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < n; row += threads) {
+        const real inverse = real(1) / diagonal[row];
+        if (!finite(inverse) || inverse == real(0)) atomicMin(refused, u32(row));
+    }
+}
+
+// d_i ← 1 / a_ii. Moves two elements a row.
+extern "C" __global__ __launch_bounds__(256) void diagonal_invert(i64 n, const real* diagonal, real* inverse) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < n; row += threads) {
+        inverse[row] = real(1) / diagonal[row];
+    }
+}

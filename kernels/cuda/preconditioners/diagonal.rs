@@ -1,0 +1,82 @@
+//! Diagonals of matrices on a device, and their inverses. Budget in diagonal.cu.
+
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::{config_at_once, index};
+use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::{Array, Real};
+use crate::cuda::matrix::ordered::Ordered;
+
+/// The kernels.
+pub(crate) const SOURCE: Source =
+    Source { file: "diagonal.cu", text: include_str!("diagonal.cu"), constants: constants![], mirrors: &[] };
+
+/// Which entry of each row is on the diagonal, in all matrices of a pattern.
+#[derive(Debug)]
+pub struct Places {
+    /// Counted from where the row begins.
+    of_row: Array<u32>,
+    /// Entries of the pattern.
+    entries: usize,
+}
+
+impl Places {
+    /// Looks through the columns of a matrix.
+    pub fn find<T: Real>(matrix: &Ordered<T>) -> Result<Places> {
+        let (device, rows, entries) = (matrix.device(), matrix.rows.count(), matrix.values.len());
+        index("the number of rows", rows)?;
+        assert_eq!(matrix.columns.len(), entries, "a pattern with columns");
+        let of_row = device.room::<u32>(rows)?;
+        let find = device.function::<T>(&SOURCE, "diagonal_places")?;
+        let (raw, columns, to) = (matrix.rows.raw(), matrix.columns.address(0), of_row.address(0));
+        let mut launch = device.launch(&find);
+        launch.arg(&raw).arg(&columns).arg(&to);
+        // SAFETY: arguments as in diagonal.cu; there is a column for each entry, and a place for each row
+        unsafe { launch.launch(config_at_once(device, rows, 1)) }?;
+        Ok(Places { of_row, entries })
+    }
+
+    /// The diagonal of a matrix of the pattern, zero where nothing is stored.
+    pub fn diagonal<T: Real>(&self, matrix: &Ordered<T>) -> Result<Array<T>> {
+        let (device, rows) = (matrix.device(), matrix.rows.count());
+        let (of_pattern, of_matrix) = ((self.of_row.len(), self.entries), (rows, matrix.values.len()));
+        assert!(of_pattern == of_matrix && self.of_row.device() == device, "a matrix of the pattern");
+        let diagonal = device.room::<T>(rows)?;
+        let take = device.function::<T>(&SOURCE, "diagonal_take")?;
+        let (raw, places) = (matrix.rows.raw(), self.of_row.address(0));
+        let (values, to) = (matrix.values.address(0), diagonal.address(0));
+        let mut launch = device.launch(&take);
+        launch.arg(&raw).arg(&places).arg(&values).arg(&to);
+        // SAFETY: arguments as in diagonal.cu; places are entries of rows with these lengths
+        unsafe { launch.launch(config_at_once(device, rows, 1)) }?;
+        Ok(diagonal)
+    }
+}
+
+/// `d_i ← 1 / a_ii`. Returns the first row whose entry has no inverse that is finite and not zero, and this entry, if there is
+/// one; then `inverse` is as it was.
+pub fn invert<T: Real>(diagonal: &Array<T>, inverse: &mut Array<T>) -> Result<Option<(usize, T)>> {
+    let (device, n) = (diagonal.device(), diagonal.len());
+    assert!(inverse.len() == n && inverse.device() == device, "an inverse for each entry, on one device");
+    let refused = device.upload(&[u32::MAX])?;
+    let [check, invert] =
+        ["diagonal_check", "diagonal_invert"].map(|name| device.function::<T>(&SOURCE, name));
+    let (check, invert) = (check?, invert?);
+    let (count, from, config) = (n as i64, diagonal.address(0), config_at_once(device, n, 1));
+    let (mark, to) = (refused.address(0), inverse.address(0));
+    let mut launch = device.launch(&check);
+    launch.arg(&count).arg(&from).arg(&mark);
+    // SAFETY: arguments as in diagonal.cu, for a diagonal of this length
+    unsafe { launch.launch(config) }?;
+    let mut row = [0];
+    refused.read(&mut row)?;
+    if row[0] != u32::MAX {
+        let (row, mut entries) = (row[0] as usize, vec![T::default(); n]);
+        diagonal.read(&mut entries)?;
+        return Ok(Some((row, entries[row])));
+    }
+    let mut launch = device.launch(&invert);
+    launch.arg(&count).arg(&from).arg(&to);
+    // SAFETY: arguments as in diagonal.cu, for arrays of this length
+    unsafe { launch.launch(config) }?;
+    Ok(None)
+}

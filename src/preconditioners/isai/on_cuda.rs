@@ -1,0 +1,28 @@
+//! ISAI in device memory: two products.
+
+use crate::cuda::{Cuda, CudaMatrix, ToCuda};
+use crate::formats::OnDevice;
+use crate::{Isai, Real, Result, Sell};
+use krysp_solvers::Composed;
+
+/// Copies both inverses. New values need the factorisation, which stays in host memory: refresh there, and copy again. In another
+/// format each is copied by itself, `Halo::on(&gpu, isai.lower())`, and joined to the other by [`Composed`].
+///
+/// ```no_run
+/// use krysp::prelude::*;
+/// use krysp::testing::matrices;
+/// use krysp::{Ic0, Isai, Sparsity};
+///
+/// let (csr, gpu) = (matrices::stencil7(8).csr::<f64>()?, Cuda::new(0)?);
+/// let isai = Isai::new(Ic0::new(&csr)?, Sparsity::Power(1))?.to(&gpu)?;
+/// let solution = Cg::new(csr.to(&gpu)?).preconditioner(isai).solve(&vec![1.0; csr.rows()])?;
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl<T: Real, P> ToCuda for Isai<T, P> {
+    type OnCuda = Composed<CudaMatrix<T, Sell<T>>, CudaMatrix<T, Sell<T>>>;
+
+    fn to(&self, gpu: &Cuda) -> Result<Self::OnCuda> {
+        Ok(Composed::new(Sell::on(gpu, self.upper())?, Sell::on(gpu, self.lower())?)?)
+    }
+}

@@ -1,0 +1,113 @@
+//! Diagonal blocks in device memory.
+
+use crate::cuda::{Cuda, CudaSpace};
+use crate::formats::pattern::Pattern;
+use crate::preconditioners::jacobi::limits;
+use crate::preconditioners::origin::{Origin, check_alike};
+use crate::{Csr, Error, Real, Result};
+use krysp_kernels::block_diagonal::Limits;
+use krysp_kernels::cuda::preconditioners::blocks::{self, BlockDiagonal};
+use krysp_solvers::Space;
+use std::sync::Arc;
+
+/// Inverted diagonal blocks.
+#[derive(Debug)]
+pub(super) struct Blocks<T: Real> {
+    pub(super) inverse: BlockDiagonal<T>,
+    pub(super) space: CudaSpace<T>,
+    limits: Limits,
+    bounds: Vec<usize>,
+    /// What inverts blocks; a copy of what the host inverted has none before its first refresh.
+    solver: Option<Solver<T>>,
+}
+
+#[derive(Debug)]
+struct Solver<T: Real> {
+    blocks: blocks::Blocks<T>,
+    /// Whether it has the inverses that are applied.
+    is_whole: bool,
+    /// The pattern of `A`.
+    origin: Arc<Pattern>,
+}
+
+impl<T: Real> Blocks<T> {
+    /// A copy of what the host inverted.
+    pub(super) fn copy(gpu: &Cuda, host: &super::Blocks<T>) -> Result<Self> {
+        Ok(Blocks {
+            inverse: BlockDiagonal::new(gpu.device(), &host.matrix)?,
+            space: CudaSpace::like(gpu, &host.space),
+            limits: host.limits,
+            bounds: host.bounds.clone(),
+            solver: None,
+        })
+    }
+
+    /// The blocks of a matrix.
+    pub(super) fn new(gpu: &Cuda, a: &dyn Origin<T>, bounds: &[usize]) -> Result<Self> {
+        let (solver, limits) = (Solver::new(gpu, a, bounds)?, Limits::of::<T>(0.0));
+        let mut inverse = solver.blocks.zeros()?;
+        solver.blocks.round(limits, &mut inverse)?;
+        let space = CudaSpace::like(gpu, a.structure().domain());
+        Ok(Blocks { inverse, space, limits, bounds: bounds.to_vec(), solver: Some(solver) })
+    }
+
+    pub(super) fn round(&mut self, accuracy: f64) -> Result<()> {
+        let limits = limits::<T>(accuracy)?;
+        let refused = |got: &str| {
+            let (what, expected) = ("rounded blocks", "a refresh that inverts them");
+            Err(Error::Option { what, got: got.into(), expected })
+        };
+        match &self.solver {
+            None => refused("a copy of those of the host"),
+            Some(solver) if !solver.is_whole => refused("those of a refresh that failed"),
+            Some(solver) => {
+                self.limits = limits;
+                Ok(solver.blocks.round(limits, &mut self.inverse)?)
+            }
+        }
+    }
+
+    pub(super) fn to_csr(&self) -> Result<Csr<T>> {
+        let (n, blocks) = (self.space.len(), self.inverse.to_host()?);
+        let (mut offsets, mut columns, mut values) = (vec![0; n + 1], vec![], vec![]);
+        blocks.for_each(&mut |row, column, value| {
+            columns.push(column);
+            values.push(value);
+            offsets[row + 1] = columns.len();
+        });
+        Ok(Csr::from_csr(n, n, &offsets, &columns, &values)?.declared_in(self.space.host()))
+    }
+
+    /// Of a matrix in the space of this.
+    pub(super) fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        let solver = match &mut self.solver {
+            None => self.solver.insert(Solver::new(self.space.gpu(), a, &self.bounds)?),
+            Some(solver) => {
+                check_alike(a, self.space.host(), &solver.origin)?;
+                solver.is_whole = false;
+                a.give_values(self.space.gpu(), solver.blocks.matrix_mut())?;
+                solver.invert(&self.bounds)?;
+                solver
+            }
+        };
+        Ok(solver.blocks.round(self.limits, &mut self.inverse)?)
+    }
+}
+
+impl<T: Real> Solver<T> {
+    fn new(gpu: &Cuda, a: &dyn Origin<T>, bounds: &[usize]) -> Result<Self> {
+        let origin = a.structure().pattern.clone();
+        let blocks = blocks::Blocks::new((a.ordered(gpu)?, origin.on_device()), bounds)?;
+        let mut solver = Solver { blocks, is_whole: false, origin };
+        solver.invert(bounds)?;
+        Ok(solver)
+    }
+
+    fn invert(&mut self, bounds: &[usize]) -> Result<()> {
+        if let Some(block) = self.blocks.invert()? {
+            return Err(Error::SingularBlock { first: bounds[block], end: bounds[block + 1] });
+        }
+        self.is_whole = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! Jacobi in device memory.
+//!
+//! Budget: an application reads a diagonal, or inverted blocks as they are stored, and two vectors. A refresh from an operator
+//! on the GPU moves its values once from slots to the order of rows, and then the diagonal, or all blocks, from there; one from
+//! host memory moves the diagonal over the bus, for blocks all values. Blocks that were inverted here are kept as they were
+//! before rounding, too, beside the matrix.
+
+use super::blocks_on_cuda::Blocks;
+use super::{Inverse as OnHost, check_bounds, even_bounds};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::preconditioners::StoredRows;
+use crate::preconditioners::origin::{DiagonalPlaces, Origin, Refresh, check_space, check_square};
+use crate::{Csr, Error, Jacobi, Real, Result};
+use krysp_kernels::cuda::preconditioners::diagonal::invert;
+use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
+
+/// The inverse of a diagonal, or of diagonal blocks, on a GPU. Made by [`Jacobi::to`](ToCuda::to), by [`Jacobi::on`],
+/// [`Jacobi::blocks_on`] or [`Jacobi::partitioned_on`].
+///
+/// ```no_run
+/// use krysp::formats::row_blocks;
+/// use krysp::prelude::*;
+/// use krysp::testing::matrices;
+///
+/// let (csr, gpu) = (matrices::elasticity(8).csr::<f64>()?, Cuda::new(0)?);
+/// let (a, b) = (csr.to(&gpu)?, vec![1.0; csr.rows()]);
+/// // of what is on the GPU already; `&csr` would cross the bus
+/// let diagonal = Jacobi::on(&gpu, &a)?;
+/// let blocks = Jacobi::blocks_on(&gpu, &a, row_blocks(&csr))?;
+/// assert!(Cg::new(&a).preconditioner(diagonal).solve(&b)?.report.converged());
+/// assert!(Cg::new(&a).preconditioner(blocks).solve(&b)?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct OnGpu<T: Real> {
+    inverse: Inverse<T>,
+}
+
+#[derive(Debug)]
+enum Inverse<T: Real> {
+    Diagonal {
+        inverse: Diagonal<CudaVector<T>>,
+        /// Where operators on the GPU have their diagonal; found when one is first asked for it.
+        places: Option<DiagonalPlaces>,
+    },
+    Blocks(Box<Blocks<T>>),
+}
+
+impl<T: Real> ToCuda for Jacobi<T> {
+    type OnCuda = OnGpu<T>;
+
+    fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
+        Ok(match &self.inverse {
+            OnHost::Diagonal(inverse) => {
+                let mut copy = OnGpu::zeros(&CudaSpace::like(gpu, inverse.domain()))?;
+                // both are in the numbering of the space
+                copy.diagonal_mut().entries.write(inverse.diagonal().as_slice())?;
+                OnGpu { inverse: Inverse::Diagonal { inverse: copy, places: None } }
+            }
+            OnHost::Blocks(blocks) => {
+                OnGpu { inverse: Inverse::Blocks(Box::new(Blocks::copy(gpu, blocks)?)) }
+            }
+        })
+    }
+}
+
+impl<T: Real> Jacobi<T> {
+    /// [`Jacobi::new`], on a GPU. Of an operator that is there already, nothing crosses the bus.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+        check_square("Jacobi", a)?;
+        let inverse = OnGpu::zeros(&CudaSpace::like(gpu, a.structure().domain()))?;
+        let mut jacobi = OnGpu { inverse: Inverse::Diagonal { inverse, places: None } };
+        jacobi.refresh(a)?;
+        Ok(jacobi)
+    }
+
+    /// [`Jacobi::blocks`], inverted on a GPU.
+    pub fn blocks_on(gpu: &Cuda, a: &impl Origin<T>, size: usize) -> Result<OnGpu<T>> {
+        Jacobi::partitioned_on(gpu, a, &even_bounds(a.structure().pattern.rows(), size))
+    }
+
+    /// [`Jacobi::partitioned`], inverted on a GPU.
+    pub fn partitioned_on(gpu: &Cuda, a: &impl Origin<T>, bounds: &[usize]) -> Result<OnGpu<T>> {
+        check_bounds(a, bounds)?;
+        Ok(OnGpu { inverse: Inverse::Blocks(Box::new(Blocks::new(gpu, a, bounds)?)) })
+    }
+}
+
+impl<T: Real> OnGpu<T> {
+    fn zeros(space: &CudaSpace<T>) -> Result<Diagonal<CudaVector<T>>> {
+        Ok(Diagonal::new(space.zeros()?))
+    }
+
+    /// As [`Jacobi::rounded`], from the whole inverses: what the host inverted is rounded there, or after a refresh.
+    pub fn rounded(mut self, accuracy: f64) -> Result<Self> {
+        match &mut self.inverse {
+            Inverse::Diagonal { .. } => _ = super::limits::<T>(accuracy)?,
+            Inverse::Blocks(blocks) => blocks.round(accuracy)?,
+        }
+        Ok(self)
+    }
+
+    /// Rows by what stores them.
+    pub fn stored_rows(&self) -> StoredRows {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => {
+                StoredRows { elements: inverse.domain().len(), ..StoredRows::default() }
+            }
+            Inverse::Blocks(blocks) => blocks.inverse.stored_rows(),
+        }
+    }
+
+    /// The inverse as a matrix in host memory.
+    pub fn to_csr(&self) -> Result<Csr<T>> {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => {
+                let n = inverse.domain().len();
+                let mut values = vec![T::zero(); n];
+                inverse.diagonal().entries.read(&mut values)?;
+                let (offsets, columns) = ((0..=n).collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
+                let csr = Csr::from_csr(n, n, &offsets, &columns, &values)?;
+                Ok(csr.declared_in(inverse.domain().host()))
+            }
+            Inverse::Blocks(blocks) => blocks.to_csr(),
+        }
+    }
+}
+
+/// From the diagonal, or from blocks that are inverted on the GPU; what was rounded is rounded again. After an error the inverse
+/// is as it was, and blocks are rounded anew only after another refresh.
+impl<T: Real> Refresh<T> for OnGpu<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain().host())?;
+        match &mut self.inverse {
+            Inverse::Diagonal { inverse, places } => {
+                let diagonal = a.diagonal_on(inverse.domain().gpu(), places)?;
+                match invert(&diagonal, &mut inverse.diagonal_mut().entries)? {
+                    None => Ok(()),
+                    Some((row, value)) => Err(Error::ZeroDiagonal { row, value: value.to_f64() }),
+                }
+            }
+            Inverse::Blocks(blocks) => blocks.refresh(a),
+        }
+    }
+}
+
+impl<T: Real> LinearOperator for OnGpu<T> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => inverse.domain(),
+            Inverse::Blocks(blocks) => &blocks.space,
+        }
+    }
+
+    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => inverse.apply(x, y),
+            Inverse::Blocks(blocks) => {
+                check_spaces(self, x, y)?;
+                blocks.inverse.product(&x.entries, &mut y.entries).map_err(failed)
+            }
+        }
+    }
+
+    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => inverse.apply_dot(x, y),
+            Inverse::Blocks(blocks) => {
+                check_spaces(self, x, y)?;
+                let product = blocks.inverse.product_dot(&x.entries, &mut y.entries);
+                Ok(CudaScalar(product.map_err(failed)?))
+            }
+        }
+    }
+
+    fn axpy_apply_dot(
+        &self,
+        a: &CudaScalar<T>,
+        q: &CudaVector<T>,
+        r: &mut CudaVector<T>,
+        z: &mut CudaVector<T>,
+    ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => inverse.axpy_apply_dot(a, q, r, z),
+            Inverse::Blocks(blocks) => {
+                check_spaces(self, q, r)?;
+                check_spaces(self, r, z)?;
+                let (r, z) = (&mut r.entries, &mut z.entries);
+                let sums = blocks.inverse.axpy_product_dot(&a.0, &q.entries, r, z);
+                Ok(sums.map_err(failed)?.map(CudaScalar))
+            }
+        }
+    }
+
+    fn form(&self) -> Form<'_, CudaVector<T>> {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => inverse.form(),
+            Inverse::Blocks(_) => Form::General,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match &self.inverse {
+            Inverse::Diagonal { inverse, .. } => inverse.bytes(),
+            Inverse::Blocks(blocks) => blocks.inverse.bytes(),
+        }
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+}

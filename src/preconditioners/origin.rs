@@ -1,0 +1,244 @@
+//! Where preconditioners take values from: operators whose entries are known.
+
+use crate::formats::Source;
+#[cfg(feature = "cuda")]
+use crate::formats::{OnDevice, derived::check_pattern, pattern::Pattern};
+use crate::{Csr, Error, Format, HostSpace, Operator, Real, Result};
+#[cfg(feature = "cuda")]
+use crate::{cuda::Cuda, cuda::CudaMatrix};
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::cpu::simd::storage::widen;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda::{Array, Ordered, Product, preconditioners::diagonal::Places};
+use krysp_solvers::Vector;
+use std::any::Any;
+use std::borrow::Cow;
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+use std::sync::LazyLock;
+
+/// A preconditioner that takes new values.
+///
+/// An operator is refreshed with values, its preconditioner with the operator that has them, whatever stores it and
+/// wherever that is:
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Cg, Format, Jacobi, Refresh, Sell};
+///
+/// let csr = matrices::stencil7(8).csr::<f64>()?;
+/// let (a, jacobi) = (Sell::new(&csr)?, Jacobi::new(&csr)?);
+/// let mut solver = Cg::new(a).preconditioner(jacobi);
+/// let doubled: Vec<f64> = csr.entries().iter().map(|value| 2.0 * value).collect();
+/// let (a, jacobi) = solver.operators_mut();
+/// a.refresh(&doubled)?;
+/// jacobi.refresh(a)?;
+/// assert!(solver.solve(&vec![1.0; csr.rows()])?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Refresh<T: Real> {
+    /// Takes new values from a matrix of the same space and, where the preconditioner was made for a pattern, of the same
+    /// pattern. What is analysed stays: levels, patterns, aggregates.
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()>;
+}
+
+/// A matrix whose entries a preconditioner can ask for: every [`Format`], every operator on a GPU, and [`Operator`] of
+/// both. A preconditioner on a GPU takes the values of an operator there without the host.
+pub trait Origin<T: Real> {
+    /// Its pattern and spaces.
+    #[doc(hidden)]
+    fn structure(&self) -> &Source<T>;
+
+    /// The matrix in host memory.
+    #[doc(hidden)]
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>>;
+
+    /// Its diagonal in the numbering of its space, zero where nothing is stored.
+    #[doc(hidden)]
+    fn diagonal(&self) -> Result<Vec<T>>;
+
+    /// The matrix on a GPU, row by row.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>>;
+
+    /// Its values, for one of the same pattern on a GPU.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()>;
+
+    /// Its diagonal on a GPU. `places` are those found before, and become those of this matrix, if it is there.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn diagonal_on(&self, gpu: &Cuda, _: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        Ok(gpu.device().upload(&self.diagonal()?)?)
+    }
+}
+
+/// Where matrices of a pattern have their diagonal, on a GPU.
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct DiagonalPlaces {
+    pattern: Arc<Pattern>,
+    places: Places,
+}
+
+/// Every format in host memory. Formats can be cloned; that tells the compiler that [`Operator`], which cannot, is none.
+impl<T: Real, F: Format<T> + Clone + 'static> Origin<T> for F {
+    fn structure(&self) -> &Source<T> {
+        self.source()
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        Ok(as_csr(self).map_or_else(|| Cow::Owned(self.to_csr()), Cow::Borrowed))
+    }
+
+    /// From the slots of the diagonal.
+    fn diagonal(&self) -> Result<Vec<T>> {
+        let pattern = &self.source().pattern;
+        // a loop on all threads asks for them
+        LazyLock::force(&pattern.columns);
+        let entry = |row: usize| {
+            let Ok(place) = pattern.row(row).binary_search(&(row as u32)) else { return T::zero() };
+            let (own, mut value) = (pattern.offsets.at(row) + place, T::zero());
+            self.slots(row, |entry, slot| {
+                if entry == own {
+                    value = widen(self.values()[slot]);
+                }
+            });
+            value
+        };
+        Ok(map_rows(pattern.rows().min(pattern.cols()), 16, &entry))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
+        let mut ordered = Ordered::zeros_of(gpu.device(), self.source().on_device())?;
+        self.give_values(gpu, &mut ordered)?;
+        Ok(ordered)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn give_values(&self, _: &Cuda, to: &mut Ordered<T>) -> Result<()> {
+        match as_csr(self) {
+            Some(csr) => Ok(to.write(csr.entries())?),
+            None => Ok(to.write(&self.entries_from(self.values()))?),
+        }
+    }
+}
+
+/// The matrix itself, where it is stored as CSR: it need not be copied.
+fn as_csr<T: Real, F: 'static>(format: &F) -> Option<&Csr<T>> {
+    (format as &dyn Any).downcast_ref()
+}
+
+/// An operator in the format and the memory that were chosen for it.
+impl<T: Real, V: Vector<Elem = T>> Origin<T> for Operator<V> {
+    fn structure(&self) -> &Source<T> {
+        self.origin().structure()
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        self.origin().in_host_memory()
+    }
+
+    fn diagonal(&self) -> Result<Vec<T>> {
+        self.origin().diagonal()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
+        self.origin().ordered(gpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()> {
+        self.origin().give_values(gpu, to)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        self.origin().diagonal_on(gpu, places)
+    }
+}
+
+/// An operator on a GPU. Its values come back only where the host needs them.
+#[cfg(feature = "cuda")]
+impl<T: Real, F: OnDevice<T>> Origin<T> for CudaMatrix<T, F> {
+    fn structure(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        Ok(Cow::Owned(self.to_csr()?))
+    }
+
+    fn diagonal(&self) -> Result<Vec<T>> {
+        let found = self.diagonal_on(krysp_solvers::LinearOperator::domain(self).gpu(), &mut None)?;
+        let mut diagonal = vec![T::zero(); found.len()];
+        found.read(&mut diagonal)?;
+        Ok(diagonal)
+    }
+
+    fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>> {
+        self.check_gpu(gpu)?;
+        let pattern = self.source.on_device();
+        Ok(self.arrays.entries(pattern)?.with_columns(pattern)?)
+    }
+
+    fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()> {
+        self.check_gpu(gpu)?;
+        Ok(self.arrays.give_to(self.source.on_device(), to)?)
+    }
+
+    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        self.check_gpu(gpu)?;
+        let pattern = &self.source.pattern;
+        let mut ordered = self.arrays.entries(pattern.on_device())?;
+        let places = match places {
+            Some(known) if Arc::ptr_eq(&known.pattern, pattern) => known,
+            _ => {
+                ordered = ordered.with_columns(pattern.on_device())?;
+                let found = Places::find(&ordered)?;
+                places.insert(DiagonalPlaces { pattern: pattern.clone(), places: found })
+            }
+        };
+        Ok(places.places.diagonal(&ordered)?)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
+    fn check_gpu(&self, gpu: &Cuda) -> Result<()> {
+        if krysp_solvers::LinearOperator::domain(self).gpu() == gpu { Ok(()) } else { Err(other_space()) }
+    }
+}
+
+/// Refuses a matrix that is not square.
+pub(crate) fn check_square<T: Real>(what: &'static str, a: &dyn Origin<T>) -> Result<()> {
+    let pattern = &a.structure().pattern;
+    let (rows, cols) = (pattern.rows(), pattern.cols());
+    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
+}
+
+/// Refuses new values from another space than that of the preconditioner.
+pub(crate) fn check_space<T: Real>(a: &dyn Origin<T>, space: &HostSpace<T>) -> Result<()> {
+    let structure = a.structure();
+    if structure.domain() == space && structure.range() == space { Ok(()) } else { Err(other_space()) }
+}
+
+/// Refuses new values from a matrix of another space or pattern than those of a preconditioner.
+#[cfg(feature = "cuda")]
+pub(crate) fn check_alike<T: Real>(
+    a: &dyn Origin<T>,
+    space: &HostSpace<T>,
+    pattern: &Arc<Pattern>,
+) -> Result<()> {
+    check_space(a, space)?;
+    check_pattern(pattern, &a.structure().pattern)
+}
+
+fn other_space() -> Error {
+    krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into()
+}

@@ -1,0 +1,261 @@
+//! SPAI built and applied in device memory.
+//!
+//! A warp or a block solves the least-squares problem of each row or column by modified Gram-Schmidt, and what it finds goes
+//! from there into the format of the inverse: a matrix that is in host memory crosses the bus, and another pattern where one is
+//! given, and problems of blocks are handed out by the host.
+//!
+//! Budget: building moves `A` over the bus once, refreshing its values, unless an operator has them on the GPU: then nothing,
+//! where its format tells columns (CSR, ELLPACK, SELL-P, Halo of single rows), and columns for others. Both read `A` some times a
+//! row's length from caches; an application is one product. Beside both patterns and their transposes, a byte stays in device
+//! memory for each entry of the rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many
+//! entries.
+
+use super::{NAME, NOTHING, refusal};
+use crate::cuda::{Cuda, CudaMatrix, CudaScalar, CudaSpace, CudaVector, ToCuda};
+use crate::formats::derived::Derivation;
+use crate::formats::pattern::Pattern;
+use crate::formats::{OnDevice, Source};
+use crate::preconditioners::origin::{Origin, Refresh, check_alike, check_space, check_square};
+use crate::preconditioners::transposed_on_cuda::{mirrored, transposed};
+use crate::{Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
+use krysp_kernels::cuda::{Ordered, Transposition, preconditioners::spai};
+use krysp_solvers::LinearOperator;
+use std::sync::Arc;
+
+/// A sparse approximate inverse on a GPU, in the format `F`. Made by [`Spai::to`](ToCuda::to), [`Spai::on`] or
+/// [`Spai::with_pattern_on`].
+///
+/// ```no_run
+/// use krysp::prelude::*;
+/// use krysp::testing::matrices;
+/// use krysp::{Halo, Side, Spai, Sparsity};
+///
+/// let csr = matrices::stencil7(8).csr::<f64>()?;
+/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
+/// let a = csr.to(&gpu)?;
+/// // of what is on the GPU already; `&csr` would cross the bus
+/// let spai = Spai::on(&gpu, &a)?;
+/// println!("‖A M − I‖ = {:.1}", spai.report()?.frobenius);
+/// assert!(BiCgStab::new(&a).preconditioner(spai).solve(&b)?.report.converged());
+/// // of another pattern, in another format
+/// let square = Spai::with_pattern_on::<Halo<f64>>(&gpu, &a, Side::Right, Sparsity::Power(2))?;
+/// assert!(BiCgStab::new(&a).preconditioner(square).solve(&b)?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct OnGpu<T: Real, F: OnDevice<T> = Sell<T>> {
+    matrix: CudaMatrix<T, F>,
+    side: Side,
+    /// What the residual of a row or column must not exceed.
+    epsilon: f64,
+    values: Values<T>,
+}
+
+/// Where values come from.
+#[derive(Debug)]
+enum Values<T: Real> {
+    /// From the host, which told how good they are.
+    Host(SpaiReport),
+    /// They were computed on the GPU.
+    Gpu(Box<Solver<T>>),
+}
+
+/// What computes an inverse, row by row, or column by column.
+#[derive(Debug)]
+struct Solver<T: Real> {
+    problems: spai::Spai<T>,
+    right: Option<Right<T>>,
+    /// The pattern that is computed row by row: of `M`, or of `Mᵀ` on the right.
+    rows: Arc<Pattern>,
+    /// The pattern of `A`.
+    origin: Arc<Pattern>,
+}
+
+/// Transposes, for an inverse that is computed by columns.
+#[derive(Debug)]
+struct Right<T: Real> {
+    /// `A`, and how its transpose follows.
+    a: Ordered<T>,
+    follow_a: Arc<Transposition>,
+    /// `M`, and how it follows its transpose.
+    inverse: Ordered<T>,
+    followed: Arc<Transposition>,
+}
+
+impl<T: Real> Spai<T> {
+    /// [`Spai::new`], built on a GPU. Of an operator that is there already, little crosses the bus.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+        OnGpu::new(gpu, a, Side::Right, Sparsity::Power(1))
+    }
+
+    /// [`Spai::with_pattern`], built on a GPU, the inverse in the format `F`. What the host grew, `spai`, has the pattern
+    /// `Sparsity::Of(spai.matrix())`.
+    pub fn with_pattern_on<F: OnDevice<T>>(
+        gpu: &Cuda,
+        a: &impl Origin<T>,
+        side: Side,
+        sparsity: Sparsity<'_, T>,
+    ) -> Result<OnGpu<T, F>> {
+        OnGpu::new(gpu, a, side, sparsity)
+    }
+}
+
+impl<T: Real> ToCuda for Spai<T> {
+    type OnCuda = OnGpu<T>;
+
+    fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
+        let side = if self.right.is_some() { Side::Right } else { Side::Left };
+        let (matrix, values) = (Sell::on(gpu, &self.matrix)?, Values::Host(self.report.clone()));
+        Ok(OnGpu { matrix, side, epsilon: self.epsilon, values })
+    }
+}
+
+impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
+    fn new(gpu: &Cuda, from: &dyn Origin<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
+        check_square(NAME, from)?;
+        let a = from.ordered(gpu)?;
+        let (given, own) = match sparsity {
+            Sparsity::Power(1) if a.has_diagonal()? => (from.structure().pattern.in_order(), true),
+            sparsity => (sparsity.whole(&*from.in_host_memory()?)?, false),
+        };
+        let mut solver = Solver::new((from, a), side, &given, own)?;
+        let space = from.structure().domain();
+        let source = Source::new(given, space.clone(), space.clone());
+        let matrix = CudaMatrix::from_ordered(gpu, source, solver.inverse()?, F::Options::default())?;
+        Ok(OnGpu { matrix, side, epsilon: NOTHING, values: Values::Gpu(Box::new(solver)) })
+    }
+
+    /// `M`
+    pub fn matrix(&self) -> &CudaMatrix<T, F> {
+        &self.matrix
+    }
+
+    /// How good it is, when it is computed.
+    pub fn report(&self) -> Result<SpaiReport> {
+        match &self.values {
+            Values::Host(report) => Ok(report.clone()),
+            Values::Gpu(solver) => Ok(SpaiReport::of(&solver.problems.residuals()?, self.epsilon)),
+        }
+    }
+}
+
+impl<T: Real> Solver<T> {
+    /// Computes an inverse of the pattern `given` from a matrix, whose `own` it may be.
+    fn new(
+        (from, a): (&dyn Origin<T>, Ordered<T>),
+        side: Side,
+        given: &Arc<Pattern>,
+        own: bool,
+    ) -> Result<Self> {
+        let origin = from.structure().pattern.clone();
+        let inverse = if own { a.alike()? } else { Ordered::zeros_of(a.device(), given.on_device())? };
+        let build = |a: (Ordered<T>, &Pattern), m: (Ordered<T>, &Pattern)| {
+            spai::Spai::new((a.0, a.1.on_device()), (m.0, m.1.on_device()))
+        };
+        let (problems, rows, right) = match side {
+            Side::Left => (build((a, &origin), (inverse, given))?, given.clone(), None),
+            Side::Right => {
+                // as a rule patterns are symmetric
+                let guess = (origin.clone(), a.alike()?);
+                let (columns, mut at, follow_a) = transposed(&origin, &a, Some(guess))?;
+                follow_a.refresh(&a, &mut at)?;
+                let follow_a = Arc::new(follow_a);
+                let (rows, mt) = if own {
+                    (columns.clone(), at.alike()?)
+                } else {
+                    let guess = (given.clone(), inverse.alike()?);
+                    let (rows, mt, _) = transposed(given, &inverse, Some(guess))?;
+                    (rows, mt)
+                };
+                // of one symmetric pattern, both ways are the same
+                let alike = own && Arc::ptr_eq(&columns, &origin);
+                let followed = if alike { follow_a.clone() } else { Arc::new(mirrored(&mt, &inverse)?) };
+                let problems = build((at, &columns), (mt, &rows))?;
+                (problems, rows, Some(Right { a, follow_a, inverse, followed }))
+            }
+        };
+        let solver = Solver { problems, right, rows, origin };
+        solver.check(from)?;
+        Ok(solver)
+    }
+
+    /// Computes anew from a matrix of the same pattern.
+    fn refresh(&mut self, gpu: &Cuda, from: &dyn Origin<T>) -> Result<()> {
+        match &mut self.right {
+            None => from.give_values(gpu, self.problems.matrix_mut())?,
+            Some(Right { a, follow_a, .. }) => {
+                from.give_values(gpu, a)?;
+                follow_a.refresh(a, self.problems.matrix_mut())?;
+            }
+        }
+        self.problems.solve()?;
+        self.check(from)
+    }
+
+    /// `M`, row by row.
+    fn inverse(&mut self) -> Result<&Ordered<T>> {
+        match &mut self.right {
+            None => Ok(self.problems.inverse()),
+            Some(Right { inverse, followed, .. }) => {
+                followed.refresh(self.problems.inverse(), inverse)?;
+                Ok(inverse)
+            }
+        }
+    }
+
+    /// Refuses a local system whose columns depend on each other.
+    fn check(&self, from: &dyn Origin<T>) -> Result<()> {
+        let Some(row) = self.problems.refused()? else { return Ok(()) };
+        let csr = from.in_host_memory()?;
+        Err(match self.right {
+            None => refusal(&*csr, self.rows.row(row), row),
+            Some(_) => refusal(&Derivation::transposed(&*csr)?.0, self.rows.row(row), row),
+        })
+    }
+}
+
+/// From a matrix of the same pattern. After an error the inverse is as it was.
+impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain().host())?;
+        let gpu = self.matrix.domain().gpu().clone();
+        match &mut self.values {
+            Values::Gpu(solver) => {
+                check_alike(a, self.matrix.domain().host(), &solver.origin)?;
+                solver.refresh(&gpu, a)?;
+                self.matrix.refresh_from(solver.inverse()?)
+            }
+            Values::Host(_) => {
+                let given = self.matrix.source.pattern.clone();
+                let mut solver = Solver::new((a, a.ordered(&gpu)?), self.side, &given, false)?;
+                self.matrix.refresh_from(solver.inverse()?)?;
+                self.values = Values::Gpu(Box::new(solver));
+                Ok(())
+            }
+        }
+    }
+}
+
+impl<T: Real, F: OnDevice<T>> LinearOperator for OnGpu<T, F> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        self.matrix.domain()
+    }
+
+    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        self.matrix.apply(x, y)
+    }
+
+    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
+        self.matrix.apply_dot(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.matrix.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        self.matrix.replays()
+    }
+}
