@@ -75,13 +75,13 @@ impl Slice {
         }
     }
 
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         usize::from(self.rows) * usize::from(self.width)
     }
 
     pub(crate) fn numbers(&self) -> Range<usize> {
         let start = self.place as usize * UNIT;
-        start..start + self.room()
+        start..start + self.capacity()
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn cut(bounds: &[usize]) -> Vec<Slice> {
                 last.even = if usize::from(last.even) == size { last.even } else { 0 };
             }
             last => {
-                place += last.map_or(0, |last| last.room().div_ceil(UNIT));
+                place += last.map_or(0, |last| last.capacity().div_ceil(UNIT));
                 let (first, place) = (index(start), index(place));
                 let size = size as u8;
                 slices.push(Slice {
@@ -124,7 +124,7 @@ pub(crate) fn largest_block(slices: &[Slice]) -> usize {
 }
 
 /// Numbers that slices have room for.
-pub(crate) fn room(slices: &[Slice]) -> usize {
+pub(crate) fn capacity(slices: &[Slice]) -> usize {
     slices.last().map_or(0, |last| last.numbers().end.next_multiple_of(UNIT))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A product moves the numbers as they are stored, 16 bytes a slice, and two vectors.
 
-use crate::block_diagonal::{Limits, Slice, Stored, StoredRows, count, cut, largest_block, room};
+use crate::block_diagonal::{Limits, Slice, Stored, StoredRows, capacity, count, cut, largest_block};
 use crate::buffer::{Buffer, stored, stored_mut};
 use crate::cpu::preconditioners::dense::invert;
 use crate::cpu::run::rows::RowProduct;
@@ -31,7 +31,7 @@ impl<T: Value> BlockDiagonal<T> {
         assert!(bounds.first().is_none_or(|&first| first == 0), "blocks begin at row 0");
         let slices = cut(bounds);
         let conditions = vec![f32::INFINITY; slices.len()];
-        let numbers = Buffer::zeros(room(&slices));
+        let numbers = Buffer::zeros(capacity(&slices));
         BlockDiagonal { slices, numbers, conditions }
     }
 
@@ -93,7 +93,7 @@ impl<T: Value> BlockDiagonal<T> {
     ) -> Result<(), Range<usize>> {
         let singular = AtomicUsize::new(usize::MAX);
         self.each_slice(&|slice, numbers, condition| {
-            let (mut block, mut inverses) = (vec![], vec![0.0; slice.room()]);
+            let (mut block, mut inverses) = (vec![], vec![0.0; slice.capacity()]);
             let (first, rows, mut worst) = (slice.rows().start, slice.rows().len(), 0.0_f64);
             for within in slice.blocks() {
                 let size = within.len();
@@ -135,7 +135,7 @@ impl<T: Value> BlockDiagonal<T> {
             let wanted = wanted(slice, *condition);
             if wanted != slice.stored() {
                 let wide: Vec<f64> =
-                    (0..slice.room()).map(|k| to_f64(number(numbers, slice.stored(), k))).collect();
+                    (0..slice.capacity()).map(|k| to_f64(number(numbers, slice.stored(), k))).collect();
                 store(&wide, wanted, numbers);
             }
         });
@@ -153,7 +153,7 @@ impl<T: Value> BlockDiagonal<T> {
         let data = (ByRow::new(&mut self.numbers, &place), self.conditions.as_mut_slice());
         over_parts(tasks, &share, data, &|range, (mut numbers, conditions): (ByRow<'_, T>, &mut [f32])| {
             for (k, condition) in range.zip(conditions) {
-                work(&slices[k], numbers.row_mut(k, slices[k].room()), condition);
+                work(&slices[k], numbers.row_mut(k, slices[k].capacity()), condition);
             }
         });
     }

@@ -21,7 +21,7 @@ pub(crate) const SOURCE: Source = Source {
         "#line 1 \"speculative.cu\"\n",
         include_str!("speculative.cu")
     ),
-    constants: constants![OF_LANE, TILE, PIECE, FILL, MOST_TILES, NEAR_BATCHES],
+    constants: constants![OF_LANE, TILE, ROWS_OF_RANGE, FILL, MOST_TILES, NEAR_BATCHES],
     mirrors: &[
         mirror!("Unfinished" = RawUnfinished { parts, carries, rows, counts, ranges, told, number }),
         mirror!("Speculative" = Raw { rows, columns, values, left, count, tiles, tiles_of_bunch }),
@@ -29,7 +29,7 @@ pub(crate) const SOURCE: Source = Source {
 };
 
 /// Rows of a range that only zeros are missing in.
-const PIECE: usize = 1024;
+const ROWS_OF_RANGE: usize = 1024;
 /// Tiles of a bunch, at most.
 const MOST_TILES: usize = 32;
 /// Rows of a tile, over 32: more are searched for.
@@ -66,9 +66,9 @@ impl Cut {
         self.tiles_of_bunch * TILE
     }
 
-    /// Ranges of rows that the first stage may record: one for every tile, and the pieces of long ones.
+    /// Ranges of rows that the first stage may record: one for every tile, and those that far tiles are cut into.
     pub(crate) fn most_ranges(self) -> usize {
-        self.tiles + self.shape.rows / PIECE
+        self.tiles + self.shape.rows / ROWS_OF_RANGE
     }
 }
 
@@ -198,8 +198,8 @@ mod tests {
                 }
                 let sums = sums - usize::from(open);
                 if found.is_some() {
-                    let pieces = (start..stop).step_by(PIECE);
-                    left.ranges.extend(pieces.map(|at| (at..stop.min(at + PIECE), true)));
+                    let ranges = (start..stop).step_by(ROWS_OF_RANGE);
+                    left.ranges.extend(ranges.map(|at| (at..stop.min(at + ROWS_OF_RANGE), true)));
                 } else if sums < stop - start {
                     left.ranges.push((start..stop, false));
                 }

@@ -2,7 +2,7 @@
 //! moved.
 
 use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
-use crate::cuda::csr::room::{Addresses, Room, next_number};
+use crate::cuda::csr::scratch::{Addresses, Scratch, next_number};
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::WARP;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Speculative<T: Real, V: Storage<T> = T> {
     matrix: Speculation<V>,
-    room: Arc<Room>,
+    scratch: Arc<Scratch>,
     /// Among all matrices.
     number: u64,
     /// Set once a product has told that no tile is dirty: then no other has dirty tiles, and none needs the second stage.
@@ -37,10 +37,10 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
     pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let matrix = Speculation::of(ordered, pattern.shape(), "speculative")?;
-        let room = Room::on::<T>(device, matrix.cut.bunches(), matrix.cut.most_ranges())?;
+        let scratch = Scratch::on::<T>(device, matrix.cut.bunches(), matrix.cut.most_ranges())?;
         let finish = device.function_storing::<T, V>(&SOURCE, "speculative_finish")?;
         let (number, is_clean) = (next_number(), AtomicBool::new(false));
-        Ok(Speculative { matrix, room, number, is_clean, finish, vectors: PhantomData })
+        Ok(Speculative { matrix, scratch, number, is_clean, finish, vectors: PhantomData })
     }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
@@ -50,11 +50,11 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         let (to, device) = (y.address(0), y.device());
         // as many warps as there may be dirty tiles, and no more than run at once
         let at_once = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
-        let Addresses { parts, counts, ranges, told } = self.room.addresses::<T>(self.number);
+        let Addresses { parts, counts, ranges, told } = self.scratch.addresses::<T>(self.number);
         let left =
             RawUnfinished { parts, counts, ranges, told, number: self.number, ..RawUnfinished::default() };
         let raw = self.matrix.raw(left);
-        let _queueing = lock(&self.room.queueing);
+        let _queueing = lock(&self.scratch.queueing);
         self.matrix.queue(x, to, left)?;
         if self.is_clean() {
             return Ok(());
@@ -68,7 +68,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
 
     /// Whether it is known that no tile is dirty. Nobody waits for it.
     fn is_clean(&self) -> bool {
-        if !self.is_clean.load(Relaxed) && self.room.leaves_ranges(self.number) == Some(false) {
+        if !self.is_clean.load(Relaxed) && self.scratch.leaves_ranges(self.number) == Some(false) {
             self.is_clean.store(true, Relaxed);
         }
         self.is_clean.load(Relaxed)

@@ -290,8 +290,8 @@ impl Device {
         self.inner.kept.get()
     }
 
-    /// An array of whatever is there, to be written before it is read.
-    pub(crate) fn room<T: Element>(&self, len: usize) -> Result<Array<T>> {
+    /// An array that is not initialised: it is written before it is read.
+    pub(crate) fn uninitialised<T: Element>(&self, len: usize) -> Result<Array<T>> {
         let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
         context.bind_to_thread()?;
         let requested = stored.saturating_mul(size_of::<T>());
@@ -319,14 +319,14 @@ impl Device {
 
     /// An array of zeros.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let mut array = self.room(len)?;
+        let mut array = self.uninitialised(len)?;
         array.clear()?;
         Ok(array)
     }
 
     /// A copy of host data.
     pub fn upload<T: Element>(&self, host: &[T]) -> Result<Array<T>> {
-        let mut array = self.room(host.len())?;
+        let mut array = self.uninitialised(host.len())?;
         array.write(host)?;
         Ok(array)
     }

@@ -47,7 +47,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Room for so many entries on a stream of the device, whose context is bound.
+    /// Memory for so many entries on a stream of the device, whose context is bound.
     pub(crate) fn take<T>(
         &self,
         stream: &Arc<CudaStream>,

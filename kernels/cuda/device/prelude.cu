@@ -87,7 +87,7 @@ struct RowStarts {
 };
 
 // A value goes into its slot, rounded to what that stores, or `back` to where it came from.
-__device__ __forceinline__ void exchange(real& entry, stored& slot, u32 back) {
+__device__ __forceinline__ void copy_value(real& entry, stored& slot, u32 back) {
     if (back) {
         entry = slot;
     } else {
@@ -253,7 +253,7 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
 }
 
 struct Sum {
-    Parcel* parcels;          // room for K numbers of each block
+    Parcel* parcels;          // K of each block, sum by sum
     u32* calls;               // before this one
     real* results[RESULTS];
 };

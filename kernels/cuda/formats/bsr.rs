@@ -39,7 +39,7 @@ pub struct Bsr<T: Real, V: Storage<T> = T> {
     slices: SliceArrays,
     values: Array<V>,
     kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,10 +80,10 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
             size,
             values: device.zeros(slices.slots() * size * size)?,
             kernel: Kernel::load::<V>(device, &SOURCE, &format!("bsr_{size}_{columns}"), THREADS)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, &format!("bsr_exchange_{columns}"))?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, &format!("bsr_copy_values_{columns}"))?,
             slices,
         };
-        bsr.exchange(&ordered, Way::IntoSlots)?;
+        bsr.copy_values(&ordered, Way::IntoSlots)?;
         Ok(bsr)
     }
 
@@ -147,12 +147,12 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (size, back) = (self.size as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().launch(&self.exchange);
+        let mut launch = self.values.device().launch(&self.copy_values);
         launch
             .arg(&matrix)
             .arg(&rows)

@@ -309,9 +309,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows,
 }
 
 // Takes values from entries that lie row by row, or gives them back.
-extern "C" __global__ __launch_bounds__(THREADS) void coo_exchange(Taken a, real* entries, stored* values, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void coo_copy_values(Taken a, real* entries, stored* values, u32 back) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) {
-        if (entry < end) exchange(entries[entry], values[slot], back);
+        if (entry < end) copy_value(entries[entry], values[slot], back);
     });
 }

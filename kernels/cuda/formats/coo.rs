@@ -52,7 +52,7 @@ pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
     /// Where the warp that has the last entries of a row waits for what the others send.
     borders: Borders<T>,
     multiply: CudaFunction,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -124,11 +124,11 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             skip,
             borders,
             multiply: device.function_storing::<T, V>(&SOURCE, multiply)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "coo_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "coo_copy_values")?,
             chunks,
         };
         coordinates.fill_places(ordered, pattern, &started.at)?;
-        coordinates.exchange(ordered, Way::IntoSlots)?;
+        coordinates.copy_values(ordered, Way::IntoSlots)?;
         Ok(coordinates)
     }
 
@@ -164,7 +164,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     }
 
     /// Queues the copy of values between the order of rows and slots.
-    pub(crate) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    pub(crate) fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let here = Rows::new(device, &self.chunks.starts)?;
         let (taken, back) = (self.taken(ordered, &here, 0), u32::from(way == Way::Back));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
-        let mut launch = device.launch(&self.exchange);
+        let mut launch = device.launch(&self.copy_values);
         launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
         // SAFETY: arguments as in coo.cu; entries are those of a pattern with as many rows and entries as this, values
         // have so many slots
@@ -278,10 +278,10 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
         }
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         match &self.order {
-            Order::Rows(coordinates) => coordinates.exchange(ordered, way),
-            Order::Slabs(slabs) => slabs.exchange(ordered, way),
+            Order::Rows(coordinates) => coordinates.copy_values(ordered, way),
+            Order::Slabs(slabs) => slabs.copy_values(ordered, way),
         }
     }
 }
@@ -333,17 +333,17 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
-        self.exchange(&ordered, Way::IntoSlots)
+        self.copy_values(&ordered, Way::IntoSlots)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.exchange(ordered, Way::Back)
+        self.copy_values(ordered, Way::Back)
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
         let ordered = Ordered::zeros(self.device(), self.shape, pattern)?;
-        self.exchange(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Way::Back)?;
         Ok(ordered)
     }
 
@@ -356,7 +356,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.exchange(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {

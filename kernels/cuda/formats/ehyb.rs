@@ -48,7 +48,7 @@ pub struct Ehyb<T: Real, V: Storage<T> = T> {
     extra: Cells<u32, u32, V>,
     kernel: Kernel<T>,
     extra_kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 /// Slices on a device.
@@ -134,11 +134,11 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
             extra: Cells::new(device, &extra)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, kernel, threads, shared)?,
             extra_kernel: Kernel::load::<V>(device, &SOURCE, "ehyb_extra", THREADS)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "ehyb_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "ehyb_copy_values")?,
         };
         let ordered = Ordered::new(device, pattern, values)?;
         ehyb.fill_columns(&ordered)?;
-        ehyb.exchange(&ordered, Way::IntoSlots)?;
+        ehyb.copy_values(&ordered, Way::IntoSlots)?;
         Ok(ehyb)
     }
 
@@ -199,10 +199,10 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         Ok(())
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
         let (values, back) = (ordered.values.address(0), u32::from(way == Way::Back));
-        let mut launch = ordered.device().launch(&self.exchange);
+        let mut launch = ordered.device().launch(&self.copy_values);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&values);
         launch.arg(&inside.values).arg(&extra.values).arg(&back);
         // SAFETY: as in `fill_columns`; what has no slot is not moved
@@ -258,17 +258,17 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
-        self.exchange(&ordered.with_columns(pattern)?, Way::IntoSlots)
+        self.copy_values(&ordered.with_columns(pattern)?, Way::IntoSlots)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.exchange(ordered, Way::Back)
+        self.copy_values(ordered, Way::Back)
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
         let ordered = Ordered::zeros(self.device(), self.shape, pattern)?.with_columns(pattern)?;
-        self.exchange(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Way::Back)?;
         Ok(ordered)
     }
 
@@ -278,7 +278,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.exchange(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {

@@ -43,7 +43,7 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
     columns: Array<u16>,
     values: Array<V>,
     kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
             let (rows, columns) = (Rows::new(device, nodes.offsets())?, device.upload(nodes.columns())?);
             halo.fill_columns(&rows, &columns)?;
         }
-        halo.exchange(&ordered, Way::IntoSlots)?;
+        halo.copy_values(&ordered, Way::IntoSlots)?;
         Ok(halo)
     }
 
@@ -99,11 +99,11 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let (cut, shape) = (Cut::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
         let halo = Halo::shaped(ordered, 1, shape, windows, &cut)?;
         halo.fill_columns(&ordered.rows, &ordered.columns)?;
-        halo.exchange(ordered, Way::IntoSlots)?;
+        halo.copy_values(ordered, Way::IntoSlots)?;
         Ok(Some(halo))
     }
 
-    /// Room for the slots that nodes were cut to.
+    /// A matrix with the slots that nodes were cut to, without columns and values.
     fn shaped(
         ordered: &Ordered<T>,
         size: usize,
@@ -126,10 +126,10 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
             slices: device.upload(&cut.starts)?,
             order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
-            columns: device.room(columns * WARP)?,
+            columns: device.uninitialised(columns * WARP)?,
             values: device.zeros(cut.groups() * WARP * size * size)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "halo_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "halo_copy_values")?,
         })
     }
 
@@ -229,7 +229,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
             return Ok(None);
         }
         let device = self.values.device();
-        let columns = device.room(self.shape.entries)?;
+        let columns = device.uninitialised(self.shape.entries)?;
         let read = device.function_storing::<T, V>(&SOURCE, "halo_entries")?;
         let (matrix, rows, to) = (self.raw(), rows.raw(), columns.address(0));
         let mut launch = device.launch(&read);
@@ -239,12 +239,12 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         Ok(Some(columns))
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (size, back) = (self.size as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().launch(&self.exchange);
+        let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
         launch.arg(&size).arg(&back).arg(&mark);
         // SAFETY: arguments as in halo.cu; rows are those of the matrix, and what has no slot is not moved

@@ -41,7 +41,7 @@ pub(crate) struct Slabbed {
     /// The first sum of each chunk.
     pub(crate) first: Vec<u32>,
     /// What blocks of the first kernel do: `[first chunk, chunks, first column, columns]`.
-    pub(crate) pieces: Vec<u32>,
+    pub(crate) shares: Vec<u32>,
     /// How many sums there are.
     pub(crate) sums: usize,
     /// Neighbouring sums of a slab that a bin takes, at most `lanes` at once: `[first, how many]`, bin by bin.
@@ -57,7 +57,7 @@ pub(crate) struct Slabbed {
     /// Where the sums of each row begin in shared memory, and in each bin the end.
     pub(crate) offsets: Vec<u16>,
     /// Sums of the largest bin.
-    pub(crate) room: usize,
+    pub(crate) most_sums: usize,
 }
 
 /// What becomes of one slab. Sums are counted from its own first.
@@ -134,9 +134,9 @@ impl Slabbed {
     /// H200 boyd2_like took 0.0184 ms for 0.0162, f64, lp_like 0.0310 for 0.0279, f32).
     fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], cut: Cut) {
         let chunks: usize = slabs.iter().map(|slab| slab.first.len()).sum();
-        let share = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * cut.blocks).max(1);
-        let most = (12..=32).map(share).min_by_key(|&most| rounds(slabs, most, cut.blocks)).unwrap_or(1);
-        let mut pieces: Vec<[u32; 4]> = vec![];
+        let part = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * cut.blocks).max(1);
+        let most = (12..=32).map(part).min_by_key(|&most| rounds(slabs, most, cut.blocks)).unwrap_or(1);
+        let mut shares: Vec<[u32; 4]> = vec![];
         let mut before = 0;
         for (at, slab) in slabs.iter().enumerate() {
             let (here, column) = (slab.first.len(), at * cut.width);
@@ -144,12 +144,12 @@ impl Slabbed {
             for part in 0..parts {
                 let (from, to) = (here * part / parts, here * (part + 1) / parts);
                 let width = cut.width.min(cols - column);
-                pieces.push([before + from, to - from, column, width].map(|number| number as u32));
+                shares.push([before + from, to - from, column, width].map(|number| number as u32));
             }
             before += here;
         }
-        pieces.sort_by_key(|piece| Reverse(piece[1]));
-        self.pieces = pieces.concat();
+        shares.sort_by_key(|share| Reverse(share[1]));
+        self.shares = shares.concat();
     }
 
     /// Bins have neighbouring rows, and about equally many sums.
@@ -181,7 +181,7 @@ impl Slabbed {
         }
         self.offsets.push(here as u16);
         self.rows.push(rows as u32);
-        self.room = enough.max(longest);
+        self.most_sums = enough.max(longest);
 
         // as many lanes as most runs have work for
         let bins = self.rows.len() - 1;
@@ -218,16 +218,16 @@ impl Slabbed {
 
 /// When the last block ends, in chunks, if blocks have so many chunks at most, and so many run at once.
 fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
-    let mut pieces: Vec<usize> = vec![];
+    let mut shares: Vec<usize> = vec![];
     for slab in slabs.iter().filter(|slab| !slab.first.is_empty()) {
         let parts = slab.first.len().div_ceil(most);
-        pieces.extend(std::iter::repeat_n(slab.first.len().div_ceil(parts) + START_OF_SLAB, parts));
+        shares.extend(std::iter::repeat_n(slab.first.len().div_ceil(parts) + START_OF_SLAB, parts));
     }
-    pieces.sort_unstable_by_key(|&piece| Reverse(piece));
+    shares.sort_unstable_by_key(|&share| Reverse(share));
     let mut ends: BinaryHeap<Reverse<usize>> = (0..blocks.max(1)).map(|_| Reverse(0)).collect();
-    for piece in pieces {
+    for share in shares {
         if let Some(mut earliest) = ends.peek_mut() {
-            earliest.0 += piece;
+            earliest.0 += share;
         }
     }
     ends.into_iter().map(|end| end.0).max().unwrap_or(0)
@@ -306,8 +306,8 @@ mod tests {
         let pattern = matrix.pattern();
         let mut sums = vec![f64::NAN; slabbed.sums];
         let mut chunks = vec![0; slabbed.first.len()];
-        for piece in slabbed.pieces.chunks(4) {
-            let [first, count, column, columns] = [0, 1, 2, 3].map(|at| piece[at] as usize);
+        for share in slabbed.shares.chunks(4) {
+            let [first, count, column, columns] = [0, 1, 2, 3].map(|at| share[at] as usize);
             assert!(columns <= width && column + columns <= pattern.cols());
             for (chunk, times) in chunks.iter_mut().enumerate().skip(first).take(count) {
                 *times += 1;
@@ -344,22 +344,22 @@ mod tests {
 
         let mut y = vec![f64::NAN; pattern.rows()];
         for bin in 0..slabbed.rows.len() - 1 {
-            let mut room = vec![f64::NAN; slabbed.room];
+            let mut of_bin = vec![f64::NAN; slabbed.most_sums];
             let runs = slabbed.first_run[bin] as usize..slabbed.first_run[bin + 1] as usize;
             for &[first, count] in &slabbed.runs[runs] {
                 assert!((1..=slabbed.lanes).contains(&(count as usize)));
                 for k in first..first + count {
-                    let place = &mut room[slabbed.places[k as usize] as usize];
+                    let place = &mut of_bin[slabbed.places[k as usize] as usize];
                     assert!(place.is_nan());
                     *place = sums[k as usize];
                 }
             }
             let rows = slabbed.rows[bin + 1] - slabbed.rows[bin];
-            assert!(rows as usize <= slabbed.room);
+            assert!(rows as usize <= slabbed.most_sums);
             let first = slabbed.rows[bin] as usize;
             for (row, y) in y.iter_mut().enumerate().skip(first).take(rows as usize) {
                 let [from, to] = [0, 1].map(|k| slabbed.offsets[row + bin + k] as usize);
-                *y = room[from..to].iter().sum();
+                *y = of_bin[from..to].iter().sum();
             }
         }
         y
@@ -406,7 +406,7 @@ mod tests {
     fn a_row_of_too_many_sums_is_refused() {
         let matrix = with_lengths(3, 1 << 20, |row| if row == 1 { 1 << 20 } else { 1 });
         let cut = Cut { width: 1 << 12, blocks: 1, bins: 1 };
-        assert!(Slabbed::new(matrix.pattern(), cut).is_some_and(|slabbed| slabbed.room <= MOST_SUMS));
+        assert!(Slabbed::new(matrix.pattern(), cut).is_some_and(|slabbed| slabbed.most_sums <= MOST_SUMS));
         let matrix = with_lengths(3, 2 << 20, |row| if row == 1 { 2 << 20 } else { 1 });
         assert!(Slabbed::new(matrix.pattern(), cut).is_none());
     }

@@ -91,11 +91,11 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             shape: pattern.shape(),
             rows: ordered.rows.clone(),
             lengths,
-            values: device.room(slices.slots())?,
+            values: device.uninitialised(slices.slots())?,
             kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
             slices,
         };
-        sliced.exchange(ordered, Way::IntoSlots)?;
+        sliced.copy_values(ordered, Way::IntoSlots)?;
         Ok(sliced)
     }
 
@@ -175,7 +175,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
         self.slices.columns::<T, V>(rows, self.shape.entries).map(Some)
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        self.slices.exchange(&ordered.rows, &ordered.values, &self.values, way)
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        self.slices.copy_values(&ordered.rows, &ordered.values, &self.values, way)
     }
 }

@@ -41,7 +41,7 @@ pub struct Symmetric<T: Real, V: Storage<T> = T> {
     values: Array<V>,
     diagonals: Array<V>,
     kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,9 +104,9 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 SYMMETRIC_THREADS[size] as u32,
                 shared,
             )?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "symmetric_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "symmetric_copy_values")?,
         };
-        symmetric.exchange(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
+        symmetric.copy_values(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
         Ok(symmetric)
     }
 }
@@ -181,7 +181,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
         vec![Slots::of::<T, V>(&self.values), Slots::of::<T, V>(&self.diagonals)]
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         if self.windows.blocks == 0 {
             return Ok(());
         }
@@ -194,7 +194,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
             block_dim: (THREADS, 1, 1),
             shared_mem_bytes: 0,
         };
-        let mut launch = self.values.device().launch(&self.exchange);
+        let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&diagonals);
         launch.arg(&size).arg(&back);
         // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and what has no entry is not moved
@@ -275,13 +275,13 @@ impl Cut {
         let steps = parts.iter().map(|part| part.steps as u32).collect();
         let order = parts.iter().flat_map(|part| part.order.iter().copied()).collect();
         let mut columns = vec![0; end * WARP];
-        let (mut rest, mut pieces) = (columns.as_mut_slice(), vec![]);
+        let (mut rest, mut copies) = (columns.as_mut_slice(), vec![]);
         for part in &parts {
             let (here, others) = rest.split_at_mut(part.columns.len());
-            pieces.push((here, &part.columns));
+            copies.push((here, &part.columns));
             rest = others;
         }
-        pieces.into_par_iter().with_min_len(8).for_each(|(to, from)| to.copy_from_slice(from));
+        copies.into_par_iter().with_min_len(8).for_each(|(to, from)| to.copy_from_slice(from));
         Ok(Cut { starts, steps, order, columns })
     }
 }

@@ -15,7 +15,7 @@ pub(crate) enum Onto {
     Y,
 }
 
-/// Rows without entries, and room for what chunks send each other.
+/// Rows without entries, and what chunks send each other.
 #[derive(Debug)]
 pub(crate) struct Borders<T: Real> {
     pub(crate) empty: Array<u32>,

@@ -202,7 +202,7 @@ impl<V: Element> Ordered<V> {
         V: Storage<T>,
     {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        let values = self.device().room(self.values.len())?;
+        let values = self.device().uninitialised(self.values.len())?;
         let mut copy = Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values };
         self.give_to(&mut copy)?;
         Ok(copy)
@@ -213,7 +213,7 @@ impl<V: Element> Ordered<V> {
     where
         V: Storage<T>,
     {
-        self.exchange(other, Way::IntoSlots)
+        self.copy_values(other, Way::IntoSlots)
     }
 
     /// Its values for another of the same pattern, widened.
@@ -221,11 +221,11 @@ impl<V: Element> Ordered<V> {
     where
         V: Storage<T>,
     {
-        self.exchange(other, Way::Back)
+        self.copy_values(other, Way::Back)
     }
 
     /// Queues the copy of values between this one and another of the same pattern.
-    fn exchange<T: Real>(&self, other: &Ordered<T>, way: Way) -> Result<()>
+    fn copy_values<T: Real>(&self, other: &Ordered<T>, way: Way) -> Result<()>
     where
         V: Storage<T>,
     {

@@ -111,7 +111,7 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
 
     /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
     /// `by_column` says so.
-    fn exchange(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
+    fn copy_values(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
 }
 
 impl<T: Real, L: Layout<Element = T>> Product<T> for L {
@@ -138,17 +138,17 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
-        self.exchange(&ordered, Way::IntoSlots)
+        self.copy_values(&ordered, Way::IntoSlots)
     }
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
         ordered.check(Layout::shape(self), pattern);
-        self.exchange(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Way::IntoSlots)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
         ordered.check(Layout::shape(self), pattern);
-        self.exchange(ordered, Way::Back)
+        self.copy_values(ordered, Way::Back)
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
@@ -158,7 +158,7 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         } else if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
-        self.exchange(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Way::Back)?;
         Ok(ordered)
     }
 

@@ -91,7 +91,7 @@ impl Tiles {
         let make = device.function::<T>(&SOURCE, "refill_tiles")?;
         device.lift_shared_limit(&make)?;
         device.lift_shared_limit(&refill)?;
-        let room = device.shared_memory()?;
+        let shared = device.shared_memory()?;
         let last = REFILL_SLOTS[REFILL_SLOTS.len() - 1];
         for slots in REFILL_SLOTS {
             let all = map.len().div_ceil(slots);
@@ -100,7 +100,7 @@ impl Tiles {
                 let (raw, map) = (tiles.raw(map.len()), map.address(0));
                 let mut launch = device.launch(&make);
                 launch.arg(&map).arg(&raw);
-                // SAFETY: arguments as in refill.cu; the kernel writes as much as there is room for
+                // SAFETY: arguments as in refill.cu; the kernel writes sectors and places only where `sectors` is not null
                 unsafe { launch.launch(tiles.config(THREADS, bytes)) }
             };
             let (counts, none) = (device.zeros(all)?, device.zeros(0)?);
@@ -116,7 +116,7 @@ impl Tiles {
             let mut counts = vec![0; all];
             tiles.counts.read(&mut counts)?;
             tiles.most = counts.into_iter().max().unwrap_or(0) as usize;
-            if tiles.most * SECTOR > if slots > last { room / 3 } else { room } {
+            if tiles.most * SECTOR > if slots > last { shared / 3 } else { shared } {
                 continue;
             }
             // those of a tile begin a sector themselves
@@ -126,15 +126,15 @@ impl Tiles {
             launch(&tiles)?;
             return Ok(tiles);
         }
-        Err(Error::TooLarge { what: "the sectors of a tile", got: last, limit: room / SECTOR })
+        Err(Error::TooLarge { what: "the sectors of a tile", got: last, limit: shared / SECTOR })
     }
 
     fn raw(&self, slots: usize) -> RawTiles {
-        // none tells that there is no room yet
-        let room = |array: &Array<u32>| if array.is_empty() { 0 } else { array.address(0) };
+        // null tells that the array is not there yet
+        let address = |array: &Array<u32>| if array.is_empty() { 0 } else { array.address(0) };
         RawTiles {
             counts: self.counts.address(0),
-            sectors: room(&self.sectors),
+            sectors: address(&self.sectors),
             places: self.places.address(0),
             tile: self.slots as u32,
             most: self.most as u32,

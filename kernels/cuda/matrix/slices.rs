@@ -129,8 +129,8 @@ impl Slices {
         assert_eq!(rows.count(), count, "the rows of the pattern");
         let lanes = shared_by(count, pattern.mean_length(), lane.in_flight, device.multiprocessors());
         let slices = count.div_ceil(WARP / lanes);
-        let [a, b, c, d] = [(); 4].map(|()| device.room::<u32>(slices + 1));
-        let (groups, order) = ([a?, b?, c?, d?], device.room(count)?);
+        let [a, b, c, d] = [(); 4].map(|()| device.uninitialised::<u32>(slices + 1));
+        let (groups, order) = ([a?, b?, c?, d?], device.uninitialised(count)?);
         let (totals, cut) =
             (device.zeros::<u64>(4)?, device.function_storing::<T, V>(&SOURCE, "slices_cut")?);
         let raw = (rows.raw(), [lanes, lane.pack, usize::from(sort)].map(|number| number as u32));
@@ -181,7 +181,7 @@ pub(crate) struct SliceArrays {
     starts: Option<Array<u32>>,
     order: Option<Array<u32>>,
     columns: ColumnArrays,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Debug)]
@@ -215,7 +215,7 @@ impl SliceArrays {
     ) -> Result<Self> {
         let device = columns.device();
         let (count, slots) = (slices.count(), slices.groups * WARP * slices.pack);
-        let bases = device.room(slices.groups * slices.pack)?;
+        let bases = device.uninitialised(slices.groups * slices.pack)?;
         let mut arrays = SliceArrays {
             rows: slices.rows,
             count,
@@ -226,13 +226,13 @@ impl SliceArrays {
             slots,
             starts: slices.starts,
             order: slices.order,
-            columns: ColumnArrays::Short { bases, offsets: device.room(slots)? },
-            exchange: device.function_storing::<T, V>(&SOURCE, "slices_exchange")?,
+            columns: ColumnArrays::Short { bases, offsets: device.uninitialised(slots)? },
+            copy_values: device.function_storing::<T, V>(&SOURCE, "slices_copy_values")?,
         };
         if !arrays.fill_short::<T, V>(rows, columns)? {
             // given back before as much again is asked for
             arrays.columns = ColumnArrays::Wide(device.zeros(0)?);
-            arrays.columns = ColumnArrays::Wide(device.room(slots)?);
+            arrays.columns = ColumnArrays::Wide(device.uninitialised(slots)?);
             arrays.fill_wide::<T, V>(rows, columns)?;
         }
         Ok(arrays)
@@ -267,7 +267,7 @@ impl SliceArrays {
     pub(crate) fn columns<T: Real, V: Storage<T>>(&self, rows: &Rows, entries: usize) -> Result<Array<u32>> {
         let device = self.device();
         let (columns, read) =
-            (device.room(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
+            (device.uninitialised(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
         let (cut, rows, raw, to) = (self.cut(), rows.raw(), self.raw(), columns.address(0));
         let mut launch = device.launch(&read);
         launch.arg(&cut).arg(&rows).arg(&raw.bases).arg(&raw.columns).arg(&raw.columns).arg(&to);
@@ -277,7 +277,7 @@ impl SliceArrays {
     }
 
     /// Queues the copy of values between the order of rows and slots: those types that it was made for.
-    pub(crate) fn exchange<T: Real, V: Storage<T>>(
+    pub(crate) fn copy_values<T: Real, V: Storage<T>>(
         &self,
         rows: &Rows,
         entries: &Array<T>,
@@ -287,7 +287,7 @@ impl SliceArrays {
         assert_eq!(slots.len(), self.slots, "a value for each slot");
         let (cut, rows, back) = (self.cut(), rows.raw(), u32::from(way == Way::Back));
         let (entries, slots) = (entries.address(0), slots.address(0));
-        let mut launch = self.device().launch(&self.exchange);
+        let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&cut).arg(&rows).arg(&entries).arg(&slots).arg(&back);
         // SAFETY: as in `fill_short`; entries are as many as the rows have
         unsafe { launch.launch(config(self.count * WARP)) }?;
@@ -418,8 +418,8 @@ mod tests {
                 let pattern = matrix.pattern();
                 let slices = Slices::uniform(pattern, lane(pack), widths, multiprocessors).unwrap();
                 let lengths = (0..slices.rows).map(|row| pattern.row(row).len().min(slices.longest));
-                let room = slices.width * slices.pack * slices.lanes;
-                assert!(room >= lengths.max().unwrap_or(0), "{}, {slices:?}", matrix.name);
+                let slots = slices.width * slices.pack * slices.lanes;
+                assert!(slots >= lengths.max().unwrap_or(0), "{}, {slices:?}", matrix.name);
                 assert_eq!(slices.groups, slices.count() * slices.width);
             }
         }

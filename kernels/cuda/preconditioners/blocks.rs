@@ -1,7 +1,7 @@
 //! Diagonal blocks on a device, and their inverses. The kernels say how a block is inverted, and what is moved.
 
 use crate::block_diagonal::{
-    Limits, Slice, Stored, StoredRows, UNIT, count, cut, largest_block, room, same_blocks,
+    Limits, Slice, Stored, StoredRows, UNIT, capacity, count, cut, largest_block, same_blocks,
 };
 use crate::buffer::Buffer;
 use crate::cpu::preconditioners::block_diagonal;
@@ -78,12 +78,12 @@ impl<T: Real> BlockDiagonal<T> {
     fn zeros(device: &Device, slices: &[Slice]) -> Result<Self> {
         let rows = slices.last().map_or(0, |last| last.rows().end);
         index("the number of rows", rows)?;
-        let room = room(slices);
+        let numbers = capacity(slices);
         Ok(BlockDiagonal {
-            shape: Shape { rows, cols: rows, entries: room },
+            shape: Shape { rows, cols: rows, entries: numbers },
             slices: device.upload(slices)?,
             known: slices.to_vec(),
-            numbers: device.zeros(room)?,
+            numbers: device.zeros(numbers)?,
             kernel: Kernel::load::<T>(device, &SOURCE, "blocks_product", THREADS)?,
             axpy_product_dot: device.function::<T>(&SOURCE, "blocks_axpy_product_dot")?,
         })

@@ -347,7 +347,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     __shared__ i64 starts[MOST_UNKNOWNS];
     __shared__ u32 ends[MOST_UNKNOWNS], counts[WARPS];
     Walk walk{starts, ends};
-    u32* const keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
+    u32* const keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.numbers);
     const Table table{keys, keys + launch.slots, launch.slots};
     double* spare = (double*)(table.numbers + table.slots);
     const int warp = threadIdx.x / 32;

@@ -25,7 +25,7 @@ pub(crate) const SOURCE: Source = Source {
             "Systems" =
                 Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
         ),
-        mirror!("Rows" = RawLaunch { rows, count, slots, scratch, room }),
+        mirror!("Rows" = RawLaunch { rows, count, slots, scratch, numbers }),
         mirror!("Found" = Found {}),
     ],
 };
@@ -88,7 +88,8 @@ struct Launch {
     slots: usize,
     /// Of problems in device memory.
     scratch: Option<Array<f64>>,
-    room: usize,
+    /// Of a problem with its table.
+    numbers: usize,
     config: LaunchConfig,
 }
 
@@ -116,7 +117,7 @@ struct RawLaunch {
     count: u32,
     slots: u32,
     scratch: u64,
-    room: u64,
+    numbers: u64,
 }
 // SAFETY: as `Rows` of spai_problems.cu
 unsafe impl DeviceRepr for RawLaunch {}
@@ -134,9 +135,9 @@ impl<T: Real> Spai<T> {
         inverse.check(m.shape(), m);
         let device = matrix.device().clone();
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
-        let (places, starts) = (device.zeros(0)?, device.room(n)?);
+        let (places, starts) = (device.zeros(0)?, device.uninitialised(n)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, places, starts, launches: vec![] };
-        spai.make_room()?;
+        spai.reserve_places()?;
         let [of_a_warp @ .., others] = spai.find_places()?;
         let (rows, found) = (others.read()?, spai.count(&others)?);
         for (kernel, rows) in
@@ -153,10 +154,10 @@ impl<T: Real> Spai<T> {
         Ok(spai)
     }
 
-    /// Makes room for the places of problems that may be a warp's; refuses more unknowns than there is room for.
-    fn make_room(&mut self) -> Result<()> {
+    /// Reserves memory for the places of problems that may be a warp's; refuses more unknowns than there is room for.
+    fn reserve_places(&mut self) -> Result<()> {
         let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(2)?);
-        let kernel = device.function::<T>(&SOURCE, "spai_room")?;
+        let kernel = device.function::<T>(&SOURCE, "spai_reserve")?;
         let (systems, to) = (self.raw(), total.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -170,14 +171,14 @@ impl<T: Real> Spai<T> {
             let what = "the number of entries of a row or column of SPAI";
             return Err(Error::TooLarge { what, got: longest, limit: MOST_UNKNOWNS });
         }
-        self.places = device.room(bytes)?;
+        self.places = device.uninitialised(bytes)?;
         Ok(())
     }
 
     /// The rows of each kernel of a warp, whose problems find their places, and all others.
     fn find_places(&self) -> Result<[List; KERNELS + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
-        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.room(n)?);
+        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.uninitialised(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -369,12 +370,12 @@ fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Patte
         let class = &mut classes[Kernel::of(problem, shared)];
         let [_, _, leader] = found;
         // the class of a leader is that of all who have its problem
-        let room = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
-        if !room.is_multiple_of(MEMBERS) {
-            class.rows[*room] = row;
-            *room += 1;
+        let next = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
+        if !next.is_multiple_of(MEMBERS) {
+            class.rows[*next] = row;
+            *next += 1;
         } else {
-            *room = class.rows.len() + 1;
+            *next = class.rows.len() + 1;
             class.push(row, problem);
         }
     }
@@ -403,7 +404,7 @@ impl Launch {
     fn of_a_warp<T: Real>(device: &Device, kernel: (usize, usize), rows: List) -> Result<Launch> {
         let kernel = device.function::<T>(&SOURCE, &format!("spai_{}_{}", kernel.0, kernel.1))?;
         let (problems, config) = (rows.len(), config(blocks(device, rows.len()), 32, 0));
-        Ok(Launch { kernel, rows, problems, slots: 0, scratch: None, room: 0, config })
+        Ok(Launch { kernel, rows, problems, slots: 0, scratch: None, numbers: 0, config })
     }
 
     fn of_a_block<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
@@ -413,24 +414,24 @@ impl Launch {
             Kernel::Small(rows) => ("spai_any".into(), slots(rows)),
             Kernel::Large => ("spai_any".into(), slots(most_rows)),
         };
-        let room = table(slots) / size_of::<f64>() + numbers;
-        let (got, limit) = (room.max(entries), u32::MAX as usize);
+        let numbers = table(slots) / size_of::<f64>() + numbers;
+        let (got, limit) = (numbers.max(entries), u32::MAX as usize);
         if got > limit {
             return Err(Error::TooLarge { what: "the size of a dense problem of SPAI", got, limit });
         }
         let problems = rows.len() / MEMBERS;
         let mut blocks = blocks(device, problems);
-        let (mut shared, mut scratch) = (room * size_of::<f64>(), None);
+        let (mut shared, mut scratch) = (numbers * size_of::<f64>(), None);
         if kernel == Kernel::Large {
-            blocks = blocks.min((SCRATCH / size_of::<f64>() / room).max(1));
-            (shared, scratch) = (0, Some(device.zeros(blocks * room)?));
+            blocks = blocks.min((SCRATCH / size_of::<f64>() / numbers).max(1));
+            (shared, scratch) = (0, Some(device.zeros(blocks * numbers)?));
         }
         let kernel = device.function::<T>(&SOURCE, &name)?;
         if shared > 0 {
             device.lift_shared_limit(&kernel)?;
         }
         let (rows, config) = (List::all(device.upload(rows)?), config(blocks, BLOCK, shared));
-        Ok(Launch { kernel, rows, problems, slots, scratch, room, config })
+        Ok(Launch { kernel, rows, problems, slots, scratch, numbers, config })
     }
 
     fn raw(&self) -> RawLaunch {
@@ -439,7 +440,7 @@ impl Launch {
             count: self.problems as u32,
             slots: self.slots as u32,
             scratch: self.scratch.as_ref().map_or(0, |scratch| scratch.address(0)),
-            room: self.room as u64,
+            numbers: self.numbers as u64,
         }
     }
 }

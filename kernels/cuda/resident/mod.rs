@@ -254,7 +254,7 @@ pub struct Iterate<'s, T: Real> {
     pub r: &'s mut Array<T>,
     /// The direction.
     pub p: &'s mut Array<T>,
-    /// Room for the preconditioned residual.
+    /// Where the preconditioned residual goes.
     pub z: &'s mut Array<T>,
     /// `⟨r, z⟩`
     pub rho: &'s Scalar<T>,
@@ -333,7 +333,7 @@ impl<T: Real> Resident<T> {
             assert!(vector.device() == &self.device, "vectors on the device of the matrix");
         }
         let Some(rho) = rho.home() else { return Ok(0) };
-        let count = count.min(steps.room()).min(MOST_RESIDENT_STEPS);
+        let count = count.min(steps.free_entries()).min(MOST_RESIDENT_STEPS);
         if count == 0 {
             return Ok(0);
         }

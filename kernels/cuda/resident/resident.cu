@@ -60,7 +60,7 @@ struct Correction {
     real* sums;               // place by place, a number for each mode
     real* e;
     u32 n, modes, unknowns, stride;
-    u32 room;                 // numbers that it takes of shared memory
+    u32 numbers;              // numbers that it takes of shared memory
 };
 
 struct Shared {
@@ -257,7 +257,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
     real* const x = q + a.own;
     real* const inverse = x + a.own;
     real* const coarse = inverse + a.own;
-    real* const values = coarse + (CORRECTED ? correction.room : 0);
+    real* const values = coarse + (CORRECTED ? correction.numbers : 0);
     u16* const columns = (u16*)(values + (u64)a.staged * 32);
 
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;

@@ -95,7 +95,7 @@ pub(crate) struct RawCorrection {
     modes: u32,
     unknowns: u32,
     stride: u32,
-    room: u32,
+    numbers: u32,
 }
 // SAFETY: as `Correction` of resident.cu
 unsafe impl DeviceRepr for RawCorrection {}
@@ -117,7 +117,7 @@ pub(crate) const MIRROR: Mirror = mirror!(
         modes,
         unknowns,
         stride,
-        room
+        numbers
     }
 );
 
@@ -151,7 +151,7 @@ impl<T: Real> Segments<T> {
 
     /// Numbers of shared memory for blocks of so many rows in windows of so many: two of each coarse unknown, the weights of
     /// windows; segments, first places of aggregates, an order, and the aggregates of a window.
-    fn room(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
+    fn shared_numbers(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
         let weights = if coarse.weights.is_some() { window * coarse.modes } else { 0 };
         let numbers = 2 * coarse.stride() + weights.next_multiple_of(4);
@@ -161,7 +161,7 @@ impl<T: Real> Segments<T> {
     /// What kernels are told, and the bytes of shared memory that they take for it, with blocks of so many rows in windows of
     /// so many; `None` where there are too many segments.
     pub(crate) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
-        let room = self.room(coarse, sizes);
+        let numbers = self.shared_numbers(coarse, sizes);
         let raw = RawCorrection {
             order: self.order.address(0),
             segment_first: self.first.address(0),
@@ -177,9 +177,9 @@ impl<T: Real> Segments<T> {
             modes: coarse.modes as u32,
             unknowns: coarse.unknowns() as u32,
             stride: coarse.stride() as u32,
-            room: room as u32,
+            numbers: numbers as u32,
         };
-        self.suits.then_some((raw, room * size_of::<T>()))
+        self.suits.then_some((raw, numbers * size_of::<T>()))
     }
 }
 

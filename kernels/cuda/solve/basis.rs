@@ -85,7 +85,7 @@ impl Chip {
 }
 
 impl<T: Real> Basis<T> {
-    /// Room for `count` vectors of `n` entries.
+    /// A basis of up to `count` vectors of `n` entries.
     pub fn new(device: &Device, n: usize, count: usize) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
         let (chip, subtract_project) = (Chip::of(device)?, function("subtract_project")?);

@@ -125,8 +125,8 @@ impl<T: Real> Steps<T> {
         (self.ring.address(), self.ring.width as u32, self.ring.entries as u32)
     }
 
-    /// How many steps one launch may record now: as many entries again stay for steps that were given up.
-    pub(crate) fn room(&self) -> usize {
+    /// How many steps one launch may record now: half of the ring, so that as many entries stay for steps that were given up.
+    pub(crate) fn free_entries(&self) -> usize {
         self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
     }
 
