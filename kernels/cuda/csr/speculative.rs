@@ -37,7 +37,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
     pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let matrix = Speculation::of(ordered, pattern.shape(), "speculative")?;
-        let scratch = Scratch::on::<T>(device, matrix.cut.bunches(), matrix.cut.most_ranges())?;
+        let scratch = Scratch::on::<T>(device, matrix.bunches.count(), matrix.bunches.most_ranges())?;
         let finish = device.function_storing::<T, V>(&SOURCE, "speculative_finish")?;
         let (number, is_clean) = (next_number(), AtomicBool::new(false));
         Ok(Speculative { matrix, scratch, number, is_clean, finish, vectors: PhantomData })
@@ -62,7 +62,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         let mut launch = device.launch(&self.finish);
         launch.arg(&raw).arg(&to);
         // SAFETY: arguments as in speculative.cu; what the first stage leaves are rows of `y`
-        unsafe { launch.launch(config((self.matrix.cut.tiles * WARP).min(at_once))) }?;
+        unsafe { launch.launch(config((self.matrix.bunches.tiles * WARP).min(at_once))) }?;
         Ok(())
     }
 
@@ -78,23 +78,23 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
 /// Values lie in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     fn shape(&self) -> Shape {
-        self.matrix.cut.shape
+        self.matrix.bunches.shape
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self.matrix.cut.shape, self.matrix.ordered.device(), x, y);
+        check(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
         self.multiply(x, y)
     }
 
     /// In a launch of its own: a row's entries may come from several warps.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self.matrix.cut.shape, self.matrix.ordered.device(), x, y);
+        check_square(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
         self.multiply(x, y)?;
         Ok(vector::dot(x, y))
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.matrix.ordered.fill(self.matrix.cut.shape, pattern, values)
+        self.matrix.ordered.fill(self.matrix.bunches.shape, pattern, values)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
@@ -103,7 +103,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
-        self.matrix.ordered.entries(self.matrix.cut.shape, pattern)
+        self.matrix.ordered.entries(self.matrix.bunches.shape, pattern)
     }
 
     fn slots(&self) -> Vec<Slots> {

@@ -6,10 +6,10 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
-use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, Widths, shared_by};
+use crate::cuda::matrix::slices::{Lane, RawSliceArrays, SliceArrays, Slices, Widths, shared_by};
 use crate::cuda::tuning::BLOCKS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
@@ -45,7 +45,7 @@ pub struct Bsr<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Raw {
-    arrays: RawSlices,
+    arrays: RawSliceArrays,
     values: u64,
     rows: u32,
     slices: u32,
@@ -70,7 +70,8 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
         let ordered = Ordered::new(device, pattern, values)?;
         let lane = Lane { pack: 1, in_flight: BLOCKS_IN_FLIGHT };
         let slices = {
-            let (rows, columns) = (Rows::new(device, blocks.offsets())?, device.upload(blocks.columns())?);
+            let (rows, columns) =
+                (RowStarts::new(device, blocks.offsets())?, device.upload(blocks.columns())?);
             let slices = Slices::new::<T, V>(device, blocks, &rows, Widths::Each { sort: true }, lane)?;
             SliceArrays::new::<T, V>(slices, &rows, &columns)?
         };

@@ -6,7 +6,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
@@ -33,7 +33,7 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
     /// Rows of a node.
     size: usize,
     /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they lie.
-    rows: Arc<Rows>,
+    rows: Arc<RowStarts>,
     /// Threads of a block.
     threads: usize,
     windows: WindowArrays,
@@ -74,13 +74,14 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let (height, most) = limits::<T>(device, nodes.rows(), size)?;
         let windows =
             Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
-        let cut = Cut::new(nodes.offsets(), windows.bounds())?;
+        let slices = NodeSlices::new(nodes.offsets(), windows.bounds())?;
         let ordered = Ordered::new(device, pattern, values)?;
-        let halo = Halo::shaped(&ordered, size, pattern.shape(), WindowArrays::new(device, &windows)?, &cut)?;
+        let halo =
+            Halo::shaped(&ordered, size, pattern.shape(), WindowArrays::new(device, &windows)?, &slices)?;
         if size == 1 {
             halo.fill_columns(&ordered.rows, &ordered.columns)?;
         } else {
-            let (rows, columns) = (Rows::new(device, nodes.offsets())?, device.upload(nodes.columns())?);
+            let (rows, columns) = (RowStarts::new(device, nodes.offsets())?, device.upload(nodes.columns())?);
             halo.fill_columns(&rows, &columns)?;
         }
         halo.copy_values(&ordered, Way::IntoSlots)?;
@@ -96,8 +97,8 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let Some((windows, bounds)) = WindowArrays::of_blocks(ordered, height, most)? else {
             return Ok(None);
         };
-        let (cut, shape) = (Cut::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
-        let halo = Halo::shaped(ordered, 1, shape, windows, &cut)?;
+        let (slices, shape) = (NodeSlices::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
+        let halo = Halo::shaped(ordered, 1, shape, windows, &slices)?;
         halo.fill_columns(&ordered.rows, &ordered.columns)?;
         halo.copy_values(ordered, Way::IntoSlots)?;
         Ok(Some(halo))
@@ -109,25 +110,25 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         size: usize,
         shape: Shape,
         windows: WindowArrays,
-        cut: &Cut,
+        slices: &NodeSlices,
     ) -> Result<Self> {
         index("the number of rows", shape.rows)?;
         let device = ordered.device();
         let (threads, name) = (HALO_THREADS[size], format!("halo_{size}"));
         let shared = windows.largest * size * size_of::<T>();
-        let words = if size == 1 { Some(words(&cut.starts)) } else { None };
-        let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);
+        let words = if size == 1 { Some(words(&slices.starts)) } else { None };
+        let columns = words.as_ref().unwrap_or(&slices.starts).last().map_or(0, |&end| end as usize);
         Ok(Halo {
             shape,
             size,
             rows: ordered.rows.clone(),
             threads,
             windows,
-            slices: device.upload(&cut.starts)?,
-            order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
+            slices: device.upload(&slices.starts)?,
+            order: slices.order.as_deref().map(|order| device.upload(order)).transpose()?,
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
             columns: device.uninitialised(columns * WARP)?,
-            values: device.zeros(cut.groups() * WARP * size * size)?,
+            values: device.zeros(slices.groups() * WARP * size * size)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
             copy_values: device.function_storing::<T, V>(&SOURCE, "halo_copy_values")?,
         })
@@ -153,7 +154,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         self.order.is_some()
     }
 
-    fn fill_columns(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
+    fn fill_columns(&self, rows: &RowStarts, columns: &Array<u32>) -> Result<()> {
         let device = columns.device();
         let fill = device.function_storing::<T, V>(&SOURCE, "halo_columns")?;
         let (matrix, rows, from) = (self.raw(), rows.raw(), columns.address(0));
@@ -219,11 +220,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn rows(&self) -> Option<&Arc<Rows>> {
+    fn rows(&self) -> Option<&Arc<RowStarts>> {
         Some(&self.rows)
     }
 
-    fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
+    fn columns(&self, rows: &RowStarts) -> Result<Option<Array<u32>>> {
         if self.size > 1 {
             // which slots of a dense block are entries, places of nodes do not tell
             return Ok(None);
@@ -291,16 +292,16 @@ fn words(starts: &[u32]) -> Vec<u32> {
 
 /// How the nodes of blocks lie in slices.
 #[derive(Debug)]
-struct Cut {
+struct NodeSlices {
     /// The group at which each slice starts, and the end.
     starts: Vec<u32>,
     /// The node of its block at each place, where nodes were sorted by length.
     order: Option<Vec<u16>>,
 }
 
-impl Cut {
+impl NodeSlices {
     /// Nodes that begin at `offsets`, in blocks that begin at `bounds`.
-    fn new(offsets: &Offsets, bounds: &[u32]) -> Result<Cut> {
+    fn new(offsets: &Offsets, bounds: &[u32]) -> Result<NodeSlices> {
         let nodes = offsets.ranges();
         let lengths: Vec<u32> =
             (0..nodes).into_par_iter().map(|node| offsets.range(node).len() as u32).collect();
@@ -324,12 +325,12 @@ impl Cut {
         // an order costs two bytes a node, and a slot ten or so
         let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes;
         let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
-        let cut = Cut { starts: group_starts(&longest)?, order };
-        let (slots, entries) = (cut.groups() * WARP, offsets.end());
+        let slices = NodeSlices { starts: group_starts(&longest)?, order };
+        let (slots, entries) = (slices.groups() * WARP, offsets.end());
         if slots > 40 * entries + (1 << 22) {
             return Err(Error::Padding { slots, entries });
         }
-        Ok(cut)
+        Ok(slices)
     }
 
     /// Groups of all slices.
@@ -350,18 +351,18 @@ mod tests {
             for height in [32, 64, 512] {
                 let windows = Windows::new(pattern.offsets(), pattern.columns(), height, WARP, LARGEST);
                 let windows = windows.unwrap();
-                let cut = Cut::new(pattern.offsets(), windows.bounds()).unwrap();
-                assert_eq!(cut.starts.len(), pattern.rows().div_ceil(WARP) + 1);
+                let slices = NodeSlices::new(pattern.offsets(), windows.bounds()).unwrap();
+                assert_eq!(slices.starts.len(), pattern.rows().div_ceil(WARP) + 1);
                 let mut seen = vec![false; pattern.rows()];
                 for block in 0..windows.count() {
                     let rows = windows.rows(block);
                     for place in rows.clone() {
-                        let node = match &cut.order {
+                        let node = match &slices.order {
                             Some(order) => rows.start + order[place] as usize,
                             None => place,
                         };
                         assert!(rows.contains(&node) && !std::mem::replace(&mut seen[node], true));
-                        let groups = cut.starts[place / WARP + 1] - cut.starts[place / WARP];
+                        let groups = slices.starts[place / WARP + 1] - slices.starts[place / WARP];
                         assert!(groups as usize >= pattern.row(node).len(), "{}", matrix.name);
                     }
                 }

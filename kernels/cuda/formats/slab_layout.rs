@@ -19,9 +19,9 @@ const MOST_SUMS: usize = 4096;
 /// Slabs, at most: each is sorted into by every thread.
 const MOST_SLABS: usize = 1 << 13;
 
-/// How matrices are cut.
+/// How large slabs, and the shares of blocks and bins, are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct SlabSizes {
     /// Columns of a slab, at most 2¹⁶.
     pub(crate) width: usize,
     /// Blocks of the first kernel that run at once.
@@ -108,16 +108,16 @@ impl Slab {
 
 impl Slabbed {
     /// None where there are no slabs or too many, more slots than 32 bits count, or a row of too many sums.
-    pub(crate) fn new(pattern: Pattern<'_>, cut: Cut) -> Option<Slabbed> {
-        let slabs = pattern.cols().div_ceil(cut.width);
+    pub(crate) fn new(pattern: Pattern<'_>, sizes: SlabSizes) -> Option<Slabbed> {
+        let slabs = pattern.cols().div_ceil(sizes.width);
         if pattern.entries() == 0 || slabs > MOST_SLABS || pattern.entries() + slabs * CHUNK >= NONE as usize
         {
             return None;
         }
-        let slabs = of_columns(pattern, cut.width, slabs);
+        let slabs = of_columns(pattern, sizes.width, slabs);
         let mut all = Slabbed::default();
-        all.cut_rows(pattern.rows(), &slabs, cut.bins)?;
-        all.cut_slabs(pattern.cols(), &slabs, cut);
+        all.cut_rows(pattern.rows(), &slabs, sizes.bins)?;
+        all.cut_slabs(pattern.cols(), &slabs, sizes);
         for slab in slabs {
             let before = all.sums as u32;
             all.first.extend(slab.first.iter().map(|first| before + first));
@@ -132,18 +132,18 @@ impl Slabbed {
     /// Blocks of the first kernel have chunks of one slab, the largest begin first. Slabs are cut into so many that the last block
     /// ends as early as can be: with a tenth more than its share for each, a few blocks were often left for a second round (on an
     /// H200 boyd2_like took 0.0184 ms for 0.0162, f64, lp_like 0.0310 for 0.0279, f32).
-    fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], cut: Cut) {
+    fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], sizes: SlabSizes) {
         let chunks: usize = slabs.iter().map(|slab| slab.first.len()).sum();
-        let part = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * cut.blocks).max(1);
-        let most = (12..=32).map(part).min_by_key(|&most| rounds(slabs, most, cut.blocks)).unwrap_or(1);
+        let part = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * sizes.blocks).max(1);
+        let most = (12..=32).map(part).min_by_key(|&most| rounds(slabs, most, sizes.blocks)).unwrap_or(1);
         let mut shares: Vec<[u32; 4]> = vec![];
         let mut before = 0;
         for (at, slab) in slabs.iter().enumerate() {
-            let (here, column) = (slab.first.len(), at * cut.width);
+            let (here, column) = (slab.first.len(), at * sizes.width);
             let parts = here.div_ceil(most);
             for part in 0..parts {
                 let (from, to) = (here * part / parts, here * (part + 1) / parts);
-                let width = cut.width.min(cols - column);
+                let width = sizes.width.min(cols - column);
                 shares.push([before + from, to - from, column, width].map(|number| number as u32));
             }
             before += here;
@@ -374,7 +374,8 @@ mod tests {
         for matrix in &all {
             for width in [7, 64, 1000] {
                 for (blocks, bins) in [(1, 1), (264, 800)] {
-                    let Some(slabbed) = Slabbed::new(matrix.pattern(), Cut { width, blocks, bins }) else {
+                    let Some(slabbed) = Slabbed::new(matrix.pattern(), SlabSizes { width, blocks, bins })
+                    else {
                         let slabs = matrix.pattern().cols().div_ceil(width);
                         assert!(matrix.values.is_empty() || slabs > MOST_SLABS, "{}", matrix.name);
                         continue;
@@ -393,8 +394,8 @@ mod tests {
     fn sums_are_estimated() {
         for matrix in &matrices() {
             let (pattern, width) = (matrix.pattern(), 64);
-            let cut = Cut { width, blocks: 264, bins: 800 };
-            let Some(slabbed) = Slabbed::new(pattern, cut) else { continue };
+            let sizes = SlabSizes { width, blocks: 264, bins: 800 };
+            let Some(slabbed) = Slabbed::new(pattern, sizes) else { continue };
             // chunks begin sums of their own, and a run that ends within a row or slab splits one
             let (share, sums) =
                 (share_of_sums(pattern, width), slabbed.sums as f64 / pattern.entries() as f64);
@@ -405,9 +406,9 @@ mod tests {
     #[test]
     fn a_row_of_too_many_sums_is_refused() {
         let matrix = with_lengths(3, 1 << 20, |row| if row == 1 { 1 << 20 } else { 1 });
-        let cut = Cut { width: 1 << 12, blocks: 1, bins: 1 };
-        assert!(Slabbed::new(matrix.pattern(), cut).is_some_and(|slabbed| slabbed.most_sums <= MOST_SUMS));
+        let sizes = SlabSizes { width: 1 << 12, blocks: 1, bins: 1 };
+        assert!(Slabbed::new(matrix.pattern(), sizes).is_some_and(|slabbed| slabbed.most_sums <= MOST_SUMS));
         let matrix = with_lengths(3, 2 << 20, |row| if row == 1 { 2 << 20 } else { 1 });
-        assert!(Slabbed::new(matrix.pattern(), cut).is_none());
+        assert!(Slabbed::new(matrix.pattern(), sizes).is_none());
     }
 }

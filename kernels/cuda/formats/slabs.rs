@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{THREADS, WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage, lock};
-use crate::cuda::formats::slab_layout::{CHUNK, Cut, OWN, Slabbed};
+use crate::cuda::formats::slab_layout::{CHUNK, OWN, SlabSizes, Slabbed};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::Pattern;
@@ -33,7 +33,7 @@ const ALIGNED: usize = 256;
 const PLACES: usize = CHUNK + CHUNK / 16 + 1;
 
 /// A first kernel and its slabs.
-struct Shape {
+struct FirstKernel {
     kernel: &'static str,
     /// Threads of a block.
     threads: u32,
@@ -42,14 +42,14 @@ struct Shape {
     /// Bytes of `x` that belong to a slab, at most.
     bytes: usize,
 }
-const NARROW: Shape =
-    Shape { kernel: "slabs", threads: SLAB_THREADS, resident: SLAB_BLOCKS, bytes: BYTES_OF_SLAB };
-const WIDE: Shape =
-    Shape { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
+const NARROW: FirstKernel =
+    FirstKernel { kernel: "slabs", threads: SLAB_THREADS, resident: SLAB_BLOCKS, bytes: BYTES_OF_SLAB };
+const WIDE: FirstKernel =
+    FirstKernel { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
 
-impl Shape {
+impl FirstKernel {
     /// For so many columns, with so much shared memory for a block.
-    fn of<T>(cols: usize, shared: usize) -> Shape {
+    fn of<T>(cols: usize, shared: usize) -> FirstKernel {
         let is_wide = cols * size_of::<T>() >= WIDE_SLABS_FROM && WIDE.beside::<T>() + WIDE.bytes <= shared;
         if is_wide { WIDE } else { NARROW }
     }
@@ -67,7 +67,7 @@ impl Shape {
 
 /// Columns of a slab of a matrix with so many; none where a block has no shared memory for them.
 pub(crate) fn width<T>(cols: usize, shared: usize) -> usize {
-    Shape::of::<T>(cols, shared).width::<T>(shared)
+    FirstKernel::of::<T>(cols, shared).width::<T>(shared)
 }
 
 /// Entries in slabs on a device, and the kernels that multiply them.
@@ -130,15 +130,16 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
     pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
         let device = ordered.device();
         let (at_once, shared) = (device.multiprocessors(), device.shared_memory()?);
-        let shape = Shape::of::<T>(pattern.cols(), shared);
-        let width = shape.width::<T>(shared);
+        let first = FirstKernel::of::<T>(pattern.cols(), shared);
+        let width = first.width::<T>(shared);
         if width == 0 {
             return Ok(None);
         }
-        let cut = Cut { width, blocks: shape.resident * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
-        let Some(slabbed) = Slabbed::new(pattern, cut) else { return Ok(None) };
+        let sizes =
+            SlabSizes { width, blocks: first.resident * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
+        let Some(slabbed) = Slabbed::new(pattern, sizes) else { return Ok(None) };
         // of the second kernel: the sums of a bin and the offsets of its rows
-        let of_slab = width * size_of::<T>() + shape.beside::<T>();
+        let of_slab = width * size_of::<T>() + first.beside::<T>();
         let shared = [of_slab, slabbed.most_sums * size_of::<T>() + 2 * (slabbed.most_sums + 1)]
             .map(|bytes| bytes as u32);
         let function = |name: &str| device.function_storing::<T, V>(&SOURCE, name);
@@ -157,8 +158,8 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
             offsets: device.upload(&slabbed.offsets)?,
             most_sums: slabbed.most_sums as u32,
             shared,
-            threads: shape.threads,
-            multiply: function(shape.kernel)?,
+            threads: first.threads,
+            multiply: function(first.kernel)?,
             finish: function(&format!("slabs_finish_{}", slabbed.lanes))?,
             copy_values: function("slabs_copy_values")?,
             queueing: Mutex::new(()),

@@ -84,18 +84,18 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 limit: MAX_BLOCKS,
             });
         }
-        let cut = Cut::new(nodes, &windows)?;
+        let pairs = PairSlices::new(nodes, &windows)?;
         let shared = (windows.largest() + 1 + windows.tallest()) * size * size_of::<T>();
-        let slices = cut.starts.len() - 1;
+        let slices = pairs.starts.len() - 1;
         let symmetric = Symmetric {
             shape: pattern.shape(),
             size,
             windows: WindowArrays::new(device, &windows)?,
-            slices: device.upload(&cut.starts)?,
-            steps: device.upload(&cut.steps)?,
-            order: device.upload(&cut.order)?,
-            values: device.zeros(cut.columns.len() * size * size)?,
-            columns: device.upload(&cut.columns)?,
+            slices: device.upload(&pairs.starts)?,
+            steps: device.upload(&pairs.steps)?,
+            order: device.upload(&pairs.order)?,
+            values: device.zeros(pairs.columns.len() * size * size)?,
+            columns: device.upload(&pairs.columns)?,
             diagonals: device.zeros(slices * WARP * size * (size + 1) / 2)?,
             kernel: Kernel::with_shared_memory::<V>(
                 device,
@@ -242,7 +242,7 @@ pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Foot
 
 /// What the nodes of blocks store, and where.
 #[derive(Debug)]
-struct Cut {
+struct PairSlices {
     /// The group at which each slice starts, and the end.
     starts: Vec<u32>,
     /// Of each block.
@@ -253,8 +253,8 @@ struct Cut {
     columns: Vec<u16>,
 }
 
-/// What [`Cut`] has of all blocks, of one block.
-struct Part {
+/// What one block has of what [`PairSlices`] has of all.
+struct BlockSlices {
     steps: usize,
     order: Vec<u16>,
     /// The groups of each slice.
@@ -262,10 +262,10 @@ struct Part {
     columns: Vec<u16>,
 }
 
-impl Cut {
-    fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<Cut> {
-        let part = |block| Part::new(nodes, windows, block);
-        let parts: Vec<Part> = (0..windows.count()).into_par_iter().map(part).collect();
+impl PairSlices {
+    fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<PairSlices> {
+        let part = |block| BlockSlices::new(nodes, windows, block);
+        let parts: Vec<BlockSlices> = (0..windows.count()).into_par_iter().map(part).collect();
         let mut starts = vec![0];
         let mut end = 0usize;
         for &groups in parts.iter().flat_map(|part| &part.groups) {
@@ -282,12 +282,12 @@ impl Cut {
             rest = others;
         }
         copies.into_par_iter().with_min_len(8).for_each(|(to, from)| to.copy_from_slice(from));
-        Ok(Cut { starts, steps, order, columns })
+        Ok(PairSlices { starts, steps, order, columns })
     }
 }
 
-impl Part {
-    fn new(nodes: Pattern<'_>, windows: &Windows, block: usize) -> Part {
+impl BlockSlices {
+    fn new(nodes: Pattern<'_>, windows: &Windows, block: usize) -> BlockSlices {
         let (rows, zero) = (windows.rows(block), windows.len(block) as u16);
         let mut pairs = vec![];
         let mut crossing = vec![];
@@ -339,7 +339,7 @@ impl Part {
                 columns.extend(std::iter::repeat_n(zero, WARP - slice.len()));
             }
         }
-        Part { steps, order, groups, columns }
+        BlockSlices { steps, order, groups, columns }
     }
 }
 
@@ -371,10 +371,10 @@ mod tests {
             let pattern = Pattern::new(&offsets, &columns);
             let most = largest_window::<f64>(3, SHARED_MEMORY);
             let windows = Windows::new(&offsets, &columns, nodes_per_block::<f64>(3), WARP, most).unwrap();
-            let cut = Cut::new(pattern, &windows).unwrap();
-            let slices = (cut.starts.len() - 1) * WARP * 6 * 8;
+            let pairs = PairSlices::new(pattern, &windows).unwrap();
+            let slices = (pairs.starts.len() - 1) * WARP * 6 * 8;
             let halo = windows.all_halos().len();
-            let real = cut.columns.len() * (9 * 8 + 2) + slices + 4 * halo + 2 * nodes;
+            let real = pairs.columns.len() * (9 * 8 + 2) + slices + 4 * halo + 2 * nodes;
             let Footprint { bytes, halo: found } = footprint::<f64>(3, pattern).unwrap();
             assert_eq!(found, halo);
             assert!(bytes.abs_diff(real) as f64 <= near * real as f64, "{nodes}: {bytes}, really {real}");
@@ -389,7 +389,7 @@ mod tests {
             let pattern = Pattern::new(&offsets, &columns);
             for height in [32, 256] {
                 let windows = Windows::new(&offsets, &columns, height, WARP, LARGEST).unwrap();
-                let cut = Cut::new(pattern, &windows).unwrap();
+                let pairs = PairSlices::new(pattern, &windows).unwrap();
                 let mut found = BTreeMap::new();
                 for block in 0..windows.count() {
                     let rows = windows.rows(block);
@@ -397,20 +397,20 @@ mod tests {
                         let (mut others, mut any) = (vec![], false);
                         for place in 0..rows.len() {
                             let slice = rows.start / WARP + place / WARP;
-                            let group = cut.starts[slice] as usize + step;
-                            if group >= cut.starts[slice + 1] as usize {
+                            let group = pairs.starts[slice] as usize + step;
+                            if group >= pairs.starts[slice + 1] as usize {
                                 continue;
                             }
                             any = true;
-                            let at = cut.columns[group * WARP + place % WARP] as usize;
+                            let at = pairs.columns[group * WARP + place % WARP] as usize;
                             if at == windows.len(block) {
                                 continue;
                             }
-                            let node = rows.start + cut.order[rows.start + place] as usize;
+                            let node = rows.start + pairs.order[rows.start + place] as usize;
                             let other = windows.column(block, at);
                             *found.entry((node, other)).or_insert(0) += 1;
                             if rows.contains(&other) {
-                                assert!(step < cut.steps[block] as usize, "a pair after the last step");
+                                assert!(step < pairs.steps[block] as usize, "a pair after the last step");
                                 others.push(other);
                                 *found.entry((other, node)).or_insert(0) += 1;
                             }

@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
@@ -100,12 +100,12 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     fn slots(&self) -> Vec<Slots>;
 
     /// Where entries lie row by row, if it keeps that.
-    fn rows(&self) -> Option<&Arc<Rows>> {
+    fn rows(&self) -> Option<&Arc<RowStarts>> {
         None
     }
 
     /// The columns of entries that lie so row by row, where slots tell them.
-    fn columns(&self, _: &Rows) -> Result<Option<Array<u32>>> {
+    fn columns(&self, _: &RowStarts) -> Result<Option<Array<u32>>> {
         Ok(None)
     }
 

@@ -16,7 +16,7 @@ use crate::cuda::device::launch::{THREADS, config_at_once};
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::SOURCE;
-use crate::cuda::matrix::ordered::{Ordered, Rows};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Product;
 use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
@@ -152,7 +152,7 @@ impl Tiles {
 /// Values that are added up before slots take them.
 #[derive(Debug)]
 struct Sums<T: Real> {
-    starts: Rows,
+    starts: RowStarts,
     from: Array<u32>,
     entries: Array<T>,
     sum: CudaFunction,
@@ -189,7 +189,7 @@ impl<T: Real> Refill<T> {
                     (pattern.entries(), from.len()),
                     "values of each entry"
                 );
-                let (starts, from) = (Rows::new(&device, starts)?, checked(&device, from, given)?);
+                let (starts, from) = (RowStarts::new(&device, starts)?, checked(&device, from, given)?);
                 let entries = device.zeros(pattern.entries())?;
                 (None, Some(Sums { starts, from, entries, sum: function("refill_sum")? }))
             }

@@ -9,7 +9,7 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, Rows, Way};
+use crate::cuda::matrix::ordered::{Misfit, RowStarts, Way};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::scan::scan;
 use crate::cuda::tuning::{BUSY, SORTED_ROWS};
@@ -21,7 +21,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "slices.cu",
     text: include_str!("slices.cu"),
     constants: constants![SORTED_ROWS],
-    mirrors: &[mirror!("Slices" = RawCut { starts, order, rows, count, width, lanes, pack, longest })],
+    mirrors: &[mirror!("Slices" = RawSlices { starts, order, rows, count, width, lanes, pack, longest })],
 };
 
 /// How wide slices are.
@@ -83,7 +83,7 @@ impl Slices {
     pub(crate) fn new<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
-        rows: &Rows,
+        rows: &RowStarts,
         widths: Widths,
         lane: Lane,
     ) -> Result<Slices> {
@@ -121,7 +121,7 @@ impl Slices {
     fn each<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
-        rows: &Rows,
+        rows: &RowStarts,
         lane: Lane,
         sort: bool,
     ) -> Result<Slices> {
@@ -193,7 +193,7 @@ enum ColumnArrays {
 /// How rows are cut, as the kernels that fill slices see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct RawCut {
+struct RawSlices {
     starts: u64,
     order: u64,
     rows: u32,
@@ -204,13 +204,13 @@ struct RawCut {
     longest: u32,
 }
 // SAFETY: as `Slices` of slices.cu
-unsafe impl DeviceRepr for RawCut {}
+unsafe impl DeviceRepr for RawSlices {}
 
 impl SliceArrays {
     /// Slices of rows on a device, filled with their columns, for vectors of `T` and values stored as `V`.
     pub(crate) fn new<T: Real, V: Storage<T>>(
         slices: Slices,
-        rows: &Rows,
+        rows: &RowStarts,
         columns: &Array<u32>,
     ) -> Result<Self> {
         let device = columns.device();
@@ -239,11 +239,11 @@ impl SliceArrays {
     }
 
     /// Fills columns of 16 bits, and says whether these are enough.
-    fn fill_short<T: Real, V: Storage<T>>(&self, rows: &Rows, columns: &Array<u32>) -> Result<bool> {
+    fn fill_short<T: Real, V: Storage<T>>(&self, rows: &RowStarts, columns: &Array<u32>) -> Result<bool> {
         let device = columns.device();
         let (fill, misfit) =
             (device.function_storing::<T, V>(&SOURCE, "slices_short")?, Misfit::none(device)?);
-        let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
+        let (cut, rows, from, raw) = (self.raw_slices(), rows.raw(), columns.address(0), self.raw());
         let mark = misfit.address();
         let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.bases).arg(&raw.columns).arg(&mark);
@@ -252,10 +252,10 @@ impl SliceArrays {
         Ok(!misfit.is_set()?)
     }
 
-    fn fill_wide<T: Real, V: Storage<T>>(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
+    fn fill_wide<T: Real, V: Storage<T>>(&self, rows: &RowStarts, columns: &Array<u32>) -> Result<()> {
         let device = columns.device();
         let fill = device.function_storing::<T, V>(&SOURCE, "slices_wide")?;
-        let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
+        let (cut, rows, from, raw) = (self.raw_slices(), rows.raw(), columns.address(0), self.raw());
         let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.columns);
         // SAFETY: as in `fill_short`
@@ -264,11 +264,15 @@ impl SliceArrays {
     }
 
     /// The columns of the entries of rows that slices have all of.
-    pub(crate) fn columns<T: Real, V: Storage<T>>(&self, rows: &Rows, entries: usize) -> Result<Array<u32>> {
+    pub(crate) fn columns<T: Real, V: Storage<T>>(
+        &self,
+        rows: &RowStarts,
+        entries: usize,
+    ) -> Result<Array<u32>> {
         let device = self.device();
         let (columns, read) =
             (device.uninitialised(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
-        let (cut, rows, raw, to) = (self.cut(), rows.raw(), self.raw(), columns.address(0));
+        let (cut, rows, raw, to) = (self.raw_slices(), rows.raw(), self.raw(), columns.address(0));
         let mut launch = device.launch(&read);
         launch.arg(&cut).arg(&rows).arg(&raw.bases).arg(&raw.columns).arg(&raw.columns).arg(&to);
         // SAFETY: as in `fill_short`; there are bases where columns are short, and as many entries as the rows have
@@ -279,13 +283,13 @@ impl SliceArrays {
     /// Queues the copy of values between the order of rows and slots: those types that it was made for.
     pub(crate) fn copy_values<T: Real, V: Storage<T>>(
         &self,
-        rows: &Rows,
+        rows: &RowStarts,
         entries: &Array<T>,
         slots: &Array<V>,
         way: Way,
     ) -> Result<()> {
         assert_eq!(slots.len(), self.slots, "a value for each slot");
-        let (cut, rows, back) = (self.cut(), rows.raw(), u32::from(way == Way::Back));
+        let (cut, rows, back) = (self.raw_slices(), rows.raw(), u32::from(way == Way::Back));
         let (entries, slots) = (entries.address(0), slots.address(0));
         let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&cut).arg(&rows).arg(&entries).arg(&slots).arg(&back);
@@ -323,16 +327,16 @@ impl SliceArrays {
         starts + order + columns
     }
 
-    pub(crate) fn raw(&self) -> RawSlices {
+    pub(crate) fn raw(&self) -> RawSliceArrays {
         let (bases, columns) = match &self.columns {
             ColumnArrays::Wide(columns) => (0, columns.address(0)),
             ColumnArrays::Short { bases, offsets } => (bases.address(0), offsets.address(0)),
         };
-        RawSlices { starts: address(&self.starts), order: address(&self.order), bases, columns }
+        RawSliceArrays { starts: address(&self.starts), order: address(&self.order), bases, columns }
     }
 
-    fn cut(&self) -> RawCut {
-        RawCut {
+    fn raw_slices(&self) -> RawSlices {
+        RawSlices {
             starts: address(&self.starts),
             order: address(&self.order),
             rows: self.rows as u32,
@@ -353,7 +357,7 @@ pub(crate) fn address<X: Element>(array: &Option<Array<X>>) -> u64 {
 /// [`SliceArrays`] as kernels see them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct RawSlices {
+pub(crate) struct RawSliceArrays {
     pub(crate) starts: u64,
     pub(crate) order: u64,
     pub(crate) bases: u64,

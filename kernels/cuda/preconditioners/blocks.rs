@@ -1,7 +1,7 @@
 //! Diagonal blocks on a device, and their inverses. The kernels say how a block is inverted, and what is moved.
 
 use crate::block_diagonal::{
-    Limits, Slice, Stored, StoredRows, UNIT, capacity, count, cut, largest_block, same_blocks,
+    Limits, Slice, StoredAs, StoredRows, UNIT, capacity, count, cut, largest_block, same_blocks,
 };
 use crate::buffer::Buffer;
 use crate::cpu::preconditioners::block_diagonal;
@@ -10,7 +10,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, check_square};
 use crate::cuda::solve::gate;
@@ -33,12 +33,12 @@ pub(crate) const SOURCE: Source = Source {
 /// Threads of a block that inverts.
 const BLOCK: usize = 128;
 
-/// [`Stored`] as kernels see it.
-const ELEMENT: u32 = Stored::Element as u32;
+/// [`StoredAs`] as kernels see it.
+const ELEMENT: u32 = StoredAs::Element as u32;
 /// See [`ELEMENT`].
-const SINGLE: u32 = Stored::Single as u32;
+const SINGLE: u32 = StoredAs::Single as u32;
 /// See [`ELEMENT`].
-const HALF: u32 = Stored::Half as u32;
+const HALF: u32 = StoredAs::Half as u32;
 
 // SAFETY: as `Slice` of blocks.cu, on machines whose integers begin with their lowest byte, as all have that CUDA runs on
 unsafe impl DeviceRepr for Slice {}
@@ -183,7 +183,7 @@ pub struct Blocks<T: Real> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    a: RawRows,
+    a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
     inverse: RawDiagonal,

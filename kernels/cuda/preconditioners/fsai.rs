@@ -6,7 +6,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{List, sorted};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, RawRows, Rows};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RawRowStarts, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::scan::scan;
 use crate::index::Offsets;
@@ -55,10 +55,10 @@ struct Class {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    a: RawRows,
+    a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
-    g: RawRows,
+    g: RawRowStarts,
     g_columns: u64,
     g_values: u64,
     failed: u64,
@@ -190,7 +190,7 @@ impl<T: Real> Triangles<T> {
 fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: bool) -> Result<Ordered<T>> {
     let device = matrix.device();
     let part = Ordered {
-        rows: Arc::new(Rows::Short(starts)),
+        rows: Arc::new(RowStarts::Short(starts)),
         columns: Arc::new(device.uninitialised(entries)?),
         values: device.zeros(entries)?,
     };
@@ -205,7 +205,7 @@ fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: 
 }
 
 /// Rows of `g` by how many lanes share one.
-fn classes<T: Real>(device: &Device, g: &Rows, pattern: Pattern<'_>) -> Result<Vec<Class>> {
+fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Result<Vec<Class>> {
     let (of_rows, classify) =
         (device.uninitialised::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
     let (rows, to) = (g.raw(), of_rows.address(0));

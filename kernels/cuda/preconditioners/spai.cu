@@ -228,7 +228,7 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
 }
 
 // Problems of less than K unknowns and at most 32 R rows, one a block of a warp.
-template <int R, int K> __device__ __forceinline__ void solve_in_registers(const Systems& s, const Rows& launch) {
+template <int R, int K> __device__ __forceinline__ void solve_in_registers(const Systems& s, const Launch& launch) {
     constexpr int ROWS = 32 * R;
     __shared__ double2 memory[K * ROWS / 2];
     double* dense = (double*)memory;
@@ -259,19 +259,19 @@ template <int R, int K> __device__ __forceinline__ void solve_in_registers(const
     }
 }
 
-extern "C" __global__ __launch_bounds__(32, 16) void spai_64_15(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 16) void spai_64_15(Systems s, Launch launch) {
     begin();
     solve_in_registers<2, 16>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32, 12) void spai_96_15(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 12) void spai_96_15(Systems s, Launch launch) {
     begin();
     solve_in_registers<3, 16>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32, 12) void spai_96_19(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 12) void spai_96_19(Systems s, Launch launch) {
     begin();
     solve_in_registers<3, 20>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32, 8) void spai_96_23(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 8) void spai_96_23(Systems s, Launch launch) {
     begin();
     solve_in_registers<3, 24>(s, launch);
 }
@@ -342,7 +342,7 @@ template <int T> __device__ __forceinline__ void eliminate_column(double* dense,
 }
 
 // Problems of at most 32 T rows, one a block; of any number if T is 0.
-template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Rows& launch) {
+template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Launch& launch) {
     extern __shared__ double2 memory[];
     __shared__ i64 starts[MOST_UNKNOWNS];
     __shared__ u32 ends[MOST_UNKNOWNS], counts[WARPS];
@@ -392,23 +392,23 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     }
 }
 
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_128(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_128(Systems s, Launch launch) {
     begin();
     solve_in_memory<4>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_192(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_192(Systems s, Launch launch) {
     begin();
     solve_in_memory<6>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 3) void spai_256(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 3) void spai_256(Systems s, Launch launch) {
     begin();
     solve_in_memory<8>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 2) void spai_320(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 2) void spai_320(Systems s, Launch launch) {
     begin();
     solve_in_memory<10>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_any(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_any(Systems s, Launch launch) {
     begin();
     solve_in_memory<0>(s, launch);
 }

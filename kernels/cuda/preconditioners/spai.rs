@@ -10,7 +10,7 @@ use crate::cuda::device::launch::{WARP, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{self, List};
-use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::cell::LazyCell;
@@ -25,7 +25,7 @@ pub(crate) const SOURCE: Source = Source {
             "Systems" =
                 Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
         ),
-        mirror!("Rows" = RawLaunch { rows, count, slots, scratch, numbers }),
+        mirror!("Launch" = RawLaunch { rows, count, slots, scratch, numbers }),
         mirror!("Found" = Found {}),
     ],
 };
@@ -96,10 +96,10 @@ struct Launch {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    a: RawRows,
+    a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
-    m: RawRows,
+    m: RawRowStarts,
     m_columns: u64,
     m_values: u64,
     residuals: u64,
@@ -119,7 +119,7 @@ struct RawLaunch {
     scratch: u64,
     numbers: u64,
 }
-// SAFETY: as `Rows` of spai_problems.cu
+// SAFETY: as `Launch` of spai_problems.cu
 unsafe impl DeviceRepr for RawLaunch {}
 
 impl<T: Real> Spai<T> {
@@ -311,7 +311,7 @@ fn table(slots: usize) -> usize {
 /// Problems for one kernel of a block.
 #[derive(Debug)]
 struct Class {
-    kernel: Kernel,
+    kernel: BlockKernel,
     /// Of each problem all of [`MEMBERS`], all bits set for those that it lacks.
     rows: Vec<u32>,
     /// The most of a problem: rows, numbers, entries.
@@ -319,24 +319,24 @@ struct Class {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernel {
+enum BlockKernel {
     /// For so many rows.
     Small(usize),
     /// Of any size, in device memory.
     Large,
 }
 
-impl Kernel {
+impl BlockKernel {
     /// All, the small ones once for each of [`AT_ONCE`].
-    fn all() -> impl Iterator<Item = Kernel> {
-        let small = OF_A_BLOCK.iter().flat_map(|&rows| [Kernel::Small(rows); AT_ONCE.len()]);
-        small.chain([Kernel::Large])
+    fn all() -> impl Iterator<Item = BlockKernel> {
+        let small = OF_A_BLOCK.iter().flat_map(|&rows| [BlockKernel::Small(rows); AT_ONCE.len()]);
+        small.chain([BlockKernel::Large])
     }
 
     /// How far apart it has the columns of a problem: as `apart` of spai.cu.
     fn apart(self, problem: Problem) -> usize {
         match self {
-            Kernel::Small(rows) if rows < COUNTED => rows,
+            BlockKernel::Small(rows) if rows < COUNTED => rows,
             _ => problem.height().next_multiple_of(2),
         }
     }
@@ -345,7 +345,7 @@ impl Kernel {
     fn of(problem: Problem, shared: usize) -> usize {
         let place = OF_A_BLOCK.iter().position(|&most| problem.height() <= most).and_then(|kernel| {
             let most = OF_A_BLOCK[kernel];
-            let numbers = problem.numbers(Kernel::Small(most).apart(problem));
+            let numbers = problem.numbers(BlockKernel::Small(most).apart(problem));
             let bytes = table(slots(most)) + numbers * size_of::<f64>() + FIXED;
             let at_once = AT_ONCE.iter().position(|blocks| bytes <= shared / blocks)?;
             Some(kernel * AT_ONCE.len() + at_once)
@@ -356,7 +356,7 @@ impl Kernel {
 
 /// Problems of rows by what solves them, and by how many a multiprocessor has room for at once.
 fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
-    let mut classes: Vec<Class> = Kernel::all().map(Class::new).collect();
+    let mut classes: Vec<Class> = BlockKernel::all().map(Class::new).collect();
     // where the class of a leader has room for another row of its last problem
     let mut open = vec![0usize; rows.len()];
     // leaders have as many unknowns as those that follow them, and are among these rows
@@ -367,7 +367,7 @@ fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Patte
     });
     for (at, (&row, &found)) in rows.iter().zip(found).enumerate() {
         let problem = Problem::new(row as usize, found, a, m);
-        let class = &mut classes[Kernel::of(problem, shared)];
+        let class = &mut classes[BlockKernel::of(problem, shared)];
         let [_, _, leader] = found;
         // the class of a leader is that of all who have its problem
         let next = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
@@ -384,7 +384,7 @@ fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Patte
 }
 
 impl Class {
-    fn new(kernel: Kernel) -> Class {
+    fn new(kernel: BlockKernel) -> Class {
         Class { kernel, rows: vec![], most: [0; 3] }
     }
 
@@ -410,9 +410,9 @@ impl Launch {
     fn of_a_block<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
         let Class { kernel, ref rows, most: [most_rows, numbers, entries] } = *class;
         let (name, slots) = match kernel {
-            Kernel::Small(rows) if rows < COUNTED => (format!("spai_{rows}"), slots(rows)),
-            Kernel::Small(rows) => ("spai_any".into(), slots(rows)),
-            Kernel::Large => ("spai_any".into(), slots(most_rows)),
+            BlockKernel::Small(rows) if rows < COUNTED => (format!("spai_{rows}"), slots(rows)),
+            BlockKernel::Small(rows) => ("spai_any".into(), slots(rows)),
+            BlockKernel::Large => ("spai_any".into(), slots(most_rows)),
         };
         let numbers = table(slots) / size_of::<f64>() + numbers;
         let (got, limit) = (numbers.max(entries), u32::MAX as usize);
@@ -422,7 +422,7 @@ impl Launch {
         let problems = rows.len() / MEMBERS;
         let mut blocks = blocks(device, problems);
         let (mut shared, mut scratch) = (numbers * size_of::<f64>(), None);
-        if kernel == Kernel::Large {
+        if kernel == BlockKernel::Large {
             blocks = blocks.min((SCRATCH / size_of::<f64>() / numbers).max(1));
             (shared, scratch) = (0, Some(device.zeros(blocks * numbers)?));
         }

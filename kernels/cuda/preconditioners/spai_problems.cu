@@ -19,7 +19,7 @@ struct Systems {
 };
 
 // The rows that a launch computes.
-struct Rows {
+struct Launch {
     const u32* rows;          // of a warp's problems; of each of a block's, MEMBERS, those that lack NONE
     u32 count;                // of problems
     u32 slots;                // of a table: a power of 2

@@ -208,7 +208,7 @@ impl<T: Real> Basis<T> {
             let result = sums.first();
             let mut launch = self.device.launch(&self.finish_projection);
             launch.arg(&blocks).arg(&partials).arg(&result);
-            // SAFETY: arguments as in basis.cu; one column, whose sum goes to a slot
+            // SAFETY: arguments as in basis.cu; one column, whose sum goes to a cell
             unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), ..self.config() }) }?;
             let [norm] = sums.scalars();
             Ok(norm)

@@ -16,7 +16,7 @@ use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, sys};
 /// A step that can be queued again as it was.
 struct Recording {
     graph: CudaGraph,
-    /// The slots that it writes to.
+    /// The cells that it writes to.
     _kept: Kept,
 }
 
@@ -190,12 +190,12 @@ impl<T: Real> Steps<T> {
             }
             Place::Warm if replays => {
                 let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-                let slots = self.device.slots::<T>()?;
-                slots.keep();
+                let cells = self.device.cells::<T>()?;
+                cells.keep();
                 match self.device.inner.stream.begin_capture(mode) {
                     Ok(()) => self.recording = true,
                     Err(_) => {
-                        drop(slots.kept());
+                        drop(cells.kept());
                         self.places[place] = Place::Never;
                     }
                 }
@@ -227,7 +227,7 @@ impl<T: Real> Steps<T> {
             return Ok(false);
         }
         let graph = self.device.inner.stream.end_capture(sys::CUgraphInstantiate_flags(0));
-        let kept = self.device.slots::<T>()?.kept();
+        let kept = self.device.cells::<T>()?.kept();
         match graph {
             Ok(Some(graph)) if ok && ended.is_ok() => {
                 graph.launch()?;
