@@ -14,7 +14,7 @@ use std::ops::Range;
 /// The most rows of a block, and of a slice.
 pub const LARGEST_BLOCK: usize = 32;
 
-/// Slices begin at multiples of so many numbers.
+/// Numbers of a unit: slices begin at multiples of it.
 pub(crate) const UNIT: usize = 16;
 
 /// What stores the numbers of a slice.

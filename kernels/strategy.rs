@@ -14,7 +14,7 @@ pub enum Strategy {
     /// Equally many entries and ends of rows to each. In host memory the same as [`Strategy::LoadBalance`], where ranges
     /// of rows are cut by both.
     MergePath,
-    /// Equally many entries to each, from plain arrays that nobody has looked at: sums are stored as if no row was
+    /// Equally many entries to each, from plain arrays that were not looked at before: sums are stored as if no row was
     /// empty, and moved where one was (Liu and Vinter).
     Speculative,
 }

@@ -92,7 +92,7 @@ pub fn rearrange<T: Value>(offsets: OffsetsRef<'_>, rows: Range<usize>, y: &mut 
     }
 }
 
-/// Writes the rows that cross the borders of bunches of so many entries.
+/// Writes the rows that cross the borders of bunches of `of_bunch` entries.
 pub fn synchronise<T: Value>(
     offsets: OffsetsRef<'_>,
     of_bunch: usize,

@@ -41,12 +41,12 @@ pub(crate) struct Addresses {
 const COUNTS: usize = 4;
 
 impl Scratch {
-    /// Words of the parts of so many bunches; counts and ranges follow.
+    /// Words of the parts of `bunches`; counts and ranges follow.
     fn of_parts<T: Real>(bunches: usize) -> usize {
         bunches * PARCEL * size_of::<T>() / size_of::<u32>()
     }
 
-    /// That of the device, or a larger one from now on.
+    /// The memory of a device for this number of bunches and ranges; larger memory takes its place where it has less.
     pub(crate) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Scratch>> {
         let mut kept = lock(&device.kept::<Shared<T>>().scratch);
         if let Some(scratch) =

@@ -116,14 +116,14 @@ __device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, 
     return found;
 }
 
-// The place of the first of so many ranges that a warp records.
+// The place of the first of `ranges` that a warp records.
 __device__ __forceinline__ u32 ranges_for(const Unfinished& left, u32 ranges) {
     u32 place = 0;
     if (threadIdx.x % 32 == 0) place = atomicAdd(left.counts, ranges);
     return __shfl_sync(ALL, place, 0);
 }
 
-// The first stage. Rows that bunches share are added up here, or left to whoever has `carries`.
+// The first stage. Rows that bunches share are added up here, or with CARRIES left to the host.
 template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculative& a, const real* x, real* y) {
     // of far tiles; before, of what is turned
     __shared__ alignas(16) u32 tables[WARPS][TILE];

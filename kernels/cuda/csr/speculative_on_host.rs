@@ -1,7 +1,7 @@
 //! Speculative segmented sums with the second stage on the host, as Liu and Vinter have it on chips where processor and GPU
 //! share memory: the device speculates, the host waits for it, moves the sums of dirty tiles and synchronises bunches.
 //!
-//! It stalls every product, and `y` is the host's afterwards: nothing to solve with, but to compare
+//! Waiting stalls every product, and `y` is the host's afterwards: this is not for solvers, but to compare
 //! [`Speculative`](crate::cuda::csr::speculative::Speculative) with.
 
 use crate::cpu::formats::speculative::{rearrange, synchronise};
@@ -87,7 +87,7 @@ impl<T: Real> SpeculativeOnHost<T> {
 
 /// Zeros that host and device see.
 fn visible<T: Element>(device: &Device, len: usize) -> Result<UnifiedSlice<T>> {
-    // SAFETY: its bytes are set to zero before anybody reads them, and zero bytes are a `T`
+    // SAFETY: its bytes are set to zero before they are read, and zero bytes are a `T`
     let mut slice = unsafe { device.inner.context.alloc_unified(len.max(1), true) }?;
     device.inner.stream.memset_zeros(&mut slice)?;
     device.synchronize()?;

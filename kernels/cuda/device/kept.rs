@@ -1,4 +1,4 @@
-//! What a device keeps for those who work on it, by type: kernels that are loaded, cells of scalars, the step in the making.
+//! What a device keeps for the code that works on it, by type: kernels that are loaded, cells of scalars, the step in the making.
 //!
 //! The device knows none of these types. Each is made when it is first asked for, and lives as long as the device.
 

@@ -26,7 +26,7 @@ pub(crate) const THREADS: u32 = 256;
 /// Blocks of a launch that sums, at most.
 pub(crate) const MAX_BLOCKS: usize = 1 << 16;
 
-/// A launch of at least so many threads, for kernels that take any grid.
+/// A launch of at least `threads`, for kernels that take any grid.
 pub(crate) fn config(threads: usize) -> LaunchConfig {
     let blocks = threads.div_ceil(THREADS as usize).clamp(1, i32::MAX as usize) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }

@@ -285,7 +285,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_columns(Taken a, u32* 
     }
 }
 
-// The bits of all lanes of so many tiles, from the entries at which rows start that have entries. A thread has a lane.
+// The bits of all lanes of all tiles, from where those rows start that have entries. A thread has a lane.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows, u32 tiles, u16* starts) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = rows.start(rows.count);

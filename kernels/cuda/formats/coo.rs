@@ -149,7 +149,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let (taken, columns) = (self.taken(ordered, &here, column), self.columns.address(0));
         let mut launch = device.launch(&fill);
         launch.arg(&taken).arg(&columns);
-        // SAFETY: arguments as in coo.cu; the array has so many slots
+        // SAFETY: arguments as in coo.cu; the array has as many slots as `taken` says
         unsafe { launch.launch(config(self.columns.len())) }?;
 
         let (mark, rows) =
@@ -157,7 +157,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let (rows, tiles, starts) = (rows.raw(), self.chunks.tiles as u32, self.starts.address(0));
         let mut launch = device.launch(&mark);
         launch.arg(&rows).arg(&tiles).arg(&starts);
-        // SAFETY: arguments as in coo.cu; the array has a word for each lane of so many tiles, and the rows live until the
+        // SAFETY: arguments as in coo.cu; the array has a word for each lane of all tiles, and the rows live until the
         // stream has come here: they are given back in its order
         unsafe { launch.launch(config(self.starts.len())) }?;
         Ok(())
@@ -175,7 +175,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let mut launch = device.launch(&self.copy_values);
         launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
         // SAFETY: arguments as in coo.cu; entries are those of a pattern with as many rows and entries as this, values
-        // have so many slots
+        // have as many slots as `taken` says
         unsafe { launch.launch(config(self.values.len())) }?;
         Ok(())
     }

@@ -104,14 +104,14 @@ pub fn rows_per_part<T: Real>(device: &Device, rows: usize) -> Result<usize> {
     Ok(crate::parts::rows_per_part(rows, processors, most_rows::<T>(device, RESIDENT_PARTS)?, GRAIN))
 }
 
-/// The rows whose `x` fits the shared memory of one of so many blocks, beside the zero.
+/// The rows whose `x` and a zero fit the shared memory of a block of threads, `blocks` of which share a multiprocessor.
 fn most_rows<T: Real>(device: &Device, blocks: usize) -> Result<usize> {
     let places = (device.shared_memory()? / blocks).saturating_sub(RESERVED) / size_of::<T>();
     Ok((places.saturating_sub(1) / WARP * WARP).min((u16::MAX as usize - 1) / WARP * WARP))
 }
 
 impl<T: Real, V: Storage<T>> Ehyb<T, V> {
-    /// A matrix with a value for each entry of the pattern, in parts of so many rows, a multiple of 32, or as
+    /// A matrix with a value for each entry of the pattern, in parts of `height` rows, rounded up to a multiple of 32, or as
     /// [`rows_per_part`] says.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], height: Option<usize>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;

@@ -264,7 +264,7 @@ fn limits<T: Real>(device: &Device, nodes: usize, size: usize) -> Result<(usize,
     Ok((nodes_per_block(nodes, size, device.multiprocessors()), fits.min(named)))
 }
 
-/// Nodes of a block, on a device with so many multiprocessors.
+/// Nodes of a block of a matrix with `nodes` of `size` rows.
 pub fn nodes_per_block(nodes: usize, size: usize, multiprocessors: usize) -> usize {
     height(nodes, size, resident_windows(size) * multiprocessors)
 }

@@ -129,7 +129,7 @@ impl Slabbed {
         Some(all)
     }
 
-    /// Blocks of the first kernel have chunks of one slab, the largest begin first. Slabs are cut into so many that the last block
+    /// Blocks of the first kernel have chunks of one slab, the largest begin first. Slabs are cut into as many shares as let the last block
     /// ends as early as can be: with a tenth more than its share for each, a few blocks were often left for a second round (on an
     /// H200 boyd2_like took 0.0184 ms for 0.0162, f64, lp_like 0.0310 for 0.0279, f32).
     fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], sizes: SlabSizes) {
@@ -216,7 +216,7 @@ impl Slabbed {
     }
 }
 
-/// When the last block ends, in chunks, if blocks have so many chunks at most, and so many run at once.
+/// When the last block ends, in chunks, if a block has `most` chunks or fewer, and `blocks` of them run at once.
 fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
     let mut shares: Vec<usize> = vec![];
     for slab in slabs.iter().filter(|slab| !slab.first.is_empty()) {
@@ -233,7 +233,7 @@ fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
     ends.into_iter().map(|end| end.0).max().unwrap_or(0)
 }
 
-/// Sums for each entry of a matrix in slabs so many columns wide, about: those of a run of 1024 entries, in the mean of 64 runs
+/// Sums for each entry of a matrix in slabs of `width` columns, about: those of a run of 1024 entries, in the mean of 64 runs
 /// that are spread evenly.
 pub(crate) fn share_of_sums(pattern: Pattern<'_>, width: usize) -> f64 {
     const RUNS: usize = 64;
@@ -271,7 +271,7 @@ fn first_row(pattern: Pattern<'_>, entry: usize) -> usize {
     low
 }
 
-/// The slabs of a matrix, so many columns wide.
+/// The slabs of a matrix, each of `width` columns.
 fn of_columns(pattern: Pattern<'_>, width: usize, slabs: usize) -> Vec<Slab> {
     /// Entries that a thread sorts at a time, about.
     const ENTRIES: usize = 1 << 18;

@@ -64,7 +64,7 @@ struct Owned {
 __device__ __forceinline__ constexpr int spread(int sum) { return sum + sum / 16; }
 static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and what stands before the first");
 
-// A copy of 16 bytes into shared memory that nobody waits for before `gathered`.
+// Begins a copy of 16 bytes into shared memory; `gathered` waits for it.
 __device__ __forceinline__ void gather_pack(real* to, const real* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");

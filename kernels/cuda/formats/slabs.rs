@@ -27,7 +27,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// A slab's part of `x` is so many bytes, or a multiple: it can be copied in packs.
+/// A slab's part of `x` is a multiple of this number of bytes: it can be copied in packs.
 const ALIGNED: usize = 256;
 /// Places that the sums of a warp take: those of a chunk, spread over banks, and what stands before the first.
 const PLACES: usize = CHUNK + CHUNK / 16 + 1;
@@ -48,7 +48,7 @@ const WIDE: FirstKernel =
     FirstKernel { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
 
 impl FirstKernel {
-    /// For so many columns, with so much shared memory for a block.
+    /// The kernel for a matrix of `cols` columns, where a block may have `shared` bytes of shared memory.
     fn of<T>(cols: usize, shared: usize) -> FirstKernel {
         let is_wide = cols * size_of::<T>() >= WIDE_SLABS_FROM && WIDE.beside::<T>() + WIDE.bytes <= shared;
         if is_wide { WIDE } else { NARROW }
@@ -65,7 +65,8 @@ impl FirstKernel {
     }
 }
 
-/// Columns of a slab of a matrix with so many; none where a block has no shared memory for them.
+/// Columns of a slab of a matrix with `cols` columns, where a block may have `shared` bytes of shared memory; 0 where that is too
+/// little.
 pub(crate) fn width<T>(cols: usize, shared: usize) -> usize {
     FirstKernel::of::<T>(cols, shared).width::<T>(shared)
 }

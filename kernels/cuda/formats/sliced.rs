@@ -29,7 +29,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Lanes that share a row of a matrix with rows of this mean length; where all are padded to one length, at least so many.
+/// Lanes that share a row of a matrix with rows of this mean length; where all rows are padded to one length, there may be more.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
     shared_by(rows, mean_length, SLOTS_IN_FLIGHT, multiprocessors)
 }

@@ -115,19 +115,20 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
 /// reductions.
 const BESIDE: usize = 2048;
 
-/// Nodes of a block, with so many rows each.
+/// Nodes of a block, with `size` rows each.
 pub fn nodes_per_block<T>(size: usize) -> usize {
     SYMMETRIC_THREADS[size] * nodes_of_thread(size, size_of::<T>())
 }
 
-/// Places of a window where a block of threads may have so many bytes of shared memory: sums have theirs beside it.
+/// Places of a window at most, where a multiprocessor has `shared_memory` bytes: its blocks share them, and the sums of nodes
+/// lie beside the window.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
     let memory = (shared_memory / SYMMETRIC_BLOCKS[size]).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
-/// Nodes of `size` rows that a thread has, one after the other, for values of so many bytes.
+/// Nodes of `size` rows that a thread has, one after the other, for values of `value` bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
     if value == 8 { NODES_OF_8[size] } else { NODES_OF_4[size] }
 }

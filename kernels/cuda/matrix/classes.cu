@@ -53,7 +53,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_place(
     const u64 first = (u64)blockIdx.x * share, end = first + share < rows ? first + share : rows;
     for (u64 base = first; base < end; base += blockDim.x) {
         const u64 row = base + threadIdx.x;
-        // whoever has no row counts for none
+        // a thread without a row has none of the classes
         const u32 own = row < end ? classes[row] : CLASSES, same = __match_any_sync(ALL, own);
         of_warps[warp][lane] = 0;
         __syncwarp();

@@ -236,7 +236,7 @@ impl<V: Element> Ordered<V> {
         let back = u32::from(way == Way::Back);
         let mut launch = device.launch(&copy);
         launch.arg(&entries).arg(&number).arg(&slots).arg(&back);
-        // SAFETY: arguments as in refill.cu; both arrays have so many entries
+        // SAFETY: arguments as in refill.cu; both arrays have `count` entries
         unsafe { launch.launch(config(count)) }
     }
 

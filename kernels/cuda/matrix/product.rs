@@ -186,7 +186,7 @@ pub(crate) struct Kernel<T> {
 }
 
 impl<T: Real> Kernel<T> {
-    /// The kernels of a name for a matrix that stores `V`, launched with so many threads a block.
+    /// The kernels of a name for a matrix that stores `V`, launched with `threads` a block.
     pub(crate) fn load<V: Storage<T>>(
         device: &Device,
         source: &Source,
@@ -233,12 +233,12 @@ impl<T: Real> Kernel<T> {
         }
     }
 
-    /// A launch on at least so many threads that adds up over its blocks.
+    /// A launch of at least `threads` in all, that adds up over its blocks.
     pub(crate) fn summing(&self, threads: usize) -> LaunchConfig {
         self.config(threads, self.most_summing)
     }
 
-    /// `y ← A x` on at least so many threads.
+    /// `y ← A x` on at least `threads` in all.
     ///
     /// # Safety
     /// `matrix` is the kernel's first argument: its arrays live and are as the kernel expects, for an `x` and a `y` of

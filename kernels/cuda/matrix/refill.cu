@@ -107,7 +107,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* ma
     }
 }
 
-// A copy of 16 B into shared memory that nobody waits for before `gathered`; as much of it as there is.
+// Begins a copy of 16 B into shared memory, or of what is left of the values; `gathered` waits for it.
 __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 from, i64 count) {
 #if __CUDA_ARCH__ >= 800
     if (from + PACK <= count) {

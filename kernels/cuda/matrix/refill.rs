@@ -142,7 +142,7 @@ impl Tiles {
         }
     }
 
-    /// A block for each tile, with so many threads and bytes of shared memory.
+    /// A launch of a block for each tile, with these threads and bytes of shared memory.
     fn config(&self, threads: u32, bytes: usize) -> LaunchConfig {
         let blocks = self.counts.len().clamp(1, i32::MAX as usize) as u32;
         LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: bytes as u32 }
@@ -205,7 +205,7 @@ impl<T: Real> Refill<T> {
             let (entries, mask) = (ordered.values.address(0), (1u32 << bits) - 1);
             let mut launch = device.launch(&number);
             launch.arg(&from).arg(&count).arg(&shift).arg(&mask).arg(&entries);
-            // SAFETY: arguments as in refill.cu; there are so many entries, and a place for each where there are places
+            // SAFETY: arguments as in refill.cu; there are `count` entries, and a place for each where there are places
             unsafe { launch.launch(config_at_once(&device, pattern.entries(), 1)) }?;
             matrix.fill_from(pattern, &ordered)?;
             for (slots, to) in all.iter().zip(&maps) {

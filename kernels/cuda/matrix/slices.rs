@@ -32,7 +32,7 @@ pub enum Widths {
     Uniform,
     /// All as the longest row, with the length of every row beside them (ELLPACK-R).
     Lengths,
-    /// The first entries of every row, so many at most; the rest is stored elsewhere (HYB).
+    /// At most this number of entries of every row, the first ones; the rest is stored elsewhere (HYB).
     First(usize),
     /// Each as its longest row (SELL-P); `sort` rows by length where that saves padding (SELL-C-σ).
     Each {
@@ -394,7 +394,7 @@ pub(crate) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Rows by falling length within windows of so many.
+/// Rows by falling length within windows of `window` rows.
 pub(crate) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
     let by_length = |window: &mut [u32]| window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));

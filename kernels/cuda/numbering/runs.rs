@@ -39,7 +39,7 @@ pub fn longest(device: &Device) -> Result<usize> {
     Ok(device.shared_memory()?.saturating_sub(1024) / SHARED)
 }
 
-/// Who stands where.
+/// Which vertex is in which run, and at which place.
 #[derive(Debug)]
 struct Runs {
     length: usize,

@@ -52,7 +52,7 @@ unsafe impl DeviceRepr for RawAggregates {}
 #[derive(Debug)]
 pub struct Coarse<T: Real> {
     device: Device,
-    /// A token of identity: who keeps a layout of the aggregates compares it to see whether the layout is of this space.
+    /// A token of identity: code that keeps arrays made of the aggregates compares tokens to see whether these are of this space.
     pub(crate) identity: Arc<()>,
     starts: Array<u32>,
     rows: Array<u32>,

@@ -186,7 +186,8 @@ impl<T: Real> Triangles<T> {
     }
 }
 
-/// Zeros on the first or last entries of each row, of which there are so many, as many as lie between its start and the next.
+/// Zeros on the first or the last of each row's entries: as many as lie between its start and the next in `starts`, `entries` in
+/// all.
 fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: bool) -> Result<Ordered<T>> {
     let device = matrix.device();
     let part = Ordered {
@@ -226,12 +227,12 @@ fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Res
     classes.map(|(rows, lanes)| Class::new::<T>(device, rows, lanes, longest)).collect()
 }
 
-/// Bytes that a row of so many entries takes: its triangle, its numbers, its columns.
+/// Bytes that a row of `entries` takes: its triangle, its numbers, its columns.
 fn bytes_of(entries: usize) -> usize {
     entries * (entries + 1) / 2 * size_of::<f64>() + entries * (size_of::<f64>() + size_of::<u32>())
 }
 
-/// Entries of a row that so much memory has room for.
+/// The most entries of a row that fits this many bytes.
 fn most_entries(bytes: usize) -> usize {
     let root = (bytes as f64 / 4.0).sqrt() as usize;
     (0..=root).rev().find(|&entries| bytes_of(entries) <= bytes).unwrap_or(0)

@@ -285,7 +285,7 @@ constexpr int COLUMNS = 4;
 template <int T> __device__ __forceinline__ void eliminate_column(double* dense, int apart, int columns, int k) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const double* pivot = dense + (i64)k * apart + lane;
-    // over the column before, which nobody reads any more
+    // over the column before, which is not read any more
     double* products = dense + (i64)(k - 1) * apart;
     if constexpr (T > 0) {
         double v[T];

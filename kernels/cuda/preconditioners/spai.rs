@@ -298,7 +298,7 @@ impl Problem {
     }
 }
 
-/// Slots of a table for so many rows, half of them empty; each warp of a block looks at as many at once as it has lanes.
+/// Places of a table of hashes for this number of rows, half of them empty: a power of two, and one for each thread of a block.
 fn slots(rows: usize) -> usize {
     (2 * rows).next_power_of_two().max(BLOCK)
 }
@@ -320,7 +320,7 @@ struct Class {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockKernel {
-    /// For so many rows.
+    /// For problems of at most this number of rows.
     Small(usize),
     /// Of any size, in device memory.
     Large,
@@ -400,7 +400,7 @@ impl Class {
 }
 
 impl Launch {
-    /// Rows whose problems a warp solves, by the kernel for so many rows and unknowns.
+    /// Rows whose problems a warp solves, by the kernel for at most `kernel.0` rows and `kernel.1` unknowns.
     fn of_a_warp<T: Real>(device: &Device, kernel: (usize, usize), rows: List) -> Result<Launch> {
         let kernel = device.function::<T>(&SOURCE, &format!("spai_{}_{}", kernel.0, kernel.1))?;
         let (problems, config) = (rows.len(), config(blocks(device, rows.len()), 32, 0));
@@ -445,7 +445,7 @@ impl Launch {
     }
 }
 
-/// Blocks for so many problems.
+/// Blocks of a launch that solves this number of problems.
 fn blocks(device: &Device, problems: usize) -> usize {
     problems.clamp(1, BLOCKS * device.multiprocessors())
 }

@@ -149,7 +149,7 @@ impl<T: Real> Segments<T> {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
-    /// Numbers of shared memory for blocks of so many rows in windows of so many: two of each coarse unknown, the weights of
+    /// Numbers of shared memory for blocks of `own` rows in windows of `window`: two of each coarse unknown, the weights of
     /// windows; segments, first places of aggregates, an order, and the aggregates of a window.
     fn shared_numbers(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
@@ -158,8 +158,8 @@ impl<T: Real> Segments<T> {
         numbers + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
     }
 
-    /// What kernels are told, and the bytes of shared memory that they take for it, with blocks of so many rows in windows of
-    /// so many; `None` where there are too many segments.
+    /// What kernels are told, and the bytes of shared memory that they take for it, for these sizes of a block's rows and of
+    /// its window; `None` where there are too many segments.
     pub(crate) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
         let numbers = self.shared_numbers(coarse, sizes);
         let raw = RawCorrection {

@@ -16,7 +16,7 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 pub(crate) const SOURCE: Source =
     Source { file: "basis.cu", text: include_str!("basis.cu"), constants: constants![PACKS], mirrors: &[] };
 
-/// Columns begin at multiples of so many entries.
+/// Columns begin at multiples of this number of entries.
 const ALIGN: usize = 64;
 
 /// Packs of a thread.

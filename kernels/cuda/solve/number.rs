@@ -293,7 +293,7 @@ impl<T: Real> Scalar<T> {
             let sum = a.factor + b.factor;
             return Scalar::constant(if root { sum.sqrt() } else { sum });
         };
-        // where the device is gone, whoever could ask is gone with it
+        // where the device was dropped, nothing can read the sum
         let Ok(device) = device else { return Scalar::constant(T::nan()) };
         let queued = device.cells::<T>().and_then(|cells| {
             let cell = cells.take(&device)?;
@@ -328,7 +328,7 @@ impl<T: Real> Scalar<T> {
         });
         match assigned {
             Ok((home, epoch)) => *self = Scalar { number, home: Some(home), assigned: epoch },
-            // the device is gone, and with it whoever could ask
+            // the device was dropped, and nothing can read the number there
             Err(_) => self.number = number,
         }
     }

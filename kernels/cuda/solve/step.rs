@@ -77,7 +77,7 @@ impl<T: Real> std::fmt::Debug for Steps<T> {
 }
 
 impl<T: Real> Steps<T> {
-    /// Steps on a device, that record at most so many numbers each.
+    /// Steps on a device, each of which records at most this number of numbers.
     pub fn new(device: &Device, numbers: usize) -> Result<Self> {
         Ok(Steps {
             device: device.clone(),

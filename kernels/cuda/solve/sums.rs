@@ -25,7 +25,7 @@ struct Parcels<T: Real> {
 }
 
 impl<T: Real> Parcels<T> {
-    /// Those of a device, made when first needed.
+    /// The parcels of a device, made when first needed.
     fn of(device: &Device) -> Result<&Self> {
         let new = || {
             let parcels = device.zeros(RESULTS * PARCEL * MAX_BLOCKS)?.into_slice();
