@@ -106,18 +106,24 @@ pub const fn resident_windows(size: usize) -> usize {
 }
 
 /// Threads of a block of [`Halo`](crate::cuda::formats::halo::Halo) by the rows of a node: whole slices of 32 nodes.
-pub const HALO_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 384];
+pub const HALO_THREADS: [usize; 7] = [256, 256, 256, 384, 256, 256, 384];
 
 /// Threads of a block of [`Symmetric`](crate::cuda::formats::symmetric::Symmetric) by the rows of a node. The larger a block,
 /// the fewer pairs cross: those of nodes with three rows just fit registers twice.
-pub const SYMMETRIC_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 256];
+pub const SYMMETRIC_THREADS: [usize; 7] = [256, 256, 256, 384, 256, 256, 256];
 /// Blocks of [`SYMMETRIC_THREADS`] that share the memory of a multiprocessor.
-pub const SYMMETRIC_BLOCKS: [usize; 7] = [0, 3, 2, 2, 2, 0, 2];
+pub const SYMMETRIC_BLOCKS: [usize; 7] = [2, 3, 2, 2, 2, 2, 2];
 /// Nodes that a thread of [`SYMMETRIC_THREADS`] has one after the other, by the rows of a node, for values of 8 bytes: as many as
 /// registers hold.
-pub const NODES_OF_8: [usize; 7] = [0, 4, 2, 2, 1, 0, 1];
+pub const NODES_OF_8: [usize; 7] = [1, 4, 2, 2, 1, 1, 1];
 /// As [`NODES_OF_8`], for values of 4 bytes.
-pub const NODES_OF_4: [usize; 7] = [0, 4, 4, 4, 1, 0, 1];
+pub const NODES_OF_4: [usize; 7] = [1, 4, 4, 4, 1, 1, 1];
+
+/// What one of these tables has for nodes of `size` rows. There are kernels for 1, 2, 3, 4 and 6; that there is none for another
+/// size is found when it is loaded.
+pub(crate) fn by_size(table: &[usize; 7], size: usize) -> usize {
+    *table.get(size).unwrap_or(&table[0])
+}
 
 /// The fewest and the most rows of a block of [`Halo`](crate::cuda::formats::halo::Halo): its halo against how many blocks run at once.
 pub const ROWS_OF_WINDOW: (usize, usize) = (256, 1536);

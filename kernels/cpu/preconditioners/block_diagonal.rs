@@ -35,7 +35,7 @@ impl<T: Value> BlockDiagonal<T> {
         BlockDiagonal { slices, numbers, conditions }
     }
 
-    /// From arrays of the same blocks.
+    /// A matrix of these slices, with numbers for all of them.
     #[cfg(feature = "cuda")]
     pub(crate) fn from_arrays(slices: Vec<Slice>, numbers: Buffer<T>) -> Self {
         let conditions = vec![f32::INFINITY; slices.len()];

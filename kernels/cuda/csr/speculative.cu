@@ -9,11 +9,11 @@
 //     the k-th sum goes to y[start + k], as if every row had entries; the sum of a row that goes on, to the next tile;
 //     a tile with fewer sums than rows is dirty: its range is recorded.
 //
-// A bunch's first row, where it began in an earlier bunch, is the synchroniser's: each bunch sends what it has of the row that goes
-// on, and that in which the row ends waits for them and adds them up in order. (In the second stage, an H200 takes 0.0107 ms for
+// Where a bunch's first row began in an earlier bunch, it is synchronised: each bunch sends what it has of the row that goes on,
+// and the bunch in which the row ends waits for these parts and adds them up in order. (In the second stage, an H200 takes 0.0107 ms for
 // 0.0089, dc2_like, f64.) The second stage, `speculative_finish`, moves the sums of dirty tiles to their rows and sets rows without
-// entries to zero. Ranges come in any order and have no row in common, so every product is bitwise the same. It tells the host
-// whether there were any: where the first product of a matrix found no tile dirty, later ones are one launch.
+// entries to zero. Ranges come in any order and have no row in common, so every product is bitwise the same. The second stage
+// tells the host whether there were any ranges: where the first product of a matrix found no tile dirty, later ones are one launch.
 //
 // Departures from the paper:
 // 1. a dirty tile, too, hands the sum of its last row on, where the paper's listing drops it;
@@ -361,7 +361,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void speculative_finish(Specula
         }
     }
     if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u64*)a.left.told = 2 * a.left.number + (ranges > 0);
-    // the block that comes last prepares the next product; all see the same number of ranges until it does
+    // the last block to come here sets the counts back for the next product; no block reads them after it has
     if (ranges == 0) return;
     __syncthreads();
     if (threadIdx.x == 0 && atomicAdd(a.left.counts + 1, 1u) == gridDim.x - 1) a.left.counts[0] = a.left.counts[1] = 0;

@@ -18,7 +18,7 @@ struct Node {
 }
 
 impl KeptByType {
-    /// What is kept of a type. `X::default()` must not ask the same list for anything: others wait meanwhile.
+    /// What is kept of a type. `X::default()` must not call this function: other threads wait until it returns.
     pub(crate) fn get<X: Any + Send + Sync + Default>(&self) -> &X {
         let mut link = &self.first;
         loop {

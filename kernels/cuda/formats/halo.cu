@@ -14,7 +14,7 @@
 struct Halo {
     Windows windows;
     const u32* slices;        // of 32 nodes: the group at which each starts, and the end
-    const u32* words;         // the same in words of 32 lanes, where places are packed
+    const u32* words;         // where places are packed: the word of 32 lanes at which each slice starts, and the end
     const u16* order;         // the node of its block at each place; null where they stand in order
     const u16* columns;       // places of nodes in the window
     const stored* values;

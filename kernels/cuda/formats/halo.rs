@@ -11,7 +11,9 @@ use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::{HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
+use crate::cuda::tuning::{
+    HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, by_size, resident_windows,
+};
 use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -114,7 +116,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
     ) -> Result<Self> {
         index("the number of rows", shape.rows)?;
         let device = ordered.device();
-        let (threads, name) = (HALO_THREADS[size], format!("halo_{size}"));
+        let (threads, name) = (by_size(&HALO_THREADS, size), format!("halo_{size}"));
         let shared = windows.largest * size * size_of::<T>();
         let words = if size == 1 { Some(words(&slices.starts)) } else { None };
         let columns = words.as_ref().unwrap_or(&slices.starts).last().map_or(0, |&end| end as usize);

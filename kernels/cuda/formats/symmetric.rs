@@ -11,7 +11,9 @@ use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::{NODES_OF_4, NODES_OF_8, SHARED_MEMORY, SYMMETRIC_BLOCKS, SYMMETRIC_THREADS};
+use crate::cuda::tuning::{
+    NODES_OF_4, NODES_OF_8, SHARED_MEMORY, SYMMETRIC_BLOCKS, SYMMETRIC_THREADS, by_size,
+};
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, TooLarge, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -101,7 +103,7 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 device,
                 &SOURCE,
                 &format!("symmetric_{size}"),
-                SYMMETRIC_THREADS[size] as u32,
+                by_size(&SYMMETRIC_THREADS, size) as u32,
                 shared,
             )?,
             copy_values: device.function_storing::<T, V>(&SOURCE, "symmetric_copy_values")?,
@@ -117,20 +119,20 @@ const BESIDE: usize = 2048;
 
 /// Nodes of a block, with `size` rows each.
 pub fn nodes_per_block<T>(size: usize) -> usize {
-    SYMMETRIC_THREADS[size] * nodes_of_thread(size, size_of::<T>())
+    by_size(&SYMMETRIC_THREADS, size) * nodes_of_thread(size, size_of::<T>())
 }
 
 /// Places of a window at most, where a multiprocessor has `shared_memory` bytes: its blocks share them, and the sums of nodes
 /// lie beside the window.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
-    let memory = (shared_memory / SYMMETRIC_BLOCKS[size]).saturating_sub(BESIDE);
+    let memory = (shared_memory / by_size(&SYMMETRIC_BLOCKS, size)).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
 /// Nodes of `size` rows that a thread has, one after the other, for values of `value` bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
-    if value == 8 { NODES_OF_8[size] } else { NODES_OF_4[size] }
+    if value == 8 { by_size(&NODES_OF_8, size) } else { by_size(&NODES_OF_4, size) }
 }
 
 // SAFETY: blocks are of the nodes of `y`, and no larger than threads have nodes; the nodes of halos lie below the nodes of
@@ -162,7 +164,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     }
 
     fn threads(&self) -> usize {
-        self.windows.blocks * SYMMETRIC_THREADS[self.size]
+        self.windows.blocks * by_size(&SYMMETRIC_THREADS, self.size)
     }
 
     fn shape(&self) -> Shape {

@@ -1,7 +1,7 @@
 // Rows by class, those of one class in order: for kernels that take rows of one kind each.
 //
-// A block of threads has a share of the rows. It counts those of each class; the sum of what counts before, of its class and of those
-// before that, is where it puts its own. Moves 1 B a row twice and 4 B once, and the counts for each block.
+// A block of threads has a share of the rows. It counts the rows of each class. The rows of all classes before,
+// and those of the class in all blocks before, come before its own: their number is where it puts its own. Moves 1 B a row twice and 4 B once, and the counts for each block.
 
 typedef unsigned char u8;
 

@@ -109,7 +109,7 @@ impl<V: Element> Ordered<V> {
         Ordered::zeros(device, pattern.shape(), pattern)?.with_columns(pattern)
     }
 
-    /// Zeros on the same pattern, which is shared.
+    /// A matrix of zeros on the pattern of this one; both share it.
     pub fn alike(&self) -> Result<Self> {
         let values = self.device().zeros(self.values.len())?;
         Ok(Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values })
@@ -208,7 +208,7 @@ impl<V: Element> Ordered<V> {
         Ok(copy)
     }
 
-    /// The values of another of the same pattern, narrowed.
+    /// Takes the values of a matrix of the same pattern, narrowed.
     pub(crate) fn take<T: Real>(&mut self, other: &Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
@@ -216,7 +216,7 @@ impl<V: Element> Ordered<V> {
         self.copy_values(other, Way::IntoSlots)
     }
 
-    /// Its values for another of the same pattern, widened.
+    /// Gives its values, widened, to a matrix of the same pattern.
     pub(crate) fn give_to<T: Real>(&self, other: &mut Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
@@ -224,7 +224,7 @@ impl<V: Element> Ordered<V> {
         self.copy_values(other, Way::Back)
     }
 
-    /// Queues the copy of values between this one and another of the same pattern.
+    /// Queues the copy of values between this matrix and another of the same pattern.
     fn copy_values<T: Real>(&self, other: &Ordered<T>, way: Way) -> Result<()>
     where
         V: Storage<T>,

@@ -46,7 +46,7 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     fn bytes(&self) -> usize;
 }
 
-/// An array that values of a matrix lie in, whatever stores them.
+/// An array that values of a matrix lie in, of elements or of numbers with fewer bits.
 #[derive(Debug)]
 pub struct Slots {
     pub(crate) address: u64,
@@ -99,12 +99,12 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     /// All arrays that values lie in.
     fn slots(&self) -> Vec<Slots>;
 
-    /// Where entries lie row by row, if it keeps that.
+    /// Where the entries of rows lie, if the matrix keeps that.
     fn rows(&self) -> Option<&Arc<RowStarts>> {
         None
     }
 
-    /// The columns of entries that lie so row by row, where slots tell them.
+    /// The columns of entries that lie row by row where `rows` says, if they follow from the slots.
     fn columns(&self, _: &RowStarts) -> Result<Option<Array<u32>>> {
         Ok(None)
     }

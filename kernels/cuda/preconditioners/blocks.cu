@@ -86,7 +86,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
     norm = most<T>(lanes, norm);
     __syncwarp(lanes);
     for (int k = 0; k < n; k++) {
-        // NaN is smaller than all, and found in the end
+        // NaN compares as smaller than all: a pivot that is NaN is found below
         double largest = i >= k && i < n ? fabs(mine[k]) : -1.0;
         u32 row = i;
 #pragma unroll
@@ -98,7 +98,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
                 row = its_row;
             }
         }
-        // lanes that met NaN may differ: the first decides
+        // lanes that compared with NaN may have found other rows: the first lane decides
         row = __shfl_sync(lanes, row, 0, T);
         if (row < (u32)k || row >= (u32)n) row = k;
         if (i < n) {
@@ -229,7 +229,7 @@ template <class V> __device__ __forceinline__ real times(const V* numbers, const
 
 __device__ __forceinline__ real row_times(const Diagonal& m, const Slice& slice, real x) {
     const int lane = threadIdx.x & 31, rows = slice.rows();
-    // from the last bit at or below the lane's to the first above it
+    // the lane's block: from the last bit at or below the lane to the first bit above it
     const int start = 31 - __clz(slice.starts & (ALL >> (31 - lane)));
     const int behind = __ffs(slice.starts >> lane >> 1);
     const int end = behind ? lane + behind : rows;

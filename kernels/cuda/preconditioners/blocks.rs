@@ -68,7 +68,7 @@ struct RawDiagonal {
 unsafe impl DeviceRepr for RawDiagonal {}
 
 impl<T: Real> BlockDiagonal<T> {
-    /// A copy of one in host memory.
+    /// A copy of a matrix in host memory.
     pub fn new(device: &Device, host: &block_diagonal::BlockDiagonal<T>) -> Result<Self> {
         let mut matrix = BlockDiagonal::zeros(device, host.slices())?;
         matrix.numbers.write(host.numbers())?;
@@ -89,12 +89,12 @@ impl<T: Real> BlockDiagonal<T> {
         })
     }
 
-    /// Whether one in host memory has the same blocks.
+    /// Whether a matrix in host memory has blocks of the same rows.
     pub fn has_blocks_of(&self, host: &block_diagonal::BlockDiagonal<T>) -> bool {
         same_blocks(&self.known, host.slices())
     }
 
-    /// Takes what one in host memory has, of the same blocks.
+    /// Takes the numbers of a matrix in host memory, whose blocks have the same rows.
     pub fn write(&mut self, host: &block_diagonal::BlockDiagonal<T>) -> Result<()> {
         assert!(self.has_blocks_of(host), "the same blocks");
         self.known.copy_from_slice(host.slices());
@@ -247,7 +247,7 @@ impl<T: Real> Blocks<T> {
         Ok((block[0] != u32::MAX).then_some(block[0] as usize))
     }
 
-    /// The inverses, of the same blocks, before they have numbers.
+    /// A matrix for the inverses, without numbers as yet: [`Blocks::round`] fills it.
     pub fn zeros(&self) -> Result<BlockDiagonal<T>> {
         BlockDiagonal::zeros(self.a.values.device(), &self.inverse.known)
     }

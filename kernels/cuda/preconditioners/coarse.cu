@@ -39,7 +39,7 @@ template <class Update> __device__ __forceinline__ void restrict_block(const Agg
                 }
             }
         }
-        if (!sums) return;     // the same for the whole block
+        if (!sums) return;     // all threads of the block, or none
         block_sum(sum);
         if (threadIdx.x == 0) {
 #pragma unroll
@@ -231,7 +231,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u3
     }
 }
 
-// E ← the inverse, rounded, with what stands below the diagonal on both sides of it
+// E ← the inverse, rounded. What stands below the diagonal goes to both sides: E is symmetric.
 extern "C" __global__ __launch_bounds__(THREADS) void round_inverse(const double* a, u32 n, u32 stride, real* e) {
     begin();
     const u32 column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;

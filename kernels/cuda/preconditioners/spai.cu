@@ -68,7 +68,7 @@ __device__ __forceinline__ double sum_of_lanes(double v) {
 // ---- solving
 
 // Checks S and solves by a warp, up to 32 L unknowns: row k of S stands at `products + k * apart`, its diagonal first, the
-// right-hand sides last, of which one is meant. False if a column depends on those before it.
+// right-hand sides last, of which `member` is solved for. False if a column depends on those before it.
 template <int L> __device__ __forceinline__ bool substitute(const double* products, i64 apart, int n, int member, int rows, real* solution) {
     const int lane = threadIdx.x % 32;
     double diagonal[L], inverse[L], right[L], above[L];
@@ -185,7 +185,8 @@ template <int C, int K, int R> __device__ __forceinline__ void eliminate(double 
 // Entries of a lane in flight.
 constexpr int FLIGHT = 8;
 
-// Fills a dense problem of zeros, its columns so far apart; false if one of the a_j has no entries, and then not all of it.
+// Fills a dense problem of zeros, whose columns are `apart` numbers apart; false if one of the a_j has no entries: then the
+// problem is not filled as a whole.
 __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 first, int n, double* dense, int apart) {
     const u32 lane = threadIdx.x;
     i64 shift = 0;
@@ -195,7 +196,7 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
         shift = s.a.start(row);
         length = u32(s.a.start(row + 1) - shift);
     }
-    // the first entries would not tell whose they are
+    // of an a_j without entries no first entry would tell where it begins
     if (!__all_sync(ALL, lane >= n || length > 0)) return false;
     const u32 end = sum_up_to(length), entries = __shfl_sync(ALL, end, 31);
     // from an entry to where it stands in the matrix

@@ -175,7 +175,7 @@ impl<T: Real> Steps<T> {
     }
 
     /// Begins one more step, the one at a place of the solve's cycle. Either it is replayed, or the answer is `true`: the
-    /// caller queues its work, and then calls [`Steps::end_step`]. A step that `replays` does the same every time. No more
+    /// caller queues its work, and then calls [`Steps::end_step`]. A step that `replays` queues equal work every time. No more
     /// than [`LAG`](crate::cuda::tuning::LAG) may be unknown at a time.
     pub fn begin_step(&mut self, place: usize, replays: bool) -> Result<bool> {
         while self.places.len() <= place {
