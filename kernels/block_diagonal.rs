@@ -14,13 +14,13 @@ use std::ops::Range;
 /// The most rows of a block, and of a slice.
 pub const LARGEST_BLOCK: usize = 32;
 
-/// Slices begin at multiples of so many numbers.
+/// Numbers of a unit: slices begin at multiples of it.
 pub(crate) const UNIT: usize = 16;
 
 /// What stores the numbers of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Stored {
+pub enum StoredAs {
     /// An element.
     Element = 0,
     /// An `f32`, of an element of 64 bits.
@@ -67,21 +67,21 @@ impl Slice {
     }
 
     /// What stores its numbers.
-    pub fn stored(&self) -> Stored {
+    pub fn stored_as(&self) -> StoredAs {
         match self.stored {
-            1 => Stored::Single,
-            2 => Stored::Half,
-            _ => Stored::Element,
+            1 => StoredAs::Single,
+            2 => StoredAs::Half,
+            _ => StoredAs::Element,
         }
     }
 
-    pub(crate) fn room(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         usize::from(self.rows) * usize::from(self.width)
     }
 
     pub(crate) fn numbers(&self) -> Range<usize> {
         let start = self.place as usize * UNIT;
-        start..start + self.room()
+        start..start + self.capacity()
     }
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn cut(bounds: &[usize]) -> Vec<Slice> {
                 last.even = if usize::from(last.even) == size { last.even } else { 0 };
             }
             last => {
-                place += last.map_or(0, |last| last.room().div_ceil(UNIT));
+                place += last.map_or(0, |last| last.capacity().div_ceil(UNIT));
                 let (first, place) = (index(start), index(place));
                 let size = size as u8;
                 slices.push(Slice {
@@ -124,7 +124,7 @@ pub(crate) fn largest_block(slices: &[Slice]) -> usize {
 }
 
 /// Numbers that slices have room for.
-pub(crate) fn room(slices: &[Slice]) -> usize {
+pub(crate) fn capacity(slices: &[Slice]) -> usize {
     slices.last().map_or(0, |last| last.numbers().end.next_multiple_of(UNIT))
 }
 
@@ -148,11 +148,11 @@ impl Limits {
         Limits { single: single as f32, half: (accuracy * f64::from(1 << 8)) as f32 }
     }
 
-    pub(crate) fn stored(self, condition: f32) -> Stored {
+    pub(crate) fn stored(self, condition: f32) -> StoredAs {
         match condition {
-            condition if condition <= self.half => Stored::Half,
-            condition if condition <= self.single => Stored::Single,
-            _ => Stored::Element,
+            condition if condition <= self.half => StoredAs::Half,
+            condition if condition <= self.single => StoredAs::Single,
+            _ => StoredAs::Element,
         }
     }
 }
@@ -179,10 +179,10 @@ pub(crate) fn same_blocks(some: &[Slice], others: &[Slice]) -> bool {
 pub(crate) fn count<T>(slices: &[Slice]) -> (StoredRows, usize) {
     let (mut rows, mut bytes) = (StoredRows::default(), size_of_val(slices));
     for slice in slices {
-        let (stored, size) = match slice.stored() {
-            Stored::Element => (&mut rows.elements, size_of::<T>()),
-            Stored::Single => (&mut rows.singles, 4),
-            Stored::Half => (&mut rows.halves, 2),
+        let (stored, size) = match slice.stored_as() {
+            StoredAs::Element => (&mut rows.elements, size_of::<T>()),
+            StoredAs::Single => (&mut rows.singles, 4),
+            StoredAs::Half => (&mut rows.halves, 2),
         };
         *stored += usize::from(slice.rows);
         bytes += slice.blocks().map(|block| block.len().pow(2) * size).sum::<usize>();

@@ -44,17 +44,17 @@ pub(crate) fn bytes_of_mut<T: Plain>(numbers: &mut [T]) -> &mut [u8] {
 }
 
 /// As many numbers of no more bits, where numbers of `T` have room.
-pub(crate) fn stored<T: Plain, V: Plain>(room: &[T]) -> &[V] {
+pub(crate) fn stored<T: Plain, V: Plain>(numbers: &[T]) -> &[V] {
     const { assert!(size_of::<V>() <= size_of::<T>() && align_of::<V>() <= align_of::<T>()) };
     // SAFETY: as many numbers of no more bytes and no stricter alignment, valid for any bit pattern
-    unsafe { std::slice::from_raw_parts(room.as_ptr().cast(), room.len()) }
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
 /// As [`stored`], to be written.
-pub(crate) fn stored_mut<T: Plain, V: Plain>(room: &mut [T]) -> &mut [V] {
+pub(crate) fn stored_mut<T: Plain, V: Plain>(numbers: &mut [T]) -> &mut [V] {
     const { assert!(size_of::<V>() <= size_of::<T>() && align_of::<V>() <= align_of::<T>()) };
     // SAFETY: as in `stored`, of memory that is borrowed alone
-    unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), room.len()) }
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
 
 /// An array of fixed length: aligned to a cache line, or adopted from a `Vec` as it is.

@@ -190,7 +190,7 @@ impl Offsets {
         Offsets::Short(Ascending(short.into()))
     }
 
-    /// The offsets of so many ranges, on all threads; `length` is asked twice for each.
+    /// The offsets of ranges of these lengths, found on all threads; `length` is called twice for each.
     pub fn of_rows(count: usize, length: &(impl Fn(usize) -> usize + Sync)) -> Offsets {
         let mut starts = vec![0; count.div_ceil(CHUNK)];
         let (chunks, parts) = (starts.len(), tasks(8 * count).min(starts.len()));

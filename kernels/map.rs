@@ -14,12 +14,12 @@ use memmap2::Mmap;
 /// # Errors
 /// If the operating system cannot map the file.
 pub fn map_file(file: &File) -> io::Result<impl Deref<Target = [u8]> + use<>> {
-    // SAFETY: The map is read-only and lives as long as the result. That nobody changes the file meanwhile is
+    // SAFETY: The map is read-only and lives as long as the result. That the file is not changed meanwhile is
     // the caller's part, and documented; Rust cannot check it of other processes. What happens if they do:
     // truncation ends this process by a signal (SIGBUS) on the first touch of a lost page, before any wrong
     // byte is seen; rewriting shows different bytes on a second look, which is outside Rust's memory model.
     // The parser of these maps indexes with checks only and takes no address from the bytes, so that in
-    // practice it ends in wrong numbers, an error or a panic. Who needs more reads the file into a buffer and
+    // practice it ends in wrong numbers, an error or a panic. A caller that needs more reads the file into a buffer and
     // parses that.
     unsafe { Mmap::map(file) }
 }

@@ -14,7 +14,7 @@ pub struct Work {
     pub gathers: f64,
     /// Rows that are added up one by one: padded ones go side by side.
     pub rows: f64,
-    /// Times that somebody waits for memory, one after the other.
+    /// Times that a thread waits for memory, one after the other.
     pub waits: f64,
 }
 

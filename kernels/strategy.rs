@@ -11,10 +11,10 @@ pub enum Strategy {
     Classical,
     /// Equally many entries to each, whatever rows they are of; a row that several share is added up afterwards.
     LoadBalance,
-    /// Equally many entries and ends of rows to each. In host memory the same as [`Strategy::LoadBalance`], where ranges
-    /// of rows are cut by both.
+    /// Equally many entries and ends of rows to each. In host memory this is [`Strategy::LoadBalance`], which cuts
+    /// ranges of rows by both.
     MergePath,
-    /// Equally many entries to each, from plain arrays that nobody has looked at: sums are stored as if no row was
+    /// Equally many entries to each, from plain arrays that were not looked at before: sums are stored as if no row was
     /// empty, and moved where one was (Liu and Vinter).
     Speculative,
 }

@@ -80,13 +80,13 @@ impl Windows {
         }
         let mut halo = vec![0; places];
         let mut rest = halo.as_mut_slice();
-        let mut pieces = vec![];
+        let mut copies = vec![];
         for (_, from) in blocks.iter().flatten() {
             let (to, others) = rest.split_at_mut(from.len());
-            pieces.push((to, from));
+            copies.push((to, from));
             rest = others;
         }
-        pieces.into_par_iter().with_min_len(16).for_each(|(to, from)| to.copy_from_slice(from));
+        copies.into_par_iter().with_min_len(16).for_each(|(to, from)| to.copy_from_slice(from));
         Ok(Windows { cols, bounds, starts, halo })
     }
 

@@ -82,7 +82,7 @@ pub const SLAB_BLOCKS: usize = 2;
 /// Threads of a block of the kernel for wide slabs, which has a multiprocessor for itself.
 pub const WIDE_SLAB_THREADS: u32 = 1024;
 
-/// What a block of slabs copies of `x`, and waits for, before it multiplies: the time of so many chunks (boyd2_like, lp_like).
+/// What a block of slabs copies of `x`, and waits for, before it multiplies, as the time of chunks (boyd2_like, lp_like).
 pub const START_OF_SLAB: usize = 16;
 
 /// Sums of a bin, at least, and at most where no row has more.
@@ -98,26 +98,32 @@ pub const SLABS: RangeInclusive<usize> = 17..=512;
 /// Bins of rows for each multiprocessor that the sums of slabs are brought into, at least: several wait for memory at once.
 pub const BINS_OF_MULTIPROCESSOR: usize = 5;
 
-/// Blocks of [`Halo`](crate::cuda::formats::halo::Halo) that run at once on a multiprocessor, with nodes of so many rows: what a matrix is
+/// Blocks of [`Halo`](crate::cuda::formats::halo::Halo) that run at once on a multiprocessor, with nodes of `size` rows: what a matrix is
 /// cut for, so that no blocks are left over for another round
 /// (p1_10M_perm, heat_sink_p1_340k).
 pub const fn resident_windows(size: usize) -> usize {
     if size.is_multiple_of(3) { 2 } else { 4 }
 }
 
-/// Threads of a block of [`Halo`](crate::cuda::formats::halo::Halo) whose nodes have so many rows: whole slices of 32 nodes.
-pub const HALO_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 384];
+/// Threads of a block of [`Halo`](crate::cuda::formats::halo::Halo) by the rows of a node: whole slices of 32 nodes.
+pub const HALO_THREADS: [usize; 7] = [256, 256, 256, 384, 256, 256, 384];
 
-/// Threads of a block of [`Symmetric`](crate::cuda::formats::symmetric::Symmetric) whose nodes have so many rows. The larger a block,
+/// Threads of a block of [`Symmetric`](crate::cuda::formats::symmetric::Symmetric) by the rows of a node. The larger a block,
 /// the fewer pairs cross: those of nodes with three rows just fit registers twice.
-pub const SYMMETRIC_THREADS: [usize; 7] = [0, 256, 256, 384, 256, 0, 256];
+pub const SYMMETRIC_THREADS: [usize; 7] = [256, 256, 256, 384, 256, 256, 256];
 /// Blocks of [`SYMMETRIC_THREADS`] that share the memory of a multiprocessor.
-pub const SYMMETRIC_BLOCKS: [usize; 7] = [0, 3, 2, 2, 2, 0, 2];
-/// Nodes of so many rows that a thread of [`SYMMETRIC_THREADS`] has one after the other, for values of 8 bytes: as many as
+pub const SYMMETRIC_BLOCKS: [usize; 7] = [2, 3, 2, 2, 2, 2, 2];
+/// Nodes that a thread of [`SYMMETRIC_THREADS`] has one after the other, by the rows of a node, for values of 8 bytes: as many as
 /// registers hold.
-pub const NODES_OF_8: [usize; 7] = [0, 4, 2, 2, 1, 0, 1];
+pub const NODES_OF_8: [usize; 7] = [1, 4, 2, 2, 1, 1, 1];
 /// As [`NODES_OF_8`], for values of 4 bytes.
-pub const NODES_OF_4: [usize; 7] = [0, 4, 4, 4, 1, 0, 1];
+pub const NODES_OF_4: [usize; 7] = [1, 4, 4, 4, 1, 1, 1];
+
+/// What one of these tables has for nodes of `size` rows. There are kernels for 1, 2, 3, 4 and 6; that there is none for another
+/// size is found when it is loaded.
+pub(crate) fn by_size(table: &[usize; 7], size: usize) -> usize {
+    *table.get(size).unwrap_or(&table[0])
+}
 
 /// The fewest and the most rows of a block of [`Halo`](crate::cuda::formats::halo::Halo): its halo against how many blocks run at once.
 pub const ROWS_OF_WINDOW: (usize, usize) = (256, 1536);
@@ -169,8 +175,8 @@ pub const STAGES: usize = 2;
 /// Bytes that a thread copies at a time.
 pub const STAGE_SHARE: usize = 256 << 10;
 
-/// What a pool was given back is kept while all that the pool holds, in use or not, is no more than one part in so many of the
-/// device's memory (heat_sink_p1_340k: device/pool.rs has the times).
+/// What a pool was given back is kept while all that the pool holds, in use or not, is no more than the device's memory divided by
+/// this number (heat_sink_p1_340k: device/pool.rs has the times).
 pub const POOL_SHARE: usize = 128;
 
 /// Steps queued ahead of what is known: enough that the device of a small system never waits for the host (st7_20k).

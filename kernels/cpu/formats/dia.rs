@@ -87,7 +87,7 @@ impl<V> Dia<'_, V> {
         }
     }
 
-    /// Rows where diagonals leave the matrix: the same sums in the same order, entry by entry.
+    /// Rows where diagonals leave the matrix, entry by entry: sums have the order that they have in whole slices.
     #[inline(always)]
     fn edge<S: Simd, T: Value>(&self, values: &[V], x: &[T], first: i64, y: &mut [T])
     where

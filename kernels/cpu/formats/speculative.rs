@@ -12,7 +12,7 @@
 //!     write the rows that cross the borders of bunches
 //! ```
 //!
-//! The device's kernel of this name does the same, and says what departs from the paper. In host memory this is the
+//! The kernel of a GPU, kernels/cuda/csr/speculative.cu, says what departs from the paper. In host memory this is the
 //! strategy to compare with: products are stored and read again, [`balanced`](crate::cpu::run::balanced) walks rows in registers. It
 //! allocates what its first stage leaves.
 
@@ -92,7 +92,7 @@ pub fn rearrange<T: Value>(offsets: OffsetsRef<'_>, rows: Range<usize>, y: &mut 
     }
 }
 
-/// Writes the rows that cross the borders of bunches of so many entries.
+/// Writes the rows that cross the borders of bunches of `of_bunch` entries.
 pub fn synchronise<T: Value>(
     offsets: OffsetsRef<'_>,
     of_bunch: usize,

@@ -2,7 +2,7 @@
 //!
 //! A product moves the numbers as they are stored, 16 bytes a slice, and two vectors.
 
-use crate::block_diagonal::{Limits, Slice, Stored, StoredRows, count, cut, largest_block, room};
+use crate::block_diagonal::{Limits, Slice, StoredAs, StoredRows, capacity, count, cut, largest_block};
 use crate::buffer::{Buffer, stored, stored_mut};
 use crate::cpu::preconditioners::dense::invert;
 use crate::cpu::run::rows::RowProduct;
@@ -31,11 +31,11 @@ impl<T: Value> BlockDiagonal<T> {
         assert!(bounds.first().is_none_or(|&first| first == 0), "blocks begin at row 0");
         let slices = cut(bounds);
         let conditions = vec![f32::INFINITY; slices.len()];
-        let numbers = Buffer::zeros(room(&slices));
+        let numbers = Buffer::zeros(capacity(&slices));
         BlockDiagonal { slices, numbers, conditions }
     }
 
-    /// From arrays of the same blocks.
+    /// A matrix of these slices, with numbers for all of them.
     #[cfg(feature = "cuda")]
     pub(crate) fn from_arrays(slices: Vec<Slice>, numbers: Buffer<T>) -> Self {
         let conditions = vec![f32::INFINITY; slices.len()];
@@ -76,7 +76,7 @@ impl<T: Value> BlockDiagonal<T> {
             for block in slice.blocks() {
                 for i in block.clone() {
                     for j in 0..block.len() {
-                        let number = number(numbers, slice.stored(), j * rows + i);
+                        let number = number(numbers, slice.stored_as(), j * rows + i);
                         each(first + i, first + block.start + j, number);
                     }
                 }
@@ -93,7 +93,7 @@ impl<T: Value> BlockDiagonal<T> {
     ) -> Result<(), Range<usize>> {
         let singular = AtomicUsize::new(usize::MAX);
         self.each_slice(&|slice, numbers, condition| {
-            let (mut block, mut inverses) = (vec![], vec![0.0; slice.room()]);
+            let (mut block, mut inverses) = (vec![], vec![0.0; slice.capacity()]);
             let (first, rows, mut worst) = (slice.rows().start, slice.rows().len(), 0.0_f64);
             for within in slice.blocks() {
                 let size = within.len();
@@ -130,12 +130,12 @@ impl<T: Value> BlockDiagonal<T> {
 
     /// Rounds what the limits allow to be stored in fewer bits than it is.
     pub fn round(&mut self, limits: Limits) {
-        let wanted = |slice: &Slice, condition: f32| slice.stored().max(limits.stored(condition));
+        let wanted = |slice: &Slice, condition: f32| slice.stored_as().max(limits.stored(condition));
         self.each_slice(&|slice, numbers, condition| {
             let wanted = wanted(slice, *condition);
-            if wanted != slice.stored() {
+            if wanted != slice.stored_as() {
                 let wide: Vec<f64> =
-                    (0..slice.room()).map(|k| to_f64(number(numbers, slice.stored(), k))).collect();
+                    (0..slice.capacity()).map(|k| to_f64(number(numbers, slice.stored_as(), k))).collect();
                 store(&wide, wanted, numbers);
             }
         });
@@ -153,7 +153,7 @@ impl<T: Value> BlockDiagonal<T> {
         let data = (ByRow::new(&mut self.numbers, &place), self.conditions.as_mut_slice());
         over_parts(tasks, &share, data, &|range, (mut numbers, conditions): (ByRow<'_, T>, &mut [f32])| {
             for (k, condition) in range.zip(conditions) {
-                work(&slices[k], numbers.row_mut(k, slices[k].room()), condition);
+                work(&slices[k], numbers.row_mut(k, slices[k].capacity()), condition);
             }
         });
     }
@@ -175,23 +175,23 @@ fn to_f64<T: Value>(number: T) -> f64 {
 }
 
 /// Number `k` of a slice.
-fn number<T: Value>(numbers: &[T], stored_as: Stored, k: usize) -> T {
+fn number<T: Value>(numbers: &[T], stored_as: StoredAs, k: usize) -> T {
     match stored_as {
-        Stored::Element => numbers[k],
-        Stored::Single => stored::<T, T::Single>(numbers)[k].widen(),
-        Stored::Half => stored::<T, T::Half>(numbers)[k].widen(),
+        StoredAs::Element => numbers[k],
+        StoredAs::Single => stored::<T, T::Single>(numbers)[k].widen(),
+        StoredAs::Half => stored::<T, T::Half>(numbers)[k].widen(),
     }
 }
 
-fn store<T: Value>(from: &[f64], stored_as: Stored, numbers: &mut [T]) {
+fn store<T: Value>(from: &[f64], stored_as: StoredAs, numbers: &mut [T]) {
     fn rounded<T: Value, V: Storage<T>>(from: &[f64], to: &mut [V]) {
         let element = |number: f64| T::from(number).unwrap_or_else(T::nan);
         to.iter_mut().zip(from).for_each(|(to, &number)| *to = V::narrow(element(number)));
     }
     match stored_as {
-        Stored::Element => rounded::<T, T>(from, numbers),
-        Stored::Single => rounded::<T, T::Single>(from, stored_mut(numbers)),
-        Stored::Half => rounded::<T, T::Half>(from, stored_mut(numbers)),
+        StoredAs::Element => rounded::<T, T>(from, numbers),
+        StoredAs::Single => rounded::<T, T::Single>(from, stored_mut(numbers)),
+        StoredAs::Half => rounded::<T, T::Half>(from, stored_mut(numbers)),
     }
 }
 
@@ -217,10 +217,10 @@ impl<T: Value> RowProduct<T> for BlockDiagonal<T> {
             let (x, here) = (&x[of_slice.clone()], from - of_slice.start..to - of_slice.start);
             // SAFETY: handed down from the caller
             unsafe {
-                match slice.stored() {
-                    Stored::Element => multiply::<S, T, T>(slice, numbers, here, x, y),
-                    Stored::Single => multiply::<S, T, T::Single>(slice, stored(numbers), here, x, y),
-                    Stored::Half => multiply::<S, T, T::Half>(slice, stored(numbers), here, x, y),
+                match slice.stored_as() {
+                    StoredAs::Element => multiply::<S, T, T>(slice, numbers, here, x, y),
+                    StoredAs::Single => multiply::<S, T, T::Single>(slice, stored(numbers), here, x, y),
+                    StoredAs::Half => multiply::<S, T, T::Half>(slice, stored(numbers), here, x, y),
                 }
             }
         }

@@ -21,7 +21,7 @@ pub trait RowProduct<T: Value>: Sync {
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 }
 
-/// How rows are handed to threads: boundaries from 0 to the number of rows, balanced by whoever made them.
+/// How rows are handed to threads: boundaries from 0 to the number of rows, balanced by the code that made them.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'p>(&'p [usize]);
 
@@ -58,7 +58,7 @@ impl<T: Value, A: RowProduct<T>> Task for Rows<'_, A, T> {
     }
 }
 
-/// `y ← (A x)[rows]` at the level in use: one compiled loop for each level, whoever calls.
+/// `y ← (A x)[rows]` at the level in use: one compiled loop for each level, for all callers.
 ///
 /// # Safety
 /// As [`RowProduct::product`].

@@ -19,7 +19,7 @@ pub fn block_rows(rows: usize) -> usize {
     rows.div_ceil(BLOCKS).next_multiple_of(CHUNK).max(CHUNK)
 }
 
-/// How many tasks to cut work into that moves so many numbers.
+/// How many tasks to cut work into that moves `numbers`.
 pub fn tasks(numbers: usize) -> usize {
     match rayon::current_num_threads() {
         1 => 1,

@@ -111,7 +111,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
 pub trait Lanes<T>: Copy {
     /// How many numbers it holds.
     const COUNT: usize;
-    /// All the same.
+    /// A register whose lanes all hold one number.
     unsafe fn splat(value: T) -> Self;
     /// From memory, unaligned.
     unsafe fn load(from: *const T) -> Self;

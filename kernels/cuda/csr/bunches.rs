@@ -8,7 +8,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Element, Real, Storage};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE, tiles_of_chunk};
-use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
 use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::tuning::TILES_OF_CHUNK;
 use cudarc::driver::{CudaFunction, DeviceRepr};
@@ -21,7 +21,7 @@ pub(crate) const SOURCE: Source = Source {
         "#line 1 \"speculative.cu\"\n",
         include_str!("speculative.cu")
     ),
-    constants: constants![OF_LANE, TILE, PIECE, FILL, MOST_TILES, NEAR_BATCHES],
+    constants: constants![OF_LANE, TILE, ROWS_OF_RANGE, FILL, MOST_TILES, NEAR_BATCHES],
     mirrors: &[
         mirror!("Unfinished" = RawUnfinished { parts, carries, rows, counts, ranges, told, number }),
         mirror!("Speculative" = Raw { rows, columns, values, left, count, tiles, tiles_of_bunch }),
@@ -29,7 +29,7 @@ pub(crate) const SOURCE: Source = Source {
 };
 
 /// Rows of a range that only zeros are missing in.
-const PIECE: usize = 1024;
+const ROWS_OF_RANGE: usize = 1024;
 /// Tiles of a bunch, at most.
 const MOST_TILES: usize = 32;
 /// Rows of a tile, over 32: more are searched for.
@@ -39,14 +39,14 @@ pub(crate) const FILL: u32 = 1 << 31;
 
 /// How entries are cut, by their number alone.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct Bunches {
     pub(crate) shape: Shape,
     pub(crate) tiles: usize,
     tiles_of_bunch: usize,
 }
 
-impl Cut {
-    fn new(shape: Shape, multiprocessors: usize) -> Result<Cut> {
+impl Bunches {
+    fn new(shape: Shape, multiprocessors: usize) -> Result<Bunches> {
         index("the number of rows", shape.rows)?;
         let tiles = match shape.rows {
             0 => 0,
@@ -54,10 +54,10 @@ impl Cut {
         };
         index("the number of tiles", tiles)?;
         const { assert!(TILES_OF_CHUNK < MOST_TILES) };
-        Ok(Cut { shape, tiles, tiles_of_bunch: tiles_of_chunk(tiles, multiprocessors) })
+        Ok(Bunches { shape, tiles, tiles_of_bunch: tiles_of_chunk(tiles, multiprocessors) })
     }
 
-    pub(crate) fn bunches(self) -> usize {
+    pub(crate) fn count(self) -> usize {
         self.tiles.div_ceil(self.tiles_of_bunch)
     }
 
@@ -66,9 +66,9 @@ impl Cut {
         self.tiles_of_bunch * TILE
     }
 
-    /// Ranges of rows that the first stage may record: one for every tile, and the pieces of long ones.
+    /// Ranges of rows that the first stage may record: one for every tile, and those that far tiles are cut into.
     pub(crate) fn most_ranges(self) -> usize {
-        self.tiles + self.shape.rows / PIECE
+        self.tiles + self.shape.rows / ROWS_OF_RANGE
     }
 }
 
@@ -88,7 +88,7 @@ pub(crate) struct RawUnfinished {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Raw {
-    rows: RawRows,
+    rows: RawRowStarts,
     columns: u64,
     values: u64,
     left: RawUnfinished,
@@ -102,7 +102,7 @@ unsafe impl DeviceRepr for Raw {}
 /// The arrays of a matrix, and the first stage.
 #[derive(Debug)]
 pub(crate) struct Speculation<V: Element> {
-    pub(crate) cut: Cut,
+    pub(crate) bunches: Bunches,
     pub(crate) ordered: Ordered<V>,
     speculate: CudaFunction,
 }
@@ -114,27 +114,27 @@ impl<V: Element> Speculation<V> {
         V: Storage<T>,
     {
         let device = ordered.device();
-        let cut = Cut::new(shape, device.multiprocessors())?;
+        let bunches = Bunches::new(shape, device.multiprocessors())?;
         let speculate = device.function_storing::<T, V>(&SOURCE, form)?;
-        Ok(Speculation { cut, ordered, speculate })
+        Ok(Speculation { bunches, ordered, speculate })
     }
 
     pub(crate) fn raw(&self, left: RawUnfinished) -> Raw {
         let Ordered { rows, columns, values } = &self.ordered;
         let (rows, columns, values) = (rows.raw(), columns.address(0), values.address(0));
-        let Cut { shape, tiles, tiles_of_bunch } = self.cut;
+        let Bunches { shape, tiles, tiles_of_bunch } = self.bunches;
         let (tiles, tiles_of_bunch) = (tiles as u32, tiles_of_bunch as u32);
         Raw { rows, columns, values, left, count: shape.entries as u64, tiles, tiles_of_bunch }
     }
 
-    /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `cut` says.
+    /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `bunches` says.
     /// `x` is of the type that it was made for.
     pub(crate) fn queue<T: Real>(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
         let (raw, x_address) = (self.raw(left), x.address(0));
         let mut launch = x.device().launch(&self.speculate);
         launch.arg(&raw).arg(&x_address).arg(&y);
         // SAFETY: arguments as in speculative.cu; rows are those of `y`, columns below the length of `x`
-        unsafe { launch.launch(config(self.cut.bunches() * WARP)) }?;
+        unsafe { launch.launch(config(self.bunches.count() * WARP)) }?;
         Ok(())
     }
 }
@@ -159,22 +159,22 @@ mod tests {
     }
 
     /// The first stage with the products of all entries, a tile at a time, all lanes in step.
-    fn speculate(cut: Cut, offsets: &Offsets, products: &[f64]) -> Left {
+    fn speculate(bunches: Bunches, offsets: &Offsets, products: &[f64]) -> Left {
         let mut left = Left {
-            y: vec![f64::NAN; cut.shape.rows],
-            parts: vec![None; cut.bunches()],
-            carries: vec![f64::NAN; 2 * cut.bunches()],
-            rows: vec![0; cut.bunches()],
+            y: vec![f64::NAN; bunches.shape.rows],
+            parts: vec![None; bunches.count()],
+            carries: vec![f64::NAN; 2 * bunches.count()],
+            rows: vec![0; bunches.count()],
             ranges: vec![],
         };
-        for bunch in 0..cut.bunches() {
-            let first = bunch * cut.tiles_of_bunch;
+        for bunch in 0..bunches.count() {
+            let first = bunch * bunches.tiles_of_bunch;
             let mut start = if first == 0 { 0 } else { row_at(offsets.into(), first * TILE) };
             let mut continues = offsets.at(start) < first * TILE;
             let mut is_shared = continues;
             let mut transmitted = 0.0;
             left.rows[bunch] = if is_shared { start as u32 } else { NONE };
-            for tile in first..cut.tiles.min(first + cut.tiles_of_bunch) {
+            for tile in first..bunches.tiles.min(first + bunches.tiles_of_bunch) {
                 let (from, to) = (tile * TILE, products.len().min((tile + 1) * TILE));
                 let mut product: Vec<f64> = products[from..to].to_vec();
                 product.resize(TILE, 0.0);
@@ -198,8 +198,8 @@ mod tests {
                 }
                 let sums = sums - usize::from(open);
                 if found.is_some() {
-                    let pieces = (start..stop).step_by(PIECE);
-                    left.ranges.extend(pieces.map(|at| (at..stop.min(at + PIECE), true)));
+                    let ranges = (start..stop).step_by(ROWS_OF_RANGE);
+                    left.ranges.extend(ranges.map(|at| (at..stop.min(at + ROWS_OF_RANGE), true)));
                 } else if sums < stop - start {
                     left.ranges.push((start..stop, false));
                 }
@@ -209,7 +209,7 @@ mod tests {
             left.carries[2 * bunch + 1] = transmitted;
             left.parts[bunch] = continues.then_some(transmitted);
         }
-        assert!(left.ranges.len() <= cut.most_ranges());
+        assert!(left.ranges.len() <= bunches.most_ranges());
         left
     }
 
@@ -298,7 +298,7 @@ mod tests {
     }
 
     /// What the device does with it.
-    fn finish(cut: Cut, offsets: &Offsets, left: &mut Left) {
+    fn finish(bunches: Bunches, offsets: &Offsets, left: &mut Left) {
         let Left { y, parts, carries, rows, ranges } = left;
         for (range, only_zeros) in ranges.iter() {
             let has_entries = |row: usize| !offsets.range(row).is_empty();
@@ -322,9 +322,9 @@ mod tests {
         }
         // where a row ends, what earlier bunches sent is received
         let ends = |bunch: &usize| rows[*bunch] != NONE && !carries[2 * bunch].is_nan();
-        for bunch in (0..cut.bunches()).filter(ends) {
+        for bunch in (0..bunches.count()).filter(ends) {
             let row = rows[bunch] as usize;
-            let sent = parts[offsets.at(row) / cut.of_bunch()..bunch].iter_mut();
+            let sent = parts[offsets.at(row) / bunches.of_bunch()..bunch].iter_mut();
             let sum: f64 = sent.map(|part| part.take().expect("it was sent")).sum();
             y[row] = sum + carries[2 * bunch];
         }
@@ -335,10 +335,10 @@ mod tests {
     fn adds_up(matrix: &Matrix, multiprocessors: usize) -> Left {
         let (pattern, name) = (matrix.pattern(), &matrix.name);
         let offsets = pattern.offsets();
-        let cut = Cut::new(pattern.shape(), multiprocessors).unwrap();
+        let bunches = Bunches::new(pattern.shape(), multiprocessors).unwrap();
         let mut expected = vec![0.0; pattern.rows()];
         matrix.triplets().iter().for_each(|&(row, _, value)| expected[row] += value);
-        let mut left = speculate(cut, offsets, &matrix.values);
+        let mut left = speculate(bunches, offsets, &matrix.values);
         let mut y = left.y.clone();
         for (range, only_zeros) in &left.ranges {
             match only_zeros {
@@ -349,9 +349,9 @@ mod tests {
                 }
             }
         }
-        synchronise(offsets.into(), cut.of_bunch(), &left.rows, &left.carries, &mut y);
+        synchronise(offsets.into(), bunches.of_bunch(), &left.rows, &left.carries, &mut y);
         assert_eq!(y, expected, "on the host: {name}, {multiprocessors}");
-        finish(cut, offsets, &mut left);
+        finish(bunches, offsets, &mut left);
         assert_eq!(left.y, expected, "{name}, {multiprocessors}");
         left
     }
@@ -390,8 +390,11 @@ mod tests {
         let lengths: Vec<usize> = [vec![5 << 30, 0, 7], vec![0; 500], vec![3, 1 << 33]].concat();
         let (rows, entries) = (lengths.len(), lengths.iter().sum());
         let offsets = Offsets::from_lengths(lengths);
-        let cut = Cut::new(Shape { rows, cols: 1, entries }, 132).unwrap();
-        assert_eq!((cut.tiles, cut.bunches()), (entries / TILE + 1, entries / TILE / TILES_OF_CHUNK + 1));
+        let bunches = Bunches::new(Shape { rows, cols: 1, entries }, 132).unwrap();
+        assert_eq!(
+            (bunches.tiles, bunches.count()),
+            (entries / TILE + 1, entries / TILE / TILES_OF_CHUNK + 1)
+        );
         let from = 5 << 30;
         // inside the first row, and where it has ended
         let Walk { stop, open, flags, found } = walk(&offsets, 0, from - TILE, from);

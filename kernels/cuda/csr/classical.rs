@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, Rows};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -57,8 +57,8 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
         index("the number of rows", pattern.rows())?;
         let device = ordered.device().clone();
         let name = match &*ordered.rows {
-            Rows::Short(_) => "csr_short",
-            Rows::Long(_) => "csr_long",
+            RowStarts::Short(_) => "csr_short",
+            RowStarts::Long(_) => "csr_long",
         };
         Ok(Csr {
             shape: pattern.shape(),

@@ -8,7 +8,7 @@ use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
-use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -33,7 +33,7 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    row_starts: RawRows,
+    row_starts: RawRowStarts,
     first: u64,
     far_at: u64,
     far: u64,

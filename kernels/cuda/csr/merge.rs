@@ -7,7 +7,7 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Real, Storage, lock};
-use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -104,7 +104,7 @@ pub struct Merge<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    rows: RawRows,
+    rows: RawRowStarts,
     columns: u64,
     values: u64,
     first: u64,

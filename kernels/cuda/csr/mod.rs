@@ -4,7 +4,7 @@ pub(crate) mod bunches;
 pub mod classical;
 pub mod load_balance;
 pub mod merge;
-pub(crate) mod room;
+pub(crate) mod scratch;
 pub mod speculative;
 pub(crate) mod speculative_on_host;
 

@@ -9,11 +9,11 @@
 //     the k-th sum goes to y[start + k], as if every row had entries; the sum of a row that goes on, to the next tile;
 //     a tile with fewer sums than rows is dirty: its range is recorded.
 //
-// A bunch's first row, where it began in an earlier bunch, is the synchroniser's: each bunch sends what it has of the row that goes
-// on, and that in which the row ends waits for them and adds them up in order. (In the second stage, an H200 takes 0.0107 ms for
+// Where a bunch's first row began in an earlier bunch, it is synchronised: each bunch sends what it has of the row that goes on,
+// and the bunch in which the row ends waits for these parts and adds them up in order. (In the second stage, an H200 takes 0.0107 ms for
 // 0.0089, dc2_like, f64.) The second stage, `speculative_finish`, moves the sums of dirty tiles to their rows and sets rows without
-// entries to zero. Ranges come in any order and have no row in common, so every product is bitwise the same. It tells the host
-// whether there were any: where the first product of a matrix found no tile dirty, later ones are one launch.
+// entries to zero. Ranges come in any order and have no row in common, so every product is bitwise the same. The second stage
+// tells the host whether there were any ranges: where the first product of a matrix found no tile dirty, later ones are one launch.
 //
 // Departures from the paper:
 // 1. a dirty tile, too, hands the sum of its last row on, where the paper's listing drops it;
@@ -23,7 +23,7 @@
 // 4. rows before the first entry belong to the first tile, where the listing leaves them as they were;
 // 5. the warp searches for the first row of its bunch together; other boundaries are met while it reads where rows start;
 // 6. a tile of more rows than it can have entries is dirty for certain: its sums go to their rows at once, found where these
-//    begin, and only zeros are left to the second stage, in pieces;
+//    begin, and only zeros are left to the second stage, in ranges of ROWS_OF_RANGE rows;
 // 7. tiles of 4 entries a lane and up to 16 of them for both elements, as coordinates take them (theirs: 8 or 4, and 7).
 //
 // Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 16 B or 8 B a bunch; 8 B a dirty tile, and the
@@ -116,14 +116,14 @@ __device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, 
     return found;
 }
 
-// Where so many ranges go, for a warp.
-__device__ __forceinline__ u32 room_for(const Unfinished& left, u32 ranges) {
+// The place of the first of `ranges` that a warp records.
+__device__ __forceinline__ u32 ranges_for(const Unfinished& left, u32 ranges) {
     u32 place = 0;
     if (threadIdx.x % 32 == 0) place = atomicAdd(left.counts, ranges);
     return __shfl_sync(ALL, place, 0);
 }
 
-// The first stage. Rows that bunches share are added up here, or left to whoever has `carries`.
+// The first stage. Rows that bunches share are added up here, or with CARRIES left to the host.
 template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculative& a, const real* x, real* y) {
     // of far tiles; before, of what is turned
     __shared__ alignas(16) u32 tables[WARPS][TILE];
@@ -280,10 +280,10 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
 
         const u32 sums = segments - open;
         if (is_far) {
-            const u32 pieces = (stop - start + PIECE - 1) / PIECE, place = room_for(a.left, pieces);
-            for (u32 piece = lane; piece < pieces; piece += 32) {
-                const u32 first = start + piece * PIECE;
-                a.left.ranges[place + piece] = make_uint2(first | FILL, first + PIECE < stop ? first + PIECE : stop);
+            const u32 cut = (stop - start + ROWS_OF_RANGE - 1) / ROWS_OF_RANGE, place = ranges_for(a.left, cut);
+            for (u32 i = lane; i < cut; i += 32) {
+                const u32 first = start + i * ROWS_OF_RANGE;
+                a.left.ranges[place + i] = make_uint2(first | FILL, first + ROWS_OF_RANGE < stop ? first + ROWS_OF_RANGE : stop);
             }
         } else if (sums < stop - start) {
             if (lane == 0) dirty[warp][dirty_tiles[warp]++] = make_uint2(start, stop);
@@ -303,7 +303,7 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
     const u32 ranges = dirty_tiles[warp];
     if (ranges > 0) {
         // one addition for all: tens of thousands would wait for each other
-        const u32 place = room_for(a.left, ranges);
+        const u32 place = ranges_for(a.left, ranges);
         if (lane < ranges) a.left.ranges[place + lane] = dirty[warp][lane];
     }
     if (CARRIES) return;
@@ -361,7 +361,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void speculative_finish(Specula
         }
     }
     if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u64*)a.left.told = 2 * a.left.number + (ranges > 0);
-    // the block that comes last prepares the next product; all see the same number of ranges until it does
+    // the last block to come here sets the counts back for the next product; no block reads them after it has
     if (ranges == 0) return;
     __syncthreads();
     if (threadIdx.x == 0 && atomicAdd(a.left.counts + 1, 1u) == gridDim.x - 1) a.left.counts[0] = a.left.counts[1] = 0;

@@ -2,7 +2,7 @@
 //! moved.
 
 use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
-use crate::cuda::csr::room::{Addresses, Room, next_number};
+use crate::cuda::csr::scratch::{Addresses, Scratch, next_number};
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::WARP;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Speculative<T: Real, V: Storage<T> = T> {
     matrix: Speculation<V>,
-    room: Arc<Room>,
+    scratch: Arc<Scratch>,
     /// Among all matrices.
     number: u64,
     /// Set once a product has told that no tile is dirty: then no other has dirty tiles, and none needs the second stage.
@@ -37,10 +37,10 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
     pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let matrix = Speculation::of(ordered, pattern.shape(), "speculative")?;
-        let room = Room::on::<T>(device, matrix.cut.bunches(), matrix.cut.most_ranges())?;
+        let scratch = Scratch::on::<T>(device, matrix.bunches.count(), matrix.bunches.most_ranges())?;
         let finish = device.function_storing::<T, V>(&SOURCE, "speculative_finish")?;
         let (number, is_clean) = (next_number(), AtomicBool::new(false));
-        Ok(Speculative { matrix, room, number, is_clean, finish, vectors: PhantomData })
+        Ok(Speculative { matrix, scratch, number, is_clean, finish, vectors: PhantomData })
     }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
@@ -50,11 +50,11 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         let (to, device) = (y.address(0), y.device());
         // as many warps as there may be dirty tiles, and no more than run at once
         let at_once = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
-        let Addresses { parts, counts, ranges, told } = self.room.addresses::<T>(self.number);
+        let Addresses { parts, counts, ranges, told } = self.scratch.addresses::<T>(self.number);
         let left =
             RawUnfinished { parts, counts, ranges, told, number: self.number, ..RawUnfinished::default() };
         let raw = self.matrix.raw(left);
-        let _queueing = lock(&self.room.queueing);
+        let _queueing = lock(&self.scratch.queueing);
         self.matrix.queue(x, to, left)?;
         if self.is_clean() {
             return Ok(());
@@ -62,13 +62,13 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         let mut launch = device.launch(&self.finish);
         launch.arg(&raw).arg(&to);
         // SAFETY: arguments as in speculative.cu; what the first stage leaves are rows of `y`
-        unsafe { launch.launch(config((self.matrix.cut.tiles * WARP).min(at_once))) }?;
+        unsafe { launch.launch(config((self.matrix.bunches.tiles * WARP).min(at_once))) }?;
         Ok(())
     }
 
     /// Whether it is known that no tile is dirty. Nobody waits for it.
     fn is_clean(&self) -> bool {
-        if !self.is_clean.load(Relaxed) && self.room.leaves_ranges(self.number) == Some(false) {
+        if !self.is_clean.load(Relaxed) && self.scratch.leaves_ranges(self.number) == Some(false) {
             self.is_clean.store(true, Relaxed);
         }
         self.is_clean.load(Relaxed)
@@ -78,23 +78,23 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
 /// Values lie in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     fn shape(&self) -> Shape {
-        self.matrix.cut.shape
+        self.matrix.bunches.shape
     }
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        check(self.matrix.cut.shape, self.matrix.ordered.device(), x, y);
+        check(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
         self.multiply(x, y)
     }
 
     /// In a launch of its own: a row's entries may come from several warps.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
-        check_square(self.matrix.cut.shape, self.matrix.ordered.device(), x, y);
+        check_square(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
         self.multiply(x, y)?;
         Ok(vector::dot(x, y))
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        self.matrix.ordered.fill(self.matrix.cut.shape, pattern, values)
+        self.matrix.ordered.fill(self.matrix.bunches.shape, pattern, values)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
@@ -103,7 +103,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
-        self.matrix.ordered.entries(self.matrix.cut.shape, pattern)
+        self.matrix.ordered.entries(self.matrix.bunches.shape, pattern)
     }
 
     fn slots(&self) -> Vec<Slots> {

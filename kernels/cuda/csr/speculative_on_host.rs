@@ -1,7 +1,7 @@
 //! Speculative segmented sums with the second stage on the host, as Liu and Vinter have it on chips where processor and GPU
 //! share memory: the device speculates, the host waits for it, moves the sums of dirty tiles and synchronises bunches.
 //!
-//! It stalls every product, and `y` is the host's afterwards: nothing to solve with, but to compare
+//! Waiting stalls every product, and `y` is the host's afterwards: this is not for solvers, but to compare
 //! [`Speculative`](crate::cuda::csr::speculative::Speculative) with.
 
 use crate::cpu::formats::speculative::{rearrange, synchronise};
@@ -30,21 +30,21 @@ impl<T: Real> SpeculativeOnHost<T> {
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         let matrix =
             Speculation::of(Ordered::new(device, pattern, values)?, pattern.shape(), "speculative_carrying")?;
-        let cut = matrix.cut;
+        let bunches = matrix.bunches;
         Ok(SpeculativeOnHost {
             offsets: pattern.offsets().clone(),
-            y: visible(device, cut.shape.rows)?,
-            carries: visible(device, 2 * cut.bunches())?,
-            rows: visible(device, cut.bunches())?,
+            y: visible(device, bunches.shape.rows)?,
+            carries: visible(device, 2 * bunches.count())?,
+            rows: visible(device, bunches.count())?,
             counts: visible(device, 2)?,
-            ranges: visible(device, 2 * cut.most_ranges())?,
+            ranges: visible(device, 2 * bunches.most_ranges())?,
             matrix,
         })
     }
 
     /// The numbers of rows, of columns and of entries.
     pub fn shape(&self) -> Shape {
-        self.matrix.cut.shape
+        self.matrix.bunches.shape
     }
 
     /// `A x`, done when this returns.
@@ -78,16 +78,16 @@ impl<T: Real> SpeculativeOnHost<T> {
                 rows.filter(|&row| self.offsets.range(row).is_empty()).for_each(|row| y[row] = T::zero());
             }
         }
-        let bunches = self.matrix.cut.bunches();
+        let bunches = self.matrix.bunches.count();
         let (rows, carries) = (&self.rows.as_slice()?[..bunches], self.carries.as_slice()?);
-        synchronise(offsets, self.matrix.cut.of_bunch(), rows, carries, y);
+        synchronise(offsets, self.matrix.bunches.of_bunch(), rows, carries, y);
         Ok(y)
     }
 }
 
 /// Zeros that host and device see.
 fn visible<T: Element>(device: &Device, len: usize) -> Result<UnifiedSlice<T>> {
-    // SAFETY: its bytes are set to zero before anybody reads them, and zero bytes are a `T`
+    // SAFETY: its bytes are set to zero before they are read, and zero bytes are a `T`
     let mut slice = unsafe { device.inner.context.alloc_unified(len.max(1), true) }?;
     device.inner.stream.memset_zeros(&mut slice)?;
     device.synchronize()?;

@@ -1,4 +1,4 @@
-//! What a device keeps for those who work on it, by type: kernels that are loaded, slots of scalars, the step in the making.
+//! What a device keeps for the code that works on it, by type: kernels that are loaded, cells of scalars, the step in the making.
 //!
 //! The device knows none of these types. Each is made when it is first asked for, and lives as long as the device.
 
@@ -18,7 +18,7 @@ struct Node {
 }
 
 impl KeptByType {
-    /// What is kept of a type. `X::default()` must not ask the same list for anything: others wait meanwhile.
+    /// What is kept of a type. `X::default()` must not call this function: other threads wait until it returns.
     pub(crate) fn get<X: Any + Send + Sync + Default>(&self) -> &X {
         let mut link = &self.first;
         loop {

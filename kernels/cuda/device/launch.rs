@@ -26,7 +26,7 @@ pub(crate) const THREADS: u32 = 256;
 /// Blocks of a launch that sums, at most.
 pub(crate) const MAX_BLOCKS: usize = 1 << 16;
 
-/// A launch of at least so many threads, for kernels that take any grid.
+/// A launch of at least `threads`, for kernels that take any grid.
 pub(crate) fn config(threads: usize) -> LaunchConfig {
     let blocks = threads.div_ceil(THREADS as usize).clamp(1, i32::MAX as usize) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
@@ -142,9 +142,9 @@ mod tests {
     #[test]
     fn every_kernel_begins_by_waiting() {
         let mut kernels = 0;
-        let rooms = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap();
-        let rooms = rooms.map(|room| room.unwrap().path()).filter(|room| room.is_dir());
-        for file in rooms.flat_map(|room| std::fs::read_dir(room).unwrap()) {
+        let folders = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap();
+        let folders = folders.map(|folder| folder.unwrap().path()).filter(|folder| folder.is_dir());
+        for file in folders.flat_map(|folder| std::fs::read_dir(folder).unwrap()) {
             let path = file.unwrap().path();
             if path.extension().is_none_or(|extension| extension != "cu") {
                 continue;

@@ -272,8 +272,8 @@ impl Device {
         Ok(module.load_function(name)?)
     }
 
-    /// Lets launches of a kernel ask for all the shared memory that a block can have. The limit belongs to the kernel, which
-    /// all share who load it: one for each matrix would be that of the last.
+    /// Lets launches of a kernel ask for all the shared memory that a block can have. The limit belongs to the kernel, which all
+    /// matrices of a format share: were it set for each matrix, that of the last one would hold for all.
     pub(crate) fn lift_shared_limit(&self, function: &CudaFunction) -> Result<()> {
         let own = function.get_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
         let limit = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -290,8 +290,8 @@ impl Device {
         self.inner.kept.get()
     }
 
-    /// An array of whatever is there, to be written before it is read.
-    pub(crate) fn room<T: Element>(&self, len: usize) -> Result<Array<T>> {
+    /// An array that is not initialised: it is written before it is read.
+    pub(crate) fn uninitialised<T: Element>(&self, len: usize) -> Result<Array<T>> {
         let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
         context.bind_to_thread()?;
         let requested = stored.saturating_mul(size_of::<T>());
@@ -319,14 +319,14 @@ impl Device {
 
     /// An array of zeros.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let mut array = self.room(len)?;
+        let mut array = self.uninitialised(len)?;
         array.clear()?;
         Ok(array)
     }
 
     /// A copy of host data.
     pub fn upload<T: Element>(&self, host: &[T]) -> Result<Array<T>> {
-        let mut array = self.room(host.len())?;
+        let mut array = self.uninitialised(host.len())?;
         array.write(host)?;
         Ok(array)
     }
@@ -382,7 +382,7 @@ impl<T: Element> Array<T> {
         self.slice.device_ptr(&self.device.inner.stream).0 + (entry * size_of::<T>()) as u64
     }
 
-    /// Copies host data of the same length in.
+    /// Copies host data into the array, as many entries as the array has.
     pub fn write(&mut self, host: &[T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
         let inner = &self.device.inner;
@@ -404,7 +404,7 @@ impl<T: Element> Array<T> {
         Ok(self.device.inner.stream.memset_zeros(&mut self.slice)?)
     }
 
-    /// Copies out into host memory of the same length, when all work queued before is done.
+    /// Copies all entries to host memory, when all work queued before is done.
     pub fn read(&self, host: &mut [T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
         let inner = &self.device.inner;

@@ -23,7 +23,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// A pool on a device with so much memory, whose context is bound.
+    /// A pool on a device with `total` bytes of memory, whose context is bound.
     pub(crate) fn new(ordinal: usize, total: usize) -> Result<Pool> {
         let location = sys::CUmemLocation {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -47,7 +47,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Room for so many entries on a stream of the device, whose context is bound.
+    /// Memory for `len` entries on a stream of the device, whose context is bound.
     pub(crate) fn take<T>(
         &self,
         stream: &Arc<CudaStream>,
@@ -56,11 +56,11 @@ impl Pool {
         let bytes = len * size_of::<T>();
         // SAFETY: pool and stream live; what is there is not read before it is written
         let address = unsafe { result::mem_pool::alloc_async(self.handle, bytes, stream.cu_stream()) }?;
-        // SAFETY: just allocated with this length, and owned by nobody else
+        // SAFETY: just allocated with this length, and owned by nothing else
         Ok(unsafe { stream.upgrade_device_ptr(address, len) })
     }
 
-    /// Bytes that it holds and nobody uses.
+    /// Bytes that the pool holds and that are not in use.
     pub(crate) fn spare(&self) -> Result<usize> {
         let read = |attribute| {
             let mut bytes = 0u64;

@@ -87,7 +87,7 @@ struct RowStarts {
 };
 
 // A value goes into its slot, rounded to what that stores, or `back` to where it came from.
-__device__ __forceinline__ void exchange(real& entry, stored& slot, u32 back) {
+__device__ __forceinline__ void copy_value(real& entry, stored& slot, u32 back) {
     if (back) {
         entry = slot;
     } else {
@@ -176,8 +176,8 @@ __device__ __forceinline__ bool closed(const Gate& gate) {
 // ---- what the host is told
 
 // An entry of a ring in host memory: [what it is, how many numbers or which watch failed, number…]. Every word was empty
-// (all ones) before, and the host waits until none of those it needs is: words may arrive in any order, and nobody waits for
-// them here.
+// (all ones) before, and the host waits until no word that it needs is empty: words may arrive in any order, and the device
+// does not wait for them.
 struct Entry {
     volatile double* words;
 
@@ -202,7 +202,7 @@ struct Entry {
 // ---- sums over a grid, in an order that depends on the launch alone
 
 // A number on its way from one block to another, 32 bits of it a word, with the call that it belongs to. A word is there
-// whole or not at all: who sends one waits for nothing, and who waits for it needs no fence.
+// whole or not at all: the sender waits for nothing, and the receiver needs no fence.
 constexpr int WORDS = sizeof(real) / 4;
 struct alignas(8 * WORDS) Parcel { u64 word[WORDS]; };
 
@@ -253,7 +253,7 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
 }
 
 struct Sum {
-    Parcel* parcels;          // room for K numbers of each block
+    Parcel* parcels;          // K of each block, sum by sum
     u32* calls;               // before this one
     real* results[RESULTS];
 };
@@ -304,7 +304,7 @@ template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Su
 
 // ---- shared memory
 
-// A copy into shared memory that nobody waits for before `gathered`.
+// Begins a copy of a number into shared memory; `gathered` waits for it.
 __device__ __forceinline__ void gather(real* to, const real* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(sizeof(real)) : "memory");

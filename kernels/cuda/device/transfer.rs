@@ -34,7 +34,7 @@ impl Staging {
         let at = number % STAGES;
         self.done[at].synchronize()?;
         assert!(len <= STAGE_BYTES, "no more than a stage");
-        // SAFETY: within the allocation, whose bytes were written; nobody else uses it
+        // SAFETY: within the allocation, whose bytes were written; nothing else uses it
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start.add(at * STAGE_BYTES), len) })
     }
 

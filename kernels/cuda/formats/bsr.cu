@@ -139,7 +139,7 @@ KERNELS(bsr_6_short, u16, 6)
 
 // Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix; its columns and the
 // blocks of its block row both ascend. Marks a matrix with an entry in none of them.
-template <class Column> __device__ __forceinline__ void exchange_all(
+template <class Column> __device__ __forceinline__ void copy_all_values(
     const Bsr<Column>& a, const RowStarts& rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     const u32 of_block = size * size, wide = of_block % VALUES == 0 ? VALUES : 1, rows_of_slice = 32 / a.lanes;
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -165,18 +165,18 @@ template <class Column> __device__ __forceinline__ void exchange_all(
             }
             const u32 e = column % size * size + of_row;
             const i64 load = (i64)(start + k / a.lanes) * (of_block / wide) + e / wide;
-            exchange(entries[entry], values[(load * 32 + first_lane + k % a.lanes) * wide + e % wide], back);
+            copy_value(entries[entry], values[(load * 32 + first_lane + k % a.lanes) * wide + e % wide], back);
         }
     }
 }
 
-extern "C" __global__ __launch_bounds__(THREADS) void bsr_exchange_wide(
+extern "C" __global__ __launch_bounds__(THREADS) void bsr_copy_values_wide(
     Bsr<u32> a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
-    exchange_all(a, rows, columns, entries, values, size, back, misfit);
+    copy_all_values(a, rows, columns, entries, values, size, back, misfit);
 }
-extern "C" __global__ __launch_bounds__(THREADS) void bsr_exchange_short(
+extern "C" __global__ __launch_bounds__(THREADS) void bsr_copy_values_short(
     Bsr<u16> a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
-    exchange_all(a, rows, columns, entries, values, size, back, misfit);
+    copy_all_values(a, rows, columns, entries, values, size, back, misfit);
 }

@@ -6,10 +6,10 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
-use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, Widths, shared_by};
+use crate::cuda::matrix::slices::{Lane, RawSliceArrays, SliceArrays, Slices, Widths, shared_by};
 use crate::cuda::tuning::BLOCKS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
@@ -39,13 +39,13 @@ pub struct Bsr<T: Real, V: Storage<T> = T> {
     slices: SliceArrays,
     values: Array<V>,
     kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Raw {
-    arrays: RawSlices,
+    arrays: RawSliceArrays,
     values: u64,
     rows: u32,
     slices: u32,
@@ -70,7 +70,8 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
         let ordered = Ordered::new(device, pattern, values)?;
         let lane = Lane { pack: 1, in_flight: BLOCKS_IN_FLIGHT };
         let slices = {
-            let (rows, columns) = (Rows::new(device, blocks.offsets())?, device.upload(blocks.columns())?);
+            let (rows, columns) =
+                (RowStarts::new(device, blocks.offsets())?, device.upload(blocks.columns())?);
             let slices = Slices::new::<T, V>(device, blocks, &rows, Widths::Each { sort: true }, lane)?;
             SliceArrays::new::<T, V>(slices, &rows, &columns)?
         };
@@ -80,10 +81,10 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
             size,
             values: device.zeros(slices.slots() * size * size)?,
             kernel: Kernel::load::<V>(device, &SOURCE, &format!("bsr_{size}_{columns}"), THREADS)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, &format!("bsr_exchange_{columns}"))?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, &format!("bsr_copy_values_{columns}"))?,
             slices,
         };
-        bsr.exchange(&ordered, Way::IntoSlots)?;
+        bsr.copy_values(&ordered, Way::IntoSlots)?;
         Ok(bsr)
     }
 
@@ -147,12 +148,12 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (size, back) = (self.size as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().launch(&self.exchange);
+        let mut launch = self.values.device().launch(&self.copy_values);
         launch
             .arg(&matrix)
             .arg(&rows)

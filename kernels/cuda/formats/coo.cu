@@ -285,7 +285,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_columns(Taken a, u32* 
     }
 }
 
-// The bits of all lanes of so many tiles, from the entries at which rows start that have entries. A thread has a lane.
+// The bits of all lanes of all tiles, from where those rows start that have entries. A thread has a lane.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows, u32 tiles, u16* starts) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = rows.start(rows.count);
@@ -309,9 +309,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows,
 }
 
 // Takes values from entries that lie row by row, or gives them back.
-extern "C" __global__ __launch_bounds__(THREADS) void coo_exchange(Taken a, real* entries, stored* values, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void coo_copy_values(Taken a, real* entries, stored* values, u32 back) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) {
-        if (entry < end) exchange(entries[entry], values[slot], back);
+        if (entry < end) copy_value(entries[entry], values[slot], back);
     });
 }

@@ -11,7 +11,7 @@ use crate::cuda::formats::slab_layout::share_of_sums;
 use crate::cuda::formats::slabs::{self, Slabs};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, SOURCE, Started, TILE};
-use crate::cuda::matrix::ordered::{Ordered, RawRows, Rows, Way};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -52,7 +52,7 @@ pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
     /// Where the warp that has the last entries of a row waits for what the others send.
     borders: Borders<T>,
     multiply: CudaFunction,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,8 +76,8 @@ unsafe impl DeviceRepr for Raw {}
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawTaken {
-    all: RawRows,
-    here: RawRows,
+    all: RawRowStarts,
+    here: RawRowStarts,
     columns: u64,
     skip: u32,
     last_column: u32,
@@ -124,15 +124,15 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             skip,
             borders,
             multiply: device.function_storing::<T, V>(&SOURCE, multiply)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "coo_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "coo_copy_values")?,
             chunks,
         };
         coordinates.fill_places(ordered, pattern, &started.at)?;
-        coordinates.exchange(ordered, Way::IntoSlots)?;
+        coordinates.copy_values(ordered, Way::IntoSlots)?;
         Ok(coordinates)
     }
 
-    fn taken(&self, ordered: &Ordered<T>, here: &Rows, last_column: u32) -> RawTaken {
+    fn taken(&self, ordered: &Ordered<T>, here: &RowStarts, last_column: u32) -> RawTaken {
         let (all, here, columns) = (ordered.rows.raw(), here.raw(), ordered.columns.address(0));
         RawTaken { all, here, columns, skip: self.skip as u32, last_column, slots: self.values.len() as u64 }
     }
@@ -143,39 +143,39 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         }
         let (device, starts) = (ordered.device(), &self.chunks.starts);
         let (fill, here) =
-            (device.function_storing::<T, V>(&SOURCE, "coo_columns")?, Rows::new(device, starts)?);
+            (device.function_storing::<T, V>(&SOURCE, "coo_columns")?, RowStarts::new(device, starts)?);
         let row = self.chunks.row_of(self.chunks.count());
         let column = pattern.row(row).last().map_or(0, |entry| pattern.columns()[entry]);
         let (taken, columns) = (self.taken(ordered, &here, column), self.columns.address(0));
         let mut launch = device.launch(&fill);
         launch.arg(&taken).arg(&columns);
-        // SAFETY: arguments as in coo.cu; the array has so many slots
+        // SAFETY: arguments as in coo.cu; the array has as many slots as `taken` says
         unsafe { launch.launch(config(self.columns.len())) }?;
 
         let (mark, rows) =
-            (device.function_storing::<T, V>(&SOURCE, "coo_starts")?, Rows::new(device, started)?);
+            (device.function_storing::<T, V>(&SOURCE, "coo_starts")?, RowStarts::new(device, started)?);
         let (rows, tiles, starts) = (rows.raw(), self.chunks.tiles as u32, self.starts.address(0));
         let mut launch = device.launch(&mark);
         launch.arg(&rows).arg(&tiles).arg(&starts);
-        // SAFETY: arguments as in coo.cu; the array has a word for each lane of so many tiles, and the rows live until the
+        // SAFETY: arguments as in coo.cu; the array has a word for each lane of all tiles, and the rows live until the
         // stream has come here: they are given back in its order
         unsafe { launch.launch(config(self.starts.len())) }?;
         Ok(())
     }
 
     /// Queues the copy of values between the order of rows and slots.
-    pub(crate) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    pub(crate) fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
         let device = ordered.device();
-        let here = Rows::new(device, &self.chunks.starts)?;
+        let here = RowStarts::new(device, &self.chunks.starts)?;
         let (taken, back) = (self.taken(ordered, &here, 0), u32::from(way == Way::Back));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
-        let mut launch = device.launch(&self.exchange);
+        let mut launch = device.launch(&self.copy_values);
         launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
         // SAFETY: arguments as in coo.cu; entries are those of a pattern with as many rows and entries as this, values
-        // have so many slots
+        // have as many slots as `taken` says
         unsafe { launch.launch(config(self.values.len())) }?;
         Ok(())
     }
@@ -234,12 +234,12 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
 #[derive(Debug)]
 pub struct Coo<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    order: Order<T, V>,
+    sorted: Sorted<T, V>,
 }
 
 /// How entries are sorted.
 #[derive(Debug)]
-enum Order<T: Real, V: Storage<T>> {
+enum Sorted<T: Real, V: Storage<T>> {
     /// By rows.
     Rows(Box<Coordinates<T, V>>),
     /// By slabs of columns.
@@ -257,31 +257,31 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
             Crossing::CarriedOut => false,
         };
         let slabs = if by_slabs { Slabs::of(&ordered, pattern)? } else { None };
-        let order = match slabs {
-            Some(slabs) => Order::Slabs(Box::new(slabs)),
-            None => Order::Rows(Box::new(Coordinates::of(&ordered, pattern, 0, Onto::Nothing)?)),
+        let sorted = match slabs {
+            Some(slabs) => Sorted::Slabs(Box::new(slabs)),
+            None => Sorted::Rows(Box::new(Coordinates::of(&ordered, pattern, 0, Onto::Nothing)?)),
         };
-        Ok(Coo { shape: pattern.shape(), order })
+        Ok(Coo { shape: pattern.shape(), sorted })
     }
 
     fn device(&self) -> &Device {
-        match &self.order {
-            Order::Rows(coordinates) => coordinates.values.device(),
-            Order::Slabs(slabs) => slabs.device(),
+        match &self.sorted {
+            Sorted::Rows(coordinates) => coordinates.values.device(),
+            Sorted::Slabs(slabs) => slabs.device(),
         }
     }
 
     fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
-        match &self.order {
-            Order::Rows(coordinates) => coordinates.multiply(x, y),
-            Order::Slabs(slabs) => slabs.multiply(x, y),
+        match &self.sorted {
+            Sorted::Rows(coordinates) => coordinates.multiply(x, y),
+            Sorted::Slabs(slabs) => slabs.multiply(x, y),
         }
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        match &self.order {
-            Order::Rows(coordinates) => coordinates.exchange(ordered, way),
-            Order::Slabs(slabs) => slabs.exchange(ordered, way),
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        match &self.sorted {
+            Sorted::Rows(coordinates) => coordinates.copy_values(ordered, way),
+            Sorted::Slabs(slabs) => slabs.copy_values(ordered, way),
         }
     }
 }
@@ -333,36 +333,36 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
-        self.exchange(&ordered, Way::IntoSlots)
+        self.copy_values(&ordered, Way::IntoSlots)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.exchange(ordered, Way::Back)
+        self.copy_values(ordered, Way::Back)
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
         let ordered = Ordered::zeros(self.device(), self.shape, pattern)?;
-        self.exchange(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Way::Back)?;
         Ok(ordered)
     }
 
     fn slots(&self) -> Vec<Slots> {
-        match &self.order {
-            Order::Rows(coordinates) => vec![coordinates.slots()],
-            Order::Slabs(slabs) => vec![slabs.slots()],
+        match &self.sorted {
+            Sorted::Rows(coordinates) => vec![coordinates.slots()],
+            Sorted::Slabs(slabs) => vec![slabs.slots()],
         }
     }
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.exchange(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {
-        match &self.order {
-            Order::Rows(coordinates) => coordinates.bytes(),
-            Order::Slabs(slabs) => slabs.bytes(),
+        match &self.sorted {
+            Sorted::Rows(coordinates) => coordinates.bytes(),
+            Sorted::Slabs(slabs) => slabs.bytes(),
         }
     }
 }

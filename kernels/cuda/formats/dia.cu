@@ -1,6 +1,6 @@
 // Diagonals: y_i ← Σ_d v_{i,d} x_{i + o_d}, no column indices at all.
 //
-// A slice is a warp's: 32 · ROWS rows, of which a lane has every 32nd, so that x is read in pieces of 32 neighbours. The
+// A slice is a warp's: 32 · ROWS rows, of which a lane has every 32nd, so that 32 neighbours of x are read at once. The
 // values of a diagonal lie together, as many neighbours of a lane as one load holds: row l + 32 (q W + k) of a slice is
 // value k of lane l in load q, W values wide.
 //
@@ -89,14 +89,14 @@ KERNELS(dia_4, 4)
 
 // Takes values from entries that lie row by row, or gives them back. A thread has a row; its columns and the diagonals
 // both ascend. Marks a matrix with an entry on none of them.
-extern "C" __global__ __launch_bounds__(THREADS) void dia_exchange(
+extern "C" __global__ __launch_bounds__(THREADS) void dia_copy_values(
     Dia a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 of_lane, u32 back, u32* misfit) {
     begin();
     const u32 wide = of_lane < VALUES ? of_lane : VALUES, loads = of_lane / wide, height = 32 * of_lane;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += threads) {
         stored* slice = values + row / height * height * a.diagonals;
-        const u32 piece = row % height / 32, lane = row % 32;
+        const u32 of_slice = row % height / 32, lane = row % 32;
         u32 d = 0;
         for (i64 entry = rows.start(row), end = rows.start(row + 1); entry < end; entry++) {
             const u32 offset = columns[entry] - u32(row);
@@ -105,7 +105,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void dia_exchange(
                 *misfit = 1;
                 break;
             }
-            exchange(entries[entry], slice[((i64)(d * loads + piece / wide) * 32 + lane) * wide + piece % wide], back);
+            copy_value(entries[entry], slice[((i64)(d * loads + of_slice / wide) * 32 + lane) * wide + of_slice % wide], back);
         }
     }
 }

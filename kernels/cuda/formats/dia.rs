@@ -35,7 +35,7 @@ pub struct Dia<T: Real, V: Storage<T> = T> {
     offsets: Array<u32>,
     values: Array<V>,
     kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,9 +73,9 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
                 if of_lane == 1 { "dia_1" } else { "dia_4" },
                 THREADS,
             )?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "dia_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "dia_copy_values")?,
         };
-        dia.exchange(&ordered, Way::IntoSlots)?;
+        dia.copy_values(&ordered, Way::IntoSlots)?;
         Ok(dia)
     }
 
@@ -136,12 +136,12 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (of_lane, back) = (self.of_lane as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().launch(&self.exchange);
+        let mut launch = self.values.device().launch(&self.copy_values);
         launch
             .arg(&matrix)
             .arg(&rows)

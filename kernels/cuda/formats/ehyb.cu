@@ -223,13 +223,13 @@ extern "C" __global__ __launch_bounds__(THREADS) void ehyb_columns(Inside a, Ext
 }
 
 // Takes values from entries, or gives them back; padding stays as it is.
-extern "C" __global__ __launch_bounds__(THREADS) void ehyb_exchange(
+extern "C" __global__ __launch_bounds__(THREADS) void ehyb_copy_values(
     Inside a, Extra b, Entries from, real* entries, stored* inside, stored* outside, u32 back) {
     begin();
     each_inside(a, from, [&](i64 slot, i64 entry, const Part&) {
-        if (entry != NO_ENTRY) exchange(entries[entry], inside[slot], back);
+        if (entry != NO_ENTRY) copy_value(entries[entry], inside[slot], back);
     });
     each_outside(a, b, from, [&](i64 slot, i64 entry) {
-        if (entry != NO_ENTRY) exchange(entries[entry], outside[slot], back);
+        if (entry != NO_ENTRY) copy_value(entries[entry], outside[slot], back);
     });
 }

@@ -7,7 +7,7 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, RawRows, Way};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Product, Slots, check, check_square};
 use crate::cuda::matrix::slices::{group_starts, longest_of, sorted};
@@ -44,16 +44,16 @@ const RESERVED: usize = 2 << 10;
 pub struct Ehyb<T: Real, V: Storage<T> = T> {
     shape: Shape,
     parts: Parts,
-    inside: Cells<u16, u16, V>,
-    extra: Cells<u32, u32, V>,
+    inside: SlicesOnDevice<u16, u16, V>,
+    extra: SlicesOnDevice<u32, u32, V>,
     kernel: Kernel<T>,
     extra_kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 /// Slices on a device.
 #[derive(Debug)]
-struct Cells<R, C, V> {
+struct SlicesOnDevice<R, C, V> {
     slices: Array<u32>,
     /// The row at each place.
     rows: Array<R>,
@@ -91,7 +91,7 @@ unsafe impl<T: Real> DeviceRepr for RawExtra<T> {}
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawEntries {
-    rows: RawRows,
+    rows: RawRowStarts,
     columns: u64,
 }
 // SAFETY: as `Entries` of ehyb.cu
@@ -104,14 +104,14 @@ pub fn rows_per_part<T: Real>(device: &Device, rows: usize) -> Result<usize> {
     Ok(crate::parts::rows_per_part(rows, processors, most_rows::<T>(device, RESIDENT_PARTS)?, GRAIN))
 }
 
-/// The rows whose `x` fits the shared memory of one of so many blocks, beside the zero.
+/// The rows whose `x` and a zero fit the shared memory of a block of threads, `blocks` of which share a multiprocessor.
 fn most_rows<T: Real>(device: &Device, blocks: usize) -> Result<usize> {
     let places = (device.shared_memory()? / blocks).saturating_sub(RESERVED) / size_of::<T>();
     Ok((places.saturating_sub(1) / WARP * WARP).min((u16::MAX as usize - 1) / WARP * WARP))
 }
 
 impl<T: Real, V: Storage<T>> Ehyb<T, V> {
-    /// A matrix with a value for each entry of the pattern, in parts of so many rows, a multiple of 32, or as
+    /// A matrix with a value for each entry of the pattern, in parts of `height` rows, rounded up to a multiple of 32, or as
     /// [`rows_per_part`] says.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], height: Option<usize>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
@@ -124,21 +124,21 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
             return Err(Error::Window { rows: 0..height, window: height, most });
         }
         let parts = Parts::new(pattern.rows(), pattern.cols(), height);
-        let Cut { inside, extra } = Cut::new(pattern, parts)?;
+        let PartSlices { inside, extra } = PartSlices::new(pattern, parts)?;
         let shared = (height + 1) * size_of::<T>();
         let (threads, kernel) = (PART_THREADS as u32, "ehyb_inside");
         let ehyb = Ehyb {
             shape: pattern.shape(),
             parts,
-            inside: Cells::new(device, &inside)?,
-            extra: Cells::new(device, &extra)?,
+            inside: SlicesOnDevice::new(device, &inside)?,
+            extra: SlicesOnDevice::new(device, &extra)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, kernel, threads, shared)?,
             extra_kernel: Kernel::load::<V>(device, &SOURCE, "ehyb_extra", THREADS)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "ehyb_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "ehyb_copy_values")?,
         };
         let ordered = Ordered::new(device, pattern, values)?;
         ehyb.fill_columns(&ordered)?;
-        ehyb.exchange(&ordered, Way::IntoSlots)?;
+        ehyb.copy_values(&ordered, Way::IntoSlots)?;
         Ok(ehyb)
     }
 
@@ -153,7 +153,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
     }
 
     fn raw(&self) -> RawInside {
-        let Cells { slices, rows, columns, values } = &self.inside;
+        let SlicesOnDevice { slices, rows, columns, values } = &self.inside;
         RawInside {
             slices: slices.address(0),
             order: rows.address(0),
@@ -167,7 +167,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
 
     /// Lines, and where `⟨x, y⟩` without them is.
     fn raw_extra(&self, inside: RawNumber<T>) -> RawExtra<T> {
-        let Cells { slices, rows, columns, values } = &self.extra;
+        let SlicesOnDevice { slices, rows, columns, values } = &self.extra;
         RawExtra {
             slices: slices.address(0),
             rows: rows.address(0),
@@ -199,10 +199,10 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         Ok(())
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
         let (values, back) = (ordered.values.address(0), u32::from(way == Way::Back));
-        let mut launch = ordered.device().launch(&self.exchange);
+        let mut launch = ordered.device().launch(&self.copy_values);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&values);
         launch.arg(&inside.values).arg(&extra.values).arg(&back);
         // SAFETY: as in `fill_columns`; what has no slot is not moved
@@ -258,17 +258,17 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
-        self.exchange(&ordered.with_columns(pattern)?, Way::IntoSlots)
+        self.copy_values(&ordered.with_columns(pattern)?, Way::IntoSlots)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.exchange(ordered, Way::Back)
+        self.copy_values(ordered, Way::Back)
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
         let ordered = Ordered::zeros(self.device(), self.shape, pattern)?.with_columns(pattern)?;
-        self.exchange(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Way::Back)?;
         Ok(ordered)
     }
 
@@ -278,7 +278,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.exchange(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Way::IntoSlots)
     }
 
     fn bytes(&self) -> usize {
@@ -286,11 +286,11 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
     }
 }
 
-impl<R: Element, C: Element, V: Element> Cells<R, C, V> {
+impl<R: Element, C: Element, V: Element> SlicesOnDevice<R, C, V> {
     /// Slots for slices, without columns and values.
     fn new(device: &Device, slices: &Slices<R>) -> Result<Self> {
         let slots = slices.groups() * WARP;
-        Ok(Cells {
+        Ok(SlicesOnDevice {
             slices: device.upload(&slices.starts)?,
             rows: device.upload(&slices.rows)?,
             columns: device.zeros(slots)?,
@@ -326,15 +326,15 @@ impl<R> Slices<R> {
 
 /// How a matrix lies in slices.
 #[derive(Debug)]
-struct Cut {
+struct PartSlices {
     /// The row of its part at each place.
     inside: Slices<u16>,
     /// The row of each line, `yIdxER`.
     extra: Slices<u32>,
 }
 
-impl Cut {
-    fn new(pattern: Pattern<'_>, parts: Parts) -> Result<Cut> {
+impl PartSlices {
+    fn new(pattern: Pattern<'_>, parts: Parts) -> Result<PartSlices> {
         let length = |row: usize| {
             let entries = pattern.row(row);
             let inside = parts.inside(row, &pattern.columns()[entries.clone()]).len();
@@ -357,7 +357,7 @@ impl Cut {
         if slots > 40 * entries + (1 << 22) {
             return Err(Error::Padding { slots, entries });
         }
-        Ok(Cut { inside, extra })
+        Ok(PartSlices { inside, extra })
     }
 }
 
@@ -372,7 +372,7 @@ mod tests {
             let pattern = matrix.pattern();
             for height in [32, 64, 512, 2048] {
                 let parts = Parts::new(pattern.rows(), pattern.cols(), height);
-                let Cut { inside, extra } = Cut::new(pattern, parts).unwrap();
+                let PartSlices { inside, extra } = PartSlices::new(pattern, parts).unwrap();
                 let groups = |starts: &[u32], place: usize| starts[place / WARP + 1] - starts[place / WARP];
                 let entries_inside =
                     |row: usize| parts.inside(row, &pattern.columns()[pattern.row(row)]).len();
@@ -398,8 +398,8 @@ mod tests {
     fn the_longest_come_first() {
         for matrix in &matrices() {
             let pattern = matrix.pattern();
-            let Cut { inside, extra } =
-                Cut::new(pattern, Parts::new(pattern.rows(), pattern.cols(), 64)).unwrap();
+            let PartSlices { inside, extra } =
+                PartSlices::new(pattern, Parts::new(pattern.rows(), pattern.cols(), 64)).unwrap();
             let widths = |starts: &[u32]| starts.windows(2).map(|s| s[1] - s[0]).collect::<Vec<_>>();
             assert!(widths(&inside.starts).chunks(2).all(|part| part.is_sorted_by(|a, b| a >= b)));
             assert!(widths(&extra.starts).is_sorted_by(|a, b| a >= b), "{}", matrix.name);

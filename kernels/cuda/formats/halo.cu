@@ -14,7 +14,7 @@
 struct Halo {
     Windows windows;
     const u32* slices;        // of 32 nodes: the group at which each starts, and the end
-    const u32* words;         // the same in words of 32 lanes, where places are packed
+    const u32* words;         // where places are packed: the word of 32 lanes at which each slice starts, and the end
     const u16* order;         // the node of its block at each place; null where they stand in order
     const u16* columns;       // places of nodes in the window
     const stored* values;
@@ -218,7 +218,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, Ro
 
 // Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix. Where nodes have one
 // row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
-extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_exchange(
+extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_copy_values(
     Halo a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
@@ -231,7 +231,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_exchange(
             if (size == 1) {
                 const i64 fits = end - first <= groups ? end : first + groups;
                 if (fits < end) *misfit = 1;
-                for (i64 e = first; e < fits; e++) exchange(entries[e], values[(group + (e - first)) * 32 + lane], back);
+                for (i64 e = first; e < fits; e++) copy_value(entries[e], values[(group + (e - first)) * 32 + lane], back);
                 return;
             }
             const auto node_at = [&](u32 k) {
@@ -247,7 +247,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_exchange(
                     *misfit = 1;
                     break;
                 }
-                exchange(entries[e], values[(((i64)(group + k) * size + column % size) * 32 + lane) * size + of_node], back);
+                copy_value(entries[e], values[(((i64)(group + k) * size + column % size) * 32 + lane) * size + of_node], back);
             }
         });
     }

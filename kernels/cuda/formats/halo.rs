@@ -6,12 +6,14 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, Rows, Way};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::{HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, resident_windows};
+use crate::cuda::tuning::{
+    HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, by_size, resident_windows,
+};
 use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -33,7 +35,7 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
     /// Rows of a node.
     size: usize,
     /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they lie.
-    rows: Arc<Rows>,
+    rows: Arc<RowStarts>,
     /// Threads of a block.
     threads: usize,
     windows: WindowArrays,
@@ -43,7 +45,7 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
     columns: Array<u16>,
     values: Array<V>,
     kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,16 +76,17 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let (height, most) = limits::<T>(device, nodes.rows(), size)?;
         let windows =
             Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
-        let cut = Cut::new(nodes.offsets(), windows.bounds())?;
+        let slices = NodeSlices::new(nodes.offsets(), windows.bounds())?;
         let ordered = Ordered::new(device, pattern, values)?;
-        let halo = Halo::shaped(&ordered, size, pattern.shape(), WindowArrays::new(device, &windows)?, &cut)?;
+        let halo =
+            Halo::shaped(&ordered, size, pattern.shape(), WindowArrays::new(device, &windows)?, &slices)?;
         if size == 1 {
             halo.fill_columns(&ordered.rows, &ordered.columns)?;
         } else {
-            let (rows, columns) = (Rows::new(device, nodes.offsets())?, device.upload(nodes.columns())?);
+            let (rows, columns) = (RowStarts::new(device, nodes.offsets())?, device.upload(nodes.columns())?);
             halo.fill_columns(&rows, &columns)?;
         }
-        halo.exchange(&ordered, Way::IntoSlots)?;
+        halo.copy_values(&ordered, Way::IntoSlots)?;
         Ok(halo)
     }
 
@@ -96,40 +99,40 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let Some((windows, bounds)) = WindowArrays::of_blocks(ordered, height, most)? else {
             return Ok(None);
         };
-        let (cut, shape) = (Cut::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
-        let halo = Halo::shaped(ordered, 1, shape, windows, &cut)?;
+        let (slices, shape) = (NodeSlices::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
+        let halo = Halo::shaped(ordered, 1, shape, windows, &slices)?;
         halo.fill_columns(&ordered.rows, &ordered.columns)?;
-        halo.exchange(ordered, Way::IntoSlots)?;
+        halo.copy_values(ordered, Way::IntoSlots)?;
         Ok(Some(halo))
     }
 
-    /// Room for the slots that nodes were cut to.
+    /// A matrix with the slots that nodes were cut to, without columns and values.
     fn shaped(
         ordered: &Ordered<T>,
         size: usize,
         shape: Shape,
         windows: WindowArrays,
-        cut: &Cut,
+        slices: &NodeSlices,
     ) -> Result<Self> {
         index("the number of rows", shape.rows)?;
         let device = ordered.device();
-        let (threads, name) = (HALO_THREADS[size], format!("halo_{size}"));
+        let (threads, name) = (by_size(&HALO_THREADS, size), format!("halo_{size}"));
         let shared = windows.largest * size * size_of::<T>();
-        let words = if size == 1 { Some(words(&cut.starts)) } else { None };
-        let columns = words.as_ref().unwrap_or(&cut.starts).last().map_or(0, |&end| end as usize);
+        let words = if size == 1 { Some(words(&slices.starts)) } else { None };
+        let columns = words.as_ref().unwrap_or(&slices.starts).last().map_or(0, |&end| end as usize);
         Ok(Halo {
             shape,
             size,
             rows: ordered.rows.clone(),
             threads,
             windows,
-            slices: device.upload(&cut.starts)?,
-            order: cut.order.as_deref().map(|order| device.upload(order)).transpose()?,
+            slices: device.upload(&slices.starts)?,
+            order: slices.order.as_deref().map(|order| device.upload(order)).transpose()?,
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
-            columns: device.room(columns * WARP)?,
-            values: device.zeros(cut.groups() * WARP * size * size)?,
+            columns: device.uninitialised(columns * WARP)?,
+            values: device.zeros(slices.groups() * WARP * size * size)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "halo_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "halo_copy_values")?,
         })
     }
 
@@ -153,7 +156,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         self.order.is_some()
     }
 
-    fn fill_columns(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
+    fn fill_columns(&self, rows: &RowStarts, columns: &Array<u32>) -> Result<()> {
         let device = columns.device();
         let fill = device.function_storing::<T, V>(&SOURCE, "halo_columns")?;
         let (matrix, rows, from) = (self.raw(), rows.raw(), columns.address(0));
@@ -219,17 +222,17 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn rows(&self) -> Option<&Arc<Rows>> {
+    fn rows(&self) -> Option<&Arc<RowStarts>> {
         Some(&self.rows)
     }
 
-    fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
+    fn columns(&self, rows: &RowStarts) -> Result<Option<Array<u32>>> {
         if self.size > 1 {
             // which slots of a dense block are entries, places of nodes do not tell
             return Ok(None);
         }
         let device = self.values.device();
-        let columns = device.room(self.shape.entries)?;
+        let columns = device.uninitialised(self.shape.entries)?;
         let read = device.function_storing::<T, V>(&SOURCE, "halo_entries")?;
         let (matrix, rows, to) = (self.raw(), rows.raw(), columns.address(0));
         let mut launch = device.launch(&read);
@@ -239,12 +242,12 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         Ok(Some(columns))
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
         let (size, back) = (self.size as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().launch(&self.exchange);
+        let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
         launch.arg(&size).arg(&back).arg(&mark);
         // SAFETY: arguments as in halo.cu; rows are those of the matrix, and what has no slot is not moved
@@ -263,7 +266,7 @@ fn limits<T: Real>(device: &Device, nodes: usize, size: usize) -> Result<(usize,
     Ok((nodes_per_block(nodes, size, device.multiprocessors()), fits.min(named)))
 }
 
-/// Nodes of a block, on a device with so many multiprocessors.
+/// Nodes of a block of a matrix with `nodes` of `size` rows.
 pub fn nodes_per_block(nodes: usize, size: usize, multiprocessors: usize) -> usize {
     height(nodes, size, resident_windows(size) * multiprocessors)
 }
@@ -291,16 +294,16 @@ fn words(starts: &[u32]) -> Vec<u32> {
 
 /// How the nodes of blocks lie in slices.
 #[derive(Debug)]
-struct Cut {
+struct NodeSlices {
     /// The group at which each slice starts, and the end.
     starts: Vec<u32>,
     /// The node of its block at each place, where nodes were sorted by length.
     order: Option<Vec<u16>>,
 }
 
-impl Cut {
+impl NodeSlices {
     /// Nodes that begin at `offsets`, in blocks that begin at `bounds`.
-    fn new(offsets: &Offsets, bounds: &[u32]) -> Result<Cut> {
+    fn new(offsets: &Offsets, bounds: &[u32]) -> Result<NodeSlices> {
         let nodes = offsets.ranges();
         let lengths: Vec<u32> =
             (0..nodes).into_par_iter().map(|node| offsets.range(node).len() as u32).collect();
@@ -324,12 +327,12 @@ impl Cut {
         // an order costs two bytes a node, and a slot ten or so
         let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes;
         let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
-        let cut = Cut { starts: group_starts(&longest)?, order };
-        let (slots, entries) = (cut.groups() * WARP, offsets.end());
+        let slices = NodeSlices { starts: group_starts(&longest)?, order };
+        let (slots, entries) = (slices.groups() * WARP, offsets.end());
         if slots > 40 * entries + (1 << 22) {
             return Err(Error::Padding { slots, entries });
         }
-        Ok(cut)
+        Ok(slices)
     }
 
     /// Groups of all slices.
@@ -350,18 +353,18 @@ mod tests {
             for height in [32, 64, 512] {
                 let windows = Windows::new(pattern.offsets(), pattern.columns(), height, WARP, LARGEST);
                 let windows = windows.unwrap();
-                let cut = Cut::new(pattern.offsets(), windows.bounds()).unwrap();
-                assert_eq!(cut.starts.len(), pattern.rows().div_ceil(WARP) + 1);
+                let slices = NodeSlices::new(pattern.offsets(), windows.bounds()).unwrap();
+                assert_eq!(slices.starts.len(), pattern.rows().div_ceil(WARP) + 1);
                 let mut seen = vec![false; pattern.rows()];
                 for block in 0..windows.count() {
                     let rows = windows.rows(block);
                     for place in rows.clone() {
-                        let node = match &cut.order {
+                        let node = match &slices.order {
                             Some(order) => rows.start + order[place] as usize,
                             None => place,
                         };
                         assert!(rows.contains(&node) && !std::mem::replace(&mut seen[node], true));
-                        let groups = cut.starts[place / WARP + 1] - cut.starts[place / WARP];
+                        let groups = slices.starts[place / WARP + 1] - slices.starts[place / WARP];
                         assert!(groups as usize >= pattern.row(node).len(), "{}", matrix.name);
                     }
                 }

@@ -42,9 +42,9 @@ impl<T: Real, V: Storage<T>> Hyb<T, V> {
         })
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        self.first.exchange(ordered, way)?;
-        self.overflow.exchange(ordered, way)
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        self.first.copy_values(ordered, way)?;
+        self.overflow.copy_values(ordered, way)
     }
 }
 
@@ -71,22 +71,22 @@ impl<T: Real, V: Storage<T>> Product<T> for Hyb<T, V> {
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let (device, shape) = (self.first.device(), Product::shape(self));
         let ordered = Ordered::with_values(device, shape, pattern, values)?;
-        self.exchange(&ordered, Way::IntoSlots)
+        self.copy_values(&ordered, Way::IntoSlots)
     }
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.exchange(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Way::IntoSlots)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.exchange(ordered, Way::Back)
+        self.copy_values(ordered, Way::Back)
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
         let ordered = Ordered::zeros(self.first.device(), Product::shape(self), pattern)?;
-        self.exchange(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Way::Back)?;
         Ok(ordered)
     }
 

@@ -1,4 +1,4 @@
-//! Formats: each its layout and its product, in a `.rs` file beside the `.cu` file that computes it.
+//! Formats: each has its layout and its launches in a `.rs` file, beside the `.cu` file with the kernels.
 
 pub mod bsr;
 pub mod coo;

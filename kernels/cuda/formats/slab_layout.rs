@@ -19,9 +19,9 @@ const MOST_SUMS: usize = 4096;
 /// Slabs, at most: each is sorted into by every thread.
 const MOST_SLABS: usize = 1 << 13;
 
-/// How matrices are cut.
+/// How large slabs, and the shares of blocks and bins, are.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
+pub(crate) struct SlabSizes {
     /// Columns of a slab, at most 2¹⁶.
     pub(crate) width: usize,
     /// Blocks of the first kernel that run at once.
@@ -41,7 +41,7 @@ pub(crate) struct Slabbed {
     /// The first sum of each chunk.
     pub(crate) first: Vec<u32>,
     /// What blocks of the first kernel do: `[first chunk, chunks, first column, columns]`.
-    pub(crate) pieces: Vec<u32>,
+    pub(crate) shares: Vec<u32>,
     /// How many sums there are.
     pub(crate) sums: usize,
     /// Neighbouring sums of a slab that a bin takes, at most `lanes` at once: `[first, how many]`, bin by bin.
@@ -57,7 +57,7 @@ pub(crate) struct Slabbed {
     /// Where the sums of each row begin in shared memory, and in each bin the end.
     pub(crate) offsets: Vec<u16>,
     /// Sums of the largest bin.
-    pub(crate) room: usize,
+    pub(crate) most_sums: usize,
 }
 
 /// What becomes of one slab. Sums are counted from its own first.
@@ -108,16 +108,16 @@ impl Slab {
 
 impl Slabbed {
     /// None where there are no slabs or too many, more slots than 32 bits count, or a row of too many sums.
-    pub(crate) fn new(pattern: Pattern<'_>, cut: Cut) -> Option<Slabbed> {
-        let slabs = pattern.cols().div_ceil(cut.width);
+    pub(crate) fn new(pattern: Pattern<'_>, sizes: SlabSizes) -> Option<Slabbed> {
+        let slabs = pattern.cols().div_ceil(sizes.width);
         if pattern.entries() == 0 || slabs > MOST_SLABS || pattern.entries() + slabs * CHUNK >= NONE as usize
         {
             return None;
         }
-        let slabs = of_columns(pattern, cut.width, slabs);
+        let slabs = of_columns(pattern, sizes.width, slabs);
         let mut all = Slabbed::default();
-        all.cut_rows(pattern.rows(), &slabs, cut.bins)?;
-        all.cut_slabs(pattern.cols(), &slabs, cut);
+        all.cut_rows(pattern.rows(), &slabs, sizes.bins)?;
+        all.cut_slabs(pattern.cols(), &slabs, sizes);
         for slab in slabs {
             let before = all.sums as u32;
             all.first.extend(slab.first.iter().map(|first| before + first));
@@ -129,27 +129,27 @@ impl Slabbed {
         Some(all)
     }
 
-    /// Blocks of the first kernel have chunks of one slab, the largest begin first. Slabs are cut into so many that the last block
+    /// Blocks of the first kernel have chunks of one slab, the largest begin first. Slabs are cut into as many shares as let the last block
     /// ends as early as can be: with a tenth more than its share for each, a few blocks were often left for a second round (on an
     /// H200 boyd2_like took 0.0184 ms for 0.0162, f64, lp_like 0.0310 for 0.0279, f32).
-    fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], cut: Cut) {
+    fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], sizes: SlabSizes) {
         let chunks: usize = slabs.iter().map(|slab| slab.first.len()).sum();
-        let share = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * cut.blocks).max(1);
-        let most = (12..=32).map(share).min_by_key(|&most| rounds(slabs, most, cut.blocks)).unwrap_or(1);
-        let mut pieces: Vec<[u32; 4]> = vec![];
+        let part = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * sizes.blocks).max(1);
+        let most = (12..=32).map(part).min_by_key(|&most| rounds(slabs, most, sizes.blocks)).unwrap_or(1);
+        let mut shares: Vec<[u32; 4]> = vec![];
         let mut before = 0;
         for (at, slab) in slabs.iter().enumerate() {
-            let (here, column) = (slab.first.len(), at * cut.width);
+            let (here, column) = (slab.first.len(), at * sizes.width);
             let parts = here.div_ceil(most);
             for part in 0..parts {
                 let (from, to) = (here * part / parts, here * (part + 1) / parts);
-                let width = cut.width.min(cols - column);
-                pieces.push([before + from, to - from, column, width].map(|number| number as u32));
+                let width = sizes.width.min(cols - column);
+                shares.push([before + from, to - from, column, width].map(|number| number as u32));
             }
             before += here;
         }
-        pieces.sort_by_key(|piece| Reverse(piece[1]));
-        self.pieces = pieces.concat();
+        shares.sort_by_key(|share| Reverse(share[1]));
+        self.shares = shares.concat();
     }
 
     /// Bins have neighbouring rows, and about equally many sums.
@@ -181,7 +181,7 @@ impl Slabbed {
         }
         self.offsets.push(here as u16);
         self.rows.push(rows as u32);
-        self.room = enough.max(longest);
+        self.most_sums = enough.max(longest);
 
         // as many lanes as most runs have work for
         let bins = self.rows.len() - 1;
@@ -216,24 +216,24 @@ impl Slabbed {
     }
 }
 
-/// When the last block ends, in chunks, if blocks have so many chunks at most, and so many run at once.
+/// When the last block ends, in chunks, if a block has `most` chunks or fewer, and `blocks` of them run at once.
 fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
-    let mut pieces: Vec<usize> = vec![];
+    let mut shares: Vec<usize> = vec![];
     for slab in slabs.iter().filter(|slab| !slab.first.is_empty()) {
         let parts = slab.first.len().div_ceil(most);
-        pieces.extend(std::iter::repeat_n(slab.first.len().div_ceil(parts) + START_OF_SLAB, parts));
+        shares.extend(std::iter::repeat_n(slab.first.len().div_ceil(parts) + START_OF_SLAB, parts));
     }
-    pieces.sort_unstable_by_key(|&piece| Reverse(piece));
+    shares.sort_unstable_by_key(|&share| Reverse(share));
     let mut ends: BinaryHeap<Reverse<usize>> = (0..blocks.max(1)).map(|_| Reverse(0)).collect();
-    for piece in pieces {
+    for share in shares {
         if let Some(mut earliest) = ends.peek_mut() {
-            earliest.0 += piece;
+            earliest.0 += share;
         }
     }
     ends.into_iter().map(|end| end.0).max().unwrap_or(0)
 }
 
-/// Sums for each entry of a matrix in slabs so many columns wide, about: those of a run of 1024 entries, in the mean of 64 runs
+/// Sums for each entry of a matrix in slabs of `width` columns, about: those of a run of 1024 entries, in the mean of 64 runs
 /// that are spread evenly.
 pub(crate) fn share_of_sums(pattern: Pattern<'_>, width: usize) -> f64 {
     const RUNS: usize = 64;
@@ -271,7 +271,7 @@ fn first_row(pattern: Pattern<'_>, entry: usize) -> usize {
     low
 }
 
-/// The slabs of a matrix, so many columns wide.
+/// The slabs of a matrix, each of `width` columns.
 fn of_columns(pattern: Pattern<'_>, width: usize, slabs: usize) -> Vec<Slab> {
     /// Entries that a thread sorts at a time, about.
     const ENTRIES: usize = 1 << 18;
@@ -306,8 +306,8 @@ mod tests {
         let pattern = matrix.pattern();
         let mut sums = vec![f64::NAN; slabbed.sums];
         let mut chunks = vec![0; slabbed.first.len()];
-        for piece in slabbed.pieces.chunks(4) {
-            let [first, count, column, columns] = [0, 1, 2, 3].map(|at| piece[at] as usize);
+        for share in slabbed.shares.chunks(4) {
+            let [first, count, column, columns] = [0, 1, 2, 3].map(|at| share[at] as usize);
             assert!(columns <= width && column + columns <= pattern.cols());
             for (chunk, times) in chunks.iter_mut().enumerate().skip(first).take(count) {
                 *times += 1;
@@ -344,22 +344,22 @@ mod tests {
 
         let mut y = vec![f64::NAN; pattern.rows()];
         for bin in 0..slabbed.rows.len() - 1 {
-            let mut room = vec![f64::NAN; slabbed.room];
+            let mut of_bin = vec![f64::NAN; slabbed.most_sums];
             let runs = slabbed.first_run[bin] as usize..slabbed.first_run[bin + 1] as usize;
             for &[first, count] in &slabbed.runs[runs] {
                 assert!((1..=slabbed.lanes).contains(&(count as usize)));
                 for k in first..first + count {
-                    let place = &mut room[slabbed.places[k as usize] as usize];
+                    let place = &mut of_bin[slabbed.places[k as usize] as usize];
                     assert!(place.is_nan());
                     *place = sums[k as usize];
                 }
             }
             let rows = slabbed.rows[bin + 1] - slabbed.rows[bin];
-            assert!(rows as usize <= slabbed.room);
+            assert!(rows as usize <= slabbed.most_sums);
             let first = slabbed.rows[bin] as usize;
             for (row, y) in y.iter_mut().enumerate().skip(first).take(rows as usize) {
                 let [from, to] = [0, 1].map(|k| slabbed.offsets[row + bin + k] as usize);
-                *y = room[from..to].iter().sum();
+                *y = of_bin[from..to].iter().sum();
             }
         }
         y
@@ -374,7 +374,8 @@ mod tests {
         for matrix in &all {
             for width in [7, 64, 1000] {
                 for (blocks, bins) in [(1, 1), (264, 800)] {
-                    let Some(slabbed) = Slabbed::new(matrix.pattern(), Cut { width, blocks, bins }) else {
+                    let Some(slabbed) = Slabbed::new(matrix.pattern(), SlabSizes { width, blocks, bins })
+                    else {
                         let slabs = matrix.pattern().cols().div_ceil(width);
                         assert!(matrix.values.is_empty() || slabs > MOST_SLABS, "{}", matrix.name);
                         continue;
@@ -393,8 +394,8 @@ mod tests {
     fn sums_are_estimated() {
         for matrix in &matrices() {
             let (pattern, width) = (matrix.pattern(), 64);
-            let cut = Cut { width, blocks: 264, bins: 800 };
-            let Some(slabbed) = Slabbed::new(pattern, cut) else { continue };
+            let sizes = SlabSizes { width, blocks: 264, bins: 800 };
+            let Some(slabbed) = Slabbed::new(pattern, sizes) else { continue };
             // chunks begin sums of their own, and a run that ends within a row or slab splits one
             let (share, sums) =
                 (share_of_sums(pattern, width), slabbed.sums as f64 / pattern.entries() as f64);
@@ -405,9 +406,9 @@ mod tests {
     #[test]
     fn a_row_of_too_many_sums_is_refused() {
         let matrix = with_lengths(3, 1 << 20, |row| if row == 1 { 1 << 20 } else { 1 });
-        let cut = Cut { width: 1 << 12, blocks: 1, bins: 1 };
-        assert!(Slabbed::new(matrix.pattern(), cut).is_some_and(|slabbed| slabbed.room <= MOST_SUMS));
+        let sizes = SlabSizes { width: 1 << 12, blocks: 1, bins: 1 };
+        assert!(Slabbed::new(matrix.pattern(), sizes).is_some_and(|slabbed| slabbed.most_sums <= MOST_SUMS));
         let matrix = with_lengths(3, 2 << 20, |row| if row == 1 { 2 << 20 } else { 1 });
-        assert!(Slabbed::new(matrix.pattern(), cut).is_none());
+        assert!(Slabbed::new(matrix.pattern(), sizes).is_none());
     }
 }

@@ -29,7 +29,7 @@ struct Slabs {
     const stored* values;     // zero behind the last of a slab
     const u32* starts;        // of each lane: a bit for each slot that begins a sum, 2¹⁶ times the sums that begin in lanes before
     const u32* first;         // sum of each chunk
-    const uint4* pieces;      // of each block: first chunk, chunks, first column, columns
+    const uint4* shares;      // of each block: first chunk, chunks, first column, columns
     real* sums;
 };
 
@@ -40,7 +40,7 @@ struct Bins {
     const u32* rows;          // first of each bin, and the end
     const u16* offsets;       // of the rows of each bin in shared memory, and its end
     const real* sums;
-    u32 room;                 // sums of a bin, at most
+    u32 most_sums;            // sums of a bin, at most
 };
 
 // A lane's part of a chunk.
@@ -64,7 +64,7 @@ struct Owned {
 __device__ __forceinline__ constexpr int spread(int sum) { return sum + sum / 16; }
 static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and what stands before the first");
 
-// A copy of 16 bytes into shared memory that nobody waits for before `gathered`.
+// Begins a copy of 16 bytes into shared memory; `gathered` waits for it.
 __device__ __forceinline__ void gather_pack(real* to, const real* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
@@ -78,17 +78,17 @@ template <int BLOCK> __device__ __forceinline__ void multiply(const Slabs& a, co
     constexpr int TEAM = BLOCK / 32;
     extern __shared__ Pack shared[];
     real* window = shared[0].at;
-    const uint4 piece = __ldg(a.pieces + blockIdx.x);
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, packs = piece.w / PACK;
-    const i64 end = (i64)piece.x + piece.y;
+    const uint4 share = __ldg(a.shares + blockIdx.x);
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, packs = share.w / PACK;
+    const i64 end = (i64)share.x + share.y;
     Owned own;
-    i64 chunk = (i64)piece.x + warp;
+    i64 chunk = (i64)share.x + warp;
     if (chunk < end) own.load(a, chunk, lane);
-    for (u32 i = threadIdx.x; i < packs; i += BLOCK) gather_pack(window + i * PACK, x + piece.z + i * PACK);
-    for (u32 i = packs * PACK + threadIdx.x; i < piece.w; i += BLOCK) gather(window + i, x + piece.z + i);
+    for (u32 i = threadIdx.x; i < packs; i += BLOCK) gather_pack(window + i * PACK, x + share.z + i * PACK);
+    for (u32 i = packs * PACK + threadIdx.x; i < share.w; i += BLOCK) gather(window + i, x + share.z + i);
     gathered();
 
-    real* sums = window + (piece.w + PACK - 1) / PACK * PACK + warp * PLACES + 1;
+    real* sums = window + (share.w + PACK - 1) / PACK * PACK + warp * PLACES + 1;
     for (; chunk < end; chunk += TEAM) {
         Owned next;
         if (chunk + TEAM < end) next.load(a, chunk + TEAM, lane);
@@ -138,8 +138,8 @@ constexpr int AHEAD = 4;
 template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real* y) {
     constexpr int AT_ONCE = THREADS / LANES;
     extern __shared__ Pack shared[];
-    real* room = shared[0].at;
-    u16* offsets = (u16*)(room + a.room);
+    real* of_bin = shared[0].at;
+    u16* offsets = (u16*)(of_bin + a.most_sums);
     const u32 lane = threadIdx.x % 32, bin = blockIdx.x;
     const u32 first = __ldg(a.rows + bin), count = __ldg(a.rows + bin + 1) - first;
     const u32 end = __ldg(a.first_run + bin + 1);
@@ -159,7 +159,7 @@ template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real*
         }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
-            if (threadIdx.x % LANES < run[u].y) room[place[u]] = sum[u];
+            if (threadIdx.x % LANES < run[u].y) of_bin[place[u]] = sum[u];
         }
     }
     __syncthreads();
@@ -169,13 +169,13 @@ template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real*
         const bool is_long = to - from > LONG;
         real sum = 0;
         if (!is_long) {
-            for (int k = from; k < to; k++) sum += room[k];
+            for (int k = from; k < to; k++) sum += of_bin[k];
         }
         for (u32 left = __ballot_sync(ALL, is_long); left; left &= left - 1) {
             const int whose = __ffs(left) - 1;
             const int begin = __shfl_sync(ALL, from, whose), stop = __shfl_sync(ALL, to, whose);
             real part = 0;
-            for (int k = begin + (int)lane; k < stop; k += 32) part += room[k];
+            for (int k = begin + (int)lane; k < stop; k += 32) part += of_bin[k];
             part = warp_sum(part);
             if ((int)lane == whose) sum = part;
         }
@@ -186,7 +186,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_8(Bins a, rea
 extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_16(Bins a, real* y) { begin(); finish<16>(a, y); }
 
 // Takes values from entries that lie row by row, or gives them back. `of` has the entry of each slot, NONE where there is none.
-extern "C" __global__ __launch_bounds__(THREADS) void slabs_exchange(const u32* of, i64 slots, real* entries, stored* values, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void slabs_copy_values(const u32* of, i64 slots, real* entries, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < slots; slot += threads) {
@@ -194,6 +194,6 @@ extern "C" __global__ __launch_bounds__(THREADS) void slabs_exchange(const u32* 
         if (entry == NONE) continue;
         const i64 chunk = slot / CHUNK, k = slot % OWN;
         const i64 group = chunk * (OWN / WIDE) + k / WIDE;
-        exchange(entries[entry], values[(group * 32 + slot % CHUNK / OWN) * WIDE + k % WIDE], back);
+        copy_value(entries[entry], values[(group * 32 + slot % CHUNK / OWN) * WIDE + k % WIDE], back);
     }
 }

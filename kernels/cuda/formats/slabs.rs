@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{THREADS, WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage, lock};
-use crate::cuda::formats::slab_layout::{CHUNK, Cut, OWN, Slabbed};
+use crate::cuda::formats::slab_layout::{CHUNK, OWN, SlabSizes, Slabbed};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::Pattern;
@@ -22,18 +22,18 @@ pub(crate) const SOURCE: Source = Source {
     text: concat!(include_str!("../matrix/tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
     constants: constants![OF_LANE, TILE, OWN, CHUNK, PLACES, SLAB_THREADS, SLAB_BLOCKS, WIDE_SLAB_THREADS],
     mirrors: &[
-        mirror!("Slabs" = Raw { columns, values, starts, first, pieces, sums }),
-        mirror!("Bins" = RawBins { runs, first_run, places, rows, offsets, sums, room }),
+        mirror!("Slabs" = Raw { columns, values, starts, first, shares, sums }),
+        mirror!("Bins" = RawBins { runs, first_run, places, rows, offsets, sums, most_sums }),
     ],
 };
 
-/// A slab's part of `x` is so many bytes, or a multiple: it can be copied in large pieces.
+/// A slab's part of `x` is a multiple of this number of bytes: it can be copied in packs.
 const ALIGNED: usize = 256;
 /// Places that the sums of a warp take: those of a chunk, spread over banks, and what stands before the first.
 const PLACES: usize = CHUNK + CHUNK / 16 + 1;
 
 /// A first kernel and its slabs.
-struct Shape {
+struct FirstKernel {
     kernel: &'static str,
     /// Threads of a block.
     threads: u32,
@@ -42,14 +42,14 @@ struct Shape {
     /// Bytes of `x` that belong to a slab, at most.
     bytes: usize,
 }
-const NARROW: Shape =
-    Shape { kernel: "slabs", threads: SLAB_THREADS, resident: SLAB_BLOCKS, bytes: BYTES_OF_SLAB };
-const WIDE: Shape =
-    Shape { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
+const NARROW: FirstKernel =
+    FirstKernel { kernel: "slabs", threads: SLAB_THREADS, resident: SLAB_BLOCKS, bytes: BYTES_OF_SLAB };
+const WIDE: FirstKernel =
+    FirstKernel { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
 
-impl Shape {
-    /// For so many columns, with so much shared memory for a block.
-    fn of<T>(cols: usize, shared: usize) -> Shape {
+impl FirstKernel {
+    /// The kernel for a matrix of `cols` columns, where a block may have `shared` bytes of shared memory.
+    fn of<T>(cols: usize, shared: usize) -> FirstKernel {
         let is_wide = cols * size_of::<T>() >= WIDE_SLABS_FROM && WIDE.beside::<T>() + WIDE.bytes <= shared;
         if is_wide { WIDE } else { NARROW }
     }
@@ -65,9 +65,10 @@ impl Shape {
     }
 }
 
-/// Columns of a slab of a matrix with so many; none where a block has no shared memory for them.
+/// Columns of a slab of a matrix with `cols` columns, where a block may have `shared` bytes of shared memory; 0 where that is too
+/// little.
 pub(crate) fn width<T>(cols: usize, shared: usize) -> usize {
-    Shape::of::<T>(cols, shared).width::<T>(shared)
+    FirstKernel::of::<T>(cols, shared).width::<T>(shared)
 }
 
 /// Entries in slabs on a device, and the kernels that multiply them.
@@ -78,7 +79,7 @@ pub(crate) struct Slabs<T: Real, V: Storage<T>> {
     entries: Array<u32>,
     starts: Array<u32>,
     first: Array<u32>,
-    pieces: Array<u32>,
+    shares: Array<u32>,
     sums: Array<T>,
     runs: Array<u32>,
     first_run: Array<u32>,
@@ -86,14 +87,14 @@ pub(crate) struct Slabs<T: Real, V: Storage<T>> {
     rows: Array<u32>,
     offsets: Array<u16>,
     /// Sums of a bin, at most.
-    room: u32,
+    most_sums: u32,
     /// Bytes of shared memory of both kernels.
     shared: [u32; 2],
     /// Threads of a block of the first.
     threads: u32,
     multiply: CudaFunction,
     finish: CudaFunction,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
     /// Held while both kernels are queued: they share `sums`.
     queueing: Mutex<()>,
 }
@@ -105,7 +106,7 @@ struct Raw {
     values: u64,
     starts: u64,
     first: u64,
-    pieces: u64,
+    shares: u64,
     sums: u64,
 }
 // SAFETY: as `Slabs` of slabs.cu
@@ -120,7 +121,7 @@ struct RawBins {
     rows: u64,
     offsets: u64,
     sums: u64,
-    room: u32,
+    most_sums: u32,
 }
 // SAFETY: as `Bins` of slabs.cu
 unsafe impl DeviceRepr for RawBins {}
@@ -130,17 +131,18 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
     pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
         let device = ordered.device();
         let (at_once, shared) = (device.multiprocessors(), device.shared_memory()?);
-        let shape = Shape::of::<T>(pattern.cols(), shared);
-        let width = shape.width::<T>(shared);
+        let first = FirstKernel::of::<T>(pattern.cols(), shared);
+        let width = first.width::<T>(shared);
         if width == 0 {
             return Ok(None);
         }
-        let cut = Cut { width, blocks: shape.resident * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
-        let Some(slabbed) = Slabbed::new(pattern, cut) else { return Ok(None) };
+        let sizes =
+            SlabSizes { width, blocks: first.resident * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
+        let Some(slabbed) = Slabbed::new(pattern, sizes) else { return Ok(None) };
         // of the second kernel: the sums of a bin and the offsets of its rows
-        let of_slab = width * size_of::<T>() + shape.beside::<T>();
-        let shared =
-            [of_slab, slabbed.room * size_of::<T>() + 2 * (slabbed.room + 1)].map(|bytes| bytes as u32);
+        let of_slab = width * size_of::<T>() + first.beside::<T>();
+        let shared = [of_slab, slabbed.most_sums * size_of::<T>() + 2 * (slabbed.most_sums + 1)]
+            .map(|bytes| bytes as u32);
         let function = |name: &str| device.function_storing::<T, V>(&SOURCE, name);
         let slabs = Slabs {
             columns: device.upload(&slabbed.columns)?,
@@ -148,33 +150,33 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
             entries: device.upload(&slabbed.entries)?,
             starts: device.upload(&slabbed.starts)?,
             first: device.upload(&slabbed.first)?,
-            pieces: device.upload(&slabbed.pieces)?,
+            shares: device.upload(&slabbed.shares)?,
             sums: device.zeros(slabbed.sums)?,
             runs: device.upload(slabbed.runs.as_flattened())?,
             first_run: device.upload(&slabbed.first_run)?,
             places: device.upload(&slabbed.places)?,
             rows: device.upload(&slabbed.rows)?,
             offsets: device.upload(&slabbed.offsets)?,
-            room: slabbed.room as u32,
+            most_sums: slabbed.most_sums as u32,
             shared,
-            threads: shape.threads,
-            multiply: function(shape.kernel)?,
+            threads: first.threads,
+            multiply: function(first.kernel)?,
             finish: function(&format!("slabs_finish_{}", slabbed.lanes))?,
-            exchange: function("slabs_exchange")?,
+            copy_values: function("slabs_copy_values")?,
             queueing: Mutex::new(()),
         };
         device.lift_shared_limit(&slabs.multiply)?;
         device.lift_shared_limit(&slabs.finish)?;
-        slabs.exchange(ordered, Way::IntoSlots)?;
+        slabs.copy_values(ordered, Way::IntoSlots)?;
         Ok(Some(slabs))
     }
 
     /// Queues the copy of values between the order of rows and slots.
-    pub(crate) fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    pub(crate) fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let (of, slots, back) =
             (self.entries.address(0), self.values.len() as i64, u32::from(way == Way::Back));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
-        let mut launch = self.device().launch(&self.exchange);
+        let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&of).arg(&slots).arg(&entries).arg(&values).arg(&back);
         // SAFETY: arguments as in slabs.cu; entries are as many as those of the pattern that slots were made from
         unsafe { launch.launch(config(self.values.len())) }?;
@@ -189,7 +191,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
             values: self.values.address(0),
             starts: self.starts.address(0),
             first: self.first.address(0),
-            pieces: self.pieces.address(0),
+            shares: self.shares.address(0),
             sums: self.sums.address(0),
         };
         let bins = RawBins {
@@ -199,7 +201,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
             rows: self.rows.address(0),
             offsets: self.offsets.address(0),
             sums: raw.sums,
-            room: self.room,
+            most_sums: self.most_sums,
         };
         let blocks = |count: usize, threads: u32, shared: u32| LaunchConfig {
             grid_dim: (count as u32, 1, 1),
@@ -209,8 +211,8 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         let _queueing = lock(&self.queueing);
         let mut launch = device.launch(&self.multiply);
         launch.arg(&raw).arg(&x);
-        // SAFETY: arguments as in slabs.cu; a block has a piece, for whose columns, all of `x`, there is shared memory
-        unsafe { launch.launch(blocks(self.pieces.len() / 4, self.threads, self.shared[0])) }?;
+        // SAFETY: arguments as in slabs.cu; a block has a share, for whose columns, all of `x`, there is shared memory
+        unsafe { launch.launch(blocks(self.shares.len() / 4, self.threads, self.shared[0])) }?;
         let mut launch = device.launch(&self.finish);
         launch.arg(&bins).arg(&y);
         // SAFETY: arguments as in slabs.cu; a block has a bin, for whose sums there is shared memory; rows are those of `y`
@@ -229,7 +231,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
 
     pub(crate) fn bytes(&self) -> usize {
         let slots = self.columns.bytes() + self.values.bytes() + self.entries.bytes();
-        let cut = self.starts.bytes() + self.first.bytes() + self.pieces.bytes();
+        let cut = self.starts.bytes() + self.first.bytes() + self.shares.bytes();
         let runs = self.runs.bytes() + self.first_run.bytes();
         let bins = self.places.bytes() + self.rows.bytes() + self.offsets.bytes();
         slots + cut + self.sums.bytes() + runs + bins

@@ -7,10 +7,10 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{MOST_VALUES, PACK_BYTES, THREADS, WARP};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
-use crate::cuda::matrix::slices::{Lane, RawSlices, SliceArrays, Slices, address, shared_by};
+use crate::cuda::matrix::slices::{Lane, RawSliceArrays, SliceArrays, Slices, address, shared_by};
 use crate::cuda::tuning::SLOTS_IN_FLIGHT;
 use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
@@ -29,7 +29,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Lanes that share a row of a matrix with rows of this mean length; where all are padded to one length, at least so many.
+/// Lanes that share a row of a matrix with rows of this mean length; where all rows are padded to one length, there may be more.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
     shared_by(rows, mean_length, SLOTS_IN_FLIGHT, multiprocessors)
 }
@@ -39,7 +39,7 @@ pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
     /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they arrays.
-    rows: Arc<Rows>,
+    rows: Arc<RowStarts>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
     values: Array<V>,
@@ -49,7 +49,7 @@ pub struct Sliced<T: Real, V: Storage<T> = T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Raw {
-    arrays: RawSlices,
+    arrays: RawSliceArrays,
     lengths: u64,
     values: u64,
     rows: u32,
@@ -91,11 +91,11 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             shape: pattern.shape(),
             rows: ordered.rows.clone(),
             lengths,
-            values: device.room(slices.slots())?,
+            values: device.uninitialised(slices.slots())?,
             kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
             slices,
         };
-        sliced.exchange(ordered, Way::IntoSlots)?;
+        sliced.copy_values(ordered, Way::IntoSlots)?;
         Ok(sliced)
     }
 
@@ -167,15 +167,15 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn rows(&self) -> Option<&Arc<Rows>> {
+    fn rows(&self) -> Option<&Arc<RowStarts>> {
         Some(&self.rows)
     }
 
-    fn columns(&self, rows: &Rows) -> Result<Option<Array<u32>>> {
+    fn columns(&self, rows: &RowStarts) -> Result<Option<Array<u32>>> {
         self.slices.columns::<T, V>(rows, self.shape.entries).map(Some)
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        self.slices.exchange(&ordered.rows, &ordered.values, &self.values, way)
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+        self.slices.copy_values(&ordered.rows, &ordered.values, &self.values, way)
     }
 }

@@ -188,7 +188,7 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
 
 // Takes values from entries that lie row by row, or gives them back; a block of threads has a block of nodes. Of the two
 // entries of a pair that is stored once, that below the diagonal counts.
-extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_exchange(
+extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_copy_values(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, stored* values, stored* diagonals, u32 size, u32 back) {
     begin();
     const Block at(a.windows, blockIdx.x);
@@ -200,7 +200,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_exchange(
             if (!back) slot = 0;
             return;
         }
-        exchange(entries[entry], slot, back);
+        copy_value(entries[entry], slot, back);
         if (!back || !paired || row == column) return;
         const i64 mirrored = turned ? find(rows, columns, row, column) : find(rows, columns, column, row);
         if (mirrored != NO_ENTRY) entries[mirrored] = slot;

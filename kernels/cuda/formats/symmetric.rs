@@ -11,7 +11,9 @@ use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
-use crate::cuda::tuning::{NODES_OF_4, NODES_OF_8, SHARED_MEMORY, SYMMETRIC_BLOCKS, SYMMETRIC_THREADS};
+use crate::cuda::tuning::{
+    NODES_OF_4, NODES_OF_8, SHARED_MEMORY, SYMMETRIC_BLOCKS, SYMMETRIC_THREADS, by_size,
+};
 use crate::pairs::{self, Pair};
 use crate::windows::{LARGEST, TooLarge, Windows};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -41,7 +43,7 @@ pub struct Symmetric<T: Real, V: Storage<T> = T> {
     values: Array<V>,
     diagonals: Array<V>,
     kernel: Kernel<T>,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,29 +86,29 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
                 limit: MAX_BLOCKS,
             });
         }
-        let cut = Cut::new(nodes, &windows)?;
+        let pairs = PairSlices::new(nodes, &windows)?;
         let shared = (windows.largest() + 1 + windows.tallest()) * size * size_of::<T>();
-        let slices = cut.starts.len() - 1;
+        let slices = pairs.starts.len() - 1;
         let symmetric = Symmetric {
             shape: pattern.shape(),
             size,
             windows: WindowArrays::new(device, &windows)?,
-            slices: device.upload(&cut.starts)?,
-            steps: device.upload(&cut.steps)?,
-            order: device.upload(&cut.order)?,
-            values: device.zeros(cut.columns.len() * size * size)?,
-            columns: device.upload(&cut.columns)?,
+            slices: device.upload(&pairs.starts)?,
+            steps: device.upload(&pairs.steps)?,
+            order: device.upload(&pairs.order)?,
+            values: device.zeros(pairs.columns.len() * size * size)?,
+            columns: device.upload(&pairs.columns)?,
             diagonals: device.zeros(slices * WARP * size * (size + 1) / 2)?,
             kernel: Kernel::with_shared_memory::<V>(
                 device,
                 &SOURCE,
                 &format!("symmetric_{size}"),
-                SYMMETRIC_THREADS[size] as u32,
+                by_size(&SYMMETRIC_THREADS, size) as u32,
                 shared,
             )?,
-            exchange: device.function_storing::<T, V>(&SOURCE, "symmetric_exchange")?,
+            copy_values: device.function_storing::<T, V>(&SOURCE, "symmetric_copy_values")?,
         };
-        symmetric.exchange(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
+        symmetric.copy_values(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
         Ok(symmetric)
     }
 }
@@ -115,21 +117,22 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
 /// reductions.
 const BESIDE: usize = 2048;
 
-/// Nodes of a block, with so many rows each.
+/// Nodes of a block, with `size` rows each.
 pub fn nodes_per_block<T>(size: usize) -> usize {
-    SYMMETRIC_THREADS[size] * nodes_of_thread(size, size_of::<T>())
+    by_size(&SYMMETRIC_THREADS, size) * nodes_of_thread(size, size_of::<T>())
 }
 
-/// Places of a window where a block of threads may have so many bytes of shared memory: sums have theirs beside it.
+/// Places of a window at most, where a multiprocessor has `shared_memory` bytes: its blocks share them, and the sums of nodes
+/// lie beside the window.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
-    let memory = (shared_memory / SYMMETRIC_BLOCKS[size]).saturating_sub(BESIDE);
+    let memory = (shared_memory / by_size(&SYMMETRIC_BLOCKS, size)).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
-/// Nodes of `size` rows that a thread has, one after the other, for values of so many bytes.
+/// Nodes of `size` rows that a thread has, one after the other, for values of `value` bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
-    if value == 8 { NODES_OF_8[size] } else { NODES_OF_4[size] }
+    if value == 8 { by_size(&NODES_OF_8, size) } else { by_size(&NODES_OF_4, size) }
 }
 
 // SAFETY: blocks are of the nodes of `y`, and no larger than threads have nodes; the nodes of halos lie below the nodes of
@@ -161,7 +164,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     }
 
     fn threads(&self) -> usize {
-        self.windows.blocks * SYMMETRIC_THREADS[self.size]
+        self.windows.blocks * by_size(&SYMMETRIC_THREADS, self.size)
     }
 
     fn shape(&self) -> Shape {
@@ -181,7 +184,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
         vec![Slots::of::<T, V>(&self.values), Slots::of::<T, V>(&self.diagonals)]
     }
 
-    fn exchange(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         if self.windows.blocks == 0 {
             return Ok(());
         }
@@ -194,7 +197,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
             block_dim: (THREADS, 1, 1),
             shared_mem_bytes: 0,
         };
-        let mut launch = self.values.device().launch(&self.exchange);
+        let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&diagonals);
         launch.arg(&size).arg(&back);
         // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and what has no entry is not moved
@@ -242,7 +245,7 @@ pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Foot
 
 /// What the nodes of blocks store, and where.
 #[derive(Debug)]
-struct Cut {
+struct PairSlices {
     /// The group at which each slice starts, and the end.
     starts: Vec<u32>,
     /// Of each block.
@@ -253,8 +256,8 @@ struct Cut {
     columns: Vec<u16>,
 }
 
-/// What [`Cut`] has of all blocks, of one block.
-struct Part {
+/// What one block has of what [`PairSlices`] has of all.
+struct BlockSlices {
     steps: usize,
     order: Vec<u16>,
     /// The groups of each slice.
@@ -262,10 +265,10 @@ struct Part {
     columns: Vec<u16>,
 }
 
-impl Cut {
-    fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<Cut> {
-        let part = |block| Part::new(nodes, windows, block);
-        let parts: Vec<Part> = (0..windows.count()).into_par_iter().map(part).collect();
+impl PairSlices {
+    fn new(nodes: Pattern<'_>, windows: &Windows) -> Result<PairSlices> {
+        let part = |block| BlockSlices::new(nodes, windows, block);
+        let parts: Vec<BlockSlices> = (0..windows.count()).into_par_iter().map(part).collect();
         let mut starts = vec![0];
         let mut end = 0usize;
         for &groups in parts.iter().flat_map(|part| &part.groups) {
@@ -275,19 +278,19 @@ impl Cut {
         let steps = parts.iter().map(|part| part.steps as u32).collect();
         let order = parts.iter().flat_map(|part| part.order.iter().copied()).collect();
         let mut columns = vec![0; end * WARP];
-        let (mut rest, mut pieces) = (columns.as_mut_slice(), vec![]);
+        let (mut rest, mut copies) = (columns.as_mut_slice(), vec![]);
         for part in &parts {
             let (here, others) = rest.split_at_mut(part.columns.len());
-            pieces.push((here, &part.columns));
+            copies.push((here, &part.columns));
             rest = others;
         }
-        pieces.into_par_iter().with_min_len(8).for_each(|(to, from)| to.copy_from_slice(from));
-        Ok(Cut { starts, steps, order, columns })
+        copies.into_par_iter().with_min_len(8).for_each(|(to, from)| to.copy_from_slice(from));
+        Ok(PairSlices { starts, steps, order, columns })
     }
 }
 
-impl Part {
-    fn new(nodes: Pattern<'_>, windows: &Windows, block: usize) -> Part {
+impl BlockSlices {
+    fn new(nodes: Pattern<'_>, windows: &Windows, block: usize) -> BlockSlices {
         let (rows, zero) = (windows.rows(block), windows.len(block) as u16);
         let mut pairs = vec![];
         let mut crossing = vec![];
@@ -339,7 +342,7 @@ impl Part {
                 columns.extend(std::iter::repeat_n(zero, WARP - slice.len()));
             }
         }
-        Part { steps, order, groups, columns }
+        BlockSlices { steps, order, groups, columns }
     }
 }
 
@@ -371,10 +374,10 @@ mod tests {
             let pattern = Pattern::new(&offsets, &columns);
             let most = largest_window::<f64>(3, SHARED_MEMORY);
             let windows = Windows::new(&offsets, &columns, nodes_per_block::<f64>(3), WARP, most).unwrap();
-            let cut = Cut::new(pattern, &windows).unwrap();
-            let slices = (cut.starts.len() - 1) * WARP * 6 * 8;
+            let pairs = PairSlices::new(pattern, &windows).unwrap();
+            let slices = (pairs.starts.len() - 1) * WARP * 6 * 8;
             let halo = windows.all_halos().len();
-            let real = cut.columns.len() * (9 * 8 + 2) + slices + 4 * halo + 2 * nodes;
+            let real = pairs.columns.len() * (9 * 8 + 2) + slices + 4 * halo + 2 * nodes;
             let Footprint { bytes, halo: found } = footprint::<f64>(3, pattern).unwrap();
             assert_eq!(found, halo);
             assert!(bytes.abs_diff(real) as f64 <= near * real as f64, "{nodes}: {bytes}, really {real}");
@@ -389,7 +392,7 @@ mod tests {
             let pattern = Pattern::new(&offsets, &columns);
             for height in [32, 256] {
                 let windows = Windows::new(&offsets, &columns, height, WARP, LARGEST).unwrap();
-                let cut = Cut::new(pattern, &windows).unwrap();
+                let pairs = PairSlices::new(pattern, &windows).unwrap();
                 let mut found = BTreeMap::new();
                 for block in 0..windows.count() {
                     let rows = windows.rows(block);
@@ -397,20 +400,20 @@ mod tests {
                         let (mut others, mut any) = (vec![], false);
                         for place in 0..rows.len() {
                             let slice = rows.start / WARP + place / WARP;
-                            let group = cut.starts[slice] as usize + step;
-                            if group >= cut.starts[slice + 1] as usize {
+                            let group = pairs.starts[slice] as usize + step;
+                            if group >= pairs.starts[slice + 1] as usize {
                                 continue;
                             }
                             any = true;
-                            let at = cut.columns[group * WARP + place % WARP] as usize;
+                            let at = pairs.columns[group * WARP + place % WARP] as usize;
                             if at == windows.len(block) {
                                 continue;
                             }
-                            let node = rows.start + cut.order[rows.start + place] as usize;
+                            let node = rows.start + pairs.order[rows.start + place] as usize;
                             let other = windows.column(block, at);
                             *found.entry((node, other)).or_insert(0) += 1;
                             if rows.contains(&other) {
-                                assert!(step < cut.steps[block] as usize, "a pair after the last step");
+                                assert!(step < pairs.steps[block] as usize, "a pair after the last step");
                                 others.push(other);
                                 *found.entry((other, node)).or_insert(0) += 1;
                             }

@@ -1,5 +1,5 @@
-//! What chunks of entries have beside those: rows that go on from one to the next, and rows without entries. coo.cu says what
-//! becomes of them.
+//! What chunks of entries need beside the entries: a place for the parts of rows that go on in the next chunk, and the rows
+//! without entries. coo.cu says how both are used.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Real};
@@ -15,7 +15,7 @@ pub(crate) enum Onto {
     Y,
 }
 
-/// Rows without entries, and room for what chunks send each other.
+/// Rows without entries, and what chunks send each other.
 #[derive(Debug)]
 pub(crate) struct Borders<T: Real> {
     pub(crate) empty: Array<u32>,

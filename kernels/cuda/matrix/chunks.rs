@@ -31,7 +31,7 @@ pub(crate) struct Chunks {
     pub(crate) tiles_of_chunk: usize,
 }
 
-/// Tiles of a chunk: so many that all chunks run at once, or in waves that are all full.
+/// Tiles of a chunk: as many as let all chunks run at once, or in waves that are all full.
 pub(crate) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
     let at_once = (WARPS_OF_CHUNKS * multiprocessors).max(1);
     let waves = tiles.div_ceil(at_once * TILES_OF_CHUNK).max(1);
@@ -56,7 +56,7 @@ impl Chunks {
         };
         let waves = |chunks: &Chunks| chunks.chunks().div_ceil((WARPS_OF_CHUNKS * multiprocessors).max(1));
         let same = padded(chunks.tiles_of_chunk)?;
-        // nobody waits for a few chunks more
+        // a few chunks more that run in the same wave delay nothing
         if waves(&same) > waves(&chunks) { padded(chunks.tiles_of_chunk + 1) } else { Ok(same) }
     }
 

@@ -1,19 +1,19 @@
 // Rows by class, those of one class in order: for kernels that take rows of one kind each.
 //
-// A block has a piece of the rows. It counts those of each class; the sum of what counts before, of its class and of those
-// before that, is where it puts its own. Moves 1 B a row twice and 4 B once, and the counts for each block.
+// A block of threads has a share of the rows. It counts the rows of each class. The rows of all classes before,
+// and those of the class in all blocks before, come before its own: their number is where it puts its own. Moves 1 B a row twice and 4 B once, and the counts for each block.
 
 typedef unsigned char u8;
 
 constexpr u32 WARPS = THREADS / 32;
 
-// Of class c in piece p at c · pieces + p.
-extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* classes, u32 rows, u32 piece, u32* counts) {
+// Of class c in the share of block p at c · blocks + p.
+extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* classes, u32 rows, u32 share, u32* counts) {
     begin();
     __shared__ u32 own[CLASSES];
     if (threadIdx.x < CLASSES) own[threadIdx.x] = 0;
     __syncthreads();
-    const u64 first = (u64)blockIdx.x * piece, end = first + piece < rows ? first + piece : rows;
+    const u64 first = (u64)blockIdx.x * share, end = first + share < rows ? first + share : rows;
     for (u64 row = first + threadIdx.x; row < end; row += blockDim.x) atomicAdd(own + classes[row], 1u);
     __syncthreads();
     if (threadIdx.x < CLASSES) counts[threadIdx.x * gridDim.x + blockIdx.x] = own[threadIdx.x];
@@ -21,7 +21,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* clas
 
 // The rows of each class, and where each begins in `list`, with the end.
 extern "C" __global__ __launch_bounds__(THREADS) void class_place(
-    const u8* classes, u32 rows, u32 piece, const u32* counts, u32* starts, u32* list) {
+    const u8* classes, u32 rows, u32 share, const u32* counts, u32* starts, u32* list) {
     begin();
     __shared__ u32 next[CLASSES], all[CLASSES], of_warps[WARPS][CLASSES];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -50,10 +50,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_place(
         if (blockIdx.x == 0) starts[threadIdx.x] = start;
         if (blockIdx.x == 0 && threadIdx.x == CLASSES - 1) starts[CLASSES] = rows;
     }
-    const u64 first = (u64)blockIdx.x * piece, end = first + piece < rows ? first + piece : rows;
+    const u64 first = (u64)blockIdx.x * share, end = first + share < rows ? first + share : rows;
     for (u64 base = first; base < end; base += blockDim.x) {
         const u64 row = base + threadIdx.x;
-        // whoever has no row counts for none
+        // a thread without a row has none of the classes
         const u32 own = row < end ? classes[row] : CLASSES, same = __match_any_sync(ALL, own);
         of_warps[warp][lane] = 0;
         __syncwarp();

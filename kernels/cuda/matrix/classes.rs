@@ -19,9 +19,10 @@ pub(crate) const SOURCE: Source = Source {
 /// Classes at most.
 const CLASSES: usize = 32;
 
-/// Pieces of rows at most, so that each may add up what all of them have; and rows of a small one.
-const PIECES: usize = 256;
-const PIECE: usize = 1024;
+/// Blocks of threads that sort rows at most: each of them adds up what all have counted.
+const MOST_BLOCKS: usize = 256;
+/// Rows of a block, at least.
+const LEAST_SHARE: usize = 1024;
 
 /// Rows on a device.
 #[derive(Debug)]
@@ -62,22 +63,23 @@ impl List {
 pub(crate) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
     assert!(N <= CLASSES, "classes that there are");
     let (device, rows) = (classes.device(), classes.len());
-    let piece = rows.div_ceil(PIECES).next_multiple_of(PIECE).max(PIECE);
-    let pieces = rows.div_ceil(piece).max(1);
-    let [counts, starts, list] = [CLASSES * pieces, CLASSES + 1, rows].map(|len| device.room::<u32>(len));
+    let share = rows.div_ceil(MOST_BLOCKS).next_multiple_of(LEAST_SHARE).max(LEAST_SHARE);
+    let blocks = rows.div_ceil(share).max(1);
+    let [counts, starts, list] =
+        [CLASSES * blocks, CLASSES + 1, rows].map(|len| device.uninitialised::<u32>(len));
     let (counts, starts, list) = (counts?, starts?, list?);
     let [count, place] = ["class_count", "class_place"].map(|name| device.function::<f32>(&SOURCE, name));
     let (count, place) = (count?, place?);
     let config =
-        LaunchConfig { grid_dim: (pieces as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
-    let (from, number, piece) = (classes.address(0), rows as u32, piece as u32);
+        LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 };
+    let (from, number, share) = (classes.address(0), rows as u32, share as u32);
     let (counted, begins, to) = (counts.address(0), starts.address(0), list.address(0));
     let mut launch = device.launch(&count);
-    launch.arg(&from).arg(&number).arg(&piece).arg(&counted);
-    // SAFETY: arguments as in classes.cu; there is a counter for each class of each piece
+    launch.arg(&from).arg(&number).arg(&share).arg(&counted);
+    // SAFETY: arguments as in classes.cu; there is a counter for each class of each block
     unsafe { launch.launch(config) }?;
     let mut launch = device.launch(&place);
-    launch.arg(&from).arg(&number).arg(&piece).arg(&counted).arg(&begins).arg(&to);
+    launch.arg(&from).arg(&number).arg(&share).arg(&counted).arg(&begins).arg(&to);
     // SAFETY: as above; there is a place for each row
     unsafe { launch.launch(config) }?;
     let mut bounds = [0; CLASSES + 1];

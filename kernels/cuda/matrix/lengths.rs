@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::ordered::Rows;
+use crate::cuda::matrix::ordered::RowStarts;
 use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::LaunchConfig;
 
@@ -20,7 +20,7 @@ pub(crate) const SOURCE: Source = Source {
 const BINS: usize = 2048;
 
 /// The shortest length that more rows than `rows` do not exceed; the longest of all where there is none.
-pub(crate) fn quantile(device: &Device, offsets: &Rows, rows: f64) -> Result<usize> {
+pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Result<usize> {
     let count = device.function::<f32>(&SOURCE, "count_lengths")?;
     let raw = offsets.raw();
     let blocks =

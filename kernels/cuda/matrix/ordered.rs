@@ -21,66 +21,66 @@ pub(crate) const SOURCE: Source = Source {
 
 /// Where the entries of rows lie.
 #[derive(Debug)]
-pub(crate) enum Rows {
+pub(crate) enum RowStarts {
     Short(Array<u32>),
     Long(Array<u64>),
 }
 
-/// [`Rows`] as kernels see them.
+/// [`RowStarts`] as kernels see them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct RawRows {
+pub(crate) struct RawRowStarts {
     offsets: u64,
     count: u32,
     wide: u32,
 }
 // SAFETY: as `RowStarts` of prelude.cu
-unsafe impl DeviceRepr for RawRows {}
+unsafe impl DeviceRepr for RawRowStarts {}
 
-/// [`RawRows`] as kernels have it.
-pub(crate) const MIRROR: Mirror = mirror!("RowStarts" = RawRows { offsets, count, wide });
+/// [`RawRowStarts`] as kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!("RowStarts" = RawRowStarts { offsets, count, wide });
 
-impl Rows {
-    pub(crate) fn new(device: &Device, offsets: &Offsets) -> Result<Rows> {
+impl RowStarts {
+    pub(crate) fn new(device: &Device, offsets: &Offsets) -> Result<RowStarts> {
         Ok(match offsets {
-            Offsets::Short(offsets) => Rows::Short(device.upload(offsets)?),
-            Offsets::Long(offsets) => Rows::Long(device.upload(offsets)?),
+            Offsets::Short(offsets) => RowStarts::Short(device.upload(offsets)?),
+            Offsets::Long(offsets) => RowStarts::Long(device.upload(offsets)?),
         })
     }
 
     pub(crate) fn address(&self) -> u64 {
         match self {
-            Rows::Short(offsets) => offsets.address(0),
-            Rows::Long(offsets) => offsets.address(0),
+            RowStarts::Short(offsets) => offsets.address(0),
+            RowStarts::Long(offsets) => offsets.address(0),
         }
     }
 
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Rows::Short(offsets) => offsets.bytes(),
-            Rows::Long(offsets) => offsets.bytes(),
+            RowStarts::Short(offsets) => offsets.bytes(),
+            RowStarts::Long(offsets) => offsets.bytes(),
         }
     }
 
     /// How many rows.
     pub(crate) fn count(&self) -> usize {
         let offsets = match self {
-            Rows::Short(offsets) => offsets.len(),
-            Rows::Long(offsets) => offsets.len(),
+            RowStarts::Short(offsets) => offsets.len(),
+            RowStarts::Long(offsets) => offsets.len(),
         };
         offsets - 1
     }
 
-    pub(crate) fn raw(&self) -> RawRows {
-        let wide = matches!(self, Rows::Long(_)).into();
-        RawRows { offsets: self.address(), count: self.count() as u32, wide }
+    pub(crate) fn raw(&self) -> RawRowStarts {
+        let wide = matches!(self, RowStarts::Long(_)).into();
+        RawRowStarts { offsets: self.address(), count: self.count() as u32, wide }
     }
 }
 
 /// A matrix in the order of its pattern, with values of `V`.
 #[derive(Debug)]
 pub struct Ordered<V> {
-    pub(crate) rows: Arc<Rows>,
+    pub(crate) rows: Arc<RowStarts>,
     pub(crate) columns: Arc<Array<u32>>,
     pub(crate) values: Array<V>,
 }
@@ -90,7 +90,7 @@ impl<V: Element> Ordered<V> {
     pub(crate) fn new(device: &Device, pattern: Pattern<'_>, values: &[V]) -> Result<Self> {
         assert_eq!(values.len(), pattern.entries(), "a value for each entry");
         Ok(Ordered {
-            rows: Arc::new(Rows::new(device, pattern.offsets())?),
+            rows: Arc::new(RowStarts::new(device, pattern.offsets())?),
             columns: Arc::new(device.upload(pattern.columns())?),
             values: device.upload(values)?,
         })
@@ -109,7 +109,7 @@ impl<V: Element> Ordered<V> {
         Ordered::zeros(device, pattern.shape(), pattern)?.with_columns(pattern)
     }
 
-    /// Zeros on the same pattern, which is shared.
+    /// A matrix of zeros on the pattern of this one; both share it.
     pub fn alike(&self) -> Result<Self> {
         let values = self.device().zeros(self.values.len())?;
         Ok(Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values })
@@ -147,7 +147,7 @@ impl<V: Element> Ordered<V> {
     pub(crate) fn zeros(device: &Device, made_from: Shape, pattern: Pattern<'_>) -> Result<Self> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         Ok(Ordered {
-            rows: Arc::new(Rows::new(device, pattern.offsets())?),
+            rows: Arc::new(RowStarts::new(device, pattern.offsets())?),
             columns: Arc::new(device.zeros(0)?),
             values: device.zeros(pattern.entries())?,
         })
@@ -156,7 +156,7 @@ impl<V: Element> Ordered<V> {
     /// A pattern with zeros; its rows are uploaded unless they are on the device already.
     pub(crate) fn on(
         device: &Device,
-        rows: Option<&Arc<Rows>>,
+        rows: Option<&Arc<RowStarts>>,
         made_from: Shape,
         pattern: Pattern<'_>,
     ) -> Result<Self> {
@@ -202,30 +202,30 @@ impl<V: Element> Ordered<V> {
         V: Storage<T>,
     {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
-        let values = self.device().room(self.values.len())?;
+        let values = self.device().uninitialised(self.values.len())?;
         let mut copy = Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values };
         self.give_to(&mut copy)?;
         Ok(copy)
     }
 
-    /// The values of another of the same pattern, narrowed.
+    /// Takes the values of a matrix of the same pattern, narrowed.
     pub(crate) fn take<T: Real>(&mut self, other: &Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
     {
-        self.exchange(other, Way::IntoSlots)
+        self.copy_values(other, Way::IntoSlots)
     }
 
-    /// Its values for another of the same pattern, widened.
+    /// Gives its values, widened, to a matrix of the same pattern.
     pub(crate) fn give_to<T: Real>(&self, other: &mut Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
     {
-        self.exchange(other, Way::Back)
+        self.copy_values(other, Way::Back)
     }
 
-    /// Queues the copy of values between this one and another of the same pattern.
-    fn exchange<T: Real>(&self, other: &Ordered<T>, way: Way) -> Result<()>
+    /// Queues the copy of values between this matrix and another of the same pattern.
+    fn copy_values<T: Real>(&self, other: &Ordered<T>, way: Way) -> Result<()>
     where
         V: Storage<T>,
     {
@@ -236,7 +236,7 @@ impl<V: Element> Ordered<V> {
         let back = u32::from(way == Way::Back);
         let mut launch = device.launch(&copy);
         launch.arg(&entries).arg(&number).arg(&slots).arg(&back);
-        // SAFETY: arguments as in refill.cu; both arrays have so many entries
+        // SAFETY: arguments as in refill.cu; both arrays have `count` entries
         unsafe { launch.launch(config(count)) }
     }
 

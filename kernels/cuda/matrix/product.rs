@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, Rows, Way};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
@@ -46,7 +46,7 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     fn bytes(&self) -> usize;
 }
 
-/// An array that values of a matrix lie in, whatever stores them.
+/// An array that values of a matrix lie in, of elements or of numbers with fewer bits.
 #[derive(Debug)]
 pub struct Slots {
     pub(crate) address: u64,
@@ -99,19 +99,19 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     /// All arrays that values lie in.
     fn slots(&self) -> Vec<Slots>;
 
-    /// Where entries lie row by row, if it keeps that.
-    fn rows(&self) -> Option<&Arc<Rows>> {
+    /// Where the entries of rows lie, if the matrix keeps that.
+    fn rows(&self) -> Option<&Arc<RowStarts>> {
         None
     }
 
-    /// The columns of entries that lie so row by row, where slots tell them.
-    fn columns(&self, _: &Rows) -> Result<Option<Array<u32>>> {
+    /// The columns of entries that lie row by row where `rows` says, if they follow from the slots.
+    fn columns(&self, _: &RowStarts) -> Result<Option<Array<u32>>> {
         Ok(None)
     }
 
     /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
     /// `by_column` says so.
-    fn exchange(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
+    fn copy_values(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
 }
 
 impl<T: Real, L: Layout<Element = T>> Product<T> for L {
@@ -138,17 +138,17 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
-        self.exchange(&ordered, Way::IntoSlots)
+        self.copy_values(&ordered, Way::IntoSlots)
     }
 
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
         ordered.check(Layout::shape(self), pattern);
-        self.exchange(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Way::IntoSlots)
     }
 
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
         ordered.check(Layout::shape(self), pattern);
-        self.exchange(ordered, Way::Back)
+        self.copy_values(ordered, Way::Back)
     }
 
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
@@ -158,7 +158,7 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         } else if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
-        self.exchange(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Way::Back)?;
         Ok(ordered)
     }
 
@@ -186,7 +186,7 @@ pub(crate) struct Kernel<T> {
 }
 
 impl<T: Real> Kernel<T> {
-    /// The kernels of a name for a matrix that stores `V`, launched with so many threads a block.
+    /// The kernels of a name for a matrix that stores `V`, launched with `threads` a block.
     pub(crate) fn load<V: Storage<T>>(
         device: &Device,
         source: &Source,
@@ -233,12 +233,12 @@ impl<T: Real> Kernel<T> {
         }
     }
 
-    /// A launch on at least so many threads that adds up over its blocks.
+    /// A launch of at least `threads` in all, that adds up over its blocks.
     pub(crate) fn summing(&self, threads: usize) -> LaunchConfig {
         self.config(threads, self.most_summing)
     }
 
-    /// `y ← A x` on at least so many threads.
+    /// `y ← A x` on at least `threads` in all.
     ///
     /// # Safety
     /// `matrix` is the kernel's first argument: its arrays live and are as the kernel expects, for an `x` and a `y` of

@@ -49,7 +49,7 @@ constexpr u32 NOWHERE = 0xffff;
 
 struct Tiles {
     u32* counts;              // sectors of each tile
-    u32* sectors;             // which they are, ascending; each tile has room for `most`
+    u32* sectors;             // which they are, ascending; `most` words for each tile
     u16* places;              // of each slot: a value of the sectors of its tile
     u32 tile, most;           // slots of a tile: a power of two, up to that of `refill`
     i64 slots;
@@ -57,7 +57,7 @@ struct Tiles {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// Finds the sectors of tiles from the map of their slots: only how many they are while there is no room for them.
+// Finds the sectors of tiles from the map of their slots: only how many they are while `sectors` is null.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* map, Tiles tiles) {
     begin();
     u32* const keys = (u32*)shared_memory;
@@ -107,7 +107,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* ma
     }
 }
 
-// A copy of 16 B into shared memory that nobody waits for before `gathered`; as much of it as there is.
+// Begins a copy of 16 B into shared memory, or of what is left of the values; `gathered` waits for it.
 __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 from, i64 count) {
 #if __CUDA_ARCH__ >= 800
     if (from + PACK <= count) {
@@ -129,7 +129,7 @@ extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles,
     const i64 first = (i64)blockIdx.x * tiles.tile, end = min(first + tiles.tile, tiles.slots);
     const u32* sectors = tiles.sectors + (i64)blockIdx.x * tiles.most;
     const u32 packs = __ldg(tiles.counts + blockIdx.x) * PACKS;
-    // there is room for `most`: all are asked for before it is known how many there are
+    // a tile has `most` words: all are asked for before it is known how many there are
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < tiles.most * PACKS; i += REFILL_THREADS) {
         const i64 from = (i64)__ldg(sectors + i / PACKS) * PER_SECTOR + i % PACKS * PACK;
@@ -159,6 +159,6 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_in_order(real* entr
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 entry = (i64)blockIdx.x * blockDim.x + threadIdx.x; entry < count; entry += threads) {
-        exchange(entries[entry], values[entry], back);
+        copy_value(entries[entry], values[entry], back);
     }
 }

@@ -16,7 +16,7 @@ use crate::cuda::device::launch::{THREADS, config_at_once};
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::SOURCE;
-use crate::cuda::matrix::ordered::{Ordered, Rows};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Product;
 use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
@@ -91,7 +91,7 @@ impl Tiles {
         let make = device.function::<T>(&SOURCE, "refill_tiles")?;
         device.lift_shared_limit(&make)?;
         device.lift_shared_limit(&refill)?;
-        let room = device.shared_memory()?;
+        let shared = device.shared_memory()?;
         let last = REFILL_SLOTS[REFILL_SLOTS.len() - 1];
         for slots in REFILL_SLOTS {
             let all = map.len().div_ceil(slots);
@@ -100,7 +100,7 @@ impl Tiles {
                 let (raw, map) = (tiles.raw(map.len()), map.address(0));
                 let mut launch = device.launch(&make);
                 launch.arg(&map).arg(&raw);
-                // SAFETY: arguments as in refill.cu; the kernel writes as much as there is room for
+                // SAFETY: arguments as in refill.cu; the kernel writes sectors and places only where `sectors` is not null
                 unsafe { launch.launch(tiles.config(THREADS, bytes)) }
             };
             let (counts, none) = (device.zeros(all)?, device.zeros(0)?);
@@ -116,7 +116,7 @@ impl Tiles {
             let mut counts = vec![0; all];
             tiles.counts.read(&mut counts)?;
             tiles.most = counts.into_iter().max().unwrap_or(0) as usize;
-            if tiles.most * SECTOR > if slots > last { room / 3 } else { room } {
+            if tiles.most * SECTOR > if slots > last { shared / 3 } else { shared } {
                 continue;
             }
             // those of a tile begin a sector themselves
@@ -126,15 +126,15 @@ impl Tiles {
             launch(&tiles)?;
             return Ok(tiles);
         }
-        Err(Error::TooLarge { what: "the sectors of a tile", got: last, limit: room / SECTOR })
+        Err(Error::TooLarge { what: "the sectors of a tile", got: last, limit: shared / SECTOR })
     }
 
     fn raw(&self, slots: usize) -> RawTiles {
-        // none tells that there is no room yet
-        let room = |array: &Array<u32>| if array.is_empty() { 0 } else { array.address(0) };
+        // null tells that the array is not there yet
+        let address = |array: &Array<u32>| if array.is_empty() { 0 } else { array.address(0) };
         RawTiles {
             counts: self.counts.address(0),
-            sectors: room(&self.sectors),
+            sectors: address(&self.sectors),
             places: self.places.address(0),
             tile: self.slots as u32,
             most: self.most as u32,
@@ -142,7 +142,7 @@ impl Tiles {
         }
     }
 
-    /// A block for each tile, with so many threads and bytes of shared memory.
+    /// A launch of a block for each tile, with these threads and bytes of shared memory.
     fn config(&self, threads: u32, bytes: usize) -> LaunchConfig {
         let blocks = self.counts.len().clamp(1, i32::MAX as usize) as u32;
         LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: bytes as u32 }
@@ -152,7 +152,7 @@ impl Tiles {
 /// Values that are added up before slots take them.
 #[derive(Debug)]
 struct Sums<T: Real> {
-    starts: Rows,
+    starts: RowStarts,
     from: Array<u32>,
     entries: Array<T>,
     sum: CudaFunction,
@@ -189,7 +189,7 @@ impl<T: Real> Refill<T> {
                     (pattern.entries(), from.len()),
                     "values of each entry"
                 );
-                let (starts, from) = (Rows::new(&device, starts)?, checked(&device, from, given)?);
+                let (starts, from) = (RowStarts::new(&device, starts)?, checked(&device, from, given)?);
                 let entries = device.zeros(pattern.entries())?;
                 (None, Some(Sums { starts, from, entries, sum: function("refill_sum")? }))
             }
@@ -205,7 +205,7 @@ impl<T: Real> Refill<T> {
             let (entries, mask) = (ordered.values.address(0), (1u32 << bits) - 1);
             let mut launch = device.launch(&number);
             launch.arg(&from).arg(&count).arg(&shift).arg(&mask).arg(&entries);
-            // SAFETY: arguments as in refill.cu; there are so many entries, and a place for each where there are places
+            // SAFETY: arguments as in refill.cu; there are `count` entries, and a place for each where there are places
             unsafe { launch.launch(config_at_once(&device, pattern.entries(), 1)) }?;
             matrix.fill_from(pattern, &ordered)?;
             for (slots, to) in all.iter().zip(&maps) {

@@ -5,7 +5,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Device, Real};
-use crate::cuda::matrix::ordered::{Ordered, Rows};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::index::{ColumnsRef, Offsets};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl<T: Real> Ordered<T> {
         }
         let given = Ordered::new(device, pattern, values)?;
         let renumbered = Ordered {
-            rows: Arc::new(Rows::new(device, &offsets)?),
+            rows: Arc::new(RowStarts::new(device, &offsets)?),
             columns: Arc::new(device.zeros(values.len())?),
             values: device.zeros(values.len())?,
         };

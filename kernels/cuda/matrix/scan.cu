@@ -1,11 +1,12 @@
-// Sums of all numbers before each, in place: pieces are summed, their sums are summed, and pieces are gone through once more.
+// Sums of all numbers before each, in place: each block of threads sums its numbers, the sums of
+// blocks are summed, and each goes through its numbers once more.
 
-// The sum of each piece. Moves 4 B a number.
-extern "C" __global__ __launch_bounds__(THREADS) void sum_pieces(const u32* numbers, u32 count, u32* sums) {
+// The sum of the numbers of each block. Moves 4 B a number.
+extern "C" __global__ __launch_bounds__(THREADS) void sum_blocks(const u32* numbers, u32 count, u32* sums) {
     begin();
-    const u64 first = (u64)blockIdx.x * PIECE;
+    const u64 first = (u64)blockIdx.x * NUMBERS_OF_BLOCK;
     u32 sum = 0, all;
-    for (u64 i = first + threadIdx.x; i < first + PIECE && i < count; i += THREADS) sum += numbers[i];
+    for (u64 i = first + threadIdx.x; i < first + NUMBERS_OF_BLOCK && i < count; i += THREADS) sum += numbers[i];
     sum_before(sum, all);
     if (threadIdx.x == 0) sums[blockIdx.x] = all;
 }
@@ -24,13 +25,13 @@ extern "C" __global__ __launch_bounds__(THREADS) void scan_sums(u32* sums, u32 c
     if (threadIdx.x == 0) sums[count] = carried;
 }
 
-// Sums of all before within each piece, and what the pieces before have: `numbers` has one more place, for the sum of all.
+// Sums of all before within each block, and what the blocks before have: `numbers` has one more place, for the sum of all.
 // Moves 8 B a number.
-extern "C" __global__ __launch_bounds__(THREADS) void scan_pieces(u32* numbers, u32 count, const u32* sums) {
+extern "C" __global__ __launch_bounds__(THREADS) void scan_blocks(u32* numbers, u32 count, const u32* sums) {
     begin();
-    const u64 first = (u64)blockIdx.x * PIECE;
+    const u64 first = (u64)blockIdx.x * NUMBERS_OF_BLOCK;
     u32 carried = sums[blockIdx.x];
-    for (u64 base = first; base < first + PIECE && base < count; base += THREADS) {
+    for (u64 base = first; base < first + NUMBERS_OF_BLOCK && base < count; base += THREADS) {
         const u64 i = base + threadIdx.x;
         u32 all;
         const u32 before = sum_before(i < count ? numbers[i] : 0, all);

@@ -10,37 +10,37 @@ use cudarc::driver::LaunchConfig;
 pub(crate) const SOURCE: Source = Source {
     file: "scan.cu",
     text: concat!(include_str!("sums.cu"), "#line 1 \"scan.cu\"\n", include_str!("scan.cu")),
-    constants: constants![PIECE],
+    constants: constants![NUMBERS_OF_BLOCK],
     mirrors: &[],
 };
 
 /// Numbers that a block sums.
-const PIECE: usize = 4096;
+const NUMBERS_OF_BLOCK: usize = 4096;
 
 /// Replaces every number but the last by the sum of all before it, and the last by that of all others.
 pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     let (device, count) = (numbers.device(), numbers.len() - 1);
-    let pieces = count.div_ceil(PIECE).max(1);
+    let parts = count.div_ceil(NUMBERS_OF_BLOCK).max(1);
     let blocks = |count: usize| LaunchConfig {
         grid_dim: (count as u32, 1, 1),
         block_dim: (THREADS, 1, 1),
         shared_mem_bytes: 0,
     };
-    let sums = device.room::<u32>(pieces + 1)?;
-    let (from, to, count, pieces_) = (numbers.address(0), sums.address(0), count as u32, pieces as u32);
+    let sums = device.uninitialised::<u32>(parts + 1)?;
+    let (from, to, count, count_of_sums) = (numbers.address(0), sums.address(0), count as u32, parts as u32);
     let [sum, scan_sums, scan] =
-        ["sum_pieces", "scan_sums", "scan_pieces"].map(|name| device.function::<f32>(&SOURCE, name));
+        ["sum_blocks", "scan_sums", "scan_blocks"].map(|name| device.function::<f32>(&SOURCE, name));
     let (sum, scan_sums, scan) = (sum?, scan_sums?, scan?);
     let mut launch = device.launch(&sum);
     launch.arg(&from).arg(&count).arg(&to);
-    // SAFETY: arguments as in scan.cu; there is a sum for each piece
-    unsafe { launch.launch(blocks(pieces)) }?;
+    // SAFETY: arguments as in scan.cu; there is a sum for each block
+    unsafe { launch.launch(blocks(parts)) }?;
     let mut launch = device.launch(&scan_sums);
-    launch.arg(&to).arg(&pieces_);
+    launch.arg(&to).arg(&count_of_sums);
     // SAFETY: as above, and one sum more
     unsafe { launch.launch(blocks(1)) }?;
     let mut launch = device.launch(&scan);
     launch.arg(&from).arg(&count).arg(&to);
     // SAFETY: as above; there is one number more
-    unsafe { launch.launch(blocks(pieces)) }
+    unsafe { launch.launch(blocks(parts)) }
 }

@@ -146,11 +146,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
 }
 
 // Takes values from entries, zeros for padding, or gives them back.
-extern "C" __global__ __launch_bounds__(THREADS) void slices_exchange(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
+extern "C" __global__ __launch_bounds__(THREADS) void slices_copy_values(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) {
         if (entry != NO_ENTRY) {
-            exchange(entries[entry], slots[slot], back);
+            copy_value(entries[entry], slots[slot], back);
         } else if (!back) {
             slots[slot] = 0;
         }

@@ -9,7 +9,7 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, Rows, Way};
+use crate::cuda::matrix::ordered::{Misfit, RowStarts, Way};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::scan::scan;
 use crate::cuda::tuning::{BUSY, SORTED_ROWS};
@@ -21,7 +21,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "slices.cu",
     text: include_str!("slices.cu"),
     constants: constants![SORTED_ROWS],
-    mirrors: &[mirror!("Slices" = RawCut { starts, order, rows, count, width, lanes, pack, longest })],
+    mirrors: &[mirror!("Slices" = RawSlices { starts, order, rows, count, width, lanes, pack, longest })],
 };
 
 /// How wide slices are.
@@ -32,7 +32,7 @@ pub enum Widths {
     Uniform,
     /// All as the longest row, with the length of every row beside them (ELLPACK-R).
     Lengths,
-    /// The first entries of every row, so many at most; the rest is stored elsewhere (HYB).
+    /// At most this number of entries of every row, the first ones; the rest is stored elsewhere (HYB).
     First(usize),
     /// Each as its longest row (SELL-P); `sort` rows by length where that saves padding (SELL-C-σ).
     Each {
@@ -83,7 +83,7 @@ impl Slices {
     pub(crate) fn new<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
-        rows: &Rows,
+        rows: &RowStarts,
         widths: Widths,
         lane: Lane,
     ) -> Result<Slices> {
@@ -121,7 +121,7 @@ impl Slices {
     fn each<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
-        rows: &Rows,
+        rows: &RowStarts,
         lane: Lane,
         sort: bool,
     ) -> Result<Slices> {
@@ -129,8 +129,8 @@ impl Slices {
         assert_eq!(rows.count(), count, "the rows of the pattern");
         let lanes = shared_by(count, pattern.mean_length(), lane.in_flight, device.multiprocessors());
         let slices = count.div_ceil(WARP / lanes);
-        let [a, b, c, d] = [(); 4].map(|()| device.room::<u32>(slices + 1));
-        let (groups, order) = ([a?, b?, c?, d?], device.room(count)?);
+        let [a, b, c, d] = [(); 4].map(|()| device.uninitialised::<u32>(slices + 1));
+        let (groups, order) = ([a?, b?, c?, d?], device.uninitialised(count)?);
         let (totals, cut) =
             (device.zeros::<u64>(4)?, device.function_storing::<T, V>(&SOURCE, "slices_cut")?);
         let raw = (rows.raw(), [lanes, lane.pack, usize::from(sort)].map(|number| number as u32));
@@ -181,7 +181,7 @@ pub(crate) struct SliceArrays {
     starts: Option<Array<u32>>,
     order: Option<Array<u32>>,
     columns: ColumnArrays,
-    exchange: CudaFunction,
+    copy_values: CudaFunction,
 }
 
 #[derive(Debug)]
@@ -193,7 +193,7 @@ enum ColumnArrays {
 /// How rows are cut, as the kernels that fill slices see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct RawCut {
+struct RawSlices {
     starts: u64,
     order: u64,
     rows: u32,
@@ -204,18 +204,18 @@ struct RawCut {
     longest: u32,
 }
 // SAFETY: as `Slices` of slices.cu
-unsafe impl DeviceRepr for RawCut {}
+unsafe impl DeviceRepr for RawSlices {}
 
 impl SliceArrays {
     /// Slices of rows on a device, filled with their columns, for vectors of `T` and values stored as `V`.
     pub(crate) fn new<T: Real, V: Storage<T>>(
         slices: Slices,
-        rows: &Rows,
+        rows: &RowStarts,
         columns: &Array<u32>,
     ) -> Result<Self> {
         let device = columns.device();
         let (count, slots) = (slices.count(), slices.groups * WARP * slices.pack);
-        let bases = device.room(slices.groups * slices.pack)?;
+        let bases = device.uninitialised(slices.groups * slices.pack)?;
         let mut arrays = SliceArrays {
             rows: slices.rows,
             count,
@@ -226,24 +226,24 @@ impl SliceArrays {
             slots,
             starts: slices.starts,
             order: slices.order,
-            columns: ColumnArrays::Short { bases, offsets: device.room(slots)? },
-            exchange: device.function_storing::<T, V>(&SOURCE, "slices_exchange")?,
+            columns: ColumnArrays::Short { bases, offsets: device.uninitialised(slots)? },
+            copy_values: device.function_storing::<T, V>(&SOURCE, "slices_copy_values")?,
         };
         if !arrays.fill_short::<T, V>(rows, columns)? {
             // given back before as much again is asked for
             arrays.columns = ColumnArrays::Wide(device.zeros(0)?);
-            arrays.columns = ColumnArrays::Wide(device.room(slots)?);
+            arrays.columns = ColumnArrays::Wide(device.uninitialised(slots)?);
             arrays.fill_wide::<T, V>(rows, columns)?;
         }
         Ok(arrays)
     }
 
     /// Fills columns of 16 bits, and says whether these are enough.
-    fn fill_short<T: Real, V: Storage<T>>(&self, rows: &Rows, columns: &Array<u32>) -> Result<bool> {
+    fn fill_short<T: Real, V: Storage<T>>(&self, rows: &RowStarts, columns: &Array<u32>) -> Result<bool> {
         let device = columns.device();
         let (fill, misfit) =
             (device.function_storing::<T, V>(&SOURCE, "slices_short")?, Misfit::none(device)?);
-        let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
+        let (cut, rows, from, raw) = (self.raw_slices(), rows.raw(), columns.address(0), self.raw());
         let mark = misfit.address();
         let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.bases).arg(&raw.columns).arg(&mark);
@@ -252,10 +252,10 @@ impl SliceArrays {
         Ok(!misfit.is_set()?)
     }
 
-    fn fill_wide<T: Real, V: Storage<T>>(&self, rows: &Rows, columns: &Array<u32>) -> Result<()> {
+    fn fill_wide<T: Real, V: Storage<T>>(&self, rows: &RowStarts, columns: &Array<u32>) -> Result<()> {
         let device = columns.device();
         let fill = device.function_storing::<T, V>(&SOURCE, "slices_wide")?;
-        let (cut, rows, from, raw) = (self.cut(), rows.raw(), columns.address(0), self.raw());
+        let (cut, rows, from, raw) = (self.raw_slices(), rows.raw(), columns.address(0), self.raw());
         let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.columns);
         // SAFETY: as in `fill_short`
@@ -264,11 +264,15 @@ impl SliceArrays {
     }
 
     /// The columns of the entries of rows that slices have all of.
-    pub(crate) fn columns<T: Real, V: Storage<T>>(&self, rows: &Rows, entries: usize) -> Result<Array<u32>> {
+    pub(crate) fn columns<T: Real, V: Storage<T>>(
+        &self,
+        rows: &RowStarts,
+        entries: usize,
+    ) -> Result<Array<u32>> {
         let device = self.device();
         let (columns, read) =
-            (device.room(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
-        let (cut, rows, raw, to) = (self.cut(), rows.raw(), self.raw(), columns.address(0));
+            (device.uninitialised(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
+        let (cut, rows, raw, to) = (self.raw_slices(), rows.raw(), self.raw(), columns.address(0));
         let mut launch = device.launch(&read);
         launch.arg(&cut).arg(&rows).arg(&raw.bases).arg(&raw.columns).arg(&raw.columns).arg(&to);
         // SAFETY: as in `fill_short`; there are bases where columns are short, and as many entries as the rows have
@@ -277,17 +281,17 @@ impl SliceArrays {
     }
 
     /// Queues the copy of values between the order of rows and slots: those types that it was made for.
-    pub(crate) fn exchange<T: Real, V: Storage<T>>(
+    pub(crate) fn copy_values<T: Real, V: Storage<T>>(
         &self,
-        rows: &Rows,
+        rows: &RowStarts,
         entries: &Array<T>,
         slots: &Array<V>,
         way: Way,
     ) -> Result<()> {
         assert_eq!(slots.len(), self.slots, "a value for each slot");
-        let (cut, rows, back) = (self.cut(), rows.raw(), u32::from(way == Way::Back));
+        let (cut, rows, back) = (self.raw_slices(), rows.raw(), u32::from(way == Way::Back));
         let (entries, slots) = (entries.address(0), slots.address(0));
-        let mut launch = self.device().launch(&self.exchange);
+        let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&cut).arg(&rows).arg(&entries).arg(&slots).arg(&back);
         // SAFETY: as in `fill_short`; entries are as many as the rows have
         unsafe { launch.launch(config(self.count * WARP)) }?;
@@ -323,16 +327,16 @@ impl SliceArrays {
         starts + order + columns
     }
 
-    pub(crate) fn raw(&self) -> RawSlices {
+    pub(crate) fn raw(&self) -> RawSliceArrays {
         let (bases, columns) = match &self.columns {
             ColumnArrays::Wide(columns) => (0, columns.address(0)),
             ColumnArrays::Short { bases, offsets } => (bases.address(0), offsets.address(0)),
         };
-        RawSlices { starts: address(&self.starts), order: address(&self.order), bases, columns }
+        RawSliceArrays { starts: address(&self.starts), order: address(&self.order), bases, columns }
     }
 
-    fn cut(&self) -> RawCut {
-        RawCut {
+    fn raw_slices(&self) -> RawSlices {
+        RawSlices {
             starts: address(&self.starts),
             order: address(&self.order),
             rows: self.rows as u32,
@@ -353,7 +357,7 @@ pub(crate) fn address<X: Element>(array: &Option<Array<X>>) -> u64 {
 /// [`SliceArrays`] as kernels see them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct RawSlices {
+pub(crate) struct RawSliceArrays {
     pub(crate) starts: u64,
     pub(crate) order: u64,
     pub(crate) bases: u64,
@@ -390,7 +394,7 @@ pub(crate) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Rows by falling length within windows of so many.
+/// Rows by falling length within windows of `window` rows.
 pub(crate) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
     let by_length = |window: &mut [u32]| window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));
@@ -418,8 +422,8 @@ mod tests {
                 let pattern = matrix.pattern();
                 let slices = Slices::uniform(pattern, lane(pack), widths, multiprocessors).unwrap();
                 let lengths = (0..slices.rows).map(|row| pattern.row(row).len().min(slices.longest));
-                let room = slices.width * slices.pack * slices.lanes;
-                assert!(room >= lengths.max().unwrap_or(0), "{}, {slices:?}", matrix.name);
+                let slots = slices.width * slices.pack * slices.lanes;
+                assert!(slots >= lengths.max().unwrap_or(0), "{}, {slices:?}", matrix.name);
                 assert_eq!(slices.groups, slices.count() * slices.width);
             }
         }

@@ -8,13 +8,13 @@ constexpr u32 BEYOND = NONE - 1;
 // A lane's part of a tile that lies wholly within the array.
 template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane) {
     constexpr int WIDE = 16 / sizeof(X) < OF_LANE ? 16 / sizeof(X) : OF_LANE;
-    const Few<X, WIDE>* pieces = (const Few<X, WIDE>*)array + (tile * 32 + lane) * (OF_LANE / WIDE);
+    const Few<X, WIDE>* loads = (const Few<X, WIDE>*)array + (tile * 32 + lane) * (OF_LANE / WIDE);
     Few<X, OF_LANE> entries;
 #pragma unroll
     for (int q = 0; q < OF_LANE / WIDE; q++) {
-        const Few<X, WIDE> piece = stream(pieces + q);
+        const Few<X, WIDE> load = stream(loads + q);
 #pragma unroll
-        for (int k = 0; k < WIDE; k++) entries.at[q * WIDE + k] = piece.at[k];
+        for (int k = 0; k < WIDE; k++) entries.at[q * WIDE + k] = load.at[k];
     }
     return entries;
 }

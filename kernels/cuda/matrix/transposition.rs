@@ -50,7 +50,7 @@ impl Transposition {
             return Ok(None);
         }
         assert!([matrix, transposed].iter().all(|m| m.columns.len() == entries), "patterns with columns");
-        let (from, misfit) = (device.room::<u32>(entries)?, Misfit::none(device)?);
+        let (from, misfit) = (device.uninitialised::<u32>(entries)?, Misfit::none(device)?);
         let find = device.function::<T>(&SOURCE, "find_mirrored")?;
         let (rows, columns) = (matrix.rows.raw(), matrix.columns.address(0));
         let (others, their_columns) = (transposed.rows.raw(), transposed.columns.address(0));

@@ -1,5 +1,5 @@
-// Clusters of a vertex and those around it, and their graph, as numbering/aggregate.rs says: every vertex decides by what
-// held before its launch, so that nothing depends on which thread is first.
+// Clusters of a vertex and its neighbours, and the graph of clusters, as numbering/aggregate.rs says. Every vertex decides by
+// what held before the launch, so that nothing depends on which thread is first.
 
 constexpr u32 WARPS = THREADS / 32;
 

@@ -1,5 +1,5 @@
-//! Clusters of a vertex and those around it, and their graph, on a device. clusters.cu says how, and
-//! `numbering/aggregate.rs` on the host what: the same, bit for bit.
+//! Clusters of a vertex and its neighbours, and the graph of clusters, found on a device. clusters.cu says how. They are bit for
+//! bit those of `numbering/aggregate.rs` on the host, which says what they are.
 //!
 //! Budget, of a mesh with 15 entries a row: the pattern five times, and about 60 bytes a vertex; a wait for the number of
 //! clusters, one for each round in which vertices join them, and one for the number of edges.

@@ -4,14 +4,14 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::ordered::{RawRows, Rows};
+use crate::cuda::matrix::ordered::{RawRowStarts, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::DeviceRepr;
 
 /// Vertices and their neighbours.
 #[derive(Debug)]
 pub struct Graph {
-    pub(crate) rows: Rows,
+    pub(crate) rows: RowStarts,
     pub(crate) columns: Array<u32>,
     longest: u32,
 }
@@ -20,7 +20,7 @@ pub struct Graph {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawGraph {
-    rows: RawRows,
+    rows: RawRowStarts,
     columns: u64,
     longest: u32,
 }
@@ -37,7 +37,7 @@ impl Graph {
         assert_eq!(pattern.rows(), pattern.cols(), "a square pattern");
         index("the number of rows", pattern.rows())?;
         Ok(Graph {
-            rows: Rows::new(device, pattern.offsets())?,
+            rows: RowStarts::new(device, pattern.offsets())?,
             columns: device.upload(pattern.columns())?,
             longest: u32::try_from(longest).unwrap_or(u32::MAX),
         })

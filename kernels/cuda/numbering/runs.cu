@@ -1,7 +1,7 @@
 // Vertices of neighbouring runs that would rather be with each other's change places, as numbering/exchange.rs says: every
 // launch reads what the one before it wrote. Runs are of equal lengths, the last perhaps shorter; a block of threads each.
 
-// A vertex may lose so many edges if another gains more for it.
+// Edges that a vertex may lose by a change of places if another gains more by it.
 constexpr int SACRIFICE = 1;
 // No wish.
 constexpr int CONTENT = 1 << 31;

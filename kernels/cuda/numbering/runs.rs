@@ -1,5 +1,5 @@
-//! Equal runs of a graph's vertices that change places, on a device. runs.cu says how, and `numbering/exchange.rs` on the host
-//! what: the same, bit for bit.
+//! Vertices of equally long runs that change places, on a device. runs.cu says how. The runs are bit for bit those of
+//! `numbering/exchange.rs` on the host, which says which vertices change places.
 //!
 //! Budget of a round: five launches, and no wait; the pattern of the vertices around which something changed, of all in the
 //! first, 12 bytes a vertex, and some passes over the wishes.
@@ -39,7 +39,7 @@ pub fn longest(device: &Device) -> Result<usize> {
     Ok(device.shared_memory()?.saturating_sub(1024) / SHARED)
 }
 
-/// Who stands where.
+/// Which vertex is in which run, and at which place.
 #[derive(Debug)]
 struct Runs {
     length: usize,

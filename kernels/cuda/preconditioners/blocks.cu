@@ -57,12 +57,12 @@ template <int T> __device__ __forceinline__ double most(u32 lanes, double v) {
     return v;
 }
 
-// One block by T lanes, which `lanes` names. Rows of the room are T + 1 numbers apart: no two lanes meet in a bank.
-template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 block, u32 lanes, double (*room)[T + 1], u32* swaps) {
+// One block by T lanes, which `lanes` names. Its rows in `dense` are T + 1 numbers apart: no two lanes meet in a bank.
+template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 block, u32 lanes, double (*dense)[T + 1], u32* swaps) {
     const int i = threadIdx.x % T;
     const u32 begin_row = b.bounds[block], end_row = b.bounds[block + 1];
     const int n = int(end_row - begin_row);
-    double* mine = room[i];
+    double* mine = dense[i];
     double norm = 0, of_inverse = 0;
     if (i < n) {
         for (int j = 0; j < n; j++) mine[j] = 0;
@@ -86,7 +86,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
     norm = most<T>(lanes, norm);
     __syncwarp(lanes);
     for (int k = 0; k < n; k++) {
-        // NaN is smaller than all, and found in the end
+        // NaN compares as smaller than all: a pivot that is NaN is found below
         double largest = i >= k && i < n ? fabs(mine[k]) : -1.0;
         u32 row = i;
 #pragma unroll
@@ -98,28 +98,28 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
                 row = its_row;
             }
         }
-        // lanes that met NaN may differ: the first decides
+        // lanes that compared with NaN may have found other rows: the first lane decides
         row = __shfl_sync(lanes, row, 0, T);
         if (row < (u32)k || row >= (u32)n) row = k;
         if (i < n) {
-            const double upper = room[row][i];
-            room[row][i] = room[k][i];
-            room[k][i] = upper;
+            const double upper = dense[row][i];
+            dense[row][i] = dense[k][i];
+            dense[k][i] = upper;
         }
         if (i == 0) swaps[k] = row;
         __syncwarp(lanes);
-        const double pivot = 1 / room[k][k];
+        const double pivot = 1 / dense[k][k];
         if (!finite(pivot) || pivot == 0) {
             if (i == 0) atomicMin(b.singular, block);
             return;
         }
         __syncwarp(lanes);
-        if (i < n) room[k][i] = i == k ? pivot : room[k][i] * pivot;
+        if (i < n) dense[k][i] = i == k ? pivot : dense[k][i] * pivot;
         __syncwarp(lanes);
         if (i < n && i != k) {
             const double factor = mine[k];
             mine[k] = 0;
-            for (int j = 0; j < n; j++) mine[j] -= factor * room[k][j];
+            for (int j = 0; j < n; j++) mine[j] -= factor * dense[k][j];
         }
         __syncwarp(lanes);
     }
@@ -160,12 +160,12 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
 
 template <int T> __device__ __forceinline__ void invert_all(const Blocks& b) {
     constexpr int GROUPS = BLOCK / T;
-    __shared__ double room[GROUPS][T][T + 1];
+    __shared__ double dense[GROUPS][T][T + 1];
     __shared__ u32 swaps[GROUPS][T];
     const int group = threadIdx.x / T;
     const u32 lanes = T == 32 ? ALL : ((1u << (T % 32)) - 1) << (threadIdx.x % 32 / T * T);
     for (i64 block = (i64)blockIdx.x * GROUPS + group; block < b.count; block += (i64)gridDim.x * GROUPS) {
-        invert<T>(b, u32(block), lanes, room[group], swaps[group]);
+        invert<T>(b, u32(block), lanes, dense[group], swaps[group]);
     }
 }
 
@@ -196,11 +196,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from
         const float condition = __uint_as_float(conditions[at]);
         const u32 as = condition <= half ? HALF : condition <= single ? SINGLE : ELEMENT;
         const real* numbers = from.numbers + slice.numbers();
-        real* room = to.numbers + slice.numbers();
+        real* into = to.numbers + slice.numbers();
         for (int k = lane; k < slice.rows() * slice.width(); k += 32) {
-            if (as == ELEMENT) room[k] = numbers[k];
-            if (as == SINGLE) ((float*)room)[k] = numbers[k];
-            if (as == HALF) ((bfloat*)room)[k] = float(numbers[k]);
+            if (as == ELEMENT) into[k] = numbers[k];
+            if (as == SINGLE) ((float*)into)[k] = numbers[k];
+            if (as == HALF) ((bfloat*)into)[k] = float(numbers[k]);
         }
         if (lane == 0) to.slices[at].info = (slice.info & 0xffffu) | as << 16;
     }
@@ -229,7 +229,7 @@ template <class V> __device__ __forceinline__ real times(const V* numbers, const
 
 __device__ __forceinline__ real row_times(const Diagonal& m, const Slice& slice, real x) {
     const int lane = threadIdx.x & 31, rows = slice.rows();
-    // from the last bit at or below the lane's to the first above it
+    // the lane's block: from the last bit at or below the lane to the first bit above it
     const int start = 31 - __clz(slice.starts & (ALL >> (31 - lane)));
     const int behind = __ffs(slice.starts >> lane >> 1);
     const int end = behind ? lane + behind : rows;

@@ -1,7 +1,7 @@
 //! Diagonal blocks on a device, and their inverses. The kernels say how a block is inverted, and what is moved.
 
 use crate::block_diagonal::{
-    Limits, Slice, Stored, StoredRows, UNIT, count, cut, largest_block, room, same_blocks,
+    Limits, Slice, StoredAs, StoredRows, UNIT, capacity, count, cut, largest_block, same_blocks,
 };
 use crate::buffer::Buffer;
 use crate::cpu::preconditioners::block_diagonal;
@@ -10,7 +10,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{THREADS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, check_square};
 use crate::cuda::solve::gate;
@@ -33,12 +33,12 @@ pub(crate) const SOURCE: Source = Source {
 /// Threads of a block that inverts.
 const BLOCK: usize = 128;
 
-/// [`Stored`] as kernels see it.
-const ELEMENT: u32 = Stored::Element as u32;
+/// [`StoredAs`] as kernels see it.
+const ELEMENT: u32 = StoredAs::Element as u32;
 /// See [`ELEMENT`].
-const SINGLE: u32 = Stored::Single as u32;
+const SINGLE: u32 = StoredAs::Single as u32;
 /// See [`ELEMENT`].
-const HALF: u32 = Stored::Half as u32;
+const HALF: u32 = StoredAs::Half as u32;
 
 // SAFETY: as `Slice` of blocks.cu, on machines whose integers begin with their lowest byte, as all have that CUDA runs on
 unsafe impl DeviceRepr for Slice {}
@@ -68,7 +68,7 @@ struct RawDiagonal {
 unsafe impl DeviceRepr for RawDiagonal {}
 
 impl<T: Real> BlockDiagonal<T> {
-    /// A copy of one in host memory.
+    /// A copy of a matrix in host memory.
     pub fn new(device: &Device, host: &block_diagonal::BlockDiagonal<T>) -> Result<Self> {
         let mut matrix = BlockDiagonal::zeros(device, host.slices())?;
         matrix.numbers.write(host.numbers())?;
@@ -78,23 +78,23 @@ impl<T: Real> BlockDiagonal<T> {
     fn zeros(device: &Device, slices: &[Slice]) -> Result<Self> {
         let rows = slices.last().map_or(0, |last| last.rows().end);
         index("the number of rows", rows)?;
-        let room = room(slices);
+        let numbers = capacity(slices);
         Ok(BlockDiagonal {
-            shape: Shape { rows, cols: rows, entries: room },
+            shape: Shape { rows, cols: rows, entries: numbers },
             slices: device.upload(slices)?,
             known: slices.to_vec(),
-            numbers: device.zeros(room)?,
+            numbers: device.zeros(numbers)?,
             kernel: Kernel::load::<T>(device, &SOURCE, "blocks_product", THREADS)?,
             axpy_product_dot: device.function::<T>(&SOURCE, "blocks_axpy_product_dot")?,
         })
     }
 
-    /// Whether one in host memory has the same blocks.
+    /// Whether a matrix in host memory has blocks of the same rows.
     pub fn has_blocks_of(&self, host: &block_diagonal::BlockDiagonal<T>) -> bool {
         same_blocks(&self.known, host.slices())
     }
 
-    /// Takes what one in host memory has, of the same blocks.
+    /// Takes the numbers of a matrix in host memory, whose blocks have the same rows.
     pub fn write(&mut self, host: &block_diagonal::BlockDiagonal<T>) -> Result<()> {
         assert!(self.has_blocks_of(host), "the same blocks");
         self.known.copy_from_slice(host.slices());
@@ -183,7 +183,7 @@ pub struct Blocks<T: Real> {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    a: RawRows,
+    a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
     inverse: RawDiagonal,
@@ -253,7 +253,7 @@ impl<T: Real> Blocks<T> {
         Ok((block[0] != u32::MAX).then_some(block[0] as usize))
     }
 
-    /// The inverses, of the same blocks, before they have numbers.
+    /// A matrix for the inverses, without numbers as yet: [`Blocks::round`] fills it.
     pub fn zeros(&self) -> Result<BlockDiagonal<T>> {
         BlockDiagonal::zeros(self.a.values.device(), &self.inverse.known)
     }

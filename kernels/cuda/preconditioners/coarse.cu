@@ -11,7 +11,7 @@ struct Aggregates {
     const real* weights;       // mode by mode, an entry for each row; null where all are one
     i64 n;                     // rows
     u32 count, modes;
-    u32 piece;                 // rows without an aggregate that one block updates
+    u32 rows_alone;            // rows without an aggregate that one block updates
 };
 
 constexpr int TOGETHER = 3;    // modes summed in one pass over the rows
@@ -22,8 +22,8 @@ template <class Update> __device__ __forceinline__ void restrict_block(const Agg
     const u32 own = blockIdx.x;
     const bool sums = own < z.count;
     const i64 alone = z.starts[z.count];
-    const i64 first = sums ? (i64)z.starts[own] : alone + (i64)(own - z.count) * z.piece;
-    const i64 end = sums ? (i64)z.starts[own + 1] : min(first + (i64)z.piece, z.n);
+    const i64 first = sums ? (i64)z.starts[own] : alone + (i64)(own - z.count) * z.rows_alone;
+    const i64 end = sums ? (i64)z.starts[own + 1] : min(first + (i64)z.rows_alone, z.n);
     for (u32 mode = 0; mode < z.modes; mode += TOGETHER) {
         real sum[TOGETHER] = {};
         for (i64 k = first + threadIdx.x; k < end; k += blockDim.x) {
@@ -39,7 +39,7 @@ template <class Update> __device__ __forceinline__ void restrict_block(const Agg
                 }
             }
         }
-        if (!sums) return;     // the same for the whole block
+        if (!sums) return;     // all threads of the block, or none
         block_sum(sum);
         if (threadIdx.x == 0) {
 #pragma unroll
@@ -231,7 +231,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u3
     }
 }
 
-// E ← the inverse, rounded, with what stands below the diagonal on both sides of it
+// E ← the inverse, rounded. What stands below the diagonal goes to both sides: E is symmetric.
 extern "C" __global__ __launch_bounds__(THREADS) void round_inverse(const double* a, u32 n, u32 stride, real* e) {
     begin();
     const u32 column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;

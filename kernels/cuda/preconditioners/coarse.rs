@@ -20,7 +20,7 @@ pub(crate) const SOURCE: Source = Source {
     text: include_str!("coarse.cu"),
     constants: constants![PANEL, DENSE_ROWS],
     mirrors: &[mirror!(
-        "Aggregates" = RawAggregates { starts, rows, of_row, weights, n, count, modes, piece }
+        "Aggregates" = RawAggregates { starts, rows, of_row, weights, n, count, modes, rows_alone }
     )],
 };
 
@@ -29,8 +29,8 @@ const PANEL: u32 = 32;
 /// Rows of the dense matrix for a block of threads: one for each warp.
 const DENSE_ROWS: u32 = 4;
 /// Blocks that update rows without an aggregate, at most, and rows of such a block at least.
-const ALONE: usize = 1 << 14;
-const PIECE: usize = 1024;
+const BLOCKS_ALONE: usize = 1 << 14;
+const ROWS_ALONE: usize = 1024;
 
 /// As `Aggregates` of coarse.cu.
 #[derive(Clone, Copy)]
@@ -43,7 +43,7 @@ struct RawAggregates {
     n: i64,
     count: u32,
     modes: u32,
-    piece: u32,
+    rows_alone: u32,
 }
 // SAFETY: as `Aggregates` of coarse.cu
 unsafe impl DeviceRepr for RawAggregates {}
@@ -52,7 +52,7 @@ unsafe impl DeviceRepr for RawAggregates {}
 #[derive(Debug)]
 pub struct Coarse<T: Real> {
     device: Device,
-    /// A token of identity: who keeps a layout of the aggregates compares it to see whether the layout is of this space.
+    /// A token of identity: code that keeps arrays made of the aggregates compares tokens to see whether these are of this space.
     pub(crate) identity: Arc<()>,
     starts: Array<u32>,
     rows: Array<u32>,
@@ -206,12 +206,12 @@ impl<T: Real> Coarse<T> {
             n: self.of_row.len() as i64,
             count: self.count() as u32,
             modes: self.modes as u32,
-            piece: self.piece() as u32,
+            rows_alone: self.rows_alone() as u32,
         }
     }
 
-    fn piece(&self) -> usize {
-        self.alone.div_ceil(ALONE).max(PIECE)
+    fn rows_alone(&self) -> usize {
+        self.alone.div_ceil(BLOCKS_ALONE).max(ROWS_ALONE)
     }
 
     fn check(&self, vectors: &[&Array<T>]) {
@@ -251,7 +251,7 @@ impl<T: Real> Coarse<T> {
         let (q, r, c) = (q.address(0), r.address(0), self.numbers[0].address(0));
         let mut launch = self.device.launch(&self.kernels.update_restrict);
         launch.arg(&gate).arg(&raw).arg(&a).arg(&q).arg(&r).arg(&c).arg(&sums.raw);
-        let count = self.count() + self.alone.div_ceil(self.piece());
+        let count = self.count() + self.alone.div_ceil(self.rows_alone());
         // SAFETY: arguments as in coarse.cu; vectors have an entry for each row, `c` one for each coarse unknown
         unsafe { launch.launch(Self::blocks(count)) }?;
         let [norm] = sums.scalars();

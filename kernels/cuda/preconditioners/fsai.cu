@@ -69,7 +69,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_triangle(RowStarts ro
     }
 }
 
-// One row by T lanes, which `lanes` names; room for a triangle, and for so many numbers and columns as the row has entries.
+// One row by T lanes, which `lanes` names, with memory for a triangle, and for as many numbers and columns as the row has entries.
 template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32 row, u32 lanes, double* triangle, double* z, u32* members) {
     const int lane = threadIdx.x % T;
     const i64 first = s.g.start(row);
@@ -162,13 +162,13 @@ extern "C" __global__ __launch_bounds__(BLOCK) void fsai_32(Systems s, const u32
 // Rows of any length that shared memory has room for, `longest` entries at most, a block of 32 threads each; others fail.
 extern "C" __global__ __launch_bounds__(32) void fsai_long(Systems s, const u32* rows, u32 count, u32 longest) {
     begin();
-    extern __shared__ double room[];
-    double* z = room + packed(longest);
+    extern __shared__ double memory[];
+    double* z = memory + packed(longest);
     u32* members = (u32*)(z + longest);
     for (i64 at = blockIdx.x; at < count; at += gridDim.x) {
         const u32 row = rows[at];
         if (s.g.start((i64)row + 1) - s.g.start(row) <= longest) {
-            solve_row<32>(s, row, ALL, room, z, members);
+            solve_row<32>(s, row, ALL, memory, z, members);
         } else if (threadIdx.x == 0) {
             atomicMin(s.failed, row);
         }

@@ -6,7 +6,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{List, sorted};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, RawRows, Rows};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RawRowStarts, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::scan::scan;
 use crate::index::Offsets;
@@ -55,10 +55,10 @@ struct Class {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    a: RawRows,
+    a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
-    g: RawRows,
+    g: RawRowStarts,
     g_columns: u64,
     g_values: u64,
     failed: u64,
@@ -154,7 +154,7 @@ impl<T: Real> Triangles<T> {
         if u32::try_from(entries).is_err() {
             return Ok(None);
         }
-        let (starts, misfit) = (device.room::<u32>(rows + 1)?, Misfit::none(device)?);
+        let (starts, misfit) = (device.uninitialised::<u32>(rows + 1)?, Misfit::none(device)?);
         let measure = device.function::<T>(&SOURCE, "fsai_lower")?;
         let (whole, columns) = (matrix.rows.raw(), matrix.columns.address(0));
         let (to, mark) = (starts.address(0), misfit.address());
@@ -171,7 +171,7 @@ impl<T: Real> Triangles<T> {
         let Ok(offsets) = Offsets::from_short(offsets) else { return Ok(None) };
         let lower = part(matrix, starts, offsets.end(), false)?;
         let upper = if 2 * lower.nnz() == entries + rows {
-            let starts = device.room::<u32>(rows + 1)?;
+            let starts = device.uninitialised::<u32>(rows + 1)?;
             let place = device.function::<T>(&SOURCE, "fsai_upper")?;
             let (whole, below, to) = (matrix.rows.raw(), lower.rows.raw(), starts.address(0));
             let mut launch = device.launch(&place);
@@ -186,12 +186,13 @@ impl<T: Real> Triangles<T> {
     }
 }
 
-/// Zeros on the first or last entries of each row, of which there are so many, as many as lie between its start and the next.
+/// Zeros on the first or the last of each row's entries: as many as lie between its start and the next in `starts`, `entries` in
+/// all.
 fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: bool) -> Result<Ordered<T>> {
     let device = matrix.device();
     let part = Ordered {
-        rows: Arc::new(Rows::Short(starts)),
-        columns: Arc::new(device.room(entries)?),
+        rows: Arc::new(RowStarts::Short(starts)),
+        columns: Arc::new(device.uninitialised(entries)?),
         values: device.zeros(entries)?,
     };
     let cut = device.function::<T>(&SOURCE, "fsai_triangle")?;
@@ -205,8 +206,9 @@ fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: 
 }
 
 /// Rows of `g` by how many lanes share one.
-fn classes<T: Real>(device: &Device, g: &Rows, pattern: Pattern<'_>) -> Result<Vec<Class>> {
-    let (of_rows, classify) = (device.room::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
+fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Result<Vec<Class>> {
+    let (of_rows, classify) =
+        (device.uninitialised::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
     let (rows, to) = (g.raw(), of_rows.address(0));
     let mut launch = device.launch(&classify);
     launch.arg(&rows).arg(&to);
@@ -225,20 +227,21 @@ fn classes<T: Real>(device: &Device, g: &Rows, pattern: Pattern<'_>) -> Result<V
     classes.map(|(rows, lanes)| Class::new::<T>(device, rows, lanes, longest)).collect()
 }
 
-/// Bytes that a row of so many entries takes: its triangle, its numbers, its columns.
-fn room(entries: usize) -> usize {
+/// Bytes that a row of `entries` takes: its triangle, its numbers, its columns.
+fn bytes_of(entries: usize) -> usize {
     entries * (entries + 1) / 2 * size_of::<f64>() + entries * (size_of::<f64>() + size_of::<u32>())
 }
 
-/// Entries of a row that so much memory has room for.
+/// The most entries of a row that fits this many bytes.
 fn most_entries(bytes: usize) -> usize {
     let root = (bytes as f64 / 4.0).sqrt() as usize;
-    (0..=root).rev().find(|&entries| room(entries) <= bytes).unwrap_or(0)
+    (0..=root).rev().find(|&entries| bytes_of(entries) <= bytes).unwrap_or(0)
 }
 
 impl Class {
     fn new<T: Real>(device: &Device, rows: List, lanes: usize, longest: usize) -> Result<Class> {
-        let (name, shared) = if lanes > 0 { (lanes.to_string(), 0) } else { ("long".into(), room(longest)) };
+        let (name, shared) =
+            if lanes > 0 { (lanes.to_string(), 0) } else { ("long".into(), bytes_of(longest)) };
         let kernel = device.function::<T>(&SOURCE, &format!("fsai_{name}"))?;
         let (threads, blocks) = match lanes {
             0 => {
@@ -264,7 +267,7 @@ mod tests {
     fn rows_are_as_long_as_there_is_room() {
         for bytes in [0, 11, 12, 20, 48 << 10, 64 << 10, 227 << 10] {
             let most = most_entries(bytes);
-            assert!(room(most) <= bytes && room(most + 1) > bytes, "{bytes}: {most}");
+            assert!(bytes_of(most) <= bytes && bytes_of(most + 1) > bytes, "{bytes}: {most}");
         }
         assert_eq!([64 << 10, 227 << 10].map(most_entries), [126, 239]);
     }

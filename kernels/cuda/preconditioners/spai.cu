@@ -68,7 +68,7 @@ __device__ __forceinline__ double sum_of_lanes(double v) {
 // ---- solving
 
 // Checks S and solves by a warp, up to 32 L unknowns: row k of S stands at `products + k * apart`, its diagonal first, the
-// right-hand sides last, of which one is meant. False if a column depends on those before it.
+// right-hand sides last, of which `member` is solved for. False if a column depends on those before it.
 template <int L> __device__ __forceinline__ bool substitute(const double* products, i64 apart, int n, int member, int rows, real* solution) {
     const int lane = threadIdx.x % 32;
     double diagonal[L], inverse[L], right[L], above[L];
@@ -185,7 +185,8 @@ template <int C, int K, int R> __device__ __forceinline__ void eliminate(double 
 // Entries of a lane in flight.
 constexpr int FLIGHT = 8;
 
-// Fills a dense problem of zeros, its columns so far apart; false if one of the a_j has no entries, and then not all of it.
+// Fills a dense problem of zeros, whose columns are `apart` numbers apart; false if one of the a_j has no entries: then the
+// problem is not filled as a whole.
 __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 first, int n, double* dense, int apart) {
     const u32 lane = threadIdx.x;
     i64 shift = 0;
@@ -195,7 +196,7 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
         shift = s.a.start(row);
         length = u32(s.a.start(row + 1) - shift);
     }
-    // the first entries would not tell whose they are
+    // of an a_j without entries no first entry would tell where it begins
     if (!__all_sync(ALL, lane >= n || length > 0)) return false;
     const u32 end = sum_up_to(length), entries = __shfl_sync(ALL, end, 31);
     // from an entry to where it stands in the matrix
@@ -228,7 +229,7 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
 }
 
 // Problems of less than K unknowns and at most 32 R rows, one a block of a warp.
-template <int R, int K> __device__ __forceinline__ void solve_in_registers(const Systems& s, const Rows& launch) {
+template <int R, int K> __device__ __forceinline__ void solve_in_registers(const Systems& s, const Launch& launch) {
     constexpr int ROWS = 32 * R;
     __shared__ double2 memory[K * ROWS / 2];
     double* dense = (double*)memory;
@@ -259,19 +260,19 @@ template <int R, int K> __device__ __forceinline__ void solve_in_registers(const
     }
 }
 
-extern "C" __global__ __launch_bounds__(32, 16) void spai_64_15(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 16) void spai_64_15(Systems s, Launch launch) {
     begin();
     solve_in_registers<2, 16>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32, 12) void spai_96_15(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 12) void spai_96_15(Systems s, Launch launch) {
     begin();
     solve_in_registers<3, 16>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32, 12) void spai_96_19(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 12) void spai_96_19(Systems s, Launch launch) {
     begin();
     solve_in_registers<3, 20>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32, 8) void spai_96_23(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32, 8) void spai_96_23(Systems s, Launch launch) {
     begin();
     solve_in_registers<3, 24>(s, launch);
 }
@@ -285,7 +286,7 @@ constexpr int COLUMNS = 4;
 template <int T> __device__ __forceinline__ void eliminate_column(double* dense, int apart, int columns, int k) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const double* pivot = dense + (i64)k * apart + lane;
-    // over the column before, which nobody reads any more
+    // over the column before, which is not read any more
     double* products = dense + (i64)(k - 1) * apart;
     if constexpr (T > 0) {
         double v[T];
@@ -342,12 +343,12 @@ template <int T> __device__ __forceinline__ void eliminate_column(double* dense,
 }
 
 // Problems of at most 32 T rows, one a block; of any number if T is 0.
-template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Rows& launch) {
+template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Launch& launch) {
     extern __shared__ double2 memory[];
     __shared__ i64 starts[MOST_UNKNOWNS];
     __shared__ u32 ends[MOST_UNKNOWNS], counts[WARPS];
     Walk walk{starts, ends};
-    u32* const keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.room);
+    u32* const keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.numbers);
     const Table table{keys, keys + launch.slots, launch.slots};
     double* spare = (double*)(table.numbers + table.slots);
     const int warp = threadIdx.x / 32;
@@ -392,23 +393,23 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     }
 }
 
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_128(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_128(Systems s, Launch launch) {
     begin();
     solve_in_memory<4>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_192(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_192(Systems s, Launch launch) {
     begin();
     solve_in_memory<6>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 3) void spai_256(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 3) void spai_256(Systems s, Launch launch) {
     begin();
     solve_in_memory<8>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 2) void spai_320(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 2) void spai_320(Systems s, Launch launch) {
     begin();
     solve_in_memory<10>(s, launch);
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_any(Systems s, Rows launch) {
+extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_any(Systems s, Launch launch) {
     begin();
     solve_in_memory<0>(s, launch);
 }

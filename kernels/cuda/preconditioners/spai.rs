@@ -10,7 +10,7 @@ use crate::cuda::device::launch::{WARP, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{self, List};
-use crate::cuda::matrix::ordered::{Ordered, RawRows};
+use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::cell::LazyCell;
@@ -25,7 +25,7 @@ pub(crate) const SOURCE: Source = Source {
             "Systems" =
                 Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
         ),
-        mirror!("Rows" = RawLaunch { rows, count, slots, scratch, room }),
+        mirror!("Launch" = RawLaunch { rows, count, slots, scratch, numbers }),
         mirror!("Found" = Found {}),
     ],
 };
@@ -88,17 +88,18 @@ struct Launch {
     slots: usize,
     /// Of problems in device memory.
     scratch: Option<Array<f64>>,
-    room: usize,
+    /// Of a problem with its table.
+    numbers: usize,
     config: LaunchConfig,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct Raw {
-    a: RawRows,
+    a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
-    m: RawRows,
+    m: RawRowStarts,
     m_columns: u64,
     m_values: u64,
     residuals: u64,
@@ -116,9 +117,9 @@ struct RawLaunch {
     count: u32,
     slots: u32,
     scratch: u64,
-    room: u64,
+    numbers: u64,
 }
-// SAFETY: as `Rows` of spai_problems.cu
+// SAFETY: as `Launch` of spai_problems.cu
 unsafe impl DeviceRepr for RawLaunch {}
 
 impl<T: Real> Spai<T> {
@@ -134,9 +135,9 @@ impl<T: Real> Spai<T> {
         inverse.check(m.shape(), m);
         let device = matrix.device().clone();
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
-        let (places, starts) = (device.zeros(0)?, device.room(n)?);
+        let (places, starts) = (device.zeros(0)?, device.uninitialised(n)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, places, starts, launches: vec![] };
-        spai.make_room()?;
+        spai.reserve_places()?;
         let [of_a_warp @ .., others] = spai.find_places()?;
         let (rows, found) = (others.read()?, spai.count(&others)?);
         for (kernel, rows) in
@@ -153,10 +154,10 @@ impl<T: Real> Spai<T> {
         Ok(spai)
     }
 
-    /// Makes room for the places of problems that may be a warp's; refuses more unknowns than there is room for.
-    fn make_room(&mut self) -> Result<()> {
+    /// Reserves memory for the places of problems that may be a warp's; refuses more unknowns than there is room for.
+    fn reserve_places(&mut self) -> Result<()> {
         let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(2)?);
-        let kernel = device.function::<T>(&SOURCE, "spai_room")?;
+        let kernel = device.function::<T>(&SOURCE, "spai_reserve")?;
         let (systems, to) = (self.raw(), total.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -170,14 +171,14 @@ impl<T: Real> Spai<T> {
             let what = "the number of entries of a row or column of SPAI";
             return Err(Error::TooLarge { what, got: longest, limit: MOST_UNKNOWNS });
         }
-        self.places = device.room(bytes)?;
+        self.places = device.uninitialised(bytes)?;
         Ok(())
     }
 
     /// The rows of each kernel of a warp, whose problems find their places, and all others.
     fn find_places(&self) -> Result<[List; KERNELS + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
-        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.room(n)?);
+        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.uninitialised(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -297,7 +298,7 @@ impl Problem {
     }
 }
 
-/// Slots of a table for so many rows, half of them empty; each warp of a block looks at as many at once as it has lanes.
+/// Places of a table of hashes for this number of rows, half of them empty: a power of two, and one for each thread of a block.
 fn slots(rows: usize) -> usize {
     (2 * rows).next_power_of_two().max(BLOCK)
 }
@@ -310,7 +311,7 @@ fn table(slots: usize) -> usize {
 /// Problems for one kernel of a block.
 #[derive(Debug)]
 struct Class {
-    kernel: Kernel,
+    kernel: BlockKernel,
     /// Of each problem all of [`MEMBERS`], all bits set for those that it lacks.
     rows: Vec<u32>,
     /// The most of a problem: rows, numbers, entries.
@@ -318,24 +319,24 @@ struct Class {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kernel {
-    /// For so many rows.
+enum BlockKernel {
+    /// For problems of at most this number of rows.
     Small(usize),
     /// Of any size, in device memory.
     Large,
 }
 
-impl Kernel {
+impl BlockKernel {
     /// All, the small ones once for each of [`AT_ONCE`].
-    fn all() -> impl Iterator<Item = Kernel> {
-        let small = OF_A_BLOCK.iter().flat_map(|&rows| [Kernel::Small(rows); AT_ONCE.len()]);
-        small.chain([Kernel::Large])
+    fn all() -> impl Iterator<Item = BlockKernel> {
+        let small = OF_A_BLOCK.iter().flat_map(|&rows| [BlockKernel::Small(rows); AT_ONCE.len()]);
+        small.chain([BlockKernel::Large])
     }
 
     /// How far apart it has the columns of a problem: as `apart` of spai.cu.
     fn apart(self, problem: Problem) -> usize {
         match self {
-            Kernel::Small(rows) if rows < COUNTED => rows,
+            BlockKernel::Small(rows) if rows < COUNTED => rows,
             _ => problem.height().next_multiple_of(2),
         }
     }
@@ -344,7 +345,7 @@ impl Kernel {
     fn of(problem: Problem, shared: usize) -> usize {
         let place = OF_A_BLOCK.iter().position(|&most| problem.height() <= most).and_then(|kernel| {
             let most = OF_A_BLOCK[kernel];
-            let numbers = problem.numbers(Kernel::Small(most).apart(problem));
+            let numbers = problem.numbers(BlockKernel::Small(most).apart(problem));
             let bytes = table(slots(most)) + numbers * size_of::<f64>() + FIXED;
             let at_once = AT_ONCE.iter().position(|blocks| bytes <= shared / blocks)?;
             Some(kernel * AT_ONCE.len() + at_once)
@@ -355,7 +356,7 @@ impl Kernel {
 
 /// Problems of rows by what solves them, and by how many a multiprocessor has room for at once.
 fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
-    let mut classes: Vec<Class> = Kernel::all().map(Class::new).collect();
+    let mut classes: Vec<Class> = BlockKernel::all().map(Class::new).collect();
     // where the class of a leader has room for another row of its last problem
     let mut open = vec![0usize; rows.len()];
     // leaders have as many unknowns as those that follow them, and are among these rows
@@ -366,15 +367,15 @@ fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Patte
     });
     for (at, (&row, &found)) in rows.iter().zip(found).enumerate() {
         let problem = Problem::new(row as usize, found, a, m);
-        let class = &mut classes[Kernel::of(problem, shared)];
+        let class = &mut classes[BlockKernel::of(problem, shared)];
         let [_, _, leader] = found;
         // the class of a leader is that of all who have its problem
-        let room = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
-        if !room.is_multiple_of(MEMBERS) {
-            class.rows[*room] = row;
-            *room += 1;
+        let next = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
+        if !next.is_multiple_of(MEMBERS) {
+            class.rows[*next] = row;
+            *next += 1;
         } else {
-            *room = class.rows.len() + 1;
+            *next = class.rows.len() + 1;
             class.push(row, problem);
         }
     }
@@ -383,7 +384,7 @@ fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Patte
 }
 
 impl Class {
-    fn new(kernel: Kernel) -> Class {
+    fn new(kernel: BlockKernel) -> Class {
         Class { kernel, rows: vec![], most: [0; 3] }
     }
 
@@ -399,38 +400,38 @@ impl Class {
 }
 
 impl Launch {
-    /// Rows whose problems a warp solves, by the kernel for so many rows and unknowns.
+    /// Rows whose problems a warp solves, by the kernel for at most `kernel.0` rows and `kernel.1` unknowns.
     fn of_a_warp<T: Real>(device: &Device, kernel: (usize, usize), rows: List) -> Result<Launch> {
         let kernel = device.function::<T>(&SOURCE, &format!("spai_{}_{}", kernel.0, kernel.1))?;
         let (problems, config) = (rows.len(), config(blocks(device, rows.len()), 32, 0));
-        Ok(Launch { kernel, rows, problems, slots: 0, scratch: None, room: 0, config })
+        Ok(Launch { kernel, rows, problems, slots: 0, scratch: None, numbers: 0, config })
     }
 
     fn of_a_block<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
         let Class { kernel, ref rows, most: [most_rows, numbers, entries] } = *class;
         let (name, slots) = match kernel {
-            Kernel::Small(rows) if rows < COUNTED => (format!("spai_{rows}"), slots(rows)),
-            Kernel::Small(rows) => ("spai_any".into(), slots(rows)),
-            Kernel::Large => ("spai_any".into(), slots(most_rows)),
+            BlockKernel::Small(rows) if rows < COUNTED => (format!("spai_{rows}"), slots(rows)),
+            BlockKernel::Small(rows) => ("spai_any".into(), slots(rows)),
+            BlockKernel::Large => ("spai_any".into(), slots(most_rows)),
         };
-        let room = table(slots) / size_of::<f64>() + numbers;
-        let (got, limit) = (room.max(entries), u32::MAX as usize);
+        let numbers = table(slots) / size_of::<f64>() + numbers;
+        let (got, limit) = (numbers.max(entries), u32::MAX as usize);
         if got > limit {
             return Err(Error::TooLarge { what: "the size of a dense problem of SPAI", got, limit });
         }
         let problems = rows.len() / MEMBERS;
         let mut blocks = blocks(device, problems);
-        let (mut shared, mut scratch) = (room * size_of::<f64>(), None);
-        if kernel == Kernel::Large {
-            blocks = blocks.min((SCRATCH / size_of::<f64>() / room).max(1));
-            (shared, scratch) = (0, Some(device.zeros(blocks * room)?));
+        let (mut shared, mut scratch) = (numbers * size_of::<f64>(), None);
+        if kernel == BlockKernel::Large {
+            blocks = blocks.min((SCRATCH / size_of::<f64>() / numbers).max(1));
+            (shared, scratch) = (0, Some(device.zeros(blocks * numbers)?));
         }
         let kernel = device.function::<T>(&SOURCE, &name)?;
         if shared > 0 {
             device.lift_shared_limit(&kernel)?;
         }
         let (rows, config) = (List::all(device.upload(rows)?), config(blocks, BLOCK, shared));
-        Ok(Launch { kernel, rows, problems, slots, scratch, room, config })
+        Ok(Launch { kernel, rows, problems, slots, scratch, numbers, config })
     }
 
     fn raw(&self) -> RawLaunch {
@@ -439,12 +440,12 @@ impl Launch {
             count: self.problems as u32,
             slots: self.slots as u32,
             scratch: self.scratch.as_ref().map_or(0, |scratch| scratch.address(0)),
-            room: self.room as u64,
+            numbers: self.numbers as u64,
         }
     }
 }
 
-/// Blocks for so many problems.
+/// Blocks of a launch that solves this number of problems.
 fn blocks(device: &Device, problems: usize) -> usize {
     problems.clamp(1, BLOCKS * device.multiprocessors())
 }

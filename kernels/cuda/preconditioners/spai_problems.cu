@@ -19,12 +19,12 @@ struct Systems {
 };
 
 // The rows that a launch computes.
-struct Rows {
+struct Launch {
     const u32* rows;          // of a warp's problems; of each of a block's, MEMBERS, those that lack NONE
     u32 count;                // of problems
     u32 slots;                // of a table: a power of 2
-    double* scratch;          // room for each block, null for shared memory
-    u64 room;                 // numbers of it
+    double* scratch;          // memory for each block; null where that is shared memory
+    u64 numbers;              // that a block has there
 };
 
 constexpr u64 NOWHERE = ~0ull;
@@ -234,31 +234,31 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32
     }
 }
 
-// Room for the places of each row's problem that may be a warp's, for each entry of its a_j and one more; `total` of all, and
-// behind it the entries of the longest row of the inverse if these are more than MOST_UNKNOWNS. Where a row has its room is left to
+// Reserves memory for the places of each row's problem that may be a warp's, for each entry of its a_j and one more; `total` of all, and
+// behind it the entries of the longest row of the inverse if these are more than MOST_UNKNOWNS. Where that of a row lies is left to
 // chance: what is found there is not.
-extern "C" __global__ __launch_bounds__(THREADS) void spai_room(Systems s, u64* total) {
+extern "C" __global__ __launch_bounds__(THREADS) void spai_reserve(Systems s, u64* total) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = s.m.count;
     for (i64 base = (i64)blockIdx.x * blockDim.x; base < count; base += threads) {
         const i64 k = base + threadIdx.x;
-        u32 room = 0;
+        u32 reserved = 0;
         i64 n = 0;
         if (k < count) {
             const i64 first = s.m.start(k);
             n = s.m.start(k + 1) - first;
-            room = n <= MOST_OF_A_WARP;
-            for (i64 j = 0; j < n && room; j++) {
+            reserved = n <= MOST_OF_A_WARP;
+            for (i64 j = 0; j < n && reserved; j++) {
                 const i64 row = __ldg(s.m_columns + first + j), length = s.a.start(row + 1) - s.a.start(row);
-                room = length <= MOST_ROWS_OF_A_WARP ? room + u32(length) : 0;
+                reserved = length <= MOST_ROWS_OF_A_WARP ? reserved + u32(length) : 0;
             }
         }
-        const u32 end = sum_up_to(room);
+        const u32 end = sum_up_to(reserved);
         if (n > MOST_UNKNOWNS) atomicMax(total + 1, (u64)n);
         u64 start = 0;
         if (threadIdx.x % 32 == 31) start = atomicAdd(total, (u64)end);
         start = __shfl_sync(ALL, start, 31);
-        if (k < count) s.starts[k] = room ? start + end - room : NOWHERE;
+        if (k < count) s.starts[k] = reserved ? start + end - reserved : NOWHERE;
     }
 }
 

@@ -69,7 +69,7 @@ const STATIC_SHARED: usize = 2048;
 
 /// What a block owns, in its own numbering: its rows first, then its halo.
 #[derive(Debug, Default)]
-struct Layout {
+struct BlockArrays {
     rows: Vec<u32>,
     halo_first: Vec<u32>,
     halo: Vec<u32>,
@@ -83,14 +83,18 @@ struct Layout {
     own: usize,
 }
 
-impl Layout {
+impl BlockArrays {
     /// Cuts rows into blocks of about equal numbers of entries; `None` where a block's window is too wide for 16 bits.
-    fn new(pattern: Pattern<'_>, blocks: usize) -> Option<Layout> {
+    fn new(pattern: Pattern<'_>, blocks: usize) -> Option<BlockArrays> {
         let (offsets, columns) = (pattern.offsets(), pattern.columns());
         let (n, work) = (pattern.rows(), pattern.entries() + pattern.rows());
-        let mut layout =
-            Layout { rows: vec![0], halo_first: vec![0], slice_first: vec![0], ..Layout::default() };
-        layout.slices.push(0);
+        let mut arrays = BlockArrays {
+            rows: vec![0],
+            halo_first: vec![0],
+            slice_first: vec![0],
+            ..BlockArrays::default()
+        };
+        arrays.slices.push(0);
         let before = |row: usize| offsets.at(row) + row;
         let mut row = 0;
         for block in 1..=blocks {
@@ -98,28 +102,28 @@ impl Layout {
             while row < n && (block == blocks || before(row + 1) <= goal) {
                 row += 1;
             }
-            layout.rows.push(row as u32);
+            arrays.rows.push(row as u32);
         }
-        layout.own = layout.rows.windows(2).map(|r| (r[1] - r[0]) as usize).max().unwrap_or(0);
-        layout.lanes = lanes(pattern.mean_length(), layout.own);
+        arrays.own = arrays.rows.windows(2).map(|r| (r[1] - r[0]) as usize).max().unwrap_or(0);
+        arrays.lanes = lanes(pattern.mean_length(), arrays.own);
         let mut place = vec![u32::MAX; n];
         for block in 0..blocks {
-            let rows = layout.rows[block] as usize..layout.rows[block + 1] as usize;
+            let rows = arrays.rows[block] as usize..arrays.rows[block + 1] as usize;
             let inside = |column: u32| rows.contains(&(column as usize));
-            let first = layout.halo.len();
+            let first = arrays.halo.len();
             let entries = offsets.at(rows.start)..offsets.at(rows.end);
             for &column in columns[entries].iter().filter(|&&column| !inside(column)) {
                 if std::mem::replace(&mut place[column as usize], 0) == u32::MAX {
-                    layout.halo.push(column);
+                    arrays.halo.push(column);
                 }
             }
             // neighbours in memory are loaded together
-            layout.halo[first..].sort_unstable();
-            for (at, &column) in layout.halo[first..].iter().enumerate() {
+            arrays.halo[first..].sort_unstable();
+            for (at, &column) in arrays.halo[first..].iter().enumerate() {
                 place[column as usize] = (rows.len() + at) as u32;
             }
-            let window = rows.len() + layout.halo.len() - first;
-            layout.window = layout.window.max(window);
+            let window = rows.len() + arrays.halo.len() - first;
+            arrays.window = arrays.window.max(window);
             if window > usize::from(u16::MAX) {
                 return None;
             }
@@ -127,14 +131,14 @@ impl Layout {
                 true => (column as usize - rows.start) as u16,
                 false => place[column as usize] as u16,
             };
-            layout.fill(pattern, rows.clone(), local);
-            for &column in &layout.halo[first..] {
+            arrays.fill(pattern, rows.clone(), local);
+            for &column in &arrays.halo[first..] {
                 place[column as usize] = u32::MAX;
             }
-            layout.halo_first.push(layout.halo.len() as u32);
-            layout.slice_first.push(layout.slices.len() as u32 - 1);
+            arrays.halo_first.push(arrays.halo.len() as u32);
+            arrays.slice_first.push(arrays.slices.len() as u32 - 1);
         }
-        Some(layout)
+        Some(arrays)
     }
 
     /// Lays out the slices of a block.
@@ -254,7 +258,7 @@ pub struct Iterate<'s, T: Real> {
     pub r: &'s mut Array<T>,
     /// The direction.
     pub p: &'s mut Array<T>,
-    /// Room for the preconditioned residual.
+    /// Where the preconditioned residual goes.
     pub z: &'s mut Array<T>,
     /// `⟨r, z⟩`
     pub rho: &'s Scalar<T>,
@@ -281,34 +285,34 @@ impl<T: Real> Resident<T> {
         }
         let most = device.shared_memory()?.saturating_sub(STATIC_SHARED);
         let blocks = n.div_ceil(FEWEST_RESIDENT_ROWS).min(device.multiprocessors());
-        let Some(layout) = Layout::new(pattern, blocks) else { return Ok(None) };
-        let vectors = (layout.window + 4 * layout.own) * size_of::<T>();
+        let Some(arrays) = BlockArrays::new(pattern, blocks) else { return Ok(None) };
+        let vectors = (arrays.window + 4 * arrays.own) * size_of::<T>();
         if vectors > most {
             return Ok(None);
         }
         let groups = |block: usize| {
-            let [first, end] = [block, block + 1].map(|block| layout.slice_first[block] as usize);
-            (layout.slices[end] - layout.slices[first]) as usize
+            let [first, end] = [block, block + 1].map(|block| arrays.slice_first[block] as usize);
+            (arrays.slices[end] - arrays.slices[first]) as usize
         };
         let mut resident = Resident {
             blocks,
             most,
             vectors,
             groups: (0..blocks).map(groups).max().unwrap_or(0),
-            lanes: layout.lanes,
-            window: layout.window,
-            own: layout.own,
+            lanes: arrays.lanes,
+            window: arrays.window,
+            own: arrays.own,
             n,
-            rows: device.upload(&layout.rows)?,
-            first_rows: layout.rows,
+            rows: device.upload(&arrays.rows)?,
+            first_rows: arrays.rows,
             segments: Mutex::new(None),
-            halo_first: device.upload(&layout.halo_first)?,
-            halo: device.upload(&layout.halo)?,
-            slice_first: device.upload(&layout.slice_first)?,
-            slices: device.upload(&layout.slices)?,
-            columns: device.upload(&layout.columns)?,
-            values: device.zeros(layout.entries.len())?,
-            entries: layout.entries,
+            halo_first: device.upload(&arrays.halo_first)?,
+            halo: device.upload(&arrays.halo)?,
+            slice_first: device.upload(&arrays.slice_first)?,
+            slices: device.upload(&arrays.slices)?,
+            columns: device.upload(&arrays.columns)?,
+            values: device.zeros(arrays.entries.len())?,
+            entries: arrays.entries,
             partials: device.zeros(4 * blocks)?,
             barrier: device.zeros(2)?,
             log: device.zeros(3 * MOST_RESIDENT_STEPS)?,
@@ -333,7 +337,7 @@ impl<T: Real> Resident<T> {
             assert!(vector.device() == &self.device, "vectors on the device of the matrix");
         }
         let Some(rho) = rho.home() else { return Ok(0) };
-        let count = count.min(steps.room()).min(MOST_RESIDENT_STEPS);
+        let count = count.min(steps.free_entries()).min(MOST_RESIDENT_STEPS);
         if count == 0 {
             return Ok(0);
         }
@@ -425,26 +429,26 @@ mod tests {
     use super::*;
     use crate::index::{Columns, Offsets};
 
-    /// What a layout stores, back in rows and columns.
-    fn entries_of(layout: &Layout, blocks: usize) -> Vec<(usize, usize, u32)> {
+    /// What the blocks store, back in rows and columns.
+    fn entries_of(arrays: &BlockArrays, blocks: usize) -> Vec<(usize, usize, u32)> {
         let mut found = vec![];
         for block in 0..blocks {
-            let (first, end) = (layout.rows[block] as usize, layout.rows[block + 1] as usize);
-            let halo = &layout.halo[layout.halo_first[block] as usize..layout.halo_first[block + 1] as usize];
-            let slices = layout.slice_first[block] as usize..layout.slice_first[block + 1] as usize;
+            let (first, end) = (arrays.rows[block] as usize, arrays.rows[block + 1] as usize);
+            let halo = &arrays.halo[arrays.halo_first[block] as usize..arrays.halo_first[block + 1] as usize];
+            let slices = arrays.slice_first[block] as usize..arrays.slice_first[block + 1] as usize;
             for (w, slice) in slices.enumerate() {
-                for slot in layout.slices[slice] as usize * 32..layout.slices[slice + 1] as usize * 32 {
-                    if layout.entries[slot] == u32::MAX {
+                for slot in arrays.slices[slice] as usize * 32..arrays.slices[slice + 1] as usize * 32 {
+                    if arrays.entries[slot] == u32::MAX {
                         continue;
                     }
-                    let row = first + (w * 32 + slot % 32) / layout.lanes;
-                    let place = usize::from(layout.columns[slot]);
+                    let row = first + (w * 32 + slot % 32) / arrays.lanes;
+                    let place = usize::from(arrays.columns[slot]);
                     let column = if place < end - first {
                         first + place
                     } else {
                         halo[place - (end - first)] as usize
                     };
-                    found.push((row, column, layout.entries[slot]));
+                    found.push((row, column, arrays.entries[slot]));
                 }
             }
         }
@@ -463,7 +467,7 @@ mod tests {
             };
             let offsets = Offsets::from_lengths((0..n).map(|i| row(i).len()));
             let columns = Columns::new((0..n).flat_map(row).collect::<Vec<_>>(), n).unwrap();
-            let layout = Layout::new(Pattern::new(&offsets, &columns), blocks).unwrap();
+            let arrays = BlockArrays::new(Pattern::new(&offsets, &columns), blocks).unwrap();
             let expected: Vec<_> = (0..n)
                 .flat_map(|i| {
                     offsets
@@ -473,10 +477,10 @@ mod tests {
                 })
                 .collect();
             assert_eq!(
-                entries_of(&layout, blocks),
+                entries_of(&arrays, blocks),
                 expected,
                 "{n} rows, {blocks} blocks, {} lanes",
-                layout.lanes
+                arrays.lanes
             );
         }
     }

@@ -60,7 +60,7 @@ struct Correction {
     real* sums;               // place by place, a number for each mode
     real* e;
     u32 n, modes, unknowns, stride;
-    u32 room;                 // numbers that it takes of shared memory
+    u32 numbers;              // numbers that it takes of shared memory
 };
 
 struct Shared {
@@ -68,8 +68,8 @@ struct Shared {
     real totals[2];
 };
 
-// Waits for all blocks, and adds v over all threads of the grid in a fixed order; everybody gets the sums, and sees what
-// everybody wrote before.
+// Waits for all blocks, and adds v over all threads of the grid in a fixed order; every thread gets the sums, and sees what
+// all wrote before.
 template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve& s, Shared& shared, u32& calls) {
     constexpr int AT_ONCE = 8;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -80,7 +80,7 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     }
     __syncthreads();
     if (warp == 0) {
-        // the sums of two calls lie apart: nobody is a whole call ahead of another
+        // the sums of two calls lie apart: no block is a whole call ahead of another
         real* const partials = s.partials + (calls & 1) * 2 * gridDim.x;
 #pragma unroll
         for (int k = 0; k < K; k++) {
@@ -257,7 +257,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
     real* const x = q + a.own;
     real* const inverse = x + a.own;
     real* const coarse = inverse + a.own;
-    real* const values = coarse + (CORRECTED ? correction.room : 0);
+    real* const values = coarse + (CORRECTED ? correction.numbers : 0);
     u16* const columns = (u16*)(values + (u64)a.staged * 32);
 
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The rows of each block, aggregate by aggregate. A segment is what a block and an aggregate share.
 #[derive(Debug, Default, PartialEq)]
-struct Layout {
+struct SegmentArrays {
     /// Rows in the numbering of their block, segment by segment.
     order: Vec<u16>,
     /// First segment of each block, and the end.
@@ -25,9 +25,9 @@ struct Layout {
     aggregates: Vec<u32>,
 }
 
-impl Layout {
+impl SegmentArrays {
     /// Blocks begin at `rows`, and have no more than 16 bits count.
-    fn new(rows: &[u32], of_row: &[u32], aggregates: usize) -> Layout {
+    fn new(rows: &[u32], of_row: &[u32], aggregates: usize) -> SegmentArrays {
         let sorted: Vec<Vec<(u32, u16)>> = rows
             .par_windows(2)
             .map(|block| {
@@ -38,26 +38,26 @@ impl Layout {
                 own
             })
             .collect();
-        let mut layout = Layout { first: vec![0], starts: vec![0], ..Layout::default() };
+        let mut arrays = SegmentArrays { first: vec![0], starts: vec![0], ..SegmentArrays::default() };
         let (mut of_segment, mut counts) = (vec![], vec![0; aggregates + 1]);
         for own in &sorted {
             for segment in own.chunk_by(|a, b| a.0 == b.0) {
-                layout.order.extend(segment.iter().map(|&(_, row)| row));
-                layout.starts.push(layout.order.len() as u32);
+                arrays.order.extend(segment.iter().map(|&(_, row)| row));
+                arrays.starts.push(arrays.order.len() as u32);
                 of_segment.push(segment[0].0 as usize);
                 counts[segment[0].0 as usize + 1] += 1;
             }
-            layout.first.push(of_segment.len() as u32);
+            arrays.first.push(of_segment.len() as u32);
         }
         for aggregate in 0..aggregates {
             counts[aggregate + 1] += counts[aggregate];
         }
-        layout.aggregates = counts.clone();
+        arrays.aggregates = counts.clone();
         for aggregate in of_segment {
-            layout.slots.push(counts[aggregate]);
+            arrays.slots.push(counts[aggregate]);
             counts[aggregate] += 1;
         }
-        layout
+        arrays
     }
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct RawCorrection {
     modes: u32,
     unknowns: u32,
     stride: u32,
-    room: u32,
+    numbers: u32,
 }
 // SAFETY: as `Correction` of resident.cu
 unsafe impl DeviceRepr for RawCorrection {}
@@ -117,7 +117,7 @@ pub(crate) const MIRROR: Mirror = mirror!(
         modes,
         unknowns,
         stride,
-        room
+        numbers
     }
 );
 
@@ -126,19 +126,19 @@ impl<T: Real> Segments<T> {
     pub(crate) fn new(device: &Device, rows: &[u32], coarse: &Coarse<T>) -> Result<Self> {
         let mut of_row = vec![0; coarse.of_row.len()];
         coarse.of_row.read(&mut of_row)?;
-        let layout = Layout::new(rows, &of_row, coarse.count());
-        let sums = layout.slots.len() * coarse.modes;
-        let most_segments = layout.first.windows(2).map(|block| (block[1] - block[0]) as usize).max();
+        let arrays = SegmentArrays::new(rows, &of_row, coarse.count());
+        let sums = arrays.slots.len() * coarse.modes;
+        let most_segments = arrays.first.windows(2).map(|block| (block[1] - block[0]) as usize).max();
         Ok(Segments {
             identity: coarse.identity.clone(),
             most_segments: most_segments.unwrap_or(0),
             suits: sums <= MOST_RESIDENT_SUMS.max(2 * coarse.unknowns())
                 && coarse.count() < usize::from(u16::MAX),
-            order: device.upload(&layout.order)?,
-            first: device.upload(&layout.first)?,
-            starts: device.upload(&layout.starts)?,
-            slots: device.upload(&layout.slots)?,
-            aggregates: device.upload(&layout.aggregates)?,
+            order: device.upload(&arrays.order)?,
+            first: device.upload(&arrays.first)?,
+            starts: device.upload(&arrays.starts)?,
+            slots: device.upload(&arrays.slots)?,
+            aggregates: device.upload(&arrays.aggregates)?,
             sums: device.zeros(sums)?,
             e: device.zeros(coarse.unknowns())?,
         })
@@ -149,19 +149,19 @@ impl<T: Real> Segments<T> {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
-    /// Numbers of shared memory for blocks of so many rows in windows of so many: two of each coarse unknown, the weights of
+    /// Numbers of shared memory for blocks of `own` rows in windows of `window`: two of each coarse unknown, the weights of
     /// windows; segments, first places of aggregates, an order, and the aggregates of a window.
-    fn room(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
+    fn shared_numbers(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
         let weights = if coarse.weights.is_some() { window * coarse.modes } else { 0 };
         let numbers = 2 * coarse.stride() + weights.next_multiple_of(4);
         numbers + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
     }
 
-    /// What kernels are told, and the bytes of shared memory that they take for it, with blocks of so many rows in windows of
-    /// so many; `None` where there are too many segments.
+    /// What kernels are told, and the bytes of shared memory that they take for it, for these sizes of a block's rows and of
+    /// its window; `None` where there are too many segments.
     pub(crate) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
-        let room = self.room(coarse, sizes);
+        let numbers = self.shared_numbers(coarse, sizes);
         let raw = RawCorrection {
             order: self.order.address(0),
             segment_first: self.first.address(0),
@@ -177,9 +177,9 @@ impl<T: Real> Segments<T> {
             modes: coarse.modes as u32,
             unknowns: coarse.unknowns() as u32,
             stride: coarse.stride() as u32,
-            room: room as u32,
+            numbers: numbers as u32,
         };
-        self.suits.then_some((raw, room * size_of::<T>()))
+        self.suits.then_some((raw, numbers * size_of::<T>()))
     }
 }
 
@@ -190,14 +190,14 @@ mod tests {
     #[test]
     fn every_row_of_an_aggregate_is_in_one_segment() {
         let of_row = [2, 0, 2, NONE, 0, 0, 1, 2, NONE];
-        let layout = Layout::new(&[0, 4, 4, 9], &of_row, 4);
-        let expected = Layout {
+        let arrays = SegmentArrays::new(&[0, 4, 4, 9], &of_row, 4);
+        let expected = SegmentArrays {
             order: vec![1, 0, 2, 0, 1, 2, 3],
             first: vec![0, 2, 2, 5],
             starts: vec![0, 1, 3, 5, 6, 7],
             slots: vec![0, 3, 1, 2, 4],
             aggregates: vec![0, 2, 3, 5, 5],
         };
-        assert_eq!(layout, expected);
+        assert_eq!(arrays, expected);
     }
 }

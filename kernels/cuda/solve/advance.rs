@@ -38,7 +38,7 @@ struct Kernel<T> {
 }
 
 impl<T: Real> Kernel<T> {
-    /// That of a device, loaded when first needed.
+    /// The kernel of a device, loaded when first needed.
     fn of(device: &Device) -> Result<Option<&Self>> {
         let kept = device.kept::<OnceLock<Result<Option<Kernel<T>>>>>();
         kept.get_or_init(|| Kernel::new(device)).as_ref().map(Option::as_ref).map_err(Clone::clone)

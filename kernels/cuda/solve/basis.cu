@@ -7,11 +7,11 @@ constexpr int ROWS = THREADS * PACKS * PACK;
 constexpr int GROUP = 8;      // columns at a time
 
 // A thread's rows: PACKS packs, THREADS packs apart.
-struct Rows {
+struct OwnRows {
     i64 first[PACKS];
     i64 n;
 
-    __device__ __forceinline__ Rows(i64 n) : n(n) {
+    __device__ __forceinline__ OwnRows(i64 n) : n(n) {
 #pragma unroll
         for (int p = 0; p < PACKS; p++) first[p] = (i64)blockIdx.x * ROWS + (p * THREADS + threadIdx.x) * PACK;
     }
@@ -41,7 +41,7 @@ struct Rows {
 };
 
 // w ← w − V c, in registers
-__device__ __forceinline__ void subtract_columns(const Rows& rows, const real* v, i64 ld, int k, const real* c, Pack (&w)[PACKS]) {
+__device__ __forceinline__ void subtract_columns(const OwnRows& rows, const real* v, i64 ld, int k, const real* c, Pack (&w)[PACKS]) {
     int j = 0;
     for (; j + GROUP <= k; j += GROUP) {
         Pack column[GROUP][PACKS];
@@ -68,7 +68,7 @@ __device__ __forceinline__ void subtract_columns(const Rows& rows, const real* v
 }
 
 // partials[j, block] ← ⟨v_j, w⟩ over the block's rows
-__device__ __forceinline__ void project_columns(const Rows& rows, const real* v, i64 ld, int k, const Pack (&w)[PACKS], real* partials) {
+__device__ __forceinline__ void project_columns(const OwnRows& rows, const real* v, i64 ld, int k, const Pack (&w)[PACKS], real* partials) {
     for (int j = 0; j < k; j += GROUP) {
         real sums[GROUP];
         Pack column[GROUP][PACKS];
@@ -94,7 +94,7 @@ __device__ __forceinline__ void project_columns(const Rows& rows, const real* v,
 
 extern "C" __global__ __launch_bounds__(THREADS) void project(i64 n, i64 ld, int k, const real* v, const real* w, real* partials) {
     begin();
-    const Rows rows(n);
+    const OwnRows rows(n);
     Pack here[PACKS];
     rows.load(w, here);
     project_columns(rows, v, ld, k, here, partials);
@@ -104,7 +104,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void project(i64 n, i64 ld, int
 extern "C" __global__ __launch_bounds__(THREADS) void subtract_project(Gate gate, i64 n, i64 ld, int k, const real* v, const real* c, real* w, real* partials) {
     begin();
     if (closed(gate)) return;
-    const Rows rows(n);
+    const OwnRows rows(n);
     Pack here[PACKS];
     rows.load(w, here);
     subtract_columns(rows, v, ld, k, c, here);
@@ -125,7 +125,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void finish_projection(int bloc
 extern "C" __global__ __launch_bounds__(THREADS) void subtract_norm(Gate gate, i64 n, i64 ld, int k, const real* v, const real* c, real* w, real* partials) {
     begin();
     if (closed(gate)) return;
-    const Rows rows(n);
+    const OwnRows rows(n);
     Pack here[PACKS];
     rows.load(w, here);
     subtract_columns(rows, v, ld, k, c, here);
@@ -142,7 +142,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void subtract_norm(Gate gate, i
 // x ← −V c
 extern "C" __global__ __launch_bounds__(THREADS) void combine(i64 n, i64 ld, int k, const real* v, const real* c, real* x) {
     begin();
-    const Rows rows(n);
+    const OwnRows rows(n);
     Pack here[PACKS] = {};
     subtract_columns(rows, v, ld, k, c, here);
     rows.store(x, here);
@@ -153,7 +153,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void push(Gate gate, i64 n, Num
     begin();
     if (closed(gate)) return;
     const real scale = real(1) / sqrt(value(norm_squared));
-    const Rows rows(n);
+    const OwnRows rows(n);
     Pack here[PACKS];
     rows.load(w, here);
 #pragma unroll

@@ -16,7 +16,7 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 pub(crate) const SOURCE: Source =
     Source { file: "basis.cu", text: include_str!("basis.cu"), constants: constants![PACKS], mirrors: &[] };
 
-/// Columns begin at multiples of so many entries.
+/// Columns begin at multiples of this number of entries.
 const ALIGN: usize = 64;
 
 /// Packs of a thread.
@@ -85,7 +85,7 @@ impl Chip {
 }
 
 impl<T: Real> Basis<T> {
-    /// Room for `count` vectors of `n` entries.
+    /// A basis of up to `count` vectors of `n` entries.
     pub fn new(device: &Device, n: usize, count: usize) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
         let (chip, subtract_project) = (Chip::of(device)?, function("subtract_project")?);
@@ -208,7 +208,7 @@ impl<T: Real> Basis<T> {
             let result = sums.first();
             let mut launch = self.device.launch(&self.finish_projection);
             launch.arg(&blocks).arg(&partials).arg(&result);
-            // SAFETY: arguments as in basis.cu; one column, whose sum goes to a slot
+            // SAFETY: arguments as in basis.cu; one column, whose sum goes to a cell
             unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), ..self.config() }) }?;
             let [norm] = sums.scalars();
             Ok(norm)

@@ -3,7 +3,7 @@
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Device, Real, lock};
-use crate::cuda::solve::number::{Number, RawNumber, Slot};
+use crate::cuda::solve::number::{Cell, Number, RawNumber};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -27,7 +27,7 @@ pub(crate) struct Kernels<T> {
 }
 
 impl<T: Real> Kernels<T> {
-    /// Those of a device, loaded when first needed.
+    /// The kernels of a device, loaded when first needed.
     pub(crate) fn of(device: &Device) -> Result<&Self> {
         let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
         kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)
@@ -69,7 +69,7 @@ pub(crate) struct Step<T> {
     /// The address of the gate's state within a step; zero outside.
     pub(crate) control: u64,
     pub(crate) watches: Vec<(Number<T>, Condition, u32)>,
-    assignments: Vec<(Arc<Slot>, Number<T>)>,
+    assignments: Vec<(Arc<Cell>, Number<T>)>,
     /// Counts how often assignments were settled.
     epoch: u64,
 }
@@ -91,7 +91,7 @@ impl<T> Step<T> {
         assigned < self.epoch
     }
 
-    pub(crate) fn assign(&mut self, home: Arc<Slot>, number: Number<T>) -> u64 {
+    pub(crate) fn assign(&mut self, home: Arc<Cell>, number: Number<T>) -> u64 {
         self.assignments.retain(|(other, _)| other.address != home.address);
         self.assignments.push((home, number));
         self.epoch
@@ -186,7 +186,7 @@ pub(crate) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
 pub(crate) fn end<T: Real>(
     device: &Device,
     mut ending: RawEnding<T>,
-    of: &[(Arc<Slot>, Number<T>)],
+    of: &[(Arc<Cell>, Number<T>)],
 ) -> Result<()> {
     if of.len() > ASSIGNMENTS {
         return Err(Error::TooLarge { what: "the number of assignments", got: of.len(), limit: ASSIGNMENTS });
@@ -199,7 +199,7 @@ pub(crate) fn end<T: Real>(
     let one_warp = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
     let mut launch = device.launch(&Kernels::<T>::of(device)?.end_step);
     launch.arg(&ending);
-    // SAFETY: arguments as in step.cu; the addresses are those of slots, arrays and rings that live
+    // SAFETY: arguments as in step.cu; the addresses are those of cells, arrays and rings that live
     unsafe { launch.launch(one_warp) }?;
     Ok(())
 }
@@ -224,18 +224,18 @@ impl<T: Real> RawEnding<T> {
     }
 }
 
-/// Puts numbers into slots, now.
-pub(crate) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Slot>, Number<T>)]) -> Result<()> {
+/// Puts numbers into cells, now.
+pub(crate) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Cell>, Number<T>)]) -> Result<()> {
     end(device, RawEnding::nothing(), numbers)
 }
 
-/// Puts the sum of two numbers, or its square root, into a slot, now.
-pub(crate) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Slot) -> Result<()> {
+/// Puts the sum of two numbers, or its square root, into a cell, now.
+pub(crate) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Cell) -> Result<()> {
     let ([a, b], root) = (of.map(Number::raw), u32::from(root));
     let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
     let mut launch = device.launch(&Kernels::<T>::of(device)?.add);
     launch.arg(&a).arg(&b).arg(&root).arg(&into.address);
-    // SAFETY: arguments as in step.cu; the addresses are those of slots that live
+    // SAFETY: arguments as in step.cu; the addresses are those of cells that live
     unsafe { launch.launch(one) }?;
     Ok(())
 }
@@ -252,15 +252,15 @@ pub(crate) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     // more than one launch takes: all are evaluated before the first reaches its place, which others may read
     let (mut values, mut homes) = (Vec::new(), Vec::new());
     for (home, number) in assigned {
-        let slot = device.slots::<T>()?.take(device)?;
-        homes.push((home, Number::slot(slot.clone())));
-        values.push((slot, number));
+        let cell = device.cells::<T>()?.take(device)?;
+        homes.push((home, Number::cell(cell.clone())));
+        values.push((cell, number));
     }
     values.chunks(ASSIGNMENTS).chain(homes.chunks(ASSIGNMENTS)).try_for_each(|some| settle(device, some))
 }
 
 /// What is assigned so far, on its way to its places.
-pub(crate) fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Slot>, Number<T>)> {
+pub(crate) fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Cell>, Number<T>)> {
     let mut step = step::<T>(device);
     step.epoch += 1;
     std::mem::take(&mut step.assignments)

@@ -1,5 +1,5 @@
-//! Scalars that stay on the device: a reduction leaves its result in a slot of device memory, and products and quotients of
-//! slots are evaluated by the kernel that uses them. Sums and roots are computed at once, into a slot of their own.
+//! Scalars that stay on the device: a reduction leaves its result in a cell of device memory, and products and quotients of
+//! cells are evaluated by the kernel that uses them. Sums and roots are computed at once, into a cell of their own.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::module::{Mirror, mirror};
@@ -8,12 +8,12 @@ use crate::cuda::solve::gate;
 use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// Slots of a device at a time.
-const SLOTS: usize = 4096;
+/// Cells of a device at a time.
+const CELLS: usize = 4096;
 
 /// Device memory for scalars, handed out one by one.
 #[derive(Debug)]
-pub(crate) struct Slots<T: Real> {
+pub(crate) struct Cells<T: Real> {
     /// Without a handle to the device, which owns this.
     memory: CudaSlice<T>,
     free: Arc<Mutex<Free>>,
@@ -21,65 +21,65 @@ pub(crate) struct Slots<T: Real> {
 
 #[derive(Debug)]
 struct Free {
-    slots: Vec<u32>,
-    /// Slots given back while a step is being recorded: the recording writes to them whenever it is replayed.
+    cells: Vec<u32>,
+    /// Cells given back while a step is being recorded: the recording writes to them whenever it is replayed.
     kept: Option<Vec<u32>>,
 }
 
 /// A scalar's place in device memory, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct Cell {
     pub(crate) address: u64,
     index: u32,
     free: Arc<Mutex<Free>>,
     device: Weak<Inner>,
 }
 
-impl Slot {
+impl Cell {
     fn device(&self) -> Result<Device> {
         let gone = || Error::Driver("the device of this scalar was dropped".into());
         Ok(Device { inner: self.device.upgrade().ok_or_else(gone)? })
     }
 }
 
-impl Drop for Slot {
+impl Drop for Cell {
     fn drop(&mut self) {
         let mut free = lock(&self.free);
         match &mut free.kept {
             Some(kept) => kept.push(self.index),
-            None => free.slots.push(self.index),
+            None => free.cells.push(self.index),
         }
     }
 }
 
-/// Slots that a recorded step writes to, kept for as long as it may be replayed.
+/// Cells that a recorded step writes to, kept for as long as it may be replayed.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    slots: Vec<u32>,
+    cells: Vec<u32>,
     free: Arc<Mutex<Free>>,
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        lock(&self.free).slots.append(&mut self.slots);
+        lock(&self.free).cells.append(&mut self.cells);
     }
 }
 
-impl<T: Real> Slots<T> {
-    pub(crate) fn new(device: &Device) -> Result<Slots<T>> {
+impl<T: Real> Cells<T> {
+    pub(crate) fn new(device: &Device) -> Result<Cells<T>> {
         // the last given back is the first taken again: a loop lives on few of them
-        let free = Free { slots: (0..SLOTS as u32).rev().collect(), kept: None };
-        Ok(Slots { memory: device.zeros(SLOTS)?.into_slice(), free: Arc::new(Mutex::new(free)) })
+        let free = Free { cells: (0..CELLS as u32).rev().collect(), kept: None };
+        Ok(Cells { memory: device.zeros(CELLS)?.into_slice(), free: Arc::new(Mutex::new(free)) })
     }
 
-    pub(crate) fn take(&self, device: &Device) -> Result<Arc<Slot>> {
-        let index = lock(&self.free).slots.pop().ok_or(Error::TooLarge {
+    pub(crate) fn take(&self, device: &Device) -> Result<Arc<Cell>> {
+        let index = lock(&self.free).cells.pop().ok_or(Error::TooLarge {
             what: "the number of scalars",
-            got: SLOTS + 1,
-            limit: SLOTS,
+            got: CELLS + 1,
+            limit: CELLS,
         })?;
         let start = self.memory.device_ptr(&device.inner.stream).0;
-        Ok(Arc::new(Slot {
+        Ok(Arc::new(Cell {
             address: start + u64::from(index) * size_of::<T>() as u64,
             index,
             free: self.free.clone(),
@@ -87,36 +87,36 @@ impl<T: Real> Slots<T> {
         }))
     }
 
-    /// From now on slots given back are kept.
+    /// From now on cells given back are kept.
     pub(crate) fn keep(&self) {
         lock(&self.free).kept = Some(Vec::new());
     }
 
-    /// The slots given back since [`Slots::keep`].
+    /// The cells given back since [`Cells::keep`].
     pub(crate) fn kept(&self) -> Kept {
-        let slots = lock(&self.free).kept.take().unwrap_or_default();
-        Kept { slots, free: self.free.clone() }
+        let cells = lock(&self.free).kept.take().unwrap_or_default();
+        Kept { cells, free: self.free.clone() }
     }
 
-    fn read(&self, slot: &Slot, device: &Device) -> Result<T> {
+    fn read(&self, cell: &Cell, device: &Device) -> Result<T> {
         let mut value = [T::zero()];
-        let at = slot.index as usize;
+        let at = cell.index as usize;
         device.inner.stream.memcpy_dtoh(&self.memory.slice(at..at + 1), &mut value)?;
         device.synchronize()?;
         Ok(value[0])
     }
 }
 
-/// `factor · Π above / Π below`, of numbers in slots.
+/// `factor · Π above / Π below`, of numbers in cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Number<T> {
     factor: T,
-    above: Vec<Arc<Slot>>,
-    below: Vec<Arc<Slot>>,
+    above: Vec<Arc<Cell>>,
+    below: Vec<Arc<Cell>>,
     zero_over_zero: bool,
 }
 
-/// Slots above, and below, the line.
+/// Cells above, and below, the line.
 pub(crate) const TERMS: usize = 4;
 
 /// A number as kernels see it.
@@ -140,8 +140,8 @@ impl<T: Real> Number<T> {
         Number { factor, above: Vec::new(), below: Vec::new(), zero_over_zero: false }
     }
 
-    pub(crate) fn slot(slot: Arc<Slot>) -> Self {
-        Number { above: vec![slot], ..Number::constant(T::one()) }
+    pub(crate) fn cell(cell: Arc<Cell>) -> Self {
+        Number { above: vec![cell], ..Number::constant(T::one()) }
     }
 
     fn device(&self) -> Option<Result<Device>> {
@@ -149,9 +149,9 @@ impl<T: Real> Number<T> {
     }
 
     pub(crate) fn raw(&self) -> RawNumber<T> {
-        let addresses = |slots: &[Arc<Slot>]| {
+        let addresses = |cells: &[Arc<Cell>]| {
             let mut raw = [0; TERMS];
-            raw.iter_mut().zip(slots).for_each(|(raw, slot)| *raw = slot.address);
+            raw.iter_mut().zip(cells).for_each(|(raw, cell)| *raw = cell.address);
             raw
         };
         RawNumber {
@@ -162,13 +162,13 @@ impl<T: Real> Number<T> {
         }
     }
 
-    /// A number of one slot with the same value, computed now.
+    /// A number of one cell with the same value, computed now.
     fn settled(self) -> Self {
         let Some(Ok(device)) = self.device() else { return self };
-        let slot = device.slots::<T>().and_then(|slots| slots.take(&device));
-        let settled = slot.and_then(|slot| {
-            gate::settle(&device, &[(slot.clone(), self.clone())])?;
-            Ok(Number::slot(slot))
+        let cell = device.cells::<T>().and_then(|cells| cells.take(&device));
+        let settled = cell.and_then(|cell| {
+            gate::settle(&device, &[(cell.clone(), self.clone())])?;
+            Ok(Number::cell(cell))
         });
         settled.unwrap_or_else(|error| {
             device.park(Err(error));
@@ -208,10 +208,10 @@ pub(crate) const MIRROR: Mirror =
     mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor, zero_over_zero, above, below });
 
 impl Device {
-    /// The slots of scalars, made when first needed.
-    pub(crate) fn slots<T: Real>(&self) -> Result<&Slots<T>> {
-        let kept = self.kept::<OnceLock<Result<Slots<T>>>>();
-        kept.get_or_init(|| Slots::new(self)).as_ref().map_err(Clone::clone)
+    /// The cells of scalars, made when first needed.
+    pub(crate) fn cells<T: Real>(&self) -> Result<&Cells<T>> {
+        let kept = self.kept::<OnceLock<Result<Cells<T>>>>();
+        kept.get_or_init(|| Cells::new(self)).as_ref().map_err(Clone::clone)
     }
 }
 
@@ -221,7 +221,7 @@ impl Device {
 #[derive(Clone, Debug)]
 pub struct Scalar<T> {
     number: Number<T>,
-    home: Option<Arc<Slot>>,
+    home: Option<Arc<Cell>>,
     /// When `number` was assigned; once the device has settled that, `home` holds it.
     assigned: u64,
 }
@@ -232,8 +232,8 @@ impl<T: Real> Scalar<T> {
         Scalar { number: Number::constant(factor), home: None, assigned: 0 }
     }
 
-    pub(crate) fn in_slot(slot: Arc<Slot>) -> Self {
-        Scalar { number: Number::slot(slot), home: None, assigned: 0 }
+    pub(crate) fn in_cell(cell: Arc<Cell>) -> Self {
+        Scalar { number: Number::cell(cell), home: None, assigned: 0 }
     }
 
     fn of(number: Number<T>) -> Self {
@@ -250,7 +250,7 @@ impl<T: Real> Scalar<T> {
     /// What kernels launched now evaluate.
     pub(crate) fn number(&self) -> Number<T> {
         match &self.home {
-            Some(home) if self.home().is_some() => Number::slot(home.clone()),
+            Some(home) if self.home().is_some() => Number::cell(home.clone()),
             _ => self.number.clone(),
         }
     }
@@ -293,12 +293,12 @@ impl<T: Real> Scalar<T> {
             let sum = a.factor + b.factor;
             return Scalar::constant(if root { sum.sqrt() } else { sum });
         };
-        // where the device is gone, whoever could ask is gone with it
+        // where the device was dropped, nothing can read the sum
         let Ok(device) = device else { return Scalar::constant(T::nan()) };
-        let queued = device.slots::<T>().and_then(|slots| {
-            let slot = slots.take(&device)?;
-            gate::add(&device, [&a, &b], root, &slot)?;
-            Ok(Scalar::in_slot(slot))
+        let queued = device.cells::<T>().and_then(|cells| {
+            let cell = cells.take(&device)?;
+            gate::add(&device, [&a, &b], root, &cell)?;
+            Ok(Scalar::in_cell(cell))
         });
         queued.unwrap_or_else(|error| {
             device.park(Err(error));
@@ -321,14 +321,14 @@ impl<T: Real> Scalar<T> {
         let assigned = device.and_then(|device| {
             let home = match &self.home {
                 Some(home) => home.clone(),
-                None => device.slots::<T>()?.take(&device)?,
+                None => device.cells::<T>()?.take(&device)?,
             };
             let epoch = gate::step::<T>(&device).assign(home.clone(), number.clone());
             Ok((home, epoch))
         });
         match assigned {
             Ok((home, epoch)) => *self = Scalar { number, home: Some(home), assigned: epoch },
-            // the device is gone, and with it whoever could ask
+            // the device was dropped, and nothing can read the number there
             Err(_) => self.number = number,
         }
     }
@@ -338,14 +338,14 @@ impl<T: Real> Scalar<T> {
         let number = self.number();
         let Some(device) = number.device() else { return Ok(number.factor) };
         let device = device?;
-        let slots = device.slots::<T>()?;
+        let cells = device.cells::<T>()?;
         let mut value = number.factor;
         for i in 0..number.above.len().max(number.below.len()) {
-            if let Some(slot) = number.above.get(i) {
-                value *= slots.read(slot, &device)?;
+            if let Some(cell) = number.above.get(i) {
+                value *= cells.read(cell, &device)?;
             }
-            if let Some(slot) = number.below.get(i) {
-                let below = slots.read(slot, &device)?;
+            if let Some(cell) = number.below.get(i) {
+                let below = cells.read(cell, &device)?;
                 let nothing = number.zero_over_zero && value == T::zero() && below == T::zero();
                 value = if nothing { T::zero() } else { value / below };
             }

@@ -1,7 +1,6 @@
 //! What the device tells the host: entries of numbers in host memory that the device writes to.
 //!
-//! Words may arrive in any order, and nobody waits for them on the device: an entry is known once none of its words is
-//! empty.
+//! Words may arrive in any order, and the device does not wait for them: an entry is known once none of its words is empty.
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};

@@ -1,7 +1,7 @@
 // Numbers between vector operations, and the end of a step: what it watched, what it recorded for the host, what it carries
 // over. One warp.
 
-// a + b, or its square root. Not gated: a slot that nobody reads once the solve has ended.
+// a + b, or its square root. Not gated: nothing reads the sum once the solve has ended.
 extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
     begin();
     const real v = value(a) + value(b);

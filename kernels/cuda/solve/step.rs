@@ -16,7 +16,7 @@ use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, sys};
 /// A step that can be queued again as it was.
 struct Recording {
     graph: CudaGraph,
-    /// The slots that it writes to.
+    /// The cells that it writes to.
     _kept: Kept,
 }
 
@@ -77,7 +77,7 @@ impl<T: Real> std::fmt::Debug for Steps<T> {
 }
 
 impl<T: Real> Steps<T> {
-    /// Steps on a device, that record at most so many numbers each.
+    /// Steps on a device, each of which records at most this number of numbers.
     pub fn new(device: &Device, numbers: usize) -> Result<Self> {
         Ok(Steps {
             device: device.clone(),
@@ -125,8 +125,8 @@ impl<T: Real> Steps<T> {
         (self.ring.address(), self.ring.width as u32, self.ring.entries as u32)
     }
 
-    /// How many steps one launch may record now: as many entries again stay for steps that were given up.
-    pub(crate) fn room(&self) -> usize {
+    /// How many steps one launch may record now: half of the ring, so that as many entries stay for steps that were given up.
+    pub(crate) fn free_entries(&self) -> usize {
         self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
     }
 
@@ -175,7 +175,7 @@ impl<T: Real> Steps<T> {
     }
 
     /// Begins one more step, the one at a place of the solve's cycle. Either it is replayed, or the answer is `true`: the
-    /// caller queues its work, and then calls [`Steps::end_step`]. A step that `replays` does the same every time. No more
+    /// caller queues its work, and then calls [`Steps::end_step`]. A step that `replays` queues equal work every time. No more
     /// than [`LAG`](crate::cuda::tuning::LAG) may be unknown at a time.
     pub fn begin_step(&mut self, place: usize, replays: bool) -> Result<bool> {
         while self.places.len() <= place {
@@ -190,12 +190,12 @@ impl<T: Real> Steps<T> {
             }
             Place::Warm if replays => {
                 let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-                let slots = self.device.slots::<T>()?;
-                slots.keep();
+                let cells = self.device.cells::<T>()?;
+                cells.keep();
                 match self.device.inner.stream.begin_capture(mode) {
                     Ok(()) => self.recording = true,
                     Err(_) => {
-                        drop(slots.kept());
+                        drop(cells.kept());
                         self.places[place] = Place::Never;
                     }
                 }
@@ -227,7 +227,7 @@ impl<T: Real> Steps<T> {
             return Ok(false);
         }
         let graph = self.device.inner.stream.end_capture(sys::CUgraphInstantiate_flags(0));
-        let kept = self.device.slots::<T>()?.kept();
+        let kept = self.device.cells::<T>()?.kept();
         match graph {
             Ok(Some(graph)) if ok && ended.is_ok() => {
                 graph.launch()?;

@@ -4,7 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::MAX_BLOCKS;
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Device, Real};
-use crate::cuda::solve::number::{Scalar, Slot};
+use crate::cuda::solve::number::{Cell, Scalar};
 use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
@@ -25,7 +25,7 @@ struct Parcels<T: Real> {
 }
 
 impl<T: Real> Parcels<T> {
-    /// Those of a device, made when first needed.
+    /// The parcels of a device, made when first needed.
     fn of(device: &Device) -> Result<&Self> {
         let new = || {
             let parcels = device.zeros(RESULTS * PARCEL * MAX_BLOCKS)?.into_slice();
@@ -54,20 +54,20 @@ pub(crate) const SENT: Mirror = mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL]
 /// `K` sums to come: what a kernel writes to, and the scalars that it gives.
 pub(crate) struct Sums<T, const K: usize> {
     pub(crate) raw: RawSum,
-    slots: [Arc<Slot>; K],
+    cells: [Arc<Cell>; K],
     element: PhantomData<T>,
 }
 
 impl<T: Real, const K: usize> Sums<T, K> {
     pub(crate) fn new(device: &Device) -> Result<Self> {
         const { assert!(K == 1 || K == RESULTS) };
-        let (slots, parcels) = (device.slots::<T>()?, Parcels::<T>::of(device)?);
+        let (cells, parcels) = (device.cells::<T>()?, Parcels::<T>::of(device)?);
         let stream = &device.inner.stream;
-        let first = slots.take(device)?;
+        let first = cells.take(device)?;
         let mut results = [first.address; RESULTS];
         let mut taken = [(); K].map(|()| first.clone());
         if let Some(second) = taken.get_mut(1) {
-            *second = slots.take(device)?;
+            *second = cells.take(device)?;
             results[1] = second.address;
         }
         let raw = RawSum {
@@ -75,7 +75,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
             calls: parcels.calls.device_ptr(stream).0,
             results,
         };
-        Ok(Sums { raw, slots: taken, element: PhantomData })
+        Ok(Sums { raw, cells: taken, element: PhantomData })
     }
 
     /// The address of the first result.
@@ -84,6 +84,6 @@ impl<T: Real, const K: usize> Sums<T, K> {
     }
 
     pub(crate) fn scalars(self) -> [Scalar<T>; K] {
-        self.slots.map(Scalar::in_slot)
+        self.cells.map(Scalar::in_cell)
     }
 }

@@ -53,7 +53,7 @@ impl<T: Real> Kernels<T> {
         })
     }
 
-    /// Those of a device, loaded when first needed.
+    /// The kernels of a device, loaded when first needed.
     fn of(device: &Device) -> Result<&Self> {
         let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
         kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)

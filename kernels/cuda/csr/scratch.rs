@@ -1,4 +1,4 @@
-//! Room for what products by speculation leave between warps and between their stages, and what they tell the host.
+//! Scratch for what products by speculation leave between warps and between their stages, and what they tell the host.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Device, Real, lock};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 /// Memory that every product leaves as it was, so that all matrices of a device share it: the first product of one waits for no
 /// memory.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Scratch {
     /// [`PARCEL`] elements a bunch, the counts, the ranges.
     words: CudaSlice<u32>,
     told: Told,
@@ -21,10 +21,10 @@ pub(crate) struct Room {
     pub(crate) queueing: Mutex<()>,
 }
 
-/// The room that all matrices of an element type share.
+/// The memory that all matrices of an element type share.
 #[derive(Debug, Default)]
 struct Shared<T> {
-    room: Mutex<Option<Arc<Room>>>,
+    scratch: Mutex<Option<Arc<Scratch>>>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -40,28 +40,30 @@ pub(crate) struct Addresses {
 /// Words of counts, and what aligns the ranges behind them.
 const COUNTS: usize = 4;
 
-impl Room {
-    /// Words of the parts of so many bunches; counts and ranges follow.
+impl Scratch {
+    /// Words of the parts of `bunches`; counts and ranges follow.
     fn of_parts<T: Real>(bunches: usize) -> usize {
         bunches * PARCEL * size_of::<T>() / size_of::<u32>()
     }
 
-    /// That of the device, or a larger one from now on.
-    pub(crate) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Room>> {
-        let mut kept = lock(&device.kept::<Shared<T>>().room);
-        if let Some(room) = kept.as_ref().filter(|room| room.bunches >= bunches && room.ranges >= ranges) {
-            return Ok(room.clone());
+    /// The memory of a device for this number of bunches and ranges; larger memory takes its place where it has less.
+    pub(crate) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Scratch>> {
+        let mut kept = lock(&device.kept::<Shared<T>>().scratch);
+        if let Some(scratch) =
+            kept.as_ref().filter(|scratch| scratch.bunches >= bunches && scratch.ranges >= ranges)
+        {
+            return Ok(scratch.clone());
         }
-        let before = kept.as_ref().map_or((0, 0), |room| (room.bunches, room.ranges));
+        let before = kept.as_ref().map_or((0, 0), |scratch| (scratch.bunches, scratch.ranges));
         let (bunches, ranges) = (bunches.max(before.0), ranges.max(before.1));
-        let words = device.zeros(Room::of_parts::<T>(bunches) + COUNTS + 2 * ranges)?.into_slice();
-        let room = Room { words, told: Told::new(device)?, bunches, ranges, queueing: Mutex::new(()) };
-        Ok(kept.insert(Arc::new(room)).clone())
+        let words = device.zeros(Scratch::of_parts::<T>(bunches) + COUNTS + 2 * ranges)?.into_slice();
+        let scratch = Scratch { words, told: Told::new(device)?, bunches, ranges, queueing: Mutex::new(()) };
+        Ok(kept.insert(Arc::new(scratch)).clone())
     }
 
     /// For a matrix of this number.
     pub(crate) fn addresses<T: Real>(&self, number: u64) -> Addresses {
-        let counts = Room::of_parts::<T>(self.bunches);
+        let counts = Scratch::of_parts::<T>(self.bunches);
         let word = |at: usize| self.words.device_ptr(self.words.stream()).0 + (at * size_of::<u32>()) as u64;
         let told = self.told.place(number) as u64;
         Addresses { parts: word(0), counts: word(counts), ranges: word(counts + COUNTS), told }
@@ -75,7 +77,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Scratch {
     fn drop(&mut self) {
         // what is queued may still tell something; where the device is lost, nothing does
         let _ = self.words.stream().synchronize();
@@ -121,7 +123,7 @@ impl Told {
 
 impl Drop for Told {
     fn drop(&mut self) {
-        // SAFETY: allocated by `malloc_host`, freed once, after the room has waited for the device
+        // SAFETY: allocated by `malloc_host`, freed once, after the scratch has waited for the device
         let _ = unsafe { result::free_host(self.0.cast()) };
     }
 }
