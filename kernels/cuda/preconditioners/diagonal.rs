@@ -25,7 +25,7 @@ impl Places {
         let (device, rows, entries) = (matrix.device(), matrix.rows.count(), matrix.values.len());
         index("the number of rows", rows)?;
         assert_eq!(matrix.columns.len(), entries, "a pattern with columns");
-        let of_row = device.room::<u32>(rows)?;
+        let of_row = device.uninitialised::<u32>(rows)?;
         let find = device.function::<T>(&SOURCE, "diagonal_places")?;
         let (raw, columns, to) = (matrix.rows.raw(), matrix.columns.address(0), of_row.address(0));
         let mut launch = device.launch(&find);
@@ -40,7 +40,7 @@ impl Places {
         let (device, rows) = (matrix.device(), matrix.rows.count());
         let (of_pattern, of_matrix) = ((self.of_row.len(), self.entries), (rows, matrix.values.len()));
         assert!(of_pattern == of_matrix && self.of_row.device() == device, "a matrix of the pattern");
-        let diagonal = device.room::<T>(rows)?;
+        let diagonal = device.uninitialised::<T>(rows)?;
         let take = device.function::<T>(&SOURCE, "diagonal_take")?;
         let (raw, places) = (matrix.rows.raw(), self.of_row.address(0));
         let (values, to) = (matrix.values.address(0), diagonal.address(0));
