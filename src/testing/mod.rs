@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn shared_matrices_are_found_in_every_folder() {
         if shared_matrix("bcsstk01").is_none() {
-            skipped("no ../shared/matrices beside this checkout");
+            skipped("no folder of shared matrices");
             return;
         }
         for name in ["heat_sink_p1_27k", "heat_tiny", "bcsstk01"] {

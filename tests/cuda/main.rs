@@ -1,7 +1,7 @@
 //! Solves on a GPU agree with those in host memory, and vectors and formats obey the laws. Without a GPU every test is
-//! counted as ignored.
+//! reported as ignored.
 
-/// A test that needs a GPU, or as many as said.
+/// A test, and the number of GPUs that it needs.
 struct GpuTest {
     name: &'static str,
     gpus: usize,
@@ -10,7 +10,7 @@ struct GpuTest {
 
 inventory::collect!(GpuTest);
 
-/// Makes a function a test; stands above it, as `#[test]` would.
+/// Registers a function as a test; used in place of `#[test]`.
 macro_rules! gpu_test {
     ($name:ident) => {
         gpu_test!($name, 1);
@@ -69,11 +69,12 @@ fn gpu() -> Cuda {
     Cuda::new(0).unwrap()
 }
 
-/// Residuals of the first iterations agree closely, the numbers of iterations nearly, and `x` is the iterate reported.
+/// Checks that both solves agree: residuals of the first iterations closely, the numbers of iterations within
+/// `percent`, and that the reported residual is that of `x`.
 fn agree(a: &Csr<f64>, b: &[f64], host: &Solution<f64>, device: &Solution<f64>, percent: usize) {
     println!("host:   {}\ndevice: {}", host.report, device.report);
     assert_eq!(host.report.outcome, device.report.outcome);
-    // what is left at the end of a short solve is rounding
+    // the last residuals of a short solve are rounding
     let floor = 1e-14 * host.report.history[0];
     for (i, (h, d)) in host.report.history.iter().zip(&device.report.history).take(20).enumerate() {
         assert!((h - d).abs() <= 1e-10 * h + floor, "residual {i}: {h:e} on the host, {d:e} on the device");
@@ -93,7 +94,7 @@ fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     r.iter().map(|r| r * r).sum::<f64>().sqrt()
 }
 
-/// Solves on both with one method, Jacobi, to a tolerance.
+/// Solves with one method and Jacobi, on the host and on the GPU.
 fn both<K, L>(
     gpu: &Cuda,
     a: &Csr<f64>,
@@ -146,12 +147,12 @@ fn every_method_solves_as_on_the_host() {
     agree(&a, &b, &host, &device, 1);
 }
 
-gpu_test!(the_iterate_is_the_one_reported_wherever_a_solve_ends);
-fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
+gpu_test!(the_returned_iterate_is_the_reported_one);
+fn the_returned_iterate_is_the_reported_one() {
     let gpu = gpu();
     let (a, b) = poisson(16);
     let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
-    // limits before, at and after the steps queued ahead of the host
+    // limits below, at and above the number of steps that are queued ahead
     for limit in [0, 1, 2, 3, 7, 8, 9, 10, 17, 30] {
         let solution =
             Cg::new(&op).preconditioner(&jacobi).rtol(0.0).max_iterations(limit).solve(&b).unwrap();
@@ -179,8 +180,8 @@ fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
     }
 }
 
-gpu_test!(many_steps_in_one_launch_are_the_same_steps);
-fn many_steps_in_one_launch_are_the_same_steps() {
+gpu_test!(a_resident_solve_equals_single_steps);
+fn a_resident_solve_equals_single_steps() {
     let gpu = gpu();
     for a in [
         matrices::stencil7(3).csr::<f64>().unwrap(),
@@ -191,20 +192,20 @@ fn many_steps_in_one_launch_are_the_same_steps() {
         let b = laws::numbers(a.rows(), 5);
         let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
         let at_once = Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
-        // who observes sees every step
+        // an observer is called for every step
         let one_by_one = Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).observe(|_| {}).solve(&b).unwrap();
         agree(&a, &b, &one_by_one, &at_once, 1);
         for limit in [1, 2, 300] {
             let solution =
                 Cg::new(&op).preconditioner(&jacobi).rtol(1e-30).max_iterations(limit).solve(&b).unwrap();
-            // systems that are solved to the last bit before may stagnate there
+            // a system that is solved exactly before the limit may stagnate
             let done = solution.report.relative_residual() < 1e-13;
             assert!(solution.report.iterations == limit || done, "{}", solution.report);
             let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
             assert!((truth - last).abs() <= 1e-8 * truth + 1e-11, "{limit}: {truth:e} {last:e}");
         }
     }
-    // broken by the same number, at the same step
+    // both break down by the same number in the same step
     let entries: Vec<_> = (0..100).map(|i| (i, i, if i == 50 { -50.0 } else { 1.0 + i as f64 })).collect();
     let a = Csr::from_triplets(100, 100, &entries).unwrap();
     let ones = Jacobi::from_diagonal(&[1.0; 100]).unwrap();
@@ -233,7 +234,7 @@ fn single_steps_and_new_values_agree_in_f32() {
     let jacobi = Jacobi::new(&a).unwrap().to(&gpu).unwrap();
     let first = Cg::new(&op).preconditioner(&jacobi).rtol(1e-5).solve(&b).unwrap();
     assert!(first.report.converged());
-    // twice the matrix, half the solution
+    // doubling the matrix halves the solution
     let twice: Vec<f32> = a.entries().iter().map(|v| 2.0 * v).collect();
     let doubled = a.with_values(&twice).unwrap();
     op.refresh(&twice).unwrap();
@@ -251,8 +252,8 @@ fn single_steps_and_new_values_agree_in_f32() {
     }
 }
 
-gpu_test!(a_second_solve_is_bitwise_the_first);
-fn a_second_solve_is_bitwise_the_first() {
+gpu_test!(a_second_solve_is_bitwise_equal_to_the_first);
+fn a_second_solve_is_bitwise_equal_to_the_first() {
     let gpu = gpu();
     let (a, b) = poisson(20);
     let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
@@ -288,12 +289,12 @@ fn breakdowns_are_named_and_leave_the_last_sound_iterate() {
     assert_eq!((what, iteration), (found, at));
     let (truth, last) = (residual(&a, &b, &device.x), *device.report.history.last().unwrap());
     assert!((truth - last).abs() <= 1e-9 * truth, "{truth:e} {last:e}");
-    // a right-hand side that is not finite
+    // an infinite or NaN right-hand side
     let mut bad = b.clone();
     bad[3] = f64::NAN;
     let outcome = Cg::new(a.to(&gpu).unwrap()).solve(&bad).unwrap().report.outcome;
     assert!(matches!(outcome, Outcome::NotFinite { .. }), "{outcome:?}");
-    // a matrix that is not
+    // a matrix that is not finite
     let poisoned = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, f64::INFINITY), (1, 1, 1.0)]).unwrap();
     let outcome = BiCgStab::new(poisoned.to(&gpu).unwrap()).solve(&[1.0, 1.0]).unwrap().report.outcome;
     assert!(matches!(outcome, Outcome::NotFinite { .. }), "{outcome:?}");
@@ -313,7 +314,7 @@ fn a_matrix_free_operator_is_not_replayed() {
     };
     let solution = Cg::new(krysp::solvers::OperatorFn::new(&space, &space, function)).solve(&b).unwrap();
     assert!(solution.report.converged());
-    // the products of the residuals, before and after, and one an iteration, some beyond the last
+    // products for the first and the last residual, one for each iteration, and for steps queued after the last
     let expected = solution.report.iterations + 2;
     assert!((expected..expected + 16).contains(&calls.load(Ordering::Relaxed)));
 }
@@ -334,8 +335,8 @@ fn cancelling_ends_a_solve() {
     assert!(solution.report.iterations < 40, "{}", solution.report.iterations);
 }
 
-gpu_test!(spaces_of_two_queues_do_not_mix);
-fn spaces_of_two_queues_do_not_mix() {
+gpu_test!(vectors_of_two_queues_are_not_combined);
+fn vectors_of_two_queues_are_not_combined() {
     let gpu = gpu();
     let other = Cuda::new(0).unwrap();
     let (a, b) = poisson(8);
@@ -350,8 +351,8 @@ fn spaces_of_two_queues_do_not_mix() {
     assert!(op.apply(&short, &mut y).is_err());
 }
 
-gpu_test!(a_full_device_says_so_and_goes_on);
-fn a_full_device_says_so_and_goes_on() {
+gpu_test!(a_full_device_gives_an_error_and_keeps_working);
+fn a_full_device_gives_an_error_and_keeps_working() {
     let gpu = gpu();
     let (free, total) = gpu.memory().unwrap();
     let too_many = total / 8 + 1;
@@ -367,8 +368,8 @@ fn a_full_device_says_so_and_goes_on() {
     assert!(Cg::new(a.to(&gpu).unwrap()).solve(&b).unwrap().report.converged());
 }
 
-gpu_test!(what_is_chosen_obeys_the_laws);
-fn what_is_chosen_obeys_the_laws() {
+gpu_test!(the_chosen_operator_obeys_the_laws);
+fn the_chosen_operator_obeys_the_laws() {
     let gpu = gpu();
     for name in ["st7_20k", "el3_2M_perm", "p1_0.1M_perm", "rmat_2M", "circuit_1M"] {
         let matrix = matrices::named(name).unwrap();
@@ -392,7 +393,8 @@ fn what_is_chosen_obeys_the_laws() {
 }
 
 gpu_test!(a_later_matrix_leaves_an_earlier_one_its_shared_memory);
-/// Kernels take as much shared memory as a matrix needs: a smaller one that comes later takes none from a larger one.
+/// A kernel asks for as much shared memory as a matrix needs. A smaller matrix created later must not lower the limit
+/// of a larger one.
 fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
     fn multiplies<F: OnDevice<f64>>(gpu: &Cuda) {
         let [large, small] = [16, 2].map(|nodes| {
@@ -415,9 +417,9 @@ fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
     multiplies::<SymBsr<f64>>(&gpu);
 }
 
-gpu_test!(values_on_the_device_refresh_what_was_renumbered);
-/// Values on the device go where those from the host went, in a numbering too, and a resident solve sees them.
-fn values_on_the_device_refresh_what_was_renumbered() {
+gpu_test!(values_on_the_device_refresh_a_renumbered_matrix);
+/// A refresh from device memory equals one from the host, in a numbering too, and a resident solve uses the new values.
+fn values_on_the_device_refresh_a_renumbered_matrix() {
     let gpu = gpu();
     let given = matrices::elasticity(9).diagonally_dominant().csr::<f64>().unwrap();
     let a = given.renumbered(&Numbering::clustered(&given, 96).unwrap()).unwrap();
@@ -438,7 +440,7 @@ fn values_on_the_device_refresh_what_was_renumbered() {
     same::<Bsr<f64>>(&gpu, &a, &values, &on_device);
     same::<SymBsr<f64>>(&gpu, &a, &values, &on_device);
     same::<Ehyb<f64>>(&gpu, &a, &values, &on_device);
-    // a larger matrix, a smaller solution
+    // larger values give a smaller solution
     let b = laws::numbers(a.rows(), 3);
     let mut solver = Cg::new(Csr::on(&gpu, &a).unwrap()).rtol(1e-10);
     let before = solver.solve(&b).unwrap();
@@ -449,8 +451,8 @@ fn values_on_the_device_refresh_what_was_renumbered() {
     }
 }
 
-gpu_test!(threads_with_a_queue_each);
-fn threads_with_a_queue_each() {
+gpu_test!(several_threads_each_use_their_own_queue);
+fn several_threads_each_use_their_own_queue() {
     let (a, b) = poisson(20);
     let expected = Cg::new(a.to(&Cuda::new(0).unwrap()).unwrap()).solve(&b).unwrap().x;
     std::thread::scope(|scope| {
@@ -483,7 +485,7 @@ fn real_systems_solve_as_on_the_host() {
         [("heat_sink_p1_340k", false), ("elast_bracket_p1_59k", false), ("convdiff_channel_p1_186k", true)]
     {
         let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-            skipped(&format!("{name} is not beside this checkout"));
+            skipped(&format!("{name} is not in the folder of shared matrices"));
             continue;
         };
         let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(matrix).unwrap(), read_vector(rhs).unwrap());
@@ -499,7 +501,7 @@ fn real_systems_solve_as_on_the_host() {
         }
     }
     let (Some(matrix), Some(rhs)) = (shared_matrix("oseen_tiny"), shared_matrix("oseen_tiny_b")) else {
-        skipped("oseen_tiny is not beside this checkout");
+        skipped("oseen_tiny is not in the folder of shared matrices");
         return;
     };
     let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(matrix).unwrap(), read_vector(rhs).unwrap());
