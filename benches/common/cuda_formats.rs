@@ -1,4 +1,4 @@
-//! Our formats in device memory.
+//! The formats of this library in device memory.
 
 use super::Result;
 use super::cuda_peers::CudaElement;
@@ -11,10 +11,10 @@ use krysp::{
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
-/// A conversion; none where the format refuses the matrix.
+/// A conversion to a format, or `None` if the format refuses the matrix.
 pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Result<Option<Box<Operator<T>>>>;
 
-/// A format's name, and the way into it.
+/// The name of a format, and the conversion.
 pub struct Converter<T: Real> {
     pub name: &'static str,
     pub convert: Convert<T>,
@@ -32,7 +32,7 @@ fn converter<T: Real, F: OnDevice<T> + 'static>() -> Converter<T> {
     Converter::new(F::NAME, |csr, gpu| suited(F::on(gpu, csr)))
 }
 
-/// Nothing where the format refused the matrix.
+/// `None` if the format refused the matrix.
 fn suited<T: Real, F: OnDevice<T> + 'static>(
     converted: krysp::Result<OnCuda<T, F>>,
 ) -> Result<Option<Box<Operator<T>>>> {
@@ -64,7 +64,7 @@ pub fn rounded() -> Vec<Converter<f64>> {
     ]
 }
 
-/// Every format that is there.
+/// All formats.
 pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
     let mut all = vec![
         Converter::new("CSR", |csr, gpu| suited(Csr::on_with(gpu, csr, Strategy::Classical))),
