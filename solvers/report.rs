@@ -56,7 +56,7 @@ impl Outcome {
                 "allow more with `max_iterations`, or take a preconditioner that needs fewer"
             }
             Outcome::TimeLimit => "raise `time_limit`, or take a preconditioner that needs fewer iterations",
-            Outcome::Cancelled | Outcome::Stopped => "`solve_from` goes on from the `x` returned",
+            Outcome::Cancelled | Outcome::Stopped => "`solve_from` continues from the returned `x`",
             Outcome::Breakdown { what, .. } => match *what {
                 cg::SIGMA => "the matrix is not positive definite: `Minres` if it is symmetric, else `Gmres`",
                 cg::RHO | minres::NU => {
@@ -66,24 +66,23 @@ impl Outcome {
                     "scale `b`: squares of its entries, or of those of the residual, vanish or overflow"
                 }
                 gmres::PIVOT | minres::GAMMA => {
-                    "the matrix is singular: name what it maps to zero with `null_space`, or make `b` consistent"
+                    "the matrix is singular: declare its null space with `null_space`, or make `b` consistent"
                 }
-                _ => "`Gmres` does not break down like this, and a better preconditioner may help",
+                _ => "take `Gmres`, which does not divide by this number, or a better preconditioner",
             },
             Outcome::Diverged => {
-                "check that matrix and preconditioner are what the method asks for, or take `Gmres`"
+                "check that matrix and preconditioner have the properties that the method needs, or take `Gmres`"
             }
             Outcome::Stagnated(Evidence::Energy { .. }) => {
                 "check that matrix and preconditioner are symmetric positive definite, or take `Gmres`"
             }
-            Outcome::Stagnated(Evidence::Unsymmetric { .. }) => {
-                "`Gmres` and `BiCgStab` do not ask for symmetry"
-            }
+            Outcome::Stagnated(Evidence::Unsymmetric { .. }) => "`Gmres` and `BiCgStab` do not need symmetry",
             Outcome::Stagnated(Evidence::Pace { .. }) => {
-                "take a better preconditioner, or a longer `restart`; more `max_iterations` let it go on"
+                "take a better preconditioner or a longer `restart`, or allow more `max_iterations`"
             }
             Outcome::Stagnated(Evidence::Singular { .. }) => {
-                "name what the matrix maps to zero with `null_space`, scale the system, or take numbers of more digits"
+                "declare the null space of the matrix with `null_space`, scale the system, or use an element type with more \
+                 digits"
             }
             Outcome::Stagnated(Evidence::Residual { .. }) => {
                 "take a better preconditioner, or for `Gmres` a longer `restart`"
@@ -92,7 +91,8 @@ impl Outcome {
                 "take a better preconditioner, or make the one there is closer to linear"
             }
             Outcome::PrecisionLimit { .. } => {
-                "ask for a larger tolerance: a smaller residual needs numbers of more digits, or a matrix scaled better"
+                "ask for a larger tolerance; a smaller residual needs an element type with more digits, or a better scaled \
+                 matrix"
             }
             Outcome::NotFinite { .. } => {
                 "look for infinities, NaN and overflow in the matrix, the \
