@@ -1,12 +1,12 @@
-//! The orthogonalisation of GMRES on a GPU, beside cuBLAS on the same queue.
+//! The orthogonalisation of GMRES on a GPU, compared with cuBLAS on the same queue.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_basis
 //! ```
 //!
-//! A step makes a vector orthogonal to `k` others twice and takes the norm of what is left: four passes over `k` vectors,
-//! by cuBLAS in five calls. The share is of `4 k + 6` vectors at the bandwidth of a copy; passes that find their vectors in
-//! the L2 exceed it.
+//! A step orthogonalises a vector twice against `k` others and takes the norm of the rest. That is four passes over `k`
+//! vectors; cuBLAS needs five calls. The printed share is the time to copy `4 k + 6` vectors over the time measured. It
+//! exceeds one where a pass finds its vectors in the L2 cache.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::cuda_peers::arnoldi::Arnoldi;
 use krysp::CudaVector;
 use krysp::solvers::{Basis, Vector};
 
-/// Vectors of the basis, at most: those of GMRES(30).
+/// The most vectors of the basis: those of GMRES(30).
 const MOST: usize = 30;
 
 fn main() -> common::Result<()> {

@@ -1,14 +1,16 @@
-//! What comes before a product on a GPU, in products: numbering, renumbering, conversion, and new values.
+//! The cost of everything before the first product on a GPU, in units of one product: numbering, renumbering,
+//! conversion, and refresh.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_setup                   the usual matrices
 //! cargo bench --features peers --bench cuda_setup -- p1_10M_perm    one of them
 //! ```
 //!
-//! Times are the least of three, as memory is in place only after the first. The numbering is found on the GPU and, to
-//! compare, on the host; `copy` is what of a conversion the bus takes: the arrays of CSR, by the bandwidth measured with a
-//! vector as long. `on` converts what the host renumbered, `renumbered on` the given matrix and renumbers it on the way:
-//! `all` is that and the numbering. Values are refreshed from the device.
+//! Times are the minimum of three runs, because the first run allocates memory. The numbering is found on the GPU and,
+//! for comparison, on the host. `copy` is the part of a conversion that the bus takes: the size of the arrays of CSR
+//! over the bandwidth measured with a vector of that size. `on` converts a matrix that the host renumbered. `renumbered
+//! on` takes the given matrix and renumbers it on the GPU; `all` adds the time of the numbering. Values are refreshed
+//! from device memory.
 
 mod common;
 
@@ -64,7 +66,7 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// A matrix, how it is numbered, and its values on the GPU.
+/// A matrix, its numbering, and its values on the GPU.
 struct Given {
     a: Csr<f64>,
     numbering: Numbering,
@@ -72,7 +74,7 @@ struct Given {
     values: CudaVector<f64>,
 }
 
-/// What some work gives, and the fewest milliseconds it took.
+/// The result of some work, and the milliseconds of its fastest run.
 fn least<R>(mut work: impl FnMut() -> common::Result<R>) -> common::Result<(R, f64)> {
     let mut times = vec![];
     loop {
@@ -85,7 +87,7 @@ fn least<R>(mut work: impl FnMut() -> common::Result<R>) -> common::Result<(R, f
     }
 }
 
-/// Milliseconds that the arrays of CSR take across the bus.
+/// The milliseconds to copy the arrays of CSR to the GPU.
 fn copy_ms<T>(gpu: &Cuda, a: &Csr<T>) -> common::Result<f64>
 where
     T: Real + krysp_kernels::cuda::Real,
@@ -117,7 +119,7 @@ fn setup<F: OnDevice<f64>>(gpu: &mut Gpu, given: &Given, renumbered: &Csr<f64>) 
     let mut expected = vec![0.0; a.rows()];
     operator.range().store(&y, &mut expected)?;
     let refresh_ms = gpu.warm(&mut || Ok(operator.refresh_on(values)?))?;
-    // the same values went where they had been
+    // refreshing with the same values has changed nothing
     operator.apply(&x, &mut y)?;
     let mut found = vec![0.0; a.rows()];
     operator.range().store(&y, &mut found)?;

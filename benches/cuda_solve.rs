@@ -1,5 +1,5 @@
-//! Solves on a GPU: milliseconds of an iteration against its byte budget, and against textbook conjugate gradients on
-//! cuSPARSE and cuBLAS in the same process.
+//! Solves on a GPU: milliseconds of an iteration, compared with the byte budget, and with textbook conjugate gradients
+//! on cuSPARSE and cuBLAS in the same process.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_solve                 the usual matrices, appended to benches/record/<machine>/
@@ -7,9 +7,9 @@
 //!     --quick, --dry, --parts, --pairs, --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
-//! `CG, scaled` has no preconditioner: the matrix is scaled by its diagonal on both sides, which makes the same iterations.
-//! An iteration is what a longer solve takes beyond a shorter one, over their difference in iterations: the residuals
-//! before and after, and the way there, take no part. GMRES makes whole cycles. The tolerance is zero.
+//! `CG, scaled` has no preconditioner: the matrix is scaled by its diagonal on both sides, which gives the same
+//! iterations. The time of an iteration is the difference in time of a longer and a shorter solve over the difference
+//! in iterations, so the start and the end of a solve do not count. GMRES makes whole cycles. The tolerance is zero.
 
 mod common;
 
@@ -32,25 +32,25 @@ const USUAL: [&str; 8] =
 
 const QUICK: [&str; 4] = ["st7_20k", "el3_20k", "st7_200k", "p1_200k"];
 
-/// Formats worth solving with, where they take the matrix.
+/// The formats to solve with, if they take the matrix.
 const FORMATS: [&str; 6] = ["CSR", "SELL-P", "BSR", "DIA", "Halo", "symmetric BSR"];
 
-/// Families of symmetric indefinite matrices, to be made positive definite.
+/// Prefixes of the names of symmetric indefinite matrices, which are made positive definite.
 const INDEFINITE: [&str; 5] = ["st7_", "st27_", "el3_", "p1_", "tiny_el3"];
 
 const RESTART: usize = 30;
 
-/// Solves of each length, of which the median counts.
+/// The number of solves of each length. The median counts.
 const ROUNDS: usize = 7;
 
-/// Iterations after which we and the textbook must have the same residual, to a part of it.
+/// After this many iterations our residual and the textbook's must agree to the relative difference `AGREEMENT`.
 const CHECKED: usize = 30;
 const AGREEMENT: f64 = 0.02;
 
-/// Bytes of device memory an entry that every contestant fits in.
-const ROOM: usize = 100;
+/// Bytes of device memory per entry that are enough for every contestant.
+const BYTES_PER_ENTRY: usize = 100;
 
-/// Iterations of the two solves whose difference counts: whole cycles of GMRES, whole graphs of the textbook's.
+/// The iterations of the shorter and the longer solve: whole cycles of GMRES, and whole graphs of the textbook's loop.
 struct Lengths {
     short: usize,
     long: usize,
@@ -69,12 +69,12 @@ impl Lengths {
     }
 }
 
-/// Milliseconds of an iteration, from seconds of the shorter and the longer solves.
+/// The milliseconds of an iteration, from the seconds of the shorter and the longer solves.
 fn per_iteration([short, long]: &mut [Vec<f64>; 2], iterations: usize) -> f64 {
     (median(long) - median(short)) * 1e3 / iterations as f64
 }
 
-/// A method on a format.
+/// The result of a method on a format.
 struct Line {
     method: &'static str,
     format: &'static str,
@@ -83,7 +83,7 @@ struct Line {
     ms: f64,
     budget_ms: f64,
     residual: f64,
-    /// Not the iteration limit.
+    /// How the solve ended, if not at the iteration limit.
     ended: Option<String>,
 }
 
@@ -107,7 +107,7 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// Every method on every format, and the textbook's; rows for the record.
+/// Measures every method on every format, and the textbook's. Returns rows for the record.
 fn solve(
     system: &System,
     gpu: &mut Gpu,
@@ -115,7 +115,7 @@ fn solve(
     options: &Options,
 ) -> common::Result<Vec<String>> {
     let (csr, id, started) = (&system.csr, system.id(), Instant::now());
-    let (free, needed) = (gpu.cuda.memory()?.0, ROOM * csr.nnz());
+    let (free, needed) = (gpu.cuda.memory()?.0, BYTES_PER_ENTRY * csr.nnz());
     if needed > free {
         println!("\n{id}: skipped, {needed} bytes of device memory may be needed, {free} are free");
         return Ok(vec![]);
@@ -187,10 +187,10 @@ const CG: &str = "CG";
 /// Conjugate gradients with a rule that is asked after every step, so that each is queued by itself.
 const STEPWISE: &str = "CG, stepwise";
 
-/// Without preconditioner, on the system scaled by its diagonal: the same iterations.
+/// Conjugate gradients without preconditioner on the system scaled by its diagonal: the same iterations.
 const SCALED: &str = "CG, scaled";
 
-/// The textbook's method in one of its variants.
+/// A variant of the textbook's method.
 struct Peer {
     name: String,
     ms: f64,
@@ -207,7 +207,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Every method on one of our formats, and the residual to be checked; nothing where it refuses the matrix.
+    /// Measures every method on one of our formats, and computes the residual to check. Does nothing if the format
+    /// refuses the matrix.
     fn ours(
         &self,
         converter: &Converter<f64>,
@@ -242,7 +243,8 @@ impl Bench<'_> {
         Ok((lines, Some(residual)))
     }
 
-    /// The textbook's variants: CSR with host dots, with device scalars, in a graph; slices in a graph.
+    /// The textbook's variants: CSR with inner products on the host, with scalars on the device, in a graph; and slices
+    /// in a graph.
     fn textbooks(&self, gpu: &mut Gpu, library: &Rc<Cusparse>) -> common::Result<Vec<Peer>> {
         let mut algorithms = vec![];
         for kind in [Kind::Csr1, Kind::Csr2] {
@@ -307,7 +309,7 @@ struct On<'a> {
 }
 
 impl On<'_> {
-    /// A method's iteration, after a longer solve that is not timed.
+    /// The milliseconds of a method's iteration. A longer solve that is not timed comes first.
     fn timed<K: Method<CudaVector<f64>>, M: LinearOperator<Vector = CudaVector<f64>>>(
         &self,
         method: &'static str,

@@ -1,10 +1,10 @@
-//! Products on a GPU: every format beside every layout of cuSPARSE, in one process, on the same data.
+//! Products on a GPU: every format and every layout of cuSPARSE, in one process, on the same data.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_spmv                  the usual matrices, appended to benches/record/<machine>/
 //! cargo bench --features peers --bench cuda_spmv -- p1_10M_perm/f32 some.mtx.gz
 //! cargo bench --features peers --bench cuda_spmv -- irregular                     rows of very unequal lengths
-//! cargo bench --features peers --bench cuda_spmv -- irregular_large               the same, up to 100 million entries
+//! cargo bench --features peers --bench cuda_spmv -- irregular_large               such rows, up to 100 million entries
 //!     --quick          small matrices
 //!     --dry            nothing written
 //!     --parts          clusters as large as the parts of EHYB, instead of the blocks of Halo
@@ -14,9 +14,10 @@
 //!     --commit X       instead of the one in `KRYSP_COMMIT` at build time, or of git
 //! ```
 //!
-//! Answers are asserted before anything is timed. Times are of the device, back to back; `(cold)` after a matrix's name
-//! in the record: with nothing of it in the L2 cache, each product by itself; `(first)`: the first product of compressed rows
-//! that are on the device already, with all that it needs to be prepared, by the host's clock, kernels compiled before.
+//! Answers are checked before anything is timed. Times are those of the device for products back to back. `(cold)`
+//! after a matrix's name in the record marks single products with nothing of the matrix in the L2 cache. `(first)`
+//! marks the first product with compressed rows that are already on the device, including all preparation, by the
+//! host's clock; kernels are compiled before.
 
 mod common;
 
@@ -60,16 +61,16 @@ const USUAL: [&str; 15] = [
 const QUICK: [&str; 7] =
     ["st7_0.1M_nat", "p1_0.1M_perm", "el3_0.3M_nat", "rmat_2M", "circuit_1M", "el3_2M_perm", "st7_2M_nat"];
 
-/// A matrix of at most so many bytes stays in the L2 cache, and is measured without it too.
+/// A matrix of at most this many bytes stays in the L2 cache, and is also measured with a cold cache.
 const CACHED: usize = 60 << 20;
 
-/// Bytes of device memory an entry that every contestant fits in.
-const ROOM: usize = 64;
+/// Bytes of device memory per entry that are enough for every contestant.
+const BYTES_PER_ENTRY: usize = 64;
 
-/// First products timed, of which the median counts.
+/// The number of first products timed. The median counts.
 const FIRSTS: usize = 11;
 
-/// What a contestant did with one matrix.
+/// The result of one contestant with one matrix.
 struct Line {
     name: &'static str,
     is_peer: bool,
@@ -79,11 +80,11 @@ struct Line {
     bytes: usize,
     warm_ms: f64,
     cold_ms: Option<f64>,
-    /// Of compressed rows on the device, preparation included.
+    /// The first product with compressed rows on the device, including preparation.
     first_ms: Option<f64>,
 }
 
-/// Milliseconds of a matrix by contestant.
+/// The milliseconds of each contestant with one matrix.
 type Case = BTreeMap<&'static str, f64>;
 
 fn main() -> common::Result<()> {
@@ -112,7 +113,7 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// Everybody with one matrix; rows for the record.
+/// Measures all contestants with one matrix. Returns rows for the record.
 fn spmv<T: CudaElement>(
     system: &System,
     gpu: &mut Gpu,
@@ -123,7 +124,7 @@ fn spmv<T: CudaElement>(
     let started = Instant::now();
     let csr = cast::<T>(&system.csr)?;
     let (id, element, bytes) = (system.id(), T::NAME, compulsory_bytes(&csr));
-    let (free, needed) = (gpu.cuda.memory()?.0, ROOM * csr.nnz());
+    let (free, needed) = (gpu.cuda.memory()?.0, BYTES_PER_ENTRY * csr.nnz());
     if needed > free {
         println!("\n{id} {element}: skipped, {needed} bytes of device memory may be needed, {free} are free");
         return Ok(vec![]);
@@ -220,17 +221,17 @@ fn best_peer(lines: &[Line], ms: impl Fn(&Line) -> Option<f64>) -> Option<(&'sta
     timed.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// A matrix to multiply, and what must come out.
+/// A matrix to multiply, and the expected product.
 struct Bench<T: CudaElement> {
     csr: Csr<T>,
     x: Vec<T>,
     answer: Answer,
-    /// Whether to measure without the cache too.
+    /// Whether to measure with a cold cache, too.
     cold: bool,
 }
 
 impl<T: CudaElement> Bench<T> {
-    /// One of our formats.
+    /// Measures one of our formats.
     fn ours(
         &self,
         converter: &Converter<T>,
@@ -244,7 +245,7 @@ impl<T: CudaElement> Bench<T> {
         operator.apply(&x, &mut y)?;
         let mut host = vec![T::narrow(0.0); self.csr.rows()];
         operator.range().store(&y, &mut host)?;
-        // half a unit in the last place of what stores an entry
+        // half a unit in the last place of the stored type
         self.answer.check_rounded(&host, if rounds { 2f64.powi(-24) } else { 0.0 })?;
         let mut product = || Ok(operator.apply(&x, &mut y)?);
         let warm_ms = gpu.warm(&mut product)?;
@@ -253,7 +254,7 @@ impl<T: CudaElement> Bench<T> {
         Ok(Line { name, is_peer: false, rounds, setup_ms, bytes, warm_ms, cold_ms, first_ms: None })
     }
 
-    /// The first product by each strategy of compressed rows that are on the device: what it prepares, and the product.
+    /// The first product by each strategy for compressed rows on the device, including preparation.
     fn first_of_ours(&self, lines: &mut [Line]) -> common::Result<()> {
         let (device, csr) = (Device::new(0)?, &self.csr);
         let (offsets, columns) = arrays(csr)?;
@@ -286,7 +287,8 @@ impl<T: CudaElement> Bench<T> {
         Ok(())
     }
 
-    /// The speculative strategy with its second stage on the host, by the host's clock: it waits for every product.
+    /// The speculative strategy with its second stage on the host. Timed by the host's clock, because the host waits
+    /// for every product.
     fn second_stage_on_host(&self) -> common::Result<Line> {
         let (device, csr) = (Device::new(0)?, &self.csr);
         let (offsets, columns) = arrays(csr)?;
@@ -313,7 +315,7 @@ impl<T: CudaElement> Bench<T> {
         })
     }
 
-    /// cuSPARSE in one of its layouts.
+    /// Measures cuSPARSE in one of its layouts.
     fn theirs(&self, kind: Kind, gpu: &mut Gpu, library: &Rc<Cusparse>) -> common::Result<Line> {
         let started = Instant::now();
         let Some(mut product) = Product::new(library, kind, &self.csr, &self.x)? else {
@@ -323,7 +325,7 @@ impl<T: CudaElement> Bench<T> {
         let setup_ms = started.elapsed().as_secs_f64() * 1e3;
         product.queue()?;
         self.answer.check(&product.answer()?)?;
-        // the first call of the library loads kernels: only the later ones count
+        // the first call of the library loads kernels, so only later calls count
         let mut firsts = vec![];
         for _ in 0..FIRSTS {
             firsts.extend(product.first()?);
@@ -358,7 +360,7 @@ fn arrays<T: CudaElement>(csr: &Csr<T>) -> common::Result<(Offsets, Columns)> {
     Ok((Offsets::new(&offsets).map_err(refused)?, columns))
 }
 
-/// For each contestant the share of matrices in which it comes within a factor of the best.
+/// Prints, for each contestant, the share of matrices for which its time is within a factor of the best.
 fn profile(cases: &[Case]) {
     const FACTORS: [f64; 4] = [1.0, 1.05, 1.25, 2.0];
     let names: Vec<&str> = cases

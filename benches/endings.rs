@@ -1,15 +1,16 @@
-//! How every method ends on every system of ../shared/matrices, with default settings but for 20,000 iterations.
+//! How every method ends on every system of ../shared/matrices, with default settings and 20,000 allowed iterations.
 //!
 //! ```text
 //! cargo bench --bench endings [-- [--gpu] [--to-the-end] [--rows FROM..TO] [--methods CG,GMRES] [--two-level 512]
 //!     [heat_sink_p1_27k ...]]
 //! ```
 //!
-//! `--two-level` takes `TwoLevel` of so many unknowns, with rigid motions where the places of nodes are known.
+//! `--two-level 512` preconditions by `TwoLevel` with 512 coarse unknowns, and with rigid motions where the positions
+//! of the nodes are known.
 //!
-//! Prints one line of CSV a solve. `--to-the-end` turns the detection of stagnation off: what converges then and is called
-//! stagnated otherwise was given up too early. The right-hand side is the one that comes with the matrix, or ones. The
-//! preconditioner is `Jacobi` where the diagonal allows it.
+//! Prints one line of CSV for each solve. `--to-the-end` turns off the check for stagnation: a solve that converges
+//! with it, and is called stagnated without it, was ended too early. The right-hand side comes with the matrix, or is
+//! all ones. The preconditioner is `Jacobi` if the diagonal allows it.
 
 #[allow(dead_code, reason = "a part of it is used")]
 #[path = "preconditioners/system.rs"]
@@ -164,7 +165,7 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// One system, to be solved by every method.
+/// One system that every method solves.
 struct Line<'l> {
     options: &'l Options,
     name: &'l str,

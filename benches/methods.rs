@@ -1,11 +1,13 @@
-//! What methods are for, in iterations and in time: each against the one that it improves on, on a matrix that shows it.
-//! Matrices are those of ../shared/matrices, all to a residual of 10⁻⁸.
+//! What each special method is good for, in iterations and in time: compared with the method that it improves on, on a
+//! matrix that shows the difference.
+//! Matrices are those of ../shared/matrices. All solves run to a residual of 10⁻⁸.
 //!
 //! ```text
 //! cargo bench --bench methods [-- [record] [stokes_tiny heat_sink_p1_27k ...]]
 //! ```
 //!
-//! Without names all are taken, which takes some ten minutes. `record` appends the rows to `benches/record/<machine>/methods.csv`. `ratio` is that of the iterations.
+//! Without names all matrices are solved, which takes about ten minutes. `record` appends the rows to
+//! `benches/record/<machine>/methods.csv`. The column `ratio` is the ratio of iterations.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 #[path = "common/machine.rs"]
@@ -69,7 +71,7 @@ fn matrix(name: &str) -> Result<Option<Csr<f64>>> {
     }
 }
 
-/// A solve: its method, its preconditioner, what became of it.
+/// A solve: its method, its preconditioner, and its report.
 struct Run(&'static str, &'static str, Report);
 
 struct Table {
@@ -118,7 +120,7 @@ where
     Ok(Run(method, preconditioner, solver.solve(&b)?.report))
 }
 
-/// A solve to a loose tolerance, as a preconditioner: it changes with what it is applied to.
+/// A solve to a loose tolerance as a preconditioner, which is a different operator for each vector.
 fn inner<'a, K, M>(
     solver: Solver<K, &'a Csr<f64>, M>,
 ) -> impl LinearOperator<Vector = HostVector<f64>> + use<'a, K, M>
@@ -168,7 +170,7 @@ fn indefinite(table: &mut Table, name: &str, a: &Csr<f64>, diagonal: &Jacobi<f64
     Ok(())
 }
 
-/// Of `[A Bᵀ; B 0]` with `B` in its last rows: the diagonal `D` of `A`, and that of `B D⁻¹ Bᵀ`.
+/// For `[A Bᵀ; B 0]`, where `first_of_b` is the first row of `B`: the diagonal `D` of `A`, and that of `B D⁻¹ Bᵀ`.
 fn saddle_point_diagonal(a: &Csr<f64>, first_of_b: usize) -> Vec<f64> {
     let mut diagonal = a.diagonal_entries();
     for row in first_of_b..a.rows() {

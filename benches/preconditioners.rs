@@ -1,4 +1,4 @@
-//! What preconditioners give: setup, iterations and time to a residual of 10⁻⁸, against Jacobi, in host memory and, with
+//! Setup, iterations and time of preconditioners to a residual of 10⁻⁸, compared with Jacobi, in host memory and, with
 //! the feature `cuda`, on the first GPU.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
-//! Matrices are those of ../shared/matrices, with their right-hand sides, or generated ones where it is absent. The total
-//! is that of the preconditioner's setup and the solve, each the median of so many rounds. The numbering and the
-//! format of the matrix are the same for all lines of a matrix, and their setup is stated apart.
+//! Matrices are those of ../shared/matrices with their right-hand sides, or generated ones if that folder is missing.
+//! The total is the setup of the preconditioner and the solve, each the median over the rounds. All lines of a matrix
+//! have the same numbering and format, whose setup is reported separately.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 #[path = "common/machine.rs"]
@@ -97,7 +97,7 @@ impl Options {
 /// The lines of one matrix on one device.
 struct Table<'a> {
     options: &'a Options,
-    /// Date, commit, device, matrix, rows, entries: the first columns of every row.
+    /// The first columns of every row: date, commit, device, matrix, rows, entries.
     stamp: String,
     jacobi_ms: Option<f64>,
     rows: Vec<String>,
@@ -112,8 +112,8 @@ impl<'a> Table<'a> {
         Table { options, stamp, jacobi_ms: None, rows: vec![] }
     }
 
-    /// Solves with a preconditioner; the first line is what the others are compared with. `wait` returns when the device
-    /// has done all that was asked of it.
+    /// Measures solves with a preconditioner. The first line is the one that others are compared with. `wait` returns
+    /// when the device has finished all queued work.
     fn line<K, A, M>(
         &mut self,
         called: [&str; 2],
@@ -145,7 +145,7 @@ impl<'a> Table<'a> {
         }
         let mut solver = Solver::<K, _, _>::new(a).preconditioner(&made).rtol(1e-8).max_iterations(20_000);
         let (zeros, mut x) = (a.domain().zeros()?, a.domain().zeros()?);
-        // not timed: records what is replayed, and finds the memory
+        // not timed: records the steps and allocates memory
         let mut report = solver.solve_into(b, &mut x)?;
         for _ in 0..self.options.rounds {
             x.copy_from(&zeros);
@@ -173,7 +173,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// What new values for the same pattern cost, told beside the lines.
+    /// Reports the time of a refresh with new values for the same pattern.
     #[cfg(feature = "cuda")]
     fn again<M>(
         &self,
@@ -205,7 +205,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Conjugate gradients with a preconditioner of this name.
+/// The names of conjugate gradients and of a preconditioner, for the record.
 fn cg(preconditioner: &str) -> [&str; 2] {
     ["CG", preconditioner]
 }
@@ -214,7 +214,7 @@ fn bicgstab(preconditioner: &str) -> [&str; 2] {
     ["BiCGStab", preconditioner]
 }
 
-/// The middle one, or the mean of the middle two.
+/// The median: the middle time, or the mean of the middle two.
 fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0

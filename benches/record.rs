@@ -1,4 +1,4 @@
-//! Figures that are kept: all contestants in one process, in turns, medians.
+//! Measures the figures that are recorded: all contestants in one process, in turns, with medians.
 //!
 //! ```text
 //! cargo bench --features peers --bench record                      everything, appended to benches/record/<machine>/
@@ -7,10 +7,10 @@
 //! cargo bench --features peers --bench record -- read p27_80       reading it from a Matrix Market file
 //! cargo bench --features peers --bench record -- export p7_128     its file, for programs that are not a crate
 //!     --machine NAME   instead of one made of the processor and its threads
-//!     --rounds N       turns of everybody, 9 without it
+//!     --rounds N       turns of each contestant, 9 by default
 //! ```
 //!
-//! `cargo run --release --example tables` makes tables of the records; README.md in this folder says what the columns are.
+//! `cargo run --release --example tables` makes tables of the records. README.md in this folder explains the columns.
 
 mod common;
 
@@ -24,13 +24,13 @@ use common::{machine, median, record};
 use krysp::testing::matrices;
 use std::time::Instant;
 
-/// A turn lasts about so long.
+/// The approximate length of a turn.
 const TURN: f64 = 0.03;
 
-/// Solves are recorded on these, and on others when they are named.
+/// Matrices whose solves are recorded. Others are solved if they are named.
 const SOLVED: [&str; 2] = ["p7_128", "elast55"];
 
-/// Reading is recorded on this, and on others when they are named.
+/// The matrix whose reading is recorded. Others are read if they are named.
 const READ: &str = "p27_80";
 
 struct Options {
@@ -116,7 +116,8 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// Seconds of one product, the mean of a turn: as many as fill it, after one that is not timed.
+/// The seconds of one product, as the mean of a turn. A product that is not timed comes first, then as many as fill the
+/// turn.
 fn turn<T>(contestant: &mut Contestant<T>, products: usize) -> f64 {
     contestant.product.multiply();
     let started = Instant::now();

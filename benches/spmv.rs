@@ -1,10 +1,11 @@
-//! Products in every format beside other crates', one matrix at a time:
+//! Products in every format and by other crates, one matrix at a time:
 //!
 //! ```text
 //! cargo bench --features peers --bench spmv -- p7_128
 //! ```
 //!
-//! Answers are checked before anything is timed. For figures that are kept, see `record.rs`: it interleaves.
+//! Answers are checked before anything is timed. Figures for the record come from `record.rs`, which lets contestants
+//! take turns.
 
 mod common;
 
@@ -18,7 +19,7 @@ use krysp::testing::matrices;
 fn main() -> common::Result<()> {
     machine::join_threads()?;
     let mut criterion = Criterion::default().sample_size(20).configure_from_args();
-    // only what the filter names is built
+    // only matrices that the filter names are built
     let filter: Vec<String> =
         std::env::args().nth(1).filter(|arg| !arg.starts_with('-')).into_iter().collect();
     for found in systems(&filter) {

@@ -22,16 +22,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let n = sink.unknowns();
     println!("mesh       {n} unknowns, {} tetrahedra, {:.2?}", sink.elements(), started.elapsed());
 
-    // Each element adds its entries, in any order; those that fall on one place are added up.
+    // Each element adds its entries, in any order; entries at the same position are added up.
     let started = Instant::now();
     let mut entries = vec![];
     sink.for_each_entry(|row, column, conductance, _| entries.push((row, column, conductance)));
     let a = Csr::from_triplets(n, n, &entries)?;
     println!("assembly   {} entries from {}, {:.2?}", a.nnz(), entries.len(), started.elapsed());
 
-    // This mesh is numbered layer by layer, which keeps neighbours close in memory. Where a mesh generator numbers as it
-    // pleases, `a.renumbered(&Numbering::rcm(&a)?)?` gives the matrix an order as good; see `transient_heat`.
-    // Conduction is symmetric: half of the entries tell the rest.
+    // This mesh is numbered layer by layer, which keeps neighbours close in memory. For a mesh with another numbering,
+    // `a.renumbered(&Numbering::rcm(&a)?)?` gives one as good; see `transient_heat`.
+    // Conduction is symmetric, so storing half of the entries is enough.
     let started = Instant::now();
     let halves = SymCsr::new(&a)?;
     let megabytes = [halves.bytes(), a.bytes()].map(|bytes| bytes as f64 / 1e6);
@@ -54,8 +54,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("           {:.2e} W true residual", report.true_residual);
     assert!(report.converged());
 
-    // Energy: what enters must leave. The difference is the sum of the residual's entries, which by Cauchy and Schwarz is
-    // at most √n ‖r‖.
+    // Energy balance: the heat that enters must leave. The difference is the sum of the residual's entries, which by
+    // Cauchy and Schwarz is at most √n ‖r‖.
     let losses = sink.losses();
     let shed: f64 = losses.iter().zip(x).map(|(loss, above_air)| loss * above_air).sum();
     println!("energy     {POWER} W in, {shed:.6} W out");
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let hottest = x.iter().fold(f64::MIN, |a, &b| a.max(b));
     let coolest = x.iter().fold(f64::MAX, |a, &b| a.min(b));
     println!("result     {:.2} °C to {:.2} °C", AIR + coolest, AIR + hottest);
-    // Nothing is colder than the air, and a sink of perfect conductors would be warm evenly.
+    // No point is colder than the air, and the temperature is not uniform.
     let even = POWER / losses.iter().sum::<f64>();
     assert!(0.0 < coolest && coolest < even && even < hottest);
     println!(

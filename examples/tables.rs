@@ -1,8 +1,8 @@
-//! benches/RESULTS.md, made from the records of the benches: the newest row of each figure, in Markdown.
+//! Makes benches/RESULTS.md from the records of the benches: the newest row of each figure, in Markdown.
 //!
 //! ```text
 //! cargo run --release --example tables > benches/RESULTS.md        all machines
-//! cargo run --release --example tables -- zen4-2t                  one
+//! cargo run --release --example tables -- zen4-2t                  one machine
 //! ```
 
 #[allow(unreachable_pub, reason = "a bench has it, too")]
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many solves ended in each way, by method.
+/// The number of solves with each outcome, by method.
 fn endings(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let Ok(record) = fs::read_to_string(folder.join("endings.csv")) else { return Ok(()) };
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -62,12 +62,12 @@ fn endings(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Short times with the digits that tell them apart.
+/// A time with as many digits as matter.
 fn milliseconds(ms: f64) -> String {
     if ms < 1.0 { format!("{ms:.4}") } else { format!("{ms:.2}") }
 }
 
-/// A ratio, bold where we are ahead.
+/// A ratio of times, bold if this library is faster.
 fn ratio(value: f64) -> String {
     match value {
         v if v.is_nan() => "–".into(),
@@ -76,10 +76,10 @@ fn ratio(value: f64) -> String {
     }
 }
 
-/// One line a matrix: CSR, the fastest format, and the best of the others.
+/// One line for each matrix: CSR, the fastest format, and the best peer.
 fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
-    // recorded once, and no part of the library any more
+    // recorded once, and since removed from the library
     rows.retain(|row| text(row, "format") != "COO atomic");
     if !rows.is_empty() {
         println!(
@@ -114,7 +114,7 @@ fn line(group: &[&Row], value: f64) {
     let time = |row: &&&Row| number(row, "product_ms");
     let Some(best) = group.iter().min_by(|a, b| time(a).total_cmp(&time(b))) else { return };
     let (rows, nnz) = (number(best, "rows"), number(best, "nnz"));
-    // what CSR cannot do without, for square matrices
+    // the bytes that any product with CSR must move, for square matrices
     let bytes = nnz * (value + 4.0) + rows * (4.0 + 2.0 * value);
     let speed = |ms: f64| format!("{:.1}", bytes / ms / 1e6);
     let own_share =
@@ -138,7 +138,7 @@ fn line(group: &[&Row], value: f64) {
         csr_share,
         text(best, "format").into(),
         speed(number(best, "product_ms")),
-        told(own_share, |share| format!("{:.0} %", 100.0 * share)),
+        number_or_dash(own_share, |share| format!("{:.0} %", 100.0 * share)),
         text(best, "peer").into(),
         speed(number(best, "peer_ms")),
         ratio(number(best, "ratio")),
@@ -146,12 +146,12 @@ fn line(group: &[&Row], value: f64) {
     println!("| {} |", cells.join(" | "));
 }
 
-/// What a record may lack.
-fn told(value: f64, text: impl Fn(f64) -> String) -> String {
+/// The text of a number that may be missing in a record.
+fn number_or_dash(value: f64, text: impl Fn(f64) -> String) -> String {
     if value.is_nan() { "–".into() } else { text(value) }
 }
 
-/// One line a preconditioner.
+/// One line for each preconditioner.
 fn preconditioners(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "preconditioners.csv", &["matrix", "method", "preconditioner"])?;
     let Some(first) = rows.first() else { return Ok(()) };
@@ -177,7 +177,7 @@ fn preconditioners(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line a file.
+/// One line for each file.
 fn read(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "read.csv", &["matrix"])?;
     let Some(first) = rows.first() else { return Ok(()) };
@@ -192,7 +192,7 @@ fn read(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line a solve.
+/// One line for each solve.
 fn solve(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "solve.csv", &["matrix", "element", "method", "preconditioner", "format"])?;
     let Some(first) = rows.first() else { return Ok(()) };
@@ -211,10 +211,10 @@ fn solve(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
             text(row, "matrix").into(),
             format!("{} + {}", text(row, "method"), text(row, "preconditioner")),
             text(row, "format").into(),
-            told(iterations, |count| count.to_string()),
+            number_or_dash(iterations, |count| count.to_string()),
             format!("{:.0e}", number(row, "true_residual")),
-            told(number(row, "setup_ms"), |ms| format!("{:.2}", ms / 1e3)),
-            told(ms * iterations, |ms| format!("{:.2}", ms / 1e3)),
+            number_or_dash(number(row, "setup_ms"), |ms| format!("{:.2}", ms / 1e3)),
+            number_or_dash(ms * iterations, |ms| format!("{:.2}", ms / 1e3)),
             milliseconds(ms),
             milliseconds(number(row, "budget_ms_per_iteration")),
             peer,

@@ -1,4 +1,4 @@
-//! A heat sink under a chip that works in bursts: 500 steps of implicit Euler on a matrix that is prepared once.
+//! A heat sink on a chip that works in bursts: 500 steps of implicit Euler with a matrix that is prepared once.
 //!
 //! ```text
 //! (M + Δt K) Tⁿ⁺¹ = M Tⁿ + Δt qⁿ⁺¹
@@ -14,10 +14,10 @@ use krysp::{Cg, Csr, Format, HostVector, Jacobi, LinearOperator, Numbering, Refr
 use std::f64::consts::TAU;
 use std::time::{Duration, Instant};
 
-/// Short steps while the bursts matter, then longer ones: how many, and of how many seconds.
+/// Short time steps during the bursts, then longer ones: the number of steps, and seconds of each.
 const PHASES: [(usize, f64); 2] = [(300, 0.05), (200, 0.1)];
 
-/// What the chip gives off at a time, W.
+/// The power of the chip at a time, W.
 fn power(time: f64) -> f64 {
     let burst = (TAU * time / 10.0).sin() > 0.0;
     if burst { 150.0 } else { 30.0 }
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sink = HeatSink::new(6).shuffled();
     let n = sink.unknowns();
 
-    // M + Δt K, as one value for each entry of each element. The order is the same for every Δt.
+    // The values of M + Δt K, one for each entry of each element. The order is the same for every Δt.
     let system = |dt: f64| {
         let mut entries = vec![];
         sink.for_each_entry(|row, column, k, m| entries.push((row, column, m + dt * k)));
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plain = Csr::from_triplets(n, n, &system(PHASES[0].1))?;
     println!("matrix     {n} unknowns in random order, {} entries", plain.nnz());
 
-    // Preparation: an order that keeps neighbours close, and the format.
+    // Prepare the matrix: a numbering that keeps neighbours close in memory, and the format.
     let started = Instant::now();
     let numbering = Numbering::rcm(&plain)?;
     let renumbering = started.elapsed();
@@ -61,7 +61,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         in_units(conversion, slow)
     );
 
-    // Everything else joins the matrix in its space: then nothing is permuted between the steps. M has the pattern of K.
+    // All other matrices and vectors are made in the space of the matrix, so nothing is permuted between time steps. M
+    // has the pattern of K.
     let space = a.domain().clone();
     let mass = renumbered.with_values(&capacities)?;
     let heated = sink.heated_area();
@@ -70,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let losses = space.vector(&sink.losses())?;
     let stored = space.vector(&sink.capacities())?;
 
-    // The vectors stay in place from step to step, and so does the solver's workspace: a step allocates nothing.
+    // The vectors and the solver's workspace are kept from step to step: a time step allocates nothing.
     let (mut t, mut b) = (space.zeros()?, space.zeros()?);
     let mut solver = Cg::new(a).preconditioner(Jacobi::new(&renumbered)?).rtol(1e-7);
     let (mut time, mut step, mut iterations) = (0.0, 0, 0);
@@ -94,11 +95,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             mass.apply(&t, &mut b)?;
             b.axpy(&(dt * power(time)), &heat);
 
-            // The last temperatures are still in `t`: the guess that the solver begins with.
+            // `t` still has the last temperatures: the guess from which the solver begins.
             let report = solver.solve_into(&b, &mut t)?;
             assert!(report.converged(), "step {step}: {report}");
 
-            // Energy: what came in is stored or has left, up to the sum of the residual's entries.
+            // Energy balance: heat that came in is stored or has left, up to the sum of the residual's entries.
             let balance = stored.dot(&t) - heat_before - dt * (power(time) - losses.dot(&t));
             let rounding = 1e-12 * stored.dot(&t);
             assert!(
@@ -128,7 +129,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The best of a few rounds: others may be using the machine.
+/// The minimum over a few rounds, because others may be using the machine.
 fn time_of_product(a: &impl LinearOperator<Vector = HostVector<f64>>) -> krysp::Result<Duration> {
     const PRODUCTS: u32 = 10;
     let x = a.domain().vector(&vec![1.0; a.domain().len()])?;

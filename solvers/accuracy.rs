@@ -1,15 +1,15 @@
-//! How small a residual can become: what rounding the solution leaves, and how large that is beside matrix and solution.
+//! How small a residual can become: estimates of the residual that rounding leaves, and of `‖A‖`.
 
 use crate::verdict::norm;
 use crate::{Element, LinearOperator, Result, Scalar, Vector};
 use num_traits::Zero;
 
-/// The root mean square of the rounding of a number, in units of its last place's worth: a number between 1 and 2 is off by
-/// up to half a unit, evenly, and 1.4 large in the mean.
+/// The root mean square of a rounding error, relative to the number and in epsilons: a number between 1 and 2 is off by
+/// up to half an epsilon, evenly distributed, and has a mean of about 1.4.
 const ROUNDING: f64 = 0.2;
 
-/// `‖A‖₂`, estimated from below: two steps of the power method, from `b` with signs as by chance. Within a factor of two or
-/// three on matrices of finite elements, at the cost of two products.
+/// Estimates `‖A‖₂` from below by two steps of the power method, at the cost of two products. The starting vector is
+/// `b` with pseudo-random signs. On finite-element matrices the estimate is off by a factor of two or three.
 pub(crate) fn operator_norm<A>(a: &A, b: &A::Vector, [v, w]: [&mut A::Vector; 2]) -> Result<f64>
 where
     A: LinearOperator,
@@ -17,26 +17,26 @@ where
     v.copy_from(b);
     v.flip_signs()?;
     let mut length = norm::<A::Vector>(v.norm_squared())?;
-    let mut found = 0.0;
+    let mut largest = 0.0;
     for step in 0..2 {
         a.apply(v, w)?;
         let image = norm::<A::Vector>(w.norm_squared())?;
         if !(image > 0.0 && image.is_finite() && length > 0.0) {
             break;
         }
-        found = f64::max(found, image / length);
+        largest = f64::max(largest, image / length);
         if step == 0 {
-            // as long as before, so that nothing overflows
+            // Keep the length, so that nothing overflows.
             let scale = <A::Vector as Vector>::Elem::from_f64(length / image);
             v.axpby(&scale.into(), w, &<A::Vector as Vector>::Elem::zero().into());
             length = norm::<A::Vector>(v.norm_squared())?;
         }
     }
-    Ok(found)
+    Ok(largest)
 }
 
-/// The residual to expect of an `x` that is exact but for its rounding to the element type: its roundings are independent,
-/// so that `‖A (x ∘ ±1)‖` with signs as by chance tells how they add up.
+/// The residual norm to expect of an `x` that is exact except for rounding to the element type. The roundings of the
+/// entries are independent, so `‖A (x ∘ ±1)‖` with pseudo-random signs shows how they add up.
 pub(crate) fn rounding_limit<A>(a: &A, x: &A::Vector, [v, w]: [&mut A::Vector; 2]) -> Result<f64>
 where
     A: LinearOperator,
@@ -47,7 +47,7 @@ where
     Ok(ROUNDING * <A::Vector as Vector>::Elem::EPSILON * norm::<A::Vector>(w.norm_squared())?)
 }
 
-/// Whether `⟨u, A v⟩ = ⟨v, A u⟩` up to a part of their size, for `v` as `u` with signs as by chance.
+/// Whether `⟨u, A v⟩ = ⟨v, A u⟩` up to a relative tolerance, where `v` is `u` with pseudo-random signs.
 pub(crate) fn is_symmetric<A>(
     a: &A,
     u: &A::Vector,
@@ -60,11 +60,11 @@ where
     v.copy_from(u);
     v.flip_signs()?;
     a.apply(v, w)?;
-    let (one, of_rough) = (u.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
+    let (u_av, rough_image) = (u.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
     a.apply(u, w)?;
-    let (other, of_smooth) = (v.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
-    let allowed = tolerance * norm::<A::Vector>(u.norm_squared())? * of_rough.max(of_smooth);
-    let off = (one - other).abs();
-    // what is not finite says nothing of symmetry
+    let (v_au, smooth_image) = (v.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
+    let allowed = tolerance * norm::<A::Vector>(u.norm_squared())? * rough_image.max(smooth_image);
+    let off = (u_av - v_au).abs();
+    // Infinite and NaN values are no evidence against symmetry.
     Ok(off <= allowed || !off.is_finite() || !allowed.is_finite())
 }

@@ -3,8 +3,8 @@
 use crate::{Result, Scalar, ScalarOf, Space, Steps, Vector};
 use num_traits::{One, Zero};
 
-/// The vectors of an Arnoldi process and the Hessenberg column being built. Its columns are never handed out by
-/// reference, so that an implementation may store them compressed.
+/// The vectors of an Arnoldi process, and the column of the Hessenberg matrix that is being built. The vectors are
+/// never lent by reference, so an implementation may store them compressed.
 pub trait Basis<V: Vector>: Send {
     /// `v_j ← w / √norm²`
     fn push(&mut self, j: usize, w: &V, norm_squared: &V::Scalar) -> Result<()>;
@@ -15,7 +15,7 @@ pub trait Basis<V: Vector>: Send {
     /// `c ← V_kᵀ w` over the first `k` vectors.
     fn project(&mut self, k: usize, w: &V);
 
-    /// `w ← w − V_k c`, with `c` of the last [`Basis::project`].
+    /// `w ← w − V_k c`, with `c` from the last [`Basis::project`].
     fn subtract(&mut self, k: usize, w: &mut V);
 
     /// `w ← w − V_k c; c ← V_kᵀ w`
@@ -33,24 +33,24 @@ pub trait Basis<V: Vector>: Send {
     /// Copies the last projection's `c` to the host.
     fn coefficients(&self, c: &mut [V::Elem]) -> Result<()>;
 
-    /// Within a step: records the sum of the coefficients of [`Basis::project`] and of the [`Basis::subtract_project`]
-    /// after it, after all other numbers.
+    /// Records, within a step and after all other numbers, the sum of two coefficient vectors: that of
+    /// [`Basis::project`] and that of the following [`Basis::subtract_project`].
     fn record(&self, k: usize, steps: &mut V::Steps) -> Result<()>;
 
     /// `x ← V_k y`, with `k` the length of `y`.
     fn combine(&mut self, y: &[V::Elem], x: &mut V) -> Result<()>;
 }
 
-/// A basis of vectors of any kind, one beside the other: for memories that have no faster one.
+/// A basis stored as separate vectors of any kind, for memories without a faster basis.
 pub struct VectorBasis<V: Vector> {
     vectors: Vec<V>,
     coefficients: Vec<ScalarOf<V>>,
-    /// What was projected since [`Basis::project`], in all.
+    /// The sum of all coefficients since the last [`Basis::project`].
     total: Vec<ScalarOf<V>>,
 }
 
 impl<V: Vector> VectorBasis<V> {
-    /// Up to `count` vectors of a space.
+    /// A basis of up to `count` vectors of a space.
     pub fn new(space: &V::Space, count: usize) -> Result<Self> {
         let vectors = (0..count).map(|_| space.zeros()).collect::<Result<_>>()?;
         let zeros = vec![ScalarOf::<V>::from(V::Elem::zero()); count];

@@ -1,13 +1,14 @@
 //! Stabilised bi-conjugate gradients (van der Vorst 1992), right-preconditioned, for general `A`.
 //!
-//! An iteration costs two products, two preconditionings and four reductions' worth of waiting; with a diagonal `M` it
-//! moves the format twice and 25 vectors. Memory: seven vectors.
+//! An iteration costs two products, two preconditionings and four waits for reductions. With a diagonal `M` it reads
+//! the format twice and moves 25 vectors. Memory: seven vectors.
 //!
-//! Where the shadow sees nothing of the residual any more, all digits of `ρ = ⟨r̃, r⟩` cancel. What is left is a few units of
-//! the last place, and sooner or later exactly zero. The driver then starts again from the true residual: with it as the
-//! new shadow, and where that breaks down as well, with its entries under other signs.
+//! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: the digits of `ρ = ⟨r̃, r⟩`
+//! cancel until only rounding, or exactly zero, is left. The driver then restarts from the true residual. The true
+//! residual is the new shadow vector; if that breaks down as well, the shadow vector is the residual with flipped
+//! signs.
 //!
-//! An exactly vanishing half step (`s = 0`) is a solution: `ω = 0/0` counts as zero.
+//! If the half step already solves the system (`s = 0`), `ω = 0/0` counts as zero.
 
 use crate::Condition::{Finite, NonZero};
 use crate::{
@@ -116,14 +117,14 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         let sigma = shadow.dot(v);
         steps.watch("⟨r̃, Ap̂⟩", &sigma, NonZero)?;
         alpha.assign(&(rho.clone() / sigma)); // α = ρ / ⟨r̃, v⟩
-        r.axpy(&-alpha.clone(), v); // s = r − α v, in r's place
+        r.axpy(&-alpha.clone(), v); // s = r − α v, stored in r
         m.apply(r, s_hat)?; // ŝ = M⁻¹ s
         a.apply(s_hat, t)?; // t = A ŝ
         let [ts, tt] = t.dot_2(r, t);
         omega.assign(&ts.quotient(tt)); // ω = ⟨t, s⟩ / ⟨t, t⟩
         steps.watch("⟨t, s⟩ / ⟨t, t⟩", omega, Finite)?;
         let [rr, rho_next] = r.axpy_dot_2(&-omega.clone(), t, shadow); // r = s − ω t,  ‖r‖²,  ρ = ⟨r̃, r⟩
-        // on singular matrices a step may lead out of all numbers: `x` does not take it
+        // On singular matrices a step may overflow. Checked here, before `x` changes.
         steps.watch("‖r‖²", &rr, Finite)?;
         x.axpbypcz(alpha, p_hat, omega, s_hat, &one); // x = x + α p̂ + ω ŝ
         rho_before.assign(rho);

@@ -1,12 +1,12 @@
 //! Conjugate gradients (Hestenes and Stiefel 1952), preconditioned, for symmetric positive definite `A` and `M`.
 //!
-//! The iterate minimises `‖x − x*‖_A` over the Krylov space of `M⁻¹A`; it ends in as many steps as `M⁻¹A` has distinct
-//! eigenvalues, and otherwise needs about `½ √κ ln(2/ε)` of them.
+//! The iterate minimises `‖x − x*‖_A` over the Krylov space of `M⁻¹A`. In exact arithmetic the method ends after as
+//! many steps as `M⁻¹A` has distinct eigenvalues; in general it needs about `½ √κ ln(2/ε)` steps.
 //!
-//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
-//! format and 11 vectors (12 are moved: `p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`; 10 where
-//! [`Vector::cg_update`] keeps `z` on the chip). Without a preconditioner `z` is `r`, and 10 are moved. Memory: four
-//! vectors.
+//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` its budget is the format
+//! and 11 vectors. The plain operations move 12 (`p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`), and 10
+//! where [`Vector::cg_update`] keeps `z` on the chip. Without a preconditioner `z` is `r`, and 10 are moved. Memory:
+//! four vectors.
 
 use crate::Condition::Positive;
 use crate::{
@@ -93,9 +93,9 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         steps.watch(SIGMA, &sigma, Positive)?;
         let alpha = rho.clone() / sigma; // α = ρ / σ
         let [rr, rho_next] = match m.form() {
-            // the formulas below in fewer passes
+            // one fused pass for the formulas of the last arm
             Form::Diagonal(d) => V::cg_update(CgUpdate { alpha: &alpha, rho, q, d, x, r, p, z }),
-            // z would be a copy of r
+            // z equals r, so z is not stored
             Form::Identity => {
                 let rr = r.axpy_norm(&-alpha.clone(), q); // r = r − α q,  ‖r‖² = ρ'
                 x.axpy_xpby(&alpha, p, r, &(rr.clone() / rho.clone())); // x = x + α p,  p = r + ρ'/ρ p
@@ -144,7 +144,7 @@ impl<V: Vector> Method<V> for ConjugateGradients {
 }
 
 impl ConjugateGradients {
-    /// Carries `ρ'` over, and tells what there is to know.
+    /// Ends a step: stores `ρ'` for the next step and records `‖r‖²`, `α` and `β`.
     pub(crate) fn end<V: Vector>(
         steps: &mut V::Steps,
         rho: &mut ScalarOf<V>,

@@ -1,8 +1,9 @@
 //! A polynomial preconditioner: a fixed number of steps of Chebyshev's iteration (Golub and Varga 1961; Saad 2003,
 //! algorithm 12.1), for symmetric positive definite `A` and `M`.
 //!
-//! `z = p(M⁻¹A) M⁻¹ r` with the polynomial of degree `d` that makes `1 − λ p(λ)` smallest over the eigenvalues `[l, h]` of
-//! `M⁻¹A`, which is Chebyshev's: `T_{d+1}((θ − λ)/δ) / T_{d+1}(θ/δ)`, with `θ = (h + l)/2` and `δ = (h − l)/2`.
+//! Computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `d` and makes `1 − λ p(λ)` as small as possible over the
+//! eigenvalues `[l, h]` of `M⁻¹A`. That residual polynomial is `T_{d+1}((θ − λ)/δ) / T_{d+1}(θ/δ)` with Chebyshev's
+//! polynomial `T`, `θ = (h + l)/2` and `δ = (h − l)/2`.
 //!
 //! ```text
 //! d₀ = M⁻¹ r    g₀ = 1/θ    ρ₀ = δ/θ    s₀ = r    z₀ = 0
@@ -10,13 +11,14 @@
 //! g_k = 2/(2θ − δ ρ_{k−1})    ρ_k = δ g_k/2    d_k = M⁻¹ s_k + (ρ_k ρ_{k−1} g_{k−1}/g_k) d_{k−1}
 //! ```
 //!
-//! It has no inner products: nothing waits for a sum over all unknowns, and the work of a whole application can be queued
-//! at once. It is symmetric, and positive definite as long as no eigenvalue lies far above `h`; those below `l` it merely
-//! treats less well. A dozen steps of conjugate gradients (Lanczos) towards numbers like noise estimate both; as they
-//! come from inside `h` is taken a tenth larger and `l` half as large.
+//! There are no inner products, so nothing waits for a sum over all unknowns, and a GPU can queue a whole application
+//! at once. The preconditioner is symmetric. It is positive definite as long as no eigenvalue lies far above `h`;
+//! eigenvalues below `l` are only reduced less. A dozen steps of conjugate gradients (Lanczos) with a pseudo-random
+//! solution estimate both bounds. These estimates lie inside the spectrum, so `h` is taken a tenth larger and `l` half
+//! as large.
 //!
-//! An application of degree `d` costs `d` products and `d + 1` times `M⁻¹`, with a diagonal `M` some `13 d + 6` vectors.
-//! Memory: three vectors.
+//! An application of degree `d` costs `d` products and `d + 1` applications of `M⁻¹`; with a diagonal `M` it moves
+//! about `13 d + 6` vectors. Memory: three vectors.
 
 use crate::{
     Cg, ElemOf, Element, Error, Identity, LinearOperator, Outcome, Result, ScalarOf, Space, SpaceOf, Vector,
@@ -29,25 +31,25 @@ const STEPS: usize = 12;
 
 /// `p(M⁻¹A) M⁻¹` with Chebyshev's polynomial, a preconditioner for `A`.
 ///
-/// It works on its own handle of `A`, owned, borrowed or shared, on any hardware, and improves on any symmetric positive
-/// definite preconditioner `M`, [`Identity`] included.
+/// `A` and `M` may be owned, borrowed or shared, on any hardware. `M` is any symmetric positive definite preconditioner
+/// to improve on, [`Identity`] included.
 pub struct Chebyshev<A: LinearOperator, M = Identity<<A as LinearOperator>::Vector>> {
     a: A,
     m: M,
     degree: usize,
     bounds: [f64; 2],
-    room: Mutex<Room<A::Vector>>,
+    work: Mutex<WorkVectors<A::Vector>>,
 }
 
-struct Room<V> {
+struct WorkVectors<V> {
     residual: V,
     direction: V,
     image: V,
 }
 
-impl<V: Vector> Room<V> {
+impl<V: Vector> WorkVectors<V> {
     fn new(space: &V::Space) -> Result<Self> {
-        Ok(Room { residual: space.zeros()?, direction: space.zeros()?, image: space.zeros()? })
+        Ok(WorkVectors { residual: space.zeros()?, direction: space.zeros()?, image: space.zeros()? })
     }
 }
 
@@ -56,36 +58,36 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Of a degree: the number of products with `A`. Estimates the eigenvalues of `M⁻¹A`, and fails where `A` or `M` turns
-    /// out not to be positive definite.
+    /// A polynomial of this degree, which is the number of products with `A`. Estimates the eigenvalues of `M⁻¹A`, and
+    /// fails if `A` or `M` turns out not to be positive definite.
     pub fn new(a: A, m: M, degree: usize) -> Result<Self> {
         let mut chebyshev = Self::with_bounds(a, m, degree, [1.0, 1.0])?;
         chebyshev.estimate()?;
         Ok(chebyshev)
     }
 
-    /// With bounds `[l, h]` of the eigenvalues of `M⁻¹A` that are known.
+    /// A polynomial for known bounds `[l, h]` of the eigenvalues of `M⁻¹A`.
     pub fn with_bounds(a: A, m: M, degree: usize, bounds: [f64; 2]) -> Result<Self> {
         let [low, high] = bounds;
         if !(0.0 < low && low <= high && high.is_finite()) {
             return Err(Error::Bounds { low, high });
         }
-        let room = Mutex::new(Room::new(a.range())?);
-        Ok(Chebyshev { a, m, degree, bounds, room })
+        let work = Mutex::new(WorkVectors::new(a.range())?);
+        Ok(Chebyshev { a, m, degree, bounds, work })
     }
 
-    /// Estimates the eigenvalues anew, after the operators have changed.
+    /// Estimates the eigenvalues again, after the operators have changed.
     pub fn estimate(&mut self) -> Result<()> {
         let space = self.a.range();
         let (mut x, mut image) = (space.zeros()?, space.zeros()?);
-        space.load(&numbers_like_noise(space.local_len()), &mut x)?;
-        self.a.apply(&x, &mut image)?; // within the reach of `A`, be it singular
+        space.load(&pseudo_random(space.local_len()), &mut x)?;
+        self.a.apply(&x, &mut image)?; // in the range of `A`, even if `A` is singular
         let zero = ElemOf::<A::Vector>::from_f64(0.0);
         x.axpby(&zero.into(), &image, &zero.into());
         let mut cg = Cg::new(&self.a).preconditioner(&self.m).patience(usize::MAX).max_iterations(STEPS);
         let report = cg.solve_into(&image, &mut x)?;
         let low_and_high = report.condition.as_ref().map(|found| {
-            // of a singular matrix the smallest is what rounding makes of zero
+            // The smallest eigenvalue of a singular matrix is rounding error, perhaps negative.
             let smallest = (0.5 * found.smallest).max(ElemOf::<A::Vector>::EPSILON * found.largest);
             [smallest, 1.1 * found.largest]
         });
@@ -102,20 +104,20 @@ where
         self.bounds
     }
 
-    /// `A` and `M`, to refresh both. [`Chebyshev::estimate`] is for afterwards.
+    /// Lends `A` and `M`, to refresh both. Call [`Chebyshev::estimate`] afterwards.
     pub fn operators_mut(&mut self) -> (&mut A, &mut M) {
         (&mut self.a, &mut self.m)
     }
 }
 
-/// Every eigenvector has a share in them.
-fn numbers_like_noise<T: Element>(len: usize) -> Vec<T> {
+/// Pseudo-random entries between −1 and 1, so that every eigenvector contributes.
+fn pseudo_random<T: Element>(len: usize) -> Vec<T> {
     let mut bits = 0u64;
     let mut next = || {
-        // Weyl's sequence, stirred
+        // Weyl's sequence with mixed bits.
         bits = bits.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let stirred = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (stirred >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+        let mixed = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (mixed >> 11) as f64 / (1u64 << 52) as f64 - 1.0
     };
     (0..len).map(|_| T::from_f64(next())).collect()
 }
@@ -138,19 +140,20 @@ where
     fn apply(&self, r: &A::Vector, z: &mut A::Vector) -> Result<()> {
         check_spaces(self, r, z)?;
         let scalar = |value: f64| ScalarOf::<A::Vector>::from(ElemOf::<A::Vector>::from_f64(value));
-        // whoever finds the room taken works in one of its own: waiting for a solve on the same threads could last forever
+        // If another application holds the work vectors, allocate new ones. Waiting could deadlock when both run on the
+        // same thread pool.
         let (mut guard, mut own);
-        let Room { residual: s, direction: d, image: t } = match self.room.try_lock() {
-            Ok(room) => {
-                guard = room;
+        let WorkVectors { residual: s, direction: d, image: t } = match self.work.try_lock() {
+            Ok(work) => {
+                guard = work;
                 &mut *guard
             }
-            Err(TryLockError::Poisoned(room)) => {
-                guard = room.into_inner();
+            Err(TryLockError::Poisoned(work)) => {
+                guard = work.into_inner();
                 &mut *guard
             }
             Err(TryLockError::WouldBlock) => {
-                own = Room::new(self.a.range())?;
+                own = WorkVectors::new(self.a.range())?;
                 &mut own
             }
         };

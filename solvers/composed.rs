@@ -1,13 +1,13 @@
-//! One operator after another, as an operator.
+//! The composition of two operators.
 
 use crate::{Error, LinearOperator, Result, Space, SpaceOf};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-/// `y = A (B x)`: a preconditioner in factors, for example, each in whatever format and memory.
+/// `y = A (B x)`: for example a preconditioner in two factors, each in any format.
 ///
-/// It keeps the vector between the two, so that an application allocates nothing. Applications on several threads at once
-/// wait for each other.
+/// The intermediate vector `B x` is kept, so an application allocates nothing. Applications on several threads wait for
+/// each other.
 pub struct Composed<A: LinearOperator, B> {
     outer: A,
     inner: B,
@@ -15,7 +15,7 @@ pub struct Composed<A: LinearOperator, B> {
 }
 
 impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> Composed<A, B> {
-    /// `inner`, then `outer`.
+    /// Applies `inner`, then `outer`.
     pub fn new(outer: A, inner: B) -> Result<Composed<A, B>> {
         let (got, expected) = (outer.domain(), inner.range());
         if got.len() != expected.len() {
@@ -39,7 +39,7 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> Composed<A, B> {
         &self.inner
     }
 
-    /// Both, outer first, to give them new values. Their spaces must stay.
+    /// Lends both operators, the outer one first, to refresh their values. Their spaces must not change.
     pub fn factors_mut(&mut self) -> (&mut A, &mut B) {
         (&mut self.outer, &mut self.inner)
     }
@@ -57,7 +57,7 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> LinearOperator fo
     }
 
     fn apply(&self, x: &A::Vector, y: &mut A::Vector) -> Result<()> {
-        // what an application that failed left behind is overwritten
+        // A failed application may have poisoned the lock; the vector is overwritten anyway.
         let mut between = self.between.lock().unwrap_or_else(PoisonError::into_inner);
         self.inner.apply(x, &mut between)?;
         self.outer.apply(&between, y)

@@ -1,17 +1,20 @@
-//! Systems that determine their solution up to a null space that is known: pure Neumann problems up to a constant, floating
+//! Systems whose solution is unique up to a known null space: pure Neumann problems up to a constant, floating
 //! structures up to rigid motions.
 //!
-//! With orthonormal `Q` of the null space and `P = I − Q Qᵀ` the system solved is `A x = P b`, preconditioned by `P M⁻¹`:
+//! Let the columns of `Q` be an orthonormal basis of the null space, and `P = I − Q Qᵀ`. The system solved is `A x = P
+//! b`, preconditioned by `P M⁻¹`:
 //!
-//! 1. The part `Q Qᵀ b`, which no `x` reaches, is taken out of `b` and reported.
-//! 2. Every direction is a combination of preconditioned residuals, and so is orthogonal to the null space, as is `x`: of all
-//!    solutions it is the shortest. Nothing drifts, however long the solve takes.
-//! 3. On what is left `P M⁻¹` is symmetric and positive definite where `M` is, `A` is regular, and methods see neither zero
-//!    eigenvalues nor anything else of the null space.
+//! 1. No `x` can produce the part `Q Qᵀ b`. This part is removed from `b` and reported.
+//! 2. Every direction is a combination of preconditioned residuals, so every direction, and `x` with it, is orthogonal
+//!    to the null space. Of all solutions, `x` is the shortest. No component along the null space grows during a long
+//!    solve.
+//! 3. On the complement of the null space `P M⁻¹` is symmetric and positive definite where `M` is, and `A` is regular.
+//!    Methods see no zero eigenvalues.
 //!
-//! `A` must map to zero what its transpose maps to zero, as symmetric matrices do.
+//! `A` and its transpose must have the same null space, as symmetric matrices do.
 //!
-//! With `k` vectors a preconditioning costs two passes over them, `2 k + 3` vector words and a reduction more.
+//! With `k` vectors, each preconditioning makes two more passes over these vectors: `2 k + 3` vectors moved, and one
+//! reduction.
 
 use crate::operator::check_square;
 use crate::{
@@ -27,8 +30,8 @@ where
     K: Method<A::Vector>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Solves up to a null space: `A` maps these vectors, given in the user's numbering, to zero. What `b` has of them is
-    /// taken out and [reported](crate::Report::removed), and `x` gets nothing of them.
+    /// Declares the null space of `A`: vectors, in the user's numbering, that `A` maps to zero. The component of `b`
+    /// along the null space is removed and [reported](crate::Report::removed), and `x` has no such component.
     pub fn null_space<N: AsRef<[ElemOf<A::Vector>]>>(mut self, vectors: &[N]) -> Result<Self> {
         let some = !vectors.is_empty();
         self.null_space = some.then(|| NullSpace::new(&self.operator, vectors)).transpose()?;
@@ -40,10 +43,10 @@ where
 pub(crate) struct NullSpace<V: Vector> {
     space: SpaceOf<V>,
     count: usize,
-    room: Mutex<Room<V>>,
+    projector: Mutex<Projector<V>>,
 }
 
-struct Room<V: Vector> {
+struct Projector<V: Vector> {
     basis: V::Basis,
     coefficients: Vec<V::Elem>,
 }
@@ -63,7 +66,7 @@ impl<V: Vector> NullSpace<V> {
                 let (got, expected) = (entries.len(), space.local_len());
                 return Err(Error::Size { what: "a vector of the null space", got, of: "`A`", expected });
             }
-            // as large in every entry, and of no null space
+            // For comparison: entries of the same sizes with other signs, which are in no null space.
             space.load(entries, &mut v)?;
             v.flip_signs()?;
             a.apply(&v, &mut image)?;
@@ -84,29 +87,29 @@ impl<V: Vector> NullSpace<V> {
             basis.push(k, &v, &rest)?;
         }
         let coefficients = vec![V::Elem::zero(); count];
-        Ok(NullSpace { space, count, room: Mutex::new(Room { basis, coefficients }) })
+        Ok(NullSpace { space, count, projector: Mutex::new(Projector { basis, coefficients }) })
     }
 
     pub(crate) fn space(&self) -> &SpaceOf<V> {
         &self.space
     }
 
-    /// The vectors that taking it out of one reads and writes.
+    /// The vectors that one call of `remove` reads and writes.
     pub(crate) fn vectors(&self) -> usize {
         2 * self.count + 3
     }
 
     /// `v ← v − Q Qᵀ v`
     pub(crate) fn remove(&self, v: &mut V) {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        room.basis.project(self.count, v);
-        room.basis.subtract(self.count, v);
+        let mut projector = self.projector.lock().unwrap_or_else(PoisonError::into_inner);
+        projector.basis.project(self.count, v);
+        projector.basis.subtract(self.count, v);
     }
 
-    /// The norm of what was removed last.
+    /// The norm of the component that the last call of `remove` removed.
     pub(crate) fn removed(&self) -> Result<f64> {
-        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        let Room { basis, coefficients } = &mut *room;
+        let mut projector = self.projector.lock().unwrap_or_else(PoisonError::into_inner);
+        let Projector { basis, coefficients } = &mut *projector;
         basis.coefficients(coefficients)?;
         Ok(coefficients.iter().fold(0.0, |norm: f64, c| norm.hypot(c.to_f64())))
     }

@@ -1,4 +1,4 @@
-//! What matrices and vectors are made of.
+//! The number types of matrices and vectors.
 
 use num_traits::{Float, NumAssign};
 use std::fmt::{Debug, Display, LowerExp};
@@ -14,10 +14,10 @@ pub trait Element:
     /// The type of norms.
     type Real: Float + Into<f64>;
 
-    /// Its name in Rust.
+    /// The name of the type in Rust.
     const NAME: &'static str;
 
-    /// The distance from one to the next number.
+    /// The distance from 1 to the next larger number.
     const EPSILON: f64;
 
     /// The real part.
@@ -26,7 +26,7 @@ pub trait Element:
     /// The nearest element to a real number.
     fn from_f64(value: f64) -> Self;
 
-    /// Neither infinite nor NaN.
+    /// Whether the number is neither infinite nor NaN.
     fn is_finite(self) -> bool;
 
     /// The real part in double precision, for reports.

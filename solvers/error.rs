@@ -1,20 +1,20 @@
 //! Misuse and failing hardware. How a solve ended is an [`Outcome`](crate::Outcome), not an error.
 
-/// What solvers return.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Misuse, or a failure below the solver.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A vector does not fit the operator.
+    /// A vector or a preconditioner has the wrong length.
     #[error("{what} has {got} entries, {of} has {expected}")]
     Size {
-        /// The vector.
+        /// What has the wrong length.
         what: &'static str,
-        /// Its length.
+        /// The wrong length.
         got: usize,
-        /// What it must fit, "`A`'s rows" for example.
+        /// What the vector must fit, for example "`A`'s rows".
         of: &'static str,
         /// The length that fits.
         expected: usize,
@@ -24,23 +24,23 @@ pub enum Error {
         "`A` is {rows} x {columns} (or numbers rows and columns differently), this method needs a square operator"
     )]
     NotSquare {
-        /// Its rows.
+        /// The operator's rows.
         rows: usize,
-        /// Its columns.
+        /// The operator's columns.
         columns: usize,
     },
-    /// Two things live in different spaces.
+    /// Two vectors or operators are in different spaces.
     #[error(
         "{what} lives in another space than {than} (another length, memory or numbering): build it in the operator's \
          space, `csr.in_space(op.domain())`, or create it from `op.domain().zeros()`"
     )]
     Space {
-        /// The one.
+        /// What is in the wrong space.
         what: &'static str,
-        /// The other.
+        /// What determines the right space.
         than: &'static str,
     },
-    /// Bounds of eigenvalues that none can lie between.
+    /// Bounds of eigenvalues that are out of order, not positive or not finite.
     #[error("eigenvalues between {low:e} and {high:e}: the bounds must be finite, above zero, and in order")]
     Bounds {
         /// The lower bound.
@@ -48,23 +48,23 @@ pub enum Error {
         /// The upper bound.
         high: f64,
     },
-    /// A vector that is to span a null space with others adds nothing to them.
+    /// A vector of the null space is zero, or a linear combination of earlier ones.
     #[error("vector {vector} of the null space is zero, or a combination of those before it")]
     Dependent {
-        /// Which one, from 0 on.
+        /// The index of the vector, from 0.
         vector: usize,
     },
-    /// A vector is not mapped to zero.
+    /// A vector of the declared null space is not mapped to zero.
     #[error(
         "vector {vector} is not in the null space of `A`: `A v` has norm {image:e}, where the same entries with other \
          signs give {usual:e}"
     )]
     NotNull {
-        /// Which one, from 0 on.
+        /// The index of the vector, from 0.
         vector: usize,
         /// `‖A v‖`
         image: f64,
-        /// What is usual for a vector of this size.
+        /// `‖A v‖` for entries of the same sizes with other signs.
         usual: f64,
     },
     /// A watched number left its range. The driver turns this into [`Outcome::Breakdown`](crate::Outcome::Breakdown).

@@ -1,14 +1,15 @@
-//! Flexible conjugate gradients (Notay 2000), for symmetric positive definite `A` and preconditioners that change from one
-//! iteration to the next: inner solves to a loose tolerance, multigrid cycles that adapt.
+//! Flexible conjugate gradients (Notay 2000), for symmetric positive definite `A` and preconditioners that change from
+//! one iteration to the next, such as inner solves to a loose tolerance or adaptive multigrid cycles.
 //!
-//! The direction is made conjugate to the one before explicitly, `⟨p', A p⟩ = 0`, instead of by the symmetry of a fixed
-//! `M`. As `r' − r = −α A p` that is the `β` of Polak and Ribière,
+//! Each direction is made conjugate to the previous one explicitly, `⟨p', A p⟩ = 0`; conjugate gradients rely on the
+//! symmetry of a fixed `M` for that. As `r' − r = −α A p`, the coefficient is the `β` of Polak and Ribière,
 //!
 //! ```text
 //! β = ⟨z', r' − r⟩ / ⟨z, r⟩ = −⟨z', A p⟩ / ⟨p, A p⟩
 //! ```
 //!
-//! and costs one more inner product, no more memory. With a fixed `M` it is conjugate gradients, step by step.
+//! which costs one more inner product and no more memory. With a fixed `M` the iterates are those of conjugate
+//! gradients.
 //!
 //! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
 //! format and 16 vectors (`p`, `q`; `r` twice, `q`; `r`, `d`, `z`; `z`, `r`, `q`; `x` twice, `p` twice, `z`). Memory: four
@@ -84,7 +85,7 @@ impl<V: Vector> Method<V> for FlexibleConjugateGradients {
         let [rho_next, zq] = z.dot_2(r, q); // ρ' = ⟨z, r⟩,  ⟨z, A p⟩
         let beta = -(zq / sigma); // β = −⟨z, A p⟩ / ⟨p, A p⟩
         x.axpy_xpby(&alpha, p, z, &beta); // x = x + α p,  p = z + β p
-        let ratio = rho_next.clone() / rho.clone(); // as β of conjugate gradients
+        let ratio = rho_next.clone() / rho.clone(); // β of conjugate gradients, for the condition estimate
         ConjugateGradients::end::<V>(steps, rho, [rr, rho_next, alpha, ratio])
     }
 

@@ -1,12 +1,12 @@
-//! Flexible GMRES (Saad 1993), right-preconditioned, for general `A` and preconditioners that change from one step to the
-//! next: inner solves to a loose tolerance, multigrid cycles that adapt.
+//! Flexible GMRES (Saad 1993), right-preconditioned, for general `A` and preconditioners that change from one step to
+//! the next, such as inner solves to a loose tolerance or adaptive multigrid cycles.
 //!
-//! The steps are those of [GMRES](crate::gmres). As `z_j = M_j⁻¹ v_j` cannot be made again at the end of a cycle each is
-//! kept, and the solution assembled of them: `A Z_m = V_{m+1} H_m`, `x = x₀ + Z_m y`. With a fixed `M` it is GMRES, step
-//! by step.
+//! The steps are those of [GMRES](crate::gmres). GMRES computes `M⁻¹ V y` at the end of a cycle. With a changing `M`
+//! that is impossible, so every `z_j = M_j⁻¹ v_j` is stored, and the solution is assembled from these vectors: `A Z_m =
+//! V_{m+1} H_m`, `x = x₀ + Z_m y`. With a fixed `M` the iterates are those of GMRES.
 //!
-//! Step `j` costs what one of GMRES costs and two vector words more; a cycle needs no preconditioning at its end. Memory:
-//! `2 m + 4` vectors.
+//! A step costs as much as a step of GMRES, and moves two more vectors. A cycle needs no preconditioning at its end.
+//! Memory: `2 m + 4` vectors.
 
 use crate::gmres::{self, GeneralisedMinimalResidual};
 use crate::{Basis, Cost, Identity, LinearOperator, Method, Patience, Result, Solver, Space, System, Vector};
@@ -33,7 +33,7 @@ use num_traits::One;
 /// use krysp::{Csr, Fgmres, Gmres, HostVector, LinearOperator};
 ///
 /// let a = Csr::from_triplets(2, 2, &[(0, 0, 4.0), (0, 1, -1.0), (1, 1, 2.0)])?;
-/// // an inner solve to a loose tolerance: no fixed operator
+/// // the preconditioner is an inner solve to a loose tolerance, which is no fixed operator
 /// let space = a.domain();
 /// let inner = OperatorFn::new(space, space, |r: &HostVector<f64>, z: &mut HostVector<f64>| {
 ///     z.as_mut_slice().fill(0.0);
@@ -57,7 +57,7 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Starts new bases after so many steps (30 unless told). More steps converge better and cost more memory.
+    /// The steps of a cycle, 30 by default. More steps converge better and need more memory.
     pub fn restart(mut self, steps: usize) -> Self {
         self.method.gmres.restart = steps.max(1);
         self.forget_workspace();
@@ -68,7 +68,7 @@ where
 /// The state of a cycle.
 pub struct Work<V: Vector> {
     cycle: gmres::Work<V>,
-    /// `Z`
+    /// The preconditioned basis vectors `z_j`.
     directions: V::Basis,
 }
 

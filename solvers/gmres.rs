@@ -1,13 +1,13 @@
 //! Restarted GMRES (Saad and Schultz 1986), right-preconditioned, for general `A`.
 //!
-//! Each step extends an orthonormal basis `V` of the Krylov space of `A M⁻¹` by block classical Gram-Schmidt, done twice
-//! (as orthogonal as modified Gram-Schmidt, in three passes over the basis instead of `j` dependent ones), and minimises
-//! `‖b − A x‖` over `x₀ + M⁻¹ span V`. Rotations keep the Hessenberg matrix triangular, so that every step knows its
-//! residual; `x` is assembled at the end of a cycle. Where `A` is singular and the basis can grow no further the method
-//! breaks down, at the least residual within it.
+//! Each step extends an orthonormal basis `V` of the Krylov space of `A M⁻¹` and minimises `‖b − A x‖` over `x₀ + M⁻¹
+//! span V`. New vectors are orthogonalised by block classical Gram-Schmidt, done twice: as orthogonal as modified
+//! Gram-Schmidt, in three passes over the basis instead of `j` dependent ones. Rotations keep the Hessenberg matrix
+//! triangular, so the residual norm is known after every step; `x` is assembled at the end of a cycle. If `A` is
+//! singular and the basis cannot grow further, the method breaks down with the smallest residual that the basis allows.
 //!
-//! Step `j` costs one product, one preconditioning, three passes over `j + 1` basis vectors and about 11 vector words;
-//! over a cycle of `m` steps that is `3(m + 1)/2 + 11` vectors a step. Memory: `m + 4` vectors.
+//! Step `j` costs one product, one preconditioning, three passes over `j + 1` basis vectors, and about 11 vectors
+//! moved. Over a cycle of `m` steps that is `3(m + 1)/2 + 11` vectors a step. Memory: `m + 4` vectors.
 
 use crate::Condition::Finite;
 use crate::{
@@ -50,7 +50,7 @@ pub struct GeneralisedMinimalResidual {
 }
 
 impl GeneralisedMinimalResidual {
-    /// Steps of a cycle for so many unknowns.
+    /// The steps of a cycle for a system of `len` unknowns.
     pub(crate) fn steps(&self, len: usize) -> usize {
         self.restart.min(len.max(1))
     }
@@ -67,7 +67,7 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Starts a new basis after so many steps (30 unless told). More steps converge better and cost more memory.
+    /// The steps of a cycle, 30 by default. More steps converge better and need more memory.
     pub fn restart(mut self, steps: usize) -> Self {
         self.method.restart = steps.max(1);
         self.forget_workspace();
@@ -87,7 +87,7 @@ pub struct Work<V: Vector> {
 }
 
 impl<V: Vector> Work<V> {
-    /// The coordinates of the least residual of this cycle, which ends here.
+    /// The coordinates, in the basis, of the correction with the smallest residual. Ends the cycle.
     pub(crate) fn minimiser(&mut self) -> &[V::Elem] {
         let Work { y, least_squares, .. } = self;
         y.clear();
@@ -96,7 +96,8 @@ impl<V: Vector> Work<V> {
     }
 }
 
-/// `min ‖g − H y‖` for the Hessenberg matrix `H` of a cycle, made triangular by rotations column by column.
+/// The least-squares problem `min ‖g − H y‖` of a cycle. Rotations make the Hessenberg matrix `H` triangular, column by
+/// column.
 #[derive(Default)]
 struct LeastSquares {
     /// Columns so far.
@@ -125,7 +126,7 @@ impl LeastSquares {
         self.g[0] = residual;
     }
 
-    /// Takes the next column of `H`, its last entry apart; gives the residual.
+    /// Adds the next column of `H`, whose last entry is `last`. Returns the residual norm.
     fn extend(&mut self, h: &[f64], last: f64, epsilon: f64) -> Result<f64> {
         let LeastSquares { columns, r, rotations, g, column } = self;
         let (j, k) = (*columns, *columns + 1);
@@ -136,7 +137,8 @@ impl LeastSquares {
             (column[i], column[i + 1]) =
                 (c * column[i] + s * column[i + 1], c * column[i + 1] - s * column[i]);
         }
-        // a direction whose image the others span already, up to rounding: it leads nowhere, and not beyond
+        // The image of the new direction lies in the span of the earlier images, up to rounding: no progress is
+        // possible.
         let pivot = column[j].hypot(column[k]);
         if pivot <= 10.0 * epsilon * image {
             return Err(Error::Breakdown { what: PIVOT, value: pivot });
@@ -151,7 +153,7 @@ impl LeastSquares {
         Ok(g[k].abs())
     }
 
-    /// The minimiser; begins anew.
+    /// Solves for `y` and removes all columns.
     fn solve(&mut self) -> &[f64] {
         let k = std::mem::take(&mut self.columns);
         let y = &mut self.column[..k];
@@ -240,7 +242,7 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
     }
 
     fn patience(&self) -> Patience {
-        // a cycle that leads nowhere is repeated as it was
+        // After a cycle without progress, the next cycle computes the same numbers, so ten cycles are patience enough.
         Patience { iterations: self.restart.saturating_mul(10), fall: 0.01 }
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::ConditionEstimate;
 
-/// The estimate from `[α, β]` of each iteration; `None` before the first.
+/// The estimate from `[α, β]` of each iteration, or `None` before the first iteration.
 pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> {
     let n = coefficients.len();
     let diagonal = |k: usize| {
@@ -14,7 +14,7 @@ pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> 
         let before = if k == 0 { 0.0 } else { coefficients[k - 1][1] / coefficients[k - 1][0] };
         1.0 / alpha + before
     };
-    // T_{k,k+1}², zero past the end
+    // `T_{k,k+1}²`; zero past the end.
     let off_squared = |k: usize| {
         let [alpha, beta] = coefficients[k];
         if k + 1 < n { beta / (alpha * alpha) } else { 0.0 }
@@ -29,7 +29,7 @@ pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> 
     if !(low.is_finite() && high.is_finite()) {
         return None;
     }
-    // eigenvalues below `shift` = negative pivots of T − shift
+    // The number of eigenvalues below `shift`: the number of negative pivots of `T − shift`.
     let below = |shift: f64| {
         let mut count = 0;
         let mut pivot = 1.0;
@@ -57,7 +57,7 @@ pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> 
     Some(ConditionEstimate { smallest: bisect(1), largest: bisect(n) })
 }
 
-/// What is known after another run on one system: estimates lie within the spectrum, and so the widest are the best.
+/// Combines two estimates for the same matrix. Estimates lie inside the spectrum, so the wider range is better.
 pub(crate) fn widest(
     one: Option<ConditionEstimate>,
     other: Option<ConditionEstimate>,
@@ -76,7 +76,7 @@ mod tests {
     use super::condition;
 
     #[test]
-    fn a_known_tridiagonal_matrix() {
+    fn eigenvalues_of_a_known_tridiagonal_matrix() {
         // T = tridiag(−1, 2, −1) of order 3, eigenvalues 2 − √2, 2, 2 + √2; its α, β by the recurrences
         let mut coefficients = vec![];
         let (mut previous, mut alpha_previous) = (0.0, 1.0);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_before_the_first_iteration() {
+    fn no_estimate_before_the_first_iteration() {
         assert!(condition(&[]).is_none());
     }
 }

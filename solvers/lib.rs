@@ -1,8 +1,8 @@
 //! Krylov methods over abstract operators and vectors.
 //!
-//! A method sees hardware through two traits only: [`Vector`] (with its [`Space`], [`Scalar`], [`Basis`] and [`Steps`]) and
-//! [`LinearOperator`]. One source of each method therefore serves every memory. A preconditioner is a
-//! [`LinearOperator`] too: the one that applies `M⁻¹`.
+//! A method sees hardware only through two traits: [`Vector`], with its [`Space`], [`Scalar`], [`Basis`] and [`Steps`],
+//! and [`LinearOperator`]. So the source of a method is written once and serves every kind of memory. A preconditioner
+//! is a [`LinearOperator`] too: the operator that applies `M⁻¹`.
 //!
 //! | module | method |
 //! | --- | --- |
@@ -13,9 +13,10 @@
 //! | [`chebyshev`] | a polynomial of `A` as a preconditioner |
 //! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
 //!
-//! All of them solve up to a null space that is known, such as constants or rigid motions: [`Solver::null_space`].
+//! All methods can solve systems with a known null space, such as constants or rigid motions: see
+//! [`Solver::null_space`].
 
-// What tests and examples may do, the library may not.
+// These lints apply to the library only. Tests and examples may unwrap, panic and print.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -4,8 +4,8 @@ use crate::operator::plain_residual;
 use crate::stagnation::Patience;
 use crate::{LinearOperator, Result, Vector};
 
-/// The system a method works on. Operators are called through their trait, so that a method need not be compiled for each
-/// pair of them; that takes a few nanoseconds a call.
+/// The system that a method works on. Operators are called through their trait object, so that a method is not compiled
+/// again for each pair of operator and preconditioner. A call through a trait object takes a few nanoseconds.
 pub struct System<'s, V: Vector> {
     /// The operator.
     pub a: &'s dyn LinearOperator<Vector = V>,
@@ -13,31 +13,32 @@ pub struct System<'s, V: Vector> {
     pub m: &'s dyn LinearOperator<Vector = V>,
     /// The right-hand side.
     pub b: &'s V,
-    /// How its residual is computed.
+    /// How the residual `b − A x` is computed.
     pub arithmetic: Arithmetic,
-    /// How many breakdowns in a row, without progress between them, came before this start: the method may go another way.
+    /// How many breakdowns came directly before this start, without progress between them. A method may begin
+    /// differently after each.
     pub attempt: usize,
 }
 
-/// What a method needs to be symmetric.
+/// Which operators must be symmetric for a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symmetry {
-    /// Neither the operator nor the preconditioner.
+    /// No operator need be symmetric.
     Nothing,
-    /// The operator; the preconditioner may even change from one iteration to the next.
+    /// The operator must be symmetric. The preconditioner need not be, and may change from one iteration to the next.
     Operator,
-    /// Both.
+    /// Operator and preconditioner must both be symmetric.
     Both,
 }
 
 /// How `b − A x` is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// `x` is zero: the residual is `b`.
+    /// No product: `x` is zero, so the residual is `b`.
     Zero,
-    /// By a product.
+    /// By one product with `A`, in the precision of the elements.
     Plain,
-    /// By [`LinearOperator::residual`].
+    /// By [`LinearOperator::residual`], which may use twice the precision.
     Precise,
 }
 
@@ -53,31 +54,31 @@ impl<V: Vector> System<'_, V> {
     }
 }
 
-/// What one iteration costs: the budget that benches hold it to.
+/// What one iteration costs. Benches compare measured traffic with this budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Products with `A`, each one reading of its format.
+    /// Products with `A`. Each reads the whole format once.
     pub products: f64,
     /// Applications of `M⁻¹`.
     pub preconditionings: f64,
-    /// Vectors read or written, those of the products and of a diagonal `M⁻¹` included.
+    /// Vectors read or written, including those of the products and of a diagonal `M⁻¹`.
     pub vectors: f64,
 }
 
 /// A Krylov method: its workspace and one iteration.
 pub trait Method<V: Vector> {
-    /// The vectors and scalars an iteration works with, kept from solve to solve.
+    /// The vectors and scalars that an iteration works with. A solver keeps them for its next solve.
     type Work: Send;
 
-    /// Room to work in.
+    /// Allocates the workspace.
     fn workspace(&self, space: &V::Space) -> Result<Self::Work>;
 
     /// Begins at `x`: computes `r = b − A x` afresh and returns `‖r‖²`.
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>;
 
-    /// One iteration. `place` counts from 0 within the method's [cycle](Method::cycle), or within its
-    /// [places](Method::places). All state is in the workspace. Nothing is decided on the host, which learns from what is
-    /// recorded: the step may be queued, and replayed.
+    /// Runs one iteration. `place` counts from 0 within the method's [cycle](Method::cycle), or within its
+    /// [places](Method::places). All state is in the workspace. A step takes no decision on the host, because a GPU may
+    /// queue and replay it. The host learns of the step only through the numbers that the step records.
     fn step(
         &self,
         system: &System<'_, V>,
@@ -87,8 +88,8 @@ pub trait Method<V: Vector> {
         steps: &mut V::Steps,
     ) -> Result<()>;
 
-    /// Queues up to `count` steps in one piece, where the hardware has a kernel for that; says how many. They compute what
-    /// single steps would, to rounding.
+    /// Queues up to `count` steps as one kernel launch, where the hardware has such a kernel, and returns how many
+    /// steps were queued: 0 without such a kernel. The results equal those of single steps, to rounding.
     fn leap(
         &self,
         _system: &System<'_, V>,
@@ -100,29 +101,31 @@ pub trait Method<V: Vector> {
         Ok(0)
     }
 
-    /// Numbers that a step records at most, for so many unknowns.
+    /// The most numbers that one step records, for a system of `len` unknowns.
     fn numbers(&self, _len: usize) -> usize {
         1
     }
 
-    /// The steps after which the method finishes and starts again, for so many unknowns. Methods without cycles record
-    /// their residual, and change `x` in every step.
+    /// The steps of one cycle for a system of `len` unknowns. After a cycle the driver calls [`Method::finish`] and
+    /// starts the method again. `None` for methods without cycles: those record their residual and change `x` in every
+    /// step.
     fn cycle(&self, _len: usize) -> Option<usize> {
         None
     }
 
-    /// The places that the steps of a method without cycles take in turn, from 0 on: what is written in one step and read in
-    /// the next may then change roles instead of being copied.
+    /// How many places the steps of a method without cycles take in turn. With two places, for example, two vectors can
+    /// swap roles after each step, so that neither is copied.
     fn places(&self) -> usize {
         1
     }
 
-    /// Learns from the numbers that a step recorded; returns `‖r‖`. Methods of Lanczos type add `[α, β]`.
+    /// Reads the numbers that a step recorded and returns `‖r‖`. Methods of Lanczos type also append `[α, β]` to
+    /// `lanczos`.
     fn learn(&self, _work: &mut Self::Work, numbers: &[f64], _lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }
 
-    /// Brings `x` up to the iterate last reported, for methods that assemble it late.
+    /// Updates `x` to the last reported iterate, for methods that assemble `x` only at the end of a cycle.
     fn finish(&self, _system: &System<'_, V>, _x: &mut V, _work: &mut Self::Work) -> Result<()> {
         Ok(())
     }
@@ -130,17 +133,17 @@ pub trait Method<V: Vector> {
     /// What one iteration costs.
     fn cost(&self) -> Cost;
 
-    /// How long a pause the residual may make before the solve is looked at, and given up if there is no hope left.
+    /// How long the residual may go without falling before the driver checks for stagnation.
     fn patience(&self) -> Patience {
         Patience { iterations: 2000, fall: 0.01 }
     }
 
-    /// What must be symmetric.
+    /// Which operators must be symmetric.
     fn needs_symmetry(&self) -> Symmetry {
         Symmetry::Nothing
     }
 
-    /// Whether a breakdown may be cured by starting again from the true residual.
+    /// Whether starting again from the true residual may help after a breakdown.
     fn restarts_after_breakdown(&self) -> bool {
         false
     }

@@ -1,9 +1,10 @@
 //! MINRES (Paige and Saunders 1975), preconditioned, for symmetric `A`, definite or not, and symmetric positive definite
 //! `M`.
 //!
-//! The iterate minimises `‖b − A x‖`, in the norm of `M⁻¹`, over the Krylov space of `M⁻¹A`; it ends in as many steps as
-//! `M⁻¹A` has distinct eigenvalues. Lanczos makes `A M⁻¹ V_k = V_{k+1} T_k` with a tridiagonal `T_k`, whose column `k` holds
-//! `β_k`, `α_k`, `β_{k+1}`. Two rotations of before and one of its own make it upper triangular:
+//! The iterate minimises `‖b − A x‖`, in the norm of `M⁻¹`, over the Krylov space of `M⁻¹A`. In exact arithmetic the
+//! method ends after as many steps as `M⁻¹A` has distinct eigenvalues. The Lanczos process gives `A M⁻¹ V_k = V_{k+1}
+//! T_k` with a tridiagonal `T_k`, whose column `k` holds `β_k`, `α_k`, `β_{k+1}`. Two earlier rotations and a new one
+//! make this column upper triangular:
 //!
 //! ```text
 //! ε_k = s_{k−2} β_k    δ_k = c_{k−1} c_{k−2} β_k + s_{k−1} α_k    γ̄_k = c_{k−1} α_k − s_{k−1} c_{k−2} β_k
@@ -11,17 +12,17 @@
 //! w_k = (M⁻¹ v_k − δ_k w_{k−1} − ε_k w_{k−2}) / γ_k    x_k = x_{k−1} + c_k φ_k w_k    φ_{k+1} = −s_k φ_k
 //! ```
 //!
-//! 1. `|φ_{k+1}|` is `‖r_k‖` in the norm of `M⁻¹`. Where there is a preconditioner the residual itself is updated too,
-//!    `r_k = s_k² r_{k−1} − (c_k φ_k / γ_k) β_{k+1} v_{k+1}`, so that the solve ends at the norm that it is to end at.
-//! 2. `v` and `w` are kept without their factors, as `β_k v_k` and `γ_k w_k`: no vector waits for a root.
-//! 3. Vectors change places every step instead of being copied: even and odd steps are two places.
+//! 1. `|φ_{k+1}|` is `‖r_k‖` in the norm of `M⁻¹`. The solve should stop by the Euclidean norm. So with a
+//!    preconditioner the residual is updated too, by `r_k = s_k² r_{k−1} − (c_k φ_k / γ_k) β_{k+1} v_{k+1}`.
+//! 2. `v` and `w` are stored unnormalised, as `β_k v_k` and `γ_k w_k`, so that no vector operation waits for a root.
+//! 3. Vectors swap roles after every step and are not copied: even and odd steps are two places.
 //!
-//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the format
-//! and 20 vectors. Without a preconditioner `r` and `M⁻¹ v` are not needed, and 14 are moved. Memory: seven vectors.
-//! On a GPU its sums and roots of scalars are seven launches of one thread.
+//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` its budget is the format
+//! and 20 vectors. Without a preconditioner `r` and `M⁻¹ v` are not needed, and 14 are moved. Memory: seven vectors. On
+//! a GPU the sums and roots of scalars take seven launches of one thread.
 //!
-//! Where `A` is singular and `b` out of its reach the residual falls to its least, and the method stagnates or breaks down
-//! there.
+//! If `A` is singular and `b` not in its range, the residual falls to its minimum, and the method stagnates or breaks
+//! down there.
 
 use crate::Condition::Positive;
 use crate::{
@@ -67,14 +68,14 @@ pub struct Work<V: Vector> {
     r: V,
     z: V,
     q: V,
-    /// Of this step, and of the one before, in turn.
-    halves: [Half<V>; 2],
+    /// What the last two steps leave to the next. Even and odd steps swap the roles of both.
+    states: [StepState<V>; 2],
     phi: ScalarOf<V>,
     nu: ScalarOf<V>,
 }
 
-/// What step `k` leaves to the next two.
-struct Half<V: Vector> {
+/// What step `k` leaves to the next two steps.
+struct StepState<V: Vector> {
     /// `β_{k+1} v_{k+1}`
     v: V,
     /// `γ_k w_k`
@@ -85,10 +86,10 @@ struct Half<V: Vector> {
     s: ScalarOf<V>,
 }
 
-impl<V: Vector> Half<V> {
+impl<V: Vector> StepState<V> {
     fn new(space: &V::Space) -> Result<Self> {
         let one = V::Elem::one();
-        Ok(Half {
+        Ok(StepState {
             v: space.zeros()?,
             w: space.zeros()?,
             beta: one.into(),
@@ -98,10 +99,10 @@ impl<V: Vector> Half<V> {
         })
     }
 
-    /// As if there had been a step, with this cosine and without a sine.
+    /// Sets the state of an imaginary step before the first, with this cosine and a sine of zero.
     fn begin(&mut self, beta: &V::Scalar, cosine: V::Elem) {
         let zero: V::Scalar = V::Elem::zero().into();
-        let Half { v, w, .. } = self;
+        let StepState { v, w, .. } = self;
         w.axpby(&zero, v, &zero);
         self.beta.assign(beta);
         self.gamma.assign(&V::Elem::one().into());
@@ -118,14 +119,14 @@ impl<V: Vector> Method<V> for MinimalResidual {
             r: space.zeros()?,
             z: space.zeros()?,
             q: space.zeros()?,
-            halves: [Half::new(space)?, Half::new(space)?],
+            states: [StepState::new(space)?, StepState::new(space)?],
             phi: V::Elem::zero().into(),
             nu: V::Elem::zero().into(),
         })
     }
 
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        let Work { r, z, halves: [now, before], phi, nu, .. } = work;
+        let Work { r, z, states: [now, before], phi, nu, .. } = work;
         let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
         let rr = system.residual(x, r)?; // r = b − A x
         nu.assign(&system.m.apply_dot(r, z)?); // z = M⁻¹ r,  ν₁ = ⟨r, z⟩
@@ -145,12 +146,13 @@ impl<V: Vector> Method<V> for MinimalResidual {
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { r, z, q, halves: [even, odd], phi, nu } = work;
+        let Work { r, z, q, states: [even, odd], phi, nu } = work;
         // `before` holds v_{k−1}, w_{k−2}, and takes v_{k+1}, w_k
         let (now, before) = if place == 0 { (even, odd) } else { (odd, even) };
         let direct = matches!(m.form(), Form::Identity);
         let [beta, beta_before] = [now.beta.clone(), before.beta.clone()];
-        let [[c, s], [c_before, s_before]] = [&*now, &*before].map(|half| [half.c.clone(), half.s.clone()]);
+        let [[c, s], [c_before, s_before]] =
+            [&*now, &*before].map(|state| [state.c.clone(), state.s.clone()]);
 
         steps.watch(NU, nu, Positive)?;
         let z_now = if direct { &now.v } else { &*z };
@@ -172,7 +174,8 @@ impl<V: Vector> Method<V> for MinimalResidual {
         let nu_next = if direct { before.v.norm_squared() } else { m.apply_dot(&before.v, z)? }; // ν' = β_{k+1}²
         let gamma_squared = gamma_bar.clone() * gamma_bar.clone() + nu_next.clone(); // γ² = γ̄² + ν'
 
-        // an image that those before span already, up to the rounding of a recurrence: it leads nowhere
+        // The image of the new direction lies in the span of the earlier images, up to the rounding of a recurrence: no
+        // progress is possible.
         let others = delta.clone() * delta + epsilon.clone() * epsilon;
         let rounding: V::Scalar = V::Elem::from_f64(-V::Elem::EPSILON.powf(1.6)).into();
         steps.watch(GAMMA, &(gamma_squared.clone() + rounding * others), Positive)?;

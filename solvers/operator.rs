@@ -3,32 +3,33 @@
 use crate::{ElemOf, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector};
 use std::sync::Arc;
 
-/// What an operator is, where more is known of it than its products: a method then does with less.
+/// The structure of an operator, if known: a method may then take a shorter way.
 pub enum Form<'a, V: Vector> {
-    /// Nothing more is known.
+    /// No structure is known.
     General,
     /// `y = x`.
     Identity,
     /// `y = d ∘ x`: a diagonal matrix.
     Diagonal(&'a V),
-    /// Something that kernels of its own hardware know; see [`Vector::Native`].
+    /// A structure that kernels of the operator's hardware know; see [`Vector::Native`].
     Native(&'a V::Native),
-    /// `y = d ∘ x + C x`: a diagonal, and something that kernels of its own hardware know.
+    /// `y = d ∘ x + C x`: a diagonal, and a structure `C` that kernels of the operator's hardware know.
     DiagonalAnd(&'a V, &'a V::Native),
 }
 
 /// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
 ///
-/// Object safe: `Box<dyn LinearOperator<Vector = V>>` is a format chosen at run time. `apply` may fail (closures, inner
-/// solves, streaming). The provided methods are fusions whose default body is their specification.
+/// The trait is object safe: `Box<dyn LinearOperator<Vector = V>>` is a format chosen at run time. `apply` may fail,
+/// for example in a closure or an inner solve. The provided methods are fused operations; the default body of each is
+/// its specification.
 pub trait LinearOperator: Send + Sync {
-    /// The vectors it maps.
+    /// The type of the vectors.
     type Vector: Vector;
 
-    /// Where `x` lives.
+    /// The space of `x`.
     fn domain(&self) -> &SpaceOf<Self::Vector>;
 
-    /// Where `y` lives.
+    /// The space of `y`.
     fn range(&self) -> &SpaceOf<Self::Vector> {
         self.domain()
     }
@@ -36,20 +37,21 @@ pub trait LinearOperator: Send + Sync {
     /// `y ← A x`
     fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> Result<()>;
 
-    /// `y ← A x; ⟨x, y⟩`, where both live in one space.
+    /// `y ← A x; ⟨x, y⟩`, for `x` and `y` in one space.
     fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> Result<ScalarOf<Self::Vector>> {
         check_square(self)?;
         self.apply(x, y)?;
         Ok(x.dot(y))
     }
 
-    /// `r ← b − A x`. Matrices whose entries are known add up in twice the precision, so that a residual that is next to
-    /// nothing is not drowned in its own rounding: the last word on a solution. It may take as long as ten products.
+    /// `r ← b − A x`, computed precisely. Matrices add up in twice the precision, because a tiny residual would be lost
+    /// in the rounding of a plain product. The driver uses this to judge a solution near the rounding limit. It may
+    /// take as long as ten products.
     fn residual(&self, b: &Self::Vector, x: &Self::Vector, r: &mut Self::Vector) -> Result<()> {
         plain_residual(self, b, x, r)
     }
 
-    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`, where `r` and `z` live in one space.
+    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`, for `r` and `z` in one space.
     fn axpy_apply_dot(
         &self,
         a: &ScalarOf<Self::Vector>,
@@ -61,24 +63,24 @@ pub trait LinearOperator: Send + Sync {
         Ok([rr, self.apply_dot(r, z)?])
     }
 
-    /// What it is, where more is known of it than its products.
+    /// The structure of the operator, if known.
     fn form(&self) -> Form<'_, Self::Vector> {
         Form::General
     }
 
-    /// Bytes of the operator itself that one application reads, vectors apart; zero where unknown.
+    /// The bytes of the operator's arrays that one application reads, without vectors; zero if unknown.
     fn bytes(&self) -> usize {
         0
     }
 
-    /// Whether every application queues the same work on its hardware, so that it may be recorded and replayed. Of no
+    /// Whether every application queues the same work on the GPU, so that the work can be recorded and replayed. Has no
     /// meaning in host memory.
     fn replays(&self) -> bool {
         false
     }
 }
 
-/// `r ← b − A x`, by a product: what [`LinearOperator::residual`] is where nothing better is known.
+/// `r ← b − A x`, by one product: the default of [`LinearOperator::residual`].
 pub fn plain_residual<A: LinearOperator + ?Sized>(
     a: &A,
     b: &A::Vector,
@@ -91,7 +93,8 @@ pub fn plain_residual<A: LinearOperator + ?Sized>(
     Ok(())
 }
 
-/// Refuses vectors that do not live where the operator needs them. For implementations of [`LinearOperator::apply`].
+/// Returns an error unless `x` is in the domain of the operator and `y` in its range. For implementations of
+/// [`LinearOperator::apply`].
 pub fn check_spaces<A: LinearOperator + ?Sized>(a: &A, x: &A::Vector, y: &A::Vector) -> Result<()> {
     for (what, vector, of, space) in
         [("`x`", x, "`A`'s columns", a.domain()), ("`y`", y, "`A`'s rows", a.range())]
@@ -107,7 +110,7 @@ pub fn check_spaces<A: LinearOperator + ?Sized>(a: &A, x: &A::Vector, y: &A::Vec
     Ok(())
 }
 
-/// Refuses an operator between unequal spaces.
+/// Returns an error unless domain and range are equal.
 pub(crate) fn check_square<A: LinearOperator + ?Sized>(a: &A) -> Result<()> {
     let (domain, range) = (a.domain(), a.range());
     if domain == range {
@@ -116,7 +119,7 @@ pub(crate) fn check_square<A: LinearOperator + ?Sized>(a: &A) -> Result<()> {
     Err(Error::NotSquare { rows: range.len(), columns: domain.len() })
 }
 
-/// Passes every method on, provided ones too: a boxed operator must not lose its fusions.
+/// Forwards every method, provided ones too: otherwise a boxed operator would lose its fused operations.
 macro_rules! forward_to_inner {
     ($($pointer:ty),*) => {$(
         impl<A: LinearOperator + ?Sized> LinearOperator for $pointer {
@@ -203,8 +206,8 @@ impl<V: Vector> LinearOperator for Identity<V> {
     }
 }
 
-/// `y = d ∘ x`: a diagonal matrix, in whatever memory `d` lives. With the inverse of a matrix's diagonal as `d` it is
-/// Jacobi's preconditioner.
+/// `y = d ∘ x`: a diagonal matrix, in any memory. With the inverse of a matrix's diagonal as `d` this is Jacobi's
+/// preconditioner.
 #[derive(Clone, Debug)]
 pub struct Diagonal<V: Vector> {
     diagonal: V,
@@ -221,7 +224,7 @@ impl<V: Vector> Diagonal<V> {
         &self.diagonal
     }
 
-    /// The diagonal, to give it new values.
+    /// Lends the diagonal, to refresh its values.
     pub fn diagonal_mut(&mut self) -> &mut V {
         &mut self.diagonal
     }
@@ -264,7 +267,8 @@ impl<V: Vector> LinearOperator for Diagonal<V> {
     }
 }
 
-/// A matrix-free operator: a function that computes `y ← A x`. It is called with vectors of its spaces only.
+/// A matrix-free operator: a function that computes `y ← A x`. The function is called only with vectors of the given
+/// spaces.
 #[derive(Clone, Debug)]
 pub struct OperatorFn<V: Vector, F> {
     domain: SpaceOf<V>,

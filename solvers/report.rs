@@ -1,4 +1,4 @@
-//! How a solve ended and what it cost.
+//! How a solve ended, and what it cost.
 
 use crate::{Evidence, cg, gmres, minres, verdict};
 use std::fmt;
@@ -10,33 +10,34 @@ use std::time::Duration;
 pub enum Outcome {
     /// The recomputed true residual meets the tolerance, within a factor of two.
     Converged,
-    /// The iterations allowed are spent; `x` is the last iterate.
+    /// The allowed iterations are used up; `x` is the last iterate.
     IterationLimit,
-    /// The time allowed is spent; `x` is the last iterate.
+    /// The time limit has passed; `x` is the last iterate.
     TimeLimit,
-    /// A [`CancelToken`](crate::CancelToken) was pulled.
+    /// A [`CancelToken`](crate::CancelToken) was cancelled.
     Cancelled,
-    /// The user's stopping closure said so.
+    /// A closure given to [`Solver::stop_when`](crate::Solver::stop_when) returned true.
     Stopped,
-    /// A number that the method divides by left its range; `x` is the last sound iterate.
+    /// A number that the method divides by is zero, negative or not finite where it must not be; `x` is the last sound
+    /// iterate.
     Breakdown {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
-        /// Its value.
+        /// The value of the number.
         value: f64,
-        /// In which iteration.
+        /// The iteration of the breakdown.
         iteration: usize,
     },
     /// The residual grew beyond [`Stopping::divergence`](crate::Stopping::divergence) times its first value.
     Diverged,
-    /// The tolerance will not be reached, and the evidence says why; `x` is the last iterate.
+    /// The tolerance will not be reached, for the reason given; `x` is the last iterate.
     Stagnated(Evidence),
-    /// The residual is as small as rounding `x` to its element type allows, and the tolerance is smaller. The solution is as
-    /// good as one of this type can be.
+    /// The tolerance is smaller than the residual that rounding `x` to its element type leaves, and the residual has
+    /// reached that limit. No solution of this element type can be better.
     PrecisionLimit {
         /// The element type.
         element: &'static str,
-        /// The norm of the residual to expect of a solution that is exact but for the rounding of its entries.
+        /// The residual norm to expect of a solution that is exact except for the rounding of its entries.
         limit: f64,
     },
     /// An input or a result is infinite or NaN.
@@ -47,7 +48,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What to try next, in one sentence; nothing to say of a solve that converged.
+    /// What to try next, in one sentence; `None` after convergence.
     pub fn advice(&self) -> Option<&'static str> {
         Some(match self {
             Outcome::Converged => return None,
@@ -55,7 +56,7 @@ impl Outcome {
                 "allow more with `max_iterations`, or take a preconditioner that needs fewer"
             }
             Outcome::TimeLimit => "raise `time_limit`, or take a preconditioner that needs fewer iterations",
-            Outcome::Cancelled | Outcome::Stopped => "`solve_from` goes on from the `x` returned",
+            Outcome::Cancelled | Outcome::Stopped => "`solve_from` continues from the returned `x`",
             Outcome::Breakdown { what, .. } => match *what {
                 cg::SIGMA => "the matrix is not positive definite: `Minres` if it is symmetric, else `Gmres`",
                 cg::RHO | minres::NU => {
@@ -65,24 +66,23 @@ impl Outcome {
                     "scale `b`: squares of its entries, or of those of the residual, vanish or overflow"
                 }
                 gmres::PIVOT | minres::GAMMA => {
-                    "the matrix is singular: name what it maps to zero with `null_space`, or make `b` consistent"
+                    "the matrix is singular: declare its null space with `null_space`, or make `b` consistent"
                 }
-                _ => "`Gmres` does not break down like this, and a better preconditioner may help",
+                _ => "take `Gmres`, which does not divide by this number, or a better preconditioner",
             },
             Outcome::Diverged => {
-                "check that matrix and preconditioner are what the method asks for, or take `Gmres`"
+                "check that matrix and preconditioner have the properties that the method needs, or take `Gmres`"
             }
             Outcome::Stagnated(Evidence::Energy { .. }) => {
                 "check that matrix and preconditioner are symmetric positive definite, or take `Gmres`"
             }
-            Outcome::Stagnated(Evidence::Unsymmetric { .. }) => {
-                "`Gmres` and `BiCgStab` do not ask for symmetry"
-            }
+            Outcome::Stagnated(Evidence::Unsymmetric { .. }) => "`Gmres` and `BiCgStab` do not need symmetry",
             Outcome::Stagnated(Evidence::Pace { .. }) => {
-                "take a better preconditioner, or a longer `restart`; more `max_iterations` let it go on"
+                "take a better preconditioner or a longer `restart`, or allow more `max_iterations`"
             }
             Outcome::Stagnated(Evidence::Singular { .. }) => {
-                "name what the matrix maps to zero with `null_space`, scale the system, or take numbers of more digits"
+                "declare the null space of the matrix with `null_space`, scale the system, or use an element type with more \
+                 digits"
             }
             Outcome::Stagnated(Evidence::Residual { .. }) => {
                 "take a better preconditioner, or for `Gmres` a longer `restart`"
@@ -91,7 +91,8 @@ impl Outcome {
                 "take a better preconditioner, or make the one there is closer to linear"
             }
             Outcome::PrecisionLimit { .. } => {
-                "ask for a larger tolerance: a smaller residual needs numbers of more digits, or a matrix scaled better"
+                "ask for a larger tolerance; a smaller residual needs an element type with more digits, or a better scaled \
+                 matrix"
             }
             Outcome::NotFinite { .. } => {
                 "look for infinities, NaN and overflow in the matrix, the \
@@ -120,7 +121,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The extreme eigenvalues of `M⁻¹A` as conjugate gradients saw them: estimates from inside the spectrum.
+/// Estimates of the extreme eigenvalues of `M⁻¹A`, from the coefficients of conjugate gradients. They lie inside the
+/// spectrum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConditionEstimate {
     /// The smallest eigenvalue.
@@ -130,7 +132,7 @@ pub struct ConditionEstimate {
 }
 
 impl ConditionEstimate {
-    /// The condition number; infinite where rounding has made the smallest eigenvalue negative.
+    /// The condition number; infinite if rounding has made the smallest eigenvalue zero or negative.
     pub fn ratio(&self) -> f64 {
         if self.smallest > 0.0 { self.largest / self.smallest } else { f64::INFINITY }
     }
@@ -140,31 +142,33 @@ impl ConditionEstimate {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// How it ended.
+    /// How the solve ended.
     pub outcome: Outcome,
     /// Iterations made.
     pub iterations: usize,
-    /// `‖r‖` as the method's recurrence gave it, from the initial residual on; a restart adds none.
+    /// `‖r‖` by the method's recurrence after each iteration, beginning with the initial residual. A restart adds no
+    /// entry.
     pub history: Vec<f64>,
-    /// `‖b − A x‖`, computed afresh from the `x` returned.
+    /// `‖b − A x‖`, computed by a product with the returned `x`.
     pub true_residual: f64,
-    /// The normwise backward error, `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)`: `x` solves a system whose matrix and right-hand side differ
-    /// by no more than this part from those given. Near the element type's epsilon no solution is better. `‖A‖` is estimated
-    /// from below, by two steps of the power method the first time a solver runs and after its operator was handed out to be
-    /// changed; on matrices of finite elements it is off by a factor of two or three.
+    /// The normwise backward error, `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)`: `x` solves exactly a system whose matrix and
+    /// right-hand side differ from the given ones by at most this relative amount. No solution has a backward error
+    /// much below the element type's epsilon. `‖A‖` is estimated from below, by two steps of the power method, in the
+    /// first solve and after `operator_mut` or `operators_mut`. On finite-element matrices it is off by a factor of two
+    /// or three.
     pub backward_error: f64,
     /// `‖b‖`
     pub rhs_norm: f64,
-    /// The norm of the part of `b` that was taken out, because it lies along the null space that was given; zero without one.
-    /// `rhs_norm` and the residuals are those of the rest.
+    /// The norm of the component of `b` along the declared null space, which was removed from `b`; zero without a null
+    /// space. `rhs_norm` and the residuals are those of the remaining system.
     pub removed: f64,
     /// How often the method was started again from the true residual.
     pub restarts: usize,
-    /// The time from the call to the return.
+    /// The wall time of the solve.
     pub time: Duration,
-    /// Bytes that the iterations had to move: the operators' arrays and the vectors, as the method's budget has them.
+    /// The bytes that the iterations had to move: arrays of the operators and vectors, by the method's budget.
     pub bytes: u64,
-    /// The condition of `M⁻¹A`, where the method learns it.
+    /// An estimate of the condition of `M⁻¹A`, from methods that compute one.
     pub condition: Option<ConditionEstimate>,
 }
 
@@ -192,7 +196,7 @@ impl Report {
         self.outcome == Outcome::Converged
     }
 
-    /// `‖b − A x‖ / ‖b‖`, zero for a zero right-hand side solved exactly.
+    /// `‖b − A x‖ / ‖b‖`; zero if the residual is zero, even with `b = 0`.
     pub fn relative_residual(&self) -> f64 {
         if self.true_residual == 0.0 { 0.0 } else { self.true_residual / self.rhs_norm }
     }
@@ -226,6 +230,6 @@ impl fmt::Display for Report {
 pub struct Solution<T> {
     /// The solution.
     pub x: Vec<T>,
-    /// How it was found.
+    /// How the solve went.
     pub report: Report,
 }

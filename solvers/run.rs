@@ -1,12 +1,12 @@
-//! The driver: stopping, observation, restarts and the last word on a solution, once for all methods.
+//! The driver of all methods: stopping, observers, restarts, and the final check of a solution.
 //!
-//! What `x` gains in an iteration is small beside it. Added thousands of times, each time rounded to the last place of `x`,
-//! it would leave a residual of `√n` roundings. So what was gained is put aside every [`FOLD`] iterations, where it is
-//! rounded once, and the method goes on from zero (group-wise updates: Sleijpen and van der Vorst 1996). A restart does so
-//! too: the correction has digits of its own.
+//! One iteration changes `x` by little. If thousands of small changes were added to a large `x`, each addition would
+//! round at the size of `x`, and the residual would contain `√n` roundings. So every [`FOLD`] iterations the driver
+//! adds `x` to a second vector and sets `x` to zero (group-wise updates: Sleijpen and van der Vorst 1996). Gains are
+//! then rounded at their own size, and the large vector is rounded once per fold. A restart folds too.
 
 use crate::deflation::Deflated;
-use crate::stagnation::Watch;
+use crate::stagnation::StagnationDetector;
 use crate::verdict::{converged, finite_or, norm, not_finite, trivial};
 use crate::workspace::Workspace;
 use crate::{
@@ -15,25 +15,29 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 
-/// Steps queued at once, at most: limits and tokens are looked at in between.
+/// The most steps in one leap. The time limit and the cancel token are checked between leaps.
 const LEAP: usize = 256;
-/// Iterations after which the gain is put aside: five vectors moved, a few thousandths of what the iterations moved.
+/// Iterations between two folds. A fold moves five vectors, a few thousandths of what the iterations move.
 const FOLD: usize = 256;
-/// Iterations after which it is first asked whether the tolerance can be met; then after twice as many.
+/// Iterations before the first check whether rounding makes the tolerance unreachable. The number doubles for each
+/// later check.
 const FIRST_CHECK: usize = 256;
-/// Backward errors up to so many roundings are worth a second look in twice the precision.
+/// Up to this many epsilons of backward error, the residual is computed again in twice the precision.
 const NEAR_ROUNDING: f64 = 1000.0;
-/// A residual of up to so many times what rounding `x` leaves is at the limit: products round as well.
+/// A residual counts as at the rounding limit up to this many times the residual left by rounding `x`: products round
+/// as well.
 const AT_LIMIT: f64 = 8.0;
-/// Residuals up to so many times what rounding `x` leaves are at the limit where starting again did not help either.
+/// As `AT_LIMIT`, after a restart did not reduce the residual.
 const AT_LIMIT_AT_LAST: f64 = 64.0;
-/// The method may stop at this part of what rounding `x` leaves, which is a mean: the residual of one `x` can be below it.
+/// The tolerance is raised to this fraction of the residual left by rounding `x`. That residual is a mean value, so the
+/// residual of a particular `x` can be smaller.
 const BELOW_LIMIT: f64 = 1.0 / 16.0;
-/// The part of the first residual that rounding `x` may leave before `x` is called out of bounds.
+/// `x` counts as too large if rounding `x` leaves more than this fraction of the first residual or of `b`.
 const OUT_OF_BOUNDS: f64 = 0.01;
-/// Iterations of the last run near the limit: what roundings of products have left is rough, and falls soon if at all.
+/// The most iterations of the last run near the rounding limit. The residual left there by the rounding of products is
+/// rough, so it falls early or not at all.
 const LAST_RUN: usize = 100;
-/// How often a method is started again after breakdowns that follow each other without progress.
+/// The most restarts after consecutive breakdowns without progress between them.
 const ATTEMPTS: usize = 16;
 
 impl<K, A, M> Solver<K, A, M>
@@ -42,7 +46,7 @@ where
     K: Method<A::Vector>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Iterates on what is left of the system without the null space, where there is one.
+    /// Removes the null space from `b` and `x`, if one was declared, and then iterates.
     pub(crate) fn deflate(
         &mut self,
         b: &A::Vector,
@@ -68,7 +72,7 @@ where
         outcome
     }
 
-    /// Runs the method until something ends it, and again from the true residual where that may help.
+    /// Runs the method until it stops, and restarts it from the true residual where that may help.
     fn iterate(
         &mut self,
         b: &A::Vector,
@@ -86,7 +90,7 @@ where
         if report.rhs_norm == 0.0 {
             return trivial(b, x, report);
         }
-        // what was taken out leaves its rounding behind
+        // Removing the null space from `b` leaves rounding of the size of the removed part.
         let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
         let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
         let mut first = self.start(b, x, workspace, guess, 0)?;
@@ -103,7 +107,7 @@ where
         workspace.steps.forget();
         let mut attempt = 0;
         let mut allowed = self.stopping.max_iterations;
-        // the solution before the last run, and its residual
+        // The solution before the last run, and its residual.
         let mut best: Option<(A::Vector, f64)> = None;
         loop {
             let ended = self.run(b, x, workspace, started, threshold, allowed);
@@ -112,12 +116,12 @@ where
             let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
             let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt };
             self.method.finish(&system, x, &mut workspace.work)?;
-            // The recurrence has given its residual; now it is computed, as that of the point to start from again.
+            // Compute the true residual. This also prepares a restart from this point.
             let before = self.report.true_residual;
             let broken = matches!(outcome, Outcome::Breakdown { .. });
             attempt = if broken { attempt + 1 } else { 0 };
             let mut truth = self.start(b, x, workspace, Arithmetic::Plain, attempt)?;
-            // who asks for a residual of zero is not waited for with the last digits of one
+            // With a tolerance of zero, no residual is small enough, so the twice as precise product would be wasted.
             let near = threshold > 0.0 && self.near_rounding();
             if truth > threshold && near {
                 truth = self.start(b, x, workspace, Arithmetic::Precise, attempt)?;
@@ -143,36 +147,37 @@ where
             if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
                 return Ok(Outcome::NotFinite { whence: "the solution" });
             }
-            let progress = truth < 0.5 * before;
-            let claimed = outcome == Outcome::Converged;
+            let halved = truth < 0.5 * before;
+            let claimed = outcome == Outcome::Converged; // by the recurrence
             if near && (claimed || matches!(outcome, Outcome::Stagnated(_) | Outcome::Breakdown { .. })) {
                 let limit = workspace.rounding_limit(&self.operator, x)?;
-                let most = if claimed && progress { AT_LIMIT } else { AT_LIMIT_AT_LAST };
+                let most = if claimed && halved { AT_LIMIT } else { AT_LIMIT_AT_LAST };
                 let bounded = limit <= OUT_OF_BOUNDS * self.report.rhs_norm.max(self.report.history[0]);
                 if bounded && truth <= most * limit {
-                    let made = self.report.history.len() - 1;
-                    if !(claimed && progress && made < allowed) {
+                    let iterations = self.report.history.len() - 1;
+                    if !(claimed && halved && iterations < allowed) {
                         let element = <ElemOf<A::Vector>>::NAME;
                         return finite_or(Outcome::PrecisionLimit { element, limit }, x);
                     }
                     let mut copy = workspace.space.zeros()?;
                     copy.copy_from(x);
                     best = Some((copy, truth));
-                    allowed = allowed.min(made + LAST_RUN);
+                    allowed = allowed.min(iterations + LAST_RUN);
                 }
-                if !bounded && claimed && !progress {
-                    let evidence = Evidence::Singular { condition: self.growth() };
+                if !bounded && claimed && !halved {
+                    let evidence = Evidence::Singular { condition: self.condition_from_below() };
                     return finite_or(Outcome::Stagnated(evidence), x);
                 }
             }
             let recovers = self.method.restarts_after_breakdown();
-            // where `x` has not moved there are two ways to go, and no more
+            // If `x` has not moved, only two starts differ: with the true residual as shadow vector, and with its signs
+            // flipped.
             let most_attempts = if truth == before { 2 } else { ATTEMPTS };
             match outcome {
-                Outcome::Converged if progress => {}
+                Outcome::Converged if halved => {}
                 Outcome::Converged => return finite_or(Outcome::Stagnated(Evidence::Restart), x),
-                Outcome::NotFinite { .. } if recovers && progress => {}
-                Outcome::Breakdown { .. } if recovers && progress => attempt = 0,
+                Outcome::NotFinite { .. } if recovers && halved => {}
+                Outcome::Breakdown { .. } if recovers && halved => attempt = 0,
                 Outcome::Breakdown { .. } if recovers && attempt <= most_attempts => {}
                 ended => return finite_or(ended, x),
             }
@@ -186,8 +191,8 @@ where
         }
     }
 
-    /// Starts the method at `x`; reports and returns the residual, and reports the backward error,
-    /// `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)`.
+    /// Starts the method at `x`. Stores the true residual and the backward error `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)` in the report
+    /// and returns the residual.
     fn start(
         &mut self,
         b: &A::Vector,
@@ -208,22 +213,23 @@ where
         Ok(report.true_residual)
     }
 
-    /// `‖A‖ ‖x‖` beside the first residual or `b`, the larger: the condition of the matrix is that at least.
-    fn growth(&self) -> f64 {
+    /// A lower bound of the condition number of `A`: `‖A‖ ‖x‖` divided by the first residual or `‖b‖`, whichever is
+    /// larger.
+    fn condition_from_below(&self) -> f64 {
         let report = &self.report;
         let scale = report.true_residual / report.backward_error - report.rhs_norm;
         scale / report.rhs_norm.max(report.history[0])
     }
 
-    /// Whether the residual that was computed last is so small that its own rounding may decide.
+    /// Whether the latest true residual is so small that rounding in its computation matters.
     fn near_rounding(&self) -> bool {
         self.report.backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON
     }
 
-    /// Steps from where the method has started, until one of the stopping rules holds.
+    /// Runs steps from the point where the method has started, until a stopping criterion holds.
     ///
-    /// Steps may be on their way when the host decides to stop: they are waited for, and reported, so that `x` is the
-    /// iterate reported last.
+    /// When the host decides to stop, steps may still be queued. The host waits for these steps and reports them, so
+    /// that `x` is the last reported iterate.
     fn run(
         &mut self,
         b: &A::Vector,
@@ -243,12 +249,13 @@ where
         let mut patience = method.patience();
         patience.iterations = self.stopping.patience.unwrap_or(patience.iterations);
         let first = report.history.len() - 1;
-        let mut watch = Watch::new(patience, first, report.true_residual);
+        let mut detector = StagnationDetector::new(patience, first, report.true_residual);
         let (mut queued, mut place, mut ending) = (first, 0, None);
-        // whether `x` was out of bounds when it was looked at: a method may pass through large iterates
+        // Whether `x` was too large at the previous check. One such check is no proof: a method may pass through large
+        // iterates.
         let mut was_out = false;
         let (mut folded_at, mut check_at) = (first, first + FIRST_CHECK);
-        // who asks for a residual of zero asks for all iterations
+        // With a tolerance of zero the user wants all iterations.
         if threshold == 0.0 {
             check_at = usize::MAX;
         }
@@ -266,13 +273,13 @@ where
                 {
                     ending = Some(interrupted);
                 } else {
-                    // a rule may stop the solve after any iteration: then no iterations run in one piece
+                    // A rule of the user may stop the solve after any iteration, so iterations must not share a launch.
                     let leap = if self.stop_rules.is_empty() { LEAP } else { 0 };
                     let count = leap.min(allowed - queued);
                     let Workspace { work, steps, .. } = &mut *workspace;
-                    let made = method.leap(&system, x, work, steps, count)?;
-                    queued += made;
-                    if made == 0 {
+                    let leapt = method.leap(&system, x, work, steps, count)?;
+                    queued += leapt;
+                    if leapt == 0 {
                         steps
                             .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
                         queued += 1;
@@ -301,7 +308,7 @@ where
                         let most = report.rhs_norm.max(report.history[0]);
                         let patient = self.stopping.patience == Some(usize::MAX);
                         let out = limit > OUT_OF_BOUNDS * most && !patient;
-                        // the iterates of conjugate gradients only grow
+                        // The iterates of conjugate gradients never shrink, so one check is enough.
                         if out && (was_out || !workspace.lanczos.is_empty()) {
                             return Ok(Outcome::Stagnated(Evidence::Singular { condition: scale / most }));
                         }
@@ -348,7 +355,7 @@ where
             if last {
                 return Ok(Outcome::Converged);
             }
-            let pauses = watch.pauses(iteration, residual);
+            let check_due = detector.note_residual(iteration, residual);
             if ending.is_some() {
                 continue;
             }
@@ -356,10 +363,11 @@ where
                 ending = Some(Outcome::Stopped);
             } else if residual > self.stopping.divergence * report.history[0] {
                 ending = Some(Outcome::Diverged);
-            } else if pauses {
+            } else if check_due {
                 let epsilon = <ElemOf<A::Vector>>::EPSILON;
-                let energy = (!lanczos.is_empty()).then(|| watch.energy(iteration, lanczos, epsilon));
-                // with a null space `P M⁻¹` is symmetric where `M` is, on what is left of the space
+                let energy =
+                    (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
+                // `M` is tested, not `P M⁻¹`: where `M` is symmetric, `P M⁻¹` is too, outside of the null space.
                 let unsymmetric = match method.needs_symmetry() {
                     Symmetry::Nothing => None,
                     needed => workspace.unsymmetric(needed, &self.operator, &self.preconditioner, b, x)?,
@@ -367,20 +375,20 @@ where
                 ending = match (unsymmetric, energy) {
                     (Some(what), _) => Some(Evidence::Unsymmetric { what }),
                     (None, Some(energy)) => energy,
-                    (None, None) => Some(watch.residual(iteration)),
+                    (None, None) => Some(detector.residual_evidence(iteration)),
                 }
                 .map(Outcome::Stagnated);
             } else if cycle.is_some() && self.stopping.patience.is_none() {
-                ending = watch
-                    .pace(&report.history, threshold, self.stopping.max_iterations)
+                ending = detector
+                    .pace_evidence(&report.history, threshold, self.stopping.max_iterations)
                     .map(Outcome::Stagnated);
             }
         }
     }
 }
 
-/// Whether a process that shares the vectors of a space wants to end the solve: because a token was pulled, or because its
-/// time is up. All of them get the same answer.
+/// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its time
+/// limit has passed. All processes get the same answer.
 fn interrupted<S: Space>(
     space: &S,
     cancel: Option<&CancelToken>,

@@ -1,19 +1,19 @@
-//! Construction, options and the ways to solve, once for all methods.
+//! Construction and options of a solver, and its entry points, shared by all methods.
 
 use crate::deflation::NullSpace;
-use crate::workspace::{Found, Workspace};
+use crate::workspace::{OperatorFacts, Workspace};
 use crate::{
     Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Form, Identity, LinearOperator, Method, Progress,
     Report, Result, Solution, Space, Stopping, Vector, lanczos,
 };
 use std::time::{Duration, Instant};
 
-/// Sees the progress.
+/// A callback that is told the progress of each iteration.
 pub(crate) type Observer = Box<dyn FnMut(&Progress) + Send>;
-/// Sees the progress and says whether to stop.
+/// A callback that is told the progress of each iteration and returns whether to stop.
 pub(crate) type StopRule = Box<dyn FnMut(&Progress) -> bool + Send>;
 
-/// A method, an operator and a preconditioner, ready to solve. Made by `Cg::new(op)` and its like.
+/// A method, an operator and a preconditioner, ready to solve. `Cg::new(op)`, `Gmres::new(op)` and so on make one.
 pub struct Solver<K, A, M>
 where
     A: LinearOperator,
@@ -60,12 +60,12 @@ where
     K: Method<A::Vector>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// With a preconditioner: an operator that applies `M⁻¹`, in the space of `A`.
+    /// Sets the preconditioner: an operator that applies `M⁻¹`, in the space of `A`.
     pub fn preconditioner<N>(mut self, preconditioner: N) -> Solver<K, A, N>
     where
         N: LinearOperator<Vector = A::Vector>,
     {
-        self.forget_values();
+        self.forget_operator_facts();
         Solver {
             method: self.method,
             operator: self.operator,
@@ -92,46 +92,47 @@ where
         self
     }
 
-    /// Ends after so many iterations.
+    /// Ends after this many iterations.
     pub fn max_iterations(mut self, iterations: usize) -> Self {
         self.stopping.max_iterations = iterations;
         self
     }
 
-    /// Ends after so much time.
+    /// Ends after this time.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.stopping.time_limit = Some(limit);
         self
     }
 
-    /// Looks for stagnation when the residual has not fallen for so many iterations (2,000 unless told, ten cycles of GMRES) and
-    /// for half of all iterations; `usize::MAX` for never. What counts as evidence: [`Evidence`](crate::Evidence).
+    /// Checks for stagnation when the residual has not fallen for this many iterations and for half of all iterations
+    /// so far. The default is 2,000, and ten cycles for GMRES; `usize::MAX` turns the check off.
+    /// [`Evidence`](crate::Evidence) lists what ends the solve.
     pub fn patience(mut self, iterations: usize) -> Self {
         self.stopping.patience = Some(iterations);
         self
     }
 
-    /// Replaces every stopping rule at once.
+    /// Replaces all stopping criteria: tolerances, limits and patience.
     pub fn stopping(mut self, stopping: Stopping) -> Self {
         self.stopping = stopping;
         self
     }
 
-    /// Ends when the token is pulled, from whichever thread.
+    /// Ends when another thread cancels the token.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
     }
 
-    /// Calls `observer` after each iteration, in turn. On a GPU the host learns of iterations in batches, and later than
-    /// they are made.
+    /// Calls `observer` for each iteration, in order. On a GPU the host learns of iterations in batches, some time
+    /// after they ran.
     pub fn observe(mut self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.observers.push(Box::new(observer));
         self
     }
 
-    /// Ends when `stop` says so. It is asked after each iteration, so that no iterations run in one piece: on a GPU a small
-    /// system that would stay on the chip takes more than twice as long.
+    /// Ends when `stop` returns true. `stop` is asked after each iteration, so iterations cannot share one kernel
+    /// launch: a small system that would otherwise stay on the chip of a GPU takes more than twice as long.
     pub fn stop_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
         self.stop_rules.push(Box::new(stop));
         self
@@ -142,22 +143,22 @@ where
         &self.operator
     }
 
-    /// The operator, to refresh its values between solves.
+    /// Lends the operator, to refresh its values between solves.
     pub fn operator_mut(&mut self) -> &mut A {
-        self.forget_values();
+        self.forget_operator_facts();
         &mut self.operator
     }
 
-    /// The operator and the preconditioner, to refresh both between solves.
+    /// Lends the operator and the preconditioner, to refresh both between solves.
     pub fn operators_mut(&mut self) -> (&mut A, &mut M) {
-        self.forget_values();
+        self.forget_operator_facts();
         (&mut self.operator, &mut self.preconditioner)
     }
 
-    /// The values of the operators may change: what was found out of them is found anew.
-    fn forget_values(&mut self) {
+    /// Forgets measured properties of the operators, because their values may change.
+    fn forget_operator_facts(&mut self) {
         if let Some(workspace) = &mut self.workspace {
-            workspace.found = Found::default();
+            workspace.facts = OperatorFacts::default();
         }
     }
 
@@ -201,9 +202,9 @@ where
         Ok(Solution { x: host, report: std::mem::take(&mut self.report) })
     }
 
-    /// Solves `A x = b` on vectors that stay where they are, from the guess that `x` holds. Allocates nothing once it
-    /// has run with this operator, unless it comes so near the limit of the numbers that it must compute a residual in twice
-    /// their precision.
+    /// Solves `A x = b` on vectors of the operator's space, which are not copied. `x` holds the guess and receives the
+    /// solution. After the first solve with an operator, later ones allocate nothing, except where a solution comes so
+    /// close to the rounding limit that its residual must be computed in twice the precision.
     pub fn solve_into(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
         self.solve_at(b, x, Arithmetic::Plain)
     }
@@ -233,7 +234,7 @@ where
         Ok(&self.report)
     }
 
-    /// Makes the next solve build its workspace anew, after an option changed its size.
+    /// Drops the workspace, because an option has changed its size. The next solve allocates a new one.
     pub(crate) fn forget_workspace(&mut self) {
         self.workspace = None;
     }
@@ -260,11 +261,11 @@ where
         Ok(())
     }
 
-    /// The byte budget of one iteration: the formats once a product, and the vectors.
+    /// The bytes that one iteration should move: the arrays of the operators once for each product, and the vectors.
     pub fn bytes_per_iteration(&self) -> u64 {
         let cost = self.method.cost();
         let vector = self.operator.range().local_len() * size_of::<ElemOf<A::Vector>>();
-        // a diagonal M⁻¹ is a vector, and counted among them
+        // `cost.vectors` counts a diagonal M⁻¹ already
         let diagonal = matches!(self.preconditioner.form(), Form::Diagonal(_));
         let preconditioner = if diagonal { 0 } else { self.preconditioner.bytes() };
         let deflation = self.null_space.as_ref().map_or(0, NullSpace::vectors);

@@ -1,32 +1,33 @@
-//! When a solve is given up: what a method decreases has stopped decreasing.
+//! Detects stagnation: a solve ends when the quantity that its method decreases no longer decreases.
 //!
-//! The best residual so far must fall by a part of itself within a window of iterations, which grows with the iterations
-//! made: the longer a solve has lasted, the longer a pause it is forgiven. Then it is looked at:
+//! The best residual so far must fall by a given fraction within a window of iterations. The window grows with the
+//! number of iterations: a long solve may pause for longer. If the residual has not fallen, the solve is checked:
 //!
-//! 1. Methods for symmetric matrices are stuck where matrix or preconditioner are not symmetric: the residual tells, and the
-//!    residual under other signs.
-//! 2. The residual of conjugate gradients need not fall, in thousands of iterations. What falls in every one of them is the
-//!    energy of the error, `‖x* − x_j‖²_A − ‖x* − x_{j+1}‖²_A = α_j ρ_j` (Hestenes and Stiefel 1952; Strakoš and Tichý 2002).
-//!    The solve goes on for as long as it does: until the energy that was spent in the second half of the iterations is
-//!    lost in the rounding of that of the first half.
-//! 3. For other methods the pause is evidence enough.
+//! 1. Methods for symmetric matrices get stuck if the matrix or the preconditioner is not symmetric. Symmetry is tested
+//!    with two vectors: the residual, and the residual with some signs flipped.
+//! 2. The residual of conjugate gradients may not fall for thousands of iterations. The energy of the error does fall
+//!    in each: `‖x* − x_j‖²_A − ‖x* − x_{j+1}‖²_A = α_j ρ_j` (Hestenes and Stiefel 1952; Strakoš and Tichý 2002). The
+//!    solve goes on until the decrease over the second half of the iterations is below the rounding of the decrease
+//!    over the first half.
+//! 3. For other methods the pause itself is the evidence.
 //!
-//! Restarted GMRES converges linearly: it is also given up where at its present pace the tolerance would take several times
-//! the iterations allowed. And every method is, once `x` has grown so large, and stays so, that rounding it leaves a hundredth
-//! of the right-hand side: then the matrix is singular to working precision.
+//! Restarted GMRES converges linearly. Its solve also ends if at the present rate the tolerance would take several
+//! times the allowed iterations. Any solve ends once `x` has become and remained so large that rounding `x` leaves a
+//! hundredth of the right-hand side: the matrix is then singular to working precision.
 
 use std::fmt;
 
-/// A residual that has not fallen so far in so many iterations is looked at.
+/// When a solve is checked for stagnation: when the best residual has not fallen by the fraction `fall` within
+/// `iterations`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Patience {
-    /// The iterations; half of those made, where that is more.
+    /// The length of the window. If half of all iterations so far is more, that is the window.
     pub iterations: usize,
-    /// The part of the residual by which it must fall.
+    /// The fraction of the residual by which the residual must fall.
     pub fall: f64,
 }
 
-/// Why a solve was given up as [`Stagnated`](crate::Outcome::Stagnated).
+/// Why a solve ended as [`Stagnated`](crate::Outcome::Stagnated).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Evidence {
@@ -37,7 +38,7 @@ pub enum Evidence {
     },
     /// The residual falls too slowly for the iterations allowed.
     Pace {
-        /// How many more the tolerance would take.
+        /// The number of further iterations that the tolerance would take.
         needed: f64,
     },
     /// Conjugate gradients no longer decrease the energy of the error: `x` changes by less than its rounding.
@@ -47,12 +48,12 @@ pub enum Evidence {
     },
     /// The matrix or the preconditioner is not symmetric, and the method needs it to be.
     Unsymmetric {
-        /// Which of the two.
+        /// `"the matrix"` or `"the preconditioner"`.
         what: &'static str,
     },
-    /// The matrix is singular to the precision of its elements, and the right-hand side is not within its reach.
+    /// The matrix is singular to the precision of its elements, and the right-hand side is not in its range.
     Singular {
-        /// What the condition of the matrix is at least.
+        /// A lower bound of the matrix's condition number.
         condition: f64,
     },
     /// The recomputed residual missed the tolerance, and starting again from it did not halve it.
@@ -66,7 +67,7 @@ impl fmt::Display for Evidence {
                 write!(f, "the residual has not fallen in {iterations} iterations")
             }
             Evidence::Pace { needed } => {
-                write!(f, "at this pace the tolerance takes {needed:.0} iterations more")
+                write!(f, "at this pace_evidence the tolerance takes {needed:.0} iterations more")
             }
             Evidence::Energy { iterations } => {
                 write!(
@@ -85,68 +86,79 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// What is known of the progress of a solve since it was started or started again.
-pub(crate) struct Watch {
+/// Follows the residuals of a solve since its last start, and says when to check for stagnation.
+pub(crate) struct StagnationDetector {
     patience: Patience,
+    /// The iteration of the last start.
     began: usize,
     best: f64,
     best_at: usize,
-    /// No closer look before this iteration: one takes as long as some hundred iterations on a small system.
-    next_look: usize,
+    /// No check before this iteration. On a small system a check takes as long as some hundred iterations.
+    next_check: usize,
 }
 
-/// How many times the iterations allowed a tolerance may seem away: convergence may still become faster.
-const FAR: f64 = 4.0;
-/// Iterations that are taken as allowed at least: who allows few wants the best of them.
-const ALLOWED: usize = 10_000;
+/// The solve ends if the tolerance seems more than this many times the allowed iterations away. The factor is large
+/// because convergence may become faster.
+const TOO_FAR: f64 = 4.0;
+/// The rule for the rate assumes at least this many allowed iterations: a user who allows few wants all of them.
+const LEAST_ALLOWED: usize = 10_000;
 
-impl Watch {
+impl StagnationDetector {
     pub(crate) fn new(patience: Patience, iteration: usize, residual: f64) -> Self {
-        Watch { patience, began: iteration, best: residual, best_at: iteration, next_look: 0 }
+        StagnationDetector { patience, began: iteration, best: residual, best_at: iteration, next_check: 0 }
     }
 
-    /// Takes note of a residual; says whether the solve is to be looked at.
-    pub(crate) fn pauses(&mut self, iteration: usize, residual: f64) -> bool {
+    /// Notes a residual. Returns whether the solve should be checked now.
+    pub(crate) fn note_residual(&mut self, iteration: usize, residual: f64) -> bool {
         if residual < (1.0 - self.patience.fall) * self.best {
             (self.best, self.best_at) = (residual, iteration);
         }
-        if iteration - self.best_at < self.window(iteration) || iteration < self.next_look {
+        if iteration - self.best_at < self.window(iteration) || iteration < self.next_check {
             return false;
         }
-        self.next_look = iteration + (iteration - self.began) / 4 + 1;
+        self.next_check = iteration + (iteration - self.began) / 4 + 1;
         true
     }
 
+    /// The iterations within which the residual must fall.
     fn window(&self, iteration: usize) -> usize {
         self.patience.iterations.max((iteration - self.began) / 2)
     }
 
-    /// A residual that has not fallen for so long is evidence.
-    pub(crate) fn residual(&self, iteration: usize) -> Evidence {
+    /// The evidence that the residual has not fallen, for methods without a better criterion.
+    pub(crate) fn residual_evidence(&self, iteration: usize) -> Evidence {
         Evidence::Residual { iterations: iteration - self.best_at }
     }
 
-    /// Whether conjugate gradients have come to rest; `lanczos` has `[α, β]` of every iteration since the start.
-    pub(crate) fn energy(&self, iteration: usize, lanczos: &[[f64; 2]], epsilon: f64) -> Option<Evidence> {
+    /// Evidence that conjugate gradients no longer decrease the energy of the error. `lanczos` has `[α, β]` of every
+    /// iteration since the start.
+    pub(crate) fn energy_evidence(
+        &self,
+        iteration: usize,
+        lanczos: &[[f64; 2]],
+        epsilon: f64,
+    ) -> Option<Evidence> {
         let [before, now] = energies(lanczos);
         (now <= epsilon * epsilon * before)
             .then_some(Evidence::Energy { iterations: iteration - self.best_at })
     }
 
-    /// Whether a method that converges linearly is too slow to reach a threshold in the iterations allowed. `history` has the
-    /// residuals from the first on, the last one just known.
-    pub(crate) fn pace(&self, history: &[f64], threshold: f64, allowed: usize) -> Option<Evidence> {
+    /// Evidence that a linearly convergent method is too slow to reach the threshold in the allowed iterations.
+    /// `history` has all residuals, the latest last.
+    pub(crate) fn pace_evidence(&self, history: &[f64], threshold: f64, allowed: usize) -> Option<Evidence> {
         let iteration = history.len() - 1;
         let window = self.window(iteration);
         let (now, then) = (history.last()?, history.get(iteration.checked_sub(window)?)?);
         let needed = window as f64 * (now / threshold).ln() / (then / now).ln();
-        let far =
-            threshold > 0.0 && iteration >= self.began + window && needed > FAR * allowed.max(ALLOWED) as f64;
+        let far = threshold > 0.0
+            && iteration >= self.began + window
+            && needed > TOO_FAR * allowed.max(LEAST_ALLOWED) as f64;
         far.then_some(Evidence::Pace { needed })
     }
 }
 
-/// The energy of the error that was spent in the first and in the second half of the iterations: `Σ αⱼ ρⱼ`, in units of `ρ₀`.
+/// The decrease of the error's energy over the first and over the second half of the iterations: `Σ αⱼ ρⱼ`, in units of
+/// `ρ₀`.
 fn energies(lanczos: &[[f64; 2]]) -> [f64; 2] {
     let (mut sums, mut rho) = ([0.0; 2], 1.0);
     for (k, [alpha, beta]) in lanczos.iter().enumerate() {
@@ -162,41 +174,46 @@ mod tests {
 
     const PATIENCE: Patience = Patience { iterations: 100, fall: 0.01 };
 
-    /// The iteration at which a history is looked at first.
-    fn looked_at(residual: impl Fn(usize) -> f64) -> Option<usize> {
-        let mut watch = Watch::new(PATIENCE, 0, residual(0));
-        (1..100_000).find(|&k| watch.pauses(k, residual(k)))
+    /// The first iteration at which this history of residuals causes a check.
+    fn first_check(residual: impl Fn(usize) -> f64) -> Option<usize> {
+        let mut detector = StagnationDetector::new(PATIENCE, 0, residual(0));
+        (1..100_000).find(|&k| detector.note_residual(k, residual(k)))
     }
 
     #[test]
-    fn the_longer_a_solve_the_longer_its_pauses() {
-        assert_eq!(looked_at(|_| 1.0), Some(100));
-        assert_eq!(looked_at(|k| 1.0 / (1.0 + k as f64)), None);
-        let fell_for_a_thousand = looked_at(|k| (k.min(1000) as f64 * -0.01).exp());
+    fn the_window_grows_with_the_iterations() {
+        assert_eq!(first_check(|_| 1.0), Some(100));
+        assert_eq!(first_check(|k| 1.0 / (1.0 + k as f64)), None);
+        let fell_for_a_thousand = first_check(|k| (k.min(1000) as f64 * -0.01).exp());
         assert!(fell_for_a_thousand.is_some_and(|k| (1990..=2000).contains(&k)), "{fell_for_a_thousand:?}");
     }
 
     #[test]
     fn conjugate_gradients_go_on_while_the_energy_falls() {
-        let evidence =
-            |beta: f64| Watch::new(PATIENCE, 0, 1.0).energy(400, &vec![[0.3, beta]; 400], f64::EPSILON);
-        // ρ falls by a hundredth an iteration, or stays as it is, whatever the residual does
+        let evidence = |beta: f64| {
+            StagnationDetector::new(PATIENCE, 0, 1.0).energy_evidence(
+                400,
+                &vec![[0.3, beta]; 400],
+                f64::EPSILON,
+            )
+        };
+        // With these `β`, `ρ` falls by a hundredth per iteration, or stays constant.
         assert_eq!((evidence(0.99), evidence(1.0)), (None, None));
         assert_eq!(evidence(0.25), Some(Evidence::Energy { iterations: 400 }));
     }
 
     #[test]
-    fn the_pace_of_linear_convergence() {
-        let watch = Watch::new(PATIENCE, 0, 1.0);
+    fn slow_linear_convergence_is_evidence() {
+        let detector = StagnationDetector::new(PATIENCE, 0, 1.0);
         let history = |rate: f64| -> Vec<f64> { (0..=200).map(|k| rate.powi(k)).collect() };
-        assert_eq!(watch.pace(&history(0.99), 1e-8, 1000), None);
-        assert_eq!(watch.pace(&history(0.9999), 1e-8, 100_000), None);
-        let Some(Evidence::Pace { needed }) = watch.pace(&history(0.9999), 1e-8, 1000) else {
+        assert_eq!(detector.pace_evidence(&history(0.99), 1e-8, 1000), None);
+        assert_eq!(detector.pace_evidence(&history(0.9999), 1e-8, 100_000), None);
+        let Some(Evidence::Pace { needed }) = detector.pace_evidence(&history(0.9999), 1e-8, 1000) else {
             panic!("184,000 iterations are too many")
         };
         assert!((needed - 184_000.0).abs() < 1000.0, "{needed}");
-        assert!(watch.pace(&history(1.0), 1e-8, 1000).is_some());
-        // no threshold, no pace
-        assert_eq!(watch.pace(&history(0.9999), 0.0, 1000), None);
+        assert!(detector.pace_evidence(&history(1.0), 1e-8, 1000).is_some());
+        // Without a threshold there is no rate to judge.
+        assert_eq!(detector.pace_evidence(&history(0.9999), 0.0, 1000), None);
     }
 }

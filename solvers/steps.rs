@@ -1,8 +1,8 @@
 //! How steps are run, and how the host learns what they computed.
 //!
-//! In host memory a step is done when it returns. Elsewhere it is queued, some steps ahead of what the host knows, and
-//! may be recorded once and replayed: a step therefore takes no decision on the host, and tells what it computed by
-//! recording it.
+//! In host memory a step is complete when `run` returns. On a GPU steps are queued ahead of what the host knows, and
+//! may be recorded once and replayed. So a step takes no decision on the host, and reports results only by recording
+//! numbers.
 
 use crate::{Element, Error, Form, Result, Scalar, ScalarOf, SpaceOf, Vector};
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// Whether `value` is what it must be.
+    /// Whether `value` meets the condition.
     pub fn holds(self, value: f64) -> bool {
         value.is_finite()
             && match self {
@@ -30,40 +30,41 @@ impl Condition {
     }
 }
 
-/// What became of a step.
+/// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
-    /// It recorded its numbers.
+    /// The step is complete, and its numbers are recorded.
     Known {
-        /// Whether its residual met the threshold, or is not finite: no later step changes anything.
+        /// Whether this is the last step: its residual meets the threshold or is not finite. Later steps change
+        /// nothing.
         last: bool,
     },
-    /// A watched number was not what it must be; the step ended before it changed the solution, and no later step
-    /// changes anything.
+    /// A watched number failed its condition. The step ended before it changed the solution, and later steps change
+    /// nothing.
     Failed {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
-        /// Its value.
+        /// The value of the number.
         value: f64,
     },
 }
 
-/// Runs the steps of a solve, one solve at a time.
+/// Runs the steps of one solve at a time.
 pub trait Steps<V: Vector>: Sized + Send {
-    /// How many steps may be queued that are not known yet.
+    /// How many steps may be queued whose results the host does not know yet.
     const LAG: usize;
 
-    /// For steps that record so many numbers at most.
+    /// Prepares for steps that record at most this many numbers.
     fn new(space: &SpaceOf<V>, numbers: usize) -> Result<Self>;
 
-    /// Begins anew, after a solve or after a restart: steps still on their way are forgotten.
+    /// Begins a solve or a restart. Forgets queued steps.
     fn begin(&mut self, threshold_squared: f64) -> Result<()>;
 
-    /// The vectors of the next steps may be others.
+    /// Drops recorded steps, because the next steps may work on other vectors.
     fn forget(&mut self) {}
 
-    /// Runs or queues one more step, the one at a place in the method's cycle. It does the same every time if it
-    /// `replays`.
+    /// Runs or queues one step, the step at this place of the method's cycle. If `replays`, the step queues the same
+    /// work every time.
     fn run(
         &mut self,
         place: usize,
@@ -71,29 +72,29 @@ pub trait Steps<V: Vector>: Sized + Send {
         step: &mut dyn FnMut(&mut Self) -> Result<()>,
     ) -> Result<()>;
 
-    /// Steps queued that are not known yet.
+    /// The number of queued steps whose results the host does not know yet.
     fn in_flight(&self) -> usize;
 
-    /// Waits for the oldest step that is not known yet, and gives the numbers that it recorded.
+    /// Waits for the oldest of these steps and returns the numbers that it recorded.
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending>;
 
-    /// Within a step: ends it, before the solution is touched, if the number is not what it must be.
+    /// Within a step: ends the step, before the solution changes, if the number fails the condition.
     fn watch(&mut self, what: &'static str, value: &ScalarOf<V>, must_be: Condition) -> Result<()>;
 
-    /// Within a step: records `‖r‖²`, which ends the solve where it meets the threshold. Comes first, if at all.
+    /// Within a step: records `‖r‖²`, before any other number. The solve ends if it meets the threshold.
     fn residual(&mut self, squared: &ScalarOf<V>) -> Result<()>;
 
     /// Within a step: records a number.
     fn record(&mut self, value: &ScalarOf<V>) -> Result<()>;
 
-    /// Queues up to `count` iterations of conjugate gradients in one piece, where the hardware has a kernel that keeps such a
-    /// system on the chip; says how many, 0 where it has none.
+    /// Queues up to `count` iterations of conjugate gradients as one launch, where the hardware has a kernel that keeps
+    /// such a system on the chip. Returns how many iterations were queued, 0 without such a kernel.
     fn conjugate_gradients(&mut self, _iterate: CgIterate<'_, V>, _count: usize) -> Result<usize> {
         Ok(0)
     }
 }
 
-/// Conjugate gradients between two steps: what [`Steps::conjugate_gradients`] reads, and what it changes.
+/// The state of conjugate gradients between two steps, for [`Steps::conjugate_gradients`].
 pub struct CgIterate<'s, V: Vector> {
     /// The operator.
     pub a: Form<'s, V>,
@@ -113,7 +114,7 @@ pub struct CgIterate<'s, V: Vector> {
     pub watched: [&'static str; 2],
 }
 
-/// Steps that are done when they return: those of host memory.
+/// Runs each step at once: the steps of host memory.
 #[derive(Debug)]
 pub struct Immediate<V> {
     threshold_squared: f64,
@@ -123,7 +124,7 @@ pub struct Immediate<V> {
 }
 
 impl<V> Immediate<V> {
-    /// Within a step: records numbers that the host has already.
+    /// Within a step: records numbers that are in host memory already.
     pub fn record_known<T: Element>(&mut self, numbers: &[T]) {
         self.numbers.extend(numbers.iter().map(|number| number.to_f64()));
     }
@@ -168,7 +169,7 @@ impl<V: Vector> Steps<V> for Immediate<V> {
 
     fn residual(&mut self, squared: &ScalarOf<V>) -> Result<()> {
         let squared = squared.read()?.to_f64();
-        // NaN meets no threshold, and ends the solve as well
+        // A residual of NaN or infinity ends the solve, too.
         let goes_on = squared.is_finite() && squared > self.threshold_squared;
         self.ending = Some(Ending::Known { last: !goes_on });
         self.numbers.push(squared);

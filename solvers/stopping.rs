@@ -4,27 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// When a solve ends: at `‖r‖ ≤ max(rtol ‖b‖, atol)`, or at a limit.
+/// The stopping criteria of a solve: `‖r‖ ≤ max(rtol ‖b‖, atol)`, or a limit.
 #[derive(Clone, Debug)]
 pub struct Stopping {
-    /// Relative to `‖b‖`. The default is the square root of the element's epsilon.
+    /// The tolerance relative to `‖b‖`. The default is the square root of the element's epsilon.
     pub rtol: f64,
-    /// Absolute. The default is zero.
+    /// The absolute tolerance. The default is zero.
     pub atol: f64,
-    /// Iterations allowed. The default is 10,000.
+    /// The most iterations. The default is 10,000.
     pub max_iterations: usize,
-    /// Time allowed. The default is no limit.
+    /// The most time. The default is no limit.
     pub time_limit: Option<Duration>,
-    /// Iterations without a fall of the residual, after which the solve is looked at, and ends as
-    /// [`Stagnated`](crate::Outcome::Stagnated) if there is evidence: the method's own patience (`None`), or a number of
-    /// iterations; `Some(usize::MAX)` turns the detection off.
+    /// After this many iterations without a fall of the residual the solve is checked, and ends as
+    /// [`Stagnated`](crate::Outcome::Stagnated) if there is [`Evidence`](crate::Evidence). `None` is the default of the
+    /// method; `Some(usize::MAX)` turns the check off.
     pub patience: Option<usize>,
-    /// The growth of the residual that is called divergence. The default is 10¹⁰.
+    /// The solve ends as diverged when the residual has grown by this factor. The default is 10¹⁰.
     pub divergence: f64,
 }
 
 impl Stopping {
-    /// The defaults for elements of this epsilon.
+    /// The defaults for an element type with this epsilon.
     pub fn new(epsilon: f64) -> Self {
         Stopping {
             rtol: epsilon.sqrt(),
@@ -42,12 +42,12 @@ impl Stopping {
     }
 }
 
-/// Ends a solve from another thread: clone it, hand one to the solver, pull the other.
+/// Ends a solve from another thread: give a clone to the solver, and call [`cancel`](CancelToken::cancel) on the other.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
 impl CancelToken {
-    /// A token that nobody has pulled.
+    /// A token that is not cancelled.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,7 +58,7 @@ impl CancelToken {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether somebody has pulled it.
+    /// Whether the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -71,6 +71,6 @@ pub struct Progress {
     pub iteration: usize,
     /// `‖r‖` by the method's recurrence.
     pub residual: f64,
-    /// The norm to reach.
+    /// The residual norm to reach.
     pub threshold: f64,
 }

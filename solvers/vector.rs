@@ -14,21 +14,22 @@ pub type StepsOf<V> = <V as Vector>::Steps;
 /// The space type of a vector type.
 pub type SpaceOf<V> = <V as Vector>::Space;
 
-/// What a reduction gives: a number in host memory, a slot in device memory, an all-reduced number between ranks.
+/// The result of a reduction: a number in host memory, a slot in device memory, or an all-reduced number of several
+/// ranks.
 ///
-/// Arithmetic on scalars may be lazy: products and quotients cost nothing anywhere, a sum or a root a launch on a GPU.
-/// [`Scalar::read`] is the only call that waits for the hardware.
+/// Arithmetic on scalars may be lazy. Products and quotients cost nothing; a sum or a root costs a launch on a GPU.
+/// Only [`Scalar::read`] waits for the hardware.
 pub trait Scalar<T>:
     Clone + Send + From<T> + Neg<Output = Self> + Add<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
-    /// Copies a value into this scalar's place. State carried from one iteration to the next lives in fixed places, so
-    /// that a recorded iteration can be replayed.
+    /// Copies a value into the storage of this scalar. State that the next iteration reads must stay at fixed
+    /// addresses, so that a recorded iteration can be replayed.
     fn assign(&mut self, value: &Self);
 
     /// The value, on the host.
     fn read(&self) -> Result<T>;
 
-    /// `self / divisor`, and zero where both are zero.
+    /// `self / divisor`, or zero if both are zero.
     fn quotient(self, divisor: Self) -> Self;
 
     /// `√self`, of a real number.
@@ -49,28 +50,30 @@ impl<T: Element> Scalar<T> for T {
     }
 
     fn sqrt(self) -> T {
-        // rounded twice is rounded once here: a double holds more than twice the digits of a float
+        // Rounding the double root again gives the correctly rounded `f32` root, because a double has more than twice
+        // the digits.
         T::from_f64(self.to_f64().sqrt())
     }
 }
 
-/// A space of vectors: in which memory they live, how long they are, and in which numbering.
+/// A space of vectors: their memory, their length and their numbering.
 ///
-/// Vectors and operators of equal spaces may mix; others may not.
+/// Only vectors and operators of equal spaces may be combined.
 pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     /// The vectors of this space.
     type Vector: Vector<Space = Self>;
 
-    /// The number of entries: of all processes together, where they share vectors.
+    /// The number of entries of a vector, over all processes that share it.
     fn len(&self) -> usize;
 
-    /// The number of entries that this process has in its host slices: `b` and `x` of a solve, `load` and `store`.
+    /// The number of entries that this process holds: the length of its slices `b` and `x` in a solve, and in `load`
+    /// and `store`.
     fn local_len(&self) -> usize {
         self.len()
     }
 
-    /// The largest `wish` of all processes that share these vectors. The driver asks where one process may want to end a solve
-    /// of which the others know nothing, so that all end after the same iteration.
+    /// The largest `wish` of all processes that share the vectors. The driver calls this before it acts on something
+    /// that only one process knows, so that all processes end after the same iteration.
     fn agree(&self, wish: u8) -> Result<u8> {
         Ok(wish)
     }
@@ -83,40 +86,41 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     /// A vector of zeros.
     fn zeros(&self) -> Result<Self::Vector>;
 
-    /// Copies host data in, from the user's numbering to this space's.
+    /// Copies host data, in the user's numbering, into a vector of this space.
     fn load(&self, host: &[ElemOf<Self::Vector>], into: &mut Self::Vector) -> Result<()>;
 
-    /// Copies a vector out, back to the user's numbering.
+    /// Copies a vector of this space to the host, in the user's numbering.
     fn store(&self, from: &Self::Vector, host: &mut [ElemOf<Self::Vector>]) -> Result<()>;
 }
 
-/// A vector, wherever it lives.
+/// A vector in any memory.
 ///
-/// Required methods come first; the provided ones are fusions whose default body is their specification: an
-/// implementation may do the work in one pass, with the same result (bitwise in host memory, to rounding elsewhere).
-/// Operations do not return errors: where work is asynchronous, the first error is kept and [`Scalar::read`] returns it.
+/// Required methods come first. The provided methods are fused operations; the default body of each is its
+/// specification. An implementation may do the same in one pass, with the same result: bitwise in host memory, to
+/// rounding elsewhere. Operations return no errors: where work is asynchronous, the first error is kept, and
+/// [`Scalar::read`] returns it.
 pub trait Vector: Sized + Send + Sync {
-    /// What it is made of.
+    /// The number type of the entries.
     type Elem: Element;
-    /// What its reductions give.
+    /// The result type of reductions.
     type Scalar: Scalar<Self::Elem>;
-    /// Where it lives.
+    /// The type of the vector's space.
     type Space: Space<Vector = Self>;
-    /// A set of such vectors.
+    /// The basis of an Arnoldi process with such vectors.
     type Basis: Basis<Self>;
-    /// How steps of a solve on such vectors are run.
+    /// The type that runs the steps of a solve on such vectors.
     type Steps: Steps<Self>;
-    /// What an operator may tell kernels of this hardware about itself, with [`Form::Native`](crate::Form::Native); an
-    /// [`Infallible`](std::convert::Infallible) where no kernel asks.
+    /// The structure that an operator may describe to kernels of this hardware by
+    /// [`Form::Native`](crate::Form::Native); [`Infallible`](std::convert::Infallible) if there are no such kernels.
     type Native: ?Sized;
 
-    /// Where it lives.
+    /// The space of the vector.
     fn space(&self) -> &Self::Space;
 
     /// `self ← x`
     fn copy_from(&mut self, x: &Self);
 
-    /// `self ← a x + b self`; `b = 0` overwrites, even NaN.
+    /// `self ← a x + b self`. With `b = 0` old entries are overwritten, even NaN.
     fn axpby(&mut self, a: &Self::Scalar, x: &Self, b: &Self::Scalar);
 
     /// `⟨self, y⟩`
@@ -128,8 +132,8 @@ pub trait Vector: Sized + Send + Sync {
     /// A basis of up to `count` vectors of this space; [`VectorBasis`](crate::VectorBasis) is one for any kind of vectors.
     fn basis(space: &Self::Space, count: usize) -> Result<Self::Basis>;
 
-    /// Negates about half of the entries, as if by chance: the same ones every time. A smooth vector becomes a rough one of
-    /// the same size.
+    /// Negates a pseudo-random half of the entries, the same ones every time. A smooth vector becomes a rough one of the
+    /// same norm.
     fn flip_signs(&mut self) -> Result<()> {
         let space = self.space().clone();
         let mut entries = vec![Self::Elem::default(); space.local_len()];
@@ -176,7 +180,7 @@ pub trait Vector: Sized + Send + Sync {
         self.norm_squared()
     }
 
-    /// `self ← self + a p; p ← z + b p`: a solution moves along its direction, the direction turns.
+    /// `self ← self + a p; p ← z + b p`: the solution moves along its direction, then the direction is updated.
     fn axpy_xpby(&mut self, a: &Self::Scalar, p: &mut Self, z: &Self, b: &Self::Scalar) {
         self.axpy(a, p);
         p.xpby(z, b);
@@ -194,7 +198,7 @@ pub trait Vector: Sized + Send + Sync {
         [norm_squared, z.multiply_dot(d, self)]
     }
 
-    /// Conjugate gradients between two products, with a diagonal preconditioner:
+    /// The vector operations of conjugate gradients between two products, with a diagonal preconditioner:
     /// `r ← r − α q; z = d ∘ r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`.
     fn cg_update(at: CgUpdate<'_, Self>) -> [Self::Scalar; 2] {
         let CgUpdate { alpha, rho, q, d, x, r, p, z } = at;
@@ -204,13 +208,13 @@ pub trait Vector: Sized + Send + Sync {
     }
 }
 
-/// Conjugate gradients between two products: what [`Vector::cg_update`] reads, and what it changes.
+/// The arguments of [`Vector::cg_update`].
 pub struct CgUpdate<'s, V: Vector> {
-    /// The length of the step.
+    /// The step length `α`.
     pub alpha: &'s V::Scalar,
-    /// `⟨r, d ∘ r⟩` before it.
+    /// `⟨r, d ∘ r⟩` before the update.
     pub rho: &'s V::Scalar,
-    /// The product of the direction.
+    /// `A p`.
     pub q: &'s V,
     /// The diagonal of the preconditioner, which applies `M⁻¹`.
     pub d: &'s V,
@@ -220,14 +224,14 @@ pub struct CgUpdate<'s, V: Vector> {
     pub r: &'s mut V,
     /// The direction.
     pub p: &'s mut V,
-    /// A vector to compute in. What it holds afterwards has no meaning.
+    /// A work vector. Its content afterwards has no meaning.
     pub z: &'s mut V,
 }
 
-/// Negates about half of the entries, as if by chance: which ones depends on their places alone, counted from `first` on.
+/// Negates a pseudo-random half of the entries. Which ones depends only on their indices, counted from `first`.
 pub fn flip_signs<T: Element>(entries: &mut [T], first: usize) {
-    for (place, entry) in (first as u64 + 1..).zip(entries) {
-        if place.wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones() % 2 == 1 {
+    for (number, entry) in (first as u64 + 1..).zip(entries) {
+        if number.wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones() % 2 == 1 {
             *entry = -*entry;
         }
     }

@@ -1,16 +1,17 @@
-//! What may be said of a solution: where squares vanish or overflow, less than they seem to say.
+//! The final checks of a solution, with care for numbers whose squares underflow or overflow.
 
 use crate::{Element, Outcome, Report, Result, Scalar, Space, Vector};
 use num_traits::Float;
 
-/// The square of a right-hand side, and of a residual, that vanishes or overflows though the vector does not.
+/// The names in [`Outcome::Breakdown`] for squared norms that underflow or overflow although the vectors do not.
 pub(crate) const RHS: &str = "‖b‖²";
 pub(crate) const RESIDUAL: &str = "‖r‖²";
 
-/// Solves `A x = 0`, and tells a right-hand side that is zero from one whose square underflows.
+/// Ends a solve with `‖b‖² = 0`: `x` is zero if `b` is zero; a breakdown is reported if only the squares of `b`'s
+/// entries underflow.
 pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Result<Outcome> {
     let zero = V::Elem::from_f64(0.0);
-    x.axpby(&V::Elem::from_f64(least::<V>().recip()).into(), b, &zero.into());
+    x.axpby(&V::Elem::from_f64(smallest_normal::<V>().recip()).into(), b, &zero.into());
     report.true_residual = 0.0;
     report.history.push(0.0);
     if norm::<V>(x.norm_squared())? == 0.0 {
@@ -21,7 +22,8 @@ pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Resul
     Ok(Outcome::Breakdown { what: RHS, value: 0.0, iteration: 0 })
 }
 
-/// What to say of a right-hand side whose square is not finite: perhaps its entries are, and only too large to be squared.
+/// The outcome for an infinite or NaN `‖b‖²`: a breakdown if all entries of `b` are finite and only their squares
+/// overflow, else `NotFinite`.
 pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
     Ok(match finite_or(Outcome::Converged, b)? {
         Outcome::Converged => Outcome::Breakdown { what: RHS, value: f64::INFINITY, iteration: 0 },
@@ -29,10 +31,10 @@ pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
     })
 }
 
-/// What to say of a true residual that meets the threshold: squares of its entries may have vanished below the smallest
-/// number, and `x` may have run away where `A` does not see it.
+/// The outcome for a true residual that meets the threshold. A breakdown is reported if underflowed squares could hide
+/// a residual above the threshold, and `NotFinite` if `x` is not finite, which `A` may hide by zeros.
 pub(crate) fn converged<V: Vector>(truth: f64, threshold: f64, report: &Report, x: &V) -> Result<Outcome> {
-    let vanished = x.space().len() as f64 * least::<V>() * V::Elem::EPSILON;
+    let vanished = x.space().len() as f64 * smallest_normal::<V>() * V::Elem::EPSILON;
     if truth.hypot(vanished.sqrt()) > threshold {
         let iteration = report.history.len() - 1;
         return Ok(Outcome::Breakdown { what: RESIDUAL, value: truth * truth, iteration });
@@ -44,20 +46,25 @@ pub(crate) fn converged<V: Vector>(truth: f64, threshold: f64, report: &Report, 
 pub(crate) fn finite_or<V: Vector>(outcome: Outcome, x: &V) -> Result<Outcome> {
     let mut finite = norm::<V>(x.norm_squared())?.is_finite();
     if !finite {
-        // perhaps only its square is beyond all numbers
+        // Perhaps only the square overflows: test a scaled copy.
         let mut small = x.space().zeros()?;
-        small.axpby(&V::Elem::from_f64(least::<V>().sqrt()).into(), x, &V::Elem::from_f64(0.0).into());
+        small.axpby(
+            &V::Elem::from_f64(smallest_normal::<V>().sqrt()).into(),
+            x,
+            &V::Elem::from_f64(0.0).into(),
+        );
         finite = norm::<V>(small.norm_squared())?.is_finite();
     }
-    let said = matches!(outcome, Outcome::NotFinite { .. });
-    Ok(if finite || said { outcome } else { Outcome::NotFinite { whence: "the solution" } })
+    let reported = matches!(outcome, Outcome::NotFinite { .. });
+    Ok(if finite || reported { outcome } else { Outcome::NotFinite { whence: "the solution" } })
 }
 
+/// The norm from its square, on the host.
 pub(crate) fn norm<V: Vector>(squared: V::Scalar) -> Result<f64> {
     Ok(squared.read()?.to_f64().sqrt())
 }
 
-/// The smallest number that has all its digits.
-fn least<V: Vector>() -> f64 {
+/// The smallest positive normal number.
+fn smallest_normal<V: Vector>() -> f64 {
     <V::Elem as Element>::Real::min_positive_value().into()
 }

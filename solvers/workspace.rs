@@ -1,4 +1,4 @@
-//! What a solver keeps from solve to solve: vectors, steps, the part of `x` that was put aside, and what was found out of the
+//! What a solver keeps from solve to solve: vectors, steps, the folded part of `x`, and measured properties of the
 //! operators.
 
 use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
@@ -8,13 +8,13 @@ use crate::{
 };
 use num_traits::{One, Zero};
 
-/// What is found out of operators when it is first needed.
+/// Properties of the operators, each measured when first needed and valid until the operators get new values.
 #[derive(Default)]
-pub(crate) struct Found {
-    /// `‖A‖`, from below.
+pub(crate) struct OperatorFacts {
+    /// `‖A‖`, estimated from below.
     norm: Option<f64>,
-    /// Which of the two is not symmetric, if one is.
-    unsymmetric: Option<Option<&'static str>>,
+    /// Whether operator and preconditioner are as symmetric as the method needs.
+    symmetry: Option<SymmetryTest>,
 }
 
 /// What a solver keeps from solve to solve.
@@ -22,20 +22,28 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     pub(crate) space: SpaceOf<V>,
     pub(crate) work: K::Work,
     pub(crate) steps: V::Steps,
-    /// `b` without its part along the null space, where there is one.
+    /// `b` without its component along the null space, if a null space was declared.
     pub(crate) rhs: Option<V>,
-    /// What was put aside of the solution: `x` is what was gained since.
-    aside: Option<V>,
-    /// Whether something was.
-    folded: bool,
-    /// Two vectors for norms and limits.
+    /// The part of the solution that folds have moved out of `x`. While `is_folded`, the solution is `folded + x`.
+    folded: Option<V>,
+    /// Whether `folded` holds a part of the solution.
+    is_folded: bool,
+    /// Two work vectors for norms and rounding limits.
     spare: Option<[V; 2]>,
-    /// What was found out of the operators, for as long as they keep their values.
-    pub(crate) found: Found,
-    /// What a step recorded.
+    /// Measured properties of the operators, reset when the operators may get new values.
+    pub(crate) facts: OperatorFacts,
+    /// The numbers that the latest step recorded.
     pub(crate) numbers: Vec<f64>,
     /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
     pub(crate) lanczos: Vec<[f64; 2]>,
+}
+
+/// The result of a test whether operator and preconditioner are symmetric.
+#[derive(Clone, Copy)]
+enum SymmetryTest {
+    Passed,
+    UnsymmetricMatrix,
+    UnsymmetricPreconditioner,
 }
 
 impl<K: Method<V>, V: Vector> Workspace<K, V> {
@@ -45,47 +53,47 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
             work: method.workspace(space)?,
             steps: V::Steps::new(space, method.numbers(space.len()))?,
             rhs: None,
-            aside: None,
-            folded: false,
+            folded: None,
+            is_folded: false,
             spare: None,
-            found: Found::default(),
+            facts: OperatorFacts::default(),
             numbers: Vec::new(),
             lanczos: Vec::new(),
         })
     }
 
-    /// Begins a solve: nothing is put aside.
+    /// Begins a solve: nothing is folded yet.
     pub(crate) fn begin(&mut self) {
-        self.folded = false;
+        self.is_folded = false;
         self.lanczos.clear();
     }
 
-    /// Puts aside what `x` holds; it is zero then.
+    /// Adds `x` to the folded part of the solution and sets `x` to zero.
     pub(crate) fn fold(&mut self, x: &mut V) -> Result<()> {
-        let aside = match &mut self.aside {
-            Some(aside) => aside,
+        let folded = match &mut self.folded {
+            Some(folded) => folded,
             none => none.insert(self.space.zeros()?),
         };
-        if self.folded {
-            aside.axpy(&V::Elem::one().into(), x);
+        if self.is_folded {
+            folded.axpy(&V::Elem::one().into(), x);
         } else {
-            aside.copy_from(x);
+            folded.copy_from(x);
         }
-        self.folded = true;
+        self.is_folded = true;
         let zero: V::Scalar = V::Elem::zero().into();
-        x.axpby(&zero, aside, &zero);
+        x.axpby(&zero, folded, &zero);
         Ok(())
     }
 
-    /// Makes `x` whole again.
+    /// Adds the folded part back, so that `x` is the whole solution.
     pub(crate) fn unfold(&mut self, x: &mut V) {
-        if let Some(aside) = self.aside.as_ref().filter(|_| self.folded) {
-            x.axpy(&V::Elem::one().into(), aside);
+        if let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) {
+            x.axpy(&V::Elem::one().into(), folded);
         }
-        self.folded = false;
+        self.is_folded = false;
     }
 
-    /// Two vectors to work in, made when first needed.
+    /// The two work vectors, allocated on first use.
     fn spare<'s>(spare: &'s mut Option<[V; 2]>, space: &V::Space) -> Result<[&'s mut V; 2]> {
         let [v, w] = match spare {
             Some(spare) => spare,
@@ -94,17 +102,18 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         Ok([v, w])
     }
 
-    /// `‖A‖`, from below; found once for the values that `A` has.
+    /// `‖A‖`, estimated from below, once for each set of values of `A`.
     pub(crate) fn operator_norm<A: LinearOperator<Vector = V>>(&mut self, a: &A, b: &V) -> Result<f64> {
-        if let Some(norm) = self.found.norm {
+        if let Some(norm) = self.facts.norm {
             return Ok(norm);
         }
         let norm = operator_norm(a, b, Self::spare(&mut self.spare, &self.space)?)?;
-        self.found.norm = Some(norm);
+        self.facts.norm = Some(norm);
         Ok(norm)
     }
 
-    /// Which of operator and preconditioner is not symmetric, if one is; found once for the values that they have.
+    /// The name of the operator that is not symmetric although the method needs it to be; `None` if the symmetry is as
+    /// needed. Tested once for each set of values of the operators.
     pub(crate) fn unsymmetric(
         &mut self,
         needed: Symmetry,
@@ -113,39 +122,43 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         b: &V,
         x: &V,
     ) -> Result<Option<&'static str>> {
-        if let Some(found) = self.found.unsymmetric {
-            return Ok(found);
+        if let Some(test) = self.facts.symmetry {
+            return Ok(test.unsymmetric_operator());
         }
         let [v, w] = Self::spare(&mut self.spare, &self.space)?;
-        // tried with the residual: rows that are solved, such as those of boundary values, need not be symmetric
+        // The test vector is the residual. It is zero in rows that are already solved, such as those of boundary
+        // values; these rows need not be symmetric.
         let mut r = self.space.zeros()?;
         v.copy_from(x);
-        if let Some(aside) = self.aside.as_ref().filter(|_| self.folded) {
-            v.axpy(&V::Elem::one().into(), aside);
+        if let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) {
+            v.axpy(&V::Elem::one().into(), folded);
         }
         plain_residual(a, b, v, &mut r)?;
-        // an assembly rounds; preconditioners may be computed in fewer digits
-        let [of_matrix, of_preconditioner] = [V::Elem::EPSILON.sqrt(), V::Elem::EPSILON.sqrt().sqrt()];
-        let found = if needed == Symmetry::Nothing {
-            None
-        } else if !is_symmetric(a, &r, [v, w], of_matrix)? {
-            Some("the matrix")
-        } else if needed == Symmetry::Both && !is_symmetric(m, &r, [v, w], of_preconditioner)? {
-            Some("the preconditioner")
+        // The tolerances are loose, because assembling a matrix rounds, and a preconditioner may be computed in lower
+        // precision.
+        let [matrix_tolerance, preconditioner_tolerance] =
+            [V::Elem::EPSILON.sqrt(), V::Elem::EPSILON.sqrt().sqrt()];
+        let test = if needed == Symmetry::Nothing {
+            SymmetryTest::Passed
+        } else if !is_symmetric(a, &r, [v, w], matrix_tolerance)? {
+            SymmetryTest::UnsymmetricMatrix
+        } else if needed == Symmetry::Both && !is_symmetric(m, &r, [v, w], preconditioner_tolerance)? {
+            SymmetryTest::UnsymmetricPreconditioner
         } else {
-            None
+            SymmetryTest::Passed
         };
-        self.found.unsymmetric = Some(found);
-        Ok(found)
+        self.facts.symmetry = Some(test);
+        Ok(test.unsymmetric_operator())
     }
 
-    /// The residual that rounding `x` leaves.
+    /// The norm of the residual that is left by rounding an exact `x` to its element type.
     pub(crate) fn rounding_limit<A: LinearOperator<Vector = V>>(&mut self, a: &A, x: &V) -> Result<f64> {
         rounding_limit(a, x, Self::spare(&mut self.spare, &self.space)?)
     }
 
-    /// Between two steps, where all of `x` is put aside or none: the residual that rounding `x` leaves, and `‖A‖ ‖x‖`. Nothing
-    /// where a threshold is far from that, which costs one inner product.
+    /// Between two steps, where the whole solution is either in `x` or folded: the residual norm that rounding the
+    /// solution leaves, and `‖A‖ ‖x‖`. `None` if the threshold is far above rounding; deciding that costs one inner
+    /// product.
     pub(crate) fn limit_near<A: LinearOperator<Vector = V>>(
         &mut self,
         a: &A,
@@ -153,8 +166,8 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         x: &V,
         threshold: f64,
     ) -> Result<Option<[f64; 2]>> {
-        let aside = self.aside.take();
-        let whole = aside.as_ref().filter(|_| self.folded).unwrap_or(x);
+        let folded = self.folded.take();
+        let whole = folded.as_ref().filter(|_| self.is_folded).unwrap_or(x);
         let limit = (|| {
             let scale = self.operator_norm(a, b)? * norm::<V>(whole.norm_squared())?;
             match threshold < V::Elem::EPSILON * scale {
@@ -162,7 +175,18 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
                 false => Ok(None),
             }
         })();
-        self.aside = aside;
+        self.folded = folded;
         limit
+    }
+}
+
+impl SymmetryTest {
+    /// The name of the operator that failed the test.
+    fn unsymmetric_operator(self) -> Option<&'static str> {
+        match self {
+            SymmetryTest::Passed => None,
+            SymmetryTest::UnsymmetricMatrix => Some("the matrix"),
+            SymmetryTest::UnsymmetricPreconditioner => Some("the preconditioner"),
+        }
     }
 }

@@ -1,59 +1,59 @@
-//! What can be wrong with the data a user hands in.
+//! Errors in the data that a user passes in.
 
 use crate::io::matrix_market::{ReadError, WriteError};
 
-/// What constructors and conversions return.
+/// The result type of constructors and conversions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Misuse, said with numbers and advice.
+/// Invalid input, or a failure of files, GPU or solver. Messages have the numbers and say what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Arrays that belong together differ in length.
     #[error("{what} has {got} entries, {expected} are needed ({why})")]
     Length {
-        /// Which array.
+        /// The array.
         what: &'static str,
-        /// Its length.
+        /// The length of the array.
         got: usize,
-        /// The length it needs.
+        /// The length that is needed.
         expected: usize,
-        /// Why.
+        /// What determines the length.
         why: &'static str,
     },
     /// An index lies outside the matrix.
     #[error("entry {position} has {what} {index}, but the matrix has {bound} {what}s (indices start at 0)")]
     Index {
-        /// The entry.
+        /// The position of the entry among the entries.
         position: usize,
         /// "row" or "column".
         what: &'static str,
-        /// Its index.
+        /// The index of the entry.
         index: i128,
-        /// Indices must stay below.
+        /// The number of rows or columns.
         bound: usize,
     },
-    /// Offsets fall, start late or end elsewhere than the entries do.
+    /// Offsets fall, do not start at 0, or do not end at the number of entries.
     #[error(
         "offset {position} is {offset}: offsets start at 0, never fall and end at the number of entries, {entries}"
     )]
     Offsets {
-        /// Which offset.
+        /// The position of the offset.
         position: usize,
-        /// Its value.
+        /// The value of the offset.
         offset: i128,
         /// The number of entries.
         entries: usize,
     },
-    /// A dimension beyond what 32-bit column indices reach.
+    /// A matrix has too many rows or columns for 32-bit indices.
     #[error("the matrix has {got} {what}s, at most 2147483648 are possible with 32-bit indices")]
     TooLarge {
         /// "row" or "column".
         what: &'static str,
-        /// How many.
+        /// The number of rows or columns.
         got: usize,
     },
-    /// An operation on square matrices was asked of another.
+    /// An operation needs a square matrix and got another.
     #[error("{what} needs a square matrix, this one is {rows} x {cols}")]
     NotSquare {
         /// The operation.
@@ -63,149 +63,153 @@ pub enum Error {
         /// The matrix's columns.
         cols: usize,
     },
-    /// Entries on both sides of the diagonal where one triangle was promised.
+    /// A matrix has entries on both sides of the diagonal where one triangle is needed.
     #[error(
         "entries ({row}, {col}) and ({other_row}, {other_col}) lie on both sides of the diagonal: give one triangle"
     )]
     NotTriangle {
         /// The row of an entry below the diagonal.
         row: usize,
-        /// Its column.
+        /// The column of that entry.
         col: usize,
         /// The row of an entry above the diagonal.
         other_row: usize,
-        /// Its column.
+        /// The column of that entry.
         other_col: usize,
     },
-    /// `aᵢⱼ ≠ aⱼᵢ` where symmetry was promised.
+    /// A matrix has `aᵢⱼ ≠ aⱼᵢ` where a symmetric one is needed.
     #[error(
         "the matrix is not symmetric: entry ({row}, {col}) is {value:e}, entry ({col}, {row}) is {mirrored:e}"
     )]
     NotSymmetric {
-        /// The row.
+        /// The row of an entry.
         row: usize,
-        /// The column.
+        /// The column of the entry.
         col: usize,
-        /// The entry there.
+        /// The value of the entry.
         value: f64,
-        /// The entry on the other side, zero where none is stored.
+        /// The value of the mirrored entry, zero if none is stored.
         mirrored: f64,
     },
     /// An entry is infinite or NaN.
     #[error("entry ({row}, {col}) is {value}")]
     NotFinite {
-        /// Its row.
+        /// The row of the entry.
         row: usize,
-        /// Its column.
+        /// The column of the entry.
         col: usize,
-        /// Its value.
+        /// The value of the entry.
         value: f64,
     },
-    /// A diagonal entry that is zero, missing or not finite where it is divided by.
+    /// A diagonal entry that is divided by is zero, missing or not finite.
     #[error("row {row} has {value} on the diagonal: Jacobi divides by it, scaling by its root")]
     ZeroDiagonal {
         /// The row.
         row: usize,
-        /// What stands there; zero where nothing is stored.
+        /// The diagonal entry; zero if none is stored.
         value: f64,
     },
-    /// A pivot that is not positive where a positive definite matrix was promised.
+    /// A pivot is not positive: the matrix is not positive definite.
     #[error("{what}: the matrix is not positive definite: the pivot of row {row} is {pivot:e}")]
     NotPositive {
-        /// What factorises.
+        /// The factorisation.
         what: &'static str,
         /// The row.
         row: usize,
-        /// Its pivot.
+        /// The pivot of the row.
         pivot: f64,
     },
-    /// A coarse operator that is not positive definite.
+    /// The coarse matrix of a two-level preconditioner is not positive definite.
     #[error(
-        "the matrix is not positive definite as its coarse space sees it: the pivot of aggregate {aggregate} ({rows} rows, row {row} the first) is {pivot:e}"
+        "the matrix is not positive definite on the coarse space: the pivot of aggregate {aggregate} ({rows} rows, the first is row {row}) is {pivot:e}"
     )]
     CoarseNotPositive {
         /// The aggregate.
         aggregate: usize,
-        /// How many rows it has.
+        /// The number of rows in the aggregate.
         rows: usize,
-        /// Its first row.
+        /// The first row of the aggregate.
         row: usize,
         /// The pivot.
         pivot: f64,
     },
-    /// A pivot that cannot be divided by.
+    /// A pivot is zero or not finite.
     #[error("{what}: the pivot of row {row} is {pivot:e}")]
     ZeroPivot {
-        /// What factorises.
+        /// The factorisation.
         what: &'static str,
         /// The row.
         row: usize,
-        /// Its pivot, zero where nothing is stored.
+        /// The pivot of the row; zero if none is stored.
         pivot: f64,
     },
-    /// A local system whose columns depend on each other.
+    /// The local system of a row or column is singular.
     #[error("{what}: the local system of row or column {at} is singular at its unknown {unknown}")]
     SingularLocal {
-        /// What is being built.
+        /// The preconditioner that is being built.
         what: &'static str,
-        /// The row or column of it.
+        /// The row or column of the preconditioner.
         at: usize,
-        /// The unknown that depends on those before it.
+        /// The unknown of the local system whose column depends on earlier columns.
         unknown: usize,
     },
-    /// New values come with another pattern than the one that was analysed.
-    #[error("the matrix has another pattern than the one analysed, in row {row}: build anew")]
+    /// New values come with another pattern than the original matrix.
+    #[error(
+        "row {row} has another pattern than in the matrix that this was built from: build again instead of refreshing"
+    )]
     OtherPattern {
         /// The first row that differs.
         row: usize,
     },
-    /// A diagonal block without an inverse.
+    /// A diagonal block is singular.
     #[error("the diagonal block of rows {first}..{end} is singular")]
     SingularBlock {
-        /// Its first row.
+        /// The first row of the block.
         first: usize,
-        /// One past its last row.
+        /// One past the last row of the block.
         end: usize,
     },
-    /// A format that does not suit the matrix.
+    /// A format does not suit the matrix.
     #[error("{format} does not suit this matrix: {why}")]
     Unsuitable {
         /// The format.
         format: &'static str,
-        /// Why, with numbers and what to use instead.
+        /// The reason, with numbers, and what to use instead.
         why: String,
     },
-    /// An option out of its range.
+    /// An option is out of its range.
     #[error("{what} is {got}: {expected}")]
     Option {
         /// The option.
         what: &'static str,
-        /// Its value.
+        /// The value of the option.
         got: String,
-        /// What it may be.
+        /// The allowed values.
         expected: &'static str,
     },
-    /// A permutation that names an index twice or leaves one out.
-    #[error("not a permutation of 0..{len}: place {position} says {index}, which is out of range or taken")]
+    /// An index occurs twice in a permutation or is out of range.
+    #[error(
+        "not a permutation of 0..{len}: position {position} has {index}, which is out of range or occurs before"
+    )]
     NotPermutation {
-        /// Its length.
+        /// The length of the permutation.
         len: usize,
-        /// Where.
+        /// The first wrong position.
         position: usize,
-        /// What stands there.
+        /// The index at that position.
         index: usize,
     },
-    /// A matrix file that cannot be read.
+    /// A matrix file could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A matrix file that cannot be written.
+    /// A matrix file could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// A GPU that is not there, is full, or failed.
+    /// The GPU is missing, is out of memory, or failed.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] krysp_kernels::cuda::Error),
-    /// A failure in the solver or in the spaces it checks.
+    /// An error of the solver or of its checks of spaces.
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),
 }

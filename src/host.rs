@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Host memory: vectors of a length, in the user's numbering or another.
+/// The space of host vectors of one length, in the user's numbering or another.
 #[derive(Clone, Debug)]
 pub struct HostSpace<T> {
     len: usize,
@@ -19,22 +19,22 @@ pub struct HostSpace<T> {
 }
 
 impl<T: Real> HostSpace<T> {
-    /// Vectors of `len` entries in the user's numbering.
+    /// The space of vectors of `len` entries in the user's numbering.
     pub fn new(len: usize) -> HostSpace<T> {
         HostSpace { len, numbering: None, element: PhantomData }
     }
 
-    /// Vectors in another numbering.
+    /// The space of vectors in another numbering.
     pub fn numbered(numbering: Arc<Numbering>) -> HostSpace<T> {
         HostSpace { len: numbering.len(), numbering: Some(numbering), element: PhantomData }
     }
 
-    /// The space of vectors of another type in the same numbering.
+    /// The space of vectors with another element type, of the same length and numbering.
     pub fn cast<U: Real>(&self) -> HostSpace<U> {
         HostSpace { len: self.len, numbering: self.numbering.clone(), element: PhantomData }
     }
 
-    /// The numbering, where it is not the user's own.
+    /// The numbering, or `None` for the user's own.
     pub fn numbering(&self) -> Option<&Arc<Numbering>> {
         self.numbering.as_ref()
     }
@@ -110,10 +110,10 @@ impl<T: Real> Space for HostSpace<T> {
     }
 }
 
-/// A vector in host memory, 64-byte aligned, whose operations run on rayon's threads.
+/// A vector in host memory, 64-byte aligned. Its operations run on rayon's threads.
 ///
-/// Reductions add in an order that depends on the length alone: results are bitwise the same from run to run and for
-/// every number of threads.
+/// The order of additions in a reduction depends only on the length, so results are bitwise the same from run to run
+/// and for every number of threads.
 #[derive(Clone, Debug)]
 pub struct HostVector<T: Real> {
     entries: Buffer<T>,
@@ -216,9 +216,9 @@ pub struct HostBasis<T: Real> {
     rows: usize,
     coefficients: Vec<T>,
     scratch: Vec<T>,
-    /// What was projected since `project`, in all.
+    /// The sum of all coefficients since the last `project`.
     total: Vec<T>,
-    /// Room for the sums of each block.
+    /// Work space for the sums of each block of rows.
     sums: Vec<T>,
 }
 
@@ -284,7 +284,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     }
 }
 
-/// A matrix-free operator on `n` unknowns in host memory, from a function on slices.
+/// A matrix-free operator on `n` unknowns in host memory, made from a function on slices.
 ///
 /// ```
 /// use krysp::{Cg, operator_fn};

@@ -1,15 +1,15 @@
-//! Rows shared out among processors of different power, after Yang, Li, Mo and Li (2015).
+//! Shares the rows of a matrix among processors of different power, after Yang, Li, Mo and Li (2015).
 //!
-//! `K` processors with computing powers `CP_k` share the rows of a matrix, each so that its part of the nonzeros is its
-//! part of the power: contiguous rows ([`by_rows`], [`by_nonzeros`]), or rows of like length together
-//! ([`by_length_classes`]), which pads least when parts are stored as ELLPACK.
+//! `K` processors have computing powers `CP_k`. Each gets rows whose share of the nonzeros is the processor's share of
+//! the power. The rows of a processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have similar lengths
+//! ([`by_length_classes`]), which needs the least padding in ELLPACK.
 //!
 //! Departures from the paper:
-//! 1. its algorithm 1 shares out `NNZ` rows; it must be `N`;
-//! 2. its algorithm 2 overshoots every share by a row, but its worked example does not: a row that would exceed the share
-//!    opens the next part. [`even_parts`], which threads use, aims at the running total instead, so that errors do not
-//!    gather in the last part, and finds each boundary by bisection;
-//! 3. its imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their magnitudes.
+//! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.
+//! 2. The paper's algorithm 2 exceeds every share by a row, but its worked example does not: a row that would exceed
+//!    the share opens the next part. [`even_parts`], which threads use, aims at the running total instead, so that
+//!    errors do not add up in the last part, and finds each boundary by bisection.
+//! 3. The paper's imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their magnitudes.
 
 mod halo;
 
@@ -19,7 +19,8 @@ use crate::{Error, Result};
 use krysp_kernels::index::OffsetsRef;
 use std::ops::Range;
 
-/// Contiguous rows in proportion to power by their number (algorithm 1): `K + 1` boundaries.
+/// Cuts the rows into contiguous parts whose numbers of rows are proportional to the powers (algorithm 1). Returns `K +
+/// 1` boundaries.
 pub fn by_rows(rows: usize, powers: &[f64]) -> Result<Vec<usize>> {
     let total = total_power(powers)?;
     let mut bounds = vec![0];
@@ -32,7 +33,8 @@ pub fn by_rows(rows: usize, powers: &[f64]) -> Result<Vec<usize>> {
     Ok(bounds)
 }
 
-/// Contiguous rows until the share of nonzeros is met (algorithm 2): `K + 1` boundaries. The last part takes the rest.
+/// Cuts the rows into contiguous parts, each as long as its nonzeros do not exceed the processor's share (algorithm 2).
+/// Returns `K + 1` boundaries. The last part takes the remaining rows.
 pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     let total = total_power(powers)?;
     let nonzeros: usize = lengths.iter().sum();
@@ -51,8 +53,8 @@ pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     Ok(bounds)
 }
 
-/// Rows of ascending length, whole classes of equal length while they fit, as many rows of the next as the share still
-/// needs (algorithm 3): the rows of each processor.
+/// Deals out the rows in ascending length (algorithm 3): whole classes of rows of equal length while they fit, then as
+/// many rows of the next class as the share still needs. Returns the rows of each processor.
 pub fn by_length_classes(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usize>>> {
     let total = total_power(powers)?;
     let nonzeros: usize = lengths.iter().sum();
@@ -94,11 +96,11 @@ pub fn by_length_classes(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<us
     Ok(parts)
 }
 
-/// Boundaries of at most `count` parts with equally many entries each, at multiples of `grain` rows.
+/// Boundaries of at most `count` parts with about equally many entries each. Boundaries are multiples of `grain` rows.
 pub fn even_parts<'o>(offsets: impl Into<OffsetsRef<'o>>, count: usize, grain: usize) -> Vec<usize> {
     let offsets = offsets.into();
     let rows = offsets.ranges();
-    // a row costs its `y` and its offset besides its entries
+    // apart from its entries, a row costs its `y` and its offset
     let work = |row: usize| offsets.at(row) + 2 * row;
     let mut bounds = vec![0];
     for part in 1..count {
@@ -119,20 +121,20 @@ pub fn even_parts<'o>(offsets: impl Into<OffsetsRef<'o>>, count: usize, grain: u
     bounds
 }
 
-/// How good a partition is.
+/// Measures of how good a partition is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quality {
     /// Nonzeros of each part.
     pub nonzeros: Vec<usize>,
-    /// Places of each part stored as ELLPACK: rows times the longest.
+    /// Slots of each part stored as ELLPACK: its rows times its longest row.
     pub places: Vec<usize>,
-    /// All nonzeros by all places.
+    /// All nonzeros divided by all slots.
     pub density: f64,
     /// `Σ |nonzeros − share| / share` over the parts.
     pub imbalance: f64,
 }
 
-/// Judges parts given as the rows of each.
+/// Measures a partition given as the rows of each part.
 pub fn quality<R: IntoIterator<Item = usize>>(
     lengths: &[usize],
     parts: impl IntoIterator<Item = R>,
@@ -201,12 +203,12 @@ mod tests {
 
     const POWERS: [f64; 3] = [1.0, 2.0, 6.0];
 
-    fn judged(parts: Vec<Vec<usize>>) -> (Vec<usize>, Vec<usize>, usize) {
+    fn quality_of(parts: Vec<Vec<usize>>) -> (Vec<usize>, Vec<usize>, usize) {
         let q = quality(&lengths(), parts, &POWERS).unwrap();
         (q.nonzeros, q.places, (q.density * 100.0).round() as usize)
     }
 
-    fn listed(bounds: &[usize]) -> Vec<Vec<usize>> {
+    fn rows_between(bounds: &[usize]) -> Vec<Vec<usize>> {
         ranges(bounds).map(Iterator::collect).collect()
     }
 
@@ -214,14 +216,14 @@ mod tests {
     fn golden_algorithm_1() {
         let bounds = by_rows(20, &POWERS).unwrap();
         assert_eq!(bounds, [0, 2, 6, 20]);
-        assert_eq!(judged(listed(&bounds)), (vec![7, 16, 94], vec![10, 28, 182], 53));
+        assert_eq!(quality_of(rows_between(&bounds)), (vec![7, 16, 94], vec![10, 28, 182], 53));
     }
 
     #[test]
     fn golden_algorithm_2() {
         let bounds = by_nonzeros(&lengths(), &POWERS).unwrap();
         assert_eq!(bounds, [0, 3, 8, 20]);
-        assert_eq!(judged(listed(&bounds)), (vec![10, 21, 86], vec![15, 35, 156], 57));
+        assert_eq!(quality_of(rows_between(&bounds)), (vec![10, 21, 86], vec![15, 35, 156], 57));
     }
 
     #[test]
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(counted_from_one[0], [1, 3, 5, 7, 13, 16, 19]);
         assert_eq!(counted_from_one[1], [2, 6, 8, 10, 17]);
         assert_eq!(counted_from_one[2], [4, 9, 11, 12, 14, 15, 18, 20]);
-        assert_eq!(judged(parts), (vec![14, 27, 76], vec![21, 30, 104], 75));
+        assert_eq!(quality_of(parts), (vec![14, 27, 76], vec![21, 30, 104], 75));
     }
 
     #[test]

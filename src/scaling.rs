@@ -1,7 +1,7 @@
 //! Symmetric scaling by the diagonal: `S A S` with `S = diag(A)^(−1/2)`, whose diagonal is one.
 //!
-//! Conjugate gradients on the scaled system makes the iterations of CG preconditioned by Jacobi, and needs neither the
-//! diagonal nor a preconditioned residual: 10 vectors an iteration instead of 12. What it calls the residual is
+//! Conjugate gradients on the scaled system take the same iterations as CG preconditioned by Jacobi. They need neither
+//! the diagonal nor a preconditioned residual, and so move 10 vectors an iteration, not 12. The residual reported is
 //! `‖S (b − A x)‖`.
 //!
 //! ```
@@ -22,14 +22,14 @@ use krysp_solvers::{Element, LinearOperator, Space};
 #[derive(Clone, Debug)]
 pub struct Scaling<T: Real> {
     space: HostSpace<T>,
-    /// In the numbering of the space.
+    /// The factors in the numbering of the space.
     factors: Vec<T>,
-    /// In the user's numbering.
-    given: Vec<T>,
+    /// The factors in the user's numbering.
+    user_factors: Vec<T>,
 }
 
 impl<T: Real> Scaling<T> {
-    /// From a diagonal that is positive everywhere.
+    /// The scaling of a matrix whose diagonal is positive.
     pub fn symmetric(csr: &Csr<T>) -> Result<Scaling<T>> {
         let (rows, cols) = (csr.rows(), csr.cols());
         if rows != cols {
@@ -46,16 +46,16 @@ impl<T: Real> Scaling<T> {
         let factors: Vec<T> =
             csr.diagonal_entries().into_iter().enumerate().map(factor).collect::<Result<_>>()?;
         let space = csr.domain().clone();
-        let mut given = factors.clone();
+        let mut user_factors = factors.clone();
         if let Some(numbering) = space.numbering() {
             for (&factor, &old) in factors.iter().zip(numbering.old_of_new()) {
-                given[old as usize] = factor;
+                user_factors[old as usize] = factor;
             }
         }
-        Ok(Scaling { space, factors, given })
+        Ok(Scaling { space, factors, user_factors })
     }
 
-    /// `S A S`, of a matrix in the same space.
+    /// Computes `S A S` for a matrix in the space of the scaling.
     pub fn matrix(&self, csr: &Csr<T>) -> Result<Csr<T>> {
         if csr.domain() != &self.space || csr.range() != &self.space {
             return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the scaling" }.into());
@@ -68,21 +68,21 @@ impl<T: Real> Scaling<T> {
         Ok(matrix)
     }
 
-    /// `S b`
+    /// Computes `S b`.
     pub fn rhs(&self, b: &[T]) -> Result<Vec<T>> {
         let mut scaled = b.to_vec();
         self.unscale(&mut scaled)?;
         Ok(scaled)
     }
 
-    /// From a solution of the scaled system to that of the given one: `x ← S x`.
+    /// Turns the solution of the scaled system into that of the original one: `x ← S x`.
     pub fn unscale(&self, x: &mut [T]) -> Result<()> {
         let expected = self.space.len();
         if x.len() != expected {
             let (what, got) = ("the vector", x.len());
             return Err(Error::Length { what, got, expected, why: "one entry for each row" });
         }
-        for (x, &factor) in x.iter_mut().zip(&self.given) {
+        for (x, &factor) in x.iter_mut().zip(&self.user_factors) {
             *x *= factor;
         }
         Ok(())
@@ -96,9 +96,9 @@ mod tests {
     use crate::{Cg, Jacobi, Numbering};
 
     #[test]
-    fn scaled_conjugate_gradients_make_the_iterations_of_jacobi() {
+    fn scaled_cg_takes_the_iterations_of_jacobi_cg() {
         let poisson = matrices::stencil7(9).csr::<f64>().unwrap();
-        // diagonals of very different sizes
+        // diagonal entries of very different sizes
         let size = |i: usize| 10f64.powi(i as i32 % 5);
         let entries: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, v * size(i) * size(j))).collect();
         let a = Csr::from_triplets(poisson.rows(), poisson.rows(), &entries).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diagonal_without_a_root_is_refused() {
+    fn a_negative_diagonal_is_refused() {
         let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, -1.0)]).unwrap();
         assert!(matches!(Scaling::symmetric(&a), Err(Error::ZeroDiagonal { row: 1, .. })));
         let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, 4.0)]).unwrap();

@@ -1,9 +1,9 @@
 //! A second solve allocates nothing.
 //!
-//! Inside a pool of threads that is exact. From outside, each parallel operation is handed to the pool through
-//! rayon's queue, which takes a new block now and then: that is bounded.
+//! Within a pool of threads no allocation is allowed. From outside, rayon's queue hands each parallel operation to the
+//! pool and sometimes allocates a block, so the test allows a bounded number.
 //!
-//! One test, so that nothing else allocates meanwhile.
+//! This file has one test only, so that nothing else allocates at the same time.
 
 use krysp::solvers::Method;
 use krysp::testing::matrices;
@@ -18,7 +18,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: hands everything to the system's allocator
+// SAFETY: all calls are passed to the system's allocator.
 #[allow(unsafe_code, reason = "an allocator is unsafe by nature")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -42,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of the second and third solve together, and the iterations of one.
+/// The allocations of the second and third solve together, and the iterations of one solve.
 fn allocations<K, M>(mut solver: Solver<K, &Csr<f64>, M>, a: &Csr<f64>) -> (usize, usize)
 where
     K: Method<HostVector<f64>>,
@@ -98,7 +98,7 @@ fn a_second_solve_allocates_nothing() {
             assert_eq!(allocations(solver, &floating).0, 0, "{side}, {threads} threads");
         });
     }
-    // outside, one block of 63 jobs after the other: each iteration hands over fewer than 20
+    // from outside the pool: the queue allocates a block for every 63 jobs, and an iteration makes fewer than 20
     for side in [8, 28] {
         let a = matrices::stencil7(side).csr::<f64>().unwrap();
         every_method(&a, |method, count, iterations| {

@@ -1,6 +1,7 @@
 //! Every format of the list obeys every law, for both elements, at every SIMD level; with options, by a line each.
 //!
-//! Forcing a level is process-wide. A test that compares bits holds a guard throughout; tests at one level run together.
+//! A forced SIMD level applies to the whole process. A test that compares bits holds a guard all the time; tests at one
+//! level run together.
 
 use krysp::formats::{
     Bsr, BsrOptions, Ehyb, EhybOptions, Halo, HaloOptions, Hyb, HybOptions, Rounded, Sell, SellOptions,
@@ -17,7 +18,7 @@ use krysp::{
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs `test` at every level that the CPU has, and says which it has not.
+/// Runs `test` at every SIMD level of the CPU, and reports the missing levels.
 fn at_every_level(test: &dyn Fn(Level)) {
     for level in Level::ALL {
         match force(level) {
@@ -27,7 +28,8 @@ fn at_every_level(test: &dyn Fn(Level)) {
     }
 }
 
-/// Every law over every case, made by `build`; a format may refuse only what `may_refuse` names.
+/// Checks every law on every case, with formats made by `build`. A format may refuse only matrices that `may_refuse`
+/// names.
 fn conforms<T: Real, F: Format<T>>(
     build: impl Fn(&Csr<T>) -> Result<F> + Sync,
     may_refuse: impl Fn(&Csr<T>) -> bool + Sync,
@@ -52,7 +54,7 @@ fn every_law([cases, large_cases]: [Vec<Case>; 2], name: &str, laws: &dyn Fn(&[C
     if large_cases.is_empty() {
         return;
     }
-    // what is at stake with many rows is how threads share them: one level will do
+    // large cases test how threads share the rows, for which one level is enough
     let _guard = force(Level::best()).unwrap();
     let Tally { tested, refused } = laws(&large_cases).unwrap();
     println!("{name}: {tested} large matrices, {refused} refused");
@@ -108,13 +110,14 @@ conformance! {
     bsr_6: |a| Bsr::with(a, BsrOptions { size: Some(6) }), |a| !divides(6, a);
 }
 
-/// Matrices that lose nothing when they are stored in `f32`. What is at stake is one conversion, whatever the shape: some of
-/// all cases will do.
+/// Matrices that are exact when stored in `f32`. This tests a conversion, which does not depend on the shape, so some
+/// of the cases are enough.
 fn coarse() -> Vec<Case> {
     laws::coarse(laws::cases().into_iter().step_by(7).collect())
 }
 
-/// Every law with values stored in `f32` and vectors of `f64`: an error beyond that of sums in `f64` breaks one.
+/// Checks every law with values stored in `f32` and vectors of `f64`. An error above the rounding of sums in `f64`
+/// breaks a law.
 fn conforms_rounded<F: Format<f64>>(
     build: impl Fn(&Csr<f64>) -> Result<F> + Sync,
     may_refuse: impl Fn(&Csr<f64>) -> bool + Sync,
@@ -146,7 +149,8 @@ macro_rules! conformance_rounded_of_all {
 }
 krysp::each_format!(conformance_rounded_of_all);
 
-/// Entries in 16 bits, off by half a unit in the last of eight; the product is that of what is stored, as exact as ever.
+/// Entries stored in 16 bits are off by at most half a unit in the last of eight digits. The product is exactly that of
+/// the stored entries, to rounding.
 fn stores_16_bits<T: Real, F: Format<T> + LinearOperator<Vector = HostVector<T>>>(case: &Case)
 where
     Bf16: krysp::Storage<T>,
@@ -180,7 +184,7 @@ fn entries_in_16_bits() {
     });
 }
 
-/// What is stored in `f32` is off by half a unit in its last place, and no more is lost.
+/// Entries stored in `f32` are off by at most half a unit in the last place: they are rounded once.
 #[test]
 fn entries_are_rounded_once() {
     let _guard = force(Level::best()).unwrap();
@@ -204,7 +208,7 @@ fn entries_are_rounded_once() {
     };
     let share = far(&rounded);
     assert!(share <= rounding * (1.0 + 1e-7) && share > rounding / 100.0, "{share:e}");
-    // values given are rounded like those that it was made of
+    // a refresh rounds values like a conversion
     let values: Vec<f64> = triplets.entries.iter().map(|entry| entry.2).collect();
     let before = rounded.values().to_vec();
     rounded.refresh(&vec![0.1; values.len()]).unwrap();
@@ -217,7 +221,7 @@ fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {
     a.rows().is_multiple_of(size) && a.cols().is_multiple_of(size)
 }
 
-/// Vectors in the user's numbering and in another, at every edge of lanes, chunks and blocks.
+/// The laws of vectors, in the user's numbering and another, at sizes around those of lanes, chunks and blocks.
 fn vectors<T: Real>() {
     let sizes = edge::EDGE_SIZES.into_iter().chain([0, 1535, 1536, 1537, 50_000, 196_609]);
     let sizes: Vec<usize> = sizes.collect();
@@ -248,7 +252,7 @@ fn jacobi<T: Real>() {
         for n in edge::EDGE_SIZES.into_iter().chain([1537, 50_000]) {
             let diagonal = edge::diagonal(n);
             let mut inverse = diagonal.clone();
-            // what Jacobi stores is rounded once more
+            // the inverse that Jacobi stores is rounded once more
             inverse.entries.iter_mut().for_each(|e| e.2 = (T::one() / T::from_f64(e.2)).to_f64());
             let jacobi = Jacobi::new(&diagonal.csr::<T>().unwrap()).unwrap();
             laws::product(&jacobi, &inverse).unwrap();
@@ -270,7 +274,7 @@ fn jacobi_f32() {
     jacobi::<f32>();
 }
 
-/// No preconditioner is one as well, and functions are operators.
+/// The identity and functions obey the laws of operators.
 #[test]
 fn identity_and_functions() {
     let _guard = force(Level::best()).unwrap();
@@ -286,7 +290,7 @@ fn identity_and_functions() {
     }
 }
 
-/// A law that tests nothing, or is broken, says so.
+/// A law reports when it is broken, and when it has checked nothing.
 #[test]
 fn laws_can_be_broken() {
     let _guard = force(Level::best()).unwrap();

@@ -25,8 +25,8 @@ fn same(a: &Csr<f64>, b: &Csr<f64>) {
     assert!(a.triplets().eq(b.triplets()));
 }
 
-/// Products are the same to the last bit.
-fn multiplies_alike(a: &Csr<f64>, b: &impl LinearOperator<Vector = HostVector<f64>>) {
+/// Checks that products are bitwise equal.
+fn has_equal_products(a: &Csr<f64>, b: &impl LinearOperator<Vector = HostVector<f64>>) {
     let x = HostVector::from_slice(&matrices::vector(a.cols()));
     let nan = vec![f64::NAN; a.rows()];
     let (mut y, mut z) = (HostVector::from_slice(&nan), HostVector::from_slice(&nan));
@@ -40,7 +40,7 @@ fn multiplies_alike(a: &Csr<f64>, b: &impl LinearOperator<Vector = HostVector<f6
 }
 
 #[test]
-fn sprs_matrices_come_and_go() {
+fn sprs_matrices_convert_both_ways() {
     let (_, csr) = rectangle();
     let wide: CsMat<f64> = (&csr).into();
     let short: CsMatI<f64, u32> = (&csr).try_into().unwrap();
@@ -80,16 +80,16 @@ fn adopted_as_signed(csr: &Csr<f64>) -> CsMatI<f64, i32> {
 }
 
 #[test]
-fn sprs_views_multiply_where_they_are() {
+fn sprs_views_multiply_without_a_copy() {
     let (_, csr) = rectangle();
     let short: CsMatI<f64, u32> = (&csr).try_into().unwrap();
-    multiplies_alike(&csr, &CsrRef::try_from(short.view()).unwrap());
+    has_equal_products(&csr, &CsrRef::try_from(short.view()).unwrap());
     assert!(CsrRef::try_from(short.transpose_view()).unwrap_err().to_string().contains("compressed columns"));
 
     let a = matrices::stencil7(12).csr::<f64>().unwrap();
     let short: CsMatI<f64, u32> = (&a).try_into().unwrap();
     let view = CsrRef::try_from(short.view()).unwrap();
-    multiplies_alike(&a, &view);
+    has_equal_products(&a, &view);
     let jacobi = Jacobi::from_diagonal(&view.diagonal_entries()).unwrap();
     let b = matrices::vector(a.rows());
     let borrowed = Cg::new(view).preconditioner(&jacobi).solve(&b).unwrap();
@@ -109,7 +109,7 @@ fn borrowed_arrays_are_checked() {
     assert!(refused(&[0, 3, 2], &[0, 1], &values).contains("offset 2 is 2"));
     assert!(refused(&[], &[], &[]).contains("offset 0"));
     assert!(refused(&[0, 1, 2], &[0, 1], &[1.0]).contains("the values"));
-    // columns in any order, and twice
+    // columns out of order, and repeated
     let a = CsrRef::new(2, &[0, 3, 3], &[1, 0, 0], &[1.0, 2.0, 3.0]).unwrap();
     assert_eq!(a.diagonal_entries(), [5.0, 0.0]);
     let mut y = HostVector::from_slice(&[f64::NAN; 2]);
@@ -118,14 +118,14 @@ fn borrowed_arrays_are_checked() {
 }
 
 #[test]
-fn nalgebra_matrices_come_and_go() {
+fn nalgebra_matrices_convert_both_ways() {
     let (triplets, csr) = rectangle();
     let foreign = CsrMatrix::try_from(&csr).unwrap();
     same(&csr, &Csr::try_from(&foreign).unwrap());
     same(&csr, &Csr::try_from(&CscMatrix::try_from(&csr).unwrap()).unwrap());
     let mut coo = CooMatrix::new(triplets.rows, triplets.cols);
     for &(row, col, value) in &triplets.shuffled(9).entries {
-        // in two halves, which add up again
+        // entries in two halves, which add up to the values
         coo.push(row as usize, col as usize, value / 2.0);
         coo.push(row as usize, col as usize, value / 2.0);
     }
@@ -148,13 +148,13 @@ fn refreshing_takes_values_in_the_order_of_the_foreign_matrix() {
 }
 
 #[test]
-fn faer_matrices_come_and_go() {
+fn faer_matrices_convert_both_ways() {
     let (triplets, csr) = rectangle();
     let wide = SparseRowMat::<usize, f64>::from(&csr);
     same(&csr, &Csr::try_from(wide.as_ref()).unwrap());
     let short = SparseRowMat::<u32, f64>::try_from(&csr).unwrap();
     same(&csr, &Csr::try_from(short.as_ref()).unwrap());
-    multiplies_alike(&csr, &CsrRef::try_from(short.as_ref()).unwrap());
+    has_equal_products(&csr, &CsrRef::try_from(short.as_ref()).unwrap());
     let entries: Vec<_> = triplets
         .entries
         .iter()
@@ -166,7 +166,7 @@ fn faer_matrices_come_and_go() {
 
 #[test]
 fn faer_rows_with_gaps_are_copied() {
-    // rows [(0, 1.0)], [(1, 2.0), (2, 3.0)] with room behind each
+    // rows [(0, 1.0)], [(1, 2.0), (2, 3.0)] with a gap after each
     let symbolic =
         SymbolicSparseRowMatRef::<u32>::new_checked(2, 3, &[0, 2, 5], Some(&[1, 2]), &[0, 0, 1, 2, 0]);
     let matrix = SparseRowMatRef::new(symbolic, &[1.0, 9.0, 2.0, 3.0, 9.0]);
@@ -177,7 +177,8 @@ fn faer_rows_with_gaps_are_copied() {
     assert!(CsrRef::try_from(matrix).unwrap_err().to_string().contains("gaps"));
 }
 
-/// `x` and the iterations of faer's conjugate gradients with our operator and our Jacobi.
+/// The solution and the iterations of faer's conjugate gradients with an operator and a Jacobi preconditioner of this
+/// crate.
 fn faer_cg(
     a: &impl LinearOperator<Vector = HostVector<f64>>,
     m: &Jacobi<f64>,
@@ -210,7 +211,7 @@ fn faer_solves_with_our_operators() {
 }
 
 #[test]
-fn faer_multiplies_columns_however_they_lie() {
+fn faer_multiplies_columns_of_any_stride() {
     let (_, csr) = rectangle();
     let foreign = SparseRowMat::<usize, f64>::from(&csr);
     let x = Mat::from_fn(csr.cols(), 3, |i, j| (i * 3 + j) as f64);
@@ -219,7 +220,7 @@ fn faer_multiplies_columns_however_they_lie() {
     let stack = MemStack::new(&mut []);
     let mut y = Mat::zeros(csr.rows(), 3);
     LinOp::apply(&operator, y.as_mut(), x.as_ref(), Par::Seq, stack);
-    // the same by rows: neither columns of `x` nor of `y` are contiguous
+    // row-major matrices: columns of `x` and `y` are not contiguous
     let by_rows = x.transpose().to_owned();
     let mut transposed = Mat::zeros(3, csr.rows());
     LinOp::apply(&operator, transposed.as_mut().transpose_mut(), by_rows.transpose(), Par::Seq, stack);
@@ -230,7 +231,7 @@ fn faer_multiplies_columns_however_they_lie() {
 }
 
 #[test]
-fn single_precision_comes_along() {
+fn single_precision_matrices_convert() {
     let csr: Csr<f32> = rectangle().0.csr().unwrap();
     let taken = Csr::try_from(SparseRowMat::<u32, f32>::try_from(&csr).unwrap().as_ref()).unwrap();
     assert!(csr.triplets().eq(taken.triplets()));

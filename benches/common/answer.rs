@@ -1,15 +1,15 @@
-//! The product that every contestant must arrive at.
+//! The product that every contestant must compute.
 
 use super::peers::Element;
 use krysp::Csr;
 use rayon::prelude::*;
 
-/// `A x`, and how far from it a product may be.
+/// `A x`, and the allowed error.
 pub struct Answer {
     sums: Vec<f64>,
     /// `Σ|a x|`
     magnitudes: Vec<f64>,
-    /// `c ε`, with `c` the length of the row: any order of summation meets that share of the magnitude.
+    /// `c ε` with the length `c` of the row. In any order of summation, the error is at most this fraction of `Σ|a x|`.
     allowed: Vec<f64>,
 }
 
@@ -29,12 +29,12 @@ impl Answer {
         Answer { sums, magnitudes, allowed }
     }
 
-    /// Says which row is wrong, if any is.
+    /// Returns an error that names the first wrong row, if there is one.
     pub fn check<T: Element>(&self, y: &[T]) -> Result<(), String> {
         self.check_rounded(y, 0.0)
     }
 
-    /// The same of a matrix whose entries were rounded, by this share of their size at most.
+    /// As `check`, for a matrix whose entries were rounded by at most the relative error `rounding`.
     pub fn check_rounded<T: Element>(&self, y: &[T], rounding: f64) -> Result<(), String> {
         if y.len() != self.sums.len() {
             return Err(format!("{} rows, must be {}", y.len(), self.sums.len()));

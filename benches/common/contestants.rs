@@ -1,4 +1,4 @@
-//! Every format and every peer with the same matrix and `x`, their answers checked.
+//! Every format and every peer with the same matrix and `x`. Their answers are checked.
 
 use super::Result;
 use super::answer::Answer;
@@ -8,22 +8,22 @@ use krysp::formats::Strategy;
 use krysp::{Csr, Format, HostVector, LinearOperator, Real, Space};
 use std::time::Instant;
 
-/// A product with everything it needs.
+/// A product with its matrix and vectors.
 pub trait Product<T> {
     fn multiply(&mut self);
     fn y(&self) -> &[T];
 }
 
-/// Whose product it is.
+/// Where a product comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// A format of this crate.
     Ours,
-    /// Another crate's.
+    /// Another crate.
     Crate,
-    /// The loop that one writes first.
+    /// A plain loop over rows.
     Loop,
-    /// A library's that is no crate.
+    /// A library that is not a crate.
     Library,
 }
 
@@ -31,7 +31,7 @@ pub struct Contestant<T> {
     pub name: &'static str,
     pub whose: Whose,
     pub setup_ms: f64,
-    /// Of the operator, as it reports them; of the others' none are known.
+    /// The bytes that the operator reports; unknown for peers.
     pub bytes: usize,
     pub product: Box<dyn Product<T>>,
 }
@@ -52,7 +52,7 @@ impl<T: Real> Product<T> for Ours<T> {
     }
 }
 
-/// A format's name, the operator where the matrix suits it, and what the conversion took.
+/// The name of a format, the operator if the matrix suits the format, and the seconds of the conversion.
 pub type Converted<T> = (&'static str, Option<Box<dyn LinearOperator<Vector = HostVector<T>>>>, f64);
 
 fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {
@@ -80,7 +80,7 @@ pub fn formats<T: Real>(csr: &Csr<T>) -> Vec<Converted<T>> {
     krysp::each_format!(convert)
 }
 
-/// All of them, after a first product whose answer is right.
+/// All contestants, after a first product whose answer is checked.
 pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant<T>>> {
     let x: Vec<T> = x.iter().map(|&x| T::narrow(x)).collect();
     let mut all = vec![];
@@ -100,12 +100,12 @@ pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant
     Ok(all)
 }
 
-/// Bytes that a product must move when the matrix is CSR: entries, 32-bit offsets, `x` and `y` once.
+/// The bytes that a product with a CSR matrix must move: entries, 32-bit offsets, and `x` and `y` once.
 pub fn compulsory_bytes<T: Real>(csr: &Csr<T>) -> usize {
     csr.nnz() * (size_of::<T>() + 4) + 4 * (csr.rows() + 1) + (csr.rows() + csr.cols()) * size_of::<T>()
 }
 
-/// The matrix with values of another width.
+/// The matrix with another element type.
 pub fn cast<T: Element>(csr: &Csr<f64>) -> Result<Csr<T>> {
     let values: Vec<T> = csr.entries().iter().map(|&value| T::narrow(value)).collect();
     Ok(Csr::from_csr(csr.rows(), csr.cols(), &csr.offsets(), csr.columns(), &values)?)

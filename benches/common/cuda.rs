@@ -1,4 +1,4 @@
-//! The GPU of a bench: a queue that ours and theirs share, and times by its own clock.
+//! The GPU of a bench: a queue that this library and peers share, and times by the clock of the GPU.
 
 use super::cuda_peers;
 use super::{Result, median};
@@ -8,22 +8,22 @@ use krysp::Cuda;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of an array copied to measure the bandwidth.
+/// Bytes of the array that is copied to measure the bandwidth.
 const COPIED: usize = 1 << 30;
 
-/// Bytes of an array copied to leave nothing of use in the caches, and to let the host run ahead of the device.
+/// Bytes of the array that is copied to flush the caches, and to let the host run ahead of the device.
 const BALLAST: usize = 128 << 20;
 
-/// Times taken, of which the median counts.
+/// The number of times measured. The median counts.
 const SAMPLES: usize = 41;
 
-/// Milliseconds that a batch lasts, about.
+/// The approximate milliseconds of a batch.
 const BATCH: f64 = 0.3;
 
-/// Products in a batch.
+/// The number of products in a batch.
 const BATCHED: std::ops::RangeInclusive<usize> = 3..=60;
 
-/// A product longer than so many milliseconds needs no batch.
+/// A product that takes longer than this many milliseconds is timed without a batch.
 const LONG: f64 = 1.0;
 
 pub struct Gpu {
@@ -31,12 +31,12 @@ pub struct Gpu {
     to: CudaSlice<u8>,
     /// The queue of `cuda`.
     pub stream: Arc<CudaStream>,
-    /// Last, for it owns the queue.
+    /// The last field, dropped last, because it owns the queue.
     pub cuda: Cuda,
 }
 
 impl Gpu {
-    /// The first GPU, or word of its absence.
+    /// The first GPU. Reports if there is none.
     pub fn first() -> Result<Option<Gpu>> {
         if Cuda::devices().is_empty() {
             println!("skipped: no CUDA device on this machine");
@@ -48,24 +48,24 @@ impl Gpu {
         Ok(Some(Gpu { from, to, stream, cuda }))
     }
 
-    /// Its name, for a CSV.
+    /// The name of the GPU, for a CSV file.
     pub fn name(&self) -> String {
         self.cuda.name().replace(',', " ")
     }
 
-    /// Its name as a machine's: `h200` of `NVIDIA H200`.
+    /// The name of the GPU as a machine: `h200` for `NVIDIA H200`.
     pub fn machine(&self) -> String {
         let words = self.cuda.name().split_whitespace().filter(|&word| word != "NVIDIA");
         words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
     }
 
-    /// Milliseconds that the device takes for what `work` queues.
+    /// The milliseconds that the device takes for the work that `work` queues.
     fn time(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         let begin = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
         work()?;
         let end = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
         let ms = begin.elapsed_ms(&end)?;
-        // what failed on the way
+        // an error of the queued work
         self.cuda.synchronize()?;
         Ok(ms.into())
     }
@@ -86,13 +86,14 @@ impl Gpu {
         Ok(median(&mut times))
     }
 
-    /// Bytes a millisecond that a copy reads and writes.
+    /// The bytes that a copy reads and writes in a millisecond.
     pub fn bandwidth(&mut self) -> Result<f64> {
         Ok(2.0 * COPIED as f64 / self.copy_time(COPIED)?)
     }
 
-    /// Milliseconds of one run of `work` among many, back to back: the median of batches. Each is queued behind copies
-    /// that last until the host is done with queueing, and after two runs that bring the caches into their state.
+    /// The milliseconds of one run of `work` among many, back to back: the median over batches. Two runs before each
+    /// batch bring the caches into their steady state. A batch is queued behind copies that last until the host has
+    /// queued everything.
     pub fn warm(&mut self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         work()?;
         let once = self.time(work)?.min(self.time(work)?);
@@ -121,7 +122,7 @@ impl Gpu {
         Ok(median(&mut times))
     }
 
-    /// Milliseconds of one run of `work` when the caches hold other things.
+    /// The milliseconds of one run of `work` with cold caches.
     pub fn cold(&mut self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         let mut times = vec![];
         for _ in 0..SAMPLES {

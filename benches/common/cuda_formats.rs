@@ -1,4 +1,4 @@
-//! Our formats in device memory.
+//! The formats of this library in device memory.
 
 use super::Result;
 use super::cuda_peers::CudaElement;
@@ -11,7 +11,7 @@ pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 /// A conversion; none where the format refuses the matrix.
 pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Converted<T>;
 
-/// A format's name, and the way into it.
+/// The name of a format, and the conversion.
 pub struct Converter<T: Real> {
     pub name: &'static str,
     pub convert: Convert<T>,
@@ -29,7 +29,7 @@ fn converter<T: Real, F: OnDevice<T> + 'static>() -> Converter<T> {
     Converter::new(F::NAME, |csr, gpu| suited(F::on(gpu, csr)))
 }
 
-/// Nothing where the format refused the matrix.
+/// `None` if the format refused the matrix.
 fn suited<T: Real, F: OnDevice<T> + 'static>(
     converted: krysp::Result<CudaMatrix<T, F>>,
 ) -> Result<Option<Box<Operator<T>>>> {

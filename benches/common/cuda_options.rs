@@ -1,4 +1,4 @@
-//! What the benches on a GPU are told.
+//! The command line of the benches on a GPU.
 
 use super::Result;
 use super::cuda::Gpu;
@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 
 #[derive(Default)]
 pub struct Options {
-    /// The small matrices only.
+    /// Whether to measure small matrices only.
     pub quick: bool,
-    /// Nothing is written.
+    /// Whether to write nothing.
     dry: bool,
-    /// Whose blocks of rows matrices are numbered for.
+    /// The format whose blocks of rows determine the clustered numbering.
     clusters: Clusters,
     machine: Option<String>,
     out: Option<PathBuf>,
     commit: Option<String>,
-    /// `NAME`, `NAME/f32`, `irregular`, `irregular_large`, or nothing for the usual ones.
+    /// `NAME`, `NAME/f32`, `irregular` or `irregular_large`; empty for the usual matrices.
     wanted: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ enum Clusters {
     Symmetric,
 }
 
-/// A matrix to measure with, and the elements asked for.
+/// A matrix to measure with, and the requested element types.
 pub struct Wanted {
     pub name: String,
     pub f64: bool,
@@ -50,7 +50,7 @@ impl Options {
                 "--machine" => options.machine = Some(args.next().ok_or("--machine needs a name")?),
                 "--out" => options.out = Some(args.next().ok_or("--out needs a folder")?.into()),
                 "--commit" => options.commit = Some(args.next().ok_or("--commit needs a commit")?),
-                // cargo's own
+                // an option that cargo adds
                 "--bench" => {}
                 flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
                 matrix => options.wanted.push(matrix.into()),
@@ -59,7 +59,7 @@ impl Options {
         Ok(options)
     }
 
-    /// The matrices asked for, or the usual ones.
+    /// The requested matrices, or the usual ones.
     pub fn matrices(&self, usual: &[&str]) -> Vec<Wanted> {
         let all: Vec<String> = usual.iter().map(|&name| name.into()).collect();
         let wanted = expanded(if self.wanted.is_empty() { &all } else { &self.wanted });
@@ -74,7 +74,7 @@ impl Options {
         wanted.iter().map(parse).collect()
     }
 
-    /// The rows that a numbering brings together.
+    /// The length of the runs of the clustered numbering.
     pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
         match self.clusters {
             Clusters::Halo => Some(Halo::rows_per_block(gpu, csr)),
@@ -83,7 +83,7 @@ impl Options {
         }
     }
 
-    /// Date, commit and device: the first columns of every row.
+    /// The first columns of every row: date, commit and device.
     pub fn stamp(&self, gpu: &Gpu) -> String {
         let commit = self.commit.clone().unwrap_or_else(machine::commit);
         format!("{},{commit},{}", machine::date(), gpu.name())

@@ -1,4 +1,4 @@
-//! The machine at hand: its name, its bandwidth, the date and the commit.
+//! The machine that runs the bench: its name and bandwidth, the date and the commit.
 
 use krysp::{HostSpace, HostVector, Space};
 use rayon::prelude::*;
@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes read to measure the bandwidth: more than any cache.
+/// Bytes that are read to measure the bandwidth: more than any cache holds.
 const READ: usize = 512 << 20;
 
-/// An array that is read to measure the bandwidth.
+/// The array that is read to measure the bandwidth.
 pub struct Bandwidth {
     array: HostVector<f64>,
 }
@@ -25,7 +25,7 @@ impl Bandwidth {
         READ
     }
 
-    /// Seconds that all threads need to read it once.
+    /// The seconds in which all threads read the array once.
     pub fn seconds(&self) -> f64 {
         let started = Instant::now();
         self.read();
@@ -46,26 +46,26 @@ impl Bandwidth {
     }
 }
 
-/// Makes the main thread one of rayon's, as OpenMP does with its own: else it sleeps during every product, and two threads
-/// are to be woken for each instead of one. For the start of `main`.
+/// Makes the main thread one of rayon's threads, as OpenMP does. Otherwise the main thread sleeps during every product,
+/// and two threads must be woken for each product instead of one. Call at the start of `main`.
 pub fn join_threads() -> super::Result<()> {
     Ok(rayon::ThreadPoolBuilder::new().use_current_thread().build_global()?)
 }
 
-/// What the kernel says of the first processor.
+/// A field of the first processor in /proc/cpuinfo.
 fn cpuinfo(key: &str) -> Option<String> {
     let info = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = info.lines().find(|line| line.split(':').next().is_some_and(|k| k.trim() == key))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Processor, threads and SIMD level, for a CSV.
+/// The processor, threads and SIMD level, for a CSV file.
 pub fn device() -> String {
     let model = cpuinfo("model name").unwrap_or_else(|| std::env::consts::ARCH.into());
     format!("{} {}t {}", model.replace(',', " "), rayon::current_num_threads(), krysp::simd::level())
 }
 
-/// The processor's generation and the number of threads: `zen3-2t`.
+/// The generation of the processor and the number of threads, for example `zen3-2t`.
 pub fn name() -> String {
     let number = |key: &str| cpuinfo(key).and_then(|v| v.parse().ok()).unwrap_or(0u32);
     let generation = match (cpuinfo("vendor_id").as_deref(), number("cpu family"), number("model")) {
@@ -84,8 +84,8 @@ pub fn name() -> String {
     format!("{}-{}t", words.join("-"), rayon::current_num_threads())
 }
 
-/// The commit that is measured, marked where files other than records differ from it: the one named to the compiler in
-/// `KRYSP_COMMIT`, for benches that run far from their sources, or the one that git sees.
+/// The commit that is measured, marked if files other than records differ from it. Taken from `KRYSP_COMMIT` at compile
+/// time, for benches that run far from their sources, or from git.
 pub fn commit() -> String {
     if let Some(commit) = option_env!("KRYSP_COMMIT") {
         return commit.into();
@@ -97,10 +97,10 @@ pub fn commit() -> String {
     if differs { head + "-dirty" } else { head }
 }
 
-/// Today (UTC), as in 2025-11-21.
+/// Today's date (UTC), for example 2025-11-21.
 pub fn date() -> String {
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() / 86_400);
-    // civil date from days, after Howard Hinnant: years begin in March
+    // the civil date from days, after Howard Hinnant: years begin in March
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

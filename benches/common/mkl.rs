@@ -1,8 +1,9 @@
-//! Intel's MKL, where its library is found at run time: products of inspector and executor, on arrays of our own.
+//! Intel's MKL, if its library is found at run time: products by inspector and executor, on arrays of this library.
 //!
-//! `libmkl_rt` is looked for by name, so `LD_LIBRARY_PATH` names its folder; indices are 32-bit integers (LP64). It gets
-//! as many threads as rayon has. They spin for a millisecond after each product, which covers the gap to the next one of
-//! its turn, and sleep soon after: the first product of the next turn, which is not timed, waits that long.
+//! `libmkl_rt` is loaded by name, so `LD_LIBRARY_PATH` must have its folder. Indices are 32-bit integers (LP64). MKL
+//! gets as many threads as rayon has. Its threads spin for a millisecond after each product: long enough for the next
+//! product of its turn, and asleep before another contestant is timed. The first product of a turn, which is not timed,
+//! wakes them.
 
 #![allow(unsafe_code, reason = "MKL is C")]
 
@@ -37,10 +38,10 @@ const ROW_MAJOR: c_int = 101;
 const LAYER_OF_INTEL: c_int = 0;
 const LAYER_OF_GNU: c_int = 3;
 
-/// Products that it is told to expect.
+/// The number of products that MKL is told to expect.
 const EXPECTED: c_int = 10_000;
 
-/// Milliseconds that its threads spin after a product.
+/// The milliseconds that MKL's threads spin after a product.
 const SPIN: c_int = 1;
 
 type Create<T> = unsafe extern "C" fn(
@@ -62,19 +63,19 @@ struct Mkl {
     optimize: unsafe extern "C" fn(Handle) -> Status,
     convert_bsr: unsafe extern "C" fn(Handle, c_int, c_int, c_int, *mut Handle) -> Status,
     destroy: unsafe extern "C" fn(Handle) -> Status,
-    /// Its threads, where they are Intel's: loaded for as long.
+    /// The library of Intel's threads, if MKL uses it: kept loaded as long as MKL.
     _openmp: Option<Library>,
 }
 
 fn load(name: impl AsFilename) -> Result<Library> {
-    // SAFETY: what these libraries do when they are loaded asks nothing of the program
+    // SAFETY: loading these libraries has no requirements
     Ok(unsafe { Library::new(name) }?)
 }
 
 /// # Safety
 /// `F` is the type of the C function of this name.
 unsafe fn function<F: Copy>(library: &Library, name: &str) -> Result<F> {
-    // SAFETY: handed down from the caller
+    // SAFETY: promised by the caller
     Ok(*unsafe { library.get::<F>(name) }?)
 }
 
@@ -110,7 +111,7 @@ impl Mkl {
         }
     }
 
-    /// The library, if there is one; says so once if there is none.
+    /// The library, if there is one. Reports once if there is none.
     fn get() -> Option<&'static Mkl> {
         static MKL: OnceLock<Option<Mkl>> = OnceLock::new();
         let found = || Mkl::new().inspect_err(|error| eprintln!("without MKL: {error}")).ok();
@@ -122,7 +123,7 @@ fn check(name: &str, status: Status) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(format!("{name}: status {status}").into()) }
 }
 
-/// What handles refer to, in the memory that our own formats lie in.
+/// The arrays that handles refer to, in the same kind of memory as those of our formats.
 struct Arrays<T: Element> {
     csr: Csr<T>,
     offsets: Vec<u32>,
@@ -158,7 +159,7 @@ impl<T: Element> Matrix<T> {
 
     fn blocked(&self, size: usize) -> Result<Self> {
         let mut blocked = Matrix { mkl: self.mkl, handle: null_mut(), arrays: self.arrays.clone() };
-        // SAFETY: a living handle, and a place for another
+        // SAFETY: a living handle, and memory for another
         check("mkl_sparse_convert_bsr", unsafe {
             let size = size.try_into()?;
             (self.mkl.convert_bsr)(self.handle, size, ROW_MAJOR, NOT_TRANSPOSED, &mut blocked.handle)
@@ -181,13 +182,13 @@ impl<T: Element> Matrix<T> {
 impl<T: Element> Drop for Matrix<T> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: nobody has the handle any more
+            // SAFETY: no other copy of the handle is left
             unsafe { (self.mkl.destroy)(self.handle) };
         }
     }
 }
 
-/// As MKL names its functions.
+/// The letter for the element type in MKL's function names.
 fn letter<T: Element>() -> &'static str {
     if T::NAME == "f32" { "s" } else { "d" }
 }
@@ -213,8 +214,8 @@ impl<T: Element> Product<T> for Multiplication<T> {
     }
 }
 
-/// MKL with a matrix and `x`: as it is, optimised, and in blocks where those are what suits the matrix. None without the
-/// library, nor with more entries than its integers count.
+/// MKL with a matrix and `x`: with a plain handle, optimised, and in blocks if blocks suit the matrix. Empty without
+/// the library, or if the matrix has more entries than 32-bit integers count.
 pub fn mkl<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     let Some(mkl) = Mkl::get() else { return Ok(vec![]) };
     if c_int::try_from(csr.nnz()).is_err() {

@@ -1,6 +1,6 @@
-//! What the benches share.
+//! Code that the benches share.
 
-#![allow(dead_code, unreachable_pub, reason = "each bench uses a part of it, and nobody else does")]
+#![allow(dead_code, unreachable_pub, reason = "each bench uses a part of this module")]
 
 pub mod answer;
 pub mod contestants;
@@ -24,7 +24,7 @@ pub mod systems;
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The middle one, or the mean of the middle two.
+/// The median: the middle time, or the mean of the middle two.
 pub fn median(times: &mut [f64]) -> f64 {
     times.sort_by(f64::total_cmp);
     (times[(times.len() - 1) / 2] + times[times.len() / 2]) / 2.0

@@ -1,14 +1,14 @@
-//! Rows of a record.
+//! Reads the rows of a record.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// A row by the names of its columns.
+/// A row: its cells by the names of the columns.
 pub type Row = BTreeMap<String, String>;
 
-/// The rows of a file in order, only the newest of those that agree in `key`; none where there is no file.
+/// The rows of a file in order; of rows that agree in the columns `key` only the newest. Empty if there is no file.
 pub fn newest(folder: &Path, file: &str, key: &[&str]) -> Result<Vec<Row>, Box<dyn Error>> {
     let Ok(text) = fs::read_to_string(folder.join(file)) else { return Ok(vec![]) };
     let mut lines = text.lines();

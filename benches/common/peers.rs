@@ -1,4 +1,4 @@
-//! Other crates' products, each on arrays of its own, in the layout it likes best.
+//! Products of other crates, each on its own arrays in its preferred layout.
 
 use super::Result;
 use super::contestants::{Contestant, Product, Whose};
@@ -17,7 +17,7 @@ use sprs::CsMatI;
 pub trait Element:
     Real + sprs::MulAcc + ComplexField + Conjugate<Canonical = Self> + ClosedAddAssign + ClosedMulAssign
 {
-    /// For generic code, where other crates' traits have functions of the same name.
+    /// For generic code, because traits of other crates have functions of the same name.
     fn narrow(value: f64) -> Self;
     fn wide(self) -> f64;
 }
@@ -59,7 +59,7 @@ pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     };
     Ok(vec![
         peer("faer", Box::new(Faer { par: Par::rayon(0), a: csr.try_into()?, x: x.to_vec(), y: y.clone() })),
-        // its threads do not always pay
+        // its threads are not always faster
         peer(
             "faer on one thread",
             Box::new(Faer { par: Par::Seq, a: csr.try_into()?, x: x.to_vec(), y: y.clone() }),
@@ -129,7 +129,7 @@ impl<T: Element> Product<T> for Nalgebra<T> {
     }
 }
 
-/// The loop that one writes first: rows on rayon's threads.
+/// A plain loop over rows, on rayon's threads.
 struct Rows<T> {
     offsets: Vec<u32>,
     columns: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Matrices in files: how fast they are read, and a way out to other programs.
+//! Times reading matrices from files, and writes files for other programs.
 
 use super::systems::System;
 use super::{Result, median};
@@ -14,8 +14,8 @@ pub fn export(system: &System) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Reads the file of a matrix, in memory already, again and again: into triplets, as a reader leaves them, and on into
-/// CSR. A row for the record.
+/// Times reading a file that is already in memory: into triplets, as a reader returns them, and on into CSR. Returns a
+/// row for the record.
 pub fn read(system: &System, rounds: usize, stamp: &str) -> Result<String> {
     let path = export(system)?;
     let bytes = fs::metadata(&path)?.len();
@@ -27,7 +27,7 @@ pub fn read(system: &System, rounds: usize, stamp: &str) -> Result<String> {
         if csr.columns() != system.csr.columns() || csr.entries() != system.csr.entries() {
             return Err(format!("{} is read as another matrix", path.display()).into());
         }
-        // the first brings the file into memory
+        // the first read brings the file into memory
         if round > 0 {
             triplets_ms.push(ms);
             csr_ms.push(both_ms);

@@ -1,4 +1,4 @@
-//! Rows of results, appended to a file.
+//! Appends rows of results to a file.
 
 use super::Result;
 use std::fs::{OpenOptions, create_dir_all};
@@ -12,12 +12,12 @@ pub const SOLVE: &str = "date,commit,device,matrix,rows,nnz,element,method,preco
 pub const READ: &str = "date,commit,device,matrix,rows,nnz,file_bytes,triplets_ms,\
                         megabytes_per_second,csr_ms";
 
-/// Where a machine's records lie.
+/// The folder of a machine's records.
 pub fn folder(machine: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/record").join(machine)
 }
 
-/// Appends rows, after the header where the file is new.
+/// Appends rows, after a header if the file is new.
 pub fn append(folder: &Path, file: &str, header: &str, rows: &[String]) -> Result<()> {
     create_dir_all(folder)?;
     let path = folder.join(file);

@@ -1,4 +1,4 @@
-//! Solves: milliseconds of an iteration against its byte budget, and the way to 1e-8.
+//! Solves: milliseconds of an iteration compared with the byte budget, and the time to a residual of 1e-8.
 
 use super::contestants::formats;
 use super::machine::Bandwidth;
@@ -14,23 +14,23 @@ use krysp::{BiCgStab, Cg, Csr, Gmres, HostVector, Jacobi, LinearOperator, Report
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Formats worth solving with; those that only win products on odd matrices are left out.
+/// The formats to solve with. Formats that are fastest only for unusual matrices are left out.
 const FORMATS: [&str; 6] = ["CSR", "symmetric CSR", "symmetric BSR", "SELL-P", "BSR", "DIA"];
 
-/// Iterations of a turn: two cycles of the restarted method.
+/// The iterations of a turn: two cycles of GMRES.
 const ITERATIONS: usize = 60;
 
-/// The residual to reach, and the patience for it.
+/// The residual to reach, and the iterations and the time allowed.
 const TOLERANCE: f64 = 1e-8;
 const LIMIT: usize = 2000;
 const PATIENCE: Duration = Duration::from_secs(25);
 
-/// When each iteration ended.
+/// The time at which each iteration ended.
 type Times = Arc<Mutex<Vec<Instant>>>;
 
 type Operator = dyn LinearOperator<Vector = HostVector<f64>>;
 
-/// Milliseconds of an iteration, from the end of the first to the end of the last.
+/// The milliseconds of an iteration, from the end of the first to the end of the last.
 fn per_iteration(times: &Times) -> f64 {
     let mut times = times.lock().unwrap_or_else(PoisonError::into_inner);
     let ms = match (times.first(), times.last()) {
@@ -43,7 +43,7 @@ fn per_iteration(times: &Times) -> f64 {
     ms
 }
 
-/// A method on a format.
+/// A method with a format.
 struct Entry<'a> {
     method: &'static str,
     format: &'static str,
@@ -83,7 +83,7 @@ where
     Ok(Entry { method, format, setup_ms, budget_bytes, report, turn: Box::new(turn) })
 }
 
-/// Conjugate gradients with Jacobi as faer has them.
+/// faer's conjugate gradients with Jacobi.
 struct FaerCg {
     name: &'static str,
     par: Par,
@@ -102,7 +102,7 @@ impl FaerCg {
         Ok(FaerCg { name, par, a: csr.try_into()?, inverse_diagonal, b, times: Times::default() })
     }
 
-    /// Iterations made, where it converged.
+    /// The number of iterations, if the solve converged.
     fn solve(&self, tolerance: f64, max_iters: usize) -> Option<usize> {
         let (a, m, par) = (self.a.as_ref(), self.inverse_diagonal.as_ref(), self.par);
         let mut x = Mat::zeros(self.b.nrows(), 1);
@@ -123,7 +123,7 @@ impl FaerCg {
     }
 }
 
-/// Every method on every format, in turns; rows for the record.
+/// Measures every method with every format, in turns. Returns rows for the record.
 pub fn solve(system: &System, rounds: usize, bandwidth: &Bandwidth, stamp: &str) -> Result<Vec<String>> {
     let csr = &system.csr;
     println!("\n{}: {} rows, {} entries, to {TOLERANCE:e}", system.id(), csr.rows(), csr.nnz());
@@ -132,7 +132,7 @@ pub fn solve(system: &System, rounds: usize, bandwidth: &Bandwidth, stamp: &str)
     let jacobi = Jacobi::new(csr)?;
     let jacobi_ms = started.elapsed().as_secs_f64() * 1e3;
 
-    // on one thread: its own make it three times slower on two cores
+    // faer runs on one thread: with its own threads it is three times slower on two cores
     let peer = FaerCg::new("faer on one thread", Par::Seq, csr, &b)?;
     let started = Instant::now();
     let iterations =

@@ -1,4 +1,4 @@
-//! The matrices of the benches, each in the numberings it is measured in.
+//! The matrices of the benches, each in the numberings in which it is measured.
 
 use super::Result;
 use krysp::io::read_matrix;
@@ -8,15 +8,15 @@ use krysp::{Csr, Numbering};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Generated, the same on every machine.
+/// Generated matrices, equal on every machine.
 pub const GENERATED: [&str; 7] =
     ["p7_128", "p27_80", "elast55", "tet_rand", "tet_nat", "rmat20", "circuit1m"];
 
-/// From files, where they lie beside this checkout.
+/// Matrices from the folder of shared matrices.
 pub const SHARED: [&str; 4] =
     ["heat_sink_p1_340k", "elast_bracket_p1_59k", "convdiff_channel_p1_186k", "G3_circuit"];
 
-/// Rows of very unequal lengths: all of them go with the wish `irregular`.
+/// Matrices with rows of very unequal lengths; the name `irregular` stands for all of them.
 pub const IRREGULAR: [&str; 16] = [
     "webbase_like",
     "lp_like",
@@ -36,10 +36,10 @@ pub const IRREGULAR: [&str; 16] = [
     "memplus",
 ];
 
-/// The same at a size that takes minutes: with the wish `irregular_large`.
+/// Such matrices at sizes that take minutes; the name `irregular_large` stands for all of them.
 pub const IRREGULAR_LARGE: [&str; 2] = ["rmat_33M", "rmat_100M"];
 
-/// Wishes, and what those for many mean.
+/// Names that stand for several matrices.
 pub fn expanded(wanted: &[String]) -> Vec<String> {
     let of_wish = |wish: &String| match &**wish {
         "irregular" => IRREGULAR.map(String::from).to_vec(),
@@ -49,18 +49,18 @@ pub fn expanded(wanted: &[String]) -> Vec<String> {
     wanted.iter().flat_map(of_wish).collect()
 }
 
-/// A matrix in a numbering.
+/// A matrix in one numbering.
 pub struct System {
     pub name: String,
     pub numbering: &'static str,
-    /// Numbered as it is measured, for us and for the peers.
+    /// The matrix in the numbering that is measured, for this library and for peers.
     pub csr: Csr<f64>,
-    /// What the numbering took.
+    /// The seconds that the numbering took.
     pub numbering_ms: f64,
 }
 
 impl System {
-    /// Its name in a bench: `tet_rand`, `tet_rand_rcm`.
+    /// The name in a bench: `tet_rand`, `tet_rand_rcm`.
     pub fn id(&self) -> String {
         match self.numbering {
             "given" => self.name.clone(),
@@ -69,8 +69,8 @@ impl System {
     }
 }
 
-/// The matrices above whose names go with a wish (`p7_128/f64` too), and any other that is wished for by its whole name;
-/// all of the above without a wish. One at a time.
+/// The matrices above whose names begin like a name given on the command line (`p7_128/f64` too), and any other matrix
+/// that is given by its whole name. Without names, all matrices above. Loaded one at a time.
 pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     let wanted = expanded(wanted);
     let goes_with = |name: &str, wish: &str| name.contains(wish) || wish.contains(name);
@@ -84,23 +84,23 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     names.into_iter().map(|name| numbered(&name, |matrix| matrix, |_| None))
 }
 
-/// Generated in a numbering without regard to neighbourhoods.
+/// Whether a generated matrix has a shuffled numbering.
 fn is_shuffled(name: &str) -> bool {
     let shuffled = ["tet_rand", "rmat20", "circuit1m", "el3_20k", "p1_200k", "el3_200k"];
     shuffled.contains(&name) || name.ends_with("_perm")
 }
 
-/// A graph without neighbourhoods, whose longest rows every other row leads to.
+/// Whether a matrix is a graph with hubs and without neighbourhoods: most rows refer to the longest rows.
 fn has_hubs(name: &str) -> bool {
     name == "rmat20"
 }
 
-/// Unknowns that belong to a node of the mesh, one after the other.
+/// The number of consecutive unknowns that belong to a node of the mesh.
 pub fn unknowns(name: &str) -> usize {
     if ["el3_", "elast", "tiny_el3"].iter().any(|family| name.starts_with(family)) { 3 } else { 1 }
 }
 
-/// Reverse Cuthill and McKee of the nodes of a mesh: their unknowns stay together.
+/// Reverse Cuthill and McKee for the nodes of a mesh, so that the unknowns of a node stay together.
 fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
     by_nodes(csr, unknowns, |graph, _| Ok(Numbering::rcm(graph)?))
 }
@@ -138,9 +138,9 @@ fn by_nodes(
     Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
-/// A matrix by its name or its file, as it is given, where that is shuffled also as reverse Cuthill and McKee number it and
-/// in blocks of so many rows that are close to each other,
-/// and a graph with hubs with its longest rows first; `prepare` changes a generated one first.
+/// A matrix by its name or file, in several numberings: as given; if that is shuffled, also by reverse Cuthill and
+/// McKee and clustered in runs of a given length; and a graph with hubs with its longest rows first. `prepare` changes
+/// a generated matrix before that.
 pub fn numbered(
     wanted: &str,
     prepare: impl FnOnce(Matrix) -> Matrix,
@@ -151,7 +151,9 @@ pub fn numbered(
         (Some(matrix), _) => (wanted, prepare(matrix).csr()?, is_shuffled(wanted)),
         (None, Some(path)) => (stem(wanted), read_matrix(path)?, true),
         (None, None) => {
-            println!("skipped: {wanted} is neither generated nor a file nor beside this checkout");
+            println!(
+                "skipped: {wanted} is neither a generated matrix, nor a file, nor in the folder of shared matrices"
+            );
             return Ok(vec![]);
         }
     };
@@ -160,7 +162,7 @@ pub fn numbered(
         let started = Instant::now();
         let new = csr.renumbered(&number()?)?;
         let numbering_ms = started.elapsed().as_secs_f64() * 1e3;
-        // the same arrays again, in a space without numbering: what peers see, too
+        // the arrays in a space without a numbering, as peers see them
         let csr = Csr::from_csr(new.rows(), new.cols(), &new.offsets(), new.columns(), new.entries())?;
         systems.push(System { name: name.into(), numbering, csr, numbering_ms });
         Ok(())
@@ -180,7 +182,7 @@ pub fn numbered(
     Ok(systems)
 }
 
-/// `heat_sink` of `some/where/heat_sink.mtx.gz`.
+/// The name of the matrix in a path: `heat_sink` for `some/where/heat_sink.mtx.gz`.
 fn stem(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split('.').next().unwrap_or(file)

@@ -1,4 +1,4 @@
-//! Products of a record: what each format does there, and what it took.
+//! The products of a record: for each format, the work of the product and its measured time.
 
 use super::Result;
 use super::fit::Prices;
@@ -7,24 +7,24 @@ use krysp::choice::Work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Lines of a record that are no formats to choose: one is gone, the other is kept for comparison.
+/// Formats in the records that cannot be chosen: one no longer exists, the other is kept for comparison.
 const OTHERS: [&str; 2] = ["COO atomic", "CSR speculative on host"];
 
-/// A matrix in a numbering, with elements of one kind.
+/// A matrix in one numbering, with one element type.
 pub struct Case {
     pub matrix: String,
     pub numbering: String,
     pub element: String,
-    /// Prices are fitted to it.
+    /// Whether prices are fitted to this case.
     fitted: bool,
     pub options: Vec<Choosable>,
-    /// Milliseconds of all formats that were recorded.
+    /// The milliseconds of all recorded formats.
     times: Vec<(String, f64)>,
-    /// The fastest of them.
+    /// The fastest recorded format.
     pub best: (String, f64),
 }
 
-/// Chosen only where values stay symmetric.
+/// Formats that are chosen only if values stay symmetric.
 pub fn is_symmetric(format: &str) -> bool {
     format.starts_with("symmetric")
 }
@@ -38,12 +38,12 @@ pub struct Choosable {
 }
 
 impl Case {
-    /// The half it is of.
+    /// The half that the case belongs to.
     pub fn half(&self) -> &'static str {
         if self.fitted { "fitted" } else { "judged" }
     }
 
-    /// The option of least cost.
+    /// The option with the lowest cost.
     pub fn chosen(&self, prices: &Prices) -> &Choosable {
         let cost =
             |option: &Choosable| prices.get(&option.format).map_or(f64::INFINITY, |p| p.cost(&option.work));
@@ -52,17 +52,17 @@ impl Case {
         self.options.iter().fold(first, cheaper)
     }
 
-    /// How many times as long as the best.
+    /// The time of an option over the time of the best.
     pub fn ratio(&self, option: &Choosable) -> f64 {
         option.ms / self.best.1
     }
 
-    /// Whether a format was recorded that only symmetric matrices have.
+    /// Whether a format that needs a symmetric matrix was recorded.
     pub fn is_symmetric(&self) -> bool {
         self.times.iter().any(|(format, _)| is_symmetric(format))
     }
 
-    /// The same with formats that keep any values.
+    /// The case with formats for general matrices only.
     pub fn of_any_values(&self) -> Option<Case> {
         let kept = |format: &str| !is_symmetric(format);
         let options = self.options.iter().filter(|option| kept(&option.format)).cloned().collect();
@@ -70,7 +70,7 @@ impl Case {
         self.with(options, times)
     }
 
-    /// The same with the strategies of CSR only; none where there is nothing to choose.
+    /// The case with the strategies of CSR only. `None` if there are not at least two.
     pub fn of_strategies(&self) -> Option<Case> {
         let strategies = self.options.iter().filter(|option| option.format.starts_with("CSR"));
         let options: Vec<Choosable> = strategies.cloned().collect();
@@ -91,7 +91,7 @@ fn fastest(times: &[(String, f64)]) -> Option<(String, f64)> {
     times.iter().min_by(|a, b| a.1.total_cmp(&b.1)).cloned()
 }
 
-/// All products of a record whose layouts are known; says which are not.
+/// All products of a record whose layouts are known. Reports the others.
 pub fn cases(folder: &Path) -> Result<Vec<Case>> {
     let recorded = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
     let layouts = newest(folder, "layouts.csv", &["matrix", "numbering", "element", "format"])?;

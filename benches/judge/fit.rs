@@ -1,13 +1,13 @@
-//! Prices that foretell a record: of each kernel the non-negative ones of the least squares of relative errors, drawn to the
+//! Fits prices to a record: for each kernel the non-negative least squares of relative errors, regularised towards the
 //! prices of all kernels together,
 //!
 //! ```text
 //! min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²,   p ≥ 0
 //! ```
 //!
-//! over the products of the fitted half: `a` is what a product does, `t` its time, `mⱼ` the mean of `aⱼ / t`, and `q` the same
-//! with λ = 0 of all kernels as if they were one. (Some kernels have few products, and those alike.) By coordinate descent: the
-//! problem is convex, and five prices need no more.
+//! over the products of the fitted half. `a` is the work of a product, `t` its time, `mⱼ` the mean of `aⱼ / t`, and `q`
+//! the solution with λ = 0 for all kernels together. The regularisation helps kernels with few or similar products. The
+//! solver is coordinate descent, which is enough for a convex problem with five prices.
 
 use super::cases::{Case, is_symmetric};
 use krysp::choice::{Price, Work};
@@ -16,31 +16,32 @@ use std::collections::BTreeMap;
 /// Prices by format.
 pub type Prices = BTreeMap<String, Price>;
 
-/// How good choices should be, as ratios to the best.
+/// How good choices should be, as ratios of times to the best.
 #[derive(Clone, Copy)]
 pub struct Bounds {
-    /// So near,
+    /// The ratio that most choices should reach.
     pub near: f64,
-    /// for so many of the products,
+    /// The share of the products that should reach this ratio.
     pub share: f64,
-    /// and all within this.
+    /// The ratio that no choice may exceed.
     pub far: f64,
 }
 
-/// Formats that one kernel computes have one price.
-const ALIKE: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
+/// Formats with the same kernel share a price.
+const ONE_KERNEL: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 
-/// An option that takes so many times as long as the best need not be foretold well, for it is not chosen: its weight. But
-/// for symmetric formats, which gain on large matrices only: from where on, the small ones tell.
-const HOPELESS: (f64, f64) = (1.5, 0.15);
+/// Options that take more than 1.5 times the best time have the weight 0.15: they are not chosen, so their time need
+/// not be predicted well. Symmetric formats keep their full weight: they are faster on large matrices only, and their
+/// times on small ones show from which size on.
+const SLOW_OPTIONS: (f64, f64) = (1.5, 0.15);
 
-/// `λ`: all together weigh as much as one product.
-const TOGETHER: f64 = 1.0;
+/// `λ`: the regularisation weighs as much as one product.
+const REGULARISATION: f64 = 1.0;
 
-/// Rounds over the prices, more than it takes.
+/// Rounds of coordinate descent, more than enough.
 const ROUNDS: usize = 20_000;
 
-/// One equation, `weight (p · work_per_ms − target) = 0`: of a product, what it does for each millisecond that it takes.
+/// The equation of a product, `weight (p · work_per_ms − target) = 0`, with its work per millisecond of its time.
 #[derive(Clone, Copy)]
 struct Sample {
     work_per_ms: [f64; 5],
@@ -48,7 +49,7 @@ struct Sample {
     target: f64,
 }
 
-/// Prices of every format that is an option; of those that are, the unit is such that `per_ms` bytes are a millisecond.
+/// The prices of all formats that are options. Their unit is chosen so that a cost of `per_ms` bytes is a millisecond.
 pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
     let cases: Vec<&Case> = cases.iter().filter(|case| case.half() == "fitted").collect();
     let per_ms = bytes_per_ms(&cases, prices);
@@ -57,8 +58,8 @@ pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
         for option in &case.options {
             let Work { bytes, gathers, rows, waits } = option.work;
             let work_per_ms = [1.0, bytes, gathers, rows, waits].map(|work| work / option.ms);
-            let counts = is_symmetric(&option.format) || case.ratio(option) <= HOPELESS.0;
-            let weight = if counts { 1.0 } else { HOPELESS.1 };
+            let counts = is_symmetric(&option.format) || case.ratio(option) <= SLOW_OPTIONS.0;
+            let weight = if counts { 1.0 } else { SLOW_OPTIONS.1 };
             samples.entry(kernel(&option.format)).or_default().push(Sample {
                 work_per_ms,
                 weight,
@@ -74,7 +75,7 @@ pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
         let drawn = (0..5).map(|j| {
             let mean = samples.iter().map(|sample| sample.work_per_ms[j]).sum::<f64>() / samples.len() as f64;
             let work_per_ms = std::array::from_fn(|i| if i == j { mean } else { 0.0 });
-            Sample { work_per_ms, weight: TOGETHER, target: mean * together[j] }
+            Sample { work_per_ms, weight: REGULARISATION, target: mean * together[j] }
         });
         let all: Vec<Sample> = samples.iter().copied().chain(drawn).collect();
         let [start, byte, gather, row, wait] = least_squares(&all).map(|price| rounded(price * per_ms));
@@ -88,15 +89,15 @@ pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
 }
 
 fn kernel(format: &str) -> &str {
-    if ALIKE.contains(&format) { ALIKE[0] } else { format }
+    if ONE_KERNEL.contains(&format) { ONE_KERNEL[0] } else { format }
 }
 
-/// Three digits: more say nothing.
+/// Rounds to three digits; further digits have no meaning.
 fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// Costs of the machine's millisecond, by the prices that there are: the unit stays what it was.
+/// The cost of a millisecond by the present prices, so that the unit of prices does not change.
 fn bytes_per_ms(cases: &[&Case], prices: &Prices) -> f64 {
     let known = cases.iter().flat_map(|case| &case.options);
     let logs: Vec<f64> = known
@@ -105,8 +106,8 @@ fn bytes_per_ms(cases: &[&Case], prices: &Prices) -> f64 {
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// `min Σ w² (p · a − b)²` with `p ≥ 0`: each price in turn, `pⱼ = max(0, pⱼ − (G p − c)ⱼ / Gⱼⱼ)` with `G = Σ w² a aᵀ`,
-/// `c = Σ w² a b`, each kind of work measured in the most there is of it.
+/// Solves `min Σ w² (p · a − b)²` with `p ≥ 0` price by price: `pⱼ = max(0, pⱼ − (G p − c)ⱼ / Gⱼⱼ)` with `G = Σ w² a
+/// aᵀ`, `c = Σ w² a b`. Each kind of work is scaled by its maximum.
 fn least_squares(samples: &[Sample]) -> [f64; 5] {
     let most: [f64; 5] = std::array::from_fn(|j| {
         let most = samples.iter().map(|sample| sample.work_per_ms[j]).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! What the chooser finds of matrices, kept in a file: the large ones take minutes to generate.
+//! Keeps the analysis of matrices by the chooser in a file, because large matrices take minutes to generate.
 
 use super::Result;
 use super::newest::{Row, newest, number, text};
@@ -12,7 +12,7 @@ use std::path::Path;
 const FILE: &str = "layouts.csv";
 const HEADER: &str = "matrix,numbering,element,format,stored,bytes,gathers,rows,waits";
 
-/// Adds every matrix of a record that the file has not, of at most so many entries.
+/// Adds the matrices of a record that are missing in the file, up to a number of entries.
 pub fn add(folder: &Path, model: Model, most: usize) -> Result<()> {
     let key = |row: &Row| ["matrix", "numbering", "element"].map(|column| text(row, column).to_string());
     let known: BTreeSet<_> =
@@ -39,12 +39,12 @@ pub fn add(folder: &Path, model: Model, most: usize) -> Result<()> {
     Ok(())
 }
 
-/// With symmetric formats where the matrix is symmetric.
+/// The choice, with symmetric formats if the matrix is symmetric.
 fn choice<T: Real>(csr: &Csr<T>, model: Model) -> Choice {
     Choice::of_symmetric(csr, model).unwrap_or_else(|_| Choice::of(csr, model))
 }
 
-/// What `cuda_spmv` numbers for.
+/// The length of runs for which `cuda_spmv` clusters.
 fn rows_per_block(model: Model, csr: &Csr<f64>) -> Option<usize> {
     match model {
         Model::Host => None,

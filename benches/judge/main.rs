@@ -1,4 +1,4 @@
-//! How good the choices of the library are by the records, and what its prices should be. No GPU is needed.
+//! Compares the choices of the library with the records, and fits its prices. Needs no GPU.
 //!
 //! ```text
 //! cargo bench --features cuda --bench judge -- h200                every product recorded: the format and the strategy of CSR that the
@@ -11,9 +11,9 @@
 //!                                                  them (`--most N`: of at most N entries, 20 million without it)
 //! ```
 //!
-//! Of the matrices in the order of their names every second is fitted to, the others are judged, each with all of its
-//! numberings and elements.
-//! `layouts.csv` holds what the chooser finds of a matrix, not what anybody measured: delete it when formats change.
+//! Every second matrix, in the order of names, is used to fit prices; the others are used to judge. A matrix belongs to
+//! one half with all of its numberings and element types.
+//! `layouts.csv` holds the analysis of matrices by the chooser, not measurements. Delete it when formats change.
 
 #![allow(unreachable_pub, reason = "nobody uses a bench")]
 
@@ -40,13 +40,13 @@ use std::path::Path;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Of all formats: within 10 % of the fastest for 80 % of the products, never beyond 1.3.
+/// The bounds for all formats: within 10 % of the fastest for 80 % of the products, and never beyond 1.3.
 const FORMATS: Bounds = Bounds { near: 1.10, share: 0.80, far: 1.30 };
 
-/// Of the strategies of CSR: within 5 % of the fastest for 90 %, never beyond 1.15.
+/// The bounds for the strategies of CSR: within 5 % of the fastest for 90 %, and never beyond 1.15.
 const STRATEGIES: Bounds = Bounds { near: 1.05, share: 0.90, far: 1.15 };
 
-/// Multiprocessors of an H200.
+/// The number of multiprocessors of an H200.
 const H200: usize = 132;
 
 struct Options {
@@ -80,7 +80,7 @@ fn main() -> Result<()> {
     let folder = record::folder(&options.machine);
     let is_gpu = options.machine == "h200";
     let model = if is_gpu { Model::Gpu { multiprocessors: H200 } } else { Model::Host };
-    // slices are as high as those of the machine recorded
+    // slices have the height of the machine recorded
     let _level = (!is_gpu).then(|| force(level(&options.machine)));
     if options.layouts {
         layouts::add(&folder, model, options.most)?;
@@ -117,7 +117,7 @@ fn level(machine: &str) -> Level {
     if machine.starts_with("avx512") { Level::Avx512 } else { Level::Avx2 }
 }
 
-/// The prices that the library has of what was recorded.
+/// The prices of the library for the recorded formats.
 fn of_library(cases: &[Case], model: Model) -> Prices {
     let recorded: BTreeSet<&str> =
         cases.iter().flat_map(|case| &case.options).map(|option| &*option.format).collect();
@@ -137,7 +137,7 @@ fn print_prices(prices: &Prices) {
     }
 }
 
-/// Prints how often the choice is near the best, and where it is not; rows for a file.
+/// Prints how often the choice is near the best, and where it is not. Returns rows for a file.
 fn judged(what: &str, cases: &[Case], prices: &Prices, bounds: Bounds) -> Vec<String> {
     let Bounds { near, share, far } = bounds;
     let mut rows = vec![];
@@ -172,7 +172,7 @@ fn judged(what: &str, cases: &[Case], prices: &Prices, bounds: Bounds) -> Vec<St
     rows
 }
 
-/// In place of what was there.
+/// Writes a file, replacing an old one.
 fn write(folder: &Path, file: &str, rows: &[String]) -> Result<()> {
     fs::write(folder.join(file), format!("{HEADER}\n{}\n", rows.join("\n")))?;
     println!("written to {}", folder.join(file).display());

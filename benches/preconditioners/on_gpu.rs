@@ -1,5 +1,5 @@
-//! The lines on a GPU. What is built from the operator that is there is told apart from what is built from the matrix in host
-//! memory, which crosses the bus for it.
+//! The lines measured on a GPU. Preconditioners built from the operator on the GPU have other names than those built
+//! from the matrix in host memory, which must cross the bus.
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
@@ -46,7 +46,7 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     Ok(())
 }
 
-/// The lines of one format.
+/// The lines measured with one format.
 fn lines<F: OnDevice<f64>>(
     options: &Options,
     gpu: &Cuda,
@@ -81,7 +81,7 @@ struct Bench<'a, F: OnDevice<f64>> {
 }
 
 impl<F: OnDevice<f64>> Bench<'_, F> {
-    /// Factors that were grown on the host, in slices on the GPU.
+    /// Factors whose pattern was grown on the host, in slices on the GPU.
     fn grown(&self, fsai: &Fsai<f64>) -> Result<Composed<Slices, Slices>> {
         Ok(Composed::new(Sell::on(self.gpu, fsai.upper())?, Sell::on(self.gpu, fsai.lower())?)?)
     }

@@ -1,4 +1,4 @@
-//! The lines in host memory.
+//! The lines measured in host memory.
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg, machine};
@@ -10,7 +10,7 @@ use krysp::{
 };
 use std::time::Instant;
 
-/// Consecutive rows that a numbering brings together.
+/// The length of the runs of the clustered numbering.
 const RUN: usize = 2592;
 
 fn narrow(fsai: &Fsai<f64>) -> krysp::Result<impl LinearOperator<Vector = HostVector<f64>> + use<>> {

@@ -1,4 +1,4 @@
-//! The systems of the bench: from files where they lie beside this checkout, generated otherwise.
+//! The systems of the bench: from the files of shared matrices, or generated if those are missing.
 
 use super::Result;
 use flate2::read::GzDecoder;
@@ -10,10 +10,10 @@ use std::io::Read;
 
 const SHARED: [&str; 3] = ["heat_sink_p1_340k", "elast_bracket_p1_59k", "convdiff_channel_p1_186k"];
 
-/// Tetrahedra and Poisson's equation, hexahedra and elasticity.
+/// Generated systems: Poisson's equation on tetrahedra, and elasticity on hexahedra.
 const GENERATED: [&str; 2] = ["tet_nat", "elast30"];
 
-/// Those asked for, or the usual ones.
+/// The requested systems, or the usual ones.
 pub(super) fn names(wanted: &[String]) -> Vec<String> {
     if !wanted.is_empty() {
         return wanted.to_vec();
@@ -30,10 +30,10 @@ pub(super) struct System {
     pub(super) name: String,
     pub(super) csr: Csr<f64>,
     pub(super) b: Vec<f64>,
-    /// Unknowns of a node.
+    /// The number of unknowns of a node.
     pub(super) unknowns: usize,
     pub(super) symmetric: bool,
-    /// Rigid motions, where the nodes' places are known.
+    /// The rigid motions, if the positions of the nodes are known.
     pub(super) rigid: Option<Vec<Vec<f64>>>,
 }
 
@@ -67,14 +67,15 @@ impl System {
 }
 
 impl System {
-    /// Sizes of diagonal blocks: a node's unknowns, where it has several, and as many nodes as there can be.
+    /// The sizes of diagonal blocks to measure: the unknowns of a node, if there are several, and as many nodes as a
+    /// block can hold.
     pub(super) fn blocks(&self) -> impl Iterator<Item = usize> + use<> {
         let of_node = Some(self.unknowns).filter(|&unknowns| unknowns > 1);
         of_node.into_iter().chain([32 / self.unknowns * self.unknowns])
     }
 }
 
-/// Three translations and three rotations, from an array of places: all `x`, all `y`, all `z`.
+/// Three translations and three rotations, from an array of positions: all `x`, all `y`, all `z`.
 fn rigid_motions(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
     let mut lines = text.lines().filter(|line| !line.starts_with('%'));
     let nodes: usize = lines.next().and_then(|line| line.split(' ').next()).ok_or("no size")?.parse()?;

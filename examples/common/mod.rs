@@ -1,7 +1,7 @@
 //! A heat sink cut into linear tetrahedra, and the heat equation on it.
 //!
-//! A copper base with aluminium pins. Heat flows in through the bottom; all other faces lose it to the air. The unknowns
-//! are temperatures above the air's, so the air itself needs no term:
+//! A copper base with aluminium pins. Heat enters through the bottom; all other faces lose heat to the air. The
+//! unknowns are temperatures above that of the air, so the air needs no term:
 //!
 //! ```text
 //! ρc ∂T/∂t = ∇·(k ∇T)      inside
@@ -9,24 +9,24 @@
 //!  k ∂T/∂n = −h T          where air passes
 //! ```
 
-#![allow(dead_code)] // each example uses a part of it
+#![allow(dead_code)] // each example uses a part of this module
 
 /// The width of a cell, m.
 const CELL: f64 = 1e-3;
-/// Cells across a pin, across a pin and the gap beside it, and up from the bottom.
+/// The number of cells across a pin, across a pin and the gap beside it, and up from the bottom.
 const PIN: usize = 4;
 const PITCH: usize = 8;
 const BASE_HEIGHT: usize = 6;
 const HEIGHT: usize = 38;
-/// A pin's tip is narrower than its foot by this share.
+/// The tip of a pin is narrower than its foot by this fraction.
 const TAPER: f64 = 0.4;
 
-/// What passes from the surface into moving air, W/(m² K).
+/// The heat transfer coefficient from the surface to moving air, W/(m² K).
 const CONVECTION: f64 = 50.0;
 
-/// What a cell is made of.
+/// The material of a cell.
 struct Material {
-    /// W/(m K)
+    /// Conductivity, W/(m K)
     conductivity: f64,
     /// Heat capacity by volume, J/(m³ K)
     capacity: f64,
@@ -35,8 +35,8 @@ struct Material {
 const COPPER: Material = Material { conductivity: 390.0, capacity: 3.45e6 };
 const ALUMINIUM: Material = Material { conductivity: 200.0, capacity: 2.43e6 };
 
-/// The six ways along a cell's edges from its lowest to its highest corner, as axes. The corners on a way make one
-/// tetrahedron; the six fill the cell, and those of neighbouring cells fit together.
+/// The six paths along a cell's edges from its lowest to its highest corner, as axes. The corners on a path make one
+/// tetrahedron. The six tetrahedra fill the cell and fit those of neighbouring cells.
 const WAYS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// The mesh: points in metres, tetrahedra and surface triangles as indices of points.
@@ -49,7 +49,7 @@ pub(crate) struct HeatSink {
 }
 
 impl HeatSink {
-    /// A square base with so many pins on each side.
+    /// A square base with `pins` pins along each side.
     pub(crate) fn new(pins: usize) -> HeatSink {
         let width = pins * PITCH - (PITCH - PIN);
         let size = [width, width, HEIGHT];
@@ -59,7 +59,7 @@ impl HeatSink {
         };
         let solid: Vec<[usize; 3]> = grid(size).filter(|&cell| is_solid(cell)).collect();
 
-        // Only corners of solid cells become points. They are numbered layer by layer, x fastest.
+        // Only corners of solid cells become points. Points are numbered layer by layer, x fastest.
         let place = |[x, y, z]: [usize; 3]| (z * (width + 1) + y) * (width + 1) + x;
         let mut number = vec![u32::MAX; place([0, 0, HEIGHT + 1])];
         for &[x, y, z] in &solid {
@@ -84,7 +84,7 @@ impl HeatSink {
             }
             for axis in 0..3 {
                 let (u, v) = ((axis + 1) % 3, (axis + 2) % 3);
-                // From the cell below along this axis, if there is one, and from the cell above.
+                // the face towards the cell below along this axis, and the face towards the cell above
                 let mut below = cell;
                 below[axis] = below[axis].wrapping_sub(1);
                 for (neighbour, face) in [(below, cell), (step(cell, &[axis]), step(cell, &[axis]))] {
@@ -102,7 +102,7 @@ impl HeatSink {
         HeatSink { points, copper, aluminium, bottom, cooled }
     }
 
-    /// The same mesh with its points in random order: how a mesh generator that refines leaves them, at worst.
+    /// The mesh with its points in random order, the worst that a mesh generator may give.
     pub(crate) fn shuffled(mut self) -> HeatSink {
         let mut number: Vec<u32> = (0..self.points.len() as u32).collect();
         let mut random = 1_u64;
@@ -131,8 +131,8 @@ impl HeatSink {
         self.copper.len() + self.aluminium.len()
     }
 
-    /// Visits every entry that an element adds to the system, as `(row, column, conductance in W/K, capacity in J/K)`.
-    /// Several fall on the same place; the order is always the same.
+    /// Calls `visit(row, column, conductance in W/K, capacity in J/K)` for every entry that an element adds to the
+    /// system. Several entries may have the same position; the order is always the same.
     pub(crate) fn for_each_entry(&self, mut visit: impl FnMut(u32, u32, f64, f64)) {
         for (material, nodes) in self.tetrahedra() {
             let (volume, gradients) = shape(nodes.map(|node| self.points[node as usize]));
@@ -160,7 +160,7 @@ impl HeatSink {
         self.shared(self.bottom.iter().map(|nodes| (&nodes[..], self.area(nodes))))
     }
 
-    /// What each point loses to the air, W/K.
+    /// The heat that each point loses to the air, W/K.
     pub(crate) fn losses(&self) -> Vec<f64> {
         self.shared(self.cooled.iter().map(|nodes| (&nodes[..], CONVECTION * self.area(nodes))))
     }
@@ -178,7 +178,7 @@ impl HeatSink {
         copper.chain(self.aluminium.iter().map(|nodes| (&ALUMINIUM, nodes)))
     }
 
-    /// Shares amounts equally among the points of their elements.
+    /// Divides the amount of each element equally among its points.
     fn shared<'a>(&self, amounts: impl Iterator<Item = (&'a [u32], f64)>) -> Vec<f64> {
         let mut shares = vec![0.0; self.points.len()];
         for (nodes, amount) in amounts {
@@ -196,18 +196,18 @@ impl HeatSink {
     }
 }
 
-/// All places of a grid, x fastest.
+/// All positions of a grid, x fastest.
 fn grid([nx, ny, nz]: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
     (0..nz).flat_map(move |z| (0..ny).flat_map(move |y| (0..nx).map(move |x| [x, y, z])))
 }
 
-/// The place one step further along each of these axes.
+/// The position one step further along each of these axes.
 fn step(mut place: [usize; 3], axes: &[usize]) -> [usize; 3] {
     axes.iter().for_each(|&axis| place[axis] += 1);
     place
 }
 
-/// Where a corner of the grid lies: in a pin, the higher the closer to the pin's axis.
+/// The coordinates of a corner of the grid. Pins get narrower towards the top.
 fn position([x, y, z]: [usize; 3]) -> [f64; 3] {
     let height = z.saturating_sub(BASE_HEIGHT) as f64 / (HEIGHT - BASE_HEIGHT) as f64;
     let taper = |across: usize| {
@@ -217,7 +217,7 @@ fn position([x, y, z]: [usize; 3]) -> [f64; 3] {
     [taper(x), taper(y), z as f64].map(|cells| cells * CELL)
 }
 
-/// A tetrahedron's volume, and the gradients of its four shape functions.
+/// The volume of a tetrahedron, and the gradients of its four shape functions.
 fn shape([a, b, c, d]: [[f64; 3]; 4]) -> (f64, [[f64; 3]; 4]) {
     let (u, v, w) = (minus(b, a), minus(c, a), minus(d, a));
     let determinant = dot(u, cross(v, w));

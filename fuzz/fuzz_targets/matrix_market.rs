@@ -1,5 +1,5 @@
-//! Whatever the bytes, the reader neither panics nor takes memory out of proportion to them; and what it reads, the
-//! writer writes so that it is read again as the same.
+//! For any bytes, the reader neither panics nor allocates much more memory than the bytes take. A matrix that was read
+//! is equal to the matrix read again after writing.
 
 #![no_main]
 

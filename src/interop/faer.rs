@@ -1,4 +1,4 @@
-//! faer: matrices, and operators for its solvers.
+//! Conversions to and from faer, and operators for faer's solvers.
 
 use super::{short_offsets, wide_columns};
 use crate::formats::{CsrRef, Index};
@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Compressed rows or columns without the gaps that faer allows between them.
+/// Removes the gaps that faer allows between compressed rows or columns.
 fn compact<I: Copy, T: Copy>(
     ranges: impl Iterator<Item = Range<usize>>,
     indices: &[I],
@@ -90,7 +90,7 @@ impl<T: Real> TryFrom<&Csr<T>> for SparseRowMat<u32, T> {
     type Error = Error;
 
     fn try_from(csr: &Csr<T>) -> Result<Self> {
-        // faer computes with indices as signed
+        // faer computes with signed indices
         let offsets = short_offsets(csr, "a faer matrix", i32::MAX as usize)?;
         let columns = csr.columns().to_vec();
         let symbolic = SymbolicSparseRowMat::new_checked(csr.rows(), csr.cols(), offsets, None, columns);
@@ -98,19 +98,19 @@ impl<T: Real> TryFrom<&Csr<T>> for SparseRowMat<u32, T> {
     }
 }
 
-/// An operator or a preconditioner on host vectors, for faer's matrix-free solvers.
+/// An operator or a preconditioner on host vectors, for use in faer's matrix-free solvers.
 ///
-/// Columns are copied in and out, into vectors that are kept. faer's interface knows no errors: an operator that fails
-/// answers NaN. (With faer 0.24, leave `initial_guess` at `MaybeNonZero`: with `Zero` its conjugate gradients read
-/// memory that they never wrote.)
+/// Columns are copied to vectors that are kept between products. faer's interface has no errors: if an operator fails,
+/// the result is NaN. With faer 0.24 keep `initial_guess` at `MaybeNonZero`: with `Zero`, faer's conjugate gradients
+/// read memory that was never written.
 pub struct AsFaer<A: LinearOperator> {
     operator: A,
-    /// `x` and `y` of the last product, for the next.
+    /// The vectors `x` and `y` of the last product, kept for the next.
     vectors: Mutex<Option<[A::Vector; 2]>>,
 }
 
 impl<A: LinearOperator> AsFaer<A> {
-    /// Lends an operator, owned or borrowed.
+    /// Wraps an operator, owned or borrowed.
     pub fn new(operator: A) -> Self {
         AsFaer { operator, vectors: Mutex::new(None) }
     }
@@ -123,24 +123,24 @@ impl<A: LinearOperator> fmt::Debug for AsFaer<A> {
 }
 
 impl<T: Real, A: LinearOperator<Vector = HostVector<T>>> AsFaer<A> {
-    /// Products with columns: `column(j, load and multiply, store)`.
+    /// Calls `product(x, y)` with the kept vectors, or with new ones if none fit.
     fn with_vectors(&self, product: impl FnOnce(&mut HostVector<T>, &mut HostVector<T>)) {
-        let kept = || self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let vectors = || self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
         let (domain, range) = (self.operator.domain(), self.operator.range());
-        let spare = kept().take().filter(|[x, y]| x.space() == domain && y.space() == range);
-        let [mut x, mut y] = match spare {
+        let kept = vectors().take().filter(|[x, y]| x.space() == domain && y.space() == range);
+        let [mut x, mut y] = match kept {
             Some(vectors) => vectors,
             None => match (domain.zeros(), range.zeros()) {
                 (Ok(x), Ok(y)) => [x, y],
-                // host memory gives zeros or ends the program
+                // cannot happen: host memory either gives zeros or ends the program
                 _ => return,
             },
         };
         product(&mut x, &mut y);
-        *kept() = Some([x, y]);
+        *vectors() = Some([x, y]);
     }
 
-    /// `y ← A x`, and NaN where that fails.
+    /// `y ← A x`, or NaN if the product fails.
     fn multiply(&self, from: ColRef<'_, T>, x: &mut HostVector<T>, y: &mut HostVector<T>) {
         let loaded = match from.try_as_col_major() {
             Some(column) => x.space().clone().load(column.as_slice(), x),

@@ -1,15 +1,15 @@
-//! Matrices of other crates in and out, behind the features `faer`, `nalgebra` and `sprs`.
+//! Converts matrices to and from other crates, behind the features `faer`, `nalgebra` and `sprs`.
 //!
-//! - `Csr::try_from(matrix)` takes a foreign matrix; what is given away and laid out alike is adopted, not copied.
-//!   [`Format::refresh`](crate::Format::refresh) then takes values in the order of the foreign matrix.
-//! - `CsrRef::try_from(view)` multiplies with foreign arrays where they are, if they are compressed rows with 32-bit
-//!   indices.
-//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix out, in the numbering that
-//!   it has.
+//! - `Csr::try_from(matrix)` converts a foreign matrix. A matrix passed by value is adopted without a copy where its
+//!   layout is equal. [`Format::refresh`](crate::Format::refresh) then takes values in the order of the foreign matrix.
+//! - `CsrRef::try_from(view)` multiplies with foreign arrays in place, if they are compressed rows with 32-bit indices.
+//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the numbering of the
+//!   `Csr`.
 //! - `AsFaer` lends any operator to faer's solvers.
 //!
-//! Other versions of these crates, and other crates, plug in through slices: [`Csr::from_csr`](crate::Csr::from_csr),
-//! [`Csr::from_csc`](crate::Csr::from_csc), [`CsrRef::new`](crate::formats::CsrRef::new).
+//! For other versions of these crates, and for other crates, convert from slices:
+//! [`Csr::from_csr`](crate::Csr::from_csr), [`Csr::from_csc`](crate::Csr::from_csc),
+//! [`CsrRef::new`](crate::formats::CsrRef::new).
 
 #[cfg(feature = "faer")]
 mod faer;
@@ -23,7 +23,7 @@ pub use self::faer::AsFaer;
 
 use crate::{Csr, Real};
 
-/// The offsets of a matrix, in 32 bits.
+/// The offsets of a matrix as 32-bit numbers.
 #[cfg(any(feature = "faer", feature = "sprs"))]
 fn short_offsets<T: Real>(csr: &Csr<T>, to: &'static str, limit: usize) -> crate::Result<Vec<u32>> {
     let (rows, cols, nnz) = (csr.rows(), csr.cols(), csr.nnz());
@@ -34,7 +34,7 @@ fn short_offsets<T: Real>(csr: &Csr<T>, to: &'static str, limit: usize) -> crate
     Ok(csr.offsets().into_iter().map(|offset| offset as u32).collect())
 }
 
-/// The columns of a matrix, as wide as memory.
+/// The columns of a matrix as `usize`.
 fn wide_columns<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     csr.columns().iter().map(|&column| column as usize).collect()
 }

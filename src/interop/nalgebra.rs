@@ -1,4 +1,4 @@
-//! nalgebra-sparse.
+//! Conversions to and from nalgebra-sparse.
 
 use super::wide_columns;
 use crate::{Csr, Error, Real, Result};
@@ -13,7 +13,7 @@ impl<T: Real> TryFrom<&CsrMatrix<T>> for Csr<T> {
     }
 }
 
-/// Adopts the values.
+/// Adopts the value array without a copy.
 impl<T: Real> TryFrom<CsrMatrix<T>> for Csr<T> {
     type Error = Error;
 
@@ -33,7 +33,7 @@ impl<T: Real> TryFrom<&CscMatrix<T>> for Csr<T> {
     }
 }
 
-/// Repeated places add up.
+/// Repeated entries are added up.
 impl<T: Real> TryFrom<&CooMatrix<T>> for Csr<T> {
     type Error = Error;
 

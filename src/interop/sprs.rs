@@ -1,4 +1,4 @@
-//! sprs.
+//! Conversions to and from sprs.
 
 use super::{short_offsets, wide_columns};
 use crate::formats::{CsrRef, Index};
@@ -6,7 +6,8 @@ use crate::{Csr, Error, Real, Result};
 use ::sprs::{CsMat, CsMatBase, CsMatI, CsMatViewI, SpIndex};
 use std::ops::Deref;
 
-/// Compressed rows with 32-bit indices are adopted as they are; of others the values, where they are rows.
+/// Adopts compressed rows with 32-bit indices without a copy. With other indices only the values of compressed rows are
+/// adopted.
 impl<T, I, P> TryFrom<CsMatI<T, I, P>> for Csr<T>
 where
     T: Real,

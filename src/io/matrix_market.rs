@@ -1,4 +1,5 @@
-//! Matrix Market files, plain or gzipped: the format in which sparse matrices are exchanged.
+//! Reads and writes Matrix Market files, plain or gzipped: the usual format for passing sparse matrices between
+//! programs.
 //!
 //! ```text
 //! %%MatrixMarket matrix coordinate real general      object, layout, field, symmetry
@@ -8,23 +9,22 @@
 //! ...
 //! ```
 //!
-//! What the reader takes, where the standard leaves room or files in the wild differ from it:
+//! Where the standard is open, or files in practice differ from it, the reader accepts:
 //!
-//! 1. Words of the banner in any case; blank lines and `%` lines anywhere below it; spaces, tabs and CR
-//!    between and after the words of a line; a last line without its newline; a byte order mark.
-//! 2. One entry or value a line. A second one is an error, not a second entry: a dense file written row by
-//!    row would otherwise be read transposed without a word.
-//! 3. Numbers with a leading `+`, Fortran exponents (`1.0D+03`), `nan` and `inf`. Each is rounded correctly.
-//!    One that is too large becomes infinite; whether values are finite is for the user of the matrix to
-//!    check.
-//! 4. `double` for `real`, `unsigned-integer` for `integer` (some writers use them), `hermitian` for
-//!    `symmetric` (they mean the same for real values). The entries of a `pattern` have the value 1.
-//! 5. Symmetric and skew-symmetric files hold the lower triangle, as the standard says. An entry above the
-//!    diagonal is an error: whether its mirror image is meant too cannot be known. The diagonal of a
+//! 1. Words of the banner in any case; blank lines and `%` lines anywhere below the banner; spaces, tabs and CR between
+//!    and after words; a last line without a newline; a byte order mark.
+//! 2. One entry or value per line. A second one on the line is an error; otherwise a dense file written row by row
+//!    would silently be read transposed.
+//! 3. Numbers with a leading `+`, Fortran exponents (`1.0D+03`), `nan` and `inf`. Every number is rounded correctly. A
+//!    number that is too large becomes infinite; the caller checks whether values are finite.
+//! 4. `double` for `real`, and `unsigned-integer` for `integer`, because some writers use these words; `hermitian` for
+//!    `symmetric`, because both mean the same for real values. The entries of a `pattern` have the value 1.
+//! 5. Only the lower triangle in symmetric and skew-symmetric files, as the standard says. An entry above the diagonal
+//!    is an error, because it is unclear whether the entry also stands for its mirror image. The diagonal of a
 //!    skew-symmetric matrix is zero, written or not.
-//! 6. Entries given twice are both kept, in the order of the file.
+//! 6. Repeated entries. All are kept, in the order of the file.
 //!
-//! Errors name the line. The first wrong line is the one reported, however many threads read.
+//! Errors name the first wrong line of the file, whatever the number of threads.
 
 mod error;
 mod header;
@@ -37,7 +37,7 @@ pub use number::Number;
 pub use read::{parse, read};
 pub use write::{write, write_array, write_coordinate, write_to};
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content<T> {
     /// A sparse matrix, entry by entry.
@@ -48,12 +48,12 @@ pub enum Content<T> {
         rows: usize,
         /// Number of columns.
         cols: usize,
-        /// All `rows * cols` values column by column; of a symmetric matrix both triangles.
+        /// All `rows * cols` values, column by column. A symmetric matrix is filled up.
         values: Vec<T>,
     },
 }
 
-/// The entries of a sparse matrix in the order of the file, duplicates kept.
+/// The entries of a sparse matrix in the order of the file, repeats included.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Coordinate<T> {
     /// Number of rows, at most `i32::MAX`.
@@ -66,20 +66,20 @@ pub struct Coordinate<T> {
     pub col: Vec<u32>,
     /// Value of each entry.
     pub value: Vec<T>,
-    /// Which entries stand for a second one.
+    /// Which entries also stand for their mirror image.
     pub symmetry: Symmetry,
 }
 
-/// Which entries stand for a second one, mirrored at the diagonal.
+/// Which entries also stand for their mirror image on the other side of the diagonal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symmetry {
-    /// None: every entry is written.
+    /// No entry does: all entries are in the file.
     General,
-    /// `a[j][i] = a[i][j]`: the entries are those with `row >= col`.
+    /// `a[j][i] = a[i][j]`: the file has the entries with `row >= col`.
     Symmetric,
-    /// `a[j][i] = -a[i][j]`: the entries are those with `row >= col`, zero where `row == col`.
+    /// `a[j][i] = -a[i][j]`: the file has the entries with `row >= col`; the diagonal is zero.
     Skew,
 }
 
-/// Largest number of rows or columns: indices are 32-bit and may be taken as signed on a device.
+/// The largest number of rows or columns. Indices have 32 bits, and a device may take them as signed.
 const LARGEST_DIMENSION: usize = i32::MAX as usize;

@@ -1,4 +1,4 @@
-//! Matrices from files and into files.
+//! Reads matrices and vectors from files, and writes them.
 
 pub mod matrix_market;
 
@@ -6,7 +6,8 @@ use crate::{Csr, Error, Real, Result};
 use matrix_market::{Content, Coordinate, Number, Symmetry};
 use std::path::Path;
 
-/// Reads a matrix from a Matrix Market file, plain or gzipped; a symmetric or skew-symmetric one is filled up.
+/// Reads a matrix from a Matrix Market file, plain or gzipped. Of a symmetric or skew-symmetric matrix both triangles
+/// are stored.
 ///
 /// ```no_run
 /// let a = krysp::io::read_matrix::<f64>("heat_sink.mtx.gz")?;
@@ -39,7 +40,7 @@ fn from_coordinate<T: Real>(mut matrix: Coordinate<T>) -> Result<Csr<T>> {
     if matrix.symmetry == Symmetry::Symmetric { csr.mirrored() } else { Ok(csr) }
 }
 
-/// Reads a vector from a Matrix Market file: an array, or a matrix of one column.
+/// Reads a vector from a Matrix Market file: an array, or a matrix with one column.
 pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     match matrix_market::read::<T>(path)? {
         Content::Array { cols: 1, values, .. } => Ok(values),
@@ -56,7 +57,8 @@ pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     }
 }
 
-/// Writes a matrix as a Matrix Market file, gzipped if the name ends in `.gz`; of a symmetric one half.
+/// Writes a matrix as a Matrix Market file, gzipped if the name ends in `.gz`. Of a symmetric matrix only one triangle
+/// is written.
 pub fn write_matrix<T: Real + Number>(path: impl AsRef<Path>, csr: &Csr<T>) -> Result<()> {
     let shape = (csr.rows(), csr.cols());
     let symmetric = csr.check_symmetric(0.0).is_ok();

@@ -1,12 +1,14 @@
-//! Clusters of a vertex and those around it, and the graph of the clusters.
+//! Small clusters, each a vertex with vertices around it, and the graph of the clusters.
 //!
 //! ```text
-//! seeds: vertices that draw more than all their neighbours
-//! until all have a cluster: join the cluster that most of the neighbours' entries lead to
+//! draw a pseudo-random number for each vertex
+//! a vertex that has drawn more than all of its neighbours becomes the seed of a cluster
+//! repeat until all vertices have a cluster:
+//!     each vertex without one joins the cluster with which most of its entries connect it
 //! ```
 //!
-//! Every vertex decides by what held before its round: the result is the same for every number of threads. A cluster has
-//! about as many vertices as one has neighbours.
+//! Every vertex decides by the state before its round, so the result does not depend on the number of threads. A
+//! cluster has about as many vertices as a vertex has neighbours, or fewer on request.
 
 use super::graph::{Coarse, Graph};
 use crate::formats::pattern::{by_rows, cut, fill_by_rows, place_of};
@@ -17,16 +19,16 @@ use rayon::prelude::*;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// No cluster, or none yet.
+/// The label of a vertex without a cluster.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Which vertices make up each cluster.
+/// The vertices of each cluster.
 pub(super) struct Clusters {
     count: usize,
-    /// `count` for vertices without neighbours, which have no cluster.
+    /// The cluster of each vertex; `count` for a vertex without neighbours, which has no cluster.
     of_vertex: Vec<u32>,
     starts: Offsets,
-    /// Cluster by cluster, and at last the vertices without any.
+    /// The vertices cluster by cluster, then those without a cluster.
     members: Buffer<u32>,
 }
 
@@ -36,12 +38,12 @@ impl Clusters {
         &self.members[self.starts.range(cluster)]
     }
 
-    /// The vertices that have no neighbours, and so no cluster.
+    /// The vertices without neighbours, which have no cluster.
     fn alone(&self) -> &[u32] {
         self.members(self.count)
     }
 
-    /// The vertices in the order of their clusters, those without any last.
+    /// Writes out the vertices of the clusters in this order, then the vertices without a cluster.
     pub(super) fn expand(&self, clusters: &[u32]) -> Vec<u32> {
         let lengths = clusters.iter().map(|&cluster| self.starts.range(cluster as usize).len());
         let starts = Offsets::from_lengths(lengths);
@@ -59,10 +61,11 @@ impl Clusters {
     }
 }
 
-/// Clusters of all vertices that have neighbours, of about `size` vertices, or fewer where there are fewer neighbours.
+/// Clusters all vertices that have neighbours. A cluster has about `size` vertices, or fewer where a vertex has fewer
+/// neighbours.
 pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     let vertices = graph.vertices();
-    // never zero for a vertex with neighbours
+    // zero only for a vertex without neighbours
     let draws = map_rows(vertices, 4, &|v| {
         let v = v as u32;
         if graph.edges(v).next().is_some() { scrambled(v) | 1 } else { 0 }
@@ -103,14 +106,16 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     Clusters { count, of_vertex, starts, members }
 }
 
-/// The share of its neighbours that a seed beats, in 2⁻¹⁶, to be one in about `size`: the same for both ends of an edge.
+/// To make clusters smaller than neighbourhoods, a vertex is compared with a fraction of its neighbours only. This is
+/// the fraction, in units of 2⁻¹⁶, that makes one in about `size` vertices a seed. Whether two vertices are compared
+/// depends on their draws, the same for both ends of an edge.
 pub(super) fn share<G: Graph>(graph: &G, size: usize) -> u32 {
     let others = size.saturating_sub(1).saturating_mul(graph.vertices()) as f64 / graph.ends().max(1) as f64;
     (others * 65536.0) as u32
 }
 
-/// The cluster of each vertex, [`NONE`] where it has none, in clusters of clusters until there are at most `most` of them or
-/// no fewer can be made; and their number.
+/// Clusters the graph, then clusters the clusters, until there are at most `most` of them or no fewer can be made.
+/// Returns their number and the cluster of each vertex, [`NONE`] where a vertex has none.
 pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) {
     let share = |count: usize| count.div_ceil(most.max(1));
     let first = clusters(graph, share(graph.vertices()));
@@ -131,7 +136,7 @@ pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) 
     (count, labels)
 }
 
-/// The label that most of a vertex's entries lead to, among equals the least scrambled.
+/// The label with which most entries connect a vertex; of equals, the one with the largest scrambled number.
 fn strongest<G: Graph>(graph: &G, vertex: u32, label: impl Fn(u32) -> u32, tally: &mut Tally) -> u32 {
     tally.clear();
     graph.look_up(vertex, label, |label, strength| {
@@ -143,7 +148,7 @@ fn strongest<G: Graph>(graph: &G, vertex: u32, label: impl Fn(u32) -> u32, tally
     best.map_or(NONE, |(label, _)| label)
 }
 
-/// Sums for a few keys; beyond that, later keys are left out.
+/// Sums for up to 32 keys. Further keys are ignored.
 #[derive(Default)]
 pub(super) struct Tally {
     len: usize,
@@ -170,18 +175,23 @@ impl Tally {
     }
 }
 
-/// Clusters that one task joins the edges of.
-const PIECE: usize = 256;
+/// The number of clusters in a batch, for which one task builds the edges.
+const CLUSTERS_IN_BATCH: usize = 256;
 
-/// A piece of a graph of clusters: degrees, edges, weights.
-type Piece = (Vec<usize>, Vec<(u32, u32)>, Vec<u32>);
+/// The part of a coarse graph that one batch of clusters makes.
+struct Batch {
+    degrees: Vec<usize>,
+    /// Neighbours and strengths, cluster by cluster.
+    edges: Vec<(u32, u32)>,
+    weights: Vec<u32>,
+}
 
 /// The graph of the clusters.
 pub(super) fn coarse<G: Graph>(graph: &G, clusters: &Clusters) -> Coarse {
-    let join = |piece: usize| -> Piece {
-        let mut joined = Joined::default();
+    let build = |batch: usize| -> Batch {
+        let mut sums = EdgeSums::default();
         let (mut degrees, mut edges, mut weights) = (vec![], vec![], vec![]);
-        for cluster in piece * PIECE..clusters.count.min((piece + 1) * PIECE) {
+        for cluster in batch * CLUSTERS_IN_BATCH..clusters.count.min((batch + 1) * CLUSTERS_IN_BATCH) {
             let members = clusters.members(cluster);
             let before = edges.len();
             for &v in members {
@@ -190,42 +200,44 @@ pub(super) fn coarse<G: Graph>(graph: &G, clusters: &Clusters) -> Coarse {
                     |other| clusters.of_vertex[other as usize],
                     |to, strength| {
                         if to as usize != cluster && to as usize != clusters.count {
-                            joined.add(to, strength);
+                            sums.add(to, strength);
                         }
                     },
                 );
             }
-            joined.drain_into(&mut edges);
+            sums.drain_into(&mut edges);
             degrees.push(edges.len() - before);
             weights.push(members.iter().map(|&v| graph.weight(v)).sum());
         }
-        (degrees, edges, weights)
+        Batch { degrees, edges, weights }
     };
-    let pieces: Vec<Piece> = (0..clusters.count.div_ceil(PIECE)).into_par_iter().map(join).collect();
-    let offsets = Offsets::from_lengths(pieces.iter().flat_map(|(degrees, ..)| degrees).copied());
-    let lengths: Vec<usize> = pieces.iter().map(|(_, edges, _)| edges.len()).collect();
+    let batches: Vec<Batch> =
+        (0..clusters.count.div_ceil(CLUSTERS_IN_BATCH)).into_par_iter().map(build).collect();
+    let offsets = Offsets::from_lengths(batches.iter().flat_map(|batch| &batch.degrees).copied());
+    let lengths: Vec<usize> = batches.iter().map(|batch| batch.edges.len()).collect();
     let (mut neighbours, mut strengths) = (vec![0; offsets.end()], vec![0; offsets.end()]);
     let targets = cut(&mut neighbours, &lengths).into_par_iter().zip(cut(&mut strengths, &lengths));
-    targets.zip(&pieces).for_each(|((neighbours, strengths), (_, edges, _))| {
-        for ((neighbour, strength), edge) in neighbours.iter_mut().zip(strengths).zip(edges) {
+    targets.zip(&batches).for_each(|((neighbours, strengths), batch)| {
+        for ((neighbour, strength), edge) in neighbours.iter_mut().zip(strengths).zip(&batch.edges) {
             (*neighbour, *strength) = *edge;
         }
     });
-    let weights = pieces.into_iter().flat_map(|(.., weights)| weights).collect();
+    let weights = batches.into_iter().flat_map(|batch| batch.weights).collect();
     Coarse { offsets, neighbours, strengths, weights }
 }
 
-/// The edges of one cluster, added up by their ends: a hash table, at most half full, and which of its slots are taken.
+/// The edges of one cluster, with strengths added up for each neighbouring cluster. A hash table, at most half full,
+/// and the list of its used slots.
 #[derive(Default)]
-struct Joined {
+struct EdgeSums {
     slots: Vec<(u32, u32)>,
-    taken: Vec<u32>,
+    used: Vec<u32>,
 }
 
-impl Joined {
+impl EdgeSums {
     #[inline]
     fn add(&mut self, end: u32, strength: u32) {
-        if 2 * self.taken.len() >= self.slots.len() {
+        if 2 * self.used.len() >= self.slots.len() {
             self.grow();
         }
         let mask = self.slots.len() - 1;
@@ -238,14 +250,15 @@ impl Joined {
             }
             if slot.0 == NONE {
                 *slot = (end, strength);
-                self.taken.push(at as u32);
+                self.used.push(at as u32);
                 return;
             }
             at = (at + 1) & mask;
         }
     }
 
-    /// Clusters have few neighbours: a table as small as they allow stays close.
+    /// Doubles the table. It starts small, because most clusters have few neighbours and a small table stays in the
+    /// cache.
     #[cold]
     fn grow(&mut self) {
         let mut edges = vec![];
@@ -254,11 +267,10 @@ impl Joined {
         edges.into_iter().for_each(|(end, strength)| self.add(end, strength));
     }
 
-    /// In the order in which ends came first.
+    /// Moves the edges out, in the order in which their neighbouring clusters were first added.
     fn drain_into(&mut self, edges: &mut Vec<(u32, u32)>) {
-        edges.extend(
-            self.taken.drain(..).map(|at| std::mem::replace(&mut self.slots[at as usize], (NONE, 0))),
-        );
+        edges
+            .extend(self.used.drain(..).map(|at| std::mem::replace(&mut self.slots[at as usize], (NONE, 0))));
     }
 }
 

@@ -1,43 +1,47 @@
-//! A graph laid out in a line by recursive bisection, so that runs of the line are compact.
+//! Lays a graph out in a line by recursive bisection, so that ranges of the line are compact.
 //!
 //! ```text
-//! s, t: ends of a longest shortest path, roughly;  x = distance from s - distance from t
-//! u, v: a vertex far from both, and one far from that;  y = distance from u - distance from v
+//! s, t: roughly the most distant two vertices;     x = distance from s - distance from t
+//! u, v: a vertex far from both, and one far from u;  y = distance from u - distance from v
 //! smooth both a few times: x ← (x + mean of the neighbours' x) / 2
 //! cut across x, y, x + y and x - y at the weighted median, moved to where a run ends; take the cut with fewest edges
 //! refine it after Fiduccia and Mattheyses (1982)
-//! the half that is tied more to what comes before goes first; both halves likewise
+//! the half that is connected more to earlier vertices of the line goes first
+//! bisect both halves in the same way
 //! ```
 
 use super::graph::Graph;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Rounds of smoothing.
+/// Rounds of smoothing the coordinates.
 const SMOOTHING: usize = 2;
 
-/// Where cuts are tried across: along both coordinates, their sum and their difference.
+/// The directions, in both coordinates, across which cuts are tried.
 const DIRECTIONS: [[f32; 2]; 4] = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]];
 
-/// Passes of refinement at most.
+/// The most passes of refinement.
 const PASSES: usize = 4;
 
-/// Vertices from which halves are worth a task each.
+/// Halves with fewer vertices are bisected by one thread, one after the other.
 const TASK: usize = 256;
 
-/// A part of a graph with numbers of its own.
+/// A part of a graph. Its vertices are numbered from 0.
 pub(super) struct Part {
-    /// The numbers in the whole graph.
+    /// The number of each vertex in the whole graph.
     ids: Vec<u32>,
     weights: Vec<u32>,
+    /// Where the edges of each vertex begin.
     starts: Vec<u32>,
+    /// Neighbours within the part, with the strength of each edge.
     edges: Vec<(u32, u32)>,
-    /// How much more each vertex is tied to what comes after the part than to what comes before.
+    /// For each vertex, the strength of its edges to vertices after the part in the line, minus that to vertices before.
     pull: Vec<i32>,
 }
 
 impl Part {
-    /// The vertices at these places of a line, `place_of` all vertices.
+    /// The part of the vertices `ids`, which stand in a line from place `first` on. `place_of` has the place of every
+    /// vertex.
     pub(super) fn new<G: Graph>(graph: &G, ids: &[u32], first: usize, place_of: &[u32]) -> Part {
         let mut part = Part::with_capacity(ids.len());
         for &id in ids {
@@ -69,7 +73,7 @@ impl Part {
         }
     }
 
-    /// Ends the edges of the next vertex.
+    /// Adds a vertex whose edges have just been pushed.
     fn close(&mut self, id: u32, weight: u32, pull: i32) {
         self.ids.push(id);
         self.weights.push(weight);
@@ -98,7 +102,7 @@ impl Part {
         let mut second = self.bisected(target);
         Refinement::new(&self, &mut second, target).run();
         let [a, b] = self.split(&second);
-        // the target may be less than a vertex
+        // one half is empty if the target is less than a vertex
         if let Some(all) = [&a, &b].into_iter().find(|half| half.len() == order.len()) {
             order.copy_from_slice(&all.ids);
             return;
@@ -113,7 +117,7 @@ impl Part {
         }
     }
 
-    /// The best of a few straight cuts.
+    /// The cut with the fewest edges, of one across each direction.
     pub(super) fn bisected(&self, target: f64) -> Vec<bool> {
         let coordinates = self.coordinates();
         let cuts = DIRECTIONS.map(|direction| self.cut(&coordinates, direction, target));
@@ -122,7 +126,7 @@ impl Part {
         fewest.map(|(cut, _)| cut).unwrap_or_default()
     }
 
-    /// The strengths of the edges across each cut.
+    /// The total strength of the edges across each cut.
     fn edges_across<const N: usize>(&self, cuts: &[Vec<bool>; N]) -> [u64; N] {
         let sides_of =
             |v: usize| cuts.iter().rev().fold(0u8, |sides, second| sides << 1 | u8::from(second[v]));
@@ -142,22 +146,22 @@ impl Part {
         across
     }
 
-    /// Who comes after a cut across a direction.
+    /// Whether each vertex comes after the cut across a direction. The weight before the cut is about `target`.
     fn cut(&self, at: &[[f32; 2]], [x, y]: [f32; 2], target: f64) -> Vec<bool> {
-        // numbers that ascend along the direction, vertices in their lower halves
+        // Sort keys: the coordinate along the direction in the upper half, the vertex in the lower half.
         let key = |(v, at): (usize, &[f32; 2])| u64::from(ascending(x * at[0] + y * at[1])) << 32 | v as u64;
         let mut line: Vec<u64> = at.iter().enumerate().map(key).collect();
         let middle = line.len() / 2;
         line.select_nth_unstable(middle);
         let pull =
             |keys: &[u64]| keys.iter().map(|&key| i64::from(self.pull[key as u32 as usize])).sum::<i64>();
-        // turned round, they ascend the other way
-        let turned = if pull(&line[..middle]) > pull(&line[middle..]) { u64::MAX } else { 0 };
-        line.iter_mut().for_each(|key| *key ^= turned);
-        let vertex = |key: u64| (key ^ turned) as u32 as usize;
+        // inverted keys sort the other way round
+        let inverted = if pull(&line[..middle]) > pull(&line[middle..]) { u64::MAX } else { 0 };
+        line.iter_mut().for_each(|key| *key ^= inverted);
+        let vertex = |key: u64| (key ^ inverted) as u32 as usize;
         let mut second = vec![true; self.len()];
         let weight = |keys: &[u64]| keys.iter().map(|&key| f64::from(self.weights[vertex(key)])).sum::<f64>();
-        // halve what the target lies in until one vertex is left
+        // bisect the range that contains the target until one vertex is left
         let (mut missing, mut open) = (target, &mut line[..]);
         while open.len() > 1 {
             let middle = open.len() / 2;
@@ -175,12 +179,12 @@ impl Part {
         second
     }
 
-    /// Two numbers for each vertex that grow from one end of the part to the other.
+    /// Two coordinates for each vertex, each of which grows from one end of the part to the other.
     fn coordinates(&self) -> Vec<[f32; 2]> {
         let (start, _) = self.distances(0);
         let (end, from_start) = self.distances(start);
         let (_, from_end) = self.distances(end);
-        // in a box, the diagonal through two corners and that through two others: their sum is along a side
+        // In a box, x runs along one diagonal and y along another, so x + y and x − y run along its sides.
         let nearer = |v: usize| from_start[v].min(from_end[v]);
         let aside = (0..self.len()).max_by_key(|&v| (nearer(v), Reverse(v))).unwrap_or(0);
         let (opposite, from_aside) = self.distances(aside);
@@ -190,7 +194,7 @@ impl Part {
         self.smooth((0..self.len()).map(at).collect())
     }
 
-    /// Levels out what a distance in whole edges is rough in.
+    /// Smooths the coordinates, because distances are whole numbers of edges.
     fn smooth(&self, mut at: Vec<[f32; 2]>) -> Vec<[f32; 2]> {
         let mut smoother = at.clone();
         for _ in 0..SMOOTHING {
@@ -210,15 +214,15 @@ impl Part {
         at
     }
 
-    /// The number of edges on the way from a vertex to each, and the vertex last reached. What cannot be reached is behind
-    /// what can, component by component.
+    /// The distance of each vertex from `from` in edges, and the last vertex reached. Vertices of another component get
+    /// larger distances, component by component.
     fn distances(&self, from: usize) -> (usize, Vec<u32>) {
         let mut distance = vec![u32::MAX; self.len()];
         let mut queue = Vec::with_capacity(self.len());
         distance[from] = 0;
         queue.push(from as u32);
         let (mut head, mut unreached) = (0, 0);
-        // those reached last lead nowhere new
+        // once all vertices are in the queue, no more can be found
         while queue.len() < self.len() {
             if head == queue.len() {
                 while distance[unreached] != u32::MAX {
@@ -263,38 +267,40 @@ impl Part {
     }
 }
 
-/// Bits that ascend as numbers do.
+/// Bits that, compared as an integer, are ordered like the numbers.
 fn ascending(number: f32) -> u32 {
     let bits = number.to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// How much of a piece of the line comes before its cut; `None` where it is small enough.
+/// The weight of the first half of a part: a multiple of `run` in the line nearest to the part's middle. `None` for a
+/// part that needs no cut.
 fn target(from: f64, weight: f64, run: f64) -> Option<f64> {
     let nearest = ((from + 0.5 * weight) / run).round() * run - from;
     (weight > 1.5 * run && nearest > 0.0 && nearest < weight).then_some(nearest)
 }
 
-/// Moves of single vertices between two halves that leave fewer edges between them: the best first, each once in a pass,
-/// worse ones too; what was best in the pass stays.
+/// Moves single vertices between two halves, so that fewer edges run between them. In a pass each vertex moves at most
+/// once, the best move first, even if a move makes the cut worse. Then moves after the best state of the pass are
+/// undone.
 struct Refinement<'a> {
     part: &'a Part,
     second: &'a mut [bool],
-    /// What the first half lacks of its weight.
+    /// The target weight of the first half minus its weight.
     missing: f64,
-    /// How much it may lack, or have too much.
+    /// The largest magnitude of `missing` that counts as balanced.
     tolerance: f64,
-    /// What moving a vertex saves.
+    /// For each vertex, how much moving it would reduce the strength of the edges across the cut.
     gains: Vec<i32>,
-    /// What it would save if all of its edges were across.
+    /// For each vertex, the strength of all of its edges.
     strengths: Vec<i32>,
     moved: Vec<bool>,
-    /// The vertices of each half that may move, the most saving first; entries out of date are skipped.
+    /// The gains of the vertices of each half that may move, largest first. Outdated entries are skipped.
     queues: [BinaryHeap<(i32, Reverse<u32>)>; 2],
 }
 
 impl<'a> Refinement<'a> {
-    /// Of halves the first of which should have the `target` weight.
+    /// Prepares to refine halves, the first of which should have the weight `target`.
     fn new(part: &'a Part, second: &'a mut [bool], target: f64) -> Self {
         let first = part.weights.iter().zip(&*second).filter(|(_, second)| !**second);
         let missing = target - first.map(|(&weight, _)| f64::from(weight)).sum::<f64>();
@@ -330,7 +336,7 @@ impl<'a> Refinement<'a> {
         }
     }
 
-    /// Whether the pass saved edges.
+    /// Makes one pass. Returns whether it reduced the cut.
     fn pass(&mut self) -> bool {
         self.moved.fill(false);
         self.queues.iter_mut().for_each(BinaryHeap::clear);
@@ -361,7 +367,7 @@ impl<'a> Refinement<'a> {
         best > 0
     }
 
-    /// The most saving vertex that may move: of the half that has too much, else of both.
+    /// The vertex with the largest gain: of the half that is too heavy, or of both halves if they are balanced.
     fn next(&mut self) -> Option<usize> {
         let tops = [0, 1].map(|half| self.top(half));
         let from = match tops {
@@ -369,8 +375,8 @@ impl<'a> Refinement<'a> {
             _ if self.missing > self.tolerance => 1,
             _ if self.missing < -self.tolerance => 0,
             [Some(a), Some(b)] => {
-                let equal_takes_from_the_larger = a == b && self.missing > 0.0;
-                usize::from(b > a || equal_takes_from_the_larger)
+                let equal_takes_from_second = a == b && self.missing > 0.0;
+                usize::from(b > a || equal_takes_from_second)
             }
             [None, _] => 1,
             [_, None] => 0,
@@ -378,6 +384,7 @@ impl<'a> Refinement<'a> {
         self.queues[from].pop().map(|(_, Reverse(v))| v as usize)
     }
 
+    /// The largest gain in a half.
     fn top(&mut self, half: usize) -> Option<i32> {
         while let Some(&(gain, Reverse(v))) = self.queues[half].peek() {
             let v = v as usize;
@@ -389,7 +396,7 @@ impl<'a> Refinement<'a> {
         None
     }
 
-    /// Puts a vertex into the other half.
+    /// Moves a vertex to the other half.
     fn shift(&mut self, v: usize) {
         let to_second = !self.second[v];
         let weight = f64::from(self.part.weights[v]);

@@ -1,21 +1,23 @@
-//! A numbering whose runs of consecutive rows are compact: few columns outside of a run are touched by its rows.
+//! A numbering cut into runs: ranges of equally many consecutive rows, each of which reads few columns outside of
+//! itself.
 //!
 //! ```text
-//! clusters of vertices and those around them, and their graph (`aggregate`)
-//! the clusters laid out in a line, by recursive bisection (`bisect`)
-//! their vertices in that order, cut into runs; vertices change places between neighbouring runs (`exchange`)
+//! gather vertices into small clusters, and build the graph of the clusters   (`aggregate`)
+//! lay the clusters out in a line, by recursive bisection                      (`bisect`)
+//! write out their vertices in that order, and cut the line into runs
+//! trade vertices between runs, so that more edges lie within runs             (`trades`)
 //! ```
 //!
-//! The idea, to partition a small graph of clusters and refine the result on the large one, is that of Karypis and Kumar
+//! To partition a small graph of clusters and to refine the result on the large graph is the idea of Karypis and Kumar
 //! (1998). Departures:
-//! 1. clusters of a neighbourhood instead of pairs, so that one level is enough;
-//! 2. halves are found by distances from far-off vertices instead of growing from random ones;
-//! 3. runs have equally many rows, exactly: refinement only exchanges.
+//! 1. A cluster is a whole neighbourhood, not a pair, so that one level is enough.
+//! 2. A graph is halved by distances from far-off vertices, not by growing from random ones.
+//! 3. Runs have exactly equal lengths, because refinement only trades vertices.
 
 use super::aggregate::{clusters, coarse};
 use super::bisect::Part;
-use super::exchange::exchange;
 use super::graph::{Coarse, Graph, Pattern};
+use super::trades::trade_vertices;
 use super::{Numbering, inverse};
 use crate::formats::pattern::cut;
 use crate::formats::{block_pattern, row_blocks};
@@ -23,24 +25,26 @@ use crate::{Csr, Error, Real, Result};
 use krysp_kernels::index::{Columns, Offsets};
 use rayon::prelude::*;
 
-/// Clusters in a run: what is much smaller than a run can be put together to any shape.
+/// The number of clusters in a run. Clusters must be much smaller than a run, so that runs can take any shape.
 pub(super) const CLUSTERS_IN_RUN: usize = 64;
 
-/// Up to so many clusters are laid out as a whole, more of them in groups of about so many, which stay in a cache.
+/// Up to `WHOLE` clusters are laid out together. A larger graph is first cut into groups of about `GROUP` clusters,
+/// small enough for a cache.
 const WHOLE: usize = 20 * 1024;
 const GROUP: f64 = 8.0 * 1024.0;
 
-/// Rounds of exchange: later ones find little.
+/// Rounds of trades. Later rounds would find little.
 pub(super) const ROUNDS: u32 = 8;
 
 impl Numbering {
-    /// A numbering in which every `rows_per_block` consecutive rows are tied closely to each other and to few others, as the
-    /// parts of a graph partitioner are: the first so many, the next, and so on. Runs of several blocks are compact
-    /// too, if less so. Within a block, longer rows come first. What [`halo`](crate::partition::halo) counts is near the least that is possible.
+    /// A numbering whose runs of `rows_per_block` consecutive rows are tied closely within and loosely to other rows,
+    /// as the parts of a graph partitioner are. Several runs together are compact too, though less so. Within a run,
+    /// longer rows come first. The number of columns outside of the runs, see [`halo`](crate::partition::halo), is
+    /// close to its minimum.
     ///
-    /// Only the pattern counts, taken as symmetric. Unknowns of one node whose rows have one pattern (blocks as in
-    /// [`row_blocks`]) stay together, in order: `rows_per_block` should be a multiple of their number. The same matrix is
-    /// numbered alike on any number of threads.
+    /// Only the pattern of the matrix matters; it is treated as symmetric. Unknowns of one node stay together and in
+    /// order, if their rows have one pattern (blocks as in [`row_blocks`]); `rows_per_block` should be a multiple of
+    /// the block size. The numbering does not depend on the number of threads.
     ///
     /// ```
     /// use krysp::{Csr, Numbering, partition::halo};
@@ -53,12 +57,13 @@ impl Numbering {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn clustered<T: Real>(a: &Csr<T>, rows_per_block: usize) -> Result<Numbering> {
-        Numbering::in_runs(a, rows_per_block, |offsets, columns, run| {
-            Ok(clustered(&Pattern::new(offsets, columns), run))
+        Numbering::in_runs(a, rows_per_block, |offsets, columns, run_length| {
+            Ok(clustered(&Pattern::new(offsets, columns), run_length))
         })
     }
 
-    /// The numbering that a line of the nodes makes, nodes of as many unknowns as have rows of one pattern.
+    /// Makes the numbering from an order of the nodes, which `line(offsets, columns, run_length)` finds. A node is a
+    /// block of unknowns whose rows have one pattern.
     pub(super) fn in_runs<T: Real>(
         a: &Csr<T>,
         rows_per_block: usize,
@@ -77,65 +82,77 @@ impl Numbering {
             let size = size as u32;
             nodes.into_iter().flat_map(|node| node * size..(node + 1) * size).collect()
         };
-        Ok(Numbering { run: Some(rows_per_block), ..Numbering::from_old_of_new(order)? })
+        Ok(Numbering { run_length: Some(rows_per_block), ..Numbering::from_old_of_new(order)? })
     }
 }
 
-/// The vertices in an order whose runs are compact.
-pub(super) fn clustered(graph: &Pattern<'_>, run: usize) -> Vec<u32> {
-    let run = run.max(1);
-    let clusters = clusters(graph, run / CLUSTERS_IN_RUN);
+/// The vertices in an order whose runs are compact, longer rows first within each run.
+pub(super) fn clustered(graph: &Pattern<'_>, run_length: usize) -> Vec<u32> {
+    let run_length = run_length.max(1);
+    let clusters = clusters(graph, run_length / CLUSTERS_IN_RUN);
     let coarse = coarse(graph, &clusters);
-    let line = line(&coarse, run as f64);
-    refined(graph, clusters.expand(&line), run)
+    let line = line(&coarse, run_length as f64);
+    refined(graph, clusters.expand(&line), run_length)
 }
 
-/// A line cut into runs whose vertices changed places, the longest rows first in each.
-pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run: usize) -> Vec<u32> {
-    let starts: Vec<usize> = (0..order.len()).step_by(run).collect();
-    exchange(graph, &mut order, &starts, ROUNDS);
-    // formats that pad rows to one length need not sort them again
-    let falling =
+/// Cuts an order into runs, trades vertices between runs, and sorts each run by row length, longest first.
+pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run_length: usize) -> Vec<u32> {
+    let starts: Vec<usize> = (0..order.len()).step_by(run_length).collect();
+    trade_vertices(graph, &mut order, &starts, ROUNDS);
+    // formats that pad the rows of a slice to one length then need not sort
+    let sort_by_length =
         |run: &mut [u32]| run.sort_by_cached_key(|&vertex| std::cmp::Reverse(graph.neighbours(vertex).len()));
-    order.par_chunks_mut(run).for_each(falling);
+    order.par_chunks_mut(run_length).for_each(sort_by_length);
     order
 }
 
-/// Clusters in a line.
+/// Lays the clusters out in a line. Runs of weight `run` will be compact.
 ///
-/// A large graph is cut into groups first, along the line of its own clusters: bisections of all of it would be slow, and the
-/// first ones serial.
+/// A large graph is first cut into groups, which are then laid out in parallel. Bisecting the whole graph would be
+/// slow, and its first bisections serial.
 pub(super) fn line(graph: &Coarse, run: f64) -> Vec<u32> {
     let (order, starts) =
         groups(graph, run).unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
     let places = inverse(&order);
     let ends = starts.iter().skip(1).copied().chain([order.len()]);
     let mut weight = 0.0;
-    let groups: Vec<(usize, &[u32], f64)> = starts
+    let groups: Vec<Group<'_>> = starts
         .iter()
         .zip(ends)
         .map(|(&start, end)| {
-            let (members, before) = (&order[start..end], weight);
-            weight += members.iter().map(|&v| f64::from(graph.weight(v))).sum::<f64>();
-            (start, members, before)
+            let group = Group { start, members: &order[start..end], weight_before: weight };
+            weight += group.members.iter().map(|&v| f64::from(graph.weight(v))).sum::<f64>();
+            group
         })
         .collect();
-    let lengths: Vec<usize> = groups.iter().map(|(_, members, _)| members.len()).collect();
+    let lengths: Vec<usize> = groups.iter().map(|group| group.members.len()).collect();
     let mut line = vec![0; order.len()];
     let targets = cut(&mut line, &lengths).into_par_iter().zip(&groups);
-    targets.for_each(|(target, &(start, members, before))| {
-        Part::new(graph, members, start, &places).lay_out(before, run, target);
+    targets.for_each(|(target, group)| {
+        let part = Part::new(graph, group.members, group.start, &places);
+        part.lay_out(group.weight_before, run, target);
     });
     line
 }
 
-/// The vertices of a large graph in an order cut into groups, and where groups begin: whole runs, and few enough vertices.
+/// A group of a large graph's vertices that is laid out by itself.
+struct Group<'a> {
+    /// The place of its first vertex in the order.
+    start: usize,
+    members: &'a [u32],
+    /// The weight of all vertices before the group.
+    weight_before: f64,
+}
+
+/// Cuts a large graph into groups: returns the vertices in an order, and where each group begins in it. A group has a
+/// multiple of `run` as weight, and about [`GROUP`] vertices. `None` for a small graph, or one that does not get
+/// smaller by clustering.
 fn groups(graph: &Coarse, run: f64) -> Option<(Vec<u32>, Vec<usize>)> {
     let vertices = graph.vertices();
     if vertices <= WHOLE {
         return None;
     }
-    // as large as neighbourhoods are
+    // no limit on the size of a cluster: each is a whole neighbourhood
     let clusters = clusters(graph, vertices);
     let coarser = coarse(graph, &clusters);
     if coarser.vertices() > vertices / 2 {
@@ -152,6 +169,6 @@ fn groups(graph: &Coarse, run: f64) -> Option<(Vec<u32>, Vec<usize>)> {
         }
         before += weight;
     }
-    exchange(graph, &mut order, &starts, ROUNDS);
+    trade_vertices(graph, &mut order, &starts, ROUNDS);
     Some((order, starts))
 }

@@ -1,33 +1,33 @@
-//! Graphs that are clustered: the pattern of a matrix, and what its clusters make of it.
+//! The graphs that are clustered: the pattern of a matrix, and the graph of its clusters.
 
 use krysp_kernels::index::{Offsets, OffsetsRef};
 
-/// Vertices and their neighbours.
+/// A graph with weighted vertices and edges.
 pub(super) trait Graph: Sync {
     /// The number of vertices.
     fn vertices(&self) -> usize;
 
-    /// The ends of all edges.
+    /// The number of entries in all lists of neighbours.
     fn ends(&self) -> usize;
 
-    /// How many unknowns a vertex stands for.
+    /// How many vertices of the finest graph this vertex stands for.
     fn weight(&self, vertex: u32) -> u32;
 
-    /// The neighbours of a vertex, perhaps itself among them.
+    /// The neighbours of a vertex. The vertex itself may be among them.
     fn neighbours(&self, vertex: u32) -> &[u32];
 
-    /// How many entries tie a vertex to its neighbours.
+    /// For each neighbour, the number of matrix entries that connect it with the vertex.
     fn strengths(&self, vertex: u32) -> impl Iterator<Item = u32>;
 
-    /// The neighbours of a vertex, itself left out, and how many entries tie it to each.
+    /// The neighbours of a vertex without the vertex itself, each with the number of matrix entries that connect it.
     #[inline]
     fn edges(&self, vertex: u32) -> impl Iterator<Item = (u32, u32)> {
         let all = self.neighbours(vertex).iter().copied().zip(self.strengths(vertex));
         all.filter(move |&(other, _)| other != vertex)
     }
 
-    /// `visit(label(neighbour), strength)` for every neighbour, itself left out. Labels of several neighbours are read
-    /// before any is visited, so that they need not wait for each other.
+    /// Calls `visit(label(neighbour), strength)` for every neighbour except the vertex itself. The labels of several
+    /// neighbours are read before any is visited, so that their loads overlap.
     #[inline]
     fn look_up(&self, vertex: u32, label: impl Fn(u32) -> u32, mut visit: impl FnMut(u32, u32)) {
         const AHEAD: usize = 16;
@@ -48,8 +48,8 @@ pub(super) trait Graph: Sync {
 
 /// The pattern of a matrix, taken as symmetric.
 ///
-/// Rows much longer than others say nothing about neighbourhoods, yet would make all rows neighbours: they are taken as
-/// empty.
+/// Rows much longer than others are treated as empty. They say nothing about neighbourhoods, yet would make all rows
+/// neighbours.
 #[derive(Clone, Copy)]
 pub(super) struct Pattern<'a> {
     offsets: OffsetsRef<'a>,
@@ -57,7 +57,7 @@ pub(super) struct Pattern<'a> {
     longest: usize,
 }
 
-/// Rows up to this length, and up to so many times the mean, have neighbours.
+/// A row has neighbours if it has at most `LONGEST` entries, or at most `LONGEST_BY_MEAN` times the mean.
 const LONGEST: usize = 512;
 const LONGEST_BY_MEAN: usize = 8;
 
@@ -68,7 +68,7 @@ impl<'a> Pattern<'a> {
         Pattern { offsets, columns, longest: LONGEST.max(LONGEST_BY_MEAN * mean) }
     }
 
-    /// The length up to which rows have neighbours.
+    /// The length up to which a row has neighbours.
     #[cfg(feature = "cuda")]
     pub(super) fn longest(&self) -> usize {
         self.longest
@@ -100,11 +100,11 @@ impl Graph for Pattern<'_> {
     }
 }
 
-/// A graph whose vertices are clusters of another's.
+/// A graph whose vertices are clusters of a finer graph.
 pub(super) struct Coarse {
     pub(super) offsets: Offsets,
     pub(super) neighbours: Vec<u32>,
-    /// The edges of the finer graph that lead there.
+    /// For each neighbour, the number of edges of the finer graph between both clusters.
     pub(super) strengths: Vec<u32>,
     pub(super) weights: Vec<u32>,
 }

@@ -1,17 +1,17 @@
-//! Renumbering: which unknown stands where.
+//! Numberings: permutations of the unknowns that bring together in memory what is read together.
 //!
-//! A numbering belongs to a space: operators and vectors in it live and compute in the new order, and `b` and `x` are
-//! permuted once, on their way in and out.
+//! A numbering belongs to a space. Operators and vectors of the space are stored in the new order; `b` is permuted on
+//! its way in, and `x` on its way out.
 
 mod aggregate;
 mod bisect;
 mod clustered;
-mod exchange;
 mod graph;
 #[cfg(feature = "cuda")]
 mod on_device;
 mod pieces;
 mod rcm;
+mod trades;
 
 use crate::formats::{Format, block_pattern};
 use crate::{Csr, Error, Real, Result};
@@ -21,46 +21,48 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The connected part of a matrix's graph that each node is in, [`u32::MAX`] where it has no neighbours, and the number of
-/// parts: about `most`, of about equal sizes. Nodes are `size` consecutive rows. Much faster in a clustered numbering.
+/// Cuts the graph of a matrix into about `most` connected parts of about equal sizes. Nodes are `size` consecutive
+/// rows. Returns the number of parts and the part of each node, [`u32::MAX`] for a node without neighbours. Much faster
+/// in a clustered numbering.
 pub(crate) fn aggregates<T: Real>(a: &Csr<T>, size: usize, most: usize) -> Result<(usize, Vec<u32>)> {
-    let run = a.source().domain().numbering().and_then(|numbering| numbering.run);
+    let run_length = a.source().domain().numbering().and_then(|numbering| numbering.run_length);
     if size == 1 {
-        return Ok(parts(&Pattern::new(&*a.pattern().offsets, a.columns()), run, most));
+        return Ok(connected_parts(&Pattern::new(&*a.pattern().offsets, a.columns()), run_length, most));
     }
     let (offsets, columns) = block_pattern(a, size)?;
-    Ok(parts(&Pattern::new(&offsets, &columns), run.map(|run| run / size), most))
+    Ok(connected_parts(&Pattern::new(&offsets, &columns), run_length.map(|length| length / size), most))
 }
 
-fn parts(graph: &Pattern<'_>, run: Option<usize>, most: usize) -> (usize, Vec<u32>) {
-    match run {
-        Some(run) => pieces::pieces(graph, run, most),
+fn connected_parts(graph: &Pattern<'_>, run_length: Option<usize>, most: usize) -> (usize, Vec<u32>) {
+    match run_length {
+        Some(run_length) => pieces::pieces(graph, run_length, most),
         None => aggregate::aggregates(graph, most),
     }
 }
 
-/// A permutation of unknowns, with its inverse. Clones share it.
+/// A permutation of the unknowns, with its inverse. Clones share the arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbering {
     old_of_new: Arc<Vec<u32>>,
     new_of_old: Arc<Vec<u32>>,
-    /// How many consecutive unknowns form a compact piece of the graph, where that is known.
-    run: Option<usize>,
+    /// The rows of a run, in a clustered numbering. A run is a range of consecutive rows that are tied closely to each other.
+    run_length: Option<usize>,
 }
 
 impl Numbering {
-    /// From the old index of each new one.
+    /// Makes a numbering from the old index of each new one.
     pub fn from_old_of_new(old_of_new: Vec<u32>) -> Result<Numbering> {
         let new_of_old = inverse(&old_of_new);
         let is_wrong = |new: usize| new_of_old.get(old_of_new[new] as usize) != Some(&(new as u32));
         if find_row(old_of_new.len(), 2, &is_wrong).is_some() {
             return Err(not_permutation(&old_of_new));
         }
-        Ok(Numbering { old_of_new: Arc::new(old_of_new), new_of_old: Arc::new(new_of_old), run: None })
+        Ok(Numbering { old_of_new: Arc::new(old_of_new), new_of_old: Arc::new(new_of_old), run_length: None })
     }
 
-    /// Longest rows first. Slices of rows need no padding then, and in graphs with hubs the entries of `x` that every row
-    /// needs share cache lines. For matrices without neighbourhoods; it scatters those of a mesh.
+    /// Sorts rows by length, longest first, so that slices of rows need little padding. In graphs with hubs, the
+    /// entries of `x` that most rows read then share cache lines. For matrices without geometry: on a mesh it scatters
+    /// neighbouring rows.
     pub fn by_length<T: Real>(a: &Csr<T>) -> Result<Numbering> {
         let lengths: Vec<usize> = a.row_lengths().collect();
         let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
@@ -89,7 +91,8 @@ impl Numbering {
     }
 }
 
-/// The new index of each old one. Where an index occurs twice, either of the two; what is out of range is left out.
+/// The new index of each old one. Invalid input is not detected here: of an index that occurs twice one place is kept,
+/// and an index out of range is ignored.
 fn inverse(old_of_new: &[u32]) -> Vec<u32> {
     let len = old_of_new.len();
     let places: Vec<AtomicU32> = (0..len).into_par_iter().map(|_| AtomicU32::new(u32::MAX)).collect();
@@ -103,7 +106,7 @@ fn inverse(old_of_new: &[u32]) -> Vec<u32> {
     places.into_iter().map(AtomicU32::into_inner).collect()
 }
 
-/// Where what should have been a permutation goes wrong first.
+/// The error that names the first place where `old_of_new` is no permutation.
 fn not_permutation(old_of_new: &[u32]) -> Error {
     let len = old_of_new.len();
     let mut seen = vec![false; len];

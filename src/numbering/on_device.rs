@@ -1,13 +1,13 @@
 //! A clustered numbering whose passes over the whole pattern run on a GPU.
 //!
 //! ```text
-//! the pattern crosses the bus
-//! on the GPU: clusters of vertices and those around them, and their graph
-//! on the host: the clusters laid out in a line
-//! on the GPU: their vertices in that order, cut into runs; vertices change places between neighbouring runs
+//! copy the pattern to the GPU
+//! on the GPU:  gather vertices into small clusters, and build the graph of the clusters
+//! on the host: lay the clusters out in a line
+//! on the GPU:  write out their vertices in that order, cut the line into runs, and trade vertices between runs
 //! ```
 //!
-//! Every vertex decides by what held before its round, there as here: the numbering is that of the host.
+//! On the GPU as on the host, a vertex decides by the state before its round, so both find the same numbering.
 
 use super::Numbering;
 use super::aggregate::share;
@@ -18,11 +18,11 @@ use krysp_kernels::cuda::{self, Clusters, Device, Edges, numbering::runs};
 use krysp_kernels::index::{Columns, Offsets};
 
 impl Numbering {
-    /// [`Numbering::clustered`], and the very same numbering, found on a GPU but for the coarse graph's part: in a
-    /// fraction of the time where the matrix is large.
+    /// Computes [`Numbering::clustered`] on a GPU, except for the layout of the small coarse graph. The numbering is
+    /// the same; a large matrix takes a fraction of the time.
     ///
-    /// Graphs that a GPU does not take are numbered on the host: runs of more vertices than shared memory has room
-    /// for (some 19,000 on an H100), clusters that lead to more than 256 others.
+    /// Some graphs are numbered on the host instead: if a run has more vertices than fit in shared memory (some 19,000
+    /// on an H100), or if a cluster has more than 256 neighbouring clusters.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -37,30 +37,35 @@ impl Numbering {
     /// # }
     /// ```
     pub fn clustered_on<T: Real>(gpu: &Cuda, a: &Csr<T>, rows_per_block: usize) -> Result<Numbering> {
-        Numbering::in_runs(a, rows_per_block, |offsets, columns, run| {
-            match on_device(gpu.device(), offsets, columns, run)? {
+        Numbering::in_runs(a, rows_per_block, |offsets, columns, run_length| {
+            match on_device(gpu.device(), offsets, columns, run_length)? {
                 Some(order) => Ok(order),
-                None => Ok(clustered(&Pattern::new(offsets, columns), run)),
+                None => Ok(clustered(&Pattern::new(offsets, columns), run_length)),
             }
         })
     }
 }
 
-/// The vertices in an order whose runs are compact; none for a graph that kernels do not take.
-fn on_device(device: &Device, offsets: &Offsets, columns: &Columns, run: usize) -> Result<Option<Vec<u32>>> {
+/// The vertices in an order whose runs are compact, or `None` if the kernels cannot take the graph.
+fn on_device(
+    device: &Device,
+    offsets: &Offsets,
+    columns: &Columns,
+    run_length: usize,
+) -> Result<Option<Vec<u32>>> {
     let pattern = Pattern::new(offsets, columns);
-    let run = run.max(1);
-    let length = run.min(pattern.vertices());
-    if length == 0 || length > runs::longest(device)? {
+    let run_length = run_length.max(1);
+    let longest_run = run_length.min(pattern.vertices());
+    if longest_run == 0 || longest_run > runs::longest(device)? {
         return Ok(None);
     }
     let graph = cuda::Graph::new(device, cuda::Pattern::new(offsets, columns), pattern.longest())?;
-    let Some(clusters) = Clusters::new(&graph, share(&pattern, run / CLUSTERS_IN_RUN))? else {
+    let Some(clusters) = Clusters::new(&graph, share(&pattern, run_length / CLUSTERS_IN_RUN))? else {
         return Ok(None);
     };
     let Some(edges) = clusters.edges(&graph)? else { return Ok(None) };
     let Edges { offsets, ends: neighbours, strengths, weights } = edges;
-    let line = line(&Coarse { offsets, neighbours, strengths, weights }, run as f64);
+    let line = line(&Coarse { offsets, neighbours, strengths, weights }, run_length as f64);
     let order = clusters.expand(&line)?;
-    Ok(Some(runs::refined(&graph, &order, length, ROUNDS)?))
+    Ok(Some(runs::refined(&graph, &order, longest_run, ROUNDS)?))
 }

@@ -1,15 +1,16 @@
-//! Runs of a clustered numbering, cut into connected pieces.
+//! Cuts the runs of a clustered numbering into connected pieces of about equal sizes.
 //!
 //! ```text
-//! for every run and every connected part of it:
-//!     the vertices in the order of their distances from one that is far off
-//!     from the first that has no piece yet: those around it without one, nearest first, until there are enough
-//!     what got stuck much too early joins the piece that most of its entries lead to
-//! small pieces left, parts of a run by themselves: join one of another run
+//! for every run, and every connected component of it:
+//!     order the vertices by their distance from a far-off one
+//!     repeat: start a piece at the first vertex without one, and add vertices without one, nearest first,
+//!             until the piece has its size
+//!     a piece that stops growing much too early joins the piece with which most entries connect it
+//! a component that is a small piece by itself joins a piece of another run
 //! ```
 //!
-//! Runs are compact and look at their own vertices: each is cut by one thread within its first caches, in two passes over
-//! its entries.
+//! A run is cut without looking at other runs. One thread cuts it, in two passes over its entries, and its data fits in
+//! the first caches.
 
 use super::aggregate::{NONE, Tally};
 use super::graph::Graph;
@@ -17,39 +18,41 @@ use krysp_kernels::cpu::run::threads::map_rows;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Pieces smaller than this share of the usual size join another.
+/// A piece smaller than the usual size divided by `SMALL` joins another.
 const SMALL: usize = 4;
 
-/// The piece of each vertex, and how many there are: about `count`, of equal sizes.
-pub(super) fn pieces<G: Graph>(graph: &G, run: usize, count: usize) -> (usize, Vec<u32>) {
+/// Cuts a graph, numbered in runs of `run_length` vertices, into about `count` pieces of equal sizes. Returns the
+/// number of pieces and the piece of each vertex.
+pub(super) fn pieces<G: Graph>(graph: &G, run_length: usize, count: usize) -> (usize, Vec<u32>) {
     let vertices = graph.vertices();
     let size = vertices.div_ceil(count.max(1)).max(1);
-    // larger pieces are cut from some runs at once: these are compact too
-    let run = run.max(1) * ((size + run / 2) / run.max(1)).max(1);
-    let runs = (0..vertices.div_ceil(run)).into_par_iter();
+    // For pieces larger than a run, several consecutive runs are taken together; these are compact too.
+    let length = run_length.max(1) * ((size + run_length / 2) / run_length.max(1)).max(1);
+    let runs = (0..vertices.div_ceil(length)).into_par_iter();
     let cut: Vec<Run<'_, G>> =
-        runs.map(|k| Run::cut(graph, k * run..vertices.min((k + 1) * run), size)).collect();
+        runs.map(|k| Run::cut(graph, k * length..vertices.min((k + 1) * length), size)).collect();
     let mut firsts = vec![0u32];
     firsts.extend(cut.iter().scan(0, |sum, run| {
         *sum += run.sizes.len() as u32;
         Some(*sum)
     }));
-    let labels = map_rows(vertices, 2, &|v| firsts[v / run] + cut[v / run].labels[v % run]);
+    let labels = map_rows(vertices, 2, &|v| firsts[v / length] + cut[v / length].labels[v % length]);
     let sizes: Vec<usize> = cut.iter().flat_map(|run| &run.sizes).copied().collect();
     let joined = joined(graph, &labels, &sizes, size);
-    // those that stay are numbered anew
+    // renumber the pieces that did not join another
     let mut number = vec![NONE; sizes.len()];
-    let mut stay = 0;
+    let mut remaining = 0;
     for (piece, number) in number.iter_mut().enumerate() {
         if joined[piece] as usize == piece {
-            *number = stay;
-            stay += 1;
+            *number = remaining;
+            remaining += 1;
         }
     }
-    (stay as usize, map_rows(vertices, 3, &|v| number[joined[labels[v] as usize] as usize]))
+    (remaining as usize, map_rows(vertices, 3, &|v| number[joined[labels[v] as usize] as usize]))
 }
 
-/// The piece that each becomes part of: itself, or for a small one that which most of its entries lead to.
+/// For each piece, the piece that it becomes part of: itself, or for a small piece the larger one with which most
+/// entries connect it.
 fn joined<G: Graph>(graph: &G, labels: &[u32], sizes: &[usize], size: usize) -> Vec<u32> {
     let is_small = |piece: u32| sizes[piece as usize] * SMALL < size;
     let mut tallies: Vec<Option<Box<Tally>>> = sizes.iter().map(|_| None).collect();
@@ -69,11 +72,13 @@ fn joined<G: Graph>(graph: &G, labels: &[u32], sizes: &[usize], size: usize) -> 
     (0..sizes.len()).map(|piece| strongest(piece).unwrap_or(piece as u32)).collect()
 }
 
-/// A run of vertices, and the pieces it is cut into.
+/// A run of vertices and the pieces that it is cut into.
 struct Run<'a, G> {
     graph: &'a G,
     vertices: Range<usize>,
+    /// The piece of each vertex, counted within the run.
     labels: Vec<u32>,
+    /// The number of vertices of each piece.
     sizes: Vec<usize>,
 }
 
@@ -81,27 +86,28 @@ impl<'a, G: Graph> Run<'a, G> {
     fn cut(graph: &'a G, vertices: Range<usize>, size: usize) -> Self {
         let mut run = Run { graph, labels: vec![NONE; vertices.len()], vertices, sizes: vec![] };
         let mut seen = vec![0u8; run.labels.len()];
-        let (mut part, mut order) = (vec![], vec![]);
+        // 0: not visited; 1: in a known component; 2: in `order`, too
+        let (mut component, mut order) = (vec![], vec![]);
         for start in 0..seen.len() {
             if seen[start] == 0 {
-                run.around(start, usize::MAX, &mut part, |v| std::mem::replace(&mut seen[v], 1) == 0);
-                if 2 * part.len() < 3 * size {
-                    // one piece: where it begins does not matter
-                    part.iter().for_each(|&v| run.labels[v as usize] = run.sizes.len() as u32);
-                    run.sizes.push(part.len());
+                run.around(start, usize::MAX, &mut component, |v| std::mem::replace(&mut seen[v], 1) == 0);
+                if 2 * component.len() < 3 * size {
+                    // the whole component is one piece
+                    component.iter().for_each(|&v| run.labels[v as usize] = run.sizes.len() as u32);
+                    run.sizes.push(component.len());
                     continue;
                 }
-                let far = part.last().map_or(start, |&last| last as usize);
+                let far = component.last().map_or(start, |&last| last as usize);
                 run.around(far, usize::MAX, &mut order, |v| std::mem::replace(&mut seen[v], 2) == 1);
-                let even = order.len().div_ceil((order.len() + size / 2).div_euclid(size).max(1));
-                run.grow(&order, even, &mut part);
+                let even_size = order.len().div_ceil((order.len() + size / 2).div_euclid(size).max(1));
+                run.grow(&order, even_size, &mut component);
             }
         }
         run
     }
 
-    /// A vertex and others that are connected to it, nearest first, at most so many: those for which `enters` is true, which
-    /// is asked until it has been.
+    /// A breadth-first search within the run: collects up to `most` vertices from `start` on, nearest first. Only
+    /// vertices for which `enters` returns true are collected; `enters` marks them, so that each is collected once.
     fn around(&self, start: usize, most: usize, found: &mut Vec<u32>, mut enters: impl FnMut(usize) -> bool) {
         found.clear();
         if enters(start) {
@@ -120,7 +126,8 @@ impl<'a, G: Graph> Run<'a, G> {
         }
     }
 
-    /// Cuts a connected part into pieces of about a size.
+    /// Cuts a component, given in the order in which pieces start, into pieces of about `size` vertices. `piece` is
+    /// work space.
     fn grow(&mut self, order: &[u32], size: usize, piece: &mut Vec<u32>) {
         for &start in order {
             if self.labels[start as usize] != NONE {
@@ -147,7 +154,7 @@ impl<'a, G: Graph> Run<'a, G> {
         }
     }
 
-    /// The other piece of this run that most of a piece's entries lead to, the first of equals.
+    /// The other piece of this run with which most entries connect a piece; of equals, the first.
     fn strongest(&self, piece: &[u32], label: u32) -> Option<u32> {
         let mut tally = Tally::default();
         for &v in piece {

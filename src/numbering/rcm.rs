@@ -4,9 +4,9 @@ use super::Numbering;
 use crate::{Csr, Error, Real, Result};
 
 impl Numbering {
-    /// Reverse Cuthill and McKee (1969): levels of a breadth-first search from a vertex far out, vertices of small
-    /// degree first, in reverse. Brings the entries of unstructured meshes close to the diagonal, worth a factor of two
-    /// in their products. Only the pattern counts, taken as symmetric.
+    /// Reverse Cuthill and McKee (1969): a breadth-first search from a vertex at the edge of the graph, vertices of
+    /// small degree first, in reverse order. Brings the entries of unstructured meshes close to the diagonal, which
+    /// makes their products about twice as fast. Only the pattern of the matrix matters; it is treated as symmetric.
     pub fn rcm<T: Real>(a: &Csr<T>) -> Result<Numbering> {
         let (rows, cols) = (a.rows(), a.cols());
         if rows != cols {
@@ -15,14 +15,14 @@ impl Numbering {
         let transposed = Transposed::new(a);
         let degree = |v: u32| a.row_columns(v as usize).len();
         let mut order: Vec<u32> = Vec::with_capacity(rows);
-        // the round in which a vertex was last seen
+        // the search in which a vertex was last seen
         let mut seen = vec![0u32; rows];
-        let mut round = 0;
+        let mut current_search = 0;
         let mut search = |start: u32, order: &mut Vec<u32>, done: usize| {
-            round += 1;
+            current_search += 1;
             order.truncate(done);
             order.push(start);
-            seen[start as usize] = round;
+            seen[start as usize] = current_search;
             let (mut head, mut level_start, mut depth) = (done, done, 0);
             while head < order.len() {
                 let level_end = order.len();
@@ -31,8 +31,8 @@ impl Numbering {
                     let from = order.len();
                     let vertex = order[at] as usize;
                     for &neighbour in a.row_columns(vertex).iter().chain(transposed.row(vertex)) {
-                        if seen[neighbour as usize] != round {
-                            seen[neighbour as usize] = round;
+                        if seen[neighbour as usize] != current_search {
+                            seen[neighbour as usize] = current_search;
                             order.push(neighbour);
                         }
                     }
@@ -51,7 +51,7 @@ impl Numbering {
             }
             let done = order.len();
             let (mut depth, mut candidate) = search(seed, &mut order, done);
-            // a vertex of the last level is farther out; three rounds are enough in practice
+            // a vertex of the last level lies closer to the edge of the graph; three searches are enough in practice
             for _ in 0..3 {
                 let (deeper, next) = search(candidate, &mut order, done);
                 if deeper <= depth {
@@ -68,7 +68,8 @@ impl Numbering {
     }
 }
 
-/// Where the entries of each column stand: a search must find its way back, or leave unknowns out.
+/// The rows of the entries in each column. The search must follow edges in both directions, or it would miss unknowns
+/// of an unsymmetric matrix.
 struct Transposed {
     starts: Vec<usize>,
     rows: Vec<u32>,

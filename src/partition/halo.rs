@@ -1,19 +1,19 @@
-//! What blocks of consecutive rows read beyond themselves.
+//! Counts the columns that blocks of consecutive rows read outside of themselves.
 
 use crate::{Csr, Real};
 use rayon::prelude::*;
 
-/// The columns outside of themselves that blocks of rows touch.
+/// The number of columns that blocks of rows read outside of themselves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halo {
-    /// Of all blocks, in the mean of all rows.
+    /// The columns of all blocks together, divided by the number of rows.
     pub per_row: f64,
-    /// Of the block with the most.
+    /// The columns of the block that has the most.
     pub largest: usize,
 }
 
-/// The halo of a matrix cut into blocks of so many consecutive rows: in each, the distinct columns among its entries that
-/// are not rows of its own.
+/// The halo of a matrix cut into blocks of `rows_per_block` consecutive rows: the distinct columns among the entries of
+/// a block that are not among its own rows.
 pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> Halo {
     let (rows, per_block) = (csr.rows(), rows_per_block.max(1));
     let of_block = |block: usize| {

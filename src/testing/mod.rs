@@ -1,5 +1,4 @@
-//! What tests and benches share (feature `testing`): matrix generators, and the way to matrix files where
-//! there are any.
+//! Matrix generators, laws, and paths of matrix files for tests and benches (feature `testing`).
 
 pub mod laws;
 pub mod matrices;
@@ -7,16 +6,16 @@ pub mod matrices;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` where
-/// this checkout has no `../shared/matrices` or no such matrix: callers report the absence, they never fail
-/// on it. The variable `KRYSP_MATRICES` names another folder to look in.
+/// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` if the folder
+/// of shared matrices does not have it. A caller reports a missing matrix and does not fail. The folder is
+/// `../shared/matrices`, or the one that the variable `KRYSP_MATRICES` names.
 pub fn shared_matrix(name: &str) -> Option<PathBuf> {
     let root = shared_matrices();
     let file = format!("{name}.mtx.gz");
     SHARED_FOLDERS.iter().map(|folder| root.join(folder).join(&file)).find(|path| path.is_file())
 }
 
-/// The parts of the folder of shared matrices.
+/// The subfolders of the folder of shared matrices.
 pub const SHARED_FOLDERS: [&str; 4] = ["", "fem", "fem/tiny", "real"];
 
 /// The folder of shared matrices: `../shared/matrices`, or the one that the variable `KRYSP_MATRICES` names.
@@ -25,13 +24,12 @@ pub fn shared_matrices() -> PathBuf {
     std::env::var_os("KRYSP_MATRICES").map_or_else(beside, PathBuf::from)
 }
 
-/// Says that a test, or a part of one, was skipped, and why. Test harnesses hide what a passing test prints; this stands in
-/// their output all the same.
+/// Reports that a test, or a part of one, was skipped, and why. Writes to stderr directly, because test harnesses hide
+/// what a passing test prints.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
-    // a closed stderr is no reason to fail
-    let _ =
-        writeln!(std::io::stderr(), "skipped: {why} [{}]", thread.name().unwrap_or("a thread of its own"));
+    // an error is ignored: stderr may be closed
+    let _ = writeln!(std::io::stderr(), "skipped: {why} [{}]", thread.name().unwrap_or("unnamed thread"));
 }
 
 #[cfg(test)]
@@ -46,7 +44,7 @@ mod tests {
     #[test]
     fn shared_matrices_are_found_in_every_folder() {
         if shared_matrix("bcsstk01").is_none() {
-            skipped("no ../shared/matrices beside this checkout");
+            skipped("no folder of shared matrices");
             return;
         }
         for name in ["heat_sink_p1_27k", "heat_tiny", "bcsstk01"] {

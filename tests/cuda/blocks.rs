@@ -1,4 +1,4 @@
-//! Diagonal blocks on a GPU, inverted there or copied, are those of the host.
+//! Block Jacobi on a GPU, inverted there or copied, equals that of the host.
 
 use super::gpu;
 use super::preconditioners::{changed, close, convection};
@@ -8,7 +8,7 @@ use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{Cg, Csr, Cuda, CudaVector, Error, Jacobi, Operator, Refresh, ToCuda};
 
-/// Applied to numbers, one gives what the other does.
+/// Checks that both preconditioners give equal results, to a tolerance.
 fn same_application(
     gpu: &Cuda,
     host: &Jacobi<f64>,
@@ -49,7 +49,8 @@ fn blocks_are_inverted_as_on_the_host() {
         let device = Jacobi::partitioned_on(&gpu, a, &bounds).unwrap();
         same_application(&gpu, &Jacobi::partitioned(a, &bounds).unwrap(), &device, 1e-10);
     }
-    // copies have the bits of the host; what is rounded from inverses that differ in their last bit may go the other way
+    // Copies are bitwise those of the host. Inverses computed on the GPU may differ in the last bit, so their rounded
+    // values may differ by one unit.
     for (accuracy, rounding) in
         [(0.5, 2f64.powi(-7)), (0.01, 2f64.powi(-7)), (1e-5, 2f64.powi(-23)), (0.0, 1e-10)]
     {
@@ -73,7 +74,7 @@ fn blocks_are_inverted_as_on_the_host() {
     let single = elastic.cast::<f32>();
     let device = Jacobi::blocks_on(&gpu, &single, 3).unwrap().to_csr().unwrap();
     close(&Jacobi::blocks_on(&gpu, &elastic, 3).unwrap().to_csr().unwrap().cast(), &device, 1e-4);
-    // refusals are those of the host
+    // errors are those of the host
     let values: Vec<f64> =
         elastic.triplets().map(|(i, _, v)| if (60..63).contains(&i) || i == 300 { 0.0 } else { v }).collect();
     let singular = elastic.with_values(&values).unwrap();
@@ -81,7 +82,7 @@ fn blocks_are_inverted_as_on_the_host() {
         let refused = Jacobi::blocks_on(&gpu, &singular, size).unwrap_err().to_string();
         assert_eq!(refused, Jacobi::blocks(&singular, size).unwrap_err().to_string());
     }
-    // what a refusal leaves is what was there, to be rounded after new values only
+    // a failed refresh keeps the old values, which can be rounded only after another refresh
     let mut refreshed = Jacobi::blocks_on(&gpu, &elastic, 3).unwrap();
     assert!(matches!(refreshed.refresh(&singular), Err(Error::SingularBlock { first: 60, end: 63 })));
     let host = Jacobi::blocks(&elastic, 3).unwrap();
@@ -94,7 +95,7 @@ fn blocks_are_inverted_as_on_the_host() {
     assert_eq!(rounded.stored_rows(), host.rounded(0.1).unwrap().stored_rows());
     assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 33), Err(Error::Option { .. })));
     assert!(matches!(Jacobi::blocks_on(&gpu, &elastic, 0), Err(Error::Option { .. })));
-    // solves
+    // solves with both take about the same iterations
     let b = laws::numbers(elastic.rows(), 3);
     let host = Cg::new(&elastic).preconditioner(Jacobi::blocks(&elastic, 3).unwrap());
     let host = host.rtol(1e-9).solve(&b).unwrap().report;
@@ -104,8 +105,8 @@ fn blocks_are_inverted_as_on_the_host() {
     assert!(host.converged() && host.iterations.abs_diff(device.iterations) <= 2, "{host}\n{device}");
 }
 
-gpu_test!(copies_are_those_of_the_host);
-fn copies_are_those_of_the_host() {
+gpu_test!(copies_equal_the_blocks_of_the_host);
+fn copies_equal_the_blocks_of_the_host() {
     let gpu = gpu();
     let a = matrices::elasticity(8).diagonally_dominant().csr::<f64>().unwrap();
     let backwards = krysp::Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();

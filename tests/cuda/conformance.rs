@@ -35,8 +35,8 @@ fn vectors_f32() {
     vectors::<f32>();
 }
 
-gpu_test!(sums_are_bitwise_the_same_from_run_to_run);
-fn sums_are_bitwise_the_same_from_run_to_run() {
+gpu_test!(sums_are_bitwise_equal_from_run_to_run);
+fn sums_are_bitwise_equal_from_run_to_run() {
     let gpu = gpu();
     use krysp::solvers::Scalar;
     let space = gpu.space::<f64>(1_000_003);
@@ -48,7 +48,8 @@ fn sums_are_bitwise_the_same_from_run_to_run() {
     }
 }
 
-/// Every law of operators over every case, made by `build`; a format may refuse what it refuses on the host.
+/// Checks every law of operators on every case, with formats built on the host and copied by `to`. A format may refuse
+/// what it refuses on the host.
 fn conforms<T: Real, F: OnDevice<T>>(build: impl Fn(&Csr<T>) -> krysp::Result<F>) {
     conforms_on::<T, F>(|gpu, a| build(a)?.to(gpu));
 }
@@ -86,7 +87,7 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             laws::precise_residual(&a, &csr)?;
             laws::second_product(&a)?;
             laws::operator_fusions(&a, Agreement::Rounding)?;
-            // new values: the old ones, doubled
+            // a refresh with doubled values
             let mut twice = triplets.clone();
             twice.entries.iter_mut().for_each(|entry| entry.2 *= 2.0);
             let values: Vec<T> = twice.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
@@ -94,7 +95,7 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             laws::product(&a, &twice)?;
             let round_trip = a.to_csr().unwrap();
             assert!(round_trip.triplets().eq(twice.csr::<T>().unwrap().triplets()), "{name}: a round trip");
-            // and from device memory, twice: the first time finds out where they go
+            // A refresh from device memory, twice: the first one finds out where each value goes.
             let values_on = gpu.space::<T>(values.len());
             for factor in [3.0, 5.0] {
                 let mut more = triplets.clone();
@@ -164,7 +165,7 @@ conformance! {
     sell_sorted: |a| Sell::with(a, SellOptions { height: Some(32), window: Some(96) });
 }
 
-/// Formats with options that the host has not.
+/// Formats with options that exist on a GPU only.
 macro_rules! conformance_on {
     ($($name:ident: $format:ident, $options:expr;)*) => {$(
         mod $name {
@@ -195,10 +196,10 @@ conformance_on! {
     hyb_last_quantile: Hyb, HybOptions { threshold: Threshold::Quantile(0.999) };
 }
 
-/// Every law over matrices that lose nothing when they are stored in `f32`, with vectors of `f64`: an error beyond that of
-/// sums in `f64` breaks one.
+/// Checks every law with values stored in `f32` and vectors of `f64`, on matrices that are exact in `f32`. An error
+/// above the rounding of sums in `f64` breaks a law.
 fn conforms_rounded<F: OnDevice<f64>>(options: impl Fn() -> F::Options) {
-    // what is at stake is one conversion, whatever the shape
+    // this tests a conversion, which does not depend on the shape, so some of the cases are enough
     let mut cases: Vec<Case> = laws::cases().into_iter().step_by(3).collect();
     cases.extend(laws::large_cases());
     conforms_to(laws::coarse(cases), |gpu, a| Rounded::<F, f32>::on_with(gpu, a, options()));
@@ -248,7 +249,8 @@ mod f64_storing_f32 {
     }
 }
 
-/// Entries in 16 bits are those of host memory, and the product is as exact as ever.
+/// Entries stored in 16 bits equal those of the host, and the product is exactly that of the stored entries, to
+/// rounding.
 fn stores_16_bits<T: Real, F: OnDevice<T> + LinearOperator<Vector = HostVector<T>>>(gpu: &Cuda)
 where
     Bf16: krysp::Storage<T>,
@@ -279,7 +281,7 @@ fn entries_in_16_bits() {
 }
 
 gpu_test!(entries_are_rounded_once);
-/// Entries are rounded where host memory rounds them, once, and a solve on the chip has the same.
+/// Entries are rounded once, as on the host, and a resident solve uses the rounded entries.
 fn entries_are_rounded_once() {
     let gpu = gpu();
     let (n, rounding) = (20_000, 2f64.powi(-24));
@@ -302,7 +304,7 @@ fn entries_are_rounded_once() {
     for (row, ((y, exact), magnitude)) in got.iter().zip(&exact).zip(&magnitudes).enumerate() {
         assert!((y - exact).abs() <= rounding * (1.0 + 1e-7) * magnitude, "{row}: {y} {exact}");
     }
-    // the matrix kept on the chip, before and after new values
+    // a resident solve, before and after a refresh
     let csr = matrices::stencil7(12).csr::<f64>().unwrap();
     let tenths: Vec<f64> = csr.entries().iter().map(|entry| entry * 0.1).collect();
     let b: Vec<f64> = laws::numbers(csr.rows(), 5);
@@ -332,7 +334,7 @@ fn thresholds_are_those_of_the_host() {
     let matrices = [
         matrices::hashed_rmat(13, 8).csr::<f64>().unwrap(),
         matrices::hashed_circuit(20_000).csr::<f64>().unwrap(),
-        // beyond the bins of one histogram
+        // row lengths beyond the bins of one histogram
         edge::whole_rows(300, 40_000, |row| if row % 3 == 0 { 30_000 + row } else { 2000 + 100 * row })
             .csr::<f64>()
             .unwrap(),
@@ -351,7 +353,7 @@ fn thresholds_are_those_of_the_host() {
 gpu_test!(jacobi_obeys);
 fn jacobi_obeys() {
     let gpu = gpu();
-    // the last is more than the chip holds
+    // the last matrix is too large for a resident solve
     for n in [0, 1, 31, 1537, 50_000, 5_000_001] {
         let diagonal = edge::diagonal(n);
         let mut inverse = diagonal.clone();

@@ -1,4 +1,4 @@
-//! Rows that nobody would share out by rows: every format that cuts a matrix by entries.
+//! Matrices whose rows have extremely different lengths, in every format that divides a matrix by entries.
 
 use super::gpu;
 use krysp::formats::{CooOptions, Crossing, CsrOptions, HybOptions, OnDevice, Strategy, Threshold};
@@ -11,7 +11,7 @@ fn wide<T: Element>(value: T) -> f64 {
 
 type Operator<T> = Box<dyn LinearOperator<Vector = CudaVector<T>>>;
 
-/// A matrix in every format that cuts it by entries.
+/// The matrix in every format that divides it by entries.
 fn cut_by_entries<T: Real>(gpu: &Cuda, csr: &Csr<T>) -> Vec<(String, Operator<T>)> {
     let strategies = [Strategy::Automatic, Strategy::LoadBalance, Strategy::MergePath, Strategy::Speculative];
     let csr_by = |strategy| {
@@ -40,7 +40,8 @@ fn product<T: Real>(a: &Operator<T>, x: &[T]) -> Vec<T> {
     host
 }
 
-/// One row of ten million entries, a gap of a million rows, and what else [`edge::extreme_rows`] has: exact.
+/// Products with the matrices of [`edge::extreme_rows`] are exact, among them one with a row of ten million entries and
+/// one with a gap of a million empty rows.
 fn extreme_rows<T: Real>() {
     let gpu = gpu();
     for (name, triplets) in edge::extreme_rows(10_000_000) {
@@ -49,7 +50,7 @@ fn extreme_rows<T: Real>() {
         let expected = triplets.product_reference(&x).0;
         let x: Vec<T> = x.into_iter().map(T::from_f64).collect();
         for (format, a) in cut_by_entries(&gpu, &csr) {
-            // a second product finds what the first left
+            // the second product reuses the work space of the first
             for _ in 0..2 {
                 let y = product(&a, &x);
                 let wrong = y.iter().zip(&expected).position(|(y, expected)| wide(*y) != *expected);
@@ -69,9 +70,9 @@ fn extreme_rows_f32() {
     extreme_rows::<f32>();
 }
 
-gpu_test!(a_thousand_products_are_bitwise_one);
-/// A thousand products, all the same in every bit.
-fn a_thousand_products_are_bitwise_one() {
+gpu_test!(a_thousand_products_are_bitwise_equal);
+/// A thousand products with the same vector are bitwise equal.
+fn a_thousand_products_are_bitwise_equal() {
     let gpu = gpu();
     let half_empty = matrices::rmat(14, 200_000);
     for (name, matrix) in [("R-MAT", half_empty), ("circuit", matrices::hashed_circuit(40_000))] {
@@ -90,9 +91,9 @@ fn a_thousand_products_are_bitwise_one() {
     }
 }
 
-gpu_test!(a_solve_is_the_same_by_every_strategy);
-/// Products are recorded and replayed in solves: what one leaves for the next must be as it was.
-fn a_solve_is_the_same_by_every_strategy() {
+gpu_test!(every_strategy_gives_the_same_solution);
+/// Solves record and replay products, so a product must leave its work space as it found it.
+fn every_strategy_gives_the_same_solution() {
     let gpu = gpu();
     let a = matrices::hashed_circuit(20_000).diagonally_dominant().csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
@@ -106,7 +107,7 @@ fn a_solve_is_the_same_by_every_strategy() {
     }
 }
 
-/// The second stage of a speculative product on the host gives what the one on the device gives.
+/// A speculative product gives the same result with its second stage on the host and on the device.
 fn second_stages<T: Real>() {
     use krysp_kernels::cuda::{Device, Pattern, SpeculativeOnHost};
     use krysp_kernels::index::{Columns, Offsets};
@@ -162,6 +163,6 @@ fn another_pattern_of_one_shape_stays_within_bounds() {
     a.product(&x, &mut y).unwrap();
     let mut host = [0.0; 2];
     y.read(&mut host).unwrap();
-    // of the first row the first entry alone is there, and of the second there is room for no more
+    // the other pattern has one entry in the first row, and the second row has a slot for only one of its three
     assert_eq!(host, [16.0 + 2.0 + 4.0, 32.0]);
 }

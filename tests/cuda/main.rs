@@ -1,6 +1,6 @@
 //! Tests that need a GPU. Without one, every test is counted as ignored.
 
-/// A test that needs a GPU, or as many as said.
+/// A test, and the number of GPUs that it needs.
 struct GpuTest {
     name: &'static str,
     gpus: usize,
@@ -9,7 +9,7 @@ struct GpuTest {
 
 inventory::collect!(GpuTest);
 
-/// Makes a function a test; stands above it, as `#[test]` would.
+/// Registers a function as a test; used in place of `#[test]`.
 macro_rules! gpu_test {
     ($name:ident) => {
         gpu_test!($name, 1);

@@ -1,4 +1,4 @@
-//! Methods on a GPU beyond the first three: what they do is what they do in host memory.
+//! MINRES, flexible methods, null spaces and polynomials on a GPU give the results of host memory.
 
 use super::{agree, gpu, poisson, residual};
 
@@ -7,7 +7,7 @@ use krysp::testing::laws;
 use krysp::testing::matrices;
 use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome, ToCuda};
 
-/// `k` distinct eigenvalues of both signs.
+/// A matrix with `k` distinct eigenvalues of both signs.
 fn indefinite(n: usize, k: usize) -> Csr<f64> {
     let eigenvalues: Vec<f64> =
         (0..n).map(|i| (1 + i % k) as f64 * if i % 2 == 0 { 1.0 } else { -1.0 }).collect();
@@ -27,7 +27,7 @@ fn minres_solves_as_on_the_host() {
     let mut solver = Minres::new(&op).preconditioner(&m).rtol(1e-8);
     let device = solver.solve(&b).unwrap();
     agree(&a, &b, &host, &device, 1);
-    // again, from what was recorded
+    // a second solve replays the recorded steps
     let again = solver.solve(&b).unwrap();
     assert_eq!((device.report.history, device.x), (again.report.history, again.x));
 
@@ -36,14 +36,14 @@ fn minres_solves_as_on_the_host() {
     let host = Minres::new(&a).rtol(1e-9).solve(&b).unwrap();
     let device = Minres::new(&op).rtol(1e-9).solve(&b).unwrap();
     agree(&a, &b, &host, &device, 0);
-    // the iterate is the one reported, at even steps and at odd ones
+    // the returned iterate is the reported one, after even and odd steps
     for limit in [0, 1, 2, 3, 4, 7, 10, 11] {
         let solution = Minres::new(&op).rtol(1e-9).max_iterations(limit).solve(&b).unwrap();
         assert_eq!((solution.report.iterations, solution.report.outcome), (limit, Outcome::IterationLimit));
         let (truth, last) = (residual(&a, &b, &solution.x), solution.report.history[limit]);
         assert!((truth - last).abs() <= 1e-9 * truth, "{limit}: {truth:e} {last:e}");
     }
-    // what breaks it down on the host breaks it down here
+    // a system that breaks MINRES down on the host does so on the GPU
     let mut inverse = vec![1.0; 3000];
     inverse[3] = -100.0;
     let m = Jacobi::from_diagonal(&inverse).unwrap();
@@ -73,8 +73,8 @@ fn flexible_methods_solve_as_on_the_host() {
     assert_eq!((device.report.history, device.x), (again.report.history, again.x));
 }
 
-gpu_test!(null_spaces_are_taken_out_as_on_the_host);
-fn null_spaces_are_taken_out_as_on_the_host() {
+gpu_test!(null_spaces_are_removed_as_on_the_host);
+fn null_spaces_are_removed_as_on_the_host() {
     let gpu = gpu();
     let a = matrices::stencil7(16).zero_row_sums().csr::<f64>().unwrap();
     let b: Vec<f64> = laws::numbers(a.rows(), 3);
@@ -110,19 +110,19 @@ fn polynomials_precondition_as_on_the_host() {
     agree(&a, &b, &host, &device, 1);
 }
 
-gpu_test!(solvers_take_turns_on_one_device);
-fn solvers_take_turns_on_one_device() {
+gpu_test!(several_solvers_alternate_on_one_device);
+fn several_solvers_alternate_on_one_device() {
     let gpu = gpu();
     let (a, b) = poisson(12);
     let op = a.to(&gpu).unwrap();
-    // each leaves scalars that were begun with and never used: more of them than one launch settles
+    // Each solver leaves initial scalars that are never read; together they are more than one launch evaluates.
     let (mut first, mut second) = (BiCgStab::new(&op).rtol(1e-8), BiCgStab::new(&op).rtol(1e-8));
     let (mut third, mut fourth) = (Minres::new(&op).rtol(1e-8), Minres::new(&op).rtol(1e-8));
     let bicgstab = first.solve(&b).unwrap();
     let minres = third.solve(&b).unwrap();
     assert!(bicgstab.report.converged() && minres.report.converged());
-    // a first solve begins with constants that the host knows, later ones with what stands in their places: products of them
-    // are grouped otherwise, and rounded otherwise
+    // The first solve starts from constants that the host knows, later ones from slots in GPU memory. Products of
+    // scalars are then grouped and rounded differently.
     assert_eq!(fourth.solve(&b).unwrap().x, minres.x);
     let again = third.solve(&b).unwrap();
     assert_eq!(again.report.iterations, minres.report.iterations);

@@ -1,4 +1,4 @@
-//! Numberings found on a GPU are those of the host, bit for bit.
+//! Numberings found on a GPU are bitwise those of the host.
 
 use super::gpu;
 use krysp::formats::OnDevice;
@@ -15,7 +15,8 @@ fn alike(gpu: &Cuda, name: &str, a: &Csr<f64>, rows: usize) {
 }
 
 gpu_test!(every_square_graph_is_numbered_as_on_the_host);
-/// Vertices without neighbours or one that all have, edges in one direction, hubs, clusters of clusters, nodes of three.
+/// Graphs with isolated vertices, with a vertex adjacent to all others, with edges in one direction, hubs, clusters of
+/// clusters, and nodes of three unknowns.
 fn every_square_graph_is_numbered_as_on_the_host() {
     let gpu = gpu();
     let pairs = (0..5_000).flat_map(|i| [(3 * i, 3 * i + 1, 1.0), (3 * i + 1, 3 * i, 1.0)]).collect();
@@ -37,7 +38,7 @@ fn every_square_graph_is_numbered_as_on_the_host() {
         ("hubs".into(), hashed_circuit(6_000).csr().unwrap()),
     ]);
     for (name, a) in cases {
-        // the last do not fit shared memory, nor most matrices one run
+        // the last run lengths do not fit in shared memory, and are longer than most of these matrices
         for rows in [0, 1, 96, 1000, 5_000, 30_000] {
             alike(&gpu, &name, &a, rows);
         }
@@ -45,7 +46,7 @@ fn every_square_graph_is_numbered_as_on_the_host() {
 }
 
 gpu_test!(large_meshes_are_numbered_as_on_the_host);
-/// As many vertices as keep every multiprocessor busy, whatever order that makes threads run in.
+/// Enough vertices to keep every multiprocessor busy, so that threads run in changing orders.
 fn large_meshes_are_numbered_as_on_the_host() {
     let gpu = gpu();
     for (name, rows) in [("p1_200k", 384), ("p1_10M_perm", 1248), ("el3_2M_perm", 768)] {
@@ -54,13 +55,13 @@ fn large_meshes_are_numbered_as_on_the_host() {
     for name in ["heat_sink_p1_340k", "elast_bracket_p1_59k"] {
         match shared_matrix(name) {
             Some(path) => alike(&gpu, name, &krysp::io::read_matrix(path).unwrap(), 672),
-            None => skipped(&format!("{name} is not beside this checkout")),
+            None => skipped(&format!("{name} is not in the folder of shared matrices")),
         }
     }
 }
 
 gpu_test!(long_rows_are_numbered_as_on_the_host);
-/// Rows of millions of entries say nothing about neighbourhoods.
+/// Very long rows are treated as empty, as on the host.
 fn long_rows_are_numbered_as_on_the_host() {
     let gpu = gpu();
     alike(&gpu, "arrow", &edge::arrow(3_000_000).csr().unwrap(), 1024);
@@ -74,7 +75,8 @@ fn rectangles_are_refused() {
     assert!(matches!(refused, Err(Error::NotSquare { rows: 3, cols: 4, .. })));
 }
 
-/// The matrix and its products, before and after new values, are those of what the host renumbered.
+/// Checks that the matrix and its products, before and after a refresh, equal those of the matrix renumbered on the
+/// host.
 fn renumbered_alike<F: OnDevice<f64>>(gpu: &Cuda, name: &str, a: &Csr<f64>, rows: usize) {
     let numbering = Numbering::clustered(a, rows).unwrap();
     let mut there = F::on_renumbered(gpu, a, &numbering).unwrap();
@@ -102,8 +104,8 @@ fn renumbered_alike<F: OnDevice<f64>>(gpu: &Cuda, name: &str, a: &Csr<f64>, rows
     assert!(there.to_csr().unwrap().triplets().eq(here.to_csr().unwrap().triplets()), "{name}, {}", F::NAME);
 }
 
-gpu_test!(renumbered_there_is_renumbered_here);
-fn renumbered_there_is_renumbered_here() {
+gpu_test!(renumbering_on_the_gpu_equals_renumbering_on_the_host);
+fn renumbering_on_the_gpu_equals_renumbering_on_the_host() {
     let gpu = gpu();
     let hub = 3_000u32;
     let spokes = (1..hub).flat_map(|i| [(0, i, 1.0 + f64::from(i)), (i, 0, 2.0), (i, i, 3.0)]);
@@ -123,7 +125,7 @@ fn renumbered_there_is_renumbered_here() {
             renumbered_alike::<Halo<f64>>(&gpu, name, &a, 480);
         }
     }
-    // what has a numbering already
+    // a matrix that already has a numbering
     let a = tetrahedra(12, matrices::Numbering::Shuffled(3)).csr::<f64>().unwrap();
     let first = a.renumbered(&Numbering::by_length(&a).unwrap()).unwrap();
     let second = Numbering::clustered(&a, 100).unwrap();

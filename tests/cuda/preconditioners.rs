@@ -1,4 +1,4 @@
-//! Preconditioners built on a GPU are those built in host memory.
+//! Preconditioners built on a GPU equal those built in host memory.
 
 use super::gpu;
 use krysp::formats::{Ell, Halo, OnDevice, Rounded, Sell};
@@ -11,7 +11,7 @@ use krysp::{
     Jacobi, LinearOperator, Operator, Origin, Real, Refresh, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
 };
 
-/// Of one pattern, and every row equal to so many parts of its largest entry.
+/// Checks that both matrices have one pattern, and that rows agree to `tolerance` times their largest entry.
 pub(super) fn close<T: Real>(host: &Csr<T>, device: &Csr<T>, tolerance: f64) {
     assert_eq!(host.offsets(), device.offsets());
     assert_eq!(host.columns(), device.columns());
@@ -32,7 +32,7 @@ fn same_factors<T: Real, F: OnDevice<T>>(host: &Fsai<T>, device: &fsai::OnGpu<T,
     close(host.upper(), &device.upper().to_csr().unwrap(), tolerance);
 }
 
-/// Other values, the diagonal larger.
+/// The matrix with other values and a larger diagonal.
 pub(super) fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
     let larger = |(i, j, v): (usize, usize, T)| {
         if i == j { <T as Element>::from_f64(Element::to_f64(v) * (1.5 + (i % 7) as f64)) } else { v }
@@ -40,10 +40,10 @@ pub(super) fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
     a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).unwrap()
 }
 
-fn fsai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
+fn fsai_equals_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     let tetrahedra = matrices::tetrahedra(12, Numbering::Natural).csr::<T>().unwrap();
     let elastic = matrices::elasticity(7).csr::<T>().unwrap();
-    // values are given in the order that matrices were given in, which this is not
+    // a renumbered matrix takes new values in the user's order, not in its own
     let numbering = krysp::Numbering::rcm(&elastic).unwrap();
     let [elastic, changed_elastic] =
         [elastic.clone(), changed(&elastic)].map(|a| a.renumbered(&numbering).unwrap());
@@ -56,7 +56,7 @@ fn fsai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
         device.refresh(b).unwrap();
         same_factors(&Fsai::new(b).unwrap(), &device, tolerance);
     }
-    // rows of all lengths, other formats
+    // rows of many lengths, and other formats
     for power in 0..4 {
         let sparsity = Sparsity::Power(power);
         let host = Fsai::with_pattern(&tetrahedra, sparsity).unwrap();
@@ -75,21 +75,22 @@ fn fsai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     same_factors(&grown, &device, tolerance);
 }
 
-gpu_test!(fsai_is_that_of_the_host_f64);
-fn fsai_is_that_of_the_host_f64() {
+gpu_test!(fsai_equals_that_of_the_host_f64);
+fn fsai_equals_that_of_the_host_f64() {
     let gpu = gpu();
-    fsai_is_that_of_the_host::<f64>(&gpu, 1e-10);
+    fsai_equals_that_of_the_host::<f64>(&gpu, 1e-10);
 }
 
-gpu_test!(fsai_is_that_of_the_host_f32);
-fn fsai_is_that_of_the_host_f32() {
+gpu_test!(fsai_equals_that_of_the_host_f32);
+fn fsai_equals_that_of_the_host_f32() {
     let gpu = gpu();
-    fsai_is_that_of_the_host::<f32>(&gpu, 1e-4);
+    fsai_equals_that_of_the_host::<f32>(&gpu, 1e-4);
 }
 
-gpu_test!(many_rows_are_those_of_the_host);
-/// More rows than blocks of small pieces have, of classes that come and go; and a number of rows beyond all pieces.
-fn many_rows_are_those_of_the_host() {
+gpu_test!(factors_of_many_rows_equal_those_of_the_host);
+/// Numbers of rows around the sizes of thread blocks, with rows of changing length classes; and more rows than one
+/// launch processes at once.
+fn factors_of_many_rows_equal_those_of_the_host() {
     let gpu = gpu();
     for n in [1023, 1025, 280_000] {
         let chain = (1..n).map(|i| (i, i - 1, -1.0)).chain((0..n).map(|i| (i, i, 30.0)));
@@ -104,15 +105,15 @@ fn many_rows_are_those_of_the_host() {
     }
 }
 
-gpu_test!(fsai_does_not_ask_for_symmetry);
-/// The lower triangle is all that counts: the upper may be missing, or be another.
-fn fsai_does_not_ask_for_symmetry() {
+gpu_test!(fsai_reads_the_lower_triangle_only);
+/// The upper triangle may be missing or differ from the lower one.
+fn fsai_reads_the_lower_triangle_only() {
     let gpu = gpu();
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
     let n = a.rows();
     let lower: Vec<_> = a.triplets().filter(|&(i, j, _)| j <= i).collect();
     let alone = Csr::from_triplets(n, n, &lower).unwrap();
-    // as many entries above the diagonal as below it, at places that are not their mirror images
+    // as many entries above the diagonal as below, but not at the mirrored positions
     let below = (1..n).map(|i| (i, i - 1, -1.0));
     let above = (2..n).map(|j| (j - 2, j, 0.5)).chain([(0, n - 1, 0.5)]);
     let other: Vec<_> = (0..n).map(|i| (i, i, 4.0)).chain(below).chain(above).collect();
@@ -136,7 +137,7 @@ fn fsai_refuses_what_the_host_refuses() {
     let expected = Fsai::new(&indefinite).unwrap_err();
     assert!(matches!(expected, Error::NotPositive { what: "FSAI", row: 211, .. }), "{expected}");
     assert_eq!(Fsai::on(&gpu, &indefinite).unwrap_err().to_string(), expected.to_string());
-    // new values that are refused leave what was there
+    // a failed refresh keeps the old factors
     let mut device = Fsai::on(&gpu, &a).unwrap();
     assert_eq!(device.refresh(&indefinite).unwrap_err().to_string(), expected.to_string());
     same_factors(&Fsai::new(&a).unwrap(), &device, 1e-10);
@@ -169,7 +170,7 @@ fn fsai_solves_as_on_the_host() {
     }
 }
 
-/// Convection and diffusion on a line of knots that are not alike: neither symmetric nor of a symmetric pattern.
+/// Convection and diffusion on a line of unequal intervals: neither the matrix nor its pattern is symmetric.
 pub(super) fn convection<T: Real>(n: usize) -> Csr<T> {
     let mut entries = vec![];
     for i in 0..n {
@@ -192,7 +193,7 @@ fn same_inverse<T: Real, F: OnDevice<T>>(host: &Spai<T>, device: &spai::OnGpu<T,
     approx::assert_relative_eq!(ours.largest, theirs.largest, max_relative = 1e-10, epsilon = 1e-13);
 }
 
-fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
+fn spai_equals_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     let tetrahedra = matrices::tetrahedra(9, Numbering::Natural).csr::<T>().unwrap();
     let elastic = matrices::elasticity(5).diagonally_dominant().csr::<T>().unwrap();
     let elastic = elastic.renumbered(&krysp::Numbering::rcm(&elastic).unwrap()).unwrap();
@@ -206,13 +207,13 @@ fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
             same_inverse(&Spai::with_pattern(&b, side, sparsity).unwrap(), &device, tolerance);
         }
     }
-    // dense problems of many sizes; some of those of elasticity have more rows than registers have room for
+    // dense problems of many sizes; some of those of elasticity have more rows than fit in registers
     let square = Spai::with_pattern(&tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
     let longest = square.matrix().row_lengths().max().unwrap();
     assert!((60..=127).contains(&longest), "{longest}");
     let device = Spai::with_pattern_on::<Sell<T>>(gpu, &tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
     same_inverse(&square, &device, tolerance);
-    // what was grown on the host, in another format
+    // a pattern grown on the host, in another format
     let growth = Growth { epsilon: 0.3, ..Spai::<T>::GROWTH };
     for side in [Side::Left, Side::Right] {
         let a = convection::<T>(900);
@@ -224,21 +225,21 @@ fn spai_is_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
     same_inverse(&Spai::new(&tetrahedra).unwrap(), &Spai::on(gpu, &tetrahedra).unwrap(), tolerance);
 }
 
-gpu_test!(spai_is_that_of_the_host_f64);
-fn spai_is_that_of_the_host_f64() {
+gpu_test!(spai_equals_that_of_the_host_f64);
+fn spai_equals_that_of_the_host_f64() {
     let gpu = gpu();
-    spai_is_that_of_the_host::<f64>(&gpu, 1e-10);
+    spai_equals_that_of_the_host::<f64>(&gpu, 1e-10);
 }
 
-gpu_test!(spai_is_that_of_the_host_f32);
-fn spai_is_that_of_the_host_f32() {
+gpu_test!(spai_equals_that_of_the_host_f32);
+fn spai_equals_that_of_the_host_f32() {
     let gpu = gpu();
-    spai_is_that_of_the_host::<f32>(&gpu, 1e-4);
+    spai_equals_that_of_the_host::<f32>(&gpu, 1e-4);
 }
 
-gpu_test!(spai_of_long_rows_is_that_of_the_host);
-/// Problems with more rows than kernels of few have room for: of shared memory, and of device memory.
-fn spai_of_long_rows_is_that_of_the_host() {
+gpu_test!(spai_of_long_rows_equals_that_of_the_host);
+/// Dense problems too large for the kernels of small ones: some use shared memory, some device memory.
+fn spai_of_long_rows_equals_that_of_the_host() {
     let gpu = gpu();
     for n in [400, 1500] {
         let band: Vec<_> = convection::<f64>(n).triplets().collect();
@@ -250,7 +251,7 @@ fn spai_of_long_rows_is_that_of_the_host() {
         let sparsity = Sparsity::Of(&pattern);
         let mut device = Spai::with_pattern_on::<Sell<f64>>(&gpu, &a, Side::Left, sparsity).unwrap();
         same_inverse(&Spai::with_pattern(&a, Side::Left, sparsity).unwrap(), &device, 1e-10);
-        // the same numbers each time
+        // bitwise equal each time
         let entries = device.matrix().to_csr().unwrap().entries().to_vec();
         device.refresh(&a).unwrap();
         assert_eq!(device.matrix().to_csr().unwrap().entries(), entries);
@@ -264,19 +265,19 @@ fn spai_refuses_what_the_host_refuses() {
     let expected = Spai::new(&singular).unwrap_err();
     assert!(matches!(expected, Error::SingularLocal { at: 1, unknown: 1, .. }), "{expected}");
     assert_eq!(Spai::on(&gpu, &singular).unwrap_err().to_string(), expected.to_string());
-    // columns that depend on each other
+    // linearly dependent columns
     let a = convection::<f64>(60);
     let values: Vec<f64> = a.triplets().map(|(i, _, v)| if i == 40 { 0.0 } else { v }).collect();
     let zeros = a.with_values(&values).unwrap();
     let mut device = Spai::with_pattern_on::<Sell<f64>>(&gpu, &a, Side::Left, Sparsity::Power(1)).unwrap();
     let expected = Spai::with_pattern(&zeros, Side::Left, Sparsity::Power(1)).unwrap_err();
     assert_eq!(device.refresh(&zeros).unwrap_err().to_string(), expected.to_string());
-    // what was there is there
+    // the old values are kept
     let host = Spai::with_pattern(&a, Side::Left, Sparsity::Power(1)).unwrap();
     close(host.matrix(), &device.matrix().to_csr().unwrap(), 1e-10);
     device.refresh(&a).unwrap();
     same_inverse(&host, &device, 1e-10);
-    // columns that their pattern cannot reach: zeros, and named
+    // columns whose pattern cannot reduce the residual: zeros, and reported
     let shift = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]).unwrap();
     let device = Spai::with_pattern_on::<Sell<f64>>(&gpu, &shift, Side::Right, Sparsity::Power(0)).unwrap();
     assert_eq!(device.report().unwrap().missed, [0, 1]);
@@ -289,9 +290,9 @@ fn spai_refuses_what_the_host_refuses() {
     assert!(Spai::on(&gpu, &nothing).unwrap().report().unwrap().missed.is_empty());
 }
 
-gpu_test!(spai_does_not_ask_for_symmetry);
-/// Patterns that are not symmetric, that lack some of the diagonal, and values that were not given in order.
-fn spai_does_not_ask_for_symmetry() {
+gpu_test!(spai_takes_unsymmetric_patterns);
+/// Unsymmetric patterns, patterns without some diagonal entries, and values given out of order.
+fn spai_takes_unsymmetric_patterns() {
     let gpu = gpu();
     let full = convection::<f64>(500);
     let without = |missing: &dyn Fn(usize, usize) -> bool| {
@@ -304,7 +305,7 @@ fn spai_does_not_ask_for_symmetry() {
     let symmetric = matrices::stencil7(6).csr::<f64>().unwrap();
     let symmetric: Vec<_> = symmetric.triplets().collect::<Vec<_>>().into_iter().rev().collect();
     let symmetric = Csr::from_triplets(216, 216, &symmetric).unwrap();
-    // of an entry of each row, the row of its mirror image lacks one
+    // for one entry of each row the mirrored entry is missing
     let lower = without(&|i, j| j > i);
     for a in [&open, &mixed, &symmetric, &lower] {
         for side in [Side::Left, Side::Right] {
@@ -317,10 +318,11 @@ fn spai_does_not_ask_for_symmetry() {
     }
 }
 
-/// From operators in the format `F`, what is built from matrices of one pattern in host memory, bit by bit.
+/// Checks that building from operators in the format `F` gives bitwise what building from matrices in host memory
+/// gives.
 fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]) {
     let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
-    // halves that differ by rounding become one
+    // entries of both triangles that differ by rounding become equal
     let [a, b] = [(a, &op), (b, &other)].map(|(given, op)| {
         let has = op.to_csr().unwrap();
         close(given, &has, 1e-14);
@@ -374,17 +376,17 @@ fn operators_on_the_gpu_are_as_good_as_their_matrices() {
     let sell = Sell::on(&gpu, &wide).unwrap();
     let [ours, theirs] = [Spai::on(&gpu, &wide), Spai::on(&gpu, &sell)].map(|spai| spai.unwrap());
     assert!(ours.matrix().to_csr().unwrap().triplets().eq(theirs.matrix().to_csr().unwrap().triplets()));
-    // renumbered there: of the pattern, nothing is made in host memory but lengths of rows
+    // Renumbered on the GPU: of the pattern, only row lengths are computed in host memory.
     let op = Halo::on_renumbered(&gpu, &tetrahedra, &numbering).unwrap();
     let device = Fsai::on(&gpu, &op).unwrap();
     same_factors(&Fsai::new(&clustered).unwrap(), &device, 1e-10);
-    // what an operator stores in fewer bits is what it has
+    // an operator with rounded values gives those values
     let narrow = Rounded::<Sell<f64>, f32>::on(&gpu, &tetrahedra).unwrap();
     same_factors(&Fsai::new(&narrow.to_csr().unwrap()).unwrap(), &Fsai::on(&gpu, &narrow).unwrap(), 1e-10);
 }
 
-gpu_test!(operators_are_refused_as_their_matrices_are);
-fn operators_are_refused_as_their_matrices_are() {
+gpu_test!(operators_give_the_errors_of_their_matrices);
+fn operators_give_the_errors_of_their_matrices() {
     let gpu = gpu();
     let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
     let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j && i == 211 { -v } else { v }).collect();
@@ -397,7 +399,7 @@ fn operators_are_refused_as_their_matrices_are() {
     same_factors(&Fsai::new(&a).unwrap(), &fsai, 1e-10);
     let other = matrices::stencil7(6).csr::<f64>().unwrap().to(&gpu).unwrap();
     assert!(fsai.refresh(&other).is_err());
-    // of another queue
+    // an operator of another queue
     let elsewhere = Cuda::new(0).unwrap();
     assert!(Fsai::on(&elsewhere, &op).is_err() && Spai::on(&elsewhere, &op).is_err());
     assert!(fsai.refresh(&a.to(&elsewhere).unwrap()).is_err());
@@ -418,7 +420,7 @@ fn spai_solves_as_on_the_host() {
         for _ in 0..2 {
             let device = BiCgStab::new(&op).preconditioner(&spai).rtol(1e-8).solve(&b).unwrap().report;
             assert!(host.converged() && device.converged(), "{host}\n{device}");
-            // rounding moves what is not a descent
+            // the iterations of BiCGStab vary with rounding
             let apart = host.iterations.abs_diff(device.iterations);
             assert!(apart <= 2.max(host.iterations / 10), "{host}\n{device}");
             spai.refresh(&a).unwrap();

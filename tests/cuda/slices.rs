@@ -1,19 +1,20 @@
-//! Rows are cut into slices on a GPU as their lengths need.
+//! On a GPU the height and order of slices follow the lengths of rows.
 
 use krysp_kernels::cuda::formats::sliced::{Sliced, Widths};
 use krysp_kernels::cuda::{Device, Pattern, Product};
 use krysp_kernels::index::{Columns, Offsets};
 
-/// Rows that are sorted among each other.
+/// The rows of a window, within which rows may be sorted.
 const WINDOW: usize = 768;
 
-/// Groups of all slices, of rows of these lengths in order: neighbouring slots of 32 lanes.
+/// The number of groups in all slices, for rows of these lengths. A group is `pack` neighbouring slots for each of 32
+/// lanes.
 fn groups(lengths: &[usize], lanes: usize, pack: usize) -> usize {
     let longest = |slice: &[usize]| slice.iter().copied().max().unwrap_or(0);
     lengths.chunks(32 / lanes).map(|slice| longest(slice).div_ceil(lanes * pack)).sum()
 }
 
-/// Whether rows should be sorted, and slots in all.
+/// Whether rows should be sorted, and the total number of slots.
 fn expected(lengths: &[usize], lanes: usize, pack: usize) -> (bool, usize) {
     let mut by_length = lengths.to_vec();
     by_length.chunks_mut(WINDOW).for_each(|window| window.sort_unstable_by(|a, b| b.cmp(a)));
@@ -25,8 +26,8 @@ fn expected(lengths: &[usize], lanes: usize, pack: usize) -> (bool, usize) {
     (is_sorted, 32 * if 25 * all <= 26 * one { all } else { one })
 }
 
-gpu_test!(slices_are_cut_as_rows_need);
-fn slices_are_cut_as_rows_need() {
+gpu_test!(slices_follow_the_lengths_of_rows);
+fn slices_follow_the_lengths_of_rows() {
     let device = Device::new(0).unwrap();
     let hashed = |i: usize| (i * 7919 + 13) % 1009;
     let lengths: [(&str, &dyn Fn(usize) -> usize); 7] = [
@@ -59,7 +60,7 @@ fn slices_are_cut_as_rows_need() {
                 assert!(sort || !matrix.is_sorted(), "{rows} {name}");
                 sorted[usize::from(matrix.is_sorted())] += 1;
                 packed[usize::from(matrix.slots() == 32 * groups(&lengths, matrix.lanes(), 1))] += 1;
-                // every row has its place
+                // every entry has a slot
                 let mut entries = vec![f64::NAN; values.len()];
                 matrix.entries(pattern).unwrap().read(&mut entries).unwrap();
                 assert_eq!(entries, values, "{rows} {name}");

@@ -1,4 +1,4 @@
-//! Two levels on a GPU: the laws, the numbers of the host, and solves.
+//! The two-level preconditioner on a GPU obeys the laws and gives the results of the host.
 
 use super::gpu;
 use krysp::solvers::Identity;
@@ -9,7 +9,7 @@ use krysp::{
     ToCuda, TwoLevel,
 };
 
-/// `M r` of both, to rounding.
+/// Checks that `M⁻¹ r` on host and GPU agree to rounding.
 fn agrees<T: Real>(
     host: &impl LinearOperator<Vector = krysp::HostVector<T>>,
     device: &impl LinearOperator<Vector = krysp::CudaVector<T>>,
@@ -44,12 +44,12 @@ fn two_levels_obey() {
     let gpu = gpu();
     let stencil = matrices::stencil7(30).csr::<f64>().unwrap();
     for a in [
-        // one aggregate, and sizes of the inverse at the edges of a panel and beyond
+        // one aggregate, and coarse sizes around the width of a panel of the inversion
         matrices::stencil7(2).csr::<f64>().unwrap(),
         matrices::stencil7(10).csr::<f64>().unwrap(),
         matrices::elasticity(8).csr::<f64>().unwrap(),
         stencil.renumbered(&Numbering::clustered(&stencil, 1350).unwrap()).unwrap(),
-        // nothing is coarse
+        // an empty coarse space
         Csr::from_triplets(3000, 3000, &(0..3000).map(|i| (i, i, 2.0)).collect::<Vec<_>>()).unwrap(),
         Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
     ] {
@@ -58,11 +58,11 @@ fn two_levels_obey() {
     }
 }
 
-gpu_test!(two_levels_take_modes_and_stand_over_anything);
-fn two_levels_take_modes_and_stand_over_anything() {
+gpu_test!(two_levels_take_modes_and_any_fine_preconditioner);
+fn two_levels_take_modes_and_any_fine_preconditioner() {
     let gpu = gpu();
     let a = matrices::elasticity(10).csr::<f64>().unwrap();
-    // four modes: two passes over the rows of each aggregate
+    // four modes need two passes over the rows of each aggregate
     let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();
     let coarse = || CoarseSpace::with_modes(&a, 96, &modes).unwrap();
     let host = TwoLevel::over(Jacobi::new(&a).unwrap(), coarse(), &a).unwrap();
@@ -94,27 +94,27 @@ fn two_levels_solve_as_on_the_host() {
     let on_gpu = a.to(&gpu).unwrap();
     let mut solver = Cg::new(&on_gpu).preconditioner(&m).rtol(1e-9);
     for _ in 0..2 {
-        // the second is replayed
+        // the second solve is replayed
         let device = solver.solve(&b).unwrap();
         super::agree(&a, &b, &host, &device, 3);
     }
 }
 
-gpu_test!(many_corrected_steps_in_one_launch_are_the_same_steps);
-/// On the chip, and step by step: who observes sees every step.
-fn many_corrected_steps_in_one_launch_are_the_same_steps() {
+gpu_test!(a_resident_solve_with_a_coarse_space_equals_single_steps);
+/// A resident solve agrees with single steps. An observer is called for every step.
+fn a_resident_solve_with_a_coarse_space_equals_single_steps() {
     let gpu = gpu();
     let stencil = matrices::stencil7(40).csr::<f64>().unwrap();
     let clustered = stencil.renumbered(&Numbering::clustered(&stencil, 512).unwrap()).unwrap();
     let elastic = matrices::elasticity(14).csr::<f64>().unwrap();
     let isolated = matrices::stencil7(20).csr::<f64>().unwrap();
-    // rows without an aggregate among others
+    // some rows belong to no aggregate
     let n = isolated.rows();
     let entries = isolated.triplets().chain((n..n + 500).map(|i| (i, i, 3.0)));
     let isolated = Csr::from_triplets(n + 500, n + 500, &entries.collect::<Vec<_>>()).unwrap();
     let given = stencil.clone();
     for a in [matrices::stencil7(3).csr::<f64>().unwrap(), stencil, clustered, elastic, isolated] {
-        // residuals are recomputed in the user's numbering
+        // residuals are computed with the matrix in the user's numbering
         let of = if a.rows() == given.rows() { &given } else { &a };
         let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
         let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();
@@ -144,7 +144,7 @@ fn many_corrected_steps_in_one_launch_are_the_same_steps() {
         assert!(at_once.report.converged() && one_by_one.report.converged(), "{}", at_once.report);
         assert!(at_once.report.iterations.abs_diff(one_by_one.report.iterations) <= 2);
     }
-    // one matrix in two solves with coarse spaces of their own, in turns
+    // two solvers with different coarse spaces alternate on one matrix
     let a = matrices::stencil7(24).csr::<f64>().unwrap();
     let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
     let level = |unknowns| {
@@ -161,8 +161,8 @@ fn many_corrected_steps_in_one_launch_are_the_same_steps() {
     }
 }
 
-gpu_test!(matrices_that_are_not_positive_definite_are_refused_on_the_device);
-fn matrices_that_are_not_positive_definite_are_refused_on_the_device() {
+gpu_test!(indefinite_matrices_are_refused_on_the_device);
+fn indefinite_matrices_are_refused_on_the_device() {
     let gpu = gpu();
     let chain = (0..99).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
     let neumann = Csr::from_triplets(100, 100, &chain.collect::<Vec<_>>()).unwrap();

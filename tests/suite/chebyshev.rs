@@ -7,7 +7,7 @@ use krysp::testing::matrices::{self, edge};
 use krysp::testing::{laws, shared_matrix, skipped};
 use krysp::{Cg, Chebyshev, Csr, Jacobi, LinearOperator, Minres};
 
-/// `T_k(x)` outside of [−1, 1] as well.
+/// Chebyshev's polynomial `T_k(x)` for any `x`, also outside of [−1, 1].
 fn chebyshev(k: usize, x: f64) -> f64 {
     let (mut before, mut now) = (1.0, x);
     for _ in 1..k {
@@ -17,7 +17,7 @@ fn chebyshev(k: usize, x: f64) -> f64 {
 }
 
 #[test]
-fn on_a_diagonal_matrix_its_values_are_those_of_the_polynomial() {
+fn applied_to_a_diagonal_matrix_it_evaluates_the_polynomial() {
     let n = 64;
     let a = edge::diagonal(n).csr::<f64>().unwrap();
     let r = a.domain().vector(&vec![1.0; n]).unwrap();
@@ -51,11 +51,11 @@ fn bounds_are_estimated() {
     let [low, high] = Chebyshev::new(&a, Identity::new(a.domain()), 3).unwrap().bounds();
     println!("{low} {high}");
     assert!((0.5..2.0).contains(&low) && (25.75..28.4).contains(&high));
-    // preconditioned by its diagonal it is the identity
+    // preconditioned by its own diagonal, the matrix becomes the identity
     let a = edge::diagonal(50).csr::<f64>().unwrap();
     let [low, high] = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 3).unwrap().bounds();
     assert!((low - 0.5).abs() <= 1e-5 && (high - 1.1).abs() <= 1e-5);
-    // again, after new values
+    // estimated again after new values
     let mut own = Chebyshev::new(a.clone(), Identity::new(a.domain()), 3).unwrap();
     let before = own.bounds();
     let twice: Vec<f64> = a.entries().iter().map(|v| 2.0 * v).collect();
@@ -65,7 +65,7 @@ fn bounds_are_estimated() {
 }
 
 #[test]
-fn what_it_cannot_serve_is_refused() {
+fn unsuitable_matrices_and_bounds_are_refused() {
     let a = edge::diagonal(10).csr::<f64>().unwrap();
     for bounds in [[0.0, 1.0], [2.0, 1.0], [1.0, f64::INFINITY], [f64::NAN, 1.0]] {
         let refused = Chebyshev::with_bounds(&a, Identity::new(a.domain()), 2, bounds);
@@ -77,7 +77,7 @@ fn what_it_cannot_serve_is_refused() {
 }
 
 #[test]
-fn it_saves_iterations() {
+fn the_polynomial_saves_iterations() {
     let saves = |name: &str, a: &Csr<f64>, degrees: &[usize]| {
         let b = matrices::vector(a.rows());
         let jacobi = Jacobi::new(a).unwrap();
@@ -88,7 +88,7 @@ fn it_saves_iterations() {
             println!("{name}, degree {degree}: {} instead of {}", solution.report, plain.report.iterations);
             check(a, &b, 1e-8, &solution);
             assert!(solution.report.converged());
-            // about d + 1 times fewer
+            // about d + 1 times fewer iterations
             let ratio = plain.report.iterations as f64 / solution.report.iterations as f64;
             assert!(ratio >= 0.75 * (degree + 1) as f64, "{name}, degree {degree}: {ratio}");
         }
@@ -100,7 +100,7 @@ fn it_saves_iterations() {
     assert!(Minres::new(&a).preconditioner(&m).rtol(1e-6).solve(&b).unwrap().report.converged());
     match shared_matrix("heat_sink_p1_27k") {
         Some(path) => saves("heat_sink_p1_27k", &read_matrix(path).unwrap(), &[4]),
-        None => skipped("no ../shared/matrices beside this checkout"),
+        None => skipped("no folder of shared matrices"),
     }
     let a = matrices::stencil7(16).csr::<f32>().unwrap();
     let m = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 4).unwrap();

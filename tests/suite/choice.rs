@@ -1,4 +1,4 @@
-//! The format that is chosen is the one that the records say is fastest, and computes what others do.
+//! `auto` chooses the format that the committed records show to be fastest, and its products are right.
 
 use krysp::choice::{Candidate, Choice, Model};
 use krysp::simd::{Level, force};
@@ -23,12 +23,12 @@ fn names() -> Vec<&'static str> {
     names
 }
 
-/// Chooses among formats of any values, tells what it chose, and finds a line for every other.
+/// Chooses among the formats for any matrix, and checks that the choice mentions every format.
 fn choose<T: Real>(csr: &Csr<T>) -> Operator<HostVector<T>> {
-    told(Operator::auto(csr, &Host).unwrap())
+    checked_choice(Operator::auto(csr, &Host).unwrap())
 }
 
-fn told<T: Real>(a: Operator<HostVector<T>>) -> Operator<HostVector<T>> {
+fn checked_choice<T: Real>(a: Operator<HostVector<T>>) -> Operator<HostVector<T>> {
     let (choice, text) = (a.choice(), a.choice().to_string());
     println!("{text}\n");
     let mut formats: Vec<_> = choice.rejected().iter().map(Candidate::format).collect();
@@ -51,9 +51,10 @@ fn name(stored: &str) -> &str {
     stored.split(',').next().unwrap()
 }
 
-/// By `benches/record/zen3-*/spmv.csv`, each 1 to 1.16 times as slow as the fastest there.
+/// By `benches/record/zen3-*/spmv.csv`, each of these choices takes 1 to 1.16 times as long as the fastest format
+/// there.
 #[test]
-fn the_fastest_of_the_records_is_chosen() {
+fn the_fastest_format_of_the_records_is_chosen() {
     let _level = force(Level::Portable);
     let shuffled = tetrahedra(41, Numbering::Shuffled(7));
     for (family, matrix, fastest) in [
@@ -78,15 +79,15 @@ fn the_fastest_of_the_records_is_chosen() {
 }
 
 #[test]
-fn rows_decide_between_padding_and_none() {
+fn row_lengths_decide_whether_padding_pays() {
     let csr = |triplets: Triplets| triplets.csr::<f64>().unwrap();
-    // rows of one length are padded for nothing
+    // rows of equal length need no padding
     let equal = choose(&csr(random_rows(5000, 70_000, 3, |_| 9)));
     assert_eq!(equal.choice().stored().to_string(), "ELL, 9 slots a row", "{}", equal.choice());
     let rows = equal.choice().rows();
     assert_eq!((rows.shortest, rows.longest, rows.quantile, rows.imbalance()), (9, 9, 9, 1.0));
     assert_eq!(rows.hyb_bytes, 5000 * 9 * 12);
-    // one row of all columns overflows
+    // one full row goes to the overflow part of HYB
     let dense = choose(&csr(edge::dense_row(20_000, 100)));
     assert_eq!(dense.choice().stored().to_string(), "HYB, 1 slots a row and 19999 entries beyond");
     assert!(dense.choice().rows().imbalance() > 1000.0);
@@ -95,18 +96,22 @@ fn rows_decide_between_padding_and_none() {
     choose(&hashed_circuit(20_000).csr::<f32>().unwrap());
 }
 
-/// By `benches/record/zen3-2t/symmetric.csv`: one triangle of blocks where it is much less to read, nothing new elsewhere.
+/// By `benches/record/zen3-2t/symmetric.csv`: a triangle of blocks is chosen where it is much less to read, else the
+/// same format as without symmetry.
 #[test]
 fn symmetric_formats_are_chosen_on_request() {
     let _level = force(Level::Portable);
     let symmetric = |matrix: &Matrix| {
-        told(Operator::symmetric(&matrix.csr::<f64>().unwrap(), &Host).unwrap()).choice().stored().format()
+        checked_choice(Operator::symmetric(&matrix.csr::<f64>().unwrap(), &Host).unwrap())
+            .choice()
+            .stored()
+            .format()
     };
     assert_eq!(symmetric(&elasticity(12)), "symmetric BSR");
     assert_eq!(symmetric(&stencil7(30)), "DIA");
     assert_eq!(symmetric(&stencil27(20)), "DIA");
     assert_eq!(symmetric(&tetrahedra(20, Numbering::Natural)), "DIA");
-    // what is foretold of those that were not chosen is what they take, too
+    // the predicted bytes of rejected symmetric formats are those that they take
     let csr = elasticity(12).csr::<f64>().unwrap();
     let choice = Choice::of_symmetric(&csr, Model::Host).unwrap();
     let bytes = |wanted: &str| {
@@ -118,7 +123,7 @@ fn symmetric_formats_are_chosen_on_request() {
     };
     assert_eq!(bytes("symmetric CSR"), SymCsr::new(&csr).unwrap().bytes());
     assert!(bytes("symmetric BSR").abs_diff(SymBsr::new(&csr).unwrap().bytes()) <= 100);
-    // without a promise they are not, and what to call is told
+    // `auto` does not choose them without the promise of symmetry, and says which function to call
     let text = Choice::of(&csr, Model::Host).to_string();
     assert!(text.contains("not symmetric BSR: its values must stay symmetric"), "{text}");
     assert!(text.contains("Operator::symmetric"), "{text}");
@@ -136,9 +141,9 @@ fn a_matrix_that_is_not_symmetric_is_refused() {
     assert!(matches!(refused(&unequal, 2, 2), Error::NotSymmetric { .. }));
 }
 
-/// The solution is that of a format that keeps any values, with the first values and with others.
+/// A symmetric format gives the solution that a general format gives, with the first values and after a refresh.
 #[test]
-fn a_symmetric_choice_solves_the_same() {
+fn a_symmetric_format_gives_the_same_solution() {
     let _level = force(Level::Portable);
     let csr = elasticity(9).csr::<f64>().unwrap();
     let (mut auto, mut symmetric) =
@@ -160,7 +165,7 @@ fn a_symmetric_choice_solves_the_same() {
     }
 }
 
-/// Products, fusions and sizes as of every operator, with the first values and with others.
+/// Checks the laws of operators, with the first values and after a refresh.
 fn obeys<T: Real>(name: &str, triplets: &Triplets) {
     let csr = triplets.csr::<T>().unwrap();
     obeys_as(Operator::auto(&csr, &Host).unwrap(), name, triplets);
@@ -182,7 +187,7 @@ fn obeys_as<T: Real>(mut a: Operator<HostVector<T>>, name: &str, triplets: &Trip
 }
 
 #[test]
-fn what_is_chosen_obeys_the_laws() {
+fn the_chosen_operator_obeys_the_laws() {
     for (name, triplets) in edge::edge_cases() {
         choose(&triplets.csr::<f64>().unwrap());
         obeys::<f64>(&name, &triplets);
@@ -200,8 +205,8 @@ fn what_is_chosen_obeys_the_laws() {
 }
 
 #[test]
-fn a_solve_is_that_of_the_format() {
-    // both on one level, whatever other tests force meanwhile
+fn solving_with_the_choice_equals_solving_with_its_format() {
+    // other tests force SIMD levels; both solves need the same one
     let _level = force(Level::Portable);
     let csr = tetrahedra(12, Numbering::Shuffled(7)).csr::<f64>().unwrap();
     let b = laws::numbers::<f64>(csr.rows(), 1);
@@ -212,7 +217,7 @@ fn a_solve_is_that_of_the_format() {
     let auto = Operator::auto(&csr, &Host).unwrap();
     let [by_choice, by_sell] = [solve(&auto), solve(&Sell::new(&csr).unwrap())];
     assert!(by_choice.report.converged());
-    // ELL and SELL-P add up in one order
+    // ELL and SELL-P add up in the same order, so solutions are bitwise equal
     assert!(["ELL", "SELL-P"].contains(&auto.choice().stored().format()), "{}", auto.choice());
     assert_eq!(by_choice.x, by_sell.x);
 }

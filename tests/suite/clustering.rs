@@ -1,4 +1,5 @@
-//! Numberings whose runs are compact: valid on every graph, the same on any number of threads, and as good as promised.
+//! Clustered numberings are valid on every graph, do not depend on the number of threads, and have runs with small
+//! halos.
 
 use krysp::partition::halo;
 use krysp::testing::matrices::{
@@ -15,21 +16,21 @@ fn shuffled_tetrahedra(side: usize) -> Csr<f64> {
     tetrahedra(side, matrices::Numbering::Shuffled(5)).csr().unwrap()
 }
 
-/// Halo entries a row after renumbering, in blocks of so many rows.
+/// The halo per row after renumbering, for blocks of `rows` rows.
 fn halo_with(a: &Csr<f64>, numbering: &Numbering, rows: usize) -> f64 {
     halo(&a.renumbered(numbering).unwrap(), rows).per_row
 }
 
-/// Nodes that lie apart, and pairs of nodes.
+/// Isolated vertices and isolated pairs of vertices.
 fn scattered(pairs: usize) -> Triplets {
     let both_ways = |i: u32| [(3 * i, 3 * i + 1, 1.0), (3 * i + 1, 3 * i, 1.0)];
     let entries = (0..pairs as u32).flat_map(both_ways).collect();
     Triplets { rows: 3 * pairs, cols: 3 * pairs, entries }
 }
 
-/// A numbering is checked to be a permutation where it is made: these must not be refused, nor take forever.
+/// `Numbering` checks that it is a permutation, so it is enough that these graphs are neither refused nor take forever.
 #[test]
-fn every_square_graph_is_numbered_alike_on_any_number_of_threads() {
+fn numberings_do_not_depend_on_the_number_of_threads() {
     let named = |name: &str, matrix: Matrix| (name.to_owned(), matrix.csr::<f64>().unwrap());
     let from = |(name, t): (String, Triplets)| (name, t.csr::<f64>().unwrap());
     let edge_cases = edge::edge_cases().into_iter().map(from).filter(|(_, a)| a.rows() == a.cols());
@@ -75,7 +76,8 @@ fn unknowns_of_a_node_stay_together() {
     }
 }
 
-/// METIS 5.2 reaches 0.528 on such a mesh by recursive bisection, reverse Cuthill and McKee 1.86.
+/// By recursive bisection METIS 5.2 reaches a halo of 0.528 per row on such a mesh; reverse Cuthill and McKee reach
+/// 1.86.
 #[test]
 fn runs_of_a_shuffled_mesh_are_compact() {
     let a = shuffled_tetrahedra(40);
@@ -85,10 +87,10 @@ fn runs_of_a_shuffled_mesh_are_compact() {
     println!("{found} {rcm}");
     assert!(found < 0.6, "{found}");
     assert!(found < 0.4 * rcm, "{found} {rcm}");
-    // the largest block too
+    // the largest halo of a block is small, too
     let largest = halo(&a.renumbered(&clustered).unwrap(), 1024).largest;
     assert!(largest < 1024, "{largest}");
-    // and runs of other lengths
+    // blocks of other lengths than the runs have small halos, too
     for rows in [512, 1536, 2048] {
         let (other, rcm) =
             (halo_with(&a, &clustered, rows), halo_with(&a, &Numbering::rcm(&a).unwrap(), rows));
@@ -97,8 +99,8 @@ fn runs_of_a_shuffled_mesh_are_compact() {
 }
 
 #[test]
-fn what_falls_apart_is_cut_where_it_does() {
-    // 40 cubes of 5³ nodes, shuffled into each other
+fn disconnected_graphs_are_cut_between_components() {
+    // 40 disconnected cubes of 5³ nodes, with shuffled numbers
     let cube = stencil7(5).to_triplets();
     let mut entries = vec![];
     for copy in 0..40 {
@@ -112,18 +114,18 @@ fn what_falls_apart_is_cut_where_it_does() {
 }
 
 #[test]
-fn halos_of_a_chain_are_its_ends() {
+fn a_run_of_a_chain_has_two_neighbours() {
     let a = edge::tridiagonal(100).csr::<f64>().unwrap();
     let halo = halo(&a, 10);
     assert_eq!((halo.largest, halo.per_row), (2, 0.18));
 }
 
-/// METIS 5.2 reaches 0.207 and 0.539 by recursive bisection.
+/// By recursive bisection METIS 5.2 reaches halos of 0.207 and 0.539 per row.
 #[test]
 fn runs_of_real_meshes_are_compact() {
     for (name, bound) in [("heat_sink_p1_27k", 0.24), ("elast_bracket_p1_59k", 0.66)] {
         let Some(path) = shared_matrix(name) else {
-            skipped(&format!("{name} is not beside this checkout"));
+            skipped(&format!("{name} is not in the folder of shared matrices"));
             continue;
         };
         let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();

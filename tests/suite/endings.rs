@@ -1,4 +1,4 @@
-//! How solves end: limits, breakdowns, numbers that are not finite, misuse.
+//! How solves end: limits, breakdowns, infinite or NaN numbers, misuse.
 
 use crate::truth::{norm, residual};
 use krysp::solvers::{Error, Identity};
@@ -19,7 +19,7 @@ fn finite(x: &[f64]) -> bool {
     x.iter().all(|x| x.is_finite())
 }
 
-/// Every method on one system, from a guess.
+/// Solves a system by every method, from a guess.
 fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 6] {
     [
         Cg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
@@ -67,7 +67,7 @@ fn a_skew_symmetric_matrix_breaks_bicgstab_down_and_x_stays_sound() {
         assert_eq!((value, iteration, broken.x), (0.0, 1, vec![0.0; 2]));
     }
     assert!(gmres.report.converged() && (gmres.x[1] - 1.0).abs() < 1e-14);
-    // ω = 0 by structure: the shadow is not orthogonal, A's symmetric part vanishes
+    // the symmetric part of A vanishes, so ω = 0, although the shadow vector is not orthogonal to the residual
     for n in [4, 10, 30] {
         let entries: Vec<_> =
             (1..n).flat_map(|i| [(i, i - 1, -1.0 - i as f64), (i - 1, i, 1.0 + i as f64)]).collect();
@@ -79,13 +79,13 @@ fn a_skew_symmetric_matrix_breaks_bicgstab_down_and_x_stays_sound() {
 }
 
 #[test]
-fn nothing_to_solve() {
+fn a_zero_right_hand_side_gives_zero() {
     let a = edge::tridiagonal(20).csr().unwrap();
     for Solution { x, report } in methods(&a, &[0.0; 20], &[0.0; 20]) {
         assert_eq!((x, report.iterations), (vec![0.0; 20], 0));
         assert!(report.converged() && report.relative_residual() == 0.0);
     }
-    // no guess is better than zero
+    // the solution is zero for any guess
     for Solution { x, report } in methods(&a, &[0.0; 20], &matrices::vector(20)) {
         assert_eq!((x, report.iterations, report.true_residual), (vec![0.0; 20], 0, 0.0));
         assert!(report.converged());
@@ -93,7 +93,7 @@ fn nothing_to_solve() {
 }
 
 #[test]
-fn a_right_hand_side_whose_square_underflows_is_not_called_solved() {
+fn an_underflowing_right_hand_side_does_not_count_as_converged() {
     let a = edge::tridiagonal(20).csr().unwrap();
     for tiny in [1e-170, 5e-324] {
         for Solution { x, report } in methods(&a, &[tiny; 20], &[0.0; 20]) {
@@ -107,13 +107,13 @@ fn a_right_hand_side_whose_square_underflows_is_not_called_solved() {
 }
 
 #[test]
-fn a_residual_whose_square_underflows_is_not_called_converged() {
+fn an_underflowing_residual_does_not_count_as_converged() {
     let a = edge::tridiagonal(20).csr::<f64>().unwrap();
     for tiny in [1e-140, 1e-150, 1e-153, 1e-155, 1e-158] {
         let b: Vec<f64> = matrices::vector(20).iter().map(|b| tiny * b).collect();
         for Solution { x, report } in methods(&a, &b, &[0.0; 20]) {
             println!("{tiny:e}: {report}");
-            // computed where nothing underflows
+            // computed at a scale where nothing underflows
             let scaled = |v: &[f64]| v.iter().map(|v| v / tiny).collect::<Vec<_>>();
             let (truth, whole) = (residual(&a, &scaled(&x), &scaled(&b)), norm(&scaled(&b)));
             assert!(!report.converged() || truth <= 2e-10 * whole, "{truth:e}, {report}");
@@ -126,8 +126,8 @@ fn a_residual_whose_square_underflows_is_not_called_converged() {
 }
 
 #[test]
-fn a_solution_that_runs_away_where_the_matrix_does_not_see_it_is_told() {
-    // the first column is empty: its unknown is anything, and grows with the directions
+fn an_overflowing_solution_is_reported_where_the_residual_cannot_show_it() {
+    // The first column is empty: its unknown does not affect the residual, and grows with the directions.
     for seed in 0..40 {
         let n = 10 + seed as usize;
         let mut triplets = matrices::random(n, n, 0.2, seed);
@@ -152,7 +152,7 @@ fn an_exact_guess_takes_no_step_and_is_not_touched() {
 }
 
 #[test]
-fn guesses_count() {
+fn a_better_guess_saves_iterations() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let mut cg = Cg::new(&a).rtol(1e-8);
@@ -191,7 +191,7 @@ fn an_indefinite_preconditioner_breaks_cg_down() {
 }
 
 #[test]
-fn numbers_that_are_not_finite_are_found() {
+fn infinite_and_nan_numbers_are_reported() {
     let a = edge::tridiagonal(10).csr::<f64>().unwrap();
     for bad in [f64::NAN, f64::INFINITY] {
         let mut b = vec![1.0; 10];
@@ -234,7 +234,7 @@ fn overflow_is_not_convergence() {
     for (matrix, rhs) in [(1e300, 1e10), (1e160, 1.0), (1.0, 1e200), (1e-300, 1e150), (1e-200, 1.0)] {
         for Solution { x, report } in methods(&scaled(matrix), &[rhs; 10], &[0.0; 10]) {
             println!("{matrix:e} x = {rhs:e}: {report}");
-            // the solution of the fourth is beyond all numbers
+            // the solution of the fourth system overflows
             assert!(finite(&x) || matches!(report.outcome, Outcome::NotFinite { .. }), "{report}");
             if report.converged() {
                 let ax: Vec<f64> = (0..10)
@@ -273,7 +273,7 @@ fn limits_keep_the_iterate() {
     assert_eq!((none.report.iterations, none.report.outcome, none.x), (0, Outcome::IterationLimit, guess));
 }
 
-/// An operator on 1D that takes its time.
+/// An operator whose products are slow.
 fn slow(a: &Csr<f64>) -> impl LinearOperator<Vector = HostVector<f64>> + '_ {
     krysp::solvers::OperatorFn::new(a.domain(), a.range(), |x: &HostVector<f64>, y: &mut HostVector<f64>| {
         std::thread::sleep(Duration::from_millis(3));
@@ -321,7 +321,7 @@ fn another_thread_cancels() {
 }
 
 #[test]
-fn callers_stop() {
+fn a_rule_stops_the_solve() {
     let a = edge::tridiagonal(500).csr::<f64>().unwrap();
     let report = Cg::new(&a).stop_when(|p| p.iteration == 4).solve(&[1.0; 500]).unwrap().report;
     assert_eq!((report.iterations, report.outcome), (4, Outcome::Stopped));
@@ -353,10 +353,10 @@ fn observers_see_every_iteration() {
 }
 
 #[test]
-fn growth_is_divergence() {
+fn a_growing_residual_is_divergence() {
     let a = edge::tridiagonal(100).csr::<f64>().unwrap();
     let stopping = Stopping { divergence: 1.0001, ..Stopping::new(f64::EPSILON) };
-    // a gap in the right-hand side makes the residual of CG rise at first
+    // this right-hand side makes the residual of CG rise at first
     let report = Cg::new(&a).stopping(stopping).solve(&matrices::vector(100)).unwrap().report;
     println!("{report}");
     let rose = report.history.windows(2).any(|w| w[1] > 1.0001 * report.history[0]);
@@ -382,7 +382,7 @@ fn misuse_is_refused_with_numbers_and_advice() {
     let said = message(Cg::new(&a).preconditioner(&foreign).solve(&[1.0; 100]).unwrap_err());
     assert!(said.contains("the preconditioner lives in another space"), "{said}");
     assert!(said.contains("csr.in_space(op.domain())"), "{said}");
-    // and the advice works
+    // following the advice of the message works
     let own = Jacobi::new(&a.in_space(renumbered.domain()).unwrap()).unwrap();
     assert!(Cg::new(&renumbered).preconditioner(own).solve(&[1.0; 100]).unwrap().report.converged());
 

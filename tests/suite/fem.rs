@@ -1,21 +1,21 @@
-//! Real finite-element systems: iteration counts that other libraries agree on, and honest residuals.
+//! Real finite-element systems: the iteration counts are those of other libraries, and the reported residuals are true.
 //!
-//! The large ones live outside the repository; where they are absent the test says so.
+//! The large systems are outside of the repository. A test says what it skips if they are missing.
 
 use krysp::io::{read_matrix, read_vector};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{BiCgStab, Cg, Csr, Gmres, Jacobi, Outcome, Solution};
 
-/// A matrix and its right-hand side, or word of their absence.
+/// A matrix and its right-hand side. Reports missing files.
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
     let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-        skipped(&format!("{name} is not beside this checkout"));
+        skipped(&format!("{name} is not in the folder of shared matrices"));
         return None;
     };
     Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
 }
 
-/// The reported true residual is the one that naive arithmetic finds.
+/// The reported true residual is that of a plain computation.
 fn check_residual(a: &Csr<f64>, b: &[f64], solution: &Solution<f64>) {
     println!("{}", solution.report);
     let mut r = b.to_vec();

@@ -1,4 +1,4 @@
-//! Flexible methods: with a fixed preconditioner they are the plain ones, with one that changes they still converge.
+//! Flexible methods equal the plain methods with a fixed preconditioner, and converge with one that changes.
 
 use crate::truth::{check, norm, residual};
 use krysp::solvers::OperatorFn;
@@ -13,8 +13,8 @@ fn poisson() -> (Csr<f64>, Vec<f64>) {
     (a, b)
 }
 
-/// Scales unknowns by up to 4, others each time it is applied: symmetric positive definite, and never the same.
-fn fickle(a: &Csr<f64>) -> impl LinearOperator<Vector = HostVector<f64>> {
+/// A preconditioner that changes with every application: a diagonal of factors up to 4, symmetric positive definite.
+fn changing(a: &Csr<f64>) -> impl LinearOperator<Vector = HostVector<f64>> {
     let calls = AtomicUsize::new(0);
     OperatorFn::new(a.domain(), a.range(), move |x: &HostVector<f64>, y: &mut HostVector<f64>| {
         let call = calls.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ fn close(one: &[f64], other: &[f64], relative: f64) {
 }
 
 #[test]
-fn with_a_fixed_preconditioner_they_are_the_plain_methods() {
+fn with_a_fixed_preconditioner_flexible_methods_equal_the_plain_ones() {
     let (a, b) = poisson();
     let d: Vec<f64> = (0..a.rows()).map(|i| 6.0 + (i % 4) as f64).collect();
     let m = Jacobi::from_diagonal(&d).unwrap();
@@ -57,34 +57,34 @@ fn with_a_fixed_preconditioner_they_are_the_plain_methods() {
 }
 
 #[test]
-fn a_preconditioner_that_changes_costs_them_little() {
+fn a_changing_preconditioner_costs_few_iterations() {
     let (a, b) = poisson();
     let unchanging = Cg::new(&a).rtol(1e-8).solve(&b).unwrap().report.iterations;
-    let fcg = Fcg::new(&a).preconditioner(fickle(&a)).rtol(1e-8).max_iterations(2000).solve(&b).unwrap();
+    let fcg = Fcg::new(&a).preconditioner(changing(&a)).rtol(1e-8).max_iterations(2000).solve(&b).unwrap();
     println!("without {unchanging}\nfcg: {}", fcg.report);
     check(&a, &b, 1e-8, &fcg);
     assert!(fcg.report.converged() && fcg.report.iterations < 5 * unchanging);
 
     let restart = 40;
     let gmres = Gmres::new(&a)
-        .preconditioner(fickle(&a))
+        .preconditioner(changing(&a))
         .restart(restart)
         .rtol(1e-8)
         .max_iterations(2000)
         .solve(&b)
         .unwrap();
     let mut solver =
-        Fgmres::new(&a).preconditioner(fickle(&a)).restart(restart).rtol(1e-8).max_iterations(2000);
+        Fgmres::new(&a).preconditioner(changing(&a)).restart(restart).rtol(1e-8).max_iterations(2000);
     let fgmres = solver.solve(&b).unwrap();
     println!("gmres:  {}\nfgmres: {}", gmres.report, fgmres.report);
     check(&a, &b, 1e-8, &fgmres);
     assert!(fgmres.report.converged() && fgmres.report.restarts == 0);
-    // what GMRES believes of its residual is not true
+    // plain GMRES reports a wrong residual
     assert!(!gmres.report.converged() || gmres.report.iterations > 2 * fgmres.report.iterations);
 }
 
 #[test]
-fn fgmres_knows_its_residual_whatever_the_preconditioner_does() {
+fn fgmres_reports_the_true_residual_with_any_preconditioner() {
     let n = 120;
     let mut triplets = edge::tridiagonal(n);
     triplets.entries.iter_mut().filter(|e| e.1 > e.0).for_each(|e| e.2 += 0.6);
@@ -93,7 +93,7 @@ fn fgmres_knows_its_residual_whatever_the_preconditioner_does() {
         let mut before = norm(&b);
         for k in 1..50 {
             let mut solver =
-                Fgmres::new(&a).preconditioner(fickle(&a)).restart(restart).rtol(1e-12).max_iterations(k);
+                Fgmres::new(&a).preconditioner(changing(&a)).restart(restart).rtol(1e-12).max_iterations(k);
             let Solution { x, report } = solver.solve(&b).unwrap();
             let exact = residual(&a, &x, &b);
             let recurred = report.history[report.iterations];

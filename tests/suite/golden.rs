@@ -5,7 +5,7 @@ use krysp::testing::matrices::SplitMix;
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{BiCgStab, Coo, Csr, Dia, Ell, EllpackR, Format, Hyb, Outcome, Real, Sell, Space, formats};
 
-/// Liu and Vinter (2015): six rows, the fourth empty, of the entries a to l = 1 to 12.
+/// The example of Liu and Vinter (2015): six rows, the fourth empty, with the entries a to l = 1 to 12.
 fn liu_and_vinter<T: Real>() -> Csr<T> {
     let values: Vec<T> = (1..=12).map(|v| T::from_f64(f64::from(v))).collect();
     let columns = [0, 2, 5, 0, 1, 2, 2, 4, 4, 2, 3, 4];
@@ -47,7 +47,7 @@ fn segmented_sums<T: Real>() {
             expected
         );
     }
-    // the segment descriptor: where rows begin, an empty one marks nothing of its own
+    // the segment descriptor marks where rows begin; an empty row has no mark
     let offsets = a.offsets();
     let descriptor: Vec<u8> = (0..12).map(|k| u8::from(offsets[..6].contains(&k))).collect();
     assert_eq!(descriptor, [1, 0, 0, 1, 0, 0, 1, 0, 1, 1, 0, 0]);
@@ -57,17 +57,18 @@ fn segmented_sums<T: Real>() {
 fn liu_and_vinter_segmented_sums() {
     segmented_sums::<f64>();
     segmented_sums::<f32>();
-    // the fourth row and the fourth column are empty of the diagonal: singular, and no method says otherwise
+    // the fourth row and column are empty: the matrix is singular, so the method must not report convergence
     let report = BiCgStab::new(liu_and_vinter::<f64>()).solve(&[1.0; 6]).unwrap().report;
     assert_ne!(report.outcome, Outcome::Converged);
 }
 
-/// Vázquez et al. (2011), table of matrices: the share of entries that HYB keeps in ELLPACK at the 2/3 quantile.
+/// Vázquez et al. (2011), table of matrices: the share of entries that HYB stores in its ELLPACK part at the 2/3
+/// quantile.
 #[test]
 fn vazquez_shares_of_ellpack() {
     for (name, printed) in [("qh1484", 86.8), ("gemat12", 90.7)] {
         let Some(path) = shared_matrix(name) else {
-            skipped(&format!("{name} is not beside this checkout"));
+            skipped(&format!("{name} is not in the folder of shared matrices"));
             continue;
         };
         let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
@@ -82,7 +83,7 @@ fn vazquez_shares_of_ellpack() {
     }
 }
 
-/// Row lengths of many kinds.
+/// Different distributions of row lengths.
 fn distributions() -> Vec<(&'static str, Vec<usize>)> {
     let mut random = SplitMix::new(5);
     let mut draw = |rows: usize, length: &mut dyn FnMut(&mut SplitMix) -> usize| -> Vec<usize> {
@@ -113,7 +114,7 @@ fn anzt_quantiles() {
         for (numerator, denominator) in
             [(0, 1), (1, 4), (1, 3), (1, 2), (2, 3), (3, 4), (9, 10), (rows.saturating_sub(1), rows.max(1))]
         {
-            // x < F in whole numbers: numerator rows < denominator #{r ≤ t}
+            // x < F as integers: numerator rows < denominator #{r ≤ t}
             let expected =
                 (0..=longest).find(|&t| numerator * rows < denominator * up_to(t)).unwrap_or(longest);
             let x = numerator as f64 / denominator as f64;
@@ -124,7 +125,8 @@ fn anzt_quantiles() {
     }
 }
 
-/// `S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)` is least at `t = Q_R(p / (v + 2p))`, against every other `t`.
+/// The storage `S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)` has its minimum at `t = Q_R(p / (v + 2p))`, compared
+/// with every other `t`.
 #[test]
 fn anzt_storage_is_least_at_the_quantile() {
     for (name, lengths) in distributions() {
@@ -145,7 +147,8 @@ fn anzt_storage_is_least_at_the_quantile() {
     }
 }
 
-/// Algorithm 3 of Yang et al. (2015) does not pad least: lengths 1, 2, 3, 3 and powers 2 : 1 take 12 places, 10 would do.
+/// Algorithm 3 of Yang et al. (2015) does not always need the least padding: for lengths 1, 2, 3, 3 and powers 2 : 1 it
+/// takes 12 slots where 10 are enough.
 #[test]
 fn yang_theorem_1_has_a_counterexample() {
     use krysp::partition::{by_length_classes, quality};

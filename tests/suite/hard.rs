@@ -1,5 +1,5 @@
-//! Endings on hard systems: thin and nearly incompressible parts, tolerances beyond the precision of numbers, matrices that
-//! are not what a method asks for. Solved with default settings but for the iterations allowed.
+//! How solves of hard systems end: thin and nearly incompressible parts, tolerances below rounding, matrices without
+//! the properties that a method needs. Settings are the defaults, except for the allowed iterations.
 
 use crate::truth::{check, norm, residual};
 use krysp::solvers::{ConditionEstimate, Evidence};
@@ -9,7 +9,7 @@ use krysp::{
     Solution,
 };
 
-/// A plate bent by its own weight and pulled at a corner.
+/// A plate under its own weight, with a force at a corner.
 fn bent_plate(hexes: [usize; 3]) -> (Csr<f64>, Vec<f64>) {
     let a = matrices::plate(hexes, 0.49).csr().unwrap();
     let mut b: Vec<f64> = (0..a.rows()).map(|i| if i % 3 == 2 { -1.0 } else { 0.0 }).collect();
@@ -18,7 +18,7 @@ fn bent_plate(hexes: [usize; 3]) -> (Csr<f64>, Vec<f64>) {
 }
 
 #[test]
-fn a_residual_that_rises_for_thousands_of_iterations_is_no_reason_to_give_up() {
+fn a_residual_that_rises_for_thousands_of_iterations_is_no_stagnation() {
     let (a, b) = bent_plate([60, 6, 1]);
     let jacobi = Jacobi::new(&a).unwrap();
     for solution in [
@@ -30,13 +30,16 @@ fn a_residual_that_rises_for_thousands_of_iterations_is_no_reason_to_give_up() {
         check(&a, &b, 1e-8, &solution);
         assert_eq!(report.outcome, Outcome::Converged);
         let rises = report.history.iter().rposition(|&r| r > report.history[0]).unwrap();
-        assert!(rises > 2000, "no hard system: the residual stays below its first after {rises} iterations");
+        assert!(
+            rises > 2000,
+            "not a hard system: the residual stays below the first one after {rises} iterations"
+        );
         assert!(report.condition.as_ref().unwrap().ratio() > 1e7);
     }
 }
 
 #[test]
-fn a_tolerance_beyond_the_numbers_ends_at_their_limit_and_not_after_all_iterations() {
+fn a_tolerance_below_rounding_ends_at_the_precision_limit() {
     let (a, b) = bent_plate([40, 6, 1]);
     let jacobi = Jacobi::new(&a).unwrap();
     let at_limit = |Solution { x, report }: &Solution<f64>| {
@@ -44,7 +47,7 @@ fn a_tolerance_beyond_the_numbers_ends_at_their_limit_and_not_after_all_iteratio
         let Outcome::PrecisionLimit { element: "f64", limit } = report.outcome else { panic!("{report}") };
         let exact = residual(&a, x, &b);
         assert!((exact - report.true_residual).abs() <= 1e-9 * exact, "{exact:e} {report}");
-        // what rounding `x` leaves, and not much more
+        // the residual is about the one that rounding `x` leaves
         assert!((0.1..8.0).contains(&(exact / limit)), "{exact:e} {limit:e}");
         assert!(report.backward_error < f64::EPSILON, "{:e}", report.backward_error);
         assert!(report.to_string().contains("at the limit of f64"), "{report}");
@@ -58,13 +61,13 @@ fn a_tolerance_beyond_the_numbers_ends_at_their_limit_and_not_after_all_iteratio
     ];
     [&cg, &minres, &gmres].iter().for_each(|solution| at_limit(solution));
     assert!(cg.report.iterations < 3 * modest.report.iterations, "{} {}", cg.report, modest.report);
-    // no worse than what a guess that is the solution makes of it
+    // starting from the solution ends at the limit, too
     let again = Cg::new(&a).preconditioner(&jacobi).rtol(1e-15).solve_from(&b, &cg.x).unwrap();
     at_limit(&again);
 }
 
 #[test]
-fn single_precision_has_a_limit_of_its_own() {
+fn the_precision_limit_depends_on_the_element_type() {
     let (a32, a) = (matrices::stencil7(30).csr::<f32>().unwrap(), matrices::stencil7(30).csr().unwrap());
     let b = vec![1.0; a.rows()];
     let b32 = vec![1.0f32; a.rows()];
@@ -79,12 +82,12 @@ fn single_precision_has_a_limit_of_its_own() {
 }
 
 #[test]
-fn what_was_learned_of_the_condition_survives_a_restart() {
+fn a_restart_keeps_the_condition_estimate() {
     let (a, b) = bent_plate([40, 6, 1]);
     let jacobi = Jacobi::new(&a).unwrap();
     let once =
         Cg::new(&a).preconditioner(&jacobi).rtol(1e-8).max_iterations(40_000).solve(&b).unwrap().report;
-    // an operator that errs in one product, so that the recurrence parts from the truth
+    // one wrong product makes the residual of the recurrence differ from the true one
     let calls = std::sync::atomic::AtomicUsize::new(0);
     let errs = krysp::solvers::OperatorFn::new(
         a.domain(),
@@ -107,9 +110,9 @@ fn what_was_learned_of_the_condition_survives_a_restart() {
 }
 
 #[test]
-fn bicgstab_goes_on_with_a_new_shadow() {
-    // the first two rows see nothing of the others, and only they have right-hand sides: when they are solved, the first
-    // residual is orthogonal to what is left
+fn bicgstab_restarts_with_a_new_shadow_vector() {
+    // The first two rows depend on no other, and only they have a right-hand side. Once these rows are solved, the
+    // first residual, which is the shadow vector, is orthogonal to the present one.
     let mut triplets = edge::tridiagonal(60);
     triplets.entries.retain(|&(row, column, _)| row > 1 || row == column);
     let a = triplets.csr::<f64>().unwrap();
@@ -119,7 +122,8 @@ fn bicgstab_goes_on_with_a_new_shadow() {
     println!("{}", solution.report);
     check(&a, &b, 1e-10, &solution);
     assert!(solution.report.converged() && solution.report.restarts > 0, "{}", solution.report);
-    // the residual is orthogonal to its image, and so is every restart from it: another shadow is not
+    // Every residual is orthogonal to its image, so a restart with the residual as shadow vector fails; flipped signs
+    // help.
     let balanced: Vec<_> =
         (0..40).map(|i| (i, i, if i % 2 == 0 { 1.0 } else { -1.0 } * (1 + i / 2) as f64)).collect();
     let a = Csr::from_triplets(40, 40, &balanced).unwrap();
@@ -127,9 +131,9 @@ fn bicgstab_goes_on_with_a_new_shadow() {
     println!("{}", solution.report);
     check(&a, &[1.0; 40], 1e-10, &solution);
     assert!(solution.report.converged() && solution.report.restarts >= 2, "{}", solution.report);
-    // a real system whose products cancel to exactly zero, and that was given up for it
+    // a real system where ⟨r̃, r⟩ cancels to exactly zero, which once ended the solve
     let Some(path) = krysp::testing::shared_matrix("ccx_multistage") else {
-        return krysp::testing::skipped("ccx_multistage is not beside this checkout");
+        return krysp::testing::skipped("ccx_multistage is not in the folder of shared matrices");
     };
     let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
     let b = vec![1.0; a.rows()];
@@ -141,8 +145,8 @@ fn bicgstab_goes_on_with_a_new_shadow() {
     assert!(solution.report.converged(), "{}", solution.report);
 }
 
-/// Stagnation that is found within this part of the iterations allowed, and why.
-fn given_up(report: &Report, allowed: usize) -> &Evidence {
+/// Checks that a solve ended as stagnated within `allowed` iterations, and returns the evidence.
+fn stagnation_evidence(report: &Report, allowed: usize) -> &Evidence {
     println!("{report}");
     assert!(report.iterations <= allowed, "{report}");
     match &report.outcome {
@@ -152,23 +156,23 @@ fn given_up(report: &Report, allowed: usize) -> &Evidence {
 }
 
 #[test]
-fn hopeless_solves_end_early_and_say_why() {
-    // a pure Neumann problem whose loads do not balance, without a word about its null space
+fn stagnating_solves_end_early_and_say_why() {
+    // an inconsistent pure Neumann problem, without a declared null space
     let mut line = edge::tridiagonal(3000);
     line.entries.iter_mut().filter(|e| e.0 == e.1 && (e.0 == 0 || e.0 == 2999)).for_each(|e| e.2 = 1.0);
     let neumann = line.csr::<f64>().unwrap();
     let b = matrices::vector(neumann.rows());
     let report = Cg::new(&neumann).max_iterations(40_000).solve(&b).unwrap().report;
-    let evidence = given_up(&report, 10_000);
+    let evidence = stagnation_evidence(&report, 10_000);
     assert!(matches!(evidence, Evidence::Singular { condition } if *condition > 1e13), "{evidence}");
     let report = BiCgStab::new(&neumann).max_iterations(40_000).solve(&b).unwrap().report;
     assert!(!report.converged() && report.iterations < 10_000, "{report}");
-    // conjugate gradients on a matrix that is not symmetric, and with a preconditioner that is not
+    // conjugate gradients with an unsymmetric matrix, and with an unsymmetric preconditioner
     let (convection, b) = convection(40);
     let report = Cg::new(&convection).max_iterations(40_000).solve(&b).unwrap().report;
-    assert_eq!(given_up(&report, 4000), &Evidence::Unsymmetric { what: "the matrix" });
+    assert_eq!(stagnation_evidence(&report, 4000), &Evidence::Unsymmetric { what: "the matrix" });
     let report = Minres::new(&convection).max_iterations(40_000).solve(&b).unwrap().report;
-    assert_eq!(given_up(&report, 4000), &Evidence::Unsymmetric { what: "the matrix" });
+    assert_eq!(stagnation_evidence(&report, 4000), &Evidence::Unsymmetric { what: "the matrix" });
     let symmetric = matrices::stencil7(10).csr::<f64>().unwrap();
     let shift = krysp::operator_fn(symmetric.rows(), |x: &[f64], y: &mut [f64]| {
         y.copy_from_slice(x);
@@ -177,8 +181,12 @@ fn hopeless_solves_end_early_and_say_why() {
     let b = matrices::vector(symmetric.rows());
     let report =
         Cg::new(&symmetric).preconditioner(shift).rtol(1e-12).max_iterations(40_000).solve(&b).unwrap();
-    assert_eq!(given_up(&report.report, 4000), &Evidence::Unsymmetric { what: "the preconditioner" });
-    // what is symmetric is not called otherwise: with a null space, and where only rows of boundary values are not
+    assert_eq!(
+        stagnation_evidence(&report.report, 4000),
+        &Evidence::Unsymmetric { what: "the preconditioner" }
+    );
+    // Symmetric systems are not reported as unsymmetric: with a null space, and with unsymmetric rows of boundary
+    // values only.
     let mut neumann = edge::tridiagonal(3000);
     for (row, column, value) in &mut neumann.entries {
         let spring = |i: u32| f64::from(1 + i % 7);
@@ -199,7 +207,7 @@ fn hopeless_solves_end_early_and_say_why() {
     guess[0] = b[0] / 2.0;
     let report = Cg::new(&held).patience(20).rtol(1e-8).solve_from(&b, &guess).unwrap().report;
     assert!(report.converged(), "{report}");
-    // flexible conjugate gradients ask nothing of a preconditioner
+    // flexible conjugate gradients allow unsymmetric preconditioners
     let line = edge::tridiagonal(1000).csr::<f64>().unwrap();
     let inner = krysp::operator_fn(1000, |x: &[f64], y: &mut [f64]| {
         y.iter_mut().enumerate().for_each(|(i, y)| *y = x[i] * (1.0 + 0.3 * f64::from(x[i] > 0.0)));
@@ -207,15 +215,18 @@ fn hopeless_solves_end_early_and_say_why() {
     let report =
         Fcg::new(&line).preconditioner(inner).patience(20).solve(&matrices::vector(1000)).unwrap().report;
     assert!(!matches!(report.outcome, Outcome::Stagnated(Evidence::Unsymmetric { .. })), "{report}");
-    // GMRES that repeats its cycle, and GMRES that creeps
+    // GMRES without any progress, and GMRES with very slow progress
     let shift = edge::cyclic_shift(100).csr::<f64>().unwrap();
     let mut one = vec![0.0; 100];
     one[0] = 1.0;
     let report = Gmres::new(&shift).max_iterations(40_000).solve(&one).unwrap().report;
-    assert_eq!(given_up(&report, 300), &Evidence::Residual { iterations: 300 });
+    assert_eq!(stagnation_evidence(&report, 300), &Evidence::Residual { iterations: 300 });
     let laplace = edge::tridiagonal(500).csr::<f64>().unwrap();
     let report = Gmres::new(&laplace).restart(10).solve(&vec![1.0; 500]).unwrap().report;
-    assert!(matches!(given_up(&report, 1000), Evidence::Pace { needed } if *needed > 40_000.0), "{report}");
+    assert!(
+        matches!(stagnation_evidence(&report, 1000), Evidence::Pace { needed } if *needed > 40_000.0),
+        "{report}"
+    );
 }
 
 /// Convection-diffusion by central differences, far from symmetric.
@@ -240,8 +251,8 @@ fn convection(side: usize) -> (Csr<f64>, Vec<f64>) {
 }
 
 #[test]
-fn the_backward_error_is_that_of_a_norm_known_otherwise() {
-    // eigenvalues of tridiag(−1, 2, −1): ‖A‖ = 4 to eight digits
+fn the_backward_error_uses_nearly_the_exact_norm() {
+    // by the eigenvalues of tridiag(−1, 2, −1), ‖A‖ = 4 to eight digits
     let a = edge::tridiagonal(2000).csr::<f64>().unwrap();
     for (b, iterations) in [(vec![1.0; 2000], 10), (matrices::vector(2000), 1000)] {
         let Solution { x, report } = Cg::new(&a).rtol(1e-10).max_iterations(iterations).solve(&b).unwrap();
@@ -249,7 +260,7 @@ fn the_backward_error_is_that_of_a_norm_known_otherwise() {
         let ratio = report.backward_error / expected;
         assert!((1.0..2.0).contains(&ratio), "{:e}, not {expected:e}", report.backward_error);
     }
-    // of new values after a refresh
+    // after a refresh, the norm is that of the new values
     let mut solver = Cg::new(Sell::new(&a).unwrap()).rtol(1e-10).max_iterations(10);
     let before = solver.solve(&vec![1.0; 2000]).unwrap().report.backward_error;
     let larger: Vec<f64> = a.entries().iter().map(|v| 1e6 * v).collect();
@@ -259,7 +270,7 @@ fn the_backward_error_is_that_of_a_norm_known_otherwise() {
 }
 
 #[test]
-fn every_ending_says_what_to_try_next() {
+fn every_failed_solve_says_what_to_try_next() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let indefinite = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, -1.0)]).unwrap();

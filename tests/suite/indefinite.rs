@@ -1,4 +1,4 @@
-//! MINRES on symmetric systems, definite or not: what theory says of it, and saddle points of real problems.
+//! MINRES on symmetric systems, definite or not: its behaviour in theory, and saddle points of real problems.
 
 use crate::truth::{check, norm, residual};
 use krysp::io::read_matrix;
@@ -7,7 +7,7 @@ use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{Csr, HostVector, Jacobi, LinearOperator, Minres, Outcome, Solution};
 
-/// `k` distinct eigenvalues, of both signs from two on.
+/// A matrix with `k` distinct eigenvalues, of both signs for `k` of two or more.
 fn indefinite(n: usize, k: usize) -> Csr<f64> {
     let eigenvalue = |i: usize| [1.0, -2.0, 3.0, -1.0, 5.0, -7.0, 4.0, -4.0, 9.0, 2.0, -5.0, 11.0][i % k];
     let eigenvalues: Vec<f64> = (0..n).map(eigenvalue).collect();
@@ -15,7 +15,7 @@ fn indefinite(n: usize, k: usize) -> Csr<f64> {
 }
 
 #[test]
-fn it_ends_in_as_many_steps_as_there_are_eigenvalues() {
+fn minres_ends_in_as_many_steps_as_there_are_eigenvalues() {
     for (n, k) in [(1, 1), (37, 1), (37, 2), (100, 3), (100, 5), (500, 8), (240, 12)] {
         let (a, b) = (indefinite(n, k), matrices::vector(n));
         let solution = Minres::new(&a).rtol(1e-10).solve(&b).unwrap();
@@ -29,8 +29,8 @@ fn it_ends_in_as_many_steps_as_there_are_eigenvalues() {
     assert_eq!((report.iterations, &report.outcome), (2, &Outcome::Converged), "{report}");
 }
 
-/// After every number of steps: the residual of the recurrence, the recomputed one, and the recomputed one in the norm of
-/// `M⁻¹`, here a diagonal.
+/// For every number of steps: the residual of the recurrence, the recomputed residual, and the recomputed residual in
+/// the norm of `M⁻¹`, here a diagonal.
 fn residuals<M>(a: &Csr<f64>, m: M, inverse: &[f64], b: &[f64], steps: usize) -> Vec<[f64; 3]>
 where
     M: LinearOperator<Vector = HostVector<f64>>,
@@ -59,9 +59,9 @@ where
 }
 
 #[test]
-fn it_knows_its_residual_at_every_step_and_it_never_rises() {
+fn minres_reports_the_true_residual_which_never_rises() {
     let n = 150;
-    // −u″ − 0.3 u on a line: some fifty eigenvalues are negative
+    // −u″ − 0.3 u on an interval: some fifty eigenvalues are negative
     let mut triplets = edge::tridiagonal(n);
     triplets.entries.iter_mut().filter(|e| e.0 == e.1).for_each(|e| e.2 -= 0.3);
     let (a, b) = (triplets.csr::<f64>().unwrap(), matrices::vector(n));
@@ -81,7 +81,7 @@ fn it_knows_its_residual_at_every_step_and_it_never_rises() {
 }
 
 #[test]
-fn singular_systems_are_solved_where_they_can_be() {
+fn consistent_singular_systems_are_solved() {
     for n in [40, 203] {
         let eigenvalue = |i: usize| [0.0, 1.0, -2.0, 3.0, -5.0, 4.0][i % 6];
         let eigenvalues: Vec<f64> = (0..n).map(eigenvalue).collect();
@@ -92,7 +92,8 @@ fn singular_systems_are_solved_where_they_can_be() {
         check(&a, &b, 1e-10, &solution);
         assert!(solution.report.converged(), "{}", solution.report);
         assert!(solution.report.iterations <= 5);
-        // out of reach: the residual falls to its least, the part of `b` that `A` cannot make, and the outcome says so
+        // inconsistent: the residual falls to its minimum, the part of `b` that `A` cannot produce, and the outcome
+        // says so
         let b = matrices::vector(n);
         let solution = Minres::new(&a).rtol(1e-10).solve(&b).unwrap();
         check(&a, &b, 1e-10, &solution);
@@ -108,7 +109,7 @@ fn residual_of(a: &Triplets, x: &[f64], b: &[f64]) -> Vec<f64> {
 }
 
 #[test]
-fn an_indefinite_preconditioner_breaks_it_down() {
+fn an_indefinite_preconditioner_breaks_minres_down() {
     let a = edge::tridiagonal(10).csr::<f64>().unwrap();
     let mut minus = vec![1.0; 10];
     minus[3] = -100.0;
@@ -120,7 +121,7 @@ fn an_indefinite_preconditioner_breaks_it_down() {
     assert_eq!(x, [0.0; 10]);
 }
 
-/// `[A Bᵀ; B C]`, its last rows those of `B`: the diagonal of `A`, and that of `B D⁻¹ Bᵀ`.
+/// For `[A Bᵀ; B C]`, where `first_of_b` is the first row of `B`: the diagonal of `A`, and that of `B D⁻¹ Bᵀ`.
 fn saddle_point_diagonal(a: &Csr<f64>, first_of_b: usize) -> Vec<f64> {
     let mut d = vec![0.0; a.rows()];
     for (i, j, v) in a.triplets().filter(|&(i, j, _)| i == j && i < first_of_b) {
@@ -157,6 +158,6 @@ fn saddle_points_and_waves() {
         }
     }
     if !found {
-        skipped("no ../shared/matrices beside this checkout");
+        skipped("no folder of shared matrices");
     }
 }

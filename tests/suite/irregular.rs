@@ -1,4 +1,4 @@
-//! Rows that nobody would share out by rows, in host memory.
+//! Matrices whose rows have extremely different lengths, in host memory.
 
 use krysp::formats::{HybOptions, Strategy, Threshold};
 use krysp::simd::{Level, force};

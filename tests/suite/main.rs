@@ -1,4 +1,4 @@
-//! Everything that is tested through the public interface, in one program: it compiles the library's loops once.
+//! All tests through the public interface, in one program, so that the library's loops are compiled once.
 
 mod chebyshev;
 mod choice;

@@ -1,4 +1,4 @@
-//! What the Matrix Market reader makes of well-formed files, and what is written.
+//! Reading well-formed Matrix Market files, and writing files.
 
 use super::matrix_market_errors::{ARRAY, Folder, GENERAL, SKEW, SYMMETRIC};
 use krysp::io::matrix_market::{
@@ -17,7 +17,7 @@ fn coordinate<T: Number>(text: &str) -> Coordinate<T> {
 }
 
 #[test]
-fn liberties() {
+fn files_that_deviate_from_the_standard_are_read() {
     let expected = coordinate::<f64>(&format!("{GENERAL}2 3 3\n1 1 1000\n2 3 -0.5\n1 1 7\n"));
     assert_eq!(expected.row, [0, 1, 0]);
     assert_eq!(expected.col, [0, 2, 0]);
@@ -174,7 +174,7 @@ fn writing() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(entries in prop::collection::vec((0u32..50, 0u32..50, any::<f64>()), 0..300), skew: bool) {
+    fn written_files_are_read_back_unchanged(entries in prop::collection::vec((0u32..50, 0u32..50, any::<f64>()), 0..300), skew: bool) {
         // proptest's f64 has no NaN, which would not equal itself.
         let sets = [
             (Symmetry::General, entries.clone()),
@@ -215,7 +215,7 @@ fn tables(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every file in the folders of real matrices, and the counts that their tables give.
+/// Reads every file in the folders of real matrices, and compares counts with the tables there.
 #[test]
 fn real_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/matrices");

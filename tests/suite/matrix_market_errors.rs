@@ -1,6 +1,6 @@
-//! What the Matrix Market reader says of malformed files.
+//! Errors of the Matrix Market reader for malformed files.
 
-// The exemption of tests stops at functions that tests call.
+// Clippy allows `unwrap` in tests, but not in functions that tests call.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ const FIELD: &str = "expected the field real, integer or pattern, found";
 const TRIANGLE: &str =
     "expected an entry of the lower triangle (the matrix is symmetric or skew-symmetric), found";
 
-/// Banner, the rest of the file, the whole message.
+/// Malformed files: the banner, the rest of the file, and the expected message.
 fn malformed() -> Vec<(&'static str, &'static str, String)> {
     let case = |banner, body, message: &str| (banner, body, message.to_owned());
     vec![
@@ -201,7 +201,7 @@ fn malformed() -> Vec<(&'static str, &'static str, String)> {
             "2 2 1\n1 1 01234567890123456789x0123456789012345678901234567890\n",
             "line 3: expected a real number, found `01234567890123456789x0123456789012345678...`",
         ),
-        // The first of several wrong lines, also where a later piece of another kind of error follows.
+        // Of several wrong lines the first is reported, even if a later piece has another kind of error.
         case(
             GENERAL,
             "2 2 1\n1 1 1\n2 2 1\n3 3 3\n",
@@ -224,7 +224,7 @@ fn gzip(text: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// A folder that goes when the test ends.
+/// A folder that is deleted when the test ends.
 pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
@@ -253,7 +253,7 @@ fn malformed_files() {
 }
 
 #[test]
-fn bytes_that_are_no_text() {
+fn bytes_that_are_not_text_are_refused() {
     let text = [GENERAL.as_bytes(), b"2 2 1\n1 1 \xff\xfe\n"].concat();
     assert_eq!(message(&text), "line 3: expected a real number, found `\\xff\\xfe`");
     let text = [b"%%MatrixMarket matrix \x80\n".as_slice()].concat();
@@ -276,13 +276,13 @@ fn damaged_gzip() {
     corrupted[2] = 77; // an unknown method
     assert!(message(&corrupted).starts_with("the gzip data are damaged ("), "{}", message(&corrupted));
     let mut corrupted = whole.clone();
-    corrupted[10] = 0xff; // no kind of block
+    corrupted[10] = 0xff; // an unknown type of block
     assert!(message(&corrupted).starts_with("the gzip data are damaged ("), "{}", message(&corrupted));
     let garbage = [&whole[..], b"more than a header could be, and none"].concat();
     assert!(message(&garbage).starts_with("the gzip data are damaged ("), "{}", message(&garbage));
     let inside = gzip(format!("{GENERAL}2 2 1\n1 3 1\n").as_bytes());
     assert_eq!(message(&inside), "line 3: expected a column index in 1..=2, found 3");
-    // Several members, as parallel compressors write them, are one text.
+    // A file of several gzip members, as parallel compressors write them, is read as one text.
     let members = [gzip(&text.as_bytes()[..50]), gzip(&text.as_bytes()[50..])].concat();
     assert_eq!(parse::<f64>(&members).unwrap(), parse(text.as_bytes()).unwrap());
 }
@@ -310,7 +310,7 @@ fn errors_name_the_file() {
     }
 }
 
-/// Line numbers and order across the pieces that threads parse.
+/// Line numbers and the order of entries are right across the pieces that threads parse.
 #[test]
 fn long_files() {
     let n = 200_000;
@@ -326,7 +326,7 @@ fn long_files() {
     assert!(kept.eq(a.row.iter().map(|&r| r as usize)));
     assert!(a.row.iter().zip(&a.col).zip(&a.value).all(|((&r, &c), &v)| c == r % 9 && v == f64::from(r)));
 
-    // Comments above take two lines each.
+    // each comment above takes two lines
     let line_of = |k: usize| 3 + k + (k + 992) / 1000;
     let mut wrong = lines.clone();
     for k in [199_999, 150_001, 100_002] {
@@ -348,7 +348,7 @@ fn long_files() {
 }
 
 #[test]
-fn long_lines_and_voids() {
+fn long_lines_and_long_gaps_are_read() {
     let void = "\n".repeat(1 << 20);
     let comment = format!("%{}\n", "x".repeat(1 << 20));
     let blanks = " ".repeat(1 << 20);
@@ -359,7 +359,7 @@ fn long_lines_and_voids() {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(head in 0usize..6, text in "[0-9 \\n\\r\\t.%eE+-]{0,60}", bytes: Vec<u8>) {
+    fn the_reader_never_panics(head in 0usize..6, text in "[0-9 \\n\\r\\t.%eE+-]{0,60}", bytes: Vec<u8>) {
         let head = [GENERAL, PATTERN, SYMMETRIC, SKEW, INTEGER, ARRAY][head];
         let _ = parse::<f64>(format!("{head}{text}").as_bytes());
         let _ = parse::<f32>(&[head.as_bytes(), b"9 9 9\n", &bytes].concat());

@@ -1,4 +1,4 @@
-//! Methods on small systems whose behaviour theory predicts.
+//! Methods on small systems for which theory predicts the result.
 
 use crate::truth::residual;
 use krysp::testing::matrices;

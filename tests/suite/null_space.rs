@@ -1,4 +1,4 @@
-//! Systems that determine their solution up to a null space that is known.
+//! Systems whose solution is unique up to a known null space.
 
 use crate::truth::{norm, residual};
 use krysp::solvers::{Error, Method, Solver};
@@ -8,7 +8,7 @@ use krysp::{
     Solution,
 };
 
-/// Springs between all neighbours on a cube of jittered nodes, and the six motions that stretch none of them.
+/// Springs between all neighbours on a cube of jittered nodes, and the six rigid motions, which stretch no spring.
 fn floating(side: usize) -> (Triplets, Vec<Vec<f64>>) {
     let nodes: Vec<[f64; 3]> = (0..side.pow(3))
         .map(|node| {
@@ -47,7 +47,8 @@ fn floating(side: usize) -> (Triplets, Vec<Vec<f64>>) {
     (Triplets { rows: n, cols: n, entries }, motions)
 }
 
-/// Solves with a method; checks the solution against what is left of `b`, and that nothing of the motions is in it.
+/// Solves by one method. Checks the residual with `b` without its component along the null space, and that `x` has no
+/// such component.
 fn solves<K, M>(
     solver: Solver<K, &Csr<f64>, M>,
     a: &Csr<f64>,
@@ -62,7 +63,7 @@ where
     let report = &solution.report;
     println!("{report}, {:e} removed", report.removed);
     assert!(report.converged(), "{report}");
-    // ‖b − A x‖² = ‖what is left − A x‖² + ‖what was removed‖²
+    // ‖b − A x‖² = ‖P b − A x‖² + ‖removed part of b‖²
     let whole = residual(a, &solution.x, b);
     let expected = report.removed.hypot(report.true_residual);
     assert!((whole - expected).abs() <= 1e-9 * norm(b), "{whole:e}, not {expected:e}");
@@ -79,7 +80,7 @@ fn pure_neumann_problems() {
     let b = matrices::vector(a.rows());
     let jacobi = Jacobi::new(&a).unwrap();
     let ones = vec![vec![1.0; a.rows()]];
-    // without a word about the null space nothing can be done
+    // without the null space declared the solve fails
     let unaware = Cg::new(&a).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
     assert!(!unaware.report.converged());
 
@@ -99,14 +100,14 @@ fn pure_neumann_problems() {
         assert!(norm(&difference) <= 1e-6 * norm(&first.x), "{:e}", norm(&difference));
     }
 
-    // in any numbering, and from any guess
+    // in another numbering, from a guess that is off by a constant
     let renumbered = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
     let mut solver = Cg::new(&renumbered).null_space(&ones).unwrap().rtol(1e-9);
     let shifted: Vec<f64> = first.x.iter().map(|x| x + 5.0).collect();
     let solution = solver.solve_from(&b, &shifted).unwrap();
     assert!(solution.report.converged() && solution.report.iterations <= 2, "{}", solution.report);
     assert!(solution.x.iter().sum::<f64>().abs() <= 1e-9 * norm(&first.x));
-    // and when there is nothing left to solve
+    // a right-hand side within the null space leaves nothing to solve
     let solution = solver.solve(&vec![3.0; a.rows()]).unwrap();
     assert_eq!((solution.report.iterations, solution.report.outcome), (0, Outcome::Converged));
     assert!(norm(&solution.x) == 0.0);
@@ -134,7 +135,7 @@ fn floating_structures() {
 }
 
 #[test]
-fn what_is_no_null_space_is_refused() {
+fn vectors_outside_of_the_null_space_are_refused() {
     let (triplets, motions) = floating(3);
     let a = triplets.csr::<f64>().unwrap();
     let refused = |vectors: &[Vec<f64>]| Cg::new(&a).null_space(vectors).err().unwrap();
@@ -148,10 +149,10 @@ fn what_is_no_null_space_is_refused() {
     let error = refused(&bent);
     assert!(matches!(error, Error::NotNull { vector: 2, .. }), "{error}");
     assert!(error.to_string().contains("vector 2 is not in the null space of `A`"));
-    // held at its ends
+    // fixed at both ends, the matrix has no null space
     let held = edge::tridiagonal(20).csr::<f64>().unwrap();
     assert!(matches!(Cg::new(&held).null_space(&[[1.0; 20]]), Err(Error::NotNull { vector: 0, .. })));
-    // none is none
+    // an empty list declares no null space
     assert!(
         Cg::new(&held).null_space::<[f64; 20]>(&[]).unwrap().solve(&[1.0; 20]).unwrap().report.converged()
     );

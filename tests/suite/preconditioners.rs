@@ -1,6 +1,6 @@
-//! Preconditioners: laws that all obey, and what they are worth on real finite-element systems.
+//! Preconditioners: the laws of operators, and iterations saved on real finite-element systems.
 //!
-//! Iterations are those of a relative residual of 1e-8. Systems that take long are ignored by default:
+//! Iterations are counted to a relative residual of 1e-8. Slow tests are ignored by default:
 //! `cargo test --release --test suite preconditioners -- --include-ignored`.
 
 use krysp::formats::Rounded;
@@ -14,7 +14,7 @@ use krysp::{
     Numbering, Real, Sell, Side, Spai, Sparsity,
 };
 
-/// A preconditioner is an operator like any, whatever threads built it and apply it.
+/// Checks the laws of operators, for preconditioners built and applied on different numbers of threads.
 fn obeys<T: Real, M: LinearOperator<Vector = HostVector<T>>>(build: impl Fn() -> krysp::Result<M> + Sync) {
     let m = build().unwrap();
     laws::stale_values(&m).unwrap();
@@ -50,7 +50,7 @@ fn all_obey<T: Real>(a: &Csr<T>) {
 
 #[test]
 fn laws_of_operators() {
-    // other tests force others meanwhile
+    // other tests force other SIMD levels at the same time
     let _level = force(Level::best()).unwrap();
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
@@ -64,10 +64,10 @@ fn laws_of_operators() {
     }
 }
 
-/// A matrix and its right-hand side, or word of their absence.
+/// A matrix and its right-hand side. Reports missing files.
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
     let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-        skipped(&format!("{name} is not beside this checkout"));
+        skipped(&format!("{name} is not in the folder of shared matrices"));
         return None;
     };
     Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
@@ -108,8 +108,8 @@ fn a_small_heat_sink() {
     assert!(jacobi >= 2.4 * exact && jacobi >= 2.0 * isai && jacobi >= 1.2 * blocks);
 }
 
-/// Factors stored in single precision under vectors of double: half of their values' bytes, and no iterations; in 16 bits, a
-/// quarter, and few.
+/// Factors stored in single precision, with vectors in double precision, take half of the bytes for values and no more
+/// iterations. In 16 bits they take a quarter, and a few more iterations.
 #[test]
 fn fsai_stored_in_fewer_bits() {
     let elastic = matrices::elasticity(10).csr::<f64>().unwrap();

@@ -1,4 +1,4 @@
-//! Random matrices through every constructor, and malformed input.
+//! Random matrices give the same `Csr` through every constructor, and malformed input gives errors.
 
 use krysp::testing::matrices::{Triplets, edge, mix};
 use krysp::{Csr, Error, Format, HostSpace, LinearOperator, Numbering, Space};
@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 
 type Entry = (u32, u32, f64);
 
-/// Any shape up to 12 x 12, with repeats, explicit zeros of both signs and numbers that round when added.
+/// Matrices of any shape up to 12 x 12, with repeated entries, explicit zeros of both signs, and values that round when
+/// added.
 fn triplets() -> impl Strategy<Value = Triplets> {
     (0usize..=12, 0usize..=12).prop_flat_map(|(rows, cols)| {
         let value =
@@ -26,7 +27,7 @@ fn square() -> impl Strategy<Value = Triplets> {
     })
 }
 
-/// The definition: places in order, values of a place added in the order given.
+/// The expected entries: sorted by position, repeated values added in the given order.
 fn reference(triplets: &Triplets) -> Vec<(usize, usize, u64)> {
     let mut sums: BTreeMap<(usize, usize), f64> = BTreeMap::new();
     for &(i, j, value) in &triplets.entries {
@@ -39,7 +40,7 @@ fn entries(a: &Csr<f64>) -> Vec<(usize, usize, u64)> {
     a.triplets().map(|(i, j, value)| (i, j, value.to_bits())).collect()
 }
 
-/// Compressed by the first index; within one, in the order given.
+/// Entries compressed by rows or columns; within one, in the given order.
 struct Compressed {
     offsets: Vec<usize>,
     indices: Vec<u32>,
@@ -90,7 +91,7 @@ proptest! {
         let csc = Csr::from_csc(rows, cols, &o, &k, &v).unwrap();
         prop_assert_eq!(shape(&csc), expected.clone());
 
-        // the hub's own arrays, adopted
+        // adopting the arrays of a `Csr`
         let offsets: Vec<u32> = cast(csc.offsets());
         let again = Csr::from_sorted(cols, offsets, csc.columns().to_vec(), csc.entries().to_vec()).unwrap();
         prop_assert_eq!(shape(&again), expected);
@@ -128,12 +129,12 @@ proptest! {
             prop_assert_eq!(a.get(old(new_row), old(new_col)).map(f64::to_bits), Some(value.to_bits()));
         }
         prop_assert_eq!(there.nnz(), a.nnz());
-        // numberings do not pile up: each is from the user's
+        // a second numbering replaces the first: both are from the user's order
         let on = there.renumbered(&second).unwrap();
         prop_assert_eq!(entries(&on), entries(&a.renumbered(&second).unwrap()));
         let mut back = on.in_space(a.domain()).unwrap();
         prop_assert_eq!(entries(&back), entries(&a));
-        // and the order given is still the user's
+        // values are still given in the user's order
         let others: Vec<f64> = (0..t.entries.len()).map(|k| k as f64 + 0.5).collect();
         back.refresh(&others).unwrap();
         let mut fresh = a.clone();
@@ -167,7 +168,7 @@ proptest! {
         prop_assert_eq!(entries(&full), entries(&anew));
     }
 
-    /// Whatever the arrays hold, the answer is a matrix or an error.
+    /// Any arrays give a matrix or an error, and no panic.
     #[test]
     fn no_input_panics(
         rows in 0usize..6,
@@ -207,7 +208,7 @@ proptest! {
 }
 
 #[test]
-fn errors_name_what_is_wrong() {
+fn errors_name_the_wrong_entry() {
     let csr = |offsets: &[i64], columns: &[i64], values: &[f64]| {
         Csr::from_csr(2, 3, offsets, columns, values).unwrap_err()
     };

@@ -1,8 +1,8 @@
-//! A third kind of vectors: cut over several ranks, each a thread with memory of its own, as processes of a cluster are.
-//! Every method and every law works on them, ends after one iteration on all ranks, and reduces as seldom as its formulas
-//! allow.
+//! A third kind of memory: vectors cut over several ranks, like those of processes in a cluster. Here each rank is a
+//! thread. Every method and every law works on such vectors, all ranks end after the same iteration, and the number of
+//! reductions is the one in the formulas.
 //!
-//! A toy: ranks exchange what they have through one lock.
+//! A model only: ranks pass data through one lock.
 
 use krysp::solvers::{Diagonal, Immediate, Scalar, VectorBasis, check_spaces};
 use krysp::testing::laws::{self, Agreement};
@@ -19,7 +19,8 @@ use std::time::Duration;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// What all ranks share: what each gave last, and how many have come to the meeting that is next.
+/// The memory that all ranks share: the data that each rank published last, and how many ranks have arrived at meetings
+/// so far.
 struct World {
     parts: Mutex<Vec<Vec<f64>>>,
     arrived: Mutex<usize>,
@@ -27,7 +28,8 @@ struct World {
 }
 
 impl World {
-    /// Waits until all ranks are here. Panics where one does not come: a test fails then, instead of waiting for ever.
+    /// Waits until all ranks have arrived. Panics if one does not arrive in time, so that a test fails instead of
+    /// hanging.
     fn meet(&self) {
         let ranks = self.parts.lock().unwrap().len();
         let mut arrived = self.arrived.lock().unwrap();
@@ -41,28 +43,28 @@ impl World {
     }
 }
 
-/// A rank's handle of it.
+/// A rank's access to the shared memory.
 struct Rank {
     world: Arc<World>,
     rank: usize,
-    /// Sums of this rank's own entries that nobody has asked for yet.
+    /// Local sums of this rank that are not yet reduced.
     pending: Mutex<Vec<Arc<Pending>>>,
-    /// Reductions so far.
+    /// The number of reductions so far.
     reductions: Mutex<usize>,
 }
 
 impl Rank {
-    /// What every rank gives, rank by rank.
+    /// Publishes this rank's data, and returns the data of every rank.
     fn gather(&self, own: Vec<f64>) -> Vec<Vec<f64>> {
         self.world.parts.lock().unwrap()[self.rank] = own;
         self.world.meet();
         let all = self.world.parts.lock().unwrap().clone();
-        // none gives the next before all have read these
+        // no rank may publish again before all have read
         self.world.meet();
         all
     }
 
-    /// Adds up all pending sums over the ranks at once.
+    /// Adds up all pending sums over the ranks, in one reduction.
     fn reduce(&self) {
         let pending = std::mem::take(&mut *self.pending.lock().unwrap());
         *self.reductions.lock().unwrap() += 1;
@@ -73,13 +75,13 @@ impl Rank {
     }
 }
 
-/// A sum over all ranks, of which this one knows its own part.
+/// A sum over all ranks that is reduced on demand. `own` is this rank's part.
 struct Pending {
     own: f64,
     whole: OnceLock<f64>,
 }
 
-/// A number that all ranks have, or will have once somebody asks.
+/// A number that is known on all ranks, or a sum that is reduced when it is read.
 #[derive(Clone)]
 enum Sum {
     Known(f64),
@@ -157,7 +159,7 @@ impl Scalar<f64> for Sum {
     }
 }
 
-/// The vectors of a length, of which this rank has the entries of a range.
+/// The space of vectors of one length. This rank has the entries of a range.
 #[derive(Clone)]
 struct Ranked {
     rank: Arc<Rank>,
@@ -208,7 +210,7 @@ impl Space for Ranked {
     }
 }
 
-/// A rank's part of a vector.
+/// This rank's part of a vector.
 struct Part {
     entries: Vec<f64>,
     space: Ranked,
@@ -255,7 +257,7 @@ impl Vector for Part {
     }
 }
 
-/// The rows of a matrix that a rank has. It fetches all of `x` for a product.
+/// The rows of a matrix that this rank has. A product gathers the whole `x`.
 struct Rows {
     a: Csr<f64>,
     space: Ranked,
@@ -279,7 +281,7 @@ impl LinearOperator for Rows {
     }
 }
 
-/// Runs every rank on a thread of its own, with `cuts` as the rows where ranks begin, and gives what each returns.
+/// Runs every rank on its own thread, and returns the result of each. `cuts` has the first row of each rank.
 fn on_ranks<R: Send>(cuts: &[usize], run: impl Fn(Ranked) -> R + Sync) -> Vec<R> {
     let ranks = cuts.len() - 1;
     let (parts, arrived, changed) = (vec![vec![]; ranks].into(), 0.into(), Condvar::new());
@@ -298,12 +300,12 @@ fn on_ranks<R: Send>(cuts: &[usize], run: impl Fn(Ranked) -> R + Sync) -> Vec<R>
     })
 }
 
-/// Cuts into two even parts, into uneven ones, and with a rank that has nothing.
+/// Cuts of `n` rows into two equal parts, into unequal parts, and with a rank without rows.
 fn cuts(n: usize) -> Vec<Vec<usize>> {
     vec![vec![0, n], vec![0, n / 2, n], vec![0, 3, n], vec![0, n / 3, n / 3, n]]
 }
 
-/// The inverse of a rank's part of the diagonal.
+/// The inverse of the diagonal, this rank's part.
 fn jacobi(a: &Csr<f64>, space: &Ranked) -> Diagonal<Part> {
     let inverse: Vec<f64> = a.diagonal_entries()[space.own.clone()].iter().map(|d| 1.0 / d).collect();
     let mut diagonal = space.zeros().unwrap();
@@ -311,7 +313,7 @@ fn jacobi(a: &Csr<f64>, space: &Ranked) -> Diagonal<Part> {
     Diagonal::new(diagonal)
 }
 
-/// A method on the rows of a rank: the report, and this rank's part of the solution.
+/// Solves by one method: the report, and this rank's part of the solution.
 type Solve = fn(&Rows, &Diagonal<Part>, &[f64]) -> (Report, Vec<f64>);
 
 macro_rules! methods {
@@ -342,7 +344,7 @@ fn every_method_solves_on_every_cut() {
             assert!(residual <= 2e-10 * crate::truth::norm(&b), "{name} {cut:?}: {residual}");
             for (report, _) in &solved {
                 assert!(report.converged(), "{name} {cut:?}: {report}");
-                // bit by bit: whatever a rank decides is decided from numbers that all have
+                // bitwise equal, because all ranks decide by the same numbers
                 assert_eq!(report.history, solved[0].0.history, "{name} {cut:?}");
             }
             iterations.push(solved[0].0.iterations);
@@ -352,9 +354,9 @@ fn every_method_solves_on_every_cut() {
     }
 }
 
-/// More steps in a cycle than a rank has rows: cycles are as long as the system says, on all ranks.
+/// A cycle with more steps than a rank has rows: cycles end after the same step on all ranks.
 #[test]
-fn cycles_are_longer_than_a_part() {
+fn cycles_may_be_longer_than_a_part() {
     let a = matrices::stencil7(3).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let reports = on_ranks(&[0, 2, a.rows()], |space| {
@@ -380,7 +382,7 @@ fn laws_hold_on_every_cut() {
     }
 }
 
-/// The host of one rank wants to end; all ranks end, after the same iteration.
+/// One rank wants to end the solve; all ranks end after the same iteration.
 #[test]
 fn ranks_end_together() {
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
@@ -416,7 +418,7 @@ fn ranks_end_together() {
     assert_eq!(outcome, Outcome::TimeLimit);
 }
 
-/// `⟨p, A p⟩` is one reduction, `‖r‖²` and `⟨r, z⟩` another.
+/// One reduction for `⟨p, A p⟩`, and one for `‖r‖²` and `⟨r, z⟩` together.
 #[test]
 fn conjugate_gradients_reduce_twice_an_iteration() {
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
@@ -444,7 +446,7 @@ fn conjugate_gradients_reduce_twice_an_iteration() {
         counts[0]
     };
     for chebyshev in [false, true] {
-        // what begins and ends a solve falls out
+        // the difference of two solves leaves out the reductions at the start and the end
         assert_eq!(count(15, chebyshev) - count(5, chebyshev), 20, "chebyshev: {chebyshev}");
     }
 }

@@ -1,4 +1,4 @@
-//! What theory says about the methods, measured.
+//! The behaviour of methods agrees with theory.
 
 use crate::truth::{check, norm, residual};
 use krysp::solvers::{Evidence, Form};
@@ -8,7 +8,7 @@ use krysp::{
     Report, Solution, formats,
 };
 
-/// Tridiagonal, with convection: not symmetric.
+/// A tridiagonal matrix with convection: not symmetric.
 fn convection(n: usize) -> Csr<f64> {
     let mut triplets = edge::tridiagonal(n);
     for (row, column, value) in &mut triplets.entries {
@@ -37,7 +37,7 @@ fn cg_ends_in_as_many_steps_as_there_are_eigenvalues() {
 }
 
 #[test]
-fn cg_ends_in_one_step_where_jacobi_is_the_inverse() {
+fn cg_ends_in_one_step_if_jacobi_is_the_inverse() {
     let a = edge::diagonal(300).csr::<f64>().unwrap();
     let mut cg = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-12);
     let report = cg.solve(&matrices::vector(300)).unwrap().report;
@@ -56,14 +56,14 @@ fn cg_finds_the_extreme_eigenvalues() {
         assert!(report.converged());
         let found = report.condition.unwrap();
         println!("{low}..{high}: {found:?}");
-        // from inside, up to the bisection's 10⁻⁶ and rounding
+        // inside of the spectrum, up to rounding and the 10⁻⁶ of the bisection
         assert!(found.smallest >= low * (1.0 - 1e-5) && found.smallest <= low * 1.01, "{found:?}");
         assert!(found.largest <= high * (1.0 + 1e-5) && found.largest >= high * 0.99, "{found:?}");
     }
 }
 
 #[test]
-fn unrestarted_gmres_waits_for_the_last_step_on_a_cyclic_shift() {
+fn gmres_solves_a_cyclic_shift_in_the_last_step_only() {
     for n in [2, 3, 10, 40] {
         let a = edge::cyclic_shift(n).csr::<f64>().unwrap();
         let mut b = vec![0.0; n];
@@ -74,7 +74,7 @@ fn unrestarted_gmres_waits_for_the_last_step_on_a_cyclic_shift() {
         assert!(report.history[..n].iter().all(|r| (r - 1.0).abs() < 1e-14), "{:?}", report.history);
         assert_eq!(x.iter().position(|x| (x - 1.0).abs() < 1e-12), Some(n - 1));
     }
-    // restarted, it never moves, and says so
+    // with restarts `x` never changes, and the outcome says so
     let a = edge::cyclic_shift(40).csr::<f64>().unwrap();
     let mut b = vec![0.0; 40];
     b[0] = 1.0;
@@ -83,7 +83,7 @@ fn unrestarted_gmres_waits_for_the_last_step_on_a_cyclic_shift() {
     assert_eq!(report.true_residual, 1.0);
 }
 
-/// The recurrence's residual, and the recomputed one, after every number of steps.
+/// For every number of steps: the residual of the recurrence, and the recomputed residual.
 fn gmres_residuals<M: LinearOperator<Vector = HostVector<f64>>>(
     a: &Csr<f64>,
     m: M,
@@ -108,7 +108,7 @@ fn gmres_residuals<M: LinearOperator<Vector = HostVector<f64>>>(
 }
 
 #[test]
-fn gmres_knows_its_residual_at_every_step_and_it_never_rises() {
+fn gmres_reports_the_true_residual_which_never_rises() {
     let n = 120;
     let (a, b) = (convection(n), matrices::vector(n));
     let jacobi = Jacobi::new(&a).unwrap();
@@ -150,7 +150,7 @@ fn methods(a: &Csr<f64>, b: &[f64], rtol: f64) -> [Solution<f64>; 5] {
 }
 
 #[test]
-fn outcomes_are_honest() {
+fn outcomes_agree_with_true_residuals() {
     let neumann = |n: usize| {
         let mut triplets = edge::tridiagonal(n);
         for (row, column, value) in &mut triplets.entries {
@@ -199,7 +199,8 @@ fn outcomes_are_honest() {
                     println!("{name}: {}", solution.report);
                     check(&a, &b, rtol, solution);
                 }
-                // GMRES minimises, up to its backward error: it cannot make things worse, singular or not
+                // GMRES minimises the residual, so the residual cannot grow beyond the backward error, even if the
+                // matrix is singular
                 let [_, _, Solution { x, report }, ..] = &solutions;
                 let rounding = 100.0 * f64::EPSILON * norm(a.entries()) * norm(x);
                 assert!(report.true_residual <= norm(&b) * (1.0 + 1e-10) + rounding, "{name}: {report}");
@@ -209,7 +210,7 @@ fn outcomes_are_honest() {
 }
 
 #[test]
-fn tolerances_that_cannot_be_met_are_not_met() {
+fn unreachable_tolerances_are_not_reported_as_met() {
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for Solution { report, .. } in methods(&a, &b, 1e-30) {
@@ -222,7 +223,7 @@ fn tolerances_that_cannot_be_met_are_not_met() {
 
 #[test]
 fn singular_consistent_systems_are_solved() {
-    // periodic: constants are mapped to zero
+    // a periodic problem: the matrix maps constants to zero
     let mut triplets = edge::tridiagonal(40);
     triplets.entries.extend([(0, 39, -1.0), (39, 0, -1.0)]);
     let a = triplets.csr::<f64>().unwrap();
@@ -240,7 +241,7 @@ fn singular_consistent_systems_are_solved() {
 }
 
 #[test]
-fn numberings_do_not_show() {
+fn solutions_do_not_depend_on_the_numbering() {
     let mesh = matrices::tetrahedra(6, matrices::Numbering::Shuffled(3)).csr::<f64>().unwrap();
     let b = matrices::vector(mesh.rows());
     let expected = Cg::new(&mesh).rtol(1e-13).solve(&b).unwrap().x;
@@ -261,7 +262,7 @@ fn numberings_do_not_show() {
             let error: Vec<f64> = solution.x.iter().zip(&expected).map(|(x, y)| x - y).collect();
             assert!(solution.report.converged() && norm(&error) <= 1e-9 * norm(&expected));
         }
-        // an initial guess is in the user's numbering as well: the solution takes no step
+        // the guess is in the user's numbering, too: starting from the solution takes no step
         let from = Cg::new(&a).rtol(1e-11).solve_from(&b, &expected).unwrap();
         assert_eq!((from.report.iterations, from.x), (0, expected.clone()));
     }
@@ -275,7 +276,7 @@ fn same(a: &Solution<f64>, b: &Solution<f64>) {
 }
 
 #[test]
-fn boxed_and_shared_operators_behave_bitwise_alike() {
+fn boxed_and_shared_operators_give_bitwise_equal_solutions() {
     type Boxed = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
     let a = matrices::stencil7(10).csr::<f64>().unwrap();
     let jacobi = Jacobi::new(&a).unwrap();
@@ -302,7 +303,7 @@ fn boxed_and_shared_operators_behave_bitwise_alike() {
 }
 
 #[test]
-fn a_second_solve_is_bitwise_the_first() {
+fn a_second_solve_is_bitwise_equal_to_the_first() {
     let a = matrices::stencil7(10).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let mut cg = Cg::new(&a);
@@ -315,7 +316,7 @@ fn a_second_solve_is_bitwise_the_first() {
     same(&minres.solve(&b).unwrap(), &minres.solve(&b).unwrap());
     let mut fgmres = Fgmres::new(&a).restart(7);
     same(&fgmres.solve(&b).unwrap(), &fgmres.solve(&b).unwrap());
-    // for every number of threads
+    // bitwise equal for every number of threads
     for threads in [1, 2, 3] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         let inside = pool.install(|| Cg::new(&a).solve(&b).unwrap());

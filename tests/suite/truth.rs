@@ -1,11 +1,11 @@
-//! What a solution is worth, computed apart from the library.
+//! Checks solutions with residuals that are computed without the library.
 
 use krysp::testing::matrices::Triplets;
 use krysp::{Csr, Outcome, Solution};
 
-/// `‖b − A x‖` in twice the precision, and the rounding to expect of it in plain arithmetic.
+/// `‖b − A x‖` in twice the precision, and the rounding to expect of a plain computation.
 pub(super) fn residual_and_rounding(a: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
-    // A x − b as one product: nothing is rounded before it cancels
+    // A x − b is computed as one product, so that nothing is rounded before it cancels
     let sides = b.iter().enumerate().map(|(i, b)| (i as u32, a.cols() as u32, -b));
     let entries = a.triplets().map(|(i, j, v)| (i as u32, j as u32, v)).chain(sides).collect();
     let (with_one, cols) = ([x, &[1.0]].concat(), a.cols() + 1);
@@ -21,11 +21,11 @@ pub(super) fn norm(x: &[f64]) -> f64 {
     x.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// The outcome is honest: the true residual is that of `x`, and `Converged` means what it says.
+/// Checks that the reported residual is that of `x`, and that `Converged` is justified.
 pub(super) fn check(a: &Csr<f64>, b: &[f64], rtol: f64, Solution { x, report }: &Solution<f64>) {
     let (exact, rounding) = residual_and_rounding(a, x, b);
     if matches!(report.outcome, Outcome::NotFinite { .. }) {
-        // said so, whether it is the residual or `x` that ran away
+        // the outcome must say so if the residual or `x` is not finite
         return;
     }
     assert!(x.iter().all(|x| x.is_finite()), "{report}");

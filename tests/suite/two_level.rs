@@ -1,4 +1,4 @@
-//! Two levels: laws, what a coarse space saves, and what it refuses.
+//! The two-level preconditioner: laws, iterations saved, and errors.
 
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
@@ -14,14 +14,14 @@ fn iterations(a: &Csr<f64>, m: impl LinearOperator<Vector = HostVector<f64>>) ->
     report.iterations
 }
 
-/// `1`, in unknown `unknown` of every node of `size`.
+/// The vector with 1 in unknown `unknown` of every node of `size` unknowns, and 0 elsewhere.
 fn constant(n: usize, size: usize, unknown: usize) -> Vec<f64> {
     (0..n).map(|row| f64::from(u8::from(row % size == unknown))).collect()
 }
 
 #[test]
 fn laws_of_operators() {
-    // other tests force others meanwhile
+    // other tests force other SIMD levels at the same time
     let _level = force(Level::best()).unwrap();
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
@@ -47,7 +47,7 @@ fn laws_of_operators() {
 }
 
 #[test]
-fn it_is_symmetric_and_removes_the_coarse_part() {
+fn the_preconditioner_is_symmetric_and_removes_the_coarse_part() {
     let a = matrices::stencil7(12).csr::<f64>().unwrap();
     let m = TwoLevel::new(&a).unwrap();
     let aggregates = m.coarse().aggregates();
@@ -82,7 +82,7 @@ fn a_coarse_space_saves_iterations() {
 }
 
 #[test]
-fn constants_are_found_for_nodes_and_modes_may_depend_on_each_other() {
+fn constants_of_nodes_are_the_default_and_dependent_modes_are_allowed() {
     let a = matrices::elasticity(8).csr::<f64>().unwrap();
     let n = a.rows();
     let found = TwoLevel::new(&a).unwrap();
@@ -110,7 +110,7 @@ fn constants_are_found_for_nodes_and_modes_may_depend_on_each_other() {
 }
 
 #[test]
-fn new_values_take_the_place_of_old_ones() {
+fn a_refresh_replaces_the_values() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
     let twice = a.with_values(&a.entries().iter().map(|v| 2.0 * v).collect::<Vec<_>>()).unwrap();
     let mut m = TwoLevel::new(&twice).unwrap();
@@ -126,7 +126,7 @@ fn new_values_take_the_place_of_old_ones() {
 
 #[test]
 fn matrices_that_are_not_positive_definite_are_refused() {
-    // rows that sum to zero: constants are a null space
+    // rows sum to zero, so constants are in the null space
     let chain = (0..99).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
     let neumann = Csr::from_triplets(100, 100, &chain.collect::<Vec<_>>()).unwrap();
     let refused = TwoLevel::new(&neumann).unwrap_err();

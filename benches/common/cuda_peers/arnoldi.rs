@@ -1,4 +1,4 @@
-//! A vector made orthogonal to others by cuBLAS, twice, as GMRES does.
+//! Orthogonalises a vector against others by cuBLAS, twice, as GMRES does.
 
 use super::Result;
 use cudarc::cublas::CudaBlas;
@@ -9,20 +9,20 @@ use cudarc::cublas::sys::{
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use std::sync::Arc;
 
-/// Columns, and a vector to make orthogonal to them.
+/// The columns of a basis, and a vector to orthogonalise against them.
 pub struct Arnoldi {
     blas: CudaBlas,
     stream: Arc<CudaStream>,
     n: usize,
     columns: CudaSlice<f64>,
     w: CudaSlice<f64>,
-    /// `c`, then 0, 1, −1 and the norm.
+    /// The coefficients `c`, then the numbers 0, 1, −1 and the norm.
     numbers: CudaSlice<f64>,
     most: usize,
 }
 
 impl Arnoldi {
-    /// Of `most` columns with the same `n` entries.
+    /// A basis of `most` columns, each with the same `n` entries.
     pub fn new(stream: &Arc<CudaStream>, column: &[f64], most: usize) -> Result<Arnoldi> {
         // SAFETY: asks for the presence of a library only; every other call panics without it
         if !unsafe { is_culib_present() } {
@@ -66,7 +66,7 @@ impl Arnoldi {
         Ok(status.result()?)
     }
 
-    /// Queues two projections on the first `k` columns, both subtracted, and the norm of what is left.
+    /// Queues two projections onto the first `k` columns, subtracts both, and takes the norm of the rest.
     pub fn step(&mut self, k: usize) -> Result<()> {
         for _ in 0..2 {
             self.multiply(true, k)?;

@@ -25,7 +25,7 @@ fn check(call: &str, status: cusparseStatus_t) -> Result<()> {
     }
 }
 
-/// The library, at work on a queue.
+/// The library, bound to a queue.
 pub struct Cusparse {
     handle: cusparseHandle_t,
     stream: Arc<CudaStream>,
@@ -47,7 +47,7 @@ impl Cusparse {
         Ok(Rc::new(library))
     }
 
-    /// As in 12603.
+    /// The version as a number, for example 12603.
     pub fn version(&self) -> Result<i32> {
         let mut version = 0;
         // SAFETY: writes a number
@@ -63,7 +63,7 @@ impl Drop for Cusparse {
     }
 }
 
-/// A layout, and the way it is multiplied.
+/// A layout, and the algorithm that multiplies it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     CsrDefault,
@@ -72,12 +72,12 @@ pub enum Kind {
     Coo1,
     Coo2,
     Sliced,
-    /// Blocks of a side.
+    /// Square blocks with this side.
     Blocked(usize),
 }
 
 impl Kind {
-    /// Every kind that suits a matrix with so many unknowns a node.
+    /// All kinds for a matrix with this many unknowns a node.
     pub fn all(unknowns: usize) -> Vec<Kind> {
         let mut kinds = vec![Kind::CsrDefault, Kind::Csr1, Kind::Csr2, Kind::Coo1, Kind::Coo2, Kind::Sliced];
         if unknowns > 1 {
@@ -145,7 +145,7 @@ impl<T> Drop for Dense<T> {
     }
 }
 
-/// A matrix with its arrays.
+/// A matrix: its descriptor and its arrays.
 struct Sparse<T> {
     descriptor: cusparseConstSpMatDescr_t,
     offsets: CudaSlice<i32>,
@@ -156,7 +156,7 @@ struct Sparse<T> {
 }
 
 impl<T: CudaElement> Sparse<T> {
-    /// In the layout of a kind, where it suits.
+    /// Stores a matrix in the layout of a kind, if the matrix suits it.
     fn new(stream: &Arc<CudaStream>, kind: Kind, csr: &Csr<T>) -> Result<Option<Self>> {
         let Some(host) = kind.arrays(csr) else { return Ok(None) };
         let mut sparse = Sparse {
@@ -170,7 +170,7 @@ impl<T: CudaElement> Sparse<T> {
         Ok(Some(sparse))
     }
 
-    /// A new descriptor in place of any that is there.
+    /// Replaces the descriptor by a new one.
     fn describe(&mut self, stream: &Arc<CudaStream>, kind: Kind) -> Result<()> {
         const INDEX: cusparseIndexType_t = cusparseIndexType_t::CUSPARSE_INDEX_32I;
         const BASE: cusparseIndexBase_t = cusparseIndexBase_t::CUSPARSE_INDEX_BASE_ZERO;
@@ -269,7 +269,7 @@ impl<T> Drop for Sparse<T> {
     }
 }
 
-/// `y ← A x` of a matrix and two vectors, ready to be queued.
+/// The product `y ← A x` of a matrix and two vectors, ready to be queued.
 pub struct Product<T> {
     library: Rc<Cusparse>,
     kind: Kind,
@@ -281,7 +281,7 @@ pub struct Product<T> {
 }
 
 impl<T: CudaElement> Product<T> {
-    /// With `y` full of NaN, preprocessed where that is possible; none where the matrix does not suit the layout.
+    /// Prepares a product with NaN in `y`, preprocessed if possible. `None` if the matrix does not suit the layout.
     pub fn new(library: &Rc<Cusparse>, kind: Kind, csr: &Csr<T>, x: &[T]) -> Result<Option<Self>> {
         let stream = &library.stream;
         stream.context().bind_to_thread()?;
@@ -299,7 +299,7 @@ impl<T: CudaElement> Product<T> {
         Ok(Some(product))
     }
 
-    /// A buffer, and what is found of the matrix ahead of the first product.
+    /// Allocates the buffer, and preprocesses the matrix before the first product.
     fn prepare(&mut self) -> Result<()> {
         let (one, zero) = (T::narrow(1.0), T::narrow(0.0));
         let mut bytes = 0;
@@ -319,18 +319,18 @@ impl<T: CudaElement> Product<T> {
             )
         })?;
         self.buffer = self.library.stream.alloc_zeros(bytes.max(1))?;
-        // not every layout has it in every version
+        // not every version can preprocess every layout
         self.unprepared = self.call("cusparseSpMV_preprocess", cusparseSpMV_preprocess).err();
         Ok(())
     }
 
-    /// Milliseconds of the first product of compressed rows that are on the device, preparation included, by the host's
-    /// clock; none of other layouts, which would have to be made of them.
+    /// The milliseconds of the first product with compressed rows on the device, including preparation, by the host's
+    /// clock. `None` for other layouts, which would first have to be converted.
     pub fn first(&mut self) -> Result<Option<f64>> {
         if !matches!(self.kind, Kind::CsrDefault | Kind::Csr1 | Kind::Csr2) {
             return Ok(None);
         }
-        // a descriptor of its own: nothing found before is known of it
+        // a new descriptor, so that results of earlier preprocessing are unknown
         self.matrix.describe(&self.library.stream, self.kind)?;
         self.library.stream.synchronize()?;
         let started = Instant::now();
@@ -340,7 +340,7 @@ impl<T: CudaElement> Product<T> {
         Ok(Some(started.elapsed().as_secs_f64() * 1e3))
     }
 
-    /// Why nothing was preprocessed, if nothing was.
+    /// Why the matrix could not be preprocessed, if it could not.
     pub fn unprepared(&self) -> Option<String> {
         self.unprepared.as_ref().map(|error| error.to_string())
     }

@@ -1,23 +1,23 @@
-//! Host arrays in the layouts of cuSPARSE.
+//! Converts matrices to the layouts of cuSPARSE, in host memory.
 
 use super::CudaElement;
 use krysp::Csr;
 use rayon::prelude::*;
 
-/// Rows of a slice.
+/// The number of rows in a slice.
 pub const SLICE: usize = 32;
 
-/// Slots an entry beyond which a sliced format is not tried.
+/// The most slots per entry with which a sliced format is tried.
 const PADDING: usize = 4;
 
-/// Offsets, indices and values, 32 bits an index.
+/// Offsets, indices and values, with 32-bit indices.
 pub struct Arrays<T> {
     pub offsets: Vec<i32>,
     pub columns: Vec<i32>,
     pub values: Vec<T>,
 }
 
-/// Index types of 32 bits, for matrices that they fit.
+/// The offsets as 32-bit integers, if the matrix is small enough.
 fn indices<'a>(indices: impl IntoIterator<Item = &'a usize>) -> Option<Vec<i32>> {
     indices.into_iter().map(|&index| i32::try_from(index).ok()).collect()
 }
@@ -30,7 +30,7 @@ pub fn csr<T: CudaElement>(csr: &Csr<T>) -> Option<Arrays<T>> {
     })
 }
 
-/// With a row for each entry in place of offsets.
+/// Coordinates: a row for each entry instead of offsets.
 pub fn coo<T: CudaElement>(matrix: &Csr<T>) -> Option<Arrays<T>> {
     let mut arrays = csr(matrix)?;
     let row = |row: usize| std::iter::repeat_n(row as i32, matrix.row_columns(row).len());
@@ -38,7 +38,7 @@ pub fn coo<T: CudaElement>(matrix: &Csr<T>) -> Option<Arrays<T>> {
     Some(arrays)
 }
 
-/// Slices of 32 rows, padded to their longest with column −1; none where that pads too much.
+/// Slices of 32 rows, padded to their longest row with column −1. `None` if that needs too much padding.
 pub fn sliced<T: CudaElement>(csr: &Csr<T>) -> Option<Arrays<T>> {
     let lengths: Vec<usize> = csr.row_lengths().collect();
     let mut offsets = vec![0];
@@ -50,7 +50,7 @@ pub fn sliced<T: CudaElement>(csr: &Csr<T>) -> Option<Arrays<T>> {
     if end > PADDING * csr.nnz() + 100_000 {
         return None;
     }
-    // slot after slot: the k-th entries of the rows of a slice lie together
+    // slot by slot: the k-th entries of the rows of a slice are adjacent
     let place = |slice: usize| {
         let width = (offsets[slice + 1] - offsets[slice]) / SLICE;
         let lengths = &lengths;
@@ -69,7 +69,7 @@ pub fn sliced<T: CudaElement>(csr: &Csr<T>) -> Option<Arrays<T>> {
     })
 }
 
-/// Blocks of `side`, row by row within; none where they do not divide the rows.
+/// Square blocks of `side` rows, each stored by rows. `None` if `side` does not divide the number of rows.
 pub fn blocked<T: CudaElement>(csr: &Csr<T>, side: usize) -> Option<Arrays<T>> {
     if !csr.rows().is_multiple_of(side) {
         return None;

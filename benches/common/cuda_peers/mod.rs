@@ -1,5 +1,4 @@
-//! NVIDIA's libraries, as one would use them by hand: the only file of the benches, with those beside it, that calls
-//! foreign functions.
+//! NVIDIA's libraries, used directly. Of the benches for GPUs, only the files of this folder call foreign functions.
 
 #![allow(unsafe_code, reason = "cuSPARSE and cuBLAS are C; `cudarc` declares their functions and no more")]
 
@@ -20,7 +19,7 @@ use std::sync::Arc;
 pub trait CudaElement: Element {
     const TYPE: cudaDataType;
 
-    /// Our formats whose values are stored in fewer bits.
+    /// The formats of this library that store values in fewer bits.
     fn rounded() -> Vec<Converter<Self>> {
         vec![]
     }
@@ -38,7 +37,7 @@ impl CudaElement for f64 {
     }
 }
 
-/// The queue of a GPU, for foreign work in turn with our own. Must not outlive it.
+/// The queue of a GPU, for foreign work that alternates with that of this library. The stream must not outlive the GPU.
 pub fn stream(gpu: &Cuda) -> Result<Arc<CudaStream>> {
     // both use the primary context of the device
     let context = CudaContext::new(0)?;

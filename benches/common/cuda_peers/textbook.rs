@@ -1,4 +1,4 @@
-//! Conjugate gradients with Jacobi as textbooks have them, on cuSPARSE and cuBLAS.
+//! Conjugate gradients with Jacobi as in textbooks, on cuSPARSE and cuBLAS.
 
 use super::Result;
 use super::cusparse::{Cusparse, Kind, Product};
@@ -17,7 +17,7 @@ use std::ptr::from_mut;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What cuBLAS lacks: the preconditioner, and quotients of numbers that stay on the device.
+/// Kernels for what cuBLAS lacks: the preconditioner, and quotients of numbers in device memory.
 const KERNELS: &str = r#"
 extern "C" __global__ void jacobi(int n, const double *inverse, const double *r, double *z) {
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += gridDim.x * blockDim.x)
@@ -45,10 +45,10 @@ const BETA: usize = 5;
 const NORM: usize = 6;
 const ONE: usize = 7;
 
-/// Iterations that a graph holds.
+/// The number of iterations in a graph.
 const RECORDED: usize = 10;
 
-/// Bytes that cuBLAS may work in, given to it so that it allocates nothing while a graph is recorded.
+/// Bytes of work space for cuBLAS, allocated in advance so that cuBLAS allocates nothing while a graph is recorded.
 const WORKSPACE: usize = 32 << 20;
 
 const THREADS: u32 = 256;
@@ -86,7 +86,7 @@ pub struct Textbook {
 }
 
 impl Textbook {
-    /// None where the matrix does not suit the layout.
+    /// `None` if the matrix does not suit the layout.
     pub fn new(
         library: &Rc<Cusparse>,
         stream: &Arc<CudaStream>,
@@ -127,7 +127,7 @@ impl Textbook {
         }))
     }
 
-    /// So many iterations from `x = 0`, waited for; a multiple of ten of them.
+    /// Runs `iterations` iterations, a multiple of ten, from `x = 0`, and waits for the end.
     pub fn solve(&mut self, scalars: Scalars, iterations: usize) -> Result<()> {
         assert!(iterations.is_multiple_of(RECORDED), "a graph holds {RECORDED} iterations");
         self.stream.memset_zeros(&mut self.x)?;
@@ -192,7 +192,7 @@ impl Textbook {
         self.axpy(Update::R, from_mut(&mut minus_alpha))?; // r = r − α q
         self.precondition()?; // z = M⁻¹ r
         self.dot(Pair::Rz, from_mut(&mut rho_next))?;
-        self.norm(from_mut(&mut norm))?; // what a stopping rule would look at
+        self.norm(from_mut(&mut norm))?; // for a stopping rule
         let (mut beta, mut one) = (rho_next / *rho, 1.0);
         self.scale(from_mut(&mut beta))?; // p = z + β p
         self.axpy(Update::P, from_mut(&mut one))?;
@@ -214,7 +214,7 @@ impl Textbook {
         self.axpy(Update::P, self.scalar(ONE))
     }
 
-    /// Where a number lies on the device.
+    /// The address of a number on the device.
     fn scalar(&self, index: usize) -> *mut f64 {
         let first = self.scalars.device_ptr(&self.stream).0 as *mut f64;
         first.wrapping_add(index)
@@ -224,7 +224,7 @@ impl Textbook {
         vector.device_ptr(&self.stream).0 as *mut f64
     }
 
-    /// An inner product to host or device memory, as the pointer mode has it.
+    /// An inner product, written to host or device memory as the pointer mode says.
     fn dot(&self, pair: Pair, to: *mut f64) -> Result<()> {
         let (x, y) = match pair {
             Pair::Pq => (self.product.x(), self.product.y()),
@@ -279,14 +279,14 @@ impl Textbook {
     }
 }
 
-/// Whose inner product.
+/// Which inner product to compute.
 #[derive(Clone, Copy)]
 enum Pair {
     Pq,
     Rz,
 }
 
-/// Which vector grows.
+/// Which vector to update.
 #[derive(Clone, Copy)]
 enum Update {
     /// `x ← x + · p`

@@ -1,7 +1,7 @@
-//! A beam that bends under its own weight: assembled by the crate fenris, solved by krysp.
+//! A beam that bends under its own weight, assembled by the crate fenris and solved by krysp.
 //!
-//! fenris keeps its matrix as `CsrMatrix` of its own version of nalgebra-sparse, a crate that krysp does not know. Slices
-//! of offsets, columns and values are all that passes between the two.
+//! fenris stores its matrix as `CsrMatrix` of its own version of nalgebra-sparse, which krysp does not know. So the
+//! matrix is passed as slices of offsets, columns and values.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/fenris_elasticity/Cargo.toml
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (matrix, load) = assemble()?;
     println!("fenris     {} unknowns, {} entries, {:.2?}", matrix.nrows(), matrix.nnz(), started.elapsed());
 
-    // The hand-over.
+    // Pass the matrix to krysp.
     let started = Instant::now();
     let a = Csr::from_csr(
         matrix.nrows(),
@@ -63,13 +63,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("solve      {}", solution.report);
     assert!(solution.report.converged());
 
-    // The residual once more, by the other library.
+    // Compute the residual again, by nalgebra-sparse.
     let displacement = DVector::from_vec(solution.x);
     let residual = (&load - &matrix * &displacement).norm() / load.norm();
     println!("residual   {residual:.2e} by nalgebra-sparse");
     assert!(residual <= 2e-8);
 
-    // What a slender beam would do, without the shear of a stout one and the stiffness of coarse elements.
+    // The deflection of a slender beam, which neglects the shear of a thick one and the stiffness of coarse elements.
     let section = THICKNESS * THICKNESS;
     let (length, inertia) = (THICKNESS * LENGTH_IN_THICKNESSES as f64, section * section / 12.0);
     let expected = DENSITY * GRAVITY * section * length.powi(4) / (8.0 * YOUNG * inertia);
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The beam, clamped at x = 0, as fenris sees it: stiffness and load.
+/// Assembles the beam, clamped at x = 0, by fenris: stiffness and load.
 fn assemble() -> fenris::eyre::Result<(CsrMatrix<f64>, DVector<f64>)> {
     let mesh = create_rectangular_uniform_hex_mesh(THICKNESS, LENGTH_IN_THICKNESSES, 1, 1, CELLS);
     let quadrature = UniformQuadratureTable::from_quadrature(quadrature::tensor::hexahedron_gauss(2));

@@ -1,4 +1,4 @@
-//! What can be wrong with a file.
+//! Errors of reading and writing files.
 
 use std::fmt;
 use std::io;
@@ -15,30 +15,30 @@ pub enum ReadError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The file starts as a gzip file and cannot be inflated to its end.
+    /// The file starts like a gzip file but cannot be inflated to its end.
     #[error("{}{}", In(path, ": "), Gzip(source))]
     Gzip {
-        /// The file, if there is one.
+        /// The file, if the text came from one.
         path: Option<PathBuf>,
-        /// What the decoder says.
+        /// The error of the decoder.
         source: io::Error,
     },
-    /// A line is not what it has to be.
+    /// A line is malformed.
     #[error("{}line {line}: expected {expected}, found {found}", In(path, ", "))]
     Syntax {
         /// The file, if there is one.
         path: Option<PathBuf>,
-        /// The line, counted from 1 (in the inflated text of a gzip file).
+        /// The line, counted from 1; of a gzip file, in the inflated text.
         line: u64,
-        /// What should be there.
+        /// What the line should have.
         expected: String,
-        /// What is there instead.
+        /// What the line has instead.
         found: String,
     },
 }
 
 impl ReadError {
-    /// This error, with the file it occurred in.
+    /// Adds the name of the file to the error.
     pub(super) fn in_file(mut self, file: &Path) -> Self {
         match &mut self {
             Self::Io { .. } => {}
@@ -59,12 +59,12 @@ pub enum WriteError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The matrix contradicts itself, so that the file could not be read again.
+    /// The matrix is inconsistent, so the file could not be read again.
     #[error("expected {expected}, found {found}")]
     Content {
-        /// What should be.
+        /// What the matrix should have.
         expected: String,
-        /// What is instead.
+        /// What the matrix has instead.
         found: String,
     },
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Gzip<'_> {
     }
 }
 
-/// A part of a file, fit to be shown: short, printable, and in quotes unless it is a whole number.
+/// A part of a file in a form for error messages: short, printable, and in quotes unless it is a whole number.
 pub(super) fn shown(text: &[u8]) -> String {
     const LONGEST: usize = 40;
     let (head, dots) = if text.len() > LONGEST { (&text[..LONGEST], "...") } else { (text, "") };

@@ -1,10 +1,10 @@
-//! The banner and the size line.
+//! Parses the banner and the size line.
 
 use super::error::{ReadError, shown};
 use super::number::{count, is_blank, skip_blanks, word};
 use super::{LARGEST_DIMENSION, Symmetry};
 
-/// What the file says of itself; counts are not yet compared with what follows.
+/// The content of the banner and the size line. The counts are not yet compared with the entries that follow.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) field: Field,
@@ -13,7 +13,7 @@ pub(super) struct Header {
     pub(super) cols: usize,
     /// Number of entries of a coordinate file; `None` for an array.
     pub(super) entries: Option<u64>,
-    /// Lines up to and with the size line.
+    /// The number of lines up to and including the size line.
     pub(super) lines: u64,
 }
 
@@ -24,14 +24,14 @@ pub(super) enum Field {
     Pattern,
 }
 
-/// An error in a known line.
+/// The error for a malformed line.
 pub(super) fn wrong(line: u64, expected: impl Into<String>, found: impl Into<String>) -> ReadError {
     ReadError::Syntax { path: None, line, expected: expected.into(), found: found.into() }
 }
 
 const BANNER: &str = "the banner `%%MatrixMarket matrix ...`";
 
-/// The header and the text below it.
+/// Parses the header. Returns the header and the text below.
 pub(super) fn header(text: &[u8]) -> Result<(Header, &[u8]), ReadError> {
     if text.is_empty() {
         return Err(wrong(1, BANNER, "an empty file"));
@@ -100,7 +100,7 @@ pub(super) fn header(text: &[u8]) -> Result<(Header, &[u8]), ReadError> {
     }
 }
 
-/// The first line without its newline, and the text below it.
+/// Splits off the first line. Returns the line without its newline, and the text below.
 pub(super) fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().position(|&b| b == b'\n') {
         Some(end) => (&text[..end], &text[end + 1..]),

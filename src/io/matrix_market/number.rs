@@ -1,8 +1,8 @@
-//! Numbers from text and into text, correctly rounded in both directions.
+//! Converts text to numbers and numbers to text, correctly rounded in both directions.
 //!
-//! Most numbers in files are short: `m * 10^e` with `m` and `10^|e|` both exact in `T`. One multiplication or
-//! division then rounds once, hence correctly. All others go to the standard library, whose `parse` is
-//! correctly rounded too but wants the end of the word and valid UTF-8 first.
+//! Most numbers in files are short: `m * 10^e` with `m` and `10^|e|` both exact in `T`. One multiplication or division
+//! then rounds once, hence correctly. All other numbers go to `parse` of the standard library, which rounds correctly
+//! too but needs to know the end of the word and that the text is UTF-8.
 
 use std::fmt::{LowerExp, Write};
 use std::ops::Neg;
@@ -23,10 +23,10 @@ mod sealed {
         const ZERO: Self;
         const ONE: Self;
 
-        /// `mantissa * 10^exponent` where one rounding is all it takes.
+        /// `mantissa * 10^exponent`, if one rounding is enough to compute it.
         fn exact(mantissa: u64, exponent: i32) -> Option<Self>;
 
-        /// The number as `f64`, for looks only.
+        /// The number as `f64`, to judge its size.
         fn widen(self) -> f64;
     }
 
@@ -102,8 +102,8 @@ fn word_ends(text: &[u8]) -> bool {
     text.first().is_none_or(|&b| is_blank(b) || b == b'\n')
 }
 
-/// Whether a minus stands first, and the text behind the sign. Signs come at random in many files, hence no
-/// branch.
+/// Whether the text starts with a minus, and the text after the sign. Without a branch, because in many files signs are
+/// random and would be mispredicted.
 #[inline(always)]
 fn sign(text: &[u8]) -> (bool, &[u8]) {
     let first = text.first().copied().unwrap_or_default();
@@ -111,7 +111,8 @@ fn sign(text: &[u8]) -> (bool, &[u8]) {
     (first == b'-', text.get(usize::from(signed)..).unwrap_or_default())
 }
 
-/// Appends digits to `value`, which wraps after 19 of them; the caller counts.
+/// Appends the leading digits of the text to `value`, which wraps after 19 digits; the caller checks their number.
+/// Returns the text after the digits.
 #[inline(always)]
 fn digits<'a>(mut text: &'a [u8], value: &mut u64) -> &'a [u8] {
     while let [byte @ b'0'..=b'9', tail @ ..] = text {
@@ -121,20 +122,19 @@ fn digits<'a>(mut text: &'a [u8], value: &mut u64) -> &'a [u8] {
     text
 }
 
-/// Does the same by up to eight at a time. Better for fractions: they are long, and their length changes from
-/// one number to the next, so that a loop over digits would end in a mispredicted branch. Indices have the
-/// length of those before.
+/// Like [`digits`], up to eight digits at a time. Faster for fractions, which are long and vary in length, so that a
+/// loop over single digits ends in a mispredicted branch. Indices do not need this: their length rarely changes.
 #[inline(always)]
 fn many_digits<'a>(mut text: &'a [u8], value: &mut u64) -> &'a [u8] {
     const TENS: [u64; 8] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000];
     while let Some((eight, tail)) = text.split_first_chunk::<8>() {
-        // Digits become their values; all other bytes become 10 or more, and the first of those gets its high
-        // bit set below. (What it carries into bytes behind it does not matter.)
+        // Digits become their values, all other bytes 10 or more. The addition sets the high bit of the first other
+        // byte; its carry into later bytes does not matter.
         let bytes = u64::from_le_bytes(*eight) ^ 0x3030_3030_3030_3030;
         let others = (bytes.wrapping_add(0x7676_7676_7676_7676) | bytes) & 0x8080_8080_8080_8080;
         let length = others.trailing_zeros() / 8;
         if let Some(ten) = TENS.get(length as usize) {
-            // Moved to the end of the eight, with zeros in front; in two steps, for none may be left.
+            // Shift the digits to the end of the word. Two shifts, because a single one by 64 bits would overflow.
             let number = eight_digits(bytes << (8 * (7 - length)) << 8);
             *value = value.wrapping_mul(*ten).wrapping_add(number);
             return &text[length as usize..];
@@ -145,7 +145,7 @@ fn many_digits<'a>(mut text: &'a [u8], value: &mut u64) -> &'a [u8] {
     digits(text, value)
 }
 
-/// The number whose digits are the bytes, the first in the lowest.
+/// The number whose eight digits are the bytes of a word, the first digit in the lowest byte.
 #[inline]
 fn eight_digits(ones: u64) -> u64 {
     let pairs = (ones * 10 + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
@@ -153,8 +153,8 @@ fn eight_digits(ones: u64) -> u64 {
     (fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF
 }
 
-/// A whole number without a minus and the text behind it, or `None` if the word is none. Beyond 19 digits it
-/// is `u64::MAX`.
+/// Parses a whole number without a minus. Returns the number, `u64::MAX` beyond 19 digits, and the text after it, or
+/// `None` if the word is no such number.
 #[inline(always)]
 pub(super) fn count(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.strip_prefix(b"+").unwrap_or(text);
@@ -170,13 +170,13 @@ pub(super) fn count(text: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, tail))
 }
 
-/// A decimal number and the text behind it, or `None` if the word is none.
+/// Parses a decimal number. Returns the number and the text after it, or `None` if the word is no number.
 #[inline(always)]
 pub(super) fn real<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     short(text).or_else(|| long(text))
 }
 
-/// A whole number with or without sign.
+/// Parses a whole number with or without a sign.
 #[inline]
 pub(super) fn integer<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     let (_, unsigned) = sign(text);
@@ -187,6 +187,7 @@ pub(super) fn integer<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     real(text)
 }
 
+/// A number that one rounding computes, or `None`.
 #[inline(always)]
 fn short<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     let (negative, text) = sign(text);
@@ -220,6 +221,7 @@ fn short<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     Some((if negative { -value } else { value }, tail))
 }
 
+/// Any number, by the standard library.
 #[inline(never)]
 fn long<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     let word = word(text);
@@ -232,9 +234,9 @@ fn long<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     Some((value.ok()?, tail))
 }
 
-/// Appends the shortest decimal number that is read as `value` again.
+/// Appends the shortest decimal text that is read as `value` again.
 pub(super) fn print<T: Number>(out: &mut String, value: T) {
-    // Without an exponent, extreme numbers would get hundreds of zeros.
+    // Very large and very small numbers need an exponent, or they would get hundreds of zeros.
     let size = value.widen().abs();
     let plain = size == 0.0 || (1e-5..1e16).contains(&size) || !size.is_finite();
     // Writing to a string does not fail.
@@ -247,15 +249,16 @@ mod tests {
 
     use super::*;
 
-    /// Bits, so that NaN and the sign of zero count.
-    fn ours(text: &str) -> (Option<u64>, Option<u32>) {
+    /// The bits of the number that this module reads. Bits, so that NaN and the sign of zero are compared, too.
+    fn bits_here(text: &str) -> (Option<u64>, Option<u32>) {
         let wide = real::<f64>(text.as_bytes()).map(|(value, rest)| (value.to_bits(), rest.len()));
         let narrow = real::<f32>(text.as_bytes()).map(|(value, rest)| (value.to_bits(), rest.len()));
         assert!(wide.is_none_or(|w| w.1 == 0) && narrow.is_none_or(|n| n.1 == 0), "{text} is one word");
         (wide.map(|w| w.0), narrow.map(|n| n.0))
     }
 
-    fn theirs(text: &str) -> (Option<u64>, Option<u32>) {
+    /// The bits of the number that the standard library reads.
+    fn bits_of_std(text: &str) -> (Option<u64>, Option<u32>) {
         let wide = text.parse::<f64>().ok().map(f64::to_bits);
         let narrow = text.parse::<f32>().ok().map(f32::to_bits);
         (wide, narrow)
@@ -305,13 +308,13 @@ mod tests {
             "1.123456789",
         ];
         for text in texts {
-            assert_eq!(ours(text), theirs(text), "{text}");
-            assert!(ours(text).0.is_some(), "{text}");
+            assert_eq!(bits_here(text), bits_of_std(text), "{text}");
+            assert!(bits_here(text).0.is_some(), "{text}");
         }
         for text in
             ["", "-", ".", "e5", "1e", "1e+", "1.2.3", "1_0", "0x10", "1,5", "+-1", "--1", "1f", "1e5.0", "é"]
         {
-            assert_eq!(ours(text), (None, None), "{text}");
+            assert_eq!(bits_here(text), (None, None), "{text}");
         }
         let wide = |text: &[u8]| real::<f64>(text).map(|(value, rest)| (value, rest.len()));
         assert_eq!(wide(b"1.0D+03"), Some((1000.0, 0)));
@@ -338,7 +341,7 @@ mod tests {
             let (value, short) = (f64::from_bits(bits), f32::from_bits(narrow));
             let texts = [format!("{value:e}"), format!("{value}"), format!("{value:.8e}"), format!("{short:e}")];
             for text in texts {
-                prop_assert_eq!(ours(&text), theirs(&text), "{}", text);
+                prop_assert_eq!(bits_here(&text), bits_of_std(&text), "{}", text);
             }
             let mut text = String::new();
             print(&mut text, value);
@@ -352,20 +355,20 @@ mod tests {
 
         #[test]
         fn decimals(text in "[+-]?[0-9]{0,22}(\\.[0-9]{0,25})?([eE][+-]?[0-9]{1,3})?") {
-            prop_assert_eq!(ours(&text), theirs(&text), "{}", text);
+            prop_assert_eq!(bits_here(&text), bits_of_std(&text), "{}", text);
         }
 
         #[test]
         fn short_decimals(text in "-?[0-9]{1,4}\\.[0-9]{1,16}(e[+-]?[0-9]{1,2})?") {
-            prop_assert_eq!(ours(&text), theirs(&text), "{}", text);
+            prop_assert_eq!(bits_here(&text), bits_of_std(&text), "{}", text);
             let fortran = text.replace('e', "D");
-            prop_assert_eq!(ours(&fortran), theirs(&text), "{}", fortran);
+            prop_assert_eq!(bits_here(&fortran), bits_of_std(&text), "{}", fortran);
         }
 
         #[test]
         fn near_numbers(text in "[0-9+\\-.eEdDinfa_x]{0,12}") {
             let plain = text.to_ascii_lowercase().replacen('d', "e", 1);
-            prop_assert_eq!(ours(&text), theirs(&plain), "{}", text);
+            prop_assert_eq!(bits_here(&text), bits_of_std(&plain), "{}", text);
         }
 
         #[test]

@@ -1,9 +1,9 @@
-//! Reading: the body is cut at line ends, the pieces are parsed in parallel, each into its own part of the
-//! result.
+//! Reads the body of a file in parallel. The text is cut into pieces at line ends, and each piece is parsed into its
+//! own range of the result.
 //!
-//! A first pass counts lines. It bounds the entries of each piece from above, which fixes where the piece may
-//! write, and makes line numbers exact. Only blank lines and comments leave gaps, closed afterwards. The
-//! result is therefore written once and never larger than the text allows, whatever the size line claims.
+//! A first pass counts lines. The counts bound the entries of each piece from above, which fixes where each piece may
+//! write, and give exact line numbers. Only blank lines and comments leave gaps, which are closed afterwards. So every
+//! value is written once, and the arrays are never larger than the text allows, whatever the size line claims.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,17 +19,17 @@ use super::header::{Field, Header, header, split_line, wrong};
 use super::number::{self, Number, skip_blanks, word};
 use super::{Content, Coordinate, Symmetry};
 
-/// Bytes of text parsed at a time: small enough to balance threads and stay in cache, large enough not to be
-/// counted.
+/// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the cost per
+/// piece does not matter.
 const PIECE: usize = 256 << 10;
 
-/// Reads a file, plain or gzipped (seen by its first bytes, whatever its name).
+/// Reads a file, plain or gzipped. Gzip is recognised by the first bytes, not by the name.
 ///
-/// The file is mapped into memory and must not be truncated by others while it is read: most operating
-/// systems end the process in that case.
+/// The file is mapped into memory and must not be truncated while it is read: most operating systems end the process in
+/// that case.
 ///
-/// # Errors If the file cannot be read, or is not a real matrix in Matrix Market form; the error names the
-/// file and the line.
+/// # Errors
+/// If the file cannot be read, or is not a real matrix in Matrix Market form. The error names the file and the line.
 ///
 /// # Example
 /// ```no_run
@@ -48,7 +48,7 @@ pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> 
     let content = if file.metadata().map_err(failed)?.is_file() {
         parse(&map_file(&file).map_err(failed)?)
     } else {
-        // A pipe, say.
+        // for example a pipe
         let mut text = Vec::new();
         file.read_to_end(&mut text).map_err(failed)?;
         parse(&text)
@@ -59,7 +59,7 @@ pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> 
 /// Reads the bytes of a file, plain or gzipped.
 ///
 /// # Errors
-/// If they are not a real matrix in Matrix Market form; the error names the line.
+/// If the bytes are not a real matrix in Matrix Market form. The error names the line.
 ///
 /// # Example
 /// ```
@@ -142,9 +142,9 @@ fn array<T: Number>(
     Ok(Content::Array { rows, cols, values })
 }
 
-/// The full matrix from the columns of its lower triangle, each of which starts `skip` below the diagonal.
+/// Fills up a dense matrix from the columns of its lower triangle. Each column starts `skip` below the diagonal.
 fn both_triangles<T: Number>(n: usize, lower: &[T], skip: usize, mirror: impl Fn(T) -> T) -> Vec<T> {
-    // The values have been counted, so that `n * n` is at most four times their number, or 1.
+    // `n * n` cannot overflow: it is at most four times the number of values, or 1.
     let mut full = vec![T::ZERO; n * n];
     let places = (0..n).flat_map(|j| (j + skip..n).map(move |i| (i, j)));
     for ((i, j), &value) in places.zip(lower) {
@@ -156,7 +156,7 @@ fn both_triangles<T: Number>(n: usize, lower: &[T], skip: usize, mirror: impl Fn
     full
 }
 
-/// How the body is made up.
+/// The structure of the body.
 struct Layout {
     /// Whether values have a row and a column.
     indexed: bool,
@@ -164,7 +164,7 @@ struct Layout {
     shortest: usize,
     /// Number of lines with a value, by the header.
     expected: u64,
-    /// What they are called.
+    /// What error messages call the values.
     name: &'static str,
 }
 
@@ -174,7 +174,7 @@ struct Arrays<T> {
     value: Vec<T>,
 }
 
-/// A piece of the text and the part of the arrays that its values go to.
+/// A piece of the text, and the ranges of the arrays that its values go to.
 struct Part<'a, T> {
     text: &'a [u8],
     row: &'a mut [u32],
@@ -182,8 +182,8 @@ struct Part<'a, T> {
     value: &'a mut [T],
 }
 
-/// What is wrong, and how many bytes before the end of the piece. Boxed to keep it out of the way of the
-/// numbers.
+/// An error in a piece: bytes from the error to the end of the piece, what was expected, what was found. Boxed, so that
+/// results without errors stay small.
 struct Fault(Box<(usize, String, String)>);
 
 type Parsed<'a, T> = Result<(T, &'a [u8]), Fault>;
@@ -198,8 +198,8 @@ fn fault(text: &[u8], expected: impl Into<String>) -> Fault {
     Fault(Box::new((text.len(), expected.into(), found)))
 }
 
-/// Parses all lines by `line`, which takes the text of a line up to the end of the piece, a part and the
-/// place in it, and gives the text behind the value.
+/// Parses all lines. `line(text, part, at)` parses one value at the start of `text`, which goes to the end of the
+/// piece, stores the value at index `at` of the part, and returns the text after the value.
 fn arrays<T: Number>(
     body: &[u8],
     header: &Header,
@@ -208,27 +208,29 @@ fn arrays<T: Number>(
 ) -> Result<Arrays<T>, ReadError> {
     let pieces = pieces(body);
     let lines: Vec<usize> = pieces.par_iter().map(|piece| newlines(piece)).collect();
-    // The very last line may lack its newline.
-    let room = |piece: &[u8], lines: usize| (lines + 1).min((piece.len() + 1) / layout.shortest);
-    let rooms: Vec<usize> = pieces.iter().zip(&lines).map(|(piece, &lines)| room(piece, lines)).collect();
-    let total = rooms.iter().sum();
+    // the last line of the file may lack its newline
+    let capacity = |piece: &[u8], lines: usize| (lines + 1).min((piece.len() + 1) / layout.shortest);
+    let capacities: Vec<usize> =
+        pieces.iter().zip(&lines).map(|(piece, &lines)| capacity(piece, lines)).collect();
+    let total = capacities.iter().sum();
     let indices = if layout.indexed { total } else { 0 };
-    // Zeroed pages come from the system untouched, so that this costs only what is written later.
+    // The operating system provides zeroed pages on first use, so memory that is never written costs nothing.
     let mut arrays = Arrays { row: vec![0; indices], col: vec![0; indices], value: vec![T::ZERO; total] };
 
     let (mut row, mut col, mut value) = (&mut arrays.row[..], &mut arrays.col[..], &mut arrays.value[..]);
     let mut parts = Vec::with_capacity(pieces.len());
-    for (&text, &room) in pieces.iter().zip(&rooms) {
-        let indices = room.min(row.len());
+    for (&text, &capacity) in pieces.iter().zip(&capacities) {
+        let indices = capacity.min(row.len());
         parts.push(Part {
             text,
             row: row.split_off_mut(..indices).unwrap_or_default(),
             col: col.split_off_mut(..indices).unwrap_or_default(),
-            value: value.split_off_mut(..room).unwrap_or_default(),
+            value: value.split_off_mut(..capacity).unwrap_or_default(),
         });
     }
 
-    // Pieces behind a wrong one need not be parsed; those before it must, for they may be wrong too.
+    // Pieces after a wrong one need not be parsed. Those before it must be, because an earlier error is the one to
+    // report.
     let first_wrong = AtomicUsize::new(usize::MAX);
     let outcomes: Vec<(usize, Option<Fault>)> = parts
         .par_iter_mut()
@@ -269,15 +271,15 @@ fn arrays<T: Number>(
     }
 
     let counts = outcomes.iter().map(|outcome| outcome.0);
-    close_gaps(&mut arrays.value, &rooms, counts.clone());
+    close_gaps(&mut arrays.value, &capacities, counts.clone());
     if layout.indexed {
-        close_gaps(&mut arrays.row, &rooms, counts.clone());
-        close_gaps(&mut arrays.col, &rooms, counts);
+        close_gaps(&mut arrays.row, &capacities, counts.clone());
+        close_gaps(&mut arrays.col, &capacities, counts);
     }
     Ok(arrays)
 }
 
-/// The text in pieces that end where lines end.
+/// Cuts the text into pieces that end with a line.
 fn pieces(mut text: &[u8]) -> Vec<&[u8]> {
     let mut pieces = Vec::with_capacity(text.len() / PIECE + 1);
     while !text.is_empty() {
@@ -291,25 +293,25 @@ fn pieces(mut text: &[u8]) -> Vec<&[u8]> {
 }
 
 fn newlines(text: &[u8]) -> usize {
-    // Sums of bytes over blocks that cannot overflow them: this way the compiler counts 16 or more at a time.
+    // Sums in bytes, over blocks too short to overflow, let the compiler count 16 or more bytes at a time.
     let in_block = |block: &[u8]| block.iter().map(|&b| u8::from(b == b'\n')).sum::<u8>();
     text.chunks(192).map(|block| usize::from(in_block(block))).sum()
 }
 
-/// Moves the values to the front, where each piece had room for `rooms` and filled `counts`.
-fn close_gaps<A: Copy>(array: &mut Vec<A>, rooms: &[usize], counts: impl Iterator<Item = usize>) {
+/// Moves all values to the front. Each piece had space for `capacities` values and filled `counts` of them.
+fn close_gaps<A: Copy>(array: &mut Vec<A>, capacities: &[usize], counts: impl Iterator<Item = usize>) {
     let (mut from, mut to) = (0, 0);
-    for (room, count) in rooms.iter().zip(counts) {
+    for (capacity, count) in capacities.iter().zip(counts) {
         if from != to {
             array.copy_within(from..from + count, to);
         }
-        from += room;
+        from += capacity;
         to += count;
     }
     array.truncate(to);
 }
 
-/// Number of values up to the end of the piece or up to the first fault.
+/// Parses a piece. Returns the number of values before the first error or the end, and the error.
 fn parse_piece<T: Number>(
     part: &mut Part<'_, T>,
     line: impl for<'t> Fn(&'t [u8], &mut Part<'_, T>, usize) -> Result<&'t [u8], Fault>,
@@ -331,7 +333,7 @@ fn parse_piece<T: Number>(
     (count, None)
 }
 
-/// The text from the next line on that is neither blank nor a comment, without leading blanks.
+/// Skips blank lines and comments. Returns the text from the next value on, or `None` at the end.
 #[inline]
 fn next_value(mut text: &[u8]) -> Option<&[u8]> {
     loop {
@@ -345,7 +347,7 @@ fn next_value(mut text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Where the value stands that has `before` others before it in a piece without faults.
+/// The offset of the value after `before` others, in a piece without errors.
 fn start_of_value(piece: &[u8], before: u64) -> usize {
     let mut text = piece;
     for _ in 0..before {
@@ -357,7 +359,7 @@ fn start_of_value(piece: &[u8], before: u64) -> usize {
 #[inline(always)]
 fn index<'a>(text: &'a [u8], name: &str, limit: usize) -> Parsed<'a, u32> {
     match number::count(text) {
-        // Limits are dimensions, hence below 2^31.
+        // `limit` is a dimension, hence below 2^31.
         Some((index, rest)) if index.wrapping_sub(1) < limit as u64 => Ok(((index - 1) as u32, rest)),
         _ if limit == 0 => Err(fault(text, format!("no entries as there are no {name}s"))),
         _ => Err(fault(text, format!("a {name} index in 1..={limit}"))),

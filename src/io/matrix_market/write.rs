@@ -1,4 +1,4 @@
-//! Writing: the shortest decimal numbers that are read as the same values again.
+//! Writes numbers as the shortest decimal text that is read as the same value again.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -12,24 +12,24 @@ use super::error::WriteError;
 use super::number::{Number, print};
 use super::{Content, Coordinate, LARGEST_DIMENSION, Symmetry};
 
-/// Text gathered before it goes to the file.
+/// Bytes of text that are collected before they are written to the file.
 const BUFFER: usize = 64 << 10;
 
-/// Writes a file, gzipped if its name ends in `.gz`. Its field is `real`.
+/// Writes a file, gzipped if its name ends in `.gz`. The field is `real`.
 ///
-/// # Errors If the file cannot be written, or if the content contradicts itself: arrays of different lengths,
-/// indices out of range, entries above the diagonal of a symmetric matrix. The file is incomplete then.
+/// # Errors
+/// If the file cannot be written, or if the content is inconsistent: arrays of different lengths, indices out of range,
+/// entries above the diagonal of a symmetric matrix. The file is incomplete then.
 pub fn write<T: Number>(path: impl AsRef<Path>, content: &Content<T>) -> Result<(), WriteError> {
     into_file(path.as_ref(), |out| write_to(out, content))
 }
 
-/// Like [`write()`], from entries (row, column, value; counted from 0) as they come, for matrices held in other
-/// forms.
+/// Like [`write()`], from an iterator over entries (row, column, value; counted from 0), for matrices in other forms.
 ///
-/// `count` is the number of entries.
+/// `count` is the number of entries of the iterator.
 ///
 /// # Errors
-/// Those of [`write()`], or if the number of entries is another one.
+/// Those of [`write()`], or if the iterator does not have `count` entries.
 pub fn write_coordinate<T: Number>(
     path: impl AsRef<Path>,
     (rows, cols): (usize, usize),
@@ -52,7 +52,7 @@ pub fn write_array<T: Number>(
     into_file(path.as_ref(), |out| array(out, (rows, cols), values))
 }
 
-/// Like [`write()`], plain, to wherever bytes can go. Writes large blocks, so `out` needs no buffer.
+/// Like [`write()`], as plain text to any writer. Writes large blocks, so `out` needs no buffer.
 ///
 /// # Errors
 /// Those of [`write()`].

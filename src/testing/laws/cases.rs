@@ -1,17 +1,18 @@
-//! Matrices at the edges of what formats and threads divide by.
+//! Matrices with sizes and shapes at which formats and threads change their behaviour.
 
 use crate::testing::matrices::{Triplets, edge, random_rows};
 
 /// A matrix and its name.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its name.
+    /// The name of the matrix.
     pub name: String,
     /// The matrix.
     pub triplets: Triplets,
 }
 
-/// Shapes, row lengths, duplicates and explicit zeros ([`edge::edge_cases`]), and sizes at two chunks of threads.
+/// The cases of [`edge::edge_cases`] with their shapes, row lengths, repeated entries and explicit zeros, and sizes
+/// around two chunks of rows.
 pub fn cases() -> Vec<Case> {
     let mut cases = edge::edge_cases();
     for n in 1535..=1537 {
@@ -24,9 +25,9 @@ pub fn cases() -> Vec<Case> {
     cases.into_iter().map(|(name, triplets)| Case { name, triplets }).collect()
 }
 
-/// Matrices with so many rows that the blocks of a reduction have several chunks: 196,608 are `BLOCKS · CHUNK`. One has
-/// rows of 0 to 4 entries and one of 5,000; the other is symmetric, with
-/// blocks of 3 on the diagonal and few entries far from it.
+/// Matrices so large that each block of a reduction has several chunks: more rows than `BLOCKS · CHUNK` = 196,608. One
+/// matrix has rows of 0 to 4 entries and one row of 5,000. The other is symmetric, with blocks of 3 on the diagonal and
+/// few other entries.
 pub fn large_cases() -> Vec<Case> {
     let n = 196_608 + 780;
     let value = |i: u32, k: u32| f64::from((i * 7 + k * 3) % 11) - 4.5;
@@ -51,7 +52,7 @@ pub fn large_cases() -> Vec<Case> {
         .into()
 }
 
-/// Cases with values rounded to multiples of 2⁻¹²: `f32` holds them, and the sums of repeats.
+/// Rounds the values of cases to multiples of 2⁻¹², so that these and their sums are exact in `f32`.
 pub fn coarse(mut cases: Vec<Case>) -> Vec<Case> {
     let values = cases.iter_mut().flat_map(|case| &mut case.triplets.entries).map(|entry| &mut entry.2);
     values.for_each(|value| *value = (*value * 4096.0).round() / 4096.0);

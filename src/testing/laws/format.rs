@@ -1,4 +1,4 @@
-//! Laws of formats: nothing is lost on the way in and out, and all of the above.
+//! Laws of formats: conversions lose nothing, and all laws of operators hold.
 
 use super::{
     Agreement, Broken, Case, Law, operator_fusions, precise_residual, product, same_on_all_threads,
@@ -9,30 +9,30 @@ use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
 use krysp_kernels::cpu::run::threads;
 use krysp_kernels::cpu::simd::storage::widen;
 
-/// How many matrices a format was tested on, and how many it was entitled to refuse.
+/// How many matrices a format was tested on, and how many the format refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Tested.
+    /// Matrices that the laws were checked on.
     pub tested: usize,
-    /// Refused.
+    /// Matrices that the format refused.
     pub refused: usize,
 }
 
-/// How a format is made from a matrix, with default options or others, and which matrices it may refuse.
+/// How to build a format from a matrix, and which matrices the format may refuse.
 pub struct Conversion<'c, T: Real, F> {
-    /// Makes it.
+    /// Builds the format.
     pub build: &'c (dyn Fn(&Csr<T>) -> crate::Result<F> + Sync),
-    /// Whether it is entitled to refuse a matrix as unsuitable, unsymmetric or not square.
+    /// Whether the format may refuse this matrix as unsuitable, unsymmetric or not square.
     pub may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
 
-/// What laws see of any format: they are compiled once for each element, not for each format.
+/// The methods of a format that laws need, as a trait object, so that laws are compiled once for each element type.
 trait Stored<T: Real>: LinearOperator<Vector = HostVector<T>> {
     fn to_csr(&self) -> Csr<T>;
     fn refresh(&mut self, values: &[T]) -> crate::Result<()>;
-    /// The values of all slots.
+    /// The values of all slots, as elements.
     fn wide(&self) -> Vec<T>;
-    /// Bytes of a value.
+    /// The bytes of a stored value.
     fn width(&self) -> usize;
     fn first_slot(&self, row: usize) -> usize;
     fn slots(&self, row: usize, visit: &mut dyn FnMut(usize, usize));
@@ -71,14 +71,14 @@ impl<T: Real, F: Format<T>> Stored<T> for F {
 
 type Boxed<'c, T> = Box<dyn Stored<T> + 'c>;
 
-/// A [`Conversion`] to any format.
+/// A [`Conversion`] whose format is behind a trait object.
 struct Conversions<'c, T: Real> {
     build: &'c (dyn Fn(&Csr<T>) -> crate::Result<Boxed<'c, T>> + Sync),
     may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
 
 impl<'c, T: Real> Conversions<'c, T> {
-    /// The format, or `None` where it may and does refuse.
+    /// Builds the format, or gives `None` if the format refuses a matrix that it may refuse.
     fn of(&self, csr: &Csr<T>) -> Law<Option<Boxed<'c, T>>> {
         const LAW: &str = "a format takes every matrix that suits it";
         match (self.build)(csr) {
@@ -94,14 +94,15 @@ impl<'c, T: Real> Conversions<'c, T> {
 }
 
 impl<T: Real, F: Format<T>> Conversion<'_, T, F> {
-    /// Hands the same conversion to a law of any format.
+    /// Calls a law with this conversion as a trait object.
     fn erased<R>(&self, law: impl FnOnce(&Conversions<'_, T>) -> R) -> R {
         let build = |csr: &Csr<T>| -> crate::Result<Boxed<'_, T>> { Ok(Box::new((self.build)(csr)?)) };
         law(&Conversions { build: &build, may_refuse: self.may_refuse })
     }
 }
 
-/// Every law over every case. A format may refuse matrices only where the conversion says so, and must take one at least.
+/// Checks every law on every case. A format may refuse matrices only where the conversion says so, and must take at
+/// least one.
 pub fn format<T: Real, F: Format<T>>(cases: &[Case], conversion: &Conversion<'_, T, F>) -> Law<Tally> {
     conversion.erased(|conversions| every_law(F::NAME, cases, conversions))
 }
@@ -111,10 +112,10 @@ fn every_law<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, 
     let pool =
         |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(unexpected(LAW));
     let pools = [pool(1)?, pool(2)?, pool(3)?];
-    // on a thread of a pool: from outside, every operation would have to wake one
+    // runs on a thread of the pool: from outside, every parallel operation would have to wake one
     let tally = pools[1].install(|| all_cases(name, cases, conversions, &pools))?;
     if tally.tested == 0 {
-        let how = format!("{name} refused all {} of them", cases.len());
+        let how = format!("{name} refused all {} matrices", cases.len());
         return Err(Broken::new(LAW, how));
     }
     Ok(tally)
@@ -157,9 +158,9 @@ fn one_case<T: Real>(
     Ok(true)
 }
 
-const ROUND_TRIP: &str = "to CSR and back nothing changes";
+const ROUND_TRIP: &str = "conversion to the format and back to CSR changes nothing";
 
-/// Back in CSR the matrix is what it was: pattern and values, explicit zeros and their signs included.
+/// Converted back to CSR, the matrix is unchanged: pattern and values, including explicit zeros and their signs.
 pub fn round_trip<T: Real, F: Format<T>>(format: &F, csr: &Csr<T>) -> Law {
     same_matrix(ROUND_TRIP, &format.to_csr(), csr)
 }
@@ -178,8 +179,8 @@ fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> L
     Agreement::Bitwise.entries(law, "the values", got.entries(), expected.entries())
 }
 
-/// Bytes and padding are those of the arrays: an entry has one slot at most (none where another entry stands for it), in
-/// range, and no other slot holds anything.
+/// The reported bytes and padding agree with the arrays. An entry has at most one slot, in range (none if another entry
+/// stands for it), and all other slots hold zero.
 pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
     adds_up(format)
 }
@@ -214,7 +215,7 @@ fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
     if let Some((_, value)) = used.iter().zip(&values).find(empty) {
         return broken(format!("a slot of padding holds {value:e}"));
     }
-    // slots past the last row's are slack for loads of whole registers
+    // slots after those of the last row let kernels load whole registers
     let counted = format.first_slot(csr.rows());
     let stored = used.iter().filter(|used| **used).count();
     let padding = if stored == 0 { 0.0 } else { counted as f64 / stored as f64 - 1.0 };
@@ -224,7 +225,7 @@ fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
             format.padding()
         ));
     }
-    // values; at most two 64-bit indices for each; offsets, permutations and lengths of rows
+    // values, at most two 64-bit indices for each, and offsets, permutations and row lengths
     let (bytes, least) = (format.bytes(), slots * format.width());
     let most = slots * (format.width() + 16) + 64 * (csr.rows() + csr.cols()) + 4096;
     if bytes < least || bytes > most {
@@ -233,8 +234,9 @@ fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
     Ok(())
 }
 
-/// New values in the order given (triplets with duplicates, columns, unsorted rows, a triangle, renumbered) give bitwise
-/// what building anew gives. Values of a wrong number are refused and change nothing.
+/// Refreshing with new values gives bitwise what building from these values gives, for every order in which values can
+/// be given: triplets with repeats, columns, unsorted rows, a triangle, a renumbered matrix. A refresh with a wrong
+/// number of values fails and changes nothing.
 pub fn refresh<T: Real, F: Format<T>>(triplets: &Triplets, conversion: &Conversion<'_, T, F>) -> Law {
     conversion.erased(|conversions| refreshes(triplets, conversions))
 }
@@ -248,7 +250,8 @@ fn refreshes<T: Real>(triplets: &Triplets, conversions: &Conversions<'_, T>) -> 
 
 type Rebuild<'o, T> = Box<dyn Fn(&[T]) -> crate::Result<Csr<T>> + 'o>;
 
-/// A way to give a matrix: its values, others for the same places, and how they become CSR.
+/// An order in which a matrix can be given: its name, the values, other values for a refresh, and the conversion to
+/// CSR.
 struct Order<'o, T: Real> {
     name: &'static str,
     values: Vec<T>,
@@ -256,8 +259,8 @@ struct Order<'o, T: Real> {
     build: Rebuild<'o, T>,
 }
 
-/// The value that takes the place of another: an integer, so that sums of repeats are exact in any order, the same on
-/// both sides of the diagonal.
+/// A new value for an entry: an integer, so that sums of repeats are exact in any order, and the same on both sides of
+/// the diagonal.
 fn other<T: Real>(&(row, column, _): &(u32, u32, f64)) -> T {
     let bits = mix(u64::from(row.min(column)) << 32 | u64::from(row.max(column)));
     T::from_f64((1 + bits % 15) as f64 * if bits & 64 == 0 { 1.0 } else { -1.0 })
@@ -280,12 +283,12 @@ fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
         &shuffled,
         Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)),
     )];
-    // what is at stake with many rows is how threads share the slots, whatever the order: one will do
+    // large matrices test how threads share the slots, for which one order is enough
     if rows > threads::BLOCKS * threads::CHUNK {
         return orders;
     }
 
-    // a stable sort by rows or columns leaves what is inside them shuffled
+    // a stable sort by rows or columns keeps the entries within each shuffled
     let offsets = |ranges: usize, index: &[u32]| {
         let mut offsets = vec![0usize; ranges + 1];
         index.iter().for_each(|&i| offsets[i as usize + 1] += 1);
@@ -344,23 +347,23 @@ fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
 }
 
 fn refresh_one<T: Real>(given: &Order<'_, T>, conversions: &Conversions<'_, T>) -> Law {
-    const LAW: &str = "refreshing equals building anew";
+    const LAW: &str = "refreshing gives what building again gives";
     let before = (given.build)(&given.values).map_err(unexpected(LAW))?;
     let after = (given.build)(&given.others).map_err(unexpected(LAW))?;
-    let (Some(mut refreshed), Some(anew)) = (conversions.of(&before)?, conversions.of(&after)?) else {
+    let (Some(mut refreshed), Some(rebuilt)) = (conversions.of(&before)?, conversions.of(&after)?) else {
         return Ok(());
     };
     for wrong in [given.values.len() + 1, given.values.len().wrapping_sub(1)] {
         if wrong < usize::MAX && refreshed.refresh(&vec![T::from_f64(f64::NAN); wrong]).is_ok() {
             return Err(Broken::new(
                 LAW,
-                format!("takes {wrong} values where {} belong", given.values.len()),
+                format!("accepts {wrong} values although {} are needed", given.values.len()),
             ));
         }
     }
     same_matrix("a refused refresh changes nothing", &refreshed.to_csr(), &before)?;
     refreshed.refresh(&given.others).map_err(unexpected(LAW))?;
-    Agreement::Bitwise.entries(LAW, "the slots", &refreshed.wide(), &anew.wide())?;
+    Agreement::Bitwise.entries(LAW, "the slots", &refreshed.wide(), &rebuilt.wide())?;
     same_matrix(LAW, &refreshed.to_csr(), &after)?;
     let x: Vec<T> = super::numbers(after.cols(), 9);
     let run = |format: &dyn Stored<T>| -> Law<HostVector<T>> {
@@ -369,5 +372,5 @@ fn refresh_one<T: Real>(given: &Order<'_, T>, conversions: &Conversions<'_, T>) 
         format.apply(&x, &mut y).map_err(unexpected(LAW))?;
         Ok(y)
     };
-    Agreement::Bitwise.entries(LAW, "`y`", run(&*refreshed)?.as_slice(), run(&*anew)?.as_slice())
+    Agreement::Bitwise.entries(LAW, "`y`", run(&*refreshed)?.as_slice(), run(&*rebuilt)?.as_slice())
 }

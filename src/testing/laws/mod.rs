@@ -1,6 +1,6 @@
-//! Laws that every vector, operator and format obeys, to run over one's own.
+//! Laws: functions that check one property of any vector, operator or format.
 //!
-//! A law returns [`Broken`] with the numbers that broke it; nothing panics, and nothing is printed.
+//! A law returns [`Broken`] with the offending numbers. A law neither panics nor prints.
 //!
 //! ```
 //! use krysp::testing::laws::{self, Agreement};
@@ -14,7 +14,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`format`] runs all of them over a format and many [`cases`].
+//! [`format()`] checks all laws of formats on many [`cases()`].
 
 mod cases;
 mod format;
@@ -33,10 +33,10 @@ pub use vector::{basis_fusions, numbers, vector_fusions};
 use crate::Element;
 use std::fmt;
 
-/// What a law returns.
+/// The result of a law.
 pub type Law<T = ()> = Result<T, Broken>;
 
-/// A law that does not hold, and where.
+/// A law that does not hold, with the case and the numbers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Broken {
     law: &'static str,
@@ -45,12 +45,12 @@ pub struct Broken {
 }
 
 impl Broken {
-    /// A law, and the numbers that break it.
+    /// Reports a law as broken, with the numbers that break it.
     pub fn new(law: &'static str, how: impl Into<String>) -> Self {
         Broken { law, case: String::new(), how: how.into() }
     }
 
-    /// Names what the law was tried on.
+    /// Adds the name of the matrix or format that the law was checked on.
     pub fn on(mut self, case: &str) -> Self {
         self.case = if self.case.is_empty() { case.into() } else { format!("{case}, {}", self.case) };
         self
@@ -67,7 +67,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// As [`Display`](fmt::Display), so that `unwrap` in a test reads well.
+/// Equal to [`Display`](fmt::Display), so that a failing `unwrap` in a test is readable.
 impl fmt::Debug for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -76,12 +76,12 @@ impl fmt::Debug for Broken {
 
 impl std::error::Error for Broken {}
 
-/// How well a fusion equals its parts.
+/// How closely a fused operation must equal its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// In every bit: host memory.
+    /// Bitwise, as in host memory.
     Bitwise,
-    /// To rounding: elsewhere.
+    /// To rounding, as in other memories.
     Rounding,
 }
 
@@ -97,7 +97,7 @@ impl Agreement {
         let differ = |&(_, (&a, &b)): &(usize, (&T, &T))| match self {
             Agreement::Bitwise => !same_bits(a, b),
             Agreement::Rounding => {
-                // rows of some thousand entries, added up in another order each time
+                // rows may have some thousand entries, which each format adds up in its own order
                 !close(a.to_f64(), b.to_f64(), 64.0 * T::EPSILON * (1.0 + b.to_f64().abs()))
             }
         };
@@ -128,17 +128,18 @@ fn close(a: f64, b: f64, tolerance: f64) -> bool {
     (a - b).abs() <= tolerance || (a.is_nan() && b.is_nan()) || a == b
 }
 
-/// Equal in every bit; `f32` and `f64` are told apart by their double precision values.
+/// Whether two numbers are equal bitwise, compared as doubles.
 fn same_bits<T: Element>(a: T, b: T) -> bool {
     a.to_f64().to_bits() == b.to_f64().to_bits()
 }
 
-/// The error to expect of a sum, over the sum of magnitudes: rounding errors are a random walk, whatever the order.
+/// The expected error of a sum, relative to the sum of magnitudes: rounding errors add up like a random walk, in any
+/// order.
 fn rounding<T: Element>(terms: usize) -> f64 {
     (4.0 + (terms as f64).sqrt()) * T::EPSILON
 }
 
-/// An error of the library where a law expects none.
+/// Turns an error of the library, where the law expects none, into a broken law.
 fn unexpected<E: fmt::Display>(law: &'static str) -> impl Fn(E) -> Broken {
     move |error| Broken::new(law, format!("failed: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Laws of operators, in whatever memory.
+//! Laws of operators, in any memory.
 
 use super::{Agreement, Broken, Law, numbers, rounding, same_bits, unexpected};
 use crate::testing::matrices::Triplets;
@@ -7,7 +7,7 @@ use krysp_solvers::{ElemOf, Scalar, ScalarOf, SpaceOf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// Any operator on vectors of a kind: laws are compiled once for each kind.
+/// Any operator on vectors of one type. A trait object, so that laws are compiled once for each type of vectors.
 type Operator<'a, V> = dyn LinearOperator<Vector = V> + 'a;
 
 fn load<V: Vector>(law: &'static str, space: &SpaceOf<V>, host: &[ElemOf<V>]) -> Law<V> {
@@ -34,7 +34,8 @@ fn product_of<V: Vector>(law: &'static str, a: &Operator<'_, V>, x: &[ElemOf<V>]
     store(law, &y)
 }
 
-/// `A x` differs from the naive product of the triplets by rounding only, `c ε Σ|aᵢⱼ xⱼ|`; empty rows give zero.
+/// `A x` differs from the plain product of the triplets by rounding only, at most `c ε Σ|aᵢⱼ xⱼ|`; empty rows give
+/// zero.
 pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
     const LAW: &str = "the product is that of the triplets";
     let (rows, cols) = (a.range().len(), a.domain().len());
@@ -66,8 +67,8 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
     Ok(())
 }
 
-/// The residual of a matrix is computed in twice the precision: it is that of its entries, rounded once, where `b` is so near
-/// `A x` that a plain product would leave nothing but rounding.
+/// The residual is computed in twice the precision: rounded once, even if `b` is so close to `A x` that a plain product
+/// would leave only rounding.
 pub fn precise_residual<V: Vector>(a: &Operator<'_, V>, csr: &Csr<ElemOf<V>>) -> Law
 where
     ElemOf<V>: Real,
@@ -100,7 +101,7 @@ where
     Ok(())
 }
 
-/// What `y` held before, NaN for example, does not matter.
+/// The product overwrites `y`, whatever `y` held before, for example NaN.
 pub fn stale_values<V: Vector>(a: &Operator<'_, V>) -> Law {
     const LAW: &str = "the product overwrites `y`";
     let x = load::<V>(LAW, a.domain(), &numbers(a.domain().local_len(), 2))?;
@@ -117,7 +118,7 @@ pub fn stale_values<V: Vector>(a: &Operator<'_, V>) -> Law {
     Ok(())
 }
 
-/// A second product is bitwise the first.
+/// A second product with the same vector is bitwise equal to the first.
 pub fn second_product<V: Vector>(a: &Operator<'_, V>) -> Law {
     const LAW: &str = "a second product equals the first";
     let x = numbers(a.domain().local_len(), 3);
@@ -126,7 +127,7 @@ pub fn second_product<V: Vector>(a: &Operator<'_, V>) -> Law {
 
 /// `apply_dot` and `axpy_apply_dot` equal the operations they fuse.
 pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) -> Law {
-    const LAW: &str = "fusions of operators equal their parts";
+    const LAW: &str = "fused operations of operators equal their parts";
     if a.domain() != a.range() {
         return Ok(());
     }
@@ -161,8 +162,8 @@ pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) ->
     Ok(())
 }
 
-/// Products and their inner products are bitwise the same in every pool of threads, for an operator built outside the
-/// pools and for one built inside.
+/// Products and their inner products are bitwise the same in every pool of threads, no matter whether the operator was
+/// built in that pool.
 pub fn same_on_all_threads<A>(build: &(impl Fn() -> Law<A> + Sync), pools: &[rayon::ThreadPool]) -> Law
 where
     A: LinearOperator,
@@ -204,8 +205,7 @@ fn same_operator_on_all_threads<V: Vector>(build: &Build<'_, V>, pools: &[rayon:
     Ok(())
 }
 
-/// Vectors that do not fit are refused with an error, by every form of the product: other lengths, another numbering of
-/// the same length. Nothing panics.
+/// Every form of the product returns an error for vectors of another length, or of another numbering. No form panics.
 pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
     const LAW: &str = "vectors that do not fit are refused with an error";
     let (domain, range) = (a.domain(), a.range());
@@ -216,7 +216,7 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
             others.push(HostSpace::new(n - 1));
         }
         if n > 1 {
-            // a rotation differs from any numbering met so far, or the one after it does
+            // of two rotations at least one differs from the numbering of the space
             for shift in 1..=2.min(n as u32 - 1) {
                 let order = (0..n as u32).map(|i| (i + shift) % n as u32).collect();
                 let numbering = Numbering::from_old_of_new(order).map_err(unexpected(LAW))?;

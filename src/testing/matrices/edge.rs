@@ -1,15 +1,14 @@
-//! Matrices at the edges of what a format must take: shapes, empty rows, dense rows, sizes around every lane,
-//! warp and block.
+//! Edge cases for formats: unusual shapes, empty rows, full rows, and sizes around those of lanes, warps and blocks.
 
 use super::Triplets;
 use super::numbers::SplitMix;
 use super::triplets::{ordinary, random, random_rows};
 
-/// Sizes at, just below and just above lanes, warps, blocks and multiples of them.
+/// Sizes equal to, just below and just above those of lanes, warps, blocks and multiples.
 pub const EDGE_SIZES: [usize; 21] =
     [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 767, 768, 769];
 
-/// No entries at all.
+/// A matrix without entries.
 pub fn empty(rows: usize, cols: usize) -> Triplets {
     Triplets { rows, cols, entries: Vec::new() }
 }
@@ -34,7 +33,7 @@ pub fn tridiagonal(n: usize) -> Triplets {
     square(n, entries.collect())
 }
 
-/// A full first row and column and the diagonal: positive definite, and full after elimination in this order.
+/// A full first row, a full first column and the diagonal. Positive definite, and full after elimination in this order.
 pub fn arrow(n: usize) -> Triplets {
     let mut entries = Vec::with_capacity(3 * n);
     for i in 0..n as u32 {
@@ -69,8 +68,7 @@ pub fn dense_column(n: usize, column: usize) -> Triplets {
     dense_row(n, column).transposed()
 }
 
-/// Every position of a tridiagonal matrix three times over, far apart in the list; the third cancels the
-/// second.
+/// Every entry of a tridiagonal matrix three times, far apart in the list; the third value cancels the second.
 pub fn duplicates(n: usize) -> Triplets {
     let once = tridiagonal(n);
     let scaled =
@@ -78,8 +76,7 @@ pub fn duplicates(n: usize) -> Triplets {
     square(n, scaled(1.0).chain(scaled(3.0)).chain(scaled(-3.0)).collect())
 }
 
-/// Zeros that are entries: a diagonal in which every third value is zero, and a first column of zeros of both
-/// signs.
+/// Stored zeros: a diagonal in which every third value is zero, and a first column of zeros of both signs.
 pub fn explicit_zeros(n: usize) -> Triplets {
     let mut entries = Vec::with_capacity(2 * n);
     for i in 0..n as u32 {
@@ -91,8 +88,8 @@ pub fn explicit_zeros(n: usize) -> Triplets {
     square(n, entries)
 }
 
-/// Rows of so many neighbouring columns each, values -1, 0 and 1: with [`whole_vector`] every partial sum is a small whole
-/// number, and a product in any order of summation is exact.
+/// Row `i` has `length(i)` entries in neighbouring columns, with values -1, 0 and 1. With [`whole_vector`] every
+/// partial sum is a small whole number, so a product is exact in any order of summation.
 pub fn whole_rows(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Triplets {
     let mut entries = Vec::new();
     for row in 0..rows {
@@ -111,14 +108,14 @@ fn far_apart(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Tripl
     all
 }
 
-/// -2, -1, 0, 1, 2 in turns.
+/// -2, -1, 0, 1, 2, repeated.
 pub fn whole_vector(length: usize) -> Vec<f64> {
     (0..length).map(|j| (j % 5) as f64 - 2.0).collect()
 }
 
-/// What long rows and rows without entries do to those who cut a matrix: one row of `size` entries alone and among short
-/// ones, all rows empty but one at either end or in the middle, a gap of `size / 10` empty rows, empty rows in every
-/// second place and in none, entries far apart.
+/// Matrices that are hard to divide among threads: one row of `size` entries, alone or among short rows; all rows empty
+/// except one at either end or in the middle; a gap of `size / 10` empty rows; every second row empty, or none; entries
+/// far apart.
 pub fn extreme_rows(size: usize) -> Vec<(&'static str, Triplets)> {
     let (rows, gap) = (size / 5, size / 10);
     let but_one = move |one: usize| move |row: usize| if row == one { 300 } else { 0 };
@@ -139,15 +136,14 @@ pub fn extreme_rows(size: usize) -> Vec<(&'static str, Triplets)> {
     ]
 }
 
-/// Row lengths that climb through every edge size, a row of each, empty rows between: `2 · 21` rows of up to
-/// 769 entries.
+/// A row of every edge size, each followed by an empty row: `2 · 21` rows of up to 769 entries.
 pub fn every_row_length() -> Triplets {
     random_rows(2 * EDGE_SIZES.len(), EDGE_SIZES[EDGE_SIZES.len() - 1], 11, |row| {
         if row % 2 == 0 { EDGE_SIZES[row / 2] } else { 0 }
     })
 }
 
-/// A named list of all of the above, for a suite that runs over everything.
+/// All matrices of this module at many sizes, with names.
 pub fn edge_cases() -> Vec<(String, Triplets)> {
     let mut cases = Vec::new();
     let mut case = |name: String, triplets: Triplets| cases.push((name, triplets));
@@ -187,7 +183,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn all_cases_have_entries_in_range_and_a_name_of_their_own() {
+    fn all_cases_have_entries_in_range_and_distinct_names() {
         let cases = edge_cases();
         let names: HashSet<_> = cases.iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), cases.len());
@@ -200,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_repeat_in_duplicates_only() {
+    fn only_the_matrix_of_duplicates_repeats_positions() {
         for (name, case) in edge_cases() {
             let positions: HashSet<_> = case.entries.iter().map(|&(row, column, _)| (row, column)).collect();
             let times = if name.starts_with("duplicates") { 3 } else { 1 };
@@ -209,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn products_are_those_of_the_definition() {
+    fn products_follow_the_definitions() {
         let x = [1.0, 10.0, 100.0];
         assert_eq!(diagonal(3).product_reference(&x).0, [1.0, 20.0, 300.0]);
         assert_eq!(tridiagonal(3).product_reference(&x).0, [-8.0, -81.0, 190.0]);
@@ -221,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn row_lengths_are_those_asked_for() {
+    fn row_lengths_are_as_requested() {
         let case = every_row_length();
         for (k, &size) in EDGE_SIZES.iter().enumerate() {
             let length = |row: usize| case.entries.iter().filter(|entry| entry.0 as usize == row).count();

@@ -1,5 +1,5 @@
-//! The irregular families of the CPU peer benches, drawn from one sequence of random numbers: first the R-MAT
-//! of scale 20, then the circuit. Diagonal entries are 8, the others -1.5 to 0.5, not symmetric in value.
+//! The irregular matrices of the CPU peer benches. One sequence of random numbers makes both: first the R-MAT of scale
+//! 20, then the circuit. Diagonal entries are 8, others lie between -1.5 and 0.5; values are not symmetric.
 
 use super::Matrix;
 use super::hashed::rmat_quadrant;
@@ -9,11 +9,11 @@ use rayon::prelude::*;
 
 /// The R-MAT of the peer benches: 2²⁰ rows.
 pub(super) const PEER_SCALE: u32 = 20;
-/// Its draws; repeats are counted once.
+/// The draws of that R-MAT. Repeated entries are stored once.
 pub(super) const PEER_EDGES: usize = 8_900_000;
 
-/// R-MAT (0.57, 0.19, 0.19, 0.05) of 2^`scale` rows from `edges` draws, repeats counted once and no diagonal
-/// added: more than half of the rows are empty at scale 20.
+/// R-MAT (0.57, 0.19, 0.19, 0.05) of 2^`scale` rows from `edges` draws. Repeated entries are stored once, and no
+/// diagonal is added: at scale 20 more than half of the rows are empty.
 pub fn rmat(scale: u32, edges: usize) -> Matrix {
     const EDGES_PER_TASK: usize = 1 << 16;
     let mut entries = vec![0; edges];
@@ -32,8 +32,8 @@ pub fn rmat(scale: u32, edges: usize) -> Matrix {
     Matrix::by_entries(1 << scale, entries, value)
 }
 
-/// A circuit: one or two couplings drawn a row and mirrored, nine in ten within 200 rows, and four rows of
-/// `dense_entries` draws with the matching columns. Its pattern is symmetric, its values are not.
+/// A circuit: each row draws one or two couplings, nine in ten of them within 200 rows, and each coupling is mirrored.
+/// Four rows and the matching columns have `dense_entries` draws. The pattern is symmetric, the values are not.
 pub fn circuit(rows: usize, dense_entries: usize) -> Matrix {
     let mut random = XorShift::after(PEER_EDGES as u64 * u64::from(PEER_SCALE));
     let n = rows as u64;
@@ -61,7 +61,7 @@ pub fn circuit(rows: usize, dense_entries: usize) -> Matrix {
     Matrix::by_entries(rows, entries, value)
 }
 
-/// 8 on the diagonal, elsewhere -½ plus a hash of the position in [-1, 1).
+/// 8 on the diagonal; elsewhere -½ plus a hash of the position, in [-1, 1).
 fn value(row: u32, column: u32) -> f64 {
     if row == column {
         return 8.0;

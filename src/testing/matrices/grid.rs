@@ -24,7 +24,7 @@ impl Grid {
         inside.then(|| (position[0] + side * (position[1] + side * position[2])) as usize)
     }
 
-    /// Calls `visit(neighbour, offset)` for the up to 27 nodes around a node, itself included, in ascending
+    /// Calls `visit(neighbour, offset)` for the up to 27 nodes around a node, including the node itself, in ascending
     /// order.
     pub(super) fn around(self, node: usize, mut visit: impl FnMut(usize, [i64; 3])) {
         let [x, y, z] = self.position(node);
@@ -36,7 +36,7 @@ impl Grid {
     }
 }
 
-/// (-1, -1, -1) to (1, 1, 1), x fastest.
+/// The offsets (-1, -1, -1) to (1, 1, 1), x fastest.
 fn box_offsets() -> impl Iterator<Item = [i64; 3]> {
     (0..27).map(|k| [k % 3 - 1, k / 3 % 3 - 1, k / 9 - 1])
 }

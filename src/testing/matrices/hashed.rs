@@ -1,27 +1,27 @@
-//! The families of the GPU benches: meshes, R-MAT and circuits whose pattern and values are hashes of the
-//! indices, so that any program on any number of threads makes the same matrix. Values come from
-//! [`symmetric_value`]: the meshes are symmetric and indefinite, [`Matrix::diagonally_dominant`] makes them
-//! positive definite; R-MAT and circuit patterns are not symmetric.
+//! The matrices of the GPU benches: meshes, R-MAT and circuits. Pattern and values are hashes of the indices, so any
+//! program on any number of threads makes the same matrix. Values come from [`symmetric_value`]. The meshes are
+//! symmetric and indefinite; [`Matrix::diagonally_dominant`] makes them positive definite. The patterns of R-MAT and
+//! circuit are not symmetric.
 
 use super::matrix::pack;
 use super::numbers::{inverse, mix, shuffled_in_windows, symmetric_value, unit};
 use super::{Grid, Matrix};
 use rayon::prelude::*;
 
-/// Which of the 27 nodes around a node (itself included) are its neighbours.
+/// Which of the 27 nodes around a node, including itself, are its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// The six across a face: `st7`, 7 entries a row.
+    /// The six nodes across a face: `st7`, 7 entries a row.
     Faces,
-    /// All 27: `st27`, and `el3` with three unknowns a node, 81 entries a row.
+    /// All 27 nodes: `st27`, and `el3` with three unknowns a node and 81 entries a row.
     Box,
-    /// Across a face always, across an edge every second, across a corner every fourth: `p1`, about 15
-    /// entries a row and rows of unequal length, as linear tetrahedra have.
+    /// All nodes across a face, every second across an edge, every fourth across a corner: `p1`, about 15 entries a row
+    /// and unequal rows, as linear tetrahedra have.
     Tetrahedra,
 }
 
-/// A mesh of `side`³ nodes with `unknowns` a node, node numbers shuffled inside windows of `window` nodes (0:
-/// natural order).
+/// A mesh of `side`³ nodes with `unknowns` unknowns each. Nodes are numbered in natural order and then shuffled within
+/// windows of `window` nodes; with 0 they are not shuffled.
 pub fn hashed_mesh(neighbours: Neighbours, side: usize, unknowns: usize, window: usize) -> Matrix {
     let grid = Grid { side };
     let number = shuffled_in_windows(grid.nodes(), window, 42);
@@ -61,8 +61,8 @@ fn fill_symmetric(row: usize, columns: &[u32], values: &mut [f64]) {
     }
 }
 
-/// R-MAT (0.57, 0.19, 0.19, 0.05) on 2^`scale` rows with `edges_per_row` draws a row, the diagonal added,
-/// repeats counted once.
+/// R-MAT (0.57, 0.19, 0.19, 0.05) on 2^`scale` rows with `edges_per_row` draws a row. The diagonal is added, and
+/// repeated entries are stored once.
 pub fn hashed_rmat(scale: u32, edges_per_row: usize) -> Matrix {
     let rows = 1usize << scale;
     let mut entries: Vec<u64> = (0..(rows * edges_per_row) as u64)
@@ -81,7 +81,7 @@ pub fn hashed_rmat(scale: u32, edges_per_row: usize) -> Matrix {
     Matrix::by_entries(rows, entries, |row, column| symmetric_value(u64::from(row), u64::from(column)))
 }
 
-/// A row of all columns in the middle of rows of three entries.
+/// Rows of three entries, with a full row in the middle.
 pub fn hashed_dense_row(rows: usize, cols: usize) -> Matrix {
     let pattern = |row: usize, columns: &mut Vec<u32>| match row == rows / 2 {
         true => columns.extend(0..cols as u32),
@@ -90,7 +90,7 @@ pub fn hashed_dense_row(rows: usize, cols: usize) -> Matrix {
     Matrix::by_rows(rows, pattern, fill_symmetric).with_columns(cols)
 }
 
-/// The quadrant, row bit above column bit, that a draw in [0, 1) falls in.
+/// The quadrant that a draw in [0, 1) selects, as a row bit and a column bit below it.
 pub(super) fn rmat_quadrant(draw: f64) -> u64 {
     match draw {
         u if u < 0.57 => 0,
@@ -102,8 +102,8 @@ pub(super) fn rmat_quadrant(draw: f64) -> u64 {
 
 const HUBS: usize = 4;
 
-/// A circuit: two to six couplings a row, most of them within a thousand rows, every 37th row tied to a
-/// supply, and four supply rows of up to 300,000 entries.
+/// A circuit: two to six couplings a row, most of them within a thousand rows. Every 37th row is connected to a supply,
+/// and four supply rows have up to 300,000 entries.
 pub fn hashed_circuit(rows: usize) -> Matrix {
     let n = rows as u64;
     let hub_spacing = rows / (HUBS + 1);
@@ -141,8 +141,8 @@ pub fn hashed_circuit(rows: usize) -> Matrix {
     )
 }
 
-/// A column beyond either end, mirrored back; wrapped where a small matrix would be left on the other side as
-/// well.
+/// Mirrors a column beyond either end back into the matrix, and wraps it where a small matrix would be left on the
+/// other side.
 fn reflect(column: i64, rows: i64) -> u64 {
     let mirrored = if column.abs() >= rows { 2 * rows - 2 - column.abs() } else { column.abs() };
     mirrored.rem_euclid(rows) as u64

@@ -1,4 +1,4 @@
-//! The generated matrix, and the two ways in which generators assemble one in parallel.
+//! The generated matrix, and two ways to assemble one in parallel.
 
 use super::Triplets;
 use crate::{Csr, Real, Result};
@@ -7,14 +7,14 @@ use rayon::prelude::*;
 /// Rows that one task of a parallel assembly fills.
 const ROWS_PER_TASK: usize = 2048;
 
-/// A matrix as CSR arrays, rows sorted by column; square in most families.
+/// A matrix as CSR arrays. Rows are sorted by column. Most matrices are square.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     /// Rows.
     pub rows: usize,
     /// Columns.
     pub cols: usize,
-    /// Where each row starts in `columns` and `values`, and where the last one ends: `rows + 1` numbers.
+    /// The start of each row in `columns` and `values`, and the end of the last row: `rows + 1` numbers.
     pub offsets: Vec<u64>,
     /// The column of every entry.
     pub columns: Vec<u32>,
@@ -23,18 +23,18 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// The matrix, ready to compute with.
+    /// Converts to [`Csr`].
     pub fn csr<T: Real>(&self) -> Result<Csr<T>> {
         let values: Vec<T> = self.values.iter().map(|&v| T::from_f64(v)).collect();
         Csr::from_csr(self.rows, self.cols, &self.offsets, &self.columns, &values)
     }
 
-    /// Entries stored.
+    /// The number of stored entries.
     pub fn nnz(&self) -> usize {
         self.columns.len()
     }
 
-    /// Columns and values of one row.
+    /// The columns and values of one row.
     pub fn row(&self, row: usize) -> (&[u32], &[f64]) {
         let range = self.offsets[row] as usize..self.offsets[row + 1] as usize;
         (&self.columns[range.clone()], &self.values[range])
@@ -51,16 +51,15 @@ impl Matrix {
         Triplets { rows: self.rows, cols: self.cols, entries }
     }
 
-    /// Sets every stored diagonal entry to `1.0001 Σ|off-diagonal| + 1e-12`. The hashed families are
-    /// symmetric but indefinite; after this they are positive definite, and hard enough for Jacobi-CG to be
-    /// worth timing.
+    /// Sets every stored diagonal entry to `1.0001 Σ|off-diagonal| + 1e-12`. This makes the symmetric indefinite hashed
+    /// matrices positive definite, and still hard enough to be worth timing with Jacobi-CG.
     pub fn diagonally_dominant(mut self) -> Self {
         let diagonal: Vec<Option<(usize, f64)>> = (0..self.rows)
             .into_par_iter()
             .map(|row| {
                 let (columns, values) = self.row(row);
                 let at = columns.binary_search(&(row as u32)).ok()?;
-                // One sum in row order, the diagonal left out: subtracting it afterwards would round
+                // One sum in row order without the diagonal. Subtracting the diagonal from a full sum would round
                 // differently.
                 let off: f64 = values
                     .iter()
@@ -76,8 +75,8 @@ impl Matrix {
         self
     }
 
-    /// Sets each diagonal entry to minus the sum of its row's other entries, as without boundary conditions: constants are
-    /// mapped to zero. (Rows without a diagonal stay as they are.)
+    /// Sets each diagonal entry to minus the sum of the row's other entries, as without boundary conditions, so that
+    /// the matrix maps constants to zero. Rows without a diagonal entry are unchanged.
     pub fn zero_row_sums(mut self) -> Self {
         for row in 0..self.rows {
             let entries = self.offsets[row] as usize..self.offsets[row + 1] as usize;
@@ -90,14 +89,13 @@ impl Matrix {
         self
     }
 
-    /// These entries among so many columns.
+    /// The same entries in a matrix with `cols` columns.
     pub(super) fn with_columns(self, cols: usize) -> Self {
         Self { cols, ..self }
     }
 
-    /// Assembles by rows, in two passes so that memory peaks at the matrix itself. `pattern` appends the
-    /// columns of a row in any order, repeats allowed; `fill` then gets the sorted distinct columns and
-    /// writes their values.
+    /// Assembles by rows. Two passes keep the peak of memory at the size of the matrix. `pattern` appends the columns
+    /// of a row in any order, with repeats. `fill` gets the sorted distinct columns and writes their values.
     pub(super) fn by_rows<P, F>(rows: usize, pattern: P, fill: F) -> Self
     where
         P: Fn(usize, &mut Vec<u32>) + Sync,
@@ -143,7 +141,7 @@ impl Matrix {
         Self { rows, cols: rows, offsets, columns, values }
     }
 
-    /// Assembles from entries packed by [`pack`], in any order, repeats counted once.
+    /// Assembles from entries packed by [`pack`], in any order. Repeated entries are stored once.
     pub(super) fn by_entries<V>(rows: usize, mut entries: Vec<u64>, value: V) -> Self
     where
         V: Fn(u32, u32) -> f64 + Sync,

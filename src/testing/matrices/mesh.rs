@@ -1,4 +1,4 @@
-//! Meshes with real values, all symmetric positive definite: stencils, and elasticity on hexes.
+//! Symmetric positive definite matrices of meshes: stencils, and elasticity on hexes.
 
 use super::{Grid, Matrix, Triplets};
 
@@ -52,8 +52,8 @@ pub fn elasticity(side: usize) -> Matrix {
 }
 
 /// A plate of `hexes[d]` unit hexes in direction d, clamped at the side x = 0: linear elasticity (E = 1) with three
-/// displacements a node. Thin, long and nearly incompressible (`poisson` next to ½) it is as stiff a system as engineers
-/// meet. Symmetric positive definite; the last three unknowns are those of a free corner.
+/// displacements a node. A thin, long and nearly incompressible plate (`poisson` close to ½) is as stiff as systems in
+/// engineering practice. Symmetric positive definite; the last three unknowns belong to a free corner.
 pub fn plate(hexes: [usize; 3], poisson: f64) -> Triplets {
     let element = hex_stiffness(poisson);
     let nodes = hexes.map(|count| count + 1);
@@ -75,14 +75,13 @@ pub fn plate(hexes: [usize; 3], poisson: f64) -> Triplets {
     Triplets { rows, cols: rows, entries }
 }
 
-/// Σ over the up to eight hexes that hold both nodes.
+/// The sum over the up to eight hexes that contain both nodes.
 fn elasticity_entry(grid: Grid, element: &[[f64; 24]; 24], row: usize, column: usize) -> f64 {
     let (from, to) = (grid.position(row / 3), grid.position(column / 3));
     let side = grid.side as i64;
     let mut sum = 0.0;
     for corner in 0..8 {
-        // The hex that has `from` at this corner, by its lowest node. There is one more layer of hexes below
-        // the free nodes.
+        // The lowest node of the hex that has `from` at this corner. One more layer of hexes lies below the free nodes.
         let hex: [i64; 3] = std::array::from_fn(|d| from[d] - (corner >> d & 1) as i64);
         let exists = (0..side - 1).contains(&hex[0])
             && (0..side - 1).contains(&hex[1])

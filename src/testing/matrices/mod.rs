@@ -1,5 +1,5 @@
-//! Deterministic test and bench matrices: the same bits on any number of threads, on any machine, in any
-//! program that follows the definitions. The output is a plain [`Matrix`] or [`Triplets`] and depends on
+//! Deterministic matrices for tests and benches: the same bits on any number of threads and any machine, and in any
+//! other program that follows the definitions. The generators return a plain [`Matrix`] or [`Triplets`] and depend on
 //! nothing else in this crate.
 //!
 //! | family | generator | positive definite |

@@ -1,4 +1,4 @@
-//! The matrices that bench records speak of, by name.
+//! The matrices of the bench records, by name.
 
 use super::{
     Irregular, Matrix, Neighbours, Numbering, TABLE_3, circuit, elasticity, graph, hashed_circuit,
@@ -7,13 +7,13 @@ use super::{
 use Neighbours::{Box, Faces, Tetrahedra};
 use Recipe::*;
 
-/// The window in which the large meshes are shuffled.
+/// The window within which the nodes of the large meshes are shuffled.
 const WINDOW: usize = 4096;
 
-/// The largest side a name may ask for: every index still fits its type.
+/// The largest number of nodes a side in a name: with it all indices still fit their types.
 const LARGEST_SIDE: usize = 1000;
 
-/// Nodes a side of the tetrahedral benches, the nearest to half a million nodes.
+/// Nodes a side of the tetrahedral benches: about half a million nodes.
 const TETRAHEDRA_SIDE: usize = 79;
 
 enum Recipe {
@@ -60,7 +60,7 @@ impl Recipe {
 }
 
 const FIXED: &[(&str, Recipe)] = &[
-    // Hashed families, named by their nonzeros: the products.
+    // hashed matrices for products, named by their nonzeros
     ("tiny_el3", HashedMesh(Box, 7, 3, 64)),
     ("st7_0.1M_nat", HashedMesh(Faces, 24, 1, 0)),
     ("p1_0.1M_perm", HashedMesh(Tetrahedra, 19, 1, 512)),
@@ -89,14 +89,14 @@ const FIXED: &[(&str, Recipe)] = &[
     ("circ_25M", HashedCircuit(4_000_000)),
     ("circuit_25M", HashedCircuit(4_000_000)),
     ("dense_row_10M", HashedDenseRow(300_000, 10_000_000)),
-    // Hashed families, named by their rows or side: the solvers, after `diagonally_dominant`.
+    // hashed matrices for solvers, made diagonally dominant, named by their rows or side
     ("st7_20k", HashedMesh(Faces, 27, 1, 0)),
     ("el3_20k", HashedMesh(Box, 19, 3, 512)),
     ("st7_200k", HashedMesh(Faces, 58, 1, 0)),
     ("p1_200k", HashedMesh(Tetrahedra, 58, 1, WINDOW)),
     ("el3_200k", HashedMesh(Box, 41, 3, WINDOW)),
     ("st7_128", HashedMesh(Faces, 128, 1, 0)),
-    // Real values and sequential random numbers: the CPU peers.
+    // matrices of the CPU peers: real values or sequential random numbers
     ("p7_128", Stencil7(128)),
     ("p27_80", Stencil27(80)),
     ("elast55", Elasticity(55)),
@@ -104,7 +104,7 @@ const FIXED: &[(&str, Recipe)] = &[
     ("tet_nat", Tets(TETRAHEDRA_SIDE, Numbering::Natural)),
     ("rmat20", Rmat(graph::PEER_SCALE, graph::PEER_EDGES)),
     ("circuit1m", Circuit(1_000_000, 200_000)),
-    // Row lengths in print.
+    // row lengths from print
     ("webbase_like", Printed(TABLE_3[0])),
     ("lp_like", Printed(TABLE_3[1])),
     ("asic_680k_like", Printed(TABLE_3[2])),
@@ -120,8 +120,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FIXED.iter().map(|(name, _)| *name)
 }
 
-/// The matrix of one of the [`names`], or of `st7_N`, `st27_N`, `p7_N`, `p27_N`, `elastN` for N nodes a side,
-/// up to 1000.
+/// The matrix with one of the [`names`], or with the name `st7_N`, `st27_N`, `p7_N`, `p27_N` or `elastN` for N nodes a
+/// side, up to 1000.
 ///
 /// ```
 /// use krysp::testing::matrices::named;

@@ -1,6 +1,6 @@
-//! Deterministic numbers: a hash of indices for what is generated in parallel, and two small streams.
+//! Deterministic pseudo-random numbers: a hash of indices for parallel generators, and two small streams.
 
-/// The splitmix64 finaliser: 64 well mixed bits out of any 64.
+/// The splitmix64 finaliser: hashes 64 bits to 64 bits.
 pub fn mix(bits: u64) -> u64 {
     let z = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -13,8 +13,8 @@ pub fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 
-/// The value of entry `(row, column)` in every hashed family: symmetric, 4 to 5 on the diagonal, -1.5 to -0.5
-/// off it.
+/// The value of entry `(row, column)` in the hashed matrices: symmetric, 4 to 5 on the diagonal, -1.5 to -0.5
+/// elsewhere.
 pub fn symmetric_value(row: u64, column: u64) -> f64 {
     let (low, high) = (row.min(column), row.max(column));
     if low == high {
@@ -24,17 +24,17 @@ pub fn symmetric_value(row: u64, column: u64) -> f64 {
     }
 }
 
-/// The right-hand side (or test vector) that goes with the hashed families: entries in [-½, ½).
+/// The right-hand side or test vector for the hashed matrices: entries in [-½, ½).
 pub fn vector(length: usize) -> Vec<f64> {
     (0..length as u64).map(|i| unit(mix(i + 999)) - 0.5).collect()
 }
 
-/// splitmix64: any seed is a good one.
+/// The generator splitmix64. Any seed is good.
 #[derive(Clone, Debug)]
 pub struct SplitMix(u64);
 
 impl SplitMix {
-    /// A stream of its own for every seed.
+    /// The stream of this seed.
     pub fn new(seed: u64) -> Self {
         Self(mix(seed))
     }
@@ -51,21 +51,19 @@ impl SplitMix {
         unit(self.bits())
     }
 
-    /// The next number in [0, bound), for a bound far below 2⁶⁴ (the bias of the remainder is of no account
-    /// here).
+    /// The next number in [0, bound), for a bound so far below 2⁶⁴ that the bias of the remainder does not matter.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.bits() % bound.max(1)
     }
 }
 
-/// xorshift64* with one fixed seed: the stream behind [`rmat`](super::rmat) and [`circuit`](super::circuit).
+/// The generator xorshift64* with a fixed seed, for [`rmat`](super::rmat) and [`circuit`](super::circuit).
 #[derive(Clone, Debug)]
 pub(super) struct XorShift(u64);
 
 impl XorShift {
-    /// The stream after `draws` draws, without drawing them: a step is linear over GF(2), so it is a 64 x 64
-    /// bit matrix that is raised to the power `draws` by squaring. Threads start anywhere in one sequence
-    /// this way.
+    /// The stream after `draws` draws, computed without drawing, so that threads can start anywhere in one sequence. A
+    /// draw is linear over GF(2), hence a 64 x 64 bit matrix; squaring raises the matrix to the power `draws`.
     pub(super) fn after(draws: u64) -> Self {
         let mut power: [u64; 64] = std::array::from_fn(|bit| step(1 << bit));
         let mut state = 88_172_645_463_325_252;
@@ -106,8 +104,8 @@ fn times(columns: &[u64; 64], vector: u64) -> u64 {
         .fold(0, |sum, (_, column)| sum ^ column)
 }
 
-/// The numbering `old -> new` that shuffles inside windows of `window` consecutive numbers: bandwidth and
-/// locality of an unstructured mesh as it comes from a mesher. A window of 0 or 1 keeps the order.
+/// The numbering `old -> new` that shuffles within windows of `window` consecutive numbers. This gives the bandwidth
+/// and locality of an unstructured mesh. A window of 0 or 1 keeps the order.
 pub(super) fn shuffled_in_windows(length: usize, window: usize, seed: u64) -> Vec<u32> {
     use rayon::prelude::*;
     let mut numbering: Vec<u32> = (0..length as u32).collect();
@@ -123,7 +121,7 @@ pub(super) fn shuffled_in_windows(length: usize, window: usize, seed: u64) -> Ve
     numbering
 }
 
-/// `new -> old` from `old -> new`.
+/// Inverts a numbering `old -> new`.
 pub(super) fn inverse(numbering: &[u32]) -> Vec<u32> {
     let mut inverse = vec![0; numbering.len()];
     for (old, &new) in numbering.iter().enumerate() {

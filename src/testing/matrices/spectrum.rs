@@ -4,13 +4,13 @@ use super::Matrix;
 
 /// A symmetric matrix with exactly these eigenvalues, coupled into one chain with up to 12 entries a row:
 ///
-/// `A = H₂ H₁ diag(λ) H₁ H₂`, where `H₁` and `H₂` are block diagonal with the reflector `I - ½ v vᵀ`, `v =
-/// (1, 1, 1, 1)`, the blocks of `H₂` starting two rows later. All entries of `A` are the eigenvalues' sums
-/// over 16: nothing is rounded as long as the eigenvalues are integers (or dyadic) of moderate size, so the
-/// spectrum is exact. Rows that fill no block are not reflected.
+/// `A = H₂ H₁ diag(λ) H₁ H₂`, where `H₁` and `H₂` are block diagonal with the reflector `I - ½ v vᵀ`, `v = (1, 1, 1,
+/// 1)`; the blocks of `H₂` start two rows later. Every entry of `A` is a sum of eigenvalues over 16. Nothing is rounded
+/// for integer (or dyadic) eigenvalues of moderate size, so the spectrum is exact. Rows outside of full blocks are not
+/// reflected.
 pub fn with_eigenvalues(eigenvalues: &[f64]) -> Matrix {
     let rows = eigenvalues.len();
-    // Two reflectors reach 9 rows away at most; the window is cut where blocks of H₁ begin.
+    // Two reflectors connect rows at most 9 apart. The window starts where a block of H₁ begins.
     let window = |row: usize| ((row / 4 * 4).saturating_sub(12), (row / 4 * 4 + 16).min(rows));
     let dense_row = |row: usize| {
         let (start, end) = window(row);
@@ -40,14 +40,14 @@ pub fn with_eigenvalues(eigenvalues: &[f64]) -> Matrix {
     )
 }
 
-/// A positive definite matrix of `n` rows with the `k` eigenvalues 1, 2, …, k and no others, each about `n /
-/// k` fold: conjugate gradients end in k steps. (`n` distinct ones where `k` exceeds `n`.)
+/// A positive definite matrix of `n` rows with exactly the eigenvalues 1, 2, …, k, each about `n / k` times, so
+/// conjugate gradients end in k steps. If `k` exceeds `n`, there are `n` eigenvalues.
 pub fn distinct_eigenvalues(n: usize, k: usize) -> Matrix {
     let eigenvalues: Vec<f64> = (0..n).map(|i| (1 + i % k.max(1)) as f64).collect();
     with_eigenvalues(&eigenvalues)
 }
 
-/// `x ← x - ½ v (vᵀ x)` in every full block of four, the first starting at `first`.
+/// `x ← x - ½ v (vᵀ x)` in every full block of four; the first block starts at `first`.
 fn reflect(x: &mut [f64], first: usize) {
     for block in x.get_mut(first..).unwrap_or_default().chunks_exact_mut(4) {
         let half_sum = 0.5 * block.iter().sum::<f64>();

@@ -1,6 +1,7 @@
-//! Matrices with the row lengths of the irregular ones of Liu and Vinter (2015), Table 3: dimensions, entries, and the
-//! shortest, the mean and the longest row are in print. Between them lengths follow a power law that has this mean, over a few
-//! rows that fall off from the longest as `1/k^1.5`; each row is where a shuffle puts it.
+//! Matrices with the row lengths of the irregular matrices in Liu and Vinter (2015), Table 3. Printed there are the
+//! dimensions, the number of entries, and the shortest, mean and longest row. Between shortest and longest row the
+//! lengths follow a power law with the printed mean; a few further rows fall off from the longest as `1/k^1.5`. The
+//! rows are shuffled.
 
 use super::Matrix;
 use super::numbers::{mix, shuffled_in_windows, symmetric_value};
@@ -8,7 +9,7 @@ use super::numbers::{mix, shuffled_in_windows, symmetric_value};
 /// A line of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Irregular {
-    /// Its name there.
+    /// The name in the table.
     pub name: &'static str,
     /// Rows.
     pub rows: usize,
@@ -20,7 +21,7 @@ pub struct Irregular {
     pub shortest: usize,
     /// Entries of the longest row.
     pub longest: usize,
-    /// Of ten entries, those near the diagonal.
+    /// How many of ten entries are near the diagonal.
     pub near: usize,
 }
 
@@ -34,8 +35,9 @@ const fn square(
     Irregular { name, rows, cols: rows, entries, shortest, longest, near }
 }
 
-/// The lines. How near entries are to the diagonal is not in the table: links of a web go anywhere half of the time, those of
-/// circuits rarely, rows of optimisation problems have no place.
+/// The lines of the table. The share of entries near the diagonal is not printed; it is chosen by the kind of matrix:
+/// half of the links of a web go anywhere, few of those of a circuit do, and rows of optimisation problems have no
+/// location.
 pub const TABLE_3: [Irregular; 8] = [
     square("Webbase", 1_000_000, 3_100_000, [1, 4_700], 5),
     Irregular {
@@ -56,25 +58,26 @@ pub const TABLE_3: [Irregular; 8] = [
 ];
 
 impl Irregular {
-    /// The lengths of rows, the longest first: exactly so many entries, the shortest and the longest as they should be.
+    /// The lengths of the rows, longest first, with exactly the printed number of entries, shortest and longest row.
     pub fn lengths(&self) -> Vec<usize> {
         let &Irregular { rows, entries, shortest, longest, .. } = self;
         let (low, high) = (shortest as f64, longest as f64);
-        // bounded Pareto: l(u)^s lies evenly between the ends, u from 0 to 1
+        // bounded Pareto distribution: for u from 0 to 1, l(u)^s is linear between both ends
         let length = |s: f64, row: usize| {
             let u = 1.0 - (row as f64 + 0.5) / rows as f64;
             let (a, b) = (low.powf(s), high.powf(s));
             let falling = high / (row as f64 + 1.0).powf(1.5);
             ((a + u * (b - a)).powf(1.0 / s).max(falling).round() as usize).clamp(shortest, longest)
         };
-        // the mean rises with s; few rows tell it well enough, the longest one by one
+        // the mean grows with s; a sample of rows is enough to find it, except for the longest rows, which are all
+        // counted
         let total = |s: f64| {
             let step = rows.div_ceil(4000);
             let head = 4000.min(rows);
             let rest = (head + step / 2..rows).step_by(step).map(|row| step * length(s, row)).sum::<usize>();
             longest + (1..head).map(|row| length(s, row)).sum::<usize>() + rest
         };
-        // no half of which is zero, where the power law would be another formula
+        // no midpoint of these bounds is s = 0, for which the power law has another formula
         let (mut least, mut most) = (-6.0, 5.03);
         for _ in 0..40 {
             let middle = (least + most) / 2.0;
@@ -87,7 +90,7 @@ impl Irregular {
         lengths
     }
 
-    /// Lengthens or shortens rows by one, from the longer on, until there are as many entries as there should be.
+    /// Lengthens or shortens rows by one entry, longer rows first, until the number of entries is right.
     fn meet(&self, lengths: &mut [usize]) {
         let last = lengths.len() - 1;
         let mut total: usize = lengths.iter().sum();
@@ -115,7 +118,7 @@ impl Irregular {
             let first = row.saturating_sub(window / 2).min(cols - window);
             let here = (length * near).div_ceil(10).max((length + window).saturating_sub(cols));
             columns.extend(spread(row, here, window).map(|column| (first + column) as u32));
-            // the others on either side of the window
+            // the other entries lie on either side of the window
             let others = spread(row + rows, length - here, cols - window);
             columns.extend(others.map(|at| if at < first { at } else { at + window } as u32));
         };
@@ -128,7 +131,7 @@ impl Irregular {
     }
 }
 
-/// So many distinct numbers below a bound, one in each of as many strata.
+/// `count` distinct numbers below `bound`, one from each of `count` equal ranges.
 fn spread(seed: usize, count: usize, bound: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |k| {
         let (from, to) = (k * bound / count, (k + 1) * bound / count);
@@ -141,13 +144,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_those_of_the_table() {
+    fn lengths_agree_with_the_table() {
         for line in TABLE_3 {
             let lengths = line.lengths();
             let ends = (lengths.iter().min(), lengths.iter().max());
             assert_eq!(ends, (Some(&line.shortest), Some(&line.longest)), "{}", line.name);
             assert_eq!((lengths.len(), lengths.iter().sum()), (line.rows, line.entries), "{}", line.name);
-            // not one heavy row: many lengths, and the longest rows well below the longest
+            // a distribution, not one heavy row: many lengths, and the next rows well below the longest
             let mut distinct = lengths.clone();
             distinct.sort_unstable();
             distinct.dedup();
@@ -161,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_one_has_its_rows() {
+    fn a_small_matrix_has_its_row_lengths() {
         let line = Irregular { rows: 1000, cols: 1500, entries: 9000, longest: 1500, ..TABLE_3[5] };
         for line in [line, Irregular { near: 0, ..line }, Irregular { cols: 1600, near: 10, ..line }] {
             let matrix = line.matrix();

@@ -1,9 +1,9 @@
-//! Claims that span families: bits, symmetry, definiteness, counts, independence of the thread count.
+//! Properties of all generators: bits, symmetry, definiteness, counts, independence of the number of threads.
 
 use super::edge::{arrow, diagonal, tridiagonal};
 use super::*;
 
-/// Every bit of a matrix in one number.
+/// A hash of every bit of a matrix.
 fn fingerprint(matrix: &Matrix) -> u64 {
     let offsets = matrix.offsets.iter().copied();
     let columns = matrix.columns.iter().map(|&column| u64::from(column));
@@ -29,9 +29,9 @@ fn small_matrices() -> Vec<(&'static str, Matrix)> {
     ]
 }
 
-/// The constants were printed by the C++ generators of the bench prototypes (without fused multiply-adds).
+/// The constants come from the C++ generators of the bench prototypes, compiled without fused multiply-adds.
 #[test]
-fn small_matrices_equal_those_of_the_other_programs_bitwise() {
+fn small_matrices_equal_those_of_the_cpp_generators_bitwise() {
     let expected = [
         ("hashed faces", 1296, 0x7e74_6cfe_641b_843f),
         ("hashed box", 19_773, 0x79b5_2844_0423_1268),
@@ -53,10 +53,10 @@ fn small_matrices_equal_those_of_the_other_programs_bitwise() {
     assert_eq!(fingerprint(&dominant), 0x2ba0_ef07_c33e_9ed8);
 }
 
-/// Fingerprints of matrices at the size of the benches: `cargo test --release -- --ignored named_matrices`.
+/// Fingerprints of the matrices at bench size: `cargo test --release -- --ignored named_matrices`.
 #[test]
 #[ignore = "gigabytes and a minute"]
-fn named_matrices_equal_those_of_the_other_programs_bitwise() {
+fn named_matrices_equal_those_of_the_cpp_generators_bitwise() {
     let expected = [
         ("tiny_el3", 61_731, 0xc957_f963_3d4b_aa8c),
         ("p1_10M_perm", 9_695_179, 0x4b1e_c06b_9c7b_ab29),
@@ -80,12 +80,12 @@ fn named_matrices_equal_those_of_the_other_programs_bitwise() {
 }
 
 #[test]
-fn thread_counts_do_not_show() {
+fn matrices_do_not_depend_on_the_number_of_threads() {
     let run = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
             let mut matrices = small_matrices();
-            // More than one task each.
+            // large enough for several tasks each
             matrices.push(("several tasks", hashed_mesh(Neighbours::Tetrahedra, 20, 1, 512)));
             matrices.push(("several jumps", rmat(12, 150_000)));
             matrices.iter().map(|(_, matrix)| fingerprint(matrix)).collect::<Vec<_>>()
@@ -128,8 +128,7 @@ fn small_and_degenerate_sizes_are_made() {
     assert_eq!(hashed_rmat(0, 3).nnz(), 1);
 }
 
-/// The largest difference of entries that mirror each other, over the largest entry; a missing one counts as
-/// zero.
+/// The largest difference between mirrored entries, relative to the largest entry. A missing entry counts as zero.
 fn asymmetry(matrix: &Matrix) -> f64 {
     let largest = matrix.values.iter().fold(0.0_f64, |largest, value| largest.max(value.abs()));
     let mut worst = 0.0_f64;
@@ -142,7 +141,7 @@ fn asymmetry(matrix: &Matrix) -> f64 {
 }
 
 #[test]
-fn symmetric_families_are() {
+fn symmetric_families_are_symmetric() {
     for (name, matrix) in small_matrices() {
         let asymmetry = asymmetry(&matrix);
         match name {
@@ -160,7 +159,7 @@ fn the_circuit_has_a_symmetric_pattern() {
     assert_eq!(asymmetry(&pattern), 0.0);
 }
 
-/// Whether dense Cholesky meets positive pivots only.
+/// Whether a dense Cholesky factorisation has only positive pivots.
 fn is_positive_definite(matrix: &Triplets) -> bool {
     let n = matrix.rows;
     let mut a = vec![0.0; n * n];
@@ -184,7 +183,7 @@ fn is_positive_definite(matrix: &Triplets) -> bool {
 }
 
 #[test]
-fn positive_definite_families_are() {
+fn positive_definite_families_are_positive_definite() {
     let dominant = |neighbours, unknowns| hashed_mesh(neighbours, 4, unknowns, 16).diagonally_dominant();
     let matrices = [
         ("stencil 7", stencil7(5)),
@@ -216,13 +215,13 @@ fn counts_follow_from_the_meshes() {
         assert_eq!(stencil7(n).nnz(), 7 * cubed(n) - 6 * n * n);
         assert_eq!(stencil27(n).nnz(), cubed(3 * n - 2));
         assert_eq!(elasticity(n).nnz(), 9 * cubed(3 * n - 2));
-        // Edges of the mesh: along axes, face diagonals, space diagonals, each both ways.
+        // The edges of the mesh, in both directions: along axes, face diagonals, space diagonals.
         let edges = 3 * n * n * (n - 1) + 3 * n * (n - 1) * (n - 1) + cubed(n - 1);
         assert_eq!(tetrahedra(n, Numbering::Natural).nnz(), cubed(n) + 2 * edges);
     }
 }
 
-/// Constants are in the kernel of the stiffness matrix, and the masses add up to the unit cube's volume.
+/// The stiffness matrix maps constants to zero, and the mass matrix adds up to the volume of the unit cube.
 #[test]
 fn tetrahedra_fill_their_jittered_cube() {
     let matrix = tetrahedra(8, Numbering::Natural);
@@ -232,8 +231,8 @@ fn tetrahedra_fill_their_jittered_cube() {
     assert!(row_sums.iter().all(|&mass| mass > 0.0));
 }
 
-/// A rigid translation of an inner node's surroundings needs no force: rows away from the clamp sum to zero
-/// by direction.
+/// Translating all neighbours of an inner node needs no force: away from the clamped layer, each row sums to zero in
+/// each direction.
 #[test]
 fn elasticity_resists_no_translation() {
     let side = 5;

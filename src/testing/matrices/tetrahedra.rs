@@ -1,27 +1,27 @@
-//! Linear tetrahedra on a jittered box: the SPD matrix of `-Δu + u` as an unstructured mesh gives it.
+//! Linear tetrahedra on a box with jittered nodes: the positive definite matrix of `-Δu + u` on an unstructured mesh.
 
 use super::numbers::{inverse, mix, shuffled_in_windows, unit};
 use super::{Grid, Matrix};
 
-/// Each node is moved by at most this share of the mesh width in each direction: the angles become irregular
-/// and every edge of the mesh gets a nonzero, while no tetrahedron turns inside out.
+/// Each node is moved by at most this fraction of the mesh width in each direction. Angles become irregular, every edge
+/// of the mesh gets a nonzero, and no tetrahedron turns inside out.
 const JITTER: f64 = 0.15;
 
-/// The six ways from the low to the high corner of a cube along its edges: one tetrahedron each, together the
-/// cube.
+/// The six paths from the low to the high corner of a cube along its edges. Each path spans a tetrahedron, and the six
+/// tetrahedra fill the cube.
 const PATHS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// How the nodes of a tetrahedral mesh are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
-    /// x fastest: a narrow band.
+    /// In natural order, x fastest: the matrix has a narrow band.
     Natural,
-    /// At random, for a seed: no locality at all.
+    /// At random, by a seed: the matrix has no locality.
     Shuffled(u64),
 }
 
-/// Stiffness plus mass of linear tetrahedra on a unit cube of `side`³ nodes (at least 2), natural boundary
-/// conditions: positive definite, exactly symmetric, 15 entries in an inner row.
+/// The stiffness plus the mass matrix of linear tetrahedra on a unit cube of `side`³ nodes (at least 2), with natural
+/// boundary conditions. Positive definite, exactly symmetric, 15 entries in an inner row.
 pub fn tetrahedra(side: usize, numbering: Numbering) -> Matrix {
     let mesh = Mesh { grid: Grid { side } };
     let nodes = mesh.grid.nodes();
@@ -34,7 +34,7 @@ pub fn tetrahedra(side: usize, numbering: Numbering) -> Matrix {
         nodes,
         |row, columns| {
             let node = node_of[row] as usize;
-            // Along a path every coordinate only grows: an edge goes up in all directions or down in all.
+            // Along a path every coordinate only grows, so an edge goes up in all directions or down in all.
             mesh.grid.around(node, |neighbour, offset| {
                 if offset.iter().all(|&step| step >= 0) || offset.iter().all(|&step| step <= 0) {
                     columns.push(number[neighbour]);
@@ -72,7 +72,8 @@ impl Mesh {
         })
     }
 
-    /// In the same order for each of the four corners, so that both ends of an edge sum the same terms alike.
+    /// Visits the tetrahedra at a node, in an order that is the same for all four corners of each, so that both ends of
+    /// an edge add the same terms in the same order.
     fn for_each_tetrahedron_at(self, node: usize, mut visit: impl FnMut([usize; 4])) {
         let top = self.grid.position(node);
         for cube in 0..8 {
@@ -97,12 +98,12 @@ impl Mesh {
         Some(corners)
     }
 
-    /// `|T| (∇Nᵃ·∇Nᵇ + (1 + δₐᵦ) / 20)`.
+    /// The element matrix `|T| (∇Nᵃ·∇Nᵇ + (1 + δₐᵦ) / 20)`.
     fn element(self, corners: [usize; 4]) -> [[f64; 4]; 4] {
         let points = corners.map(|corner| self.point(corner));
         let edges: [[f64; 3]; 3] =
             std::array::from_fn(|e| std::array::from_fn(|d| points[e + 1][d] - points[0][d]));
-        // The gradient of corner e + 1 is the cross product of the other two edges, over the determinant.
+        // The gradient at corner e + 1 is the cross product of the other two edges divided by the determinant.
         let normals: [[f64; 3]; 3] = std::array::from_fn(|e| cross(edges[(e + 1) % 3], edges[(e + 2) % 3]));
         let determinant = dot(edges[0], normals[0]);
         let volume = determinant.abs() / 6.0;
@@ -143,7 +144,7 @@ mod tests {
                 let Some(corners) = mesh.tetrahedron(mesh.grid.position(node), path) else { continue };
                 let [origin, ends @ ..] = corners.map(|corner| mesh.point(corner));
                 let edges = ends.map(|end| std::array::from_fn(|d| end[d] - origin[d]));
-                // Odd permutations of the directions turn the other way round.
+                // Odd permutations of the directions have the opposite orientation.
                 let parity = if path[1] == (path[0] + 1) % 3 { 1.0 } else { -1.0 };
                 smallest = smallest.min(parity * dot(edges[0], cross(edges[1], edges[2])));
             }

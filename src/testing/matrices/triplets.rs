@@ -1,31 +1,31 @@
-//! Rectangular matrices as triplets, and the naive product that every format is compared with.
+//! Matrices of any shape as triplets, and the reference product that every format is compared with.
 
 use super::numbers::SplitMix;
 use crate::{Csr, Real, Result};
 use std::collections::BTreeSet;
 
-/// A matrix as it is assembled: entries in any order, repeats meaning their sum.
+/// A matrix as a list of entries in any order. Repeated entries are added up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Triplets {
     /// Rows.
     pub rows: usize,
     /// Columns.
     pub cols: usize,
-    /// Row, column, value.
+    /// Row, column and value of each entry.
     pub entries: Vec<(u32, u32, f64)>,
 }
 
 impl Triplets {
-    /// The matrix, ready to compute with.
+    /// Converts to [`Csr`].
     pub fn csr<T: Real>(&self) -> Result<Csr<T>> {
         let entries: Vec<(u32, u32, T)> =
             self.entries.iter().map(|&(i, j, v)| (i, j, T::from_f64(v))).collect();
         Csr::from_triplets(self.rows, self.cols, &entries)
     }
 
-    /// `(Σ a x, Σ |a x|)` by rows: the product, and the scale its error is measured on. Products and sums
-    /// carry their rounding errors along (two-product, two-sum), so each number is as good as one computed in
-    /// twice the precision, then rounded.
+    /// For each row `(Σ a x, Σ |a x|)`: the product, and the scale for its error. Rounding errors of products and sums
+    /// are carried along (two-product, two-sum), so each number is as good as one computed in twice the precision and
+    /// then rounded.
     ///
     /// `x` must have `cols` entries.
     pub fn product_reference(&self, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
@@ -40,13 +40,13 @@ impl Triplets {
         (rounded(products), rounded(magnitudes))
     }
 
-    /// Rows and columns exchanged, in the same order.
+    /// Swaps rows and columns. The order of the entries stays.
     pub fn transposed(&self) -> Self {
         let entries = self.entries.iter().map(|&(row, column, value)| (column, row, value)).collect();
         Self { rows: self.cols, cols: self.rows, entries }
     }
 
-    /// The entries in another order (a different one for every seed), for what must not depend on it.
+    /// Shuffles the entries, in a different order for every seed.
     pub fn shuffled(mut self, seed: u64) -> Self {
         let mut random = SplitMix::new(seed);
         for last in (1..self.entries.len()).rev() {
@@ -72,28 +72,28 @@ impl Compensated {
         self.sum = sum;
     }
 
-    /// Infinities and NaN have no rounding error to speak of: they pass as they are.
+    /// The sum. Infinities and NaN have no rounding error and are returned as they are.
     fn value(self) -> f64 {
         if self.sum.is_finite() { self.sum + self.error } else { self.sum }
     }
 }
 
-/// A value that no test should find special: ±[0.5, 1.5).
+/// A random value in ±[0.5, 1.5), which no algorithm treats specially.
 pub(super) fn ordinary(random: &mut SplitMix) -> f64 {
     let magnitude = 0.5 + random.unit();
     if random.bits() & 1 == 0 { magnitude } else { -magnitude }
 }
 
-/// `rows` x `cols` with about `density` of all entries at random places, sorted by row and column, values
-/// ±[0.5, 1.5).
+/// A `rows` x `cols` matrix with about the share `density` of all entries, at random positions, sorted by row and
+/// column, with values in ±[0.5, 1.5).
 pub fn random(rows: usize, cols: usize, density: f64, seed: u64) -> Triplets {
     let mut draws = SplitMix::new(seed);
     let expected = density.clamp(0.0, 1.0) * cols as f64;
     random_rows(rows, cols, seed, |_| ((expected + draws.unit()) as usize).min(cols))
 }
 
-/// `rows` x `cols` with exactly `length(row)` entries in a row (at most `cols`), at random places, sorted by
-/// row and column.
+/// A `rows` x `cols` matrix with exactly `length(row)` entries in a row (at most `cols`), at random positions, sorted
+/// by row and column.
 pub fn random_rows(rows: usize, cols: usize, seed: u64, mut length: impl FnMut(usize) -> usize) -> Triplets {
     let mut entries = Vec::new();
     for row in 0..rows {
@@ -105,7 +105,8 @@ pub fn random_rows(rows: usize, cols: usize, seed: u64, mut length: impl FnMut(u
     Triplets { rows, cols, entries }
 }
 
-/// `count` distinct numbers below `bound`, ascending (Floyd's sampling: no retries, whatever the share).
+/// `count` distinct random numbers below `bound`, ascending, by Floyd's sampling: no retries, whatever the share of
+/// numbers drawn.
 fn distinct(count: usize, bound: usize, random: &mut SplitMix) -> BTreeSet<u32> {
     let mut chosen = BTreeSet::new();
     for last in bound - count..bound {
@@ -127,18 +128,18 @@ mod tests {
         let entries = row.iter().enumerate().map(|(column, &value)| (0, column as u32, value)).collect();
         let triplets = Triplets { rows: 2, cols: 5, entries };
         let (products, magnitudes) = triplets.product_reference(&[1.0; 5]);
-        // Both correctly rounded: 2 + 3ε is a tie, 2e16 + 2 + 3ε lies above one.
+        // Both results are correctly rounded: 2 + 3ε is a tie, 2e16 + 2 + 3ε lies above one.
         assert_eq!(products, [2.0 + 4.0 * f64::EPSILON, 0.0]);
         assert_eq!(magnitudes, [2e16 + 4.0, 0.0]);
 
-        // (1 + ε)(1 − ε) − 1 = −ε², which no product rounded to f64 can show.
+        // (1 + ε)(1 − ε) − 1 = −ε², which rounding the product to f64 would lose.
         let e = f64::EPSILON;
         let triplets = Triplets { rows: 1, cols: 2, entries: vec![(0, 0, 1.0 + e), (0, 1, -1.0)] };
         assert_eq!(triplets.product_reference(&[1.0 - e, 1.0]).0, [-e * e]);
     }
 
     #[test]
-    fn the_reference_passes_what_is_not_finite() {
+    fn the_reference_returns_infinities_and_nan() {
         let triplets = Triplets { rows: 2, cols: 2, entries: vec![(0, 0, 1.0), (1, 0, 1.0), (1, 1, 1.0)] };
         let (products, magnitudes) = triplets.product_reference(&[f64::NEG_INFINITY, f64::NAN]);
         assert_eq!(products[0], f64::NEG_INFINITY);
