@@ -64,6 +64,8 @@ mod numbers;
 pub mod partition;
 pub mod preconditioners;
 mod scaling;
+#[cfg(feature = "cuda")]
+pub mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
@@ -86,6 +88,8 @@ pub use preconditioners::{
     Sparsity, StoredRows, TwoLevel,
 };
 pub use scaling::Scaling;
+#[cfg(feature = "cuda")]
+pub use spread::Spread;
 
 macro_rules! reexport {
     ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {

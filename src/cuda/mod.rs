@@ -49,6 +49,11 @@ impl Cuda {
         Ok(Cuda { device: Device::new(ordinal)? })
     }
 
+    /// Its number, counted from 0.
+    pub fn ordinal(&self) -> usize {
+        self.device.ordinal()
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         self.device.name()

@@ -4,22 +4,32 @@ use super::steps::{CudaSteps, OnChip};
 use super::{Cuda, failed};
 use crate::host::gather;
 use crate::{HostSpace, Numbering, Real};
+use krysp_kernels::cuda::team::member::Member;
 use krysp_kernels::cuda::{self, Array, solve::vector};
 use krysp_solvers::{Basis, CgUpdate, Error, Result, Scalar, Space, Vector};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
-/// Device memory: vectors of a length, in the user's numbering or another, on one GPU's queue.
-#[derive(Clone, Debug, PartialEq)]
+/// Device memory: vectors of a length, in the user's numbering or another, on one GPU's queue. Where the GPU works in a
+/// team, vectors as long as its part are parts of vectors that all of the team have.
+#[derive(Clone, Debug)]
 pub struct CudaSpace<T: Real> {
     gpu: Cuda,
     host: HostSpace<T>,
+    team: Option<Arc<Member>>,
+}
+
+impl<T: Real> PartialEq for CudaSpace<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.gpu == other.gpu && self.host == other.host
+    }
 }
 
 impl<T: Real> CudaSpace<T> {
     /// The vectors on a GPU that correspond to those of a space in host memory.
     pub fn like(gpu: &Cuda, host: &HostSpace<T>) -> CudaSpace<T> {
-        CudaSpace { gpu: gpu.clone(), host: host.clone() }
+        let team = gpu.device().member().filter(|member| member.own_length() == host.len());
+        CudaSpace { gpu: gpu.clone(), host: host.clone(), team }
     }
 
     /// The corresponding space in host memory.
@@ -54,11 +64,19 @@ impl<T: Real> Space for CudaSpace<T> {
     type Vector = CudaVector<T>;
 
     fn len(&self) -> usize {
+        self.team.as_ref().map_or(self.host.len(), |team| team.whole_length())
+    }
+
+    fn local_len(&self) -> usize {
         self.host.len()
     }
 
+    fn agree(&self, wish: u8) -> Result<u8> {
+        self.team.as_ref().map_or(Ok(wish), |team| team.agree(wish).map_err(failed))
+    }
+
     fn zeros(&self) -> Result<CudaVector<T>> {
-        let entries = self.gpu.device().zeros(self.len()).map_err(failed)?;
+        let entries = self.gpu.device().zeros(self.local_len()).map_err(failed)?;
         Ok(CudaVector { entries, space: self.clone() })
     }
 
@@ -186,7 +204,7 @@ impl<T: Real> Vector for CudaVector<T> {
     }
 
     fn basis(space: &CudaSpace<T>, count: usize) -> Result<CudaBasis<T>> {
-        Ok(CudaBasis(cuda::Basis::new(space.gpu.device(), space.len(), count).map_err(failed)?))
+        Ok(CudaBasis(cuda::Basis::new(space.gpu.device(), space.local_len(), count).map_err(failed)?))
     }
 
     fn flip_signs(&mut self) -> Result<()> {

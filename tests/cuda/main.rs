@@ -30,6 +30,7 @@ mod operators;
 mod preconditioners;
 mod slices;
 mod solves;
+mod spread;
 mod two_level;
 
 use krysp::Cuda;

@@ -285,6 +285,11 @@ impl Device {
         Ok(())
     }
 
+    /// Lets another device read and write the arrays of this one.
+    pub(crate) fn open_pool_to(&self, other: &Device) -> Result<()> {
+        self.inner.pool.as_ref().map_or(Ok(()), |pool| pool.open_to(other.ordinal()))
+    }
+
     /// What the device keeps of a type, made when first asked for.
     pub(crate) fn kept<X: Any + Send + Sync + Default>(&self) -> &X {
         self.inner.kept.get()

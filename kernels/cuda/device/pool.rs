@@ -60,6 +60,19 @@ impl Pool {
         Ok(unsafe { stream.upgrade_device_ptr(address, len) })
     }
 
+    /// Lets another device read and write what is taken from this pool.
+    pub(crate) fn open_to(&self, ordinal: usize) -> Result<()> {
+        let location = sys::CUmemLocation {
+            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: ordinal as i32,
+        };
+        let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        let access = sys::CUmemAccessDesc { location, flags };
+        // SAFETY: the pool lives, and the description until the call returns
+        unsafe { sys::cuMemPoolSetAccess(self.handle, &access, 1) }.result()?;
+        Ok(())
+    }
+
     /// Bytes that the pool holds and that are not in use.
     pub(crate) fn spare(&self) -> Result<usize> {
         let read = |attribute| {

@@ -252,6 +252,65 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
     }
 }
 
+// ---- sums over a team of devices
+
+// The devices that share the vectors of a solve. Each has a mailbox that all of them write to.
+struct Team {
+    u32 members, own;         // how many there are, and which of them this device is
+    u32* calls;               // sums of the team before this one
+    const volatile u32* given_up;  // in host memory: not 0 once a member has failed
+    Parcel* mail[TEAM_MEMBERS];  // of each member: [2][members][TEAM_MAIL] parcels
+};
+
+__device__ __forceinline__ void send_to_member(Parcel* to, real v, u32 call) {
+    const u64 tag = (u64)call << 32;
+    if constexpr (WORDS == 1) {
+        asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(tag | __float_as_uint(v)) : "memory");
+    } else {
+        const u64 bits = __double_as_longlong(v);
+        asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(to), "l"(tag | (bits & 0xffffffffu)) : "memory");
+        asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"((u64*)to + 1), "l"(tag | bits >> 32) : "memory");
+    }
+}
+__device__ __forceinline__ bool received_from_member(const Parcel* from, u32 call, real& v) {
+    u64 low, high;
+    asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(low) : "l"(from) : "memory");
+    if constexpr (WORDS == 1) {
+        v = __uint_as_float((u32)low);
+        return low >> 32 == call;
+    } else {
+        asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(high) : "l"((const u64*)from + 1) : "memory");
+        v = __longlong_as_double(high << 32 | (low & 0xffffffffu));
+        return low >> 32 == call && high >> 32 == call;
+    }
+}
+
+// Whether a member has failed: asked rarely, for the answer comes from host memory.
+__device__ __forceinline__ bool given_up(const volatile u32* word, u32 polls) { return (polls & 0xfff) == 0xfff && *word; }
+
+// Where a member's parcel for a sum lies in a mailbox. Two halves take turns: who sends for one sum has received all of the
+// sum before, and so nobody still reads the half that it writes to.
+__device__ __forceinline__ Parcel* parcel_of(const Team& team, Parcel* mail, u32 member, u32 place, u32 call) {
+    return mail + ((u64)(call & 1) * team.members + member) * TEAM_MAIL + place;
+}
+// Sends this member's part of a sum to all members, itself among them.
+__device__ __forceinline__ void send_to_team(const Team& team, real own, u32 place, u32 call) {
+    for (u32 m = 0; m < team.members; m++) send_to_member(parcel_of(team, team.mail[m], team.own, place, call), own, call);
+}
+// Adds up what all members have sent, in the order of the members; not a number where one has failed.
+__device__ __forceinline__ real receive_from_team(const Team& team, u32 place, u32 call) {
+    real total = 0;
+    for (u32 m = 0; m < team.members; m++) {
+        const Parcel* from = parcel_of(team, team.mail[team.own], m, place, call);
+        real part;
+        for (u32 polls = 0; !received_from_member(from, call, part); polls++) {
+            if (given_up(team.given_up, polls)) return total + __longlong_as_double(0x7ff8000000000000ll);
+        }
+        total += part;
+    }
+    return total;
+}
+
 struct Sum {
     Parcel* parcels;          // K of each block, sum by sum
     u32* calls;               // before this one

@@ -8,6 +8,7 @@ use crate::cuda::solve::gate::{FINITE, GATE, NONZERO, POSITIVE, STATE, WATCH, WA
 use crate::cuda::solve::number::{self, TERMS};
 use crate::cuda::solve::ring::{FAILED, GOES_ON, HEAD, LAST};
 use crate::cuda::solve::sums::{RESULTS, SENT, SUM};
+use crate::cuda::team::member::{TEAM, TEAM_MAIL, TEAM_MEMBERS};
 
 /// Types, scalars that stay on the device, gates, and sums over a grid.
 pub(crate) const PRELUDE: Source = Source {
@@ -27,7 +28,9 @@ pub(crate) const PRELUDE: Source = Source {
         GOES_ON,
         LAST,
         FAILED,
-        RESULTS
+        RESULTS,
+        TEAM_MEMBERS,
+        TEAM_MAIL
     ],
     mirrors: &[
         mirror!("bfloat" = Bf16 {}),
@@ -37,6 +40,7 @@ pub(crate) const PRELUDE: Source = Source {
         GATE,
         STATE,
         SUM,
+        TEAM,
         SENT,
         windows::MIRROR,
     ],

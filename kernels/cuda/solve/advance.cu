@@ -23,9 +23,10 @@ __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
 // Adds v over all threads of the grid; all threads have the sums. Blocks must all be on the chip.
-template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], const Sum& sum) {
+template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], const Sum& sum, const Team* team) {
     __shared__ real totals[K];
     const u32 call = *(volatile u32*)sum.calls + 1;
+    const u32 together = team ? *(volatile u32*)team->calls + 1 : 0;
     block_sum(v);
     if (threadIdx.x == 0) {
 #pragma unroll
@@ -42,6 +43,15 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
     }
     block_sum(total);
     if (threadIdx.x == 0) {
+        if (team) {
+            // one block sends, all receive: the sums of the devices reach every block without another meeting
+            if (blockIdx.x == 0) {
+#pragma unroll
+                for (int k = 0; k < K; k++) send_to_team(*team, total[k], k, together);
+            }
+#pragma unroll
+            for (int k = 0; k < K; k++) total[k] = receive_from_team(*team, k, together);
+        }
 #pragma unroll
         for (int k = 0; k < K; k++) totals[k] = total[k];
         if (blockIdx.x == 0) {
@@ -49,6 +59,7 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
             for (int k = 0; k < K; k++) *sum.results[k] = total[k];
             // all have read it, for all have sent
             *sum.calls = call;
+            if (team) *team->calls = together;
         }
     }
     __syncthreads();
@@ -63,7 +74,7 @@ struct Three { Pack r, q, d; };
 struct Two { Pack x, p; };
 
 extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
-    Gate gate, i64 n, Number alpha, Number rho, const real* q, const real* d, real* x, real* r, real* p, u32 kept, Sum out) {
+    Gate gate, i64 n, Number alpha, Number rho, const real* q, const real* d, real* x, real* r, real* p, u32 kept, Sum out, const Team* team) {
     begin();
     Pack* const z = (Pack*)shared_memory + threadIdx.x;
     const i64 packs = n / PACK, step = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -116,7 +127,7 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
     Two two[DEPTH];
 #pragma unroll
     for (int k = 0; k < DEPTH; k++) ask_two(two[k], turns - 1 - k);
-    sum_everywhere(sum, out);
+    sum_everywhere(sum, out, team);
     const real b = sum[1] / before;
     const auto finish = [&](const Two& v, u32 turn) {
         const i64 at = (first + turn * step) * PACK;

@@ -188,7 +188,7 @@ impl<T: Real> Basis<T> {
         launch.arg(&blocks).arg(&partials).arg(&c);
         // SAFETY: arguments as in basis.cu; `partials` holds a sum for each block and column
         unsafe { launch.launch(LaunchConfig { grid_dim: (k as u32, 1, 1), ..self.config() }) }?;
-        Ok(())
+        self.device.sum_over_team::<T>(c, k)
     }
 
     /// `w ← w − V_k c; ‖w‖²`

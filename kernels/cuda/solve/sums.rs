@@ -54,6 +54,7 @@ pub(crate) const SENT: Mirror = mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL]
 /// `K` sums to come: what a kernel writes to, and the scalars that it gives.
 pub(crate) struct Sums<T, const K: usize> {
     pub(crate) raw: RawSum,
+    device: Device,
     cells: [Arc<Cell>; K],
     element: PhantomData<T>,
 }
@@ -75,7 +76,12 @@ impl<T: Real, const K: usize> Sums<T, K> {
             calls: parcels.calls.device_ptr(stream).0,
             results,
         };
-        Ok(Sums { raw, cells: taken, element: PhantomData })
+        Ok(Sums { raw, device: device.clone(), cells: taken, element: PhantomData })
+    }
+
+    /// For a kernel that is told not to sum.
+    pub(crate) fn nowhere() -> RawSum {
+        RawSum { parcels: 0, calls: 0, results: [0; RESULTS] }
     }
 
     /// The address of the first result.
@@ -83,7 +89,14 @@ impl<T: Real, const K: usize> Sums<T, K> {
         self.raw.results[0]
     }
 
+    /// The sums, of all of the team where the device works in one.
     pub(crate) fn scalars(self) -> [Scalar<T>; K] {
+        self.device.park(self.device.sum_cells_over_team::<T>(self.raw.results, K));
+        self.of_this_launch()
+    }
+
+    /// The sums as the launch has left them.
+    pub(crate) fn of_this_launch(self) -> [Scalar<T>; K] {
         self.cells.map(Scalar::in_cell)
     }
 }

@@ -1,0 +1,241 @@
+//! Products whose rows read entries of `x` that other members of a team own.
+
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::module::{Mirror, mirror};
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::solve::number::{RawNumber, Scalar};
+use crate::cuda::solve::sums::Sums;
+use crate::cuda::team::member::{Member, SOURCE, TEAM_MEMBERS};
+use cudarc::driver::{CudaFunction, DeviceRepr};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawHalo {
+    members: u32,
+    own: u32,
+    product: u64,
+    tickets: u64,
+    given_up: u64,
+    places: u64,
+    firsts: [u32; TEAM_MEMBERS + 1],
+    senders: u32,
+    ghosts: [u64; TEAM_MEMBERS],
+    sent_at: [u64; TEAM_MEMBERS],
+    used_at: [u64; TEAM_MEMBERS],
+    sent: u64,
+    used: u64,
+}
+// SAFETY: as `Halo` of team.cu
+unsafe impl DeviceRepr for RawHalo {}
+// SAFETY: zero bits are zero
+unsafe impl cudarc::driver::ValidAsZeroBits for RawHalo {}
+// SAFETY: numbers without padding: twelve of 32 bits, and thirty of 64
+unsafe impl crate::buffer::Plain for RawHalo {}
+
+/// [`RawHalo`] as kernels have it.
+pub(crate) const MIRROR: Mirror = mirror!(
+    "Halo" = RawHalo {
+        members,
+        own,
+        product,
+        tickets,
+        given_up,
+        places,
+        firsts,
+        senders,
+        ghosts,
+        sent_at,
+        used_at,
+        sent,
+        used
+    }
+);
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawBorder {
+    rows: u64,
+    offsets: u64,
+    columns: u64,
+    values: u64,
+    count: u32,
+}
+// SAFETY: as `Border` of team.cu
+unsafe impl DeviceRepr for RawBorder {}
+
+/// [`RawBorder`] as kernels have it.
+pub(crate) const BORDER: Mirror = mirror!("Border" = RawBorder { rows, offsets, columns, values, count });
+
+/// What a member sends and receives in a product, and its entries in columns of others, as the host finds them.
+#[derive(Clone, Debug, Default)]
+pub struct Plan<T> {
+    /// For each member: entries of this one's `x` that it reads, in the order in which it has them among its ghosts.
+    pub sends: Vec<Vec<u32>>,
+    /// For each member: where its entries begin among this one's ghosts, and the end.
+    pub ghosts_from: Vec<usize>,
+    /// Rows with entries in columns of others.
+    pub rows: Vec<u32>,
+    /// Where the entries of each of these rows begin, and the end.
+    pub offsets: Vec<u32>,
+    /// Their places among the ghosts.
+    pub columns: Vec<u32>,
+    /// Their values.
+    pub values: Vec<T>,
+}
+
+/// What others write to on a member's device.
+#[derive(Debug)]
+struct Inbox<T: Real> {
+    ghosts: Array<T>,
+    sent: Array<u64>,
+    used: Array<u64>,
+}
+
+/// A member's side of products that reach into the parts of others.
+#[derive(Debug)]
+pub struct Halo<T: Real> {
+    member: Arc<Member>,
+    raw: Array<RawHalo>,
+    border: RawBorder,
+    own: usize,
+    sends: usize,
+    inboxes: Vec<Arc<Inbox<T>>>,
+    push: CudaFunction,
+    add_ghosts: CudaFunction,
+    _arrays: (Array<u64>, Array<u32>, Array<u32>, [Array<u32>; 3], Array<T>),
+}
+
+impl<T: Real> Halo<T> {
+    /// Connects all members of a team, each with its plan.
+    pub fn connect(members: &[Arc<Member>], plans: &[Plan<T>]) -> Result<Vec<Halo<T>>> {
+        let count = members.len();
+        let inbox = |(member, plan): (&Arc<Member>, &Plan<T>)| {
+            let device = member.device();
+            let ghosts = plan.ghosts_from.last().copied().unwrap_or(0);
+            let inbox = Inbox {
+                ghosts: device.zeros(ghosts)?,
+                sent: device.zeros(count)?,
+                used: device.zeros(count)?,
+            };
+            // others write here as soon as they are asked to
+            device.synchronize()?;
+            Ok(Arc::new(inbox))
+        };
+        let inboxes = members.iter().zip(plans).map(inbox).collect::<Result<Vec<_>>>()?;
+        let halo = |own: usize| {
+            let (member, plan) = (&members[own], &plans[own]);
+            let device = member.device();
+            let mut firsts = [0; TEAM_MEMBERS + 1];
+            let mut places = vec![];
+            for (to, sends) in plan.sends.iter().enumerate() {
+                places.extend_from_slice(sends);
+                firsts[to + 1..].fill(places.len() as u32);
+            }
+            let each = |address: &dyn Fn(usize) -> u64| {
+                let mut addresses = [0; TEAM_MEMBERS];
+                addresses.iter_mut().enumerate().take(count).for_each(|(to, at)| *at = address(to));
+                addresses
+            };
+            let gets = |from: usize| plan.ghosts_from[from + 1] > plan.ghosts_from[from];
+            let senders = (0..count).filter(|&from| gets(from)).fold(0, |all, from| all | 1 << from);
+            let (product, tickets) = (device.zeros::<u64>(1)?, device.zeros::<u32>(2)?);
+            let (sends, places) = (places.len(), device.upload(&places)?);
+            let raw = RawHalo {
+                members: count as u32,
+                own: own as u32,
+                product: product.address(0),
+                tickets: tickets.address(0),
+                given_up: member.given_up.address(),
+                places: places.address(0),
+                firsts,
+                senders,
+                ghosts: each(&|to| inboxes[to].ghosts.address(plans[to].ghosts_from[own])),
+                sent_at: each(&|to| inboxes[to].sent.address(own)),
+                used_at: each(&|to| inboxes[to].used.address(own)),
+                sent: inboxes[own].sent.address(0),
+                used: inboxes[own].used.address(0),
+            };
+            let [rows, offsets, columns] =
+                [&plan.rows, &plan.offsets, &plan.columns].map(|host| device.upload(host));
+            let (arrays, values) = ([rows?, offsets?, columns?], device.upload(&plan.values)?);
+            let border = RawBorder {
+                rows: arrays[0].address(0),
+                offsets: arrays[1].address(0),
+                columns: arrays[2].address(0),
+                values: values.address(0),
+                count: plan.rows.len() as u32,
+            };
+            Ok(Halo {
+                member: member.clone(),
+                raw: device.upload(&[raw])?,
+                border,
+                own,
+                sends,
+                inboxes: inboxes.clone(),
+                push: device.function::<T>(&SOURCE, "push")?,
+                add_ghosts: device.function::<T>(&SOURCE, "add_ghosts")?,
+                _arrays: (product, tickets, places, arrays, values),
+            })
+        };
+        (0..count).map(halo).collect()
+    }
+
+    /// Bytes of the entries in columns of others, and of what is sent.
+    pub fn bytes(&self) -> usize {
+        let (_, _, places, arrays, values) = &self._arrays;
+        values.bytes() + arrays.iter().map(Array::bytes).sum::<usize>() + places.bytes()
+    }
+
+    fn device(&self) -> &Device {
+        self.member.device()
+    }
+
+    /// Sends entries of `x` to the members that read them.
+    pub fn send(&self, x: &Array<T>) -> Result<()> {
+        assert!(x.device() == self.device() && x.len() == self.member.own_length(), "a part of the member's");
+        let (halo, x) = (self.raw.address(0), x.address(0));
+        let mut launch = self.device().launch(&self.push);
+        launch.arg(&halo).arg(&x);
+        // SAFETY: arguments as in team.cu; places to send are entries of `x`, and inboxes have room for them
+        unsafe { launch.launch(config_at_once(self.device(), self.sends, 1)) }
+    }
+
+    fn receive(
+        &self,
+        x: &Array<T>,
+        y: &Array<T>,
+        own: RawNumber<T>,
+        sums: Option<&Sums<T, 1>>,
+    ) -> Result<()> {
+        assert!(y.device() == self.device() && y.len() == self.member.own_length(), "a part of the member's");
+        let (halo, ghosts) = (self.raw.address(0), self.inboxes[self.own].ghosts.address(0));
+        let (x, y, with_sums) = (x.address(0), y.address(0), u32::from(sums.is_some()));
+        let nothing;
+        let out = match sums {
+            Some(sums) => &sums.raw,
+            None => {
+                nothing = Sums::<T, 1>::nowhere();
+                &nothing
+            }
+        };
+        let mut launch = self.device().launch(&self.add_ghosts);
+        launch.arg(&halo).arg(&self.border).arg(&ghosts).arg(&x).arg(&y).arg(&with_sums).arg(&own).arg(out);
+        // SAFETY: arguments as in team.cu; rows of the border are rows of `y`, its columns places among the ghosts
+        unsafe { launch.launch(config_at_once(self.device(), 8 * self.border.count as usize, 1)) }
+    }
+
+    /// `y ← y + A_ghost ghosts`, of what was sent last; waits on the device for what others send.
+    pub fn add(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
+        self.receive(x, y, RawNumber::constant(T::zero()), None)
+    }
+
+    /// [`Halo::add`], and `⟨x, y⟩` over all members, where `own` is what this member has of it without ghosts.
+    pub fn add_dot(&self, x: &Array<T>, y: &mut Array<T>, own: &Scalar<T>) -> Result<Scalar<T>> {
+        let sums = Sums::<T, 1>::new(self.device())?;
+        self.receive(x, y, own.number().raw(), Some(&sums))?;
+        let [sum] = sums.scalars();
+        Ok(sum)
+    }
+}

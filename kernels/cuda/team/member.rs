@@ -1,0 +1,312 @@
+//! What a device knows of the team that it works in.
+//!
+//! Each member has a part of every vector. While a device is a member, the sums of its kernels are those of the whole team:
+//! each sends its part to the mailboxes of the others, and adds up what comes in the order of the members, so that all have
+//! the same bits. The host takes no part in it.
+//!
+//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN.
+
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::module::{Mirror, Source, constants, mirror};
+use crate::cuda::device::{Array, Device, Real, lock};
+use cudarc::driver::{DeviceRepr, LaunchConfig, result, sys};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The kernels.
+pub(crate) const SOURCE: Source = Source {
+    file: "team.cu",
+    text: include_str!("team.cu"),
+    constants: constants![],
+    mirrors: &[super::halo::MIRROR, super::halo::BORDER],
+};
+
+/// Members of a team, at most.
+pub const TEAM_MEMBERS: usize = 8;
+/// Numbers that a member sends to another for one sum, at most.
+pub(crate) const TEAM_MAIL: usize = 1024;
+/// Words of 64 bits that a number takes on its way.
+const WORDS: usize = 2;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawTeam {
+    members: u32,
+    own: u32,
+    calls: u64,
+    given_up: u64,
+    mail: [u64; TEAM_MEMBERS],
+}
+// SAFETY: as `Team` of prelude.cu
+unsafe impl DeviceRepr for RawTeam {}
+// SAFETY: zero bits are zero
+unsafe impl cudarc::driver::ValidAsZeroBits for RawTeam {}
+// SAFETY: numbers without padding: two of 32 bits, and ten of 64
+unsafe impl crate::buffer::Plain for RawTeam {}
+
+/// [`RawTeam`] as kernels have it.
+pub(crate) const TEAM: Mirror = mirror!("Team" = RawTeam { members, own, calls, given_up, mail });
+
+/// A word in host memory that all devices see: not zero once a member has given up.
+#[derive(Debug)]
+pub(crate) struct GivenUp(*mut u32);
+
+// SAFETY: written and read through volatile accesses only
+unsafe impl Send for GivenUp {}
+// SAFETY: as above
+unsafe impl Sync for GivenUp {}
+
+impl GivenUp {
+    fn new(device: &Device) -> Result<GivenUp> {
+        device.inner.context.bind_to_thread()?;
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the memory is freed once, on drop
+        let word = unsafe { result::malloc_host(8, flags) }?.cast::<u32>();
+        // SAFETY: just allocated
+        unsafe { word.write_volatile(0) };
+        Ok(GivenUp(word))
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `malloc_host` and freed once; members have waited for their devices
+        let _ = unsafe { result::free_host(self.0.cast()) };
+    }
+}
+
+/// What hosts of members say to each other: the wishes of this round, and what came of the last.
+#[derive(Debug, Default)]
+struct Talk {
+    said: usize,
+    most: u8,
+    round: u64,
+    agreed: u8,
+}
+
+/// Where the threads of the members meet.
+#[derive(Debug, Default)]
+struct Table {
+    talk: Mutex<Talk>,
+    changed: Condvar,
+}
+
+/// A device's part in a team.
+#[derive(Debug)]
+pub struct Member {
+    device: Device,
+    own: usize,
+    count: usize,
+    /// Entries of a vector that this member has, and that all have.
+    lengths: [usize; 2],
+    team: Array<RawTeam>,
+    /// What others write to lives as long as any member.
+    _mail: Vec<Arc<Array<u64>>>,
+    _calls: Array<u32>,
+    table: Arc<Table>,
+    pub(crate) given_up: Arc<GivenUp>,
+}
+
+/// Lets the work queued on one device read and write the memory of the other.
+fn connect(device: &Device, other: &Device) -> Result<()> {
+    if device.ordinal() == other.ordinal() {
+        return Ok(());
+    }
+    let (mut possible, [from, to]) = (0, [device, other].map(|d| d.inner.context.cu_device()));
+    // SAFETY: both devices were found before; the answer goes to a local
+    unsafe { sys::cuDeviceCanAccessPeer(&mut possible, from, to) }.result()?;
+    if possible == 0 {
+        let [a, b] = [device, other].map(Device::ordinal);
+        return Err(Error::Driver(format!("device {a} cannot reach the memory of device {b}")));
+    }
+    device.inner.context.bind_to_thread()?;
+    // SAFETY: both contexts live
+    match unsafe { sys::cuCtxEnablePeerAccess(other.inner.context.cu_ctx(), 0) } {
+        sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => {}
+        enabled => enabled.result()?,
+    }
+    other.open_pool_to(device)
+}
+
+impl Member {
+    /// Makes a team of devices, which have these numbers of entries of every vector, in this order.
+    pub fn team(devices: &[Device], lengths: &[usize]) -> Result<Vec<Member>> {
+        if devices.is_empty() || devices.len() > TEAM_MEMBERS || devices.len() != lengths.len() {
+            let (what, got) = ("the number of devices in a team", devices.len());
+            return Err(Error::TooLarge { what, got, limit: TEAM_MEMBERS });
+        }
+        for device in devices {
+            devices.iter().try_for_each(|other| connect(device, other))?;
+        }
+        let given_up = Arc::new(GivenUp::new(&devices[0])?);
+        let words = 2 * devices.len() * TEAM_MAIL * WORDS;
+        let mail = devices.iter().map(|device| Ok(Arc::new(device.zeros(words)?)));
+        let mail = mail.collect::<Result<Vec<Arc<Array<u64>>>>>()?;
+        let mut addresses = [0; TEAM_MEMBERS];
+        addresses.iter_mut().zip(&mail).for_each(|(address, mail)| *address = mail.address(0));
+        let (total, table) = (lengths.iter().sum(), Arc::new(Table::default()));
+        let member = |(own, (device, &length)): (usize, (&Device, &usize))| {
+            let calls = device.zeros::<u32>(1)?;
+            let raw = RawTeam {
+                members: devices.len() as u32,
+                own: own as u32,
+                calls: calls.address(0),
+                given_up: given_up.address(),
+                mail: addresses,
+            };
+            let team = device.upload(&[raw])?;
+            // others write here as soon as they are asked to
+            device.synchronize()?;
+            Ok(Member {
+                device: device.clone(),
+                own,
+                count: devices.len(),
+                lengths: [length, total],
+                team,
+                _mail: mail.clone(),
+                _calls: calls,
+                table: table.clone(),
+                given_up: given_up.clone(),
+            })
+        };
+        devices.iter().zip(lengths).enumerate().map(member).collect()
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Which member it is, and of how many.
+    pub fn place(&self) -> (usize, usize) {
+        (self.own, self.count)
+    }
+
+    /// Entries of a vector that this member has.
+    pub fn own_length(&self) -> usize {
+        self.lengths[0]
+    }
+
+    /// Entries of a vector that all members have.
+    pub fn whole_length(&self) -> usize {
+        self.lengths[1]
+    }
+
+    /// The others stop waiting for this member.
+    pub fn give_up(&self) {
+        // SAFETY: the word lives; devices read it through volatile loads
+        unsafe { self.given_up.0.write_volatile(1) };
+    }
+
+    /// The largest wish of all members, each of which asks on a thread of its own.
+    pub fn agree(&self, wish: u8) -> Result<u8> {
+        let mut talk = lock(&self.table.talk);
+        let round = talk.round;
+        talk.most = talk.most.max(wish);
+        talk.said += 1;
+        if talk.said == self.count {
+            *talk = Talk { said: 0, most: 0, round: round + 1, agreed: talk.most };
+            self.table.changed.notify_all();
+            return Ok(talk.agreed);
+        }
+        // nobody enters the next round before all have left this one: each asks again only after an answer
+        while talk.round == round {
+            if self.has_given_up() {
+                return Err(Error::Driver("another member of the team has given up".into()));
+            }
+            let waited = self.table.changed.wait_timeout(talk, Duration::from_millis(100));
+            talk = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(talk.agreed)
+    }
+
+    /// Whether a member has given up.
+    pub fn has_given_up(&self) -> bool {
+        // SAFETY: the word lives
+        unsafe { self.given_up.0.read_volatile() != 0 }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // what is queued may still read the words of the team
+        self.device.park(self.device.synchronize());
+    }
+}
+
+/// The team that a device works in.
+#[derive(Debug, Default)]
+struct Membership {
+    member: Mutex<Option<Arc<Member>>>,
+    /// Sums are this device's own for now.
+    apart: Mutex<bool>,
+}
+
+impl Device {
+    /// From now on this device works in a team, or alone. Vectors as long as its part are parts of the team's.
+    pub fn join(&self, member: Option<Arc<Member>>) {
+        *lock(&self.kept::<Membership>().member) = member;
+    }
+
+    /// The team that it works in.
+    pub fn member(&self) -> Option<Arc<Member>> {
+        lock(&self.kept::<Membership>().member).clone()
+    }
+
+    /// Queues work whose sums are this device's own.
+    pub fn apart<R>(&self, work: impl FnOnce() -> R) -> R {
+        let apart = &self.kept::<Membership>().apart;
+        *lock(apart) = true;
+        let result = work();
+        *lock(apart) = false;
+        result
+    }
+
+    /// The address of `Team` for kernels that sum; 0 for sums of this device alone.
+    pub(crate) fn team_address(&self) -> u64 {
+        let membership = self.kept::<Membership>();
+        match &*lock(&membership.member) {
+            Some(member) if !*lock(&membership.apart) => member.team.address(0),
+            _ => 0,
+        }
+    }
+
+    /// Adds an array over the team, place by place, where the device works in one.
+    pub(crate) fn sum_over_team<T: Real>(&self, array: u64, count: usize) -> Result<()> {
+        let team = self.team_address();
+        if team == 0 || count == 0 {
+            return Ok(());
+        }
+        if count > TEAM_MAIL {
+            return Err(Error::TooLarge { what: "numbers summed at once", got: count, limit: TEAM_MAIL });
+        }
+        let (function, numbers) = (self.function::<T>(&SOURCE, "sum_array")?, count as u32);
+        let mut launch = self.launch(&function);
+        launch.arg(&team).arg(&numbers).arg(&array);
+        // SAFETY: arguments as in team.cu; the array has so many places, and the launch a thread for each
+        unsafe { launch.launch(one_block(count)) }
+    }
+
+    /// Adds one or two numbers over the team, where the device works in one.
+    pub(crate) fn sum_cells_over_team<T: Real>(&self, [a, b]: [u64; 2], count: usize) -> Result<()> {
+        let team = self.team_address();
+        if team == 0 {
+            return Ok(());
+        }
+        let (function, numbers) = (self.function::<T>(&SOURCE, "sum_cells")?, count as u32);
+        let mut launch = self.launch(&function);
+        launch.arg(&team).arg(&numbers).arg(&a).arg(&b);
+        // SAFETY: arguments as in team.cu; both addresses are those of numbers that live
+        unsafe { launch.launch(one_block(count)) }
+    }
+}
+
+fn one_block(threads: usize) -> LaunchConfig {
+    let block_dim = (threads.next_multiple_of(WARP) as u32, 1, 1);
+    LaunchConfig { grid_dim: (1, 1, 1), block_dim, shared_mem_bytes: 0 }
+}

@@ -1,0 +1,131 @@
+// Devices that share the vectors of a solve: sums of arrays over all of them, and products whose rows read entries of x that
+// other devices own.
+//
+// A product takes three launches on each device:
+//
+//     push          sends entries of x to the devices that read them, over NVLink or the bus, and says so
+//     (any format)  y ← A_own x
+//     add_ghosts    waits for what others have sent, y ← y + A_ghost ghosts, and says that it is used
+//
+// Nobody waits for the host. What a device sends of one product waits until the other has used that of the product before.
+
+// What a device knows of the entries that it sends and receives.
+struct Halo {
+    u32 members, own;
+    u64* product;             // products so far
+    u32* tickets;             // [2]: blocks that have sent, and blocks that have used what came
+    const volatile u32* given_up;  // in host memory: not 0 once a member has failed
+    const u32* places;        // entries of x to send, member after member
+    u32 firsts[TEAM_MEMBERS + 1];        // where those of each member begin, and the end
+    u32 senders;              // a bit for each member that sends to this one
+    real* ghosts[TEAM_MEMBERS];  // at each member: where the entries from here go
+    u64* sent_at[TEAM_MEMBERS];  // at each member: the word that tells it which product they belong to
+    u64* used_at[TEAM_MEMBERS];  // at each member: the word that tells it which product of it is used up
+    const u64* sent;          // [members] here
+    const u64* used;          // [members] here
+};
+
+// Rows with entries in columns of other devices, and those entries.
+struct Border {
+    const u32* rows;
+    const u32* offsets;       // one for each row, and the end
+    const u32* columns;       // places among the ghosts
+    const real* values;
+    u32 count;
+};
+
+__device__ __forceinline__ u64 look(const u64* word) {
+    u64 v;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(word) : "memory");
+    return v;
+}
+__device__ __forceinline__ void tell(u64* word, u64 v) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
+}
+// Waits until a word is at least so large, or a member has failed.
+__device__ __forceinline__ void wait(const u64* word, u64 least, const volatile u32* failed) {
+    for (u32 polls = 0; look(word) < least; polls++) {
+        if (given_up(failed, polls)) return;
+    }
+}
+
+extern "C" __global__ __launch_bounds__(256) void push(const Halo* h, const real* x) {
+    begin();
+    const u64 product = *(const volatile u64*)h->product + 1;
+    const u32 m = threadIdx.x;
+    if (m < h->members && h->firsts[m + 1] > h->firsts[m]) wait(h->used + m, product - 1, h->given_up);
+    __syncthreads();
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < h->firsts[h->members]; i += gridDim.x * blockDim.x) {
+        u32 to = 0;
+        while (i >= h->firsts[to + 1]) to++;
+        h->ghosts[to][i - h->firsts[to]] = x[h->places[i]];
+    }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(h->tickets, 1) == gridDim.x - 1) {
+        *h->tickets = 0;
+        __threadfence_system();
+        for (u32 to = 0; to < h->members; to++) {
+            if (h->firsts[to + 1] > h->firsts[to]) tell(h->sent_at[to], product);
+        }
+    }
+}
+
+// With `sums`, ⟨x, y⟩ over the whole team as well, to which `own` is what the rows have of it without ghosts.
+extern "C" __global__ __launch_bounds__(256) void add_ghosts(
+    const Halo* h, Border border, const real* ghosts, const real* x, real* y, u32 sums, Number own, Sum out) {
+    begin();
+    const u64 product = *(const volatile u64*)h->product + 1;
+    const u32 m = threadIdx.x;
+    if (m < h->members && (h->senders >> m & 1)) wait(h->sent + m, product, h->given_up);
+    __syncthreads();
+    real dot[1] = {0};
+    const u32 lane = threadIdx.x & 7;
+    // eight threads a row: of a matrix of finite elements few entries lie across a border
+    for (u32 at = (blockIdx.x * blockDim.x + threadIdx.x) / 8; at < (border.count + 3) / 4 * 4; at += gridDim.x * blockDim.x / 8) {
+        real v = 0;
+        if (at < border.count) {
+            for (u32 e = border.offsets[at] + lane; e < border.offsets[at + 1]; e += 8) v += border.values[e] * __ldcg(ghosts + border.columns[e]);
+        }
+#pragma unroll
+        for (int step = 4; step; step >>= 1) v += __shfl_xor_sync(ALL, v, step);
+        if (lane == 0 && at < border.count) {
+            const u32 row = border.rows[at];
+            y[row] += v;
+            if (sums) dot[0] += x[row] * v;
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && atomicAdd(h->tickets + 1, 1) == gridDim.x - 1) {
+        h->tickets[1] = 0;
+        *h->product = product;
+        for (u32 from = 0; from < h->members; from++) {
+            if (h->senders >> from & 1) tell(h->used_at[from], product);
+        }
+    }
+    if (!sums) return;
+    if (blockIdx.x == 0 && threadIdx.x == 0) dot[0] += value(own);
+    grid_sum(dot, out);
+}
+
+// A thread for each number: sends this device's, and adds up what all members have sent.
+__device__ __forceinline__ void sum_number(const Team* team, u32 count, real* number) {
+    const u32 call = *(volatile u32*)team->calls + 1, place = threadIdx.x;
+    __syncthreads();
+    if (place < count) {
+        send_to_team(*team, *number, place, call);
+        *number = receive_from_team(*team, place, call);
+    }
+    __syncthreads();
+    if (place == 0) *team->calls = call;
+}
+
+extern "C" __global__ void sum_array(const Team* team, u32 count, real* array) {
+    begin();
+    sum_number(team, count, array + threadIdx.x);
+}
+
+extern "C" __global__ void sum_cells(const Team* team, u32 count, real* a, real* b) {
+    begin();
+    sum_number(team, count, threadIdx.x ? b : a);
+}
