@@ -73,7 +73,7 @@ pub trait Method<V: Vector> {
     /// Allocates the workspace.
     fn workspace(&self, space: &V::Space) -> Result<Self::Work>;
 
-    /// Begins at `x`: computes `r = b − A x` afresh and returns `‖r‖²`.
+    /// Begins at `x`: computes `r = b − A x` and returns `‖r‖²`.
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>;
 
     /// Runs one iteration. `place` counts from 0 within the method's [cycle](Method::cycle), or within its

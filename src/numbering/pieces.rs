@@ -85,8 +85,8 @@ struct Run<'a, G> {
 impl<'a, G: Graph> Run<'a, G> {
     fn cut(graph: &'a G, vertices: Range<usize>, size: usize) -> Self {
         let mut run = Run { graph, labels: vec![NONE; vertices.len()], vertices, sizes: vec![] };
-        let mut seen = vec![0u8; run.labels.len()];
         // 0: not visited; 1: in a known component; 2: in `order`, too
+        let mut seen = vec![0u8; run.labels.len()];
         let (mut component, mut order) = (vec![], vec![]);
         for start in 0..seen.len() {
             if seen[start] == 0 {

@@ -58,7 +58,7 @@ impl Cusparse {
 
 impl Drop for Cusparse {
     fn drop(&mut self) {
-        // SAFETY: nobody has the handle any more
+        // SAFETY: no other copy of the handle is left
         unsafe { cusparseDestroy(self.handle) };
     }
 }
@@ -140,7 +140,7 @@ impl<T: CudaElement> Dense<T> {
 
 impl<T> Drop for Dense<T> {
     fn drop(&mut self) {
-        // SAFETY: nobody has the descriptor any more
+        // SAFETY: no other copy of the descriptor is left
         unsafe { cusparseDestroyDnVec(self.descriptor.cast_const()) };
     }
 }
@@ -256,7 +256,7 @@ impl<T: CudaElement> Sparse<T> {
 impl<T> Sparse<T> {
     fn forget(&mut self) {
         if !self.descriptor.is_null() {
-            // SAFETY: nobody has the descriptor any more
+            // SAFETY: no other copy of the descriptor is left
             unsafe { cusparseDestroySpMat(self.descriptor) };
             self.descriptor = null();
         }
