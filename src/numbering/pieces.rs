@@ -85,7 +85,7 @@ struct Run<'a, G> {
 impl<'a, G: Graph> Run<'a, G> {
     fn cut(graph: &'a G, vertices: Range<usize>, size: usize) -> Self {
         let mut run = Run { graph, labels: vec![NONE; vertices.len()], vertices, sizes: vec![] };
-        // 0: not visited; 1: in a known component; 2: in `order`, too
+        // 0: not visited; 1: in a known component; 2: reached from its last vertex, too
         let mut seen = vec![0u8; run.labels.len()];
         let (mut component, mut order) = (vec![], vec![]);
         for start in 0..seen.len() {
@@ -99,6 +99,8 @@ impl<'a, G: Graph> Run<'a, G> {
                 }
                 let far = component.last().map_or(start, |&last| last as usize);
                 run.around(far, usize::MAX, &mut order, |v| std::mem::replace(&mut seen[v], 2) == 1);
+                // an unsymmetric pattern may lead from the start to vertices that the last one does not reach
+                order.extend(component.iter().filter(|&&v| seen[v as usize] == 1));
                 let even_size = order.len().div_ceil((order.len() + size / 2).div_euclid(size).max(1));
                 run.grow(&order, even_size, &mut component);
             }

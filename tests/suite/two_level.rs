@@ -138,3 +138,17 @@ fn matrices_that_are_not_positive_definite_are_refused() {
     let wide = Csr::from_triplets(2, 3, &[(0, 0, 1.0)]).unwrap();
     assert!(matches!(CoarseSpace::<f64>::new(&wide, 9), Err(Error::NotSquare { .. })));
 }
+
+/// An unsymmetric pattern, of which a search from one end does not reach what a search from the other end does.
+#[test]
+fn aggregates_of_unsymmetric_patterns_have_every_unknown() {
+    for (edges, seed) in [(20_000, 0), (60_000, 1), (120_000, 2)] {
+        let a = matrices::rmat(12 + seed % 2, edges).csr::<f64>().unwrap();
+        for run in [48, 96, 200] {
+            let a = a.renumbered(&Numbering::clustered(&a, run).unwrap()).unwrap();
+            for unknowns in [8, 32, 128, 256] {
+                assert!(CoarseSpace::new(&a, unknowns).unwrap().aggregates() > 0);
+            }
+        }
+    }
+}
