@@ -128,3 +128,7 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "cuda"))]
+#[doc = include_str!("../docs/several_gpus.md")]
+struct SeveralGpus;
