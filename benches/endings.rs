@@ -135,7 +135,7 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
         let with = format!("TwoLevel {unknowns}");
         #[cfg(feature = "cuda")]
         if options.gpu {
-            use krysp::{ToCuda, formats::OnDevice};
+            use krysp::ToCuda;
             let gpu = krysp::Cuda::new(0)?;
             let m = TwoLevel::over_on(Jacobi::new(&a)?.to(&gpu)?, coarse, &a)?;
             line.methods(&a.to(&gpu)?, &m, &with)?;
@@ -148,7 +148,7 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
     if options.gpu {
         #[cfg(feature = "cuda")]
         {
-            use krysp::{ToCuda, formats::OnDevice};
+            use krysp::ToCuda;
             let gpu = krysp::Cuda::new(0)?;
             let fast = a.to(&gpu)?;
             match jacobi {

@@ -93,6 +93,16 @@ struct Inbox<T: Real> {
     used: Array<u64>,
 }
 
+/// What the addresses in [`RawHalo`] and [`RawBorder`] are of.
+#[derive(Debug)]
+struct Arrays<T: Real> {
+    _product: Array<u64>,
+    _tickets: Array<u32>,
+    places: Array<u32>,
+    border: [Array<u32>; 3],
+    values: Array<T>,
+}
+
 /// A member's side of products that reach into the parts of others.
 #[derive(Debug)]
 pub struct Halo<T: Real> {
@@ -104,7 +114,7 @@ pub struct Halo<T: Real> {
     inboxes: Vec<Arc<Inbox<T>>>,
     push: CudaFunction,
     add_ghosts: CudaFunction,
-    _arrays: (Array<u64>, Array<u32>, Array<u32>, [Array<u32>; 3], Array<T>),
+    arrays: Arrays<T>,
 }
 
 impl<T: Real> Halo<T> {
@@ -176,7 +186,7 @@ impl<T: Real> Halo<T> {
                 inboxes: inboxes.clone(),
                 push: device.function::<T>(&SOURCE, "push")?,
                 add_ghosts: device.function::<T>(&SOURCE, "add_ghosts")?,
-                _arrays: (product, tickets, places, arrays, values),
+                arrays: Arrays { _product: product, _tickets: tickets, places, border: arrays, values },
             })
         };
         (0..count).map(halo).collect()
@@ -184,8 +194,8 @@ impl<T: Real> Halo<T> {
 
     /// Bytes of the entries in columns of others, and of what is sent.
     pub fn bytes(&self) -> usize {
-        let (_, _, places, arrays, values) = &self._arrays;
-        values.bytes() + arrays.iter().map(Array::bytes).sum::<usize>() + places.bytes()
+        let Arrays { places, border, values, .. } = &self.arrays;
+        values.bytes() + border.iter().map(Array::bytes).sum::<usize>() + places.bytes()
     }
 
     fn device(&self) -> &Device {
