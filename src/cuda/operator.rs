@@ -9,7 +9,7 @@ use krysp_kernels::cuda::{Ordered, Product, Refill, Resident};
 use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
 use std::sync::OnceLock;
 
-/// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`OnDevice::to`].
+/// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`ToCuda::to`](super::ToCuda::to).
 ///
 /// Its pattern stays in host memory beside it, shared with the matrix that it was made from, for [`CudaMatrix::refresh`] and
 /// [`CudaMatrix::to_csr`].
