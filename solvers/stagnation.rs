@@ -67,7 +67,7 @@ impl fmt::Display for Evidence {
                 write!(f, "the residual has not fallen in {iterations} iterations")
             }
             Evidence::Pace { needed } => {
-                write!(f, "at this pace_evidence the tolerance takes {needed:.0} iterations more")
+                write!(f, "at this pace the tolerance takes {needed:.0} iterations more")
             }
             Evidence::Energy { iterations } => {
                 write!(

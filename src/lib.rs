@@ -31,7 +31,13 @@
 //! #     entries.extend([(i, i, 1.0), (i, i - 1, -1.0), (i - 1, i, -1.0), (i - 1, i - 1, 1.0)]);
 //! # }
 //! # let a = Csr::from_triplets(5, 5, &entries)?;
-//! the mean of the load, 0.4, was removed from every point: no solution can balance it
+//! let polynomial = Chebyshev::new(&a, Jacobi::new(&a)?, 2)?;
+//! let mut solver = Minres::new(&a).preconditioner(polynomial).null_space(&[[1.0; 5]])?;
+//! let solution = solver.solve(&[2.0, 0.0, 0.0, 0.0, 0.0])?;
+//! assert!(solution.report.converged());
+//! // the mean of the load, 0.4, was removed from every point: no solution can balance it
+//! assert!((solution.report.removed - 0.4 * 5.0_f64.sqrt()).abs() < 1e-14);
+//! assert!(solution.x.iter().sum::<f64>().abs() < 1e-12);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -131,7 +131,7 @@ impl<T: Real> Spread<T> {
     /// the same on each. The solution is in the order of `b`, and the report that of the first GPU.
     pub fn solve<F>(&self, b: &[T], solve: F) -> Result<Solution<T>>
     where
-        F: Fn(&Part<T>, &[T]) -> Result<Solution<T>> + Sync,
+        F: Fn(&Part<T>, &[T]) -> krysp_solvers::Result<Solution<T>> + Sync,
     {
         let n = self.space.len();
         if b.len() != n {
@@ -159,14 +159,13 @@ impl<T: Real> Spread<T> {
             });
             joined.collect::<Vec<_>>()
         });
-        // of those that failed the first one's reason is not that another did
-        let failed =
-            solutions.iter().position(|solution| matches!(solution, Err(Error::Solver(_) | Error::Cuda(_))));
+        // the others failed because the first one did
+        let first = self.parts.first().and_then(|part| part.member.given_up_by());
         let mut solutions = solutions;
-        if let Some(at) = failed {
-            return solutions.swap_remove(at);
+        if let Some(first) = first.filter(|&first| solutions[first].is_err()) {
+            return Ok(solutions.swap_remove(first)?);
         }
-        let solutions = solutions.into_iter().collect::<Result<Vec<_>>>()?;
+        let solutions = solutions.into_iter().collect::<krysp_solvers::Result<Vec<_>>>()?;
         let mut x = Vec::with_capacity(n);
         let mut report = None;
         for solution in solutions {
@@ -201,7 +200,7 @@ impl<T: Real> fmt::Display for Spread<T> {
 
 impl<T: Real> Part<T> {
     /// Works in the team for as long as `solve` takes.
-    fn run<R>(&self, solve: impl FnOnce(&Self) -> Result<R>) -> Result<R> {
+    fn run<R>(&self, solve: impl FnOnce(&Self) -> krysp_solvers::Result<R>) -> krysp_solvers::Result<R> {
         /// Leaves the team, and lets the others go where this thread ends early.
         struct Leave<'p>(&'p Cuda, &'p Member, bool);
         impl Drop for Leave<'_> {
@@ -213,9 +212,9 @@ impl<T: Real> Part<T> {
                 self.0.device().join(None);
             }
         }
-        if self.member.has_given_up() {
+        if self.member.given_up_by().is_some() {
             let why = "a GPU of this team has failed before: spread the matrix again";
-            return Err(krysp_solvers::Error::Backend(why.into()).into());
+            return Err(krysp_solvers::Error::Backend(why.into()));
         }
         self.gpu.device().join(Some(self.member.clone()));
         let mut leave = Leave(&self.gpu, &self.member, false);

@@ -151,8 +151,8 @@ __device__ __forceinline__ bool holds(u32 condition, double v) {
     return finite(v) && (condition == FINITE || (condition == NONZERO ? v != 0.0 : v > 0.0));
 }
 
-// Whether nothing may be changed any more. The answer is the same in all threads of a launch: `active` falls within a
-// launch only for a watch that all of them see fail.
+// Whether nothing may be changed any more. All threads of a launch get one answer: a launch clears `active` only because a
+// watched number failed, and every thread computes that number itself.
 __device__ __forceinline__ bool closed(const Gate& gate) {
     if (!gate.control) return false;
     bool active = *(volatile u32*)&gate.control->active;

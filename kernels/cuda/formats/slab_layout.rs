@@ -36,7 +36,8 @@ pub(crate) struct Slabbed {
     /// Of each slot: its column in the slab, and its entry, [`NONE`] for what is behind the last of a slab.
     pub(crate) columns: Vec<u16>,
     pub(crate) entries: Vec<u32>,
-    /// Of each lane: a bit for each slot that begins a sum, and 2¹⁶ times the sums that begin in the chunk's lanes before.
+    /// For each lane, in the low 16 bits: which slots begin a sum. In the high 16: how many sums begin in earlier lanes of the
+    /// chunk.
     pub(crate) starts: Vec<u32>,
     /// The first sum of each chunk.
     pub(crate) first: Vec<u32>,

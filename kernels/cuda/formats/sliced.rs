@@ -38,7 +38,7 @@ pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
 #[derive(Debug)]
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they arrays.
+    /// Where the entries of each row begin, 4 or 8 B a row: needed to copy values into slots and back.
     rows: Arc<RowStarts>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,

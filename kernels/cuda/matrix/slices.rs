@@ -51,8 +51,8 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    /// Neighbouring slots of a lane, by the slots of one at a time and of all that it may have: wider loads are worth little
-    /// padding.
+    /// Slots that a lane loads at once. `one` and `all` are the slots needed with narrow and with wide loads; wide loads are
+    /// taken if they add at most 4 % of padding.
     fn packed(self, one: usize, all: usize) -> usize {
         if 25 * all <= 26 * one { self.pack } else { 1 }
     }

@@ -11,6 +11,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, lock};
 use cudarc::driver::{DeviceRepr, LaunchConfig, result, sys};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -48,11 +49,11 @@ unsafe impl crate::buffer::Plain for RawTeam {}
 /// [`RawTeam`] as kernels have it.
 pub(crate) const TEAM: Mirror = mirror!("Team" = RawTeam { members, own, calls, given_up, mail });
 
-/// A word in host memory that all devices see: not zero once a member has given up.
+/// A word in host memory that all devices see: zero, or one more than the place of the member that gave up first.
 #[derive(Debug)]
 pub(crate) struct GivenUp(*mut u32);
 
-// SAFETY: written and read through volatile accesses only
+// SAFETY: hosts access it as an atomic, devices through volatile loads
 unsafe impl Send for GivenUp {}
 // SAFETY: as above
 unsafe impl Sync for GivenUp {}
@@ -70,6 +71,11 @@ impl GivenUp {
 
     pub(crate) fn address(&self) -> u64 {
         self.0 as u64
+    }
+
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the word lives as long as this, and is aligned
+        unsafe { AtomicU32::from_ptr(self.0) }
     }
 }
 
@@ -199,8 +205,14 @@ impl Member {
 
     /// The others stop waiting for this member.
     pub fn give_up(&self) {
-        // SAFETY: the word lives; devices read it through volatile loads
-        unsafe { self.given_up.0.write_volatile(1) };
+        let (mine, relaxed) = (self.own as u32 + 1, Ordering::Relaxed);
+        // where another was first, its reason is the one to tell
+        let _ = self.given_up.word().compare_exchange(0, mine, relaxed, relaxed);
+    }
+
+    /// The member that gave up first, if one did.
+    pub fn given_up_by(&self) -> Option<usize> {
+        (self.given_up.word().load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// The largest wish of all members, each of which asks on a thread of its own.
@@ -216,19 +228,13 @@ impl Member {
         }
         // nobody enters the next round before all have left this one: each asks again only after an answer
         while talk.round == round {
-            if self.has_given_up() {
+            if self.given_up_by().is_some() {
                 return Err(Error::Driver("another member of the team has given up".into()));
             }
             let waited = self.table.changed.wait_timeout(talk, Duration::from_millis(100));
             talk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(talk.agreed)
-    }
-
-    /// Whether a member has given up.
-    pub fn has_given_up(&self) -> bool {
-        // SAFETY: the word lives
-        unsafe { self.given_up.0.read_volatile() != 0 }
     }
 }
 
