@@ -14,6 +14,7 @@
 //! `Jacobi::blocks_on` build them on a GPU, to rounding as on the host, the first two of an operator that is there
 //! already as well. [`Narrow`] applies any of them in single precision within a solve in double.
 
+mod amg;
 mod coarse;
 pub(crate) mod fsai;
 mod ic0;
@@ -28,6 +29,7 @@ pub(crate) mod spai;
 mod sparsity;
 mod two_level;
 
+pub use amg::{Amg, AmgOptions, Unknowns, rigid_motions};
 pub use coarse::CoarseSpace;
 pub use fsai::Fsai;
 pub use ic0::Ic0;

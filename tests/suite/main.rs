@@ -1,5 +1,6 @@
 //! Everything that is tested through the public interface, in one program: it compiles the library's loops once.
 
+mod amg;
 mod chebyshev;
 mod choice;
 mod clustering;

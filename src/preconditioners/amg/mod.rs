@@ -1,0 +1,393 @@
+//! Algebraic multigrid by smoothed aggregation: levels made of the matrix alone, each some ten to thirty times smaller.
+
+mod aggregates;
+mod coarsening;
+mod cycle;
+mod modes;
+mod product;
+mod report;
+mod stored;
+mod strength;
+
+pub use modes::{Unknowns, rigid_motions};
+
+use super::{check_space, check_square};
+use crate::formats::derived::check_pattern;
+use crate::formats::pattern::Pattern;
+use crate::formats::{block_pattern, row_blocks};
+use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use coarsening::Coarsening;
+use cycle::{Dense, Level, Room};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
+use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_solvers::{Cg, Diagonal, Element, LinearOperator, Outcome, Space, check_spaces};
+use modes::Modes;
+use product::Blocks;
+use rayon::prelude::*;
+use report::LevelReport;
+use std::any::Any;
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Instant;
+use stored::{Stored, expanded, gathered, rounded};
+
+/// What errors call it.
+const NAME: &str = "AMG";
+
+/// Levels at most: each has fewer than nine tenths of the rows of the one before.
+const LEVELS: usize = 40;
+
+/// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
+const STEPS: usize = 8;
+
+/// A pivot of the last level that is below zero by more than this part of its diagonal is no rounding.
+const SINGULAR: f64 = 1e-8;
+
+/// What a diagonal that is singular but for rounding is raised by: far above the rounding of single precision, far below what
+/// is left of errors after a cycle.
+const SHIFT: f64 = 1e-5;
+
+/// Options of [`Amg`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AmgOptions {
+    /// A connection is strong if it is at least this part of the strongest of either node: 0 to 1. Larger values coarsen along
+    /// strong directions alone, where coefficients depend on the direction.
+    pub strength: f64,
+    /// Sweeps of the smoother before and after each coarse correction: at least one.
+    pub sweeps: usize,
+    /// A level of so many rows is inverted.
+    pub coarsest: usize,
+}
+
+impl Default for AmgOptions {
+    fn default() -> Self {
+        AmgOptions { strength: 0.1, sweeps: 2, coarsest: 600 }
+    }
+}
+
+impl AmgOptions {
+    fn check(&self) -> Result<()> {
+        let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
+        if !(0.0..=1.0).contains(&self.strength) {
+            return refused("strength", self.strength.to_string(), "0 to 1");
+        }
+        if self.sweeps == 0 {
+            return refused("sweeps", "0".into(), "at least one");
+        }
+        Ok(())
+    }
+}
+
+/// Algebraic multigrid, one V-cycle: for symmetric positive definite matrices.
+#[derive(Debug)]
+pub struct Amg<T: Real> {
+    space: HostSpace<T>,
+    /// Rows of a node.
+    size: usize,
+    whole: Arc<Pattern>,
+    /// Of nodes.
+    pattern: Arc<Pattern>,
+    options: AmgOptions,
+    /// A power of two that brings the diagonal near one.
+    scale: f64,
+    setup: Vec<Coarsening>,
+    levels: Vec<Level>,
+    dense: Option<Dense>,
+    room: Mutex<Room>,
+    reports: Vec<LevelReport>,
+}
+
+impl<T: Real> Amg<T> {
+    /// For what maps constants to nearly nothing, one for each unknown of a node (as [`row_blocks`] tells).
+    pub fn new(csr: &Csr<T>) -> Result<Amg<T>> {
+        Amg::with::<[T; 0]>(csr, &[], AmgOptions::default())
+    }
+
+    /// For what maps these vectors to nearly nothing but for boundary conditions, given in the user's numbering:
+    /// [`rigid_motions`] for elasticity.
+    pub fn with_modes<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Amg<T>> {
+        Amg::with(csr, modes, AmgOptions::default())
+    }
+
+    /// With options. No modes stand for constants.
+    pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
+        check_square(NAME, csr)?;
+        options.check()?;
+        let started = Instant::now();
+        let size = row_blocks(csr);
+        let modes = if modes.is_empty() { Modes::constants(csr.rows(), size) } else { loaded(csr, modes)? };
+        let pattern = match size {
+            1 => csr.source().pattern.clone(),
+            size => {
+                let (offsets, columns) = block_pattern(csr, size)?;
+                Arc::new(Pattern::sorted(offsets, columns.to_vec(), csr.rows() / size)?)
+            }
+        };
+        let mut amg = Amg {
+            space: csr.source().domain().clone(),
+            size,
+            whole: csr.source().pattern.clone(),
+            pattern,
+            options,
+            scale: 1.0,
+            setup: vec![],
+            levels: vec![],
+            dense: None,
+            room: Mutex::new(Room::new(&[], None)?),
+            reports: vec![],
+        };
+        amg.build(csr, modes, started)?;
+        amg.room = Mutex::new(Room::new(&amg.levels, amg.dense.as_ref())?);
+        Ok(amg)
+    }
+
+    fn build(&mut self, csr: &Csr<T>, mut modes: Modes, mut started: Instant) -> Result<()> {
+        let (mut pattern, mut size) = (self.pattern.clone(), self.size);
+        let mut values = self.numbers_of(csr);
+        loop {
+            let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
+            let inverse = strength::inverse_diagonal(a)?;
+            if self.levels.is_empty() {
+                self.scale = scale(&inverse);
+            }
+            let rows = pattern.rows() * size;
+            if rows <= self.options.coarsest {
+                self.dense = Some(inverted(a, self.scale)?);
+                self.reports.push(LevelReport::dense(rows, started));
+                return Ok(());
+            }
+            let all = match self.levels.is_empty() {
+                true => csr.source().pattern.in_order(),
+                false => expanded(&pattern, [size; 2])?,
+            };
+            let mut level = Level {
+                a: Stored::new(&all, rounded(a, self.scale))?,
+                inverse: HostSpace::new(rows).zeros()?,
+                weights: vec![],
+                transfer: None,
+            };
+            let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
+            let coarsening = Coarsening::new(a, &modes, self.options.strength)?;
+            let enough = |c: &(Coarsening, Modes)| 10 * c.0.aggregates() * modes.count <= 9 * rows;
+            let Some((coarsening, coarse_modes)) =
+                coarsening.filter(|c| enough(c) && self.levels.len() < LEVELS)
+            else {
+                self.reports.push(LevelReport::new(&level, started));
+                self.levels.push(level);
+                return Ok(());
+            };
+            let numbers = coarsening.numbers(a, &inverse, omega);
+            level.transfer = Some(coarsening.transfers(&numbers)?);
+            self.reports.push(LevelReport::new(&level, started));
+            started = Instant::now();
+            self.levels.push(level);
+            (pattern, size, modes) = (coarsening.coarse.clone(), coarsening.modes(), coarse_modes);
+            values = Cow::Owned(numbers.coarse.to_vec());
+            self.setup.push(coarsening);
+        }
+    }
+
+    /// The matrix, block by block.
+    fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, [f64]> {
+        let entries: Cow<'a, [f64]> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
+            Some(values) => Cow::Borrowed(values),
+            None => Cow::Owned(map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]))),
+        };
+        match self.size {
+            1 => entries,
+            size => Cow::Owned(gathered(&entries, &self.pattern, size).to_vec()),
+        }
+    }
+
+    /// Takes new values from a matrix of the same pattern. Aggregates, modes and patterns stay; the numbers of all levels are
+    /// computed anew. After an error there are no numbers to apply: refresh again.
+    pub fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
+        check_space(csr, &self.space)?;
+        check_pattern(&self.whole, &csr.source().pattern)?;
+        let (mut pattern, mut size) = (self.pattern.clone(), self.size);
+        let mut values = self.numbers_of(csr);
+        for at in 0..=self.levels.len() {
+            let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
+            let inverse = strength::inverse_diagonal(a)?;
+            if at == 0 {
+                self.scale = scale(&inverse);
+            }
+            let Some(level) = self.levels.get_mut(at) else {
+                self.dense = Some(inverted(a, self.scale)?);
+                break;
+            };
+            level.a.fill(&rounded(a, self.scale));
+            let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
+            let (Some(coarsening), Some(transfer)) = (self.setup.get(at), &mut level.transfer) else { break };
+            let numbers = coarsening.numbers(a, &inverse, omega);
+            coarsening.refill(&numbers, transfer);
+            (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
+            values = Cow::Owned(numbers.coarse.to_vec());
+        }
+        Ok(())
+    }
+}
+
+impl Level {
+    /// Takes a diagonal, and chooses weights for it; `ω` of the prolongation.
+    fn weigh(&mut self, inverse: &[f64], scale: f64, sweeps: usize) -> Result<f64> {
+        over_rows(inverse.len(), 3, self.inverse.as_mut_slice(), &|rows, to: &mut [f32]| {
+            to.iter_mut().zip(&inverse[rows]).for_each(|(to, from)| *to = (from / scale) as f32);
+        });
+        let largest = largest(&self.a, &self.inverse)?;
+        self.weights = weights(largest, sweeps);
+        Ok(4.0 / 3.0 / largest)
+    }
+}
+
+/// The inverse roots of Chebyshev's polynomial on the upper part of the eigenvalues up to `largest`.
+fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
+    let fraction = match sweeps {
+        1 => 0.5,
+        _ => 0.25,
+    };
+    let [low, high] = [fraction * largest, largest];
+    let root = |k: usize| {
+        let angle = std::f64::consts::PI * (2 * k + 1) as f64 / (2 * sweeps) as f64;
+        0.5 * (high + low) + 0.5 * (high - low) * angle.cos()
+    };
+    (0..sweeps).map(|k| (1.0 / root(k)) as f32).collect()
+}
+
+/// The largest eigenvalue of `D⁻¹ A`, a little more.
+fn largest(a: &Stored, inverse: &HostVector<f32>) -> Result<f64> {
+    let space = a.range();
+    let noise = map_rows(inverse.as_slice().len(), 2, &|row| {
+        let bits = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bits = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (bits >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    });
+    let b = space.vector(&noise)?;
+    let mut x = space.zeros()?;
+    let jacobi = Diagonal::new(inverse.clone());
+    let mut cg = Cg::new(a).preconditioner(jacobi).rtol(1e-6).patience(usize::MAX).max_iterations(STEPS);
+    let report = cg.solve_into(&b, &mut x)?;
+    match (&report.outcome, &report.condition) {
+        (Outcome::Breakdown { what, value, .. }, _) => {
+            Err(krysp_solvers::Error::Breakdown { what, value: *value }.into())
+        }
+        (_, Some(found)) if found.largest.is_finite() && found.largest > 0.0 => Ok(1.05 * found.largest),
+        _ => Ok(2.0),
+    }
+}
+
+/// A power of two that brings the diagonal near one.
+fn scale(inverse: &[f64]) -> f64 {
+    power_below(inverse.par_iter().copied().reduce(|| f64::INFINITY, f64::min))
+}
+
+/// Modes in the numbering of the matrix.
+fn loaded<T: Real, V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Modes> {
+    let space = csr.source().domain();
+    let loaded: Vec<HostVector<T>> =
+        modes.par_iter().map(|mode| Ok(space.vector(mode.as_ref())?)).collect::<Result<_>>()?;
+    let count = modes.len();
+    let entry = |at: usize| Element::to_f64(loaded[at % count].as_slice()[at / count]);
+    Ok(Modes { count, values: map_rows(csr.rows() * count, 2, &entry) })
+}
+
+/// The inverse of the last level. Rows of nothing stay as they are; a matrix that is singular but for rounding is moved
+/// away from that.
+fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
+    let size = a.shape[0];
+    let rows = a.pattern.rows() * size;
+    let stride = row_stride(rows);
+    let dense = |shift: f64| {
+        let mut dense = vec![0.0; rows * stride];
+        for node in 0..a.pattern.rows() {
+            for (column, block) in a.row(node) {
+                for (k, value) in block.iter().enumerate() {
+                    let at = (node * size + k / size) * stride + column as usize * size + k % size;
+                    dense[at] = value * scale;
+                }
+            }
+        }
+        for row in 0..rows {
+            let own = &mut dense[row * (stride + 1)];
+            *own = if *own == 0.0 { 1.0 } else { *own * (1.0 + shift) };
+        }
+        dense
+    };
+    let mut whole = dense(0.0);
+    if let Err((row, pivot)) = invert_positive(&mut whole, rows) {
+        whole = dense(SHIFT);
+        let refused = Error::NotPositive { what: NAME, row, pivot: pivot / scale };
+        if pivot < -SINGULAR * whole[row * (stride + 1)] || invert_positive(&mut whole, rows).is_err() {
+            return Err(refused);
+        }
+    }
+    let inverse = map_rows(whole.len(), 2, &|at| whole[at] as f32).into();
+    Ok(Dense { rows, inverse })
+}
+
+/// The largest of some numbers in size; zero if one is not finite.
+fn largest_of<T: Real>(numbers: &[T]) -> f64 {
+    // the bits of numbers that are not negative are in their order
+    let most = AtomicU64::new(0);
+    over_rows(numbers.len(), 1, (), &|rows, ()| {
+        let own = numbers[rows].iter().fold(0, |most, &v| most.max(Element::to_f64(v).abs().to_bits()));
+        most.fetch_max(own, Ordering::Relaxed);
+    });
+    let most = f64::from_bits(most.into_inner());
+    if most.is_finite() { most } else { 0.0 }
+}
+
+/// The power of two below a positive number; one where there is none.
+fn power_below(number: f64) -> f64 {
+    let power = f64::powi(2.0, number.log2().floor() as i32);
+    if power.is_normal() { power } else { 1.0 }
+}
+
+impl<T: Real> LinearOperator for Amg<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        // whoever finds the room taken works in one of its own: waiting for a solve on the same threads could last forever
+        let (mut guard, mut own);
+        let room = match self.room.try_lock() {
+            Ok(room) => {
+                guard = room;
+                &mut *guard
+            }
+            Err(TryLockError::Poisoned(room)) => {
+                guard = room.into_inner();
+                &mut *guard
+            }
+            Err(TryLockError::WouldBlock) => {
+                own = Room::new(&self.levels, self.dense.as_ref())?;
+                &mut own
+            }
+        };
+        let [b, _] = room.ends();
+        let wide = r.as_slice();
+        // single precision reaches from 1e-38 to 1e38
+        let size = power_below(largest_of(wide));
+        let (down, up) = (1.0 / size, self.scale * size);
+        over_rows(wide.len(), 2, &mut b[..wide.len()], &|rows, b: &mut [f32]| {
+            b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
+        });
+        cycle::cycle(&self.levels, self.dense.as_ref(), room)?;
+        let [_, x] = room.ends();
+        let narrow = &*x;
+        over_rows(wide.len(), 2, z.as_mut_slice(), &|rows, z: &mut [T]| {
+            z.iter_mut().zip(&narrow[rows]).for_each(|(z, &x)| *z = T::from_f64(f64::from(x) * up));
+        });
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.reports.iter().map(|level| level.bytes).sum()
+    }
+}
