@@ -8,6 +8,7 @@
 //! | [`Ic0`] | symmetric positive definite, on few threads | two triangular solves, level by level |
 //! | [`Ilu0`] | any matrix, likewise | the same |
 //! | [`TwoLevel`] | symmetric positive definite and large; over any of these, on a GPU too | what it stands over, two passes over vectors, a small dense product |
+//! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level |
 //! | [`Isai`] | what these factorise, where products are cheaper than solves | two products |
 //!
 //! Approximate inverses are matrices: any format, on any device, applies them. `Fsai::on`, `Spai::on` and

@@ -269,6 +269,24 @@ fn rigid_motions_are_free_of_strain() {
     assert_eq!(rigid_motions(&[[0.0]; 4], Unknowns::ByNode), [[1.0; 4]]);
 }
 
+#[test]
+fn elasticity_with_rigid_motions() {
+    let side = 12;
+    let a = matrices::elasticity(side).csr::<f64>().unwrap();
+    let motions = rigid_motions(&cube(side), Unknowns::ByNode);
+    let constants = iterations(&a, &Amg::new(&a).unwrap());
+    let rigid = iterations(&a, &Amg::with_modes(&a, &motions).unwrap());
+    // unknowns that are not told to belong to one node
+    let n = side.pow(3);
+    let by_component: Vec<_> =
+        a.triplets().map(|(i, j, v)| (i % 3 * n + i / 3, j % 3 * n + j / 3, v)).collect();
+    let apart = csr(3 * n, &by_component);
+    let motions = rigid_motions(&cube(side), Unknowns::ByComponent);
+    let apart = iterations(&apart, &Amg::with_modes(&apart, &motions).unwrap());
+    println!("constants {constants} rigid {rigid} by component {apart}");
+    assert!(rigid <= 20 && rigid < constants && apart <= 60);
+}
+
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
     let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
         skipped(&format!("{name} is not beside this checkout"));

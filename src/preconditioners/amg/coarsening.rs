@@ -6,19 +6,19 @@
 //! A_c = Pᵀ (A P)
 //! ```
 //!
-//! What does not depend on numbers (aggregates, `T`, all patterns) is made once; [`Coarsening::numbers`] makes the rest, at
-//! first and after every refresh.
+//! Aggregates, `T` and all patterns are made once; after a refresh [`Coarsening::numbers`] makes the rest anew.
+//!
+//! Departure from Vaněk, Mandel and Brezina (1996): with several modes weak entries stay where they are, `A_F = A`. Added to
+//! the diagonal they would spare constants alone, not rotations.
 
 use super::aggregates::{Aggregates, NONE};
 use super::modes::Modes;
-use super::product::{self, Blocks, Met};
+use super::product::{self, Blocks, Row, entries};
 use super::stored::{Stored, expanded, rounded};
 use super::strength::Strength;
 use crate::Result;
 use crate::formats::pattern::Pattern;
-use crate::preconditioners::rows::{STREAMS, find_rows};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
 use std::sync::Arc;
 
 /// What of a weak entry's diagonal must be left for it to be added there.
@@ -51,45 +51,56 @@ pub(super) struct Numbers {
 }
 
 impl Coarsening {
-    /// Of a matrix and its modes; with the modes of the next level. None where there is nothing to aggregate.
-    pub(super) fn new(a: Blocks<'_>, modes: &Modes, theta: f64) -> Result<Option<(Coarsening, Modes)>> {
+    /// Of a matrix, its inverse diagonal and its modes; with the numbers, and the modes of the next level. None where too
+    /// little would be gained: where there is nothing to aggregate, or nearly as many unknowns would be left.
+    pub(super) fn new(
+        a: Blocks<'_>,
+        inverse_diagonal: &[f64],
+        omega: f64,
+        modes: &Modes,
+        theta: f64,
+    ) -> Result<Option<(Coarsening, Numbers, Modes)>> {
         let Strength { strong, left_out } = Strength::new(a, theta)?;
-        let graph = strong.as_ref().unwrap_or(a.pattern);
-        let aggregates = Aggregates::new(graph, &left_out);
-        if aggregates.count == 0 {
+        let aggregates = Aggregates::new(strong.as_ref().unwrap_or(a.pattern), &left_out);
+        let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
+        if aggregates.count == 0 || 10 * aggregates.count * modes.count > 9 * nodes * size {
             return Ok(None);
         }
-        let (tentative, coarse_modes) = modes.orthonormal(&aggregates, a.shape[0]);
-        let new = || Met::new(aggregates.count);
-        // what is added to the diagonal is there for constants alone
-        let smooth = if modes.count == 1 { graph } else { a.pattern };
-        let prolongation = find_rows(a.pattern.rows(), aggregates.count, &new, &|row, met, columns| {
-            let own = aggregates.of_node[row];
-            if own != NONE {
-                let nodes = smooth.row(row).iter().map(|&node| aggregates.of_node[node as usize]);
-                let reached = nodes.chain([own]).filter(|&of| of != NONE && met.first(row, of));
-                columns.extend(reached);
-            }
-            Ok(())
-        })?;
-        let (restriction, from) = prolongation.transposed()?;
-        let product = product::pattern(a.pattern, &prolongation)?;
-        let coarse = Arc::new(product::pattern(&restriction, &product)?);
-        let (prolongation, restriction) = (Arc::new(prolongation), Arc::new(restriction));
-        let shape = [a.shape[0], modes.count];
+        let (tentative, coarse_modes) = modes.orthonormal(&aggregates, size);
+        // what is added to a diagonal is there for constants alone
         let strong = strong.filter(|_| modes.count == 1);
+        let shape = [size, modes.count];
+        let smoother = Smoother {
+            a,
+            strong: strong.as_ref(),
+            of_node: &aggregates.of_node,
+            tentative: &tentative,
+            modes: modes.count,
+            inverse_diagonal,
+            omega,
+        };
+        let (pattern, prolongation) =
+            smoother.each_row(|size, row| product::assembled([nodes, aggregates.count], size, row))?;
+        let (transposed, from) = pattern.transposed()?;
+        let p = Blocks { pattern: &pattern, shape, values: &prolongation };
+        let restriction = product::transposed(p, &from);
+        let (product, values) = product::product(a, p)?;
+        let ap = Blocks { pattern: &product, shape, values: &values };
+        let r = Blocks { pattern: &transposed, shape: [modes.count, size], values: &restriction };
+        let (coarse, coarse_values) = product::product(r, ap)?;
+        let numbers = Numbers { prolongation, restriction, coarse: coarse_values };
         let coarsening = Coarsening {
             strong,
             aggregates,
             tentative,
             shape,
-            prolongation,
-            restriction,
+            prolongation: Arc::new(pattern),
+            restriction: Arc::new(transposed),
             from,
             product,
-            coarse,
+            coarse: Arc::new(coarse),
         };
-        Ok(Some((coarsening, coarse_modes)))
+        Ok(Some((coarsening, numbers, coarse_modes)))
     }
 
     /// `P` and `Pᵀ` in the format that suits each.
@@ -116,96 +127,120 @@ impl Coarsening {
         self.shape[1]
     }
 
-    /// The number of aggregates.
-    pub(super) fn aggregates(&self) -> usize {
-        self.aggregates.count
-    }
-
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
     pub(super) fn numbers(&self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Numbers {
-        let prolongation = self.smoothed(a, inverse_diagonal, omega);
+        let [rows, modes] = self.shape;
+        let smoother = Smoother {
+            a,
+            strong: self.strong.as_ref(),
+            of_node: &self.aggregates.of_node,
+            tentative: &self.tentative,
+            modes,
+            inverse_diagonal,
+            omega,
+        };
+        let prolongation = smoother.each_row(|size, row| product::numbers(&self.prolongation, size, row));
         let p = Blocks { pattern: &self.prolongation, shape: self.shape, values: &prolongation };
         let restriction = product::transposed(p, &self.from);
-        let [rows, modes] = self.shape;
         let r = Blocks { pattern: &self.restriction, shape: [modes, rows], values: &restriction };
         let values = product::values(a, p, &self.product);
         let ap = Blocks { pattern: &self.product, shape: self.shape, values: &values };
         let coarse = product::values(r, ap, &self.coarse);
         Numbers { prolongation, restriction, coarse }
     }
+}
 
-    /// `(I − ω D⁻¹ A_F) T`
-    fn smoothed(&self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Buffer<f64> {
-        let ([rows, modes], pattern) = (self.shape, &*self.prolongation);
-        let size = rows * modes;
-        let mut values = Buffer::zeros(pattern.entries() * size);
-        let tentative = |node: u32| &self.tentative[node as usize * size..(node as usize + 1) * size];
-        let offset = |node: usize| pattern.offsets.at(node) * size;
-        let data = ByRow::new(&mut values, &offset);
-        over_rows(pattern.rows(), STREAMS, data, &|nodes, values: ByRow<'_, f64>| {
-            let (mut values, _) = values.all();
-            let mut places = vec![0u32; pattern.cols()];
-            let (mut own, mut factors) = (vec![0.0; rows * rows], vec![0.0; rows]);
-            for node in nodes {
-                let columns = pattern.row(node);
-                let (to, rest) = values.split_at_mut(columns.len() * size);
-                values = rest;
-                if columns.is_empty() {
-                    continue;
-                }
-                (0..).zip(columns).for_each(|(place, &column)| places[column as usize] = place);
-                let mut add = |other: u32, block: &[f64], factors: &[f64]| {
-                    let aggregate = self.aggregates.of_node[other as usize];
-                    if aggregate == NONE {
-                        return;
-                    }
-                    let to = &mut to[places[aggregate as usize] as usize * size..][..size];
-                    let rows_of = to.chunks_exact_mut(modes).zip(block.chunks_exact(rows)).zip(factors);
-                    for ((to, block), factor) in rows_of {
-                        for (value, t) in block.iter().zip(tentative(other).chunks_exact(modes)) {
-                            to.iter_mut().zip(t).for_each(|(to, t)| *to += factor * value * t);
-                        }
-                    }
-                };
-                own.fill(0.0);
-                let mut weak = false;
-                let mut strong = self.strong.as_ref().map(|strong| strong.row(node));
-                let is_strong = |strong: &mut Option<&[u32]>, column: u32| match strong {
-                    None => true,
-                    Some(list) => match list.split_first() {
-                        Some((first, rest)) if *first == column => {
-                            *list = rest;
-                            true
-                        }
-                        _ => false,
-                    },
-                };
-                // the diagonal block first: what is weak changes the diagonal that all is divided by
-                for (column, block) in a.row(node) {
-                    let strong = is_strong(&mut strong, column);
-                    if column as usize == node || !strong {
-                        weak |= !strong;
-                        own.iter_mut().zip(block).for_each(|(own, v)| *own += v);
-                    }
-                }
-                for (k, factor) in factors.iter_mut().enumerate() {
-                    let inverse = inverse_diagonal[node * rows + k];
-                    let lumped = own[k * (rows + 1)];
-                    let divide = weak && lumped * inverse > POSITIVE;
-                    *factor = -omega * if divide { 1.0 / lumped } else { inverse };
-                }
-                add(node as u32, &own, &factors);
-                let mut strong = self.strong.as_ref().map(|strong| strong.row(node));
-                for (column, block) in a.row(node) {
-                    if is_strong(&mut strong, column) && column as usize != node {
-                        add(column, block, &factors);
-                    }
-                }
-                let place = places[self.aggregates.of_node[node] as usize] as usize;
-                let to = &mut to[place * size..][..size];
-                to.iter_mut().zip(tentative(node as u32)).for_each(|(to, t)| *to += t);
+/// What computes rows of `(I − ω D⁻¹ A_F) T`.
+struct Smoother<'a> {
+    a: Blocks<'a>,
+    strong: Option<&'a Pattern>,
+    of_node: &'a [u32],
+    tentative: &'a [f64],
+    modes: usize,
+    inverse_diagonal: &'a [f64],
+    omega: f64,
+}
+
+impl Smoother<'_> {
+    fn each_row<R>(&self, does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R) -> R {
+        let size = self.a.shape[0] * self.modes;
+        match (size, self.strong) {
+            (1, None) => does(1, &|node, to| self.numbers(node, to)),
+            (1, Some(strong)) => does(1, &|node, to| self.strong_numbers(strong.row(node), node, to)),
+            _ => does(size, &|node, to| self.blocks(node, to)),
+        }
+    }
+
+    /// Where blocks are numbers, and all are strong.
+    fn numbers(&self, node: usize, to: &mut Row) {
+        let own = self.of_node[node];
+        if own == NONE {
+            return;
+        }
+        to.add(own, self.tentative[node]);
+        let factor = -self.omega * self.inverse_diagonal[node];
+        for (column, value) in entries(self.a, node) {
+            let aggregate = self.of_node[column as usize];
+            if aggregate != NONE {
+                to.add(aggregate, factor * value * self.tentative[column as usize]);
             }
-        });
-        values
+        }
+    }
+
+    /// Where blocks are numbers: what is weak is added to the diagonal.
+    fn strong_numbers(&self, strong: &[u32], node: usize, to: &mut Row) {
+        let own = self.of_node[node];
+        if own == NONE {
+            return;
+        }
+        let (mut rest, mut diagonal) = (strong, 0.0);
+        for (column, value) in entries(self.a, node) {
+            let is_strong = rest.first() == Some(&column);
+            rest = &rest[usize::from(is_strong)..];
+            if !is_strong || column as usize == node {
+                diagonal += value;
+            }
+        }
+        let mut inverse = self.inverse_diagonal[node];
+        if diagonal * inverse > POSITIVE {
+            inverse = 1.0 / diagonal;
+        }
+        let factor = -self.omega * inverse;
+        to.add(own, (1.0 + factor * diagonal) * self.tentative[node]);
+        rest = strong;
+        for (column, value) in entries(self.a, node) {
+            let is_strong = rest.first() == Some(&column);
+            rest = &rest[usize::from(is_strong)..];
+            let aggregate = self.of_node[column as usize];
+            if is_strong && column as usize != node && aggregate != NONE {
+                to.add(aggregate, factor * value * self.tentative[column as usize]);
+            }
+        }
+    }
+
+    fn blocks(&self, node: usize, to: &mut Row) {
+        let ([rows, _], modes, own) = (self.a.shape, self.modes, self.of_node[node]);
+        let tentative =
+            |node: usize| self.tentative[node * rows * modes..][..rows * modes].chunks_exact(modes);
+        if own == NONE {
+            return;
+        }
+        let add = |to: &mut [f64], t: &[f64], factor: f64| {
+            to.iter_mut().zip(t).for_each(|(to, t)| *to += factor * t);
+        };
+        let first = to.block(own).chunks_exact_mut(modes);
+        first.zip(tentative(node)).for_each(|(to, t)| add(to, t, 1.0));
+        for (column, block) in self.a.row(node) {
+            let aggregate = self.of_node[column as usize];
+            if aggregate == NONE {
+                continue;
+            }
+            for (row, to) in to.block(aggregate).chunks_exact_mut(modes).enumerate() {
+                let factor = -self.omega * self.inverse_diagonal[node * rows + row];
+                for (value, t) in block[row * rows..].iter().zip(tentative(column as usize)) {
+                    add(to, t, factor * value);
+                }
+            }
+        }
     }
 }

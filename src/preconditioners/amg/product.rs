@@ -1,21 +1,24 @@
 //! Products and transposes of sparse matrices whose entries are small dense blocks.
 //!
 //! ```text
-//! symbolic    row i of C has the columns of all rows k of B that row i of A names, each once
-//! numeric     C_ij = Σ_k A_ik B_kj, at places that are looked up in an array with one for each column
+//! row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
 //! ```
 //!
-//! A row is computed by one thread, in the order of the rows of `A` and `B`: the result is bitwise the same for every
-//! number of threads. The pattern is found once; numbers follow as often as values change.
+//! The first time columns are found on the way; later numbers alone are computed, at places that are known. Either way a row is
+//! computed by one thread, in the order of the rows of `A` and `B`: the result is bitwise the same for every number of
+//! threads, and at first as ever after.
 //!
-//! Budget: both passes read a row of `B` for each entry of `A`, and write `C` once; the numeric one takes
-//! `2 · rows · inner · columns` operations of a block for each pair. Each task has an array of 4 bytes a column of `C`.
+//! Budget: a row of `B` read for each entry of `A`, and `C` written once; `2 · rows · inner · columns` operations of a block
+//! for each pair. Each task has an array of 4 bytes a column of `C`.
 
-use super::super::rows::{STREAMS, find_rows};
+use super::super::rows::STREAMS;
 use crate::Result;
-use crate::formats::pattern::Pattern;
+use crate::formats::pattern::{Pattern, cut};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
+use krysp_kernels::index::Offsets;
+use rayon::prelude::*;
+use std::ops::Range;
 
 /// A sparse matrix of blocks: where they stand, rows and columns of each, and their numbers, block by block and row by row.
 #[derive(Clone, Copy)]
@@ -27,116 +30,223 @@ pub(super) struct Blocks<'a> {
 
 impl<'a> Blocks<'a> {
     /// The numbers of a block.
+    #[inline(always)]
     pub(super) fn block(self, entry: usize) -> &'a [f64] {
         let size = self.shape[0] * self.shape[1];
         &self.values[entry * size..(entry + 1) * size]
     }
 
     /// The columns of a row, and the numbers of its blocks.
+    #[inline(always)]
     pub(super) fn row(self, row: usize) -> impl Iterator<Item = (u32, &'a [f64])> + Clone {
         let range = self.pattern.offsets.range(row);
-        let size = self.shape[0] * self.shape[1];
-        let blocks = self.values[range.start * size..range.end * size].chunks_exact(size);
-        self.pattern.columns[range].iter().copied().zip(blocks)
+        self.pattern.columns[range.clone()].iter().copied().zip(range.map(move |entry| self.block(entry)))
     }
 }
 
-/// Columns that were met in a row: an array of the last row that met each, and one.
-pub(super) struct Met(Vec<u32>);
-
-impl Met {
-    pub(super) fn new(columns: usize) -> Met {
-        Met(vec![0; columns])
-    }
-
-    /// Whether a row meets a column for the first time.
-    pub(super) fn first(&mut self, row: usize, column: u32) -> bool {
-        let stamp = row as u32 + 1;
-        std::mem::replace(&mut self.0[column as usize], stamp) != stamp
-    }
+/// A row of blocks in the making.
+pub(super) struct Row {
+    /// Numbers of a block.
+    size: usize,
+    /// Of each column, `base` and the place of its block; less where it has none in this row.
+    places: Vec<u32>,
+    base: u32,
+    columns: Vec<u32>,
+    values: Vec<f64>,
 }
 
-/// Where `A B` has blocks.
-pub(super) fn pattern(a: &Pattern, b: &Pattern) -> Result<Pattern> {
-    find_rows(a.rows(), b.cols(), &|| Met::new(b.cols()), &|row, met: &mut Met, columns| {
-        for &middle in a.row(row) {
-            columns.extend(b.row(middle as usize).iter().filter(|&&column| met.first(row, column)));
+impl Row {
+    fn new(columns: usize, size: usize) -> Row {
+        Row { size, places: vec![0; columns], base: 1, columns: vec![], values: vec![] }
+    }
+
+    fn start(&mut self) {
+        self.base = match self.base.checked_add(self.columns.len() as u32) {
+            Some(base) if base < u32::MAX / 2 => base,
+            _ => {
+                self.places.fill(0);
+                1
+            }
+        };
+        self.columns.clear();
+        self.values.clear();
+    }
+
+    /// The block of a column, zeros at first.
+    #[inline(always)]
+    pub(super) fn block(&mut self, column: u32) -> &mut [f64] {
+        let place = &mut self.places[column as usize];
+        if *place < self.base {
+            *place = self.base + self.columns.len() as u32;
+            self.columns.push(column);
+            self.values.resize(self.columns.len() * self.size, 0.0);
         }
-        Ok(())
-    })
+        let at = (*place - self.base) as usize * self.size;
+        &mut self.values[at..at + self.size]
+    }
+
+    /// Adds to the number of a column, where blocks are numbers.
+    #[inline(always)]
+    pub(super) fn add(&mut self, column: u32, value: f64) {
+        let place = &mut self.places[column as usize];
+        if *place < self.base {
+            *place = self.base + self.columns.len() as u32;
+            self.columns.push(column);
+            self.values.push(value);
+        } else {
+            self.values[(*place - self.base) as usize] += value;
+        }
+    }
+}
+
+/// Rows that follow each other.
+#[derive(Clone, Default)]
+struct Collected {
+    lengths: Vec<usize>,
+    columns: Vec<u32>,
+    values: Vec<f64>,
+}
+
+/// A matrix whose rows are computed by `row`, of blocks of `size` numbers: where they stand, and the numbers.
+pub(super) fn assembled(
+    [rows, cols]: [usize; 2],
+    size: usize,
+    row: &(dyn Fn(usize, &mut Row) + Sync),
+) -> Result<(Pattern, Buffer<f64>)> {
+    let parts = tasks(rows * STREAMS).min(rows);
+    let mut collected = vec![Collected::default(); parts];
+    let rows_of = |part: usize| -> Range<usize> { part * rows / parts..(part + 1) * rows / parts };
+    over_parts(parts, &|part| part, collected.as_mut_slice(), &|range, collected: &mut [Collected]| {
+        let (mut local, mut order) = (Row::new(cols, size), vec![]);
+        for (part, Collected { lengths, columns, values }) in range.zip(collected) {
+            for at in rows_of(part) {
+                local.start();
+                row(at, &mut local);
+                order.clear();
+                order.extend((0..).zip(&local.columns).map(|(k, &column)| u64::from(column) << 32 | k));
+                order.sort_unstable();
+                lengths.push(order.len());
+                columns.extend(order.iter().map(|&of| (of >> 32) as u32));
+                if size == 1 {
+                    values.extend(order.iter().map(|&of| local.values[of as u32 as usize]));
+                    continue;
+                }
+                for &of in &order {
+                    values.extend_from_slice(&local.values[of as u32 as usize * size..][..size]);
+                }
+            }
+        }
+    });
+    let offsets = Offsets::from_lengths(collected.iter().flat_map(|part| part.lengths.iter().copied()));
+    let lengths = |size: usize| collected.iter().map(|part| part.columns.len() * size).collect::<Vec<_>>();
+    let (mut columns, mut values) = (vec![0; offsets.end()], Buffer::zeros(offsets.end() * size));
+    let targets = cut(&mut columns, &lengths(1)).into_par_iter().zip(cut(&mut values, &lengths(size)));
+    targets.zip(&collected).for_each(|((columns, values), part)| {
+        columns.copy_from_slice(&part.columns);
+        values.copy_from_slice(&part.values);
+    });
+    Ok((Pattern::sorted(offsets, columns, cols)?, values))
+}
+
+/// The numbers of such a matrix, whose pattern is known.
+pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut Row) + Sync)) -> Buffer<f64> {
+    let mut values = Buffer::zeros(pattern.entries() * size);
+    let offset = |row: usize| pattern.offsets.at(row) * size;
+    let data = ByRow::new(&mut values, &offset);
+    over_rows(pattern.rows(), STREAMS, data, &|rows, values: ByRow<'_, f64>| {
+        let (mut values, _) = values.all();
+        let mut local = Row::new(pattern.cols(), size);
+        for at in rows {
+            let columns = pattern.row(at);
+            let (to, rest) = values.split_at_mut(columns.len() * size);
+            values = rest;
+            local.start();
+            for &column in columns {
+                local.block(column);
+            }
+            row(at, &mut local);
+            to.copy_from_slice(&local.values[..to.len()]);
+        }
+    });
+    values
+}
+
+/// `A B`: where it has blocks, and the numbers.
+pub(super) fn product(a: Blocks<'_>, b: Blocks<'_>) -> Result<(Pattern, Buffer<f64>)> {
+    let shape = [a.pattern.rows(), b.pattern.cols()];
+    each_row(a, b, |size, row| assembled(shape, size, row))
 }
 
 /// The numbers of `A B`, whose pattern is known.
 pub(super) fn values(a: Blocks<'_>, b: Blocks<'_>, pattern: &Pattern) -> Buffer<f64> {
+    each_row(a, b, |size, row| numbers(pattern, size, row))
+}
+
+/// Hands out what computes a row of `A B`, compiled for blocks of these shapes.
+fn each_row<R>(
+    a: Blocks<'_>,
+    b: Blocks<'_>,
+    does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R,
+) -> R {
     let [rows, inner, columns] = [a.shape[0], a.shape[1], b.shape[1]];
+    let size = rows * columns;
     match [rows, inner, columns] {
-        [1, 1, 1] => numbers(a, b, pattern, &scalars),
-        // scalars with one mode that later has several; elasticity in two and in three dimensions, fine and coarse
-        [2, 2, 3] => numbers(a, b, pattern, &add::<2, 2, 3>),
-        [3, 2, 3] => numbers(a, b, pattern, &add::<3, 2, 3>),
-        [2, 2, 2] => numbers(a, b, pattern, &add::<2, 2, 2>),
-        [3, 3, 3] => numbers(a, b, pattern, &add::<3, 3, 3>),
-        [3, 3, 6] => numbers(a, b, pattern, &add::<3, 3, 6>),
-        [6, 3, 6] => numbers(a, b, pattern, &add::<6, 3, 6>),
-        [6, 6, 6] => numbers(a, b, pattern, &add::<6, 6, 6>),
-        [rows, inner, columns] => numbers(a, b, pattern, &|a: &[f64], b: &[f64], to: &mut [f64]| {
-            for row in 0..rows {
-                for k in 0..inner {
-                    let factor = a[row * inner + k];
-                    let to = &mut to[row * columns..(row + 1) * columns];
-                    to.iter_mut().zip(&b[k * columns..]).for_each(|(to, b)| *to += factor * b);
+        [1, 1, 1] => does(size, &|row, to| {
+            for (middle, factor) in entries(a, row) {
+                entries(b, middle as usize).for_each(|(column, value)| to.add(column, factor * value));
+            }
+        }),
+        // elasticity in two and in three dimensions, the finest level and the others, with constants and with rigid motions
+        [2, 2, 3] => does(size, &|row, to| of_row::<2, 2, 3>(a, b, row, to)),
+        [3, 2, 3] => does(size, &|row, to| of_row::<3, 2, 3>(a, b, row, to)),
+        [2, 2, 2] => does(size, &|row, to| of_row::<2, 2, 2>(a, b, row, to)),
+        [3, 3, 3] => does(size, &|row, to| of_row::<3, 3, 3>(a, b, row, to)),
+        [3, 3, 6] => does(size, &|row, to| of_row::<3, 3, 6>(a, b, row, to)),
+        [6, 3, 6] => does(size, &|row, to| of_row::<6, 3, 6>(a, b, row, to)),
+        [6, 6, 6] => does(size, &|row, to| of_row::<6, 6, 6>(a, b, row, to)),
+        [rows, inner, columns] => does(size, &|row, to| {
+            for (middle, a) in a.row(row) {
+                for (column, b) in b.row(middle as usize) {
+                    let to = to.block(column);
+                    for at in 0..rows * inner {
+                        let to = &mut to[at / inner * columns..][..columns];
+                        let b = &b[at % inner * columns..][..columns];
+                        to.iter_mut().zip(b).for_each(|(to, b)| *to += a[at] * b);
+                    }
                 }
             }
         }),
     }
 }
 
-/// `C ← C + A B` of numbers.
+/// The entries of a row of numbers.
 #[inline(always)]
-fn scalars(a: &[f64], b: &[f64], to: &mut [f64]) {
-    to[0] += a[0] * b[0];
+pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f64)> + Clone {
+    let range = a.pattern.offsets.range(row);
+    a.pattern.columns[range.clone()].iter().copied().zip(a.values[range].iter().copied())
 }
 
-/// `C ← C + A B` of blocks.
+/// Row `row` of `A B`.
 #[inline(always)]
-fn add<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(a: &[f64], b: &[f64], to: &mut [f64]) {
-    let (a, b) = (&a.as_chunks::<INNER>().0[..ROWS], &b.as_chunks::<COLUMNS>().0[..INNER]);
-    for (to, a) in to.as_chunks_mut::<COLUMNS>().0.iter_mut().zip(a) {
-        for (factor, b) in a.iter().zip(b) {
-            for (to, b) in to.iter_mut().zip(b) {
-                *to += factor * b;
-            }
-        }
-    }
-}
-
-fn numbers(
+fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
     a: Blocks<'_>,
     b: Blocks<'_>,
-    pattern: &Pattern,
-    add: &(impl Fn(&[f64], &[f64], &mut [f64]) + Sync),
-) -> Buffer<f64> {
-    let size = a.shape[0] * b.shape[1];
-    let mut values = Buffer::zeros(pattern.entries() * size);
-    let offset = |row: usize| pattern.offsets.at(row) * size;
-    let data = ByRow::new(&mut values, &offset);
-    over_rows(pattern.rows(), STREAMS, data, &|rows, values: ByRow<'_, f64>| {
-        let (mut values, _) = values.all();
-        let mut places = vec![0u32; pattern.cols()];
-        for row in rows {
-            let columns = pattern.row(row);
-            let (to, rest) = values.split_at_mut(columns.len() * size);
-            values = rest;
-            (0..).zip(columns).for_each(|(place, &column)| places[column as usize] = place);
-            for (middle, factor) in a.row(row) {
-                for (column, block) in b.row(middle as usize) {
-                    let place = places[column as usize] as usize;
-                    add(factor, block, &mut to[place * size..(place + 1) * size]);
+    row: usize,
+    to: &mut Row,
+) {
+    let (a_rows, b_rows) = (a.values.as_chunks::<INNER>().0, b.values.as_chunks::<COLUMNS>().0);
+    for entry in a.pattern.offsets.range(row) {
+        let (middle, a) = (a.pattern.columns[entry] as usize, &a_rows[entry * ROWS..(entry + 1) * ROWS]);
+        for entry in b.pattern.offsets.range(middle) {
+            let to = to.block(b.pattern.columns[entry]).as_chunks_mut::<COLUMNS>().0;
+            let b = &b_rows[entry * INNER..(entry + 1) * INNER];
+            for (to, a) in to.iter_mut().zip(a) {
+                for (factor, b) in a.iter().zip(b) {
+                    to.iter_mut().zip(b).for_each(|(to, b)| *to += factor * b);
                 }
             }
         }
-    });
-    values
+    }
 }
 
 /// The numbers of a transpose, where `from` names the block that each of its blocks is.
@@ -204,12 +314,8 @@ mod tests {
             let (b, b_values, b_dense) = random([m, l], [k, c], 2);
             let a = Blocks { pattern: a.pattern(), shape: [r, k], values: &a_values };
             let b = Blocks { pattern: b.pattern(), shape: [k, c], values: &b_values };
-            let product = || {
-                let pattern = pattern(a.pattern, b.pattern).unwrap();
-                let values = values(a, b, &pattern);
-                (pattern, values)
-            };
-            let (found, values) = product();
+            let (found, values) = product(a, b).unwrap();
+            assert_eq!(*values, *super::values(a, b, &found));
             let got = dense(Blocks { pattern: &found, shape: [r, c], values: &values });
             for row in 0..n * r {
                 for column in 0..l * c {
@@ -220,7 +326,7 @@ mod tests {
             }
             for threads in [1, 3] {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                let (again, others) = pool.install(product);
+                let (again, others) = pool.install(|| product(a, b)).unwrap();
                 assert!(**again.columns == **found.columns && *others == *values);
             }
             let (mirrored, from) = a.pattern.transposed().unwrap();

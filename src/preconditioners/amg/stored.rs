@@ -32,13 +32,14 @@ macro_rules! each {
 }
 
 impl Stored {
-    /// In the format that the library chooses among these.
+    /// In the format that the library chooses among these; slices for what is not square.
     pub(super) fn new(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Result<Stored> {
         let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
+        let square = domain == range;
         let csr = Csr::from_source(Source::new(pattern.clone(), domain, range), values);
-        let chosen = match Choice::of(&csr, Model::Host).stored() {
-            Chosen::Dia { .. } => Dia::new(&csr).map(Stored::Dia),
-            Chosen::Bsr { size } => Bsr::with_blocks(&csr, size).map(Stored::Bsr),
+        let chosen = match square.then(|| Choice::of(&csr, Model::Host).stored()) {
+            Some(Chosen::Dia { .. }) => Dia::new(&csr).map(Stored::Dia),
+            Some(Chosen::Bsr { size }) => Bsr::with_blocks(&csr, size).map(Stored::Bsr),
             _ => Sell::new(&csr).map(Stored::Sell),
         };
         match chosen {

@@ -35,41 +35,50 @@ pub(super) struct Strength {
 impl Strength {
     /// Of a matrix with a positive diagonal, or rows of nothing.
     pub(super) fn new(a: Blocks<'_>, theta: f64) -> Result<Strength> {
+        match a.shape {
+            [1, 1] => Strength::with_norm(a, theta, |block| block[0].abs()),
+            _ => Strength::with_norm(a, theta, |block| block.iter().map(|v| v * v).sum::<f64>().sqrt()),
+        }
+    }
+
+    #[inline(always)]
+    fn with_norm(a: Blocks<'_>, theta: f64, norm: impl Fn(&[f64]) -> f64 + Sync) -> Result<Strength> {
         let nodes = a.pattern.rows();
-        let diagonal = map_rows(nodes, 4, &|node| {
-            let own = a.row(node).find(|(column, _)| *column as usize == node);
-            own.map_or(0.0, |(_, block)| norm_squared(block).sqrt())
+        // ‖A_ii‖^−½
+        let roots = map_rows(nodes, 8, &|node| {
+            let columns = a.pattern.row(node);
+            let own = columns
+                .binary_search(&(node as u32))
+                .map_or(0.0, |at| norm(a.block(a.pattern.offsets.at(node) + at)));
+            if own > 0.0 { 1.0 / own.sqrt() } else { 0.0 }
         });
-        // squares of s_ij
-        let coupling = |node: usize, column: u32, block: &[f64]| {
-            let scale = diagonal[node] * diagonal[column as usize];
-            if scale > 0.0 { norm_squared(block) / scale } else { 0.0 }
-        };
-        // the largest, and whether the smallest is strong beside it
+        let coupling =
+            |root: f64, (column, block): (u32, &[f64])| root * roots[column as usize] * norm(block);
+        // the largest, whether the smallest is strong beside it, whether all together are next to nothing
         let rows = map_rows(nodes, 32, &|node| {
             let (mut largest, mut smallest, mut sum) = (0.0_f64, f64::INFINITY, 0.0);
-            for (column, block) in a.row(node).filter(|(column, _)| *column as usize != node) {
-                let s = coupling(node, column, block);
-                (largest, smallest) = (largest.max(s), smallest.min(s));
-                sum += norm_squared(block).sqrt();
+            let root = roots[node];
+            for entry in a.row(node) {
+                let s = coupling(root, entry);
+                if entry.0 as usize != node {
+                    (largest, smallest) = (largest.max(s), smallest.min(s));
+                    sum += norm(entry.1);
+                }
             }
-            (largest as f32, smallest >= theta * theta * largest, sum <= DOMINANT * diagonal[node])
+            (largest, smallest >= theta * largest, sum * root * root <= DOMINANT || root == 0.0)
         });
         let left_out = map_rows(nodes, 2, &|node| rows[node].2);
-        let strong = match find_row(nodes, 2, &|node| !rows[node].1) {
-            None => None,
-            Some(_) => {
-                let least = |node: u32| f64::from(rows[node as usize].0) * theta * theta;
-                Some(find_rows(nodes, nodes, &|| (), &|node, (), columns| {
-                    let own = least(node as u32);
-                    let strong = |column: u32, block: &[f64]| {
-                        column as usize == node || coupling(node, column, block) >= own.min(least(column))
-                    };
-                    columns.extend(a.row(node).filter(|(c, block)| strong(*c, block)).map(|(c, _)| c));
-                    Ok(())
-                })?)
-            }
+        let all = find_row(nodes, 2, &|node| !rows[node].1).is_none();
+        let find = |node: usize, (): &mut (), columns: &mut Vec<u32>| {
+            let (own, root) = (theta * rows[node].0, roots[node]);
+            let strong = |entry: &(u32, &[f64])| {
+                let s = coupling(root, *entry);
+                s >= own || s >= theta * rows[entry.0 as usize].0 || entry.0 as usize == node
+            };
+            columns.extend(a.row(node).filter(strong).map(|(column, _)| column));
+            Ok(())
         };
+        let strong = if all { None } else { Some(find_rows(nodes, nodes, &|| (), &find)?) };
         Ok(Strength { strong, left_out })
     }
 }
@@ -78,8 +87,9 @@ impl Strength {
 pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     let size = a.shape[0];
     let entry = |row: usize| {
-        let own = a.row(row / size).find(|(column, _)| *column as usize == row / size);
-        own.map_or(0.0, |(_, block)| block[row % size * (size + 1)])
+        let node = row / size;
+        let own = a.pattern.row(node).binary_search(&(node as u32));
+        own.map_or(0.0, |at| a.block(a.pattern.offsets.at(node) + at)[row % size * (size + 1)])
     };
     let inverse = map_rows(a.pattern.rows() * size, 8, &|row| {
         let entry = entry(row);
@@ -97,8 +107,4 @@ pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
         Some(row) => Err(Error::NotPositive { what: super::NAME, row, pivot: entry(row) }),
         None => Ok(inverse),
     }
-}
-
-fn norm_squared(block: &[f64]) -> f64 {
-    block.iter().map(|v| v * v).sum()
 }
