@@ -211,7 +211,7 @@ impl Pattern {
         let off_diagonal = |&k: &u32| row[k as usize] != self.columns[k as usize];
         let again: Vec<u32> = (0..entries as u32).filter(off_diagonal).collect();
         let origin = |k: usize| if k < entries { k } else { again[k - entries] as usize };
-        self.rearranged([self.rows(), self.cols()], entries + again.len(), &origin, &|k| {
+        self.rearranged(entries + again.len(), &origin, &|k| {
             let (row, column) = (row[origin(k)], self.columns[origin(k)]);
             if k < entries { (row, column) } else { (column, row) }
         })
@@ -249,10 +249,10 @@ impl Pattern {
         Arc::new(self.part(self.offsets.clone(), |whole, _| whole.start))
     }
 
-    /// The pattern with rows for columns. Comes with the entry of this pattern that each new entry is.
+    /// The pattern of a square matrix with rows for columns. Comes with the entry of this pattern that each new entry is.
     pub(crate) fn transposed(&self) -> Result<(Pattern, Buffer<u32>)> {
         let (row, columns) = (self.rows_of_entries(), &**self.columns);
-        self.rearranged([self.cols(), self.rows()], self.entries(), &|k| k, &|k| (columns[k], row[k]))
+        self.rearranged(self.entries(), &|k| k, &|k| (columns[k], row[k]))
     }
 
     fn rows_of_entries(&self) -> Buffer<u32> {
@@ -269,12 +269,11 @@ impl Pattern {
     /// So many entries at new places, each an entry of this pattern.
     fn rearranged(
         &self,
-        [rows, cols]: [usize; 2],
         entries: usize,
         origin: &(impl Fn(usize) -> usize + Sync),
         place: &(impl Fn(usize) -> (u32, u32) + Sync),
     ) -> Result<(Pattern, Buffer<u32>)> {
-        let mut pattern = Self::from_places(rows, cols, entries, place)?;
+        let mut pattern = Self::from_places(self.rows(), self.cols(), entries, place)?;
         // the new pattern's given values are this one's entries: go back to what the user gave
         let first = |k: usize| pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32);
         let order = Buffer::from(map_rows(pattern.entries(), 3, &first));

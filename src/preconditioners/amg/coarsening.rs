@@ -12,8 +12,9 @@
 //! the diagonal they would spare constants alone, not rotations.
 
 use super::aggregates::{Aggregates, NONE};
+use super::blocks::{self, Blocks, entries};
 use super::modes::Modes;
-use super::product::{self, Blocks, Row, entries};
+use super::product::{self, Pieces, Row};
 use super::stored::{Stored, expanded, rounded};
 use super::strength::Strength;
 use crate::Result;
@@ -37,9 +38,9 @@ pub(super) struct Coarsening {
     pub(super) prolongation: Arc<Pattern>,
     pub(super) restriction: Arc<Pattern>,
     /// The block of `P` that each block of `Pᵀ` is.
-    from: Buffer<u32>,
+    from: Vec<u32>,
     /// Of `A P`.
-    product: Pattern,
+    product: Pieces,
     pub(super) coarse: Arc<Pattern>,
 }
 
@@ -81,13 +82,13 @@ impl Coarsening {
         };
         let (pattern, prolongation) =
             smoother.each_row(|size, row| product::assembled([nodes, aggregates.count], size, row))?;
-        let (transposed, from) = pattern.transposed()?;
+        let (transposed, from) = blocks::transposed_pattern(&pattern)?;
         let p = Blocks { pattern: &pattern, shape, values: &prolongation };
-        let restriction = product::transposed(p, &from);
-        let (product, values) = product::product(a, p)?;
-        let ap = Blocks { pattern: &product, shape, values: &values };
+        let restriction = blocks::transposed(p, &from);
+        let mut product = Pieces::product(a, &p);
         let r = Blocks { pattern: &transposed, shape: [modes.count, size], values: &restriction };
-        let (coarse, coarse_values) = product::product(r, ap)?;
+        let (coarse, coarse_values) = product::product(r, &product)?;
+        product.clear();
         let numbers = Numbers { prolongation, restriction, coarse: coarse_values };
         let coarsening = Coarsening {
             strong,
@@ -128,7 +129,7 @@ impl Coarsening {
     }
 
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
-    pub(super) fn numbers(&self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Numbers {
+    pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Numbers {
         let [rows, modes] = self.shape;
         let smoother = Smoother {
             a,
@@ -141,11 +142,11 @@ impl Coarsening {
         };
         let prolongation = smoother.each_row(|size, row| product::numbers(&self.prolongation, size, row));
         let p = Blocks { pattern: &self.prolongation, shape: self.shape, values: &prolongation };
-        let restriction = product::transposed(p, &self.from);
+        let restriction = blocks::transposed(p, &self.from);
         let r = Blocks { pattern: &self.restriction, shape: [modes, rows], values: &restriction };
-        let values = product::values(a, p, &self.product);
-        let ap = Blocks { pattern: &self.product, shape: self.shape, values: &values };
-        let coarse = product::values(r, ap, &self.coarse);
+        self.product.refill(a, &p);
+        let coarse = product::values(r, &self.product, &self.coarse);
+        self.product.clear();
         Numbers { prolongation, restriction, coarse }
     }
 }

@@ -27,6 +27,7 @@
 //! `Pᵀ (A P)` have. For refreshing, patterns of all levels are kept.
 
 mod aggregates;
+mod blocks;
 mod coarsening;
 mod cycle;
 mod modes;
@@ -42,6 +43,7 @@ use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{block_pattern, row_blocks};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use blocks::Blocks;
 use coarsening::Coarsening;
 use cycle::{Dense, Level, Room};
 use krysp_kernels::buffer::Buffer;
@@ -49,7 +51,6 @@ use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_solvers::{Cg, Diagonal, Element, LinearOperator, Outcome, Space, check_spaces};
 use modes::Modes;
-use product::Blocks;
 use rayon::prelude::*;
 use report::LevelReport;
 use std::any::Any;
@@ -66,7 +67,7 @@ const NAME: &str = "AMG";
 const LEVELS: usize = 40;
 
 /// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
-const STEPS: usize = 6;
+const STEPS: usize = 8;
 
 /// A pivot of the last level that is below zero by more than this part of its diagonal is no rounding.
 const SINGULAR: f64 = 1e-8;
@@ -276,7 +277,9 @@ impl<T: Real> Amg<T> {
             };
             level.a.fill(&rounded(a, self.scale));
             let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
-            let (Some(coarsening), Some(transfer)) = (self.setup.get(at), &mut level.transfer) else { break };
+            let (Some(coarsening), Some(transfer)) = (self.setup.get_mut(at), &mut level.transfer) else {
+                break;
+            };
             let numbers = coarsening.numbers(a, &inverse, omega);
             coarsening.refill(&numbers, transfer);
             (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
@@ -329,7 +332,7 @@ fn largest(a: &Stored, inverse: &HostVector<f32>) -> Result<f64> {
         (Outcome::Breakdown { what, value, .. }, _) => {
             Err(krysp_solvers::Error::Breakdown { what, value: *value }.into())
         }
-        (_, Some(found)) if found.largest.is_finite() && found.largest > 0.0 => Ok(1.1 * found.largest),
+        (_, Some(found)) if found.largest.is_finite() && found.largest > 0.0 => Ok(1.05 * found.largest),
         _ => Ok(2.0),
     }
 }

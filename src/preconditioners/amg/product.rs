@@ -1,4 +1,4 @@
-//! Products and transposes of sparse matrices whose entries are small dense blocks.
+//! Products of sparse matrices whose entries are small dense blocks.
 //!
 //! ```text
 //! row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
@@ -12,6 +12,7 @@
 //! for each pair. Each task has an array of 4 bytes a column of `C`.
 
 use super::super::rows::STREAMS;
+use super::blocks::{Blocks, Rows, entries};
 use crate::Result;
 use crate::formats::pattern::{Pattern, cut};
 use krysp_kernels::buffer::Buffer;
@@ -19,30 +20,6 @@ use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
 use std::ops::Range;
-
-/// A sparse matrix of blocks: where they stand, rows and columns of each, and their numbers, block by block and row by row.
-#[derive(Clone, Copy)]
-pub(super) struct Blocks<'a> {
-    pub(super) pattern: &'a Pattern,
-    pub(super) shape: [usize; 2],
-    pub(super) values: &'a [f64],
-}
-
-impl<'a> Blocks<'a> {
-    /// The numbers of a block.
-    #[inline(always)]
-    pub(super) fn block(self, entry: usize) -> &'a [f64] {
-        let size = self.shape[0] * self.shape[1];
-        &self.values[entry * size..(entry + 1) * size]
-    }
-
-    /// The columns of a row, and the numbers of its blocks.
-    #[inline(always)]
-    pub(super) fn row(self, row: usize) -> impl Iterator<Item = (u32, &'a [f64])> + Clone {
-        let range = self.pattern.offsets.range(row);
-        self.pattern.columns[range.clone()].iter().copied().zip(range.map(move |entry| self.block(entry)))
-    }
-}
 
 /// A row of blocks in the making.
 pub(super) struct Row {
@@ -172,28 +149,111 @@ pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut 
 }
 
 /// `A B`: where it has blocks, and the numbers.
-pub(super) fn product(a: Blocks<'_>, b: Blocks<'_>) -> Result<(Pattern, Buffer<f64>)> {
-    let shape = [a.pattern.rows(), b.pattern.cols()];
+pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Result<(Pattern, Buffer<f64>)> {
+    let shape = [a.pattern.rows(), b.columns()];
     each_row(a, b, |size, row| assembled(shape, size, row))
 }
 
 /// The numbers of `A B`, whose pattern is known.
-pub(super) fn values(a: Blocks<'_>, b: Blocks<'_>, pattern: &Pattern) -> Buffer<f64> {
+pub(super) fn values(a: Blocks<'_>, b: &impl Rows, pattern: &Pattern) -> Buffer<f64> {
     each_row(a, b, |size, row| numbers(pattern, size, row))
+}
+
+/// Rows of a piece.
+const PIECE: usize = 4096;
+
+/// A product that is only read again row by row: in pieces as they were made, the columns of a row in no order.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    columns: usize,
+    shape: [usize; 2],
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Default)]
+struct Piece {
+    starts: Vec<u32>,
+    columns: Vec<u32>,
+    values: Vec<f64>,
+}
+
+impl Pieces {
+    /// `A B`
+    pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Pieces {
+        let (rows, columns) = (a.pattern.rows(), b.columns());
+        let pieces = each_row(a, b, |size, row| {
+            let piece = |local: &mut Row, at: usize| {
+                let mut piece = Piece { starts: vec![0], ..Piece::default() };
+                for at in at * PIECE..rows.min((at + 1) * PIECE) {
+                    local.start();
+                    row(at, local);
+                    piece.columns.extend_from_slice(&local.columns);
+                    piece.values.extend_from_slice(&local.values);
+                    piece.starts.push(piece.columns.len() as u32);
+                }
+                piece
+            };
+            let all = (0..rows.div_ceil(PIECE)).into_par_iter();
+            all.map_init(|| Row::new(columns, size), piece).collect()
+        });
+        Pieces { columns, shape: [a.shape[0], b.width()], pieces }
+    }
+
+    /// The numbers anew, of matrices with the patterns that there were.
+    pub(super) fn refill(&mut self, a: Blocks<'_>, b: &impl Rows) {
+        let columns = self.columns;
+        each_row(a, b, |size, row| {
+            let refill = |local: &mut Row, (at, piece): (usize, &mut Piece)| {
+                piece.values.clear();
+                for (at, range) in (at * PIECE..).zip(piece.starts.windows(2)) {
+                    local.start();
+                    for &column in &piece.columns[range[0] as usize..range[1] as usize] {
+                        local.block(column);
+                    }
+                    row(at, local);
+                    piece.values.extend_from_slice(&local.values);
+                }
+            };
+            self.pieces.par_iter_mut().enumerate().for_each_init(|| Row::new(columns, size), refill);
+        });
+    }
+
+    /// Forgets the numbers.
+    pub(super) fn clear(&mut self) {
+        self.pieces.par_iter_mut().for_each(|piece| piece.values = vec![]);
+    }
+}
+
+impl Rows for Pieces {
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn width(&self) -> usize {
+        self.shape[1]
+    }
+
+    #[inline(always)]
+    fn of(&self, row: usize) -> (&[u32], &[f64]) {
+        let (piece, size) = (&self.pieces[row / PIECE], self.shape[0] * self.shape[1]);
+        let [start, end] = [0, 1].map(|k| piece.starts[row % PIECE + k] as usize);
+        (&piece.columns[start..end], &piece.values[start * size..end * size])
+    }
 }
 
 /// Hands out what computes a row of `A B`, compiled for blocks of these shapes.
 fn each_row<R>(
     a: Blocks<'_>,
-    b: Blocks<'_>,
+    b: &impl Rows,
     does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R,
 ) -> R {
-    let [rows, inner, columns] = [a.shape[0], a.shape[1], b.shape[1]];
+    let [rows, inner, columns] = [a.shape[0], a.shape[1], b.width()];
     let size = rows * columns;
     match [rows, inner, columns] {
         [1, 1, 1] => does(size, &|row, to| {
             for (middle, factor) in entries(a, row) {
-                entries(b, middle as usize).for_each(|(column, value)| to.add(column, factor * value));
+                let (columns, values) = b.of(middle as usize);
+                columns.iter().zip(values).for_each(|(&column, value)| to.add(column, factor * value));
             }
         }),
         // elasticity in two and in three dimensions, the finest level and the others, with constants and with rigid motions
@@ -204,13 +264,14 @@ fn each_row<R>(
         [3, 3, 6] => does(size, &|row, to| of_row::<3, 3, 6>(a, b, row, to)),
         [6, 3, 6] => does(size, &|row, to| of_row::<6, 3, 6>(a, b, row, to)),
         [6, 6, 6] => does(size, &|row, to| of_row::<6, 6, 6>(a, b, row, to)),
-        [rows, inner, columns] => does(size, &|row, to| {
+        [rows, inner, width] => does(size, &|row, to| {
             for (middle, a) in a.row(row) {
-                for (column, b) in b.row(middle as usize) {
+                let (columns, values) = b.of(middle as usize);
+                for (&column, b) in columns.iter().zip(values.chunks_exact(inner * width)) {
                     let to = to.block(column);
                     for at in 0..rows * inner {
-                        let to = &mut to[at / inner * columns..][..columns];
-                        let b = &b[at % inner * columns..][..columns];
+                        let to = &mut to[at / inner * width..][..width];
+                        let b = &b[at % inner * width..][..width];
                         to.iter_mut().zip(b).for_each(|(to, b)| *to += a[at] * b);
                     }
                 }
@@ -219,28 +280,21 @@ fn each_row<R>(
     }
 }
 
-/// The entries of a row of numbers.
-#[inline(always)]
-pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f64)> + Clone {
-    let range = a.pattern.offsets.range(row);
-    a.pattern.columns[range.clone()].iter().copied().zip(a.values[range].iter().copied())
-}
-
 /// Row `row` of `A B`.
 #[inline(always)]
 fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
     a: Blocks<'_>,
-    b: Blocks<'_>,
+    b: &impl Rows,
     row: usize,
     to: &mut Row,
 ) {
-    let (a_rows, b_rows) = (a.values.as_chunks::<INNER>().0, b.values.as_chunks::<COLUMNS>().0);
+    let a_rows = a.values.as_chunks::<INNER>().0;
     for entry in a.pattern.offsets.range(row) {
-        let (middle, a) = (a.pattern.columns[entry] as usize, &a_rows[entry * ROWS..(entry + 1) * ROWS]);
-        for entry in b.pattern.offsets.range(middle) {
-            let to = to.block(b.pattern.columns[entry]).as_chunks_mut::<COLUMNS>().0;
-            let b = &b_rows[entry * INNER..(entry + 1) * INNER];
-            for (to, a) in to.iter_mut().zip(a) {
+        let (columns, values) = b.of(a.pattern.columns[entry] as usize);
+        let a = &a_rows[entry * ROWS..(entry + 1) * ROWS];
+        let blocks = values.as_chunks::<COLUMNS>().0.chunks_exact(INNER);
+        for (&column, b) in columns.iter().zip(blocks) {
+            for (to, a) in to.block(column).as_chunks_mut::<COLUMNS>().0.iter_mut().zip(a) {
                 for (factor, b) in a.iter().zip(b) {
                     to.iter_mut().zip(b).for_each(|(to, b)| *to += factor * b);
                 }
@@ -249,26 +303,9 @@ fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
     }
 }
 
-/// The numbers of a transpose, where `from` names the block that each of its blocks is.
-pub(super) fn transposed(a: Blocks<'_>, from: &[u32]) -> Buffer<f64> {
-    let [rows, columns] = a.shape;
-    let size = rows * columns;
-    let mut values = Buffer::zeros(from.len() * size);
-    let offset = |block: usize| block * size;
-    over_rows(from.len(), 2 * size, ByRow::new(&mut values, &offset), &|blocks, values: ByRow<'_, f64>| {
-        let (values, _) = values.all();
-        for (&from, to) in from[blocks].iter().zip(values.chunks_exact_mut(size)) {
-            let block = a.block(from as usize);
-            for (column, to) in to.chunks_exact_mut(rows).enumerate() {
-                (0..rows).for_each(|row| to[row] = block[row * columns + column]);
-            }
-        }
-    });
-    values
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::blocks::{transposed, transposed_pattern};
     use super::*;
     use crate::Csr;
     use crate::testing::matrices;
@@ -314,8 +351,8 @@ mod tests {
             let (b, b_values, b_dense) = random([m, l], [k, c], 2);
             let a = Blocks { pattern: a.pattern(), shape: [r, k], values: &a_values };
             let b = Blocks { pattern: b.pattern(), shape: [k, c], values: &b_values };
-            let (found, values) = product(a, b).unwrap();
-            assert_eq!(*values, *super::values(a, b, &found));
+            let (found, values) = product(a, &b).unwrap();
+            assert_eq!(*values, *super::values(a, &b, &found));
             let got = dense(Blocks { pattern: &found, shape: [r, c], values: &values });
             for row in 0..n * r {
                 for column in 0..l * c {
@@ -326,10 +363,27 @@ mod tests {
             }
             for threads in [1, 3] {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                let (again, others) = pool.install(|| product(a, b)).unwrap();
+                let (again, others) = pool.install(|| product(a, &b)).unwrap();
                 assert!(**again.columns == **found.columns && *others == *values);
             }
-            let (mirrored, from) = a.pattern.transposed().unwrap();
+            let mut pieces = Pieces::product(a, &b);
+            let rows =
+                |pieces: &Pieces| -> Vec<f64> { (0..n).flat_map(|row| pieces.of(row).1.to_vec()).collect() };
+            let first = rows(&pieces);
+            for row in 0..n {
+                let (columns, blocks) = pieces.of(row);
+                let mut sorted: Vec<_> = columns.iter().copied().zip(blocks.chunks(r * c)).collect();
+                sorted.sort_by_key(|(column, _)| *column);
+                assert!(
+                    sorted
+                        .into_iter()
+                        .eq(Blocks { pattern: &found, shape: [r, c], values: &values }.row(row))
+                );
+            }
+            pieces.clear();
+            pieces.refill(a, &b);
+            assert_eq!(rows(&pieces), first);
+            let (mirrored, from) = transposed_pattern(a.pattern).unwrap();
             assert_eq!([mirrored.rows(), mirrored.cols()], [m, n]);
             let values = transposed(a, &from);
             let got = dense(Blocks { pattern: &mirrored, shape: [k, r], values: &values });

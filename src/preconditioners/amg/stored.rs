@@ -1,6 +1,6 @@
 //! A level's matrices in the format that suits each, in single precision.
 
-use super::product::Blocks;
+use super::blocks::Blocks;
 use crate::choice::{Model, Stored as Chosen};
 use crate::formats::Source;
 use crate::formats::pattern::Pattern;

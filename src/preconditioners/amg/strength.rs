@@ -14,7 +14,7 @@
 //! Budget: two passes over `A`, and a third where something is weak.
 
 use super::super::rows::find_rows;
-use super::product::Blocks;
+use super::blocks::Blocks;
 use crate::formats::pattern::Pattern;
 use crate::{Error, Result};
 use krysp_kernels::cpu::run::threads::{find_row, map_rows};
