@@ -144,8 +144,9 @@ fn rows_that_are_not_coarsened() {
         let m = small(&a);
         assert!(iterations(&a, &m) <= 20, "{m}");
     }
-    // rows of nothing, with nothing on the right
-    let a = csr(n + 5, &whole);
+    // rows of nothing, with nothing on the right, beside numbers of any size
+    let huge: Vec<_> = whole.iter().map(|&(row, column, v)| (row, column, 1e90 * v)).collect();
+    let a = csr(n + 5, &huge);
     let mut b: Vec<f64> = laws::numbers(n + 5, 3);
     b[n..].fill(0.0);
     let solution = Cg::new(&a).preconditioner(small(&a)).rtol(1e-8).solve(&b).unwrap();
@@ -236,7 +237,11 @@ fn what_is_refused() {
     let wide = Csr::<f64>::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
     assert!(matches!(Amg::new(&wide), Err(Error::NotSquare { .. })));
     let a = matrices::stencil7(3).csr::<f64>().unwrap();
-    for options in [AmgOptions { strength: f64::NAN, ..SMALL }, AmgOptions { sweeps: 0, ..SMALL }] {
+    for options in [
+        AmgOptions { strength: f64::NAN, ..SMALL },
+        AmgOptions { sweeps: 0, ..SMALL },
+        AmgOptions { coarsest: 9000, ..SMALL },
+    ] {
         assert!(matches!(Amg::with(&a, CONSTANTS, options), Err(Error::Option { .. })));
     }
     assert!(Amg::with_modes(&a, &[vec![1.0; 26]]).is_err());

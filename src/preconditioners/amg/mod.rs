@@ -66,6 +66,9 @@ const NAME: &str = "AMG";
 /// Levels at most: each has fewer than nine tenths of the rows of the one before.
 const LEVELS: usize = 40;
 
+/// Rows of the last level at most: its inverse takes the third power of them in time.
+const LARGEST: usize = 8192;
+
 /// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
 const STEPS: usize = 8;
 
@@ -102,6 +105,9 @@ impl AmgOptions {
         }
         if self.sweeps == 0 {
             return refused("sweeps", "0".into(), "at least one");
+        }
+        if self.coarsest > LARGEST {
+            return refused("coarsest", self.coarsest.to_string(), "at most 8192");
         }
         Ok(())
     }
@@ -148,7 +154,7 @@ pub struct Amg<T: Real> {
     /// That of its nodes.
     pattern: Arc<Pattern>,
     options: AmgOptions,
-    /// A power of two that brings the diagonal near one.
+    /// A power of two that brings the largest entry near one.
     scale: f64,
     setup: Vec<Coarsening>,
     levels: Vec<Level>,
@@ -208,7 +214,7 @@ impl<T: Real> Amg<T> {
             let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
             let inverse = strength::inverse_diagonal(a)?;
             if self.levels.is_empty() {
-                self.scale = scale(&inverse);
+                self.scale = 1.0 / power_below(largest_of(&values));
             }
             let rows = pattern.rows() * size;
             if rows <= self.options.coarsest {
@@ -269,7 +275,7 @@ impl<T: Real> Amg<T> {
             let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
             let inverse = strength::inverse_diagonal(a)?;
             if at == 0 {
-                self.scale = scale(&inverse);
+                self.scale = 1.0 / power_below(largest_of(&values));
             }
             let Some(level) = self.levels.get_mut(at) else {
                 self.dense = Some(inverted(a, self.scale)?);
@@ -293,7 +299,9 @@ impl Level {
     /// Takes a diagonal, and chooses weights for it; `ω` of the prolongation.
     fn weigh(&mut self, inverse: &[f64], scale: f64, sweeps: usize) -> Result<f64> {
         over_rows(inverse.len(), 3, self.inverse.as_mut_slice(), &|rows, to: &mut [f32]| {
-            to.iter_mut().zip(&inverse[rows]).for_each(|(to, from)| *to = (from / scale) as f32);
+            for (to, &from) in to.iter_mut().zip(&inverse[rows]) {
+                *to = if from == 0.0 { 1.0 } else { (from / scale) as f32 };
+            }
         });
         let largest = largest(&self.a, &self.inverse)?;
         self.weights = weights(largest, sweeps);
@@ -335,11 +343,6 @@ fn largest(a: &Stored, inverse: &HostVector<f32>) -> Result<f64> {
         (_, Some(found)) if found.largest.is_finite() && found.largest > 0.0 => Ok(1.05 * found.largest),
         _ => Ok(2.0),
     }
-}
-
-/// A power of two that brings the diagonal near one.
-fn scale(inverse: &[f64]) -> f64 {
-    power_below(inverse.par_iter().copied().reduce(|| f64::INFINITY, f64::min))
 }
 
 /// Modes in the numbering of the matrix.
@@ -447,6 +450,11 @@ impl<T: Real> LinearOperator for Amg<T> {
     }
 
     fn bytes(&self) -> usize {
-        self.reports.iter().map(|level| level.bytes).sum()
+        let level = |level: &Level| {
+            let transfers: usize = level.transfer.iter().flatten().map(LinearOperator::bytes).sum();
+            2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
+        };
+        let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
+        self.levels.iter().map(level).sum::<usize>() + dense
     }
 }

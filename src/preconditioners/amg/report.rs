@@ -13,7 +13,7 @@ use std::time::Instant;
 pub(super) struct LevelReport {
     rows: usize,
     entries: usize,
-    pub(super) bytes: usize,
+    bytes: usize,
     formats: String,
     seconds: f64,
 }

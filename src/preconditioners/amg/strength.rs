@@ -83,7 +83,7 @@ impl Strength {
     }
 }
 
-/// The inverse of the diagonal, one for rows of nothing; refuses what is not positive.
+/// The inverse of the diagonal, zero for rows of nothing; refuses what is not positive.
 pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     let size = a.shape[0];
     let entry = |row: usize| {
@@ -93,15 +93,16 @@ pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     };
     let inverse = map_rows(a.pattern.rows() * size, 8, &|row| {
         let entry = entry(row);
-        if entry == 0.0 { 1.0 } else { 1.0 / entry }
+        if entry == 0.0 { 0.0 } else { 1.0 / entry }
     });
+    let is_empty = |row: usize| {
+        let within = row % size * size;
+        a.row(row / size).all(|(_, block)| block[within..within + size].iter().all(|number| *number == 0.0))
+    };
     let wrong = |row: usize| {
-        let numbers = |row: usize| {
-            let within = row % size * size;
-            a.row(row / size).flat_map(move |(_, block)| &block[within..within + size])
-        };
-        !(inverse[row] > 0.0 && inverse[row].is_finite())
-            || (inverse[row] == 1.0 && entry(row) == 0.0 && numbers(row).any(|number| *number != 0.0))
+        let inverse = inverse[row];
+        let right = if inverse == 0.0 { is_empty(row) } else { inverse > 0.0 && inverse.is_finite() };
+        !right
     };
     match find_row(inverse.len(), 2, &wrong) {
         Some(row) => Err(Error::NotPositive { what: super::NAME, row, pivot: entry(row) }),
