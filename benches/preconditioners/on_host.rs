@@ -5,8 +5,8 @@ use super::{Options, Result, Table, bicgstab, cg, machine};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
-    Chebyshev, CoarseSpace, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator, Narrow,
-    Numbering, Sell, Side, Spai, Sparsity, TwoLevel,
+    Amg, Chebyshev, CoarseSpace, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator,
+    Narrow, Numbering, Sell, Side, Spai, Sparsity, TwoLevel,
 };
 use std::time::Instant;
 
@@ -72,7 +72,10 @@ fn positive_definite(
         None => CoarseSpace::new(a, CoarseSpace::<f64>::UNKNOWNS),
     };
     let over = || Ok(TwoLevel::over(Fsai::new(a)?, coarse()?, a)?);
-    table.line::<Cg, _, _>(cg("two-level over FSAI"), a, b, wait, &over)
+    table.line::<Cg, _, _>(cg("two-level over FSAI"), a, b, wait, &over)?;
+    table.line::<Cg, _, _>(cg("AMG"), a, b, wait, &|| Ok(Amg::new(a)?))?;
+    let Some(rigid) = &system.rigid else { return Ok(()) };
+    table.line::<Cg, _, _>(cg("AMG rigid"), a, b, wait, &|| Ok(Amg::with_modes(a, rigid)?))
 }
 
 fn general(table: &mut Table<'_>, a: &Csr<f64>, b: &HostVector<f64>) -> Result<()> {

@@ -83,16 +83,6 @@ fn rigid_motions(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
     if places.len() != 3 * nodes || rows != 3 * nodes {
         return Err(format!("{} places of {nodes} nodes, {rows} rows", places.len()).into());
     }
-    let mut modes = vec![vec![0.0; rows]; 6];
-    for node in 0..nodes {
-        let [x, y, z] = [0, 1, 2].map(|axis| places[axis * nodes + node]);
-        let turns = [[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]];
-        for axis in 0..3 {
-            modes[axis][3 * node + axis] = 1.0;
-            for (turn, about) in turns.iter().enumerate() {
-                modes[3 + turn][3 * node + axis] = about[axis];
-            }
-        }
-    }
-    Ok(modes)
+    let points: Vec<_> = (0..nodes).map(|node| [0, 1, 2].map(|axis| places[axis * nodes + node])).collect();
+    Ok(krysp::rigid_motions(&points, krysp::Unknowns::ByNode))
 }

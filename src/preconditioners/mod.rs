@@ -6,6 +6,7 @@
 //! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
 //! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
 //! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
+//! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | no |
 //! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
@@ -18,6 +19,7 @@
 //! All take new values in one way: [`Refresh::refresh`] with the operator that has them, whatever stores it. [`Narrow`] applies
 //! any of them in single precision within a solve in double.
 
+mod amg;
 mod coarse;
 pub mod fsai;
 mod ic0;
@@ -35,6 +37,7 @@ mod sparsity;
 pub(crate) mod transposed_on_cuda;
 pub mod two_level;
 
+pub use amg::{Amg, AmgOptions, Unknowns, rigid_motions};
 pub use coarse::CoarseSpace;
 pub use fsai::Fsai;
 pub use ic0::Ic0;

@@ -7,7 +7,7 @@ use krysp_kernels::index::Offsets;
 use std::sync::{Mutex, PoisonError};
 
 /// Numbers that a small system moves, for what a row is worth to threads.
-const STREAMS: usize = 256;
+pub(super) const STREAMS: usize = 256;
 
 /// Rows whose patterns are collected together.
 const TOGETHER: usize = 64;

@@ -1,5 +1,6 @@
 //! All tests through the public interface, in one program, so that the library's loops are compiled once.
 
+mod amg;
 mod chebyshev;
 mod choice;
 mod clustering;

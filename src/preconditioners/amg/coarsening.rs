@@ -1,0 +1,247 @@
+//! From one level to the next: aggregates, smoothed prolongation, Galerkin product.
+//!
+//! ```text
+//! T    modes, orthonormal on each aggregate
+//! P = (I − ω D⁻¹ A_F) T        A_F: weak entries are added to the diagonal block of their row
+//! A_c = Pᵀ (A P)
+//! ```
+//!
+//! Aggregates, `T` and all patterns are made once; after a refresh [`Coarsening::numbers`] makes the rest anew.
+//!
+//! Departure from Vaněk, Mandel and Brezina (1996): with several modes weak entries stay where they are, `A_F = A`. Added to
+//! the diagonal they would spare constants alone, not rotations.
+
+use super::aggregates::{Aggregates, NONE};
+use super::blocks::{self, Blocks, entries};
+use super::modes::Modes;
+use super::product::{self, Pieces, Row};
+use super::stored::{Stored, expanded, rounded};
+use super::strength::Strength;
+use crate::Result;
+use crate::formats::pattern::Pattern;
+use krysp_kernels::buffer::Buffer;
+use std::sync::Arc;
+
+/// What of a weak entry's diagonal must be left for it to be added there.
+const POSITIVE: f64 = 0.1;
+
+/// How a level becomes coarser.
+#[derive(Debug)]
+pub(super) struct Coarsening {
+    /// Strong connections; none where all are.
+    strong: Option<Pattern>,
+    aggregates: Aggregates,
+    /// `T`, a block for each node.
+    tentative: Vec<f64>,
+    /// Rows of a node, and modes.
+    shape: [usize; 2],
+    pub(super) prolongation: Arc<Pattern>,
+    pub(super) restriction: Arc<Pattern>,
+    /// The block of `P` that each block of `Pᵀ` is.
+    from: Vec<u32>,
+    /// Of `A P`.
+    product: Pieces,
+    pub(super) coarse: Arc<Pattern>,
+}
+
+/// The numbers of a coarsening.
+pub(super) struct Numbers {
+    pub(super) prolongation: Buffer<f64>,
+    pub(super) restriction: Buffer<f64>,
+    pub(super) coarse: Buffer<f64>,
+}
+
+impl Coarsening {
+    /// Of a matrix, its inverse diagonal and its modes; with the numbers, and the modes of the next level. None where too
+    /// little would be gained: where there is nothing to aggregate, or nearly as many unknowns would be left.
+    pub(super) fn new(
+        a: Blocks<'_>,
+        inverse_diagonal: &[f64],
+        omega: f64,
+        modes: &Modes,
+        theta: f64,
+    ) -> Result<Option<(Coarsening, Numbers, Modes)>> {
+        let Strength { strong, left_out } = Strength::new(a, theta)?;
+        let aggregates = Aggregates::new(strong.as_ref().unwrap_or(a.pattern), &left_out);
+        let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
+        if aggregates.count == 0 || 10 * aggregates.count * modes.count > 9 * nodes * size {
+            return Ok(None);
+        }
+        let (tentative, coarse_modes) = modes.orthonormal(&aggregates, size);
+        // what is added to a diagonal is there for constants alone
+        let strong = strong.filter(|_| modes.count == 1);
+        let shape = [size, modes.count];
+        let smoother = Smoother {
+            a,
+            strong: strong.as_ref(),
+            of_node: &aggregates.of_node,
+            tentative: &tentative,
+            modes: modes.count,
+            inverse_diagonal,
+            omega,
+        };
+        let (pattern, prolongation) =
+            smoother.each_row(|size, row| product::assembled([nodes, aggregates.count], size, row))?;
+        let (transposed, from) = blocks::transposed_pattern(&pattern)?;
+        let p = Blocks { pattern: &pattern, shape, values: &prolongation };
+        let restriction = blocks::transposed(p, &from);
+        let mut product = Pieces::product(a, &p);
+        let r = Blocks { pattern: &transposed, shape: [modes.count, size], values: &restriction };
+        let (coarse, coarse_values) = product::product(r, &product)?;
+        product.clear();
+        let numbers = Numbers { prolongation, restriction, coarse: coarse_values };
+        let coarsening = Coarsening {
+            strong,
+            aggregates,
+            tentative,
+            shape,
+            prolongation: Arc::new(pattern),
+            restriction: Arc::new(transposed),
+            from,
+            product,
+            coarse: Arc::new(coarse),
+        };
+        Ok(Some((coarsening, numbers, coarse_modes)))
+    }
+
+    /// `P` and `Pᵀ` in the format that suits each.
+    pub(super) fn transfers(&self, numbers: &Numbers) -> Result<[Stored; 2]> {
+        let [rows, modes] = self.shape;
+        let stored = |pattern: &Arc<Pattern>, shape: [usize; 2], values: &[f64]| {
+            let blocks = Blocks { pattern, shape, values };
+            Stored::new(&expanded(pattern, shape)?, rounded(blocks, 1.0))
+        };
+        let prolongation = stored(&self.prolongation, self.shape, &numbers.prolongation)?;
+        Ok([prolongation, stored(&self.restriction, [modes, rows], &numbers.restriction)?])
+    }
+
+    /// New numbers for what [`Coarsening::transfers`] made.
+    pub(super) fn refill(&self, numbers: &Numbers, [prolongation, restriction]: &mut [Stored; 2]) {
+        let [rows, modes] = self.shape;
+        let blocks = |pattern, shape, values| rounded(Blocks { pattern, shape, values }, 1.0);
+        prolongation.fill(&blocks(&self.prolongation, self.shape, &numbers.prolongation));
+        restriction.fill(&blocks(&self.restriction, [modes, rows], &numbers.restriction));
+    }
+
+    /// Unknowns of an aggregate.
+    pub(super) fn modes(&self) -> usize {
+        self.shape[1]
+    }
+
+    /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
+    pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Numbers {
+        let [rows, modes] = self.shape;
+        let smoother = Smoother {
+            a,
+            strong: self.strong.as_ref(),
+            of_node: &self.aggregates.of_node,
+            tentative: &self.tentative,
+            modes,
+            inverse_diagonal,
+            omega,
+        };
+        let prolongation = smoother.each_row(|size, row| product::numbers(&self.prolongation, size, row));
+        let p = Blocks { pattern: &self.prolongation, shape: self.shape, values: &prolongation };
+        let restriction = blocks::transposed(p, &self.from);
+        let r = Blocks { pattern: &self.restriction, shape: [modes, rows], values: &restriction };
+        self.product.refill(a, &p);
+        let coarse = product::values(r, &self.product, &self.coarse);
+        self.product.clear();
+        Numbers { prolongation, restriction, coarse }
+    }
+}
+
+/// What computes rows of `(I − ω D⁻¹ A_F) T`.
+struct Smoother<'a> {
+    a: Blocks<'a>,
+    strong: Option<&'a Pattern>,
+    of_node: &'a [u32],
+    tentative: &'a [f64],
+    modes: usize,
+    inverse_diagonal: &'a [f64],
+    omega: f64,
+}
+
+impl Smoother<'_> {
+    fn each_row<R>(&self, does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R) -> R {
+        let size = self.a.shape[0] * self.modes;
+        match (size, self.strong) {
+            (1, None) => does(1, &|node, to| self.numbers(node, to)),
+            (1, Some(strong)) => does(1, &|node, to| self.strong_numbers(strong.row(node), node, to)),
+            _ => does(size, &|node, to| self.blocks(node, to)),
+        }
+    }
+
+    /// Where blocks are numbers, and all are strong.
+    fn numbers(&self, node: usize, to: &mut Row) {
+        let own = self.of_node[node];
+        if own == NONE {
+            return;
+        }
+        to.add(own, self.tentative[node]);
+        let factor = -self.omega * self.inverse_diagonal[node];
+        for (column, value) in entries(self.a, node) {
+            let aggregate = self.of_node[column as usize];
+            if aggregate != NONE {
+                to.add(aggregate, factor * value * self.tentative[column as usize]);
+            }
+        }
+    }
+
+    /// Where blocks are numbers: what is weak is added to the diagonal.
+    fn strong_numbers(&self, strong: &[u32], node: usize, to: &mut Row) {
+        let own = self.of_node[node];
+        if own == NONE {
+            return;
+        }
+        let (mut rest, mut diagonal) = (strong, 0.0);
+        for (column, value) in entries(self.a, node) {
+            let is_strong = rest.first() == Some(&column);
+            rest = &rest[usize::from(is_strong)..];
+            if !is_strong || column as usize == node {
+                diagonal += value;
+            }
+        }
+        let mut inverse = self.inverse_diagonal[node];
+        if diagonal * inverse > POSITIVE {
+            inverse = 1.0 / diagonal;
+        }
+        let factor = -self.omega * inverse;
+        to.add(own, (1.0 + factor * diagonal) * self.tentative[node]);
+        rest = strong;
+        for (column, value) in entries(self.a, node) {
+            let is_strong = rest.first() == Some(&column);
+            rest = &rest[usize::from(is_strong)..];
+            let aggregate = self.of_node[column as usize];
+            if is_strong && column as usize != node && aggregate != NONE {
+                to.add(aggregate, factor * value * self.tentative[column as usize]);
+            }
+        }
+    }
+
+    fn blocks(&self, node: usize, to: &mut Row) {
+        let ([rows, _], modes, own) = (self.a.shape, self.modes, self.of_node[node]);
+        let tentative =
+            |node: usize| self.tentative[node * rows * modes..][..rows * modes].chunks_exact(modes);
+        if own == NONE {
+            return;
+        }
+        let add = |to: &mut [f64], t: &[f64], factor: f64| {
+            to.iter_mut().zip(t).for_each(|(to, t)| *to += factor * t);
+        };
+        let first = to.block(own).chunks_exact_mut(modes);
+        first.zip(tentative(node)).for_each(|(to, t)| add(to, t, 1.0));
+        for (column, block) in self.a.row(node) {
+            let aggregate = self.of_node[column as usize];
+            if aggregate == NONE {
+                continue;
+            }
+            for (row, to) in to.block(aggregate).chunks_exact_mut(modes).enumerate() {
+                let factor = -self.omega * self.inverse_diagonal[node * rows + row];
+                for (value, t) in block[row * rows..].iter().zip(tentative(column as usize)) {
+                    add(to, t, factor * value);
+                }
+            }
+        }
+    }
+}

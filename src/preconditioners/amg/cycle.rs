@@ -1,0 +1,145 @@
+//! One V-cycle, in single precision.
+//!
+//! ```text
+//! cycle(b):                               on the coarsest level: x = A⁻¹ b, dense
+//!     x ← w₁ D⁻¹ b                        sweeps with weights w₁ … w_k, the first of them from zero
+//!     x ← x + w_i D⁻¹ (b − A x)
+//!     x ← x + P cycle(Pᵀ (b − A x))
+//!     x ← x + w_i D⁻¹ (b − A x)           all k
+//! ```
+//!
+//! Sweeps of Jacobi whose weights are the inverse roots of Chebyshev's polynomial are that polynomial: symmetric before and
+//! after, so the cycle is symmetric, and positive definite where `1 − Π (1 − w_i λ)` is positive.
+//!
+//! Budget of a level: `2 k` products with `A`, one with `P` and one with `Pᵀ`, 4 bytes a number.
+
+use super::stored::Stored;
+use crate::{HostSpace, HostVector};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::preconditioners::coarse::dense_product;
+use krysp_kernels::cpu::preconditioners::inverse::row_stride;
+use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_solvers::{LinearOperator, Result, Space, Vector};
+
+/// A level that is smoothed.
+#[derive(Debug)]
+pub(super) struct Level {
+    pub(super) a: Stored,
+    /// `D⁻¹`
+    pub(super) inverse: HostVector<f32>,
+    pub(super) weights: Vec<f32>,
+    /// `P` and `Pᵀ`; none on the last level where that is smoothed alone.
+    pub(super) transfer: Option<[Stored; 2]>,
+}
+
+/// The last level, inverted.
+#[derive(Debug)]
+pub(super) struct Dense {
+    pub(super) rows: usize,
+    pub(super) inverse: Buffer<f32>,
+}
+
+/// What a cycle works in.
+#[derive(Debug)]
+pub(super) struct Room {
+    /// `b`, `x` and a residual, level by level, the dense one included.
+    levels: Vec<[HostVector<f32>; 3]>,
+    /// `b` and `x` of the dense one, in whole registers.
+    dense: [Vec<f32>; 2],
+}
+
+impl Room {
+    pub(super) fn new(levels: &[Level], dense: Option<&Dense>) -> Result<Room> {
+        let rows = levels.iter().map(|level| level.inverse.as_slice().len());
+        let of = |rows: usize| -> Result<_> {
+            let space = HostSpace::new(rows);
+            Ok([space.zeros()?, space.zeros()?, space.zeros()?])
+        };
+        let levels = rows.chain(dense.map(|dense| dense.rows)).map(of).collect::<Result<_>>()?;
+        let stride = dense.map_or(0, |dense| row_stride(dense.rows));
+        Ok(Room { levels, dense: [0; 2].map(|_| vec![0.0; stride]) })
+    }
+
+    /// What goes in, and what comes out.
+    pub(super) fn ends(&mut self) -> [&mut [f32]; 2] {
+        match self.levels.first_mut() {
+            Some([b, x, _]) => [b.as_mut_slice(), x.as_mut_slice()],
+            None => [&mut [], &mut []],
+        }
+    }
+}
+
+/// From what goes in to what comes out.
+pub(super) fn cycle(levels: &[Level], dense: Option<&Dense>, room: &mut Room) -> Result<()> {
+    down_and_up(levels, dense, &mut room.levels, &mut room.dense)
+}
+
+fn down_and_up(
+    levels: &[Level],
+    dense: Option<&Dense>,
+    rooms: &mut [[HostVector<f32>; 3]],
+    registers: &mut [Vec<f32>; 2],
+) -> Result<()> {
+    let Some(([b, x, t], below)) = rooms.split_first_mut() else { return Ok(()) };
+    let Some((level, coarser)) = levels.split_first() else {
+        if let Some(dense) = dense {
+            let [from, to] = registers;
+            from[..dense.rows].copy_from_slice(b.as_slice());
+            dense_product(&dense.inverse, dense.rows, from, to);
+            x.as_mut_slice().copy_from_slice(&to[..dense.rows]);
+        }
+        return Ok(());
+    };
+    let Level { a, inverse, weights, transfer } = level;
+    scaled(weights[0], inverse, b, x);
+    for &weight in &weights[1..] {
+        sweep(a, weight, inverse, [b, t], x)?;
+    }
+    if let (Some([p, r]), Some([b_below, ..])) = (transfer, below.first_mut()) {
+        residual(a, b, x, t)?;
+        r.apply(t, b_below)?;
+        down_and_up(coarser, dense, below, registers)?;
+        p.apply(&below[0][1], t)?;
+        x.axpy(&1.0, t);
+    }
+    for &weight in weights.iter().rev() {
+        sweep(a, weight, inverse, [b, t], x)?;
+    }
+    Ok(())
+}
+
+/// `x ← w D⁻¹ b`
+fn scaled(weight: f32, inverse: &HostVector<f32>, b: &HostVector<f32>, x: &mut HostVector<f32>) {
+    let (inverse, b) = (inverse.as_slice(), b.as_slice());
+    over_rows(b.len(), 3, x.as_mut_slice(), &|rows, x: &mut [f32]| {
+        for ((x, b), d) in x.iter_mut().zip(&b[rows.clone()]).zip(&inverse[rows]) {
+            *x = weight * d * b;
+        }
+    });
+}
+
+/// `t ← b − A x`
+fn residual(a: &Stored, b: &HostVector<f32>, x: &HostVector<f32>, t: &mut HostVector<f32>) -> Result<()> {
+    a.apply(x, t)?;
+    t.axpby(&1.0, b, &-1.0);
+    Ok(())
+}
+
+/// `x ← x + w D⁻¹ (b − A x)`
+fn sweep(
+    a: &Stored,
+    weight: f32,
+    inverse: &HostVector<f32>,
+    [b, t]: [&mut HostVector<f32>; 2],
+    x: &mut HostVector<f32>,
+) -> Result<()> {
+    a.apply(x, t)?;
+    let (inverse, b, t) = (inverse.as_slice(), b.as_slice(), t.as_slice());
+    over_rows(b.len(), 5, x.as_mut_slice(), &|rows, x: &mut [f32]| {
+        let parts = b[rows.clone()].iter().zip(&t[rows.clone()]).zip(&inverse[rows]);
+        for (x, ((b, t), d)) in x.iter_mut().zip(parts) {
+            *x += weight * d * (b - t);
+        }
+    });
+    Ok(())
+}

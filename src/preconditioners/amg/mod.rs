@@ -1,0 +1,463 @@
+//! Algebraic multigrid by smoothed aggregation: levels made of the matrix alone, each some ten to thirty times smaller.
+//!
+//! ```text
+//! setup, level by level, until few rows are left:
+//!     strong connections            strength.rs
+//!     aggregates                    aggregates.rs
+//!     T: modes on each aggregate    modes.rs
+//!     P = (I − ω D⁻¹ A) T           coarsening.rs, ω = 4/3 of the inverse of the largest eigenvalue of D⁻¹ A
+//!     A ← Pᵀ A P                    product.rs
+//! the last level: A⁻¹, dense
+//! application: one V-cycle          cycle.rs
+//! ```
+//!
+//! Smoothing removes what errors have of a rough kind, and the rest is seen by fewer unknowns: iterations hardly grow with the
+//! mesh. The cycle is symmetric and positive definite where `A` is: for conjugate gradients as for anything else.
+//!
+//! Departures from Vaněk, Mandel and Brezina (1996):
+//! 1. the cycle computes in single precision, within a solve in double: half of the bytes, and no more iterations. Numbers
+//!    are scaled by powers of two, so that they stay in its range. The hierarchy itself is made in double precision;
+//! 2. strength, aggregates and the smoother are those of `strength.rs`, `aggregates.rs` and `cycle.rs`, which say how they
+//!    differ;
+//! 3. a last level that is singular but for rounding, as a floating body's, is moved a little: [`Cg`] with
+//!    [`null_space`](krysp_solvers::Solver::null_space) solves such systems.
+//!
+//! Budget: an application reads each level's matrix `2 k` times in single precision with `k` sweeps, and `P` and `Pᵀ` once:
+//! some 20 bytes an entry with two sweeps. Setup reads the matrix some ten times, and takes as many multiply-adds as `A P` and
+//! `Pᵀ (A P)` have. For refreshing, patterns of all levels are kept.
+
+mod aggregates;
+mod blocks;
+mod coarsening;
+mod cycle;
+mod modes;
+mod product;
+mod report;
+mod stored;
+mod strength;
+
+pub use modes::{Unknowns, rigid_motions};
+
+use super::{Origin, Refresh, check_space, check_square};
+use crate::formats::derived::check_pattern;
+use crate::formats::pattern::Pattern;
+use crate::formats::{block_pattern, row_blocks};
+use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use blocks::Blocks;
+use coarsening::Coarsening;
+use cycle::{Dense, Level, Room};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
+use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_solvers::{Cg, Diagonal, Element, LinearOperator, Outcome, Space, check_spaces};
+use modes::Modes;
+use rayon::prelude::*;
+use report::LevelReport;
+use std::any::Any;
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::Instant;
+use stored::{Stored, expanded, gathered, rounded};
+
+/// What errors call it.
+const NAME: &str = "AMG";
+
+/// Levels at most: each has fewer than nine tenths of the rows of the one before.
+const LEVELS: usize = 40;
+
+/// Rows of the last level at most: its inverse takes the third power of them in time.
+const LARGEST: usize = 8192;
+
+/// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
+const STEPS: usize = 8;
+
+/// A pivot of the last level that is below zero by more than this part of its diagonal is no rounding.
+const SINGULAR: f64 = 1e-8;
+
+/// What a diagonal that is singular but for rounding is raised by: far above the rounding of single precision, far below what
+/// is left of errors after a cycle.
+const SHIFT: f64 = 1e-5;
+
+/// Options of [`Amg`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AmgOptions {
+    /// A connection is strong if it is at least this part of the strongest of either node: 0 to 1. Larger values coarsen along
+    /// strong directions alone, where coefficients depend on the direction.
+    pub strength: f64,
+    /// Sweeps of the smoother before and after each coarse correction: at least one.
+    pub sweeps: usize,
+    /// A level of so many rows is inverted.
+    pub coarsest: usize,
+}
+
+impl Default for AmgOptions {
+    fn default() -> Self {
+        AmgOptions { strength: 0.1, sweeps: 2, coarsest: 600 }
+    }
+}
+
+impl AmgOptions {
+    fn check(&self) -> Result<()> {
+        let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
+        if !(0.0..=1.0).contains(&self.strength) {
+            return refused("strength", self.strength.to_string(), "0 to 1");
+        }
+        if self.sweeps == 0 {
+            return refused("sweeps", "0".into(), "at least one");
+        }
+        if self.coarsest > LARGEST {
+            return refused("coarsest", self.coarsest.to_string(), "at most 8192");
+        }
+        Ok(())
+    }
+}
+
+/// Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better. Printed, it is a table of
+/// its levels.
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Amg, Cg};
+///
+/// let a = matrices::stencil7(20).csr::<f64>()?;
+/// let m = Amg::new(&a)?;
+/// println!("{m}");
+/// let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&vec![1.0; a.rows()])?.report;
+/// assert!(report.converged() && report.iterations < 15);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Elasticity wants rigid motions, from the places of its nodes:
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{Amg, Cg, Unknowns, rigid_motions};
+///
+/// let a = matrices::elasticity(10).csr::<f64>()?;
+/// let points: Vec<_> = (0..1000).map(|i| [i % 10, i / 10 % 10, i / 100].map(|x| x as f64)).collect();
+/// let m = Amg::with_modes(&a, &rigid_motions(&points, Unknowns::ByNode))?;
+/// let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&vec![1.0; a.rows()])?.report;
+/// assert!(report.converged() && report.iterations < 25, "{report}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A node that only itself knows, a Dirichlet row for example, is smoothed alone. What hardly has strong connections does not
+/// coarsen: the levels end there, and the last one is smoothed if it has more than [`AmgOptions::coarsest`] rows.
+#[derive(Debug)]
+pub struct Amg<T: Real> {
+    space: HostSpace<T>,
+    /// Rows of a node.
+    size: usize,
+    /// The matrix's pattern.
+    whole: Arc<Pattern>,
+    /// That of its nodes.
+    pattern: Arc<Pattern>,
+    options: AmgOptions,
+    /// A power of two that brings the largest entry near one.
+    scale: f64,
+    setup: Vec<Coarsening>,
+    levels: Vec<Level>,
+    dense: Option<Dense>,
+    room: Mutex<Room>,
+    reports: Vec<LevelReport>,
+}
+
+impl<T: Real> Amg<T> {
+    /// For what maps constants to nearly nothing, one for each unknown of a node (as [`row_blocks`] tells).
+    pub fn new(csr: &Csr<T>) -> Result<Amg<T>> {
+        Amg::with::<[T; 0]>(csr, &[], AmgOptions::default())
+    }
+
+    /// For what maps these vectors to nearly nothing but for boundary conditions, given in the user's numbering:
+    /// [`rigid_motions`] for elasticity.
+    pub fn with_modes<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Amg<T>> {
+        Amg::with(csr, modes, AmgOptions::default())
+    }
+
+    /// With options. No modes stand for constants.
+    pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
+        check_square(NAME, csr)?;
+        options.check()?;
+        let started = Instant::now();
+        let size = row_blocks(csr);
+        let modes = if modes.is_empty() { Modes::constants(csr.rows(), size) } else { loaded(csr, modes)? };
+        let pattern = match size {
+            1 => csr.source().pattern.clone(),
+            size => {
+                let (offsets, columns) = block_pattern(csr, size)?;
+                Arc::new(Pattern::sorted(offsets, columns.to_vec(), csr.rows() / size)?)
+            }
+        };
+        let mut amg = Amg {
+            space: csr.source().domain().clone(),
+            size,
+            whole: csr.source().pattern.clone(),
+            pattern,
+            options,
+            scale: 1.0,
+            setup: vec![],
+            levels: vec![],
+            dense: None,
+            room: Mutex::new(Room::new(&[], None)?),
+            reports: vec![],
+        };
+        amg.build(csr, modes, started)?;
+        amg.room = Mutex::new(Room::new(&amg.levels, amg.dense.as_ref())?);
+        Ok(amg)
+    }
+
+    fn build(&mut self, csr: &Csr<T>, mut modes: Modes, mut started: Instant) -> Result<()> {
+        let (mut pattern, mut size) = (self.pattern.clone(), self.size);
+        let mut values = self.numbers_of(csr);
+        loop {
+            let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
+            let inverse = strength::inverse_diagonal(a)?;
+            if self.levels.is_empty() {
+                self.scale = 1.0 / power_below(largest_of(&values));
+            }
+            let rows = pattern.rows() * size;
+            if rows <= self.options.coarsest {
+                self.dense = Some(inverted(a, self.scale)?);
+                self.reports.push(LevelReport::dense(rows, started));
+                return Ok(());
+            }
+            let all = match self.levels.is_empty() {
+                true => csr.source().pattern.in_order(),
+                false => expanded(&pattern, [size; 2])?,
+            };
+            let mut level = Level {
+                a: Stored::new(&all, rounded(a, self.scale))?,
+                inverse: HostSpace::new(rows).zeros()?,
+                weights: vec![],
+                transfer: None,
+            };
+            let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
+            let coarsening = match self.levels.len() < LEVELS {
+                true => Coarsening::new(a, &inverse, omega, &modes, self.options.strength)?,
+                false => None,
+            };
+            let Some((coarsening, numbers, coarse_modes)) = coarsening else {
+                self.reports.push(LevelReport::new(&level, started));
+                self.levels.push(level);
+                return Ok(());
+            };
+            level.transfer = Some(coarsening.transfers(&numbers)?);
+            self.reports.push(LevelReport::new(&level, started));
+            started = Instant::now();
+            self.levels.push(level);
+            (pattern, size, modes) = (coarsening.coarse.clone(), coarsening.modes(), coarse_modes);
+            values = Cow::Owned(numbers.coarse.to_vec());
+            self.setup.push(coarsening);
+        }
+    }
+
+    /// The matrix, block by block.
+    fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, [f64]> {
+        let entries: Cow<'a, [f64]> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
+            Some(values) => Cow::Borrowed(values),
+            None => Cow::Owned(map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]))),
+        };
+        match self.size {
+            1 => entries,
+            size => Cow::Owned(gathered(&entries, &self.pattern, size).to_vec()),
+        }
+    }
+}
+
+impl Level {
+    /// Takes a diagonal, and chooses weights for it; `ω` of the prolongation.
+    fn weigh(&mut self, inverse: &[f64], scale: f64, sweeps: usize) -> Result<f64> {
+        over_rows(inverse.len(), 3, self.inverse.as_mut_slice(), &|rows, to: &mut [f32]| {
+            for (to, &from) in to.iter_mut().zip(&inverse[rows]) {
+                *to = if from == 0.0 { 1.0 } else { (from / scale) as f32 };
+            }
+        });
+        let largest = largest(&self.a, &self.inverse)?;
+        self.weights = weights(largest, sweeps);
+        Ok(4.0 / 3.0 / largest)
+    }
+}
+
+/// The inverse roots of Chebyshev's polynomial on the upper part of the eigenvalues up to `largest`.
+fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
+    let fraction = match sweeps {
+        1 => 0.5,
+        _ => 0.25,
+    };
+    let [low, high] = [fraction * largest, largest];
+    let root = |k: usize| {
+        let angle = std::f64::consts::PI * (2 * k + 1) as f64 / (2 * sweeps) as f64;
+        0.5 * (high + low) + 0.5 * (high - low) * angle.cos()
+    };
+    (0..sweeps).map(|k| (1.0 / root(k)) as f32).collect()
+}
+
+/// The largest eigenvalue of `D⁻¹ A`, a little more.
+fn largest(a: &Stored, inverse: &HostVector<f32>) -> Result<f64> {
+    let space = a.range();
+    let noise = map_rows(inverse.as_slice().len(), 2, &|row| {
+        let bits = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bits = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (bits >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    });
+    let b = space.vector(&noise)?;
+    let mut x = space.zeros()?;
+    let jacobi = Diagonal::new(inverse.clone());
+    let mut cg = Cg::new(a).preconditioner(jacobi).rtol(1e-6).patience(usize::MAX).max_iterations(STEPS);
+    let report = cg.solve_into(&b, &mut x)?;
+    match (&report.outcome, &report.condition) {
+        (Outcome::Breakdown { what, value, .. }, _) => {
+            Err(krysp_solvers::Error::Breakdown { what, value: *value }.into())
+        }
+        (_, Some(found)) if found.largest.is_finite() && found.largest > 0.0 => Ok(1.05 * found.largest),
+        _ => Ok(2.0),
+    }
+}
+
+/// Modes in the numbering of the matrix.
+fn loaded<T: Real, V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Modes> {
+    let space = csr.source().domain();
+    let loaded: Vec<HostVector<T>> =
+        modes.par_iter().map(|mode| Ok(space.vector(mode.as_ref())?)).collect::<Result<_>>()?;
+    let count = modes.len();
+    let entry = |at: usize| Element::to_f64(loaded[at % count].as_slice()[at / count]);
+    Ok(Modes { count, values: map_rows(csr.rows() * count, 2, &entry) })
+}
+
+/// The inverse of the last level. Rows of nothing stay as they are; a matrix that is singular but for rounding is moved
+/// away from that.
+fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
+    let size = a.shape[0];
+    let rows = a.pattern.rows() * size;
+    let stride = row_stride(rows);
+    let dense = |shift: f64| {
+        let mut dense = vec![0.0; rows * stride];
+        for node in 0..a.pattern.rows() {
+            for (column, block) in a.row(node) {
+                for (k, value) in block.iter().enumerate() {
+                    let at = (node * size + k / size) * stride + column as usize * size + k % size;
+                    dense[at] = value * scale;
+                }
+            }
+        }
+        for row in 0..rows {
+            let own = &mut dense[row * (stride + 1)];
+            *own = if *own == 0.0 { 1.0 } else { *own * (1.0 + shift) };
+        }
+        dense
+    };
+    let mut whole = dense(0.0);
+    if let Err((row, pivot)) = invert_positive(&mut whole, rows) {
+        whole = dense(SHIFT);
+        let refused = Error::NotPositive { what: NAME, row, pivot: pivot / scale };
+        if pivot < -SINGULAR * whole[row * (stride + 1)] || invert_positive(&mut whole, rows).is_err() {
+            return Err(refused);
+        }
+    }
+    let inverse = map_rows(whole.len(), 2, &|at| whole[at] as f32).into();
+    Ok(Dense { rows, inverse })
+}
+
+/// The largest of some numbers in size; zero if one is not finite.
+fn largest_of<T: Real>(numbers: &[T]) -> f64 {
+    // the bits of numbers that are not negative are in their order
+    let most = AtomicU64::new(0);
+    over_rows(numbers.len(), 1, (), &|rows, ()| {
+        let own = numbers[rows].iter().fold(0, |most, &v| most.max(Element::to_f64(v).abs().to_bits()));
+        most.fetch_max(own, Ordering::Relaxed);
+    });
+    let most = f64::from_bits(most.into_inner());
+    if most.is_finite() { most } else { 0.0 }
+}
+
+/// The power of two below a positive number; one where there is none.
+fn power_below(number: f64) -> f64 {
+    let power = f64::powi(2.0, number.log2().floor() as i32);
+    if power.is_normal() { power } else { 1.0 }
+}
+
+/// Aggregates, modes and patterns stay; the numbers of all levels are computed anew. After an error there are no numbers to
+/// apply: refresh again.
+impl<T: Real> Refresh<T> for Amg<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, &self.space)?;
+        let csr = &*a.in_host_memory()?;
+        check_pattern(&self.whole, &csr.source().pattern)?;
+        let (mut pattern, mut size) = (self.pattern.clone(), self.size);
+        let mut values = self.numbers_of(csr);
+        for at in 0..=self.levels.len() {
+            let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
+            let inverse = strength::inverse_diagonal(a)?;
+            if at == 0 {
+                self.scale = 1.0 / power_below(largest_of(&values));
+            }
+            let Some(level) = self.levels.get_mut(at) else {
+                self.dense = Some(inverted(a, self.scale)?);
+                break;
+            };
+            level.a.fill(&rounded(a, self.scale));
+            let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
+            let (Some(coarsening), Some(transfer)) = (self.setup.get_mut(at), &mut level.transfer) else {
+                break;
+            };
+            let numbers = coarsening.numbers(a, &inverse, omega);
+            coarsening.refill(&numbers, transfer);
+            (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
+            values = Cow::Owned(numbers.coarse.to_vec());
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> LinearOperator for Amg<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        // whoever finds the room taken works in one of its own: waiting for a solve on the same threads could last forever
+        let (mut guard, mut own);
+        let room = match self.room.try_lock() {
+            Ok(room) => {
+                guard = room;
+                &mut *guard
+            }
+            Err(TryLockError::Poisoned(room)) => {
+                guard = room.into_inner();
+                &mut *guard
+            }
+            Err(TryLockError::WouldBlock) => {
+                own = Room::new(&self.levels, self.dense.as_ref())?;
+                &mut own
+            }
+        };
+        let [b, _] = room.ends();
+        let wide = r.as_slice();
+        // single precision reaches from 1e-38 to 1e38
+        let size = power_below(largest_of(wide));
+        let (down, up) = (1.0 / size, self.scale * size);
+        over_rows(wide.len(), 2, &mut b[..wide.len()], &|rows, b: &mut [f32]| {
+            b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
+        });
+        cycle::cycle(&self.levels, self.dense.as_ref(), room)?;
+        let [_, x] = room.ends();
+        let narrow = &*x;
+        over_rows(wide.len(), 2, z.as_mut_slice(), &|rows, z: &mut [T]| {
+            z.iter_mut().zip(&narrow[rows]).for_each(|(z, &x)| *z = T::from_f64(f64::from(x) * up));
+        });
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let level = |level: &Level| {
+            let transfers: usize = level.transfer.iter().flatten().map(LinearOperator::bytes).sum();
+            2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
+        };
+        let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
+        self.levels.iter().map(level).sum::<usize>() + dense
+    }
+}

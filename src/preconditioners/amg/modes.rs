@@ -1,0 +1,146 @@
+//! Modes of the near null space: what the matrix maps to nearly nothing, and what of them an aggregate sees.
+
+use super::aggregates::{Aggregates, NONE};
+use crate::formats::pattern::{by_rows, place_of};
+use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
+
+/// Of a mode's restriction to an aggregate, what is left beside the modes before it is left out if it is smaller.
+const DEPENDENT: f64 = 1e-6;
+
+/// How the unknowns of a system with several unknowns a node are numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unknowns {
+    /// All of the first node, then all of the second.
+    #[default]
+    ByNode,
+    /// The first of all nodes, then the second of all nodes. [`Amg`](crate::Amg) does not see then that unknowns belong to
+    /// one node: renumber by node for fewer iterations.
+    ByComponent,
+}
+
+/// The motions of a rigid body, for displacements of nodes at these points: three in the plane, six in space. They are the near
+/// null space of elasticity, for [`Amg::with_modes`](crate::Amg::with_modes) and
+/// [`CoarseSpace::with_modes`](crate::CoarseSpace::with_modes).
+///
+/// ```
+/// use krysp::{Unknowns, rigid_motions};
+///
+/// let modes = rigid_motions(&[[0.0, 0.0], [2.0, 0.0]], Unknowns::ByNode);
+/// assert_eq!(modes.len(), 3);
+/// assert_eq!(modes[1], [0.0, 1.0, 0.0, 1.0]);
+/// // about the centre
+/// assert_eq!(modes[2], [0.0, -1.0, 0.0, 1.0]);
+/// ```
+pub fn rigid_motions<const D: usize>(points: &[[f64; D]], unknowns: Unknowns) -> Vec<Vec<f64>> {
+    let n = points.len();
+    let mean = |axis: usize| points.iter().map(|point| point[axis]).sum::<f64>() / n.max(1) as f64;
+    let centre: [f64; D] = std::array::from_fn(mean);
+    let at = |node: usize, axis: usize| match unknowns {
+        Unknowns::ByNode => node * D + axis,
+        Unknowns::ByComponent => axis * n + node,
+    };
+    let motion = |moves: &dyn Fn(&[f64; D]) -> [f64; D]| {
+        let mut mode = vec![0.0; n * D];
+        for (node, point) in points.iter().enumerate() {
+            let moved = moves(&std::array::from_fn(|axis| point[axis] - centre[axis]));
+            moved.iter().enumerate().for_each(|(axis, moved)| mode[at(node, axis)] = *moved);
+        }
+        mode
+    };
+    let unit = |axis: usize, length: f64| {
+        let mut unit = [0.0; D];
+        unit[axis] = length;
+        unit
+    };
+    let shifts = (0..D).map(|axis| motion(&|_| unit(axis, 1.0)));
+    let turns = (0..D).flat_map(|one| (one + 1..D).map(move |other| (one, other)));
+    let turns = turns.map(|(one, other)| {
+        motion(&|point| {
+            let mut moved = unit(one, -point[other]);
+            moved[other] = point[one];
+            moved
+        })
+    });
+    shifts.chain(turns).collect()
+}
+
+/// Vectors that span the near null space, a row of numbers for each row of the matrix.
+#[derive(Clone, Debug)]
+pub(super) struct Modes {
+    pub(super) count: usize,
+    pub(super) values: Vec<f64>,
+}
+
+impl Modes {
+    /// One for each unknown of a node.
+    pub(super) fn constants(rows: usize, size: usize) -> Modes {
+        let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
+        Modes { count: size, values: map_rows(rows * size, 1, &entry) }
+    }
+
+    /// Columns that are orthonormal on each aggregate and span the modes there, a block for each node; and the modes of the
+    /// coarse unknowns, which these columns turn into the modes. By Gram and Schmidt, twice. What depends on modes before it
+    /// becomes a column of zeros.
+    pub(super) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, Modes) {
+        let Aggregates { count, of_node } = aggregates;
+        let (count, modes, nodes) = (*count, self.count, of_node.len());
+        let (starts, members) = by_rows(count + 1, nodes, &|node| (of_node[node].min(count as u32), 0));
+        let block = size * modes;
+        let (mut columns, mut coarse) = (vec![0.0; nodes * block], vec![0.0; count * modes * modes]);
+        let (offset, square) = (|at: usize| starts.at(at) * block, |at: usize| at * modes * modes);
+        let parts = tasks(columns.len() * modes).min(count);
+        let bound = |part: usize| part * count / parts.max(1);
+        let data = (ByRow::new(&mut columns[..offset(count)], &offset), ByRow::new(&mut coarse, &square));
+        over_parts(
+            parts,
+            &bound,
+            data,
+            &|range, (mut columns, mut coarse): (ByRow<'_, f64>, ByRow<'_, f64>)| {
+                for aggregate in range {
+                    let members = &members[starts.range(aggregate)];
+                    let rows = members.len() * size;
+                    let columns = columns.row_mut(aggregate, rows * modes);
+                    let coarse = coarse.row_mut(aggregate, modes * modes);
+                    for mode in 0..modes {
+                        let (before, own) = columns.split_at_mut(mode * rows);
+                        let own = &mut own[..rows];
+                        for (own, &member) in own.chunks_exact_mut(size).zip(members) {
+                            let first = place_of(member) as usize * size;
+                            (0..size).for_each(|k| own[k] = self.values[(first + k) * modes + mode]);
+                        }
+                        let whole = dot(own, own).sqrt();
+                        for _ in 0..2 {
+                            for (k, other) in before.chunks_exact(rows).enumerate() {
+                                let shared = dot(own, other);
+                                coarse[k * modes + mode] += shared;
+                                own.iter_mut().zip(other).for_each(|(v, q)| *v -= shared * q);
+                            }
+                        }
+                        let rest = dot(own, own).sqrt();
+                        let kept = rest > DEPENDENT * whole;
+                        coarse[mode * modes + mode] = if kept { rest } else { 0.0 };
+                        let scale = if kept { 1.0 / rest } else { 0.0 };
+                        own.iter_mut().for_each(|v| *v *= scale);
+                    }
+                }
+            },
+        );
+        let mut places = vec![0u32; nodes];
+        (0..).zip(&members[..]).for_each(|(place, &member)| places[place_of(member) as usize] = place);
+        let entry = |at: usize| {
+            let (node, within) = (at / block, at % block);
+            let aggregate = of_node[node];
+            if aggregate == NONE {
+                return 0.0;
+            }
+            let range = starts.range(aggregate as usize);
+            let row = (places[node] as usize - range.start) * size + within / modes;
+            columns[range.start * block + within % modes * range.len() * size + row]
+        };
+        (map_rows(nodes * block, 4, &entry), Modes { count: modes, values: coarse })
+    }
+}
+
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    x.iter().zip(y).map(|(x, y)| x * y).sum()
+}

@@ -1,0 +1,397 @@
+//! Products of sparse matrices whose entries are small dense blocks.
+//!
+//! ```text
+//! row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
+//! ```
+//!
+//! The first time columns are found on the way; later numbers alone are computed, at places that are known. Either way a row is
+//! computed by one thread, in the order of the rows of `A` and `B`: the result is bitwise the same for every number of
+//! threads, and at first as ever after.
+//!
+//! Budget: a row of `B` read for each entry of `A`, and `C` written once; `2 · rows · inner · columns` operations of a block
+//! for each pair. Each task has an array of 4 bytes a column of `C`.
+
+use super::super::rows::STREAMS;
+use super::blocks::{Blocks, Rows, entries};
+use crate::Result;
+use crate::formats::pattern::{Pattern, cut};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
+use krysp_kernels::index::Offsets;
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// A row of blocks in the making.
+pub(super) struct Row {
+    /// Numbers of a block.
+    size: usize,
+    /// Of each column, `base` and the place of its block; less where it has none in this row.
+    places: Vec<u32>,
+    base: u32,
+    columns: Vec<u32>,
+    values: Vec<f64>,
+}
+
+impl Row {
+    fn new(columns: usize, size: usize) -> Row {
+        Row { size, places: vec![0; columns], base: 1, columns: vec![], values: vec![] }
+    }
+
+    fn start(&mut self) {
+        self.base = match self.base.checked_add(self.columns.len() as u32) {
+            Some(base) if base < u32::MAX / 2 => base,
+            _ => {
+                self.places.fill(0);
+                1
+            }
+        };
+        self.columns.clear();
+        self.values.clear();
+    }
+
+    /// The block of a column, zeros at first.
+    #[inline(always)]
+    pub(super) fn block(&mut self, column: u32) -> &mut [f64] {
+        let place = &mut self.places[column as usize];
+        if *place < self.base {
+            *place = self.base + self.columns.len() as u32;
+            self.columns.push(column);
+            self.values.resize(self.columns.len() * self.size, 0.0);
+        }
+        let at = (*place - self.base) as usize * self.size;
+        &mut self.values[at..at + self.size]
+    }
+
+    /// Adds to the number of a column, where blocks are numbers.
+    #[inline(always)]
+    pub(super) fn add(&mut self, column: u32, value: f64) {
+        let place = &mut self.places[column as usize];
+        if *place < self.base {
+            *place = self.base + self.columns.len() as u32;
+            self.columns.push(column);
+            self.values.push(value);
+        } else {
+            self.values[(*place - self.base) as usize] += value;
+        }
+    }
+}
+
+/// Rows that follow each other.
+#[derive(Clone, Default)]
+struct Collected {
+    lengths: Vec<usize>,
+    columns: Vec<u32>,
+    values: Vec<f64>,
+}
+
+/// A matrix whose rows are computed by `row`, of blocks of `size` numbers: where they stand, and the numbers.
+pub(super) fn assembled(
+    [rows, cols]: [usize; 2],
+    size: usize,
+    row: &(dyn Fn(usize, &mut Row) + Sync),
+) -> Result<(Pattern, Buffer<f64>)> {
+    let parts = tasks(rows * STREAMS).min(rows);
+    let mut collected = vec![Collected::default(); parts];
+    let rows_of = |part: usize| -> Range<usize> { part * rows / parts..(part + 1) * rows / parts };
+    over_parts(parts, &|part| part, collected.as_mut_slice(), &|range, collected: &mut [Collected]| {
+        let (mut local, mut order) = (Row::new(cols, size), vec![]);
+        for (part, Collected { lengths, columns, values }) in range.zip(collected) {
+            for at in rows_of(part) {
+                local.start();
+                row(at, &mut local);
+                order.clear();
+                order.extend((0..).zip(&local.columns).map(|(k, &column)| u64::from(column) << 32 | k));
+                order.sort_unstable();
+                lengths.push(order.len());
+                columns.extend(order.iter().map(|&of| (of >> 32) as u32));
+                if size == 1 {
+                    values.extend(order.iter().map(|&of| local.values[of as u32 as usize]));
+                    continue;
+                }
+                for &of in &order {
+                    values.extend_from_slice(&local.values[of as u32 as usize * size..][..size]);
+                }
+            }
+        }
+    });
+    let offsets = Offsets::from_lengths(collected.iter().flat_map(|part| part.lengths.iter().copied()));
+    let lengths = |size: usize| collected.iter().map(|part| part.columns.len() * size).collect::<Vec<_>>();
+    let (mut columns, mut values) = (vec![0; offsets.end()], Buffer::zeros(offsets.end() * size));
+    let targets = cut(&mut columns, &lengths(1)).into_par_iter().zip(cut(&mut values, &lengths(size)));
+    targets.zip(&collected).for_each(|((columns, values), part)| {
+        columns.copy_from_slice(&part.columns);
+        values.copy_from_slice(&part.values);
+    });
+    Ok((Pattern::sorted(offsets, columns, cols)?, values))
+}
+
+/// The numbers of such a matrix, whose pattern is known.
+pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut Row) + Sync)) -> Buffer<f64> {
+    let mut values = Buffer::zeros(pattern.entries() * size);
+    let offset = |row: usize| pattern.offsets.at(row) * size;
+    let data = ByRow::new(&mut values, &offset);
+    over_rows(pattern.rows(), STREAMS, data, &|rows, values: ByRow<'_, f64>| {
+        let (mut values, _) = values.all();
+        let mut local = Row::new(pattern.cols(), size);
+        for at in rows {
+            let columns = pattern.row(at);
+            let (to, rest) = values.split_at_mut(columns.len() * size);
+            values = rest;
+            local.start();
+            for &column in columns {
+                local.block(column);
+            }
+            row(at, &mut local);
+            to.copy_from_slice(&local.values[..to.len()]);
+        }
+    });
+    values
+}
+
+/// `A B`: where it has blocks, and the numbers.
+pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Result<(Pattern, Buffer<f64>)> {
+    let shape = [a.pattern.rows(), b.columns()];
+    each_row(a, b, |size, row| assembled(shape, size, row))
+}
+
+/// The numbers of `A B`, whose pattern is known.
+pub(super) fn values(a: Blocks<'_>, b: &impl Rows, pattern: &Pattern) -> Buffer<f64> {
+    each_row(a, b, |size, row| numbers(pattern, size, row))
+}
+
+/// Rows of a piece.
+const PIECE: usize = 4096;
+
+/// A product that is only read again row by row: in pieces as they were made, the columns of a row in no order.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    columns: usize,
+    shape: [usize; 2],
+    pieces: Vec<Piece>,
+}
+
+#[derive(Debug, Default)]
+struct Piece {
+    starts: Vec<u32>,
+    columns: Vec<u32>,
+    values: Vec<f64>,
+}
+
+impl Pieces {
+    /// `A B`
+    pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Pieces {
+        let (rows, columns) = (a.pattern.rows(), b.columns());
+        let pieces = each_row(a, b, |size, row| {
+            let piece = |local: &mut Row, at: usize| {
+                let mut piece = Piece { starts: vec![0], ..Piece::default() };
+                for at in at * PIECE..rows.min((at + 1) * PIECE) {
+                    local.start();
+                    row(at, local);
+                    piece.columns.extend_from_slice(&local.columns);
+                    piece.values.extend_from_slice(&local.values);
+                    piece.starts.push(piece.columns.len() as u32);
+                }
+                piece
+            };
+            let all = (0..rows.div_ceil(PIECE)).into_par_iter();
+            all.map_init(|| Row::new(columns, size), piece).collect()
+        });
+        Pieces { columns, shape: [a.shape[0], b.width()], pieces }
+    }
+
+    /// The numbers anew, of matrices with the patterns that there were.
+    pub(super) fn refill(&mut self, a: Blocks<'_>, b: &impl Rows) {
+        let columns = self.columns;
+        each_row(a, b, |size, row| {
+            let refill = |local: &mut Row, (at, piece): (usize, &mut Piece)| {
+                piece.values.clear();
+                for (at, range) in (at * PIECE..).zip(piece.starts.windows(2)) {
+                    local.start();
+                    for &column in &piece.columns[range[0] as usize..range[1] as usize] {
+                        local.block(column);
+                    }
+                    row(at, local);
+                    piece.values.extend_from_slice(&local.values);
+                }
+            };
+            self.pieces.par_iter_mut().enumerate().for_each_init(|| Row::new(columns, size), refill);
+        });
+    }
+
+    /// Forgets the numbers.
+    pub(super) fn clear(&mut self) {
+        self.pieces.par_iter_mut().for_each(|piece| piece.values = vec![]);
+    }
+}
+
+impl Rows for Pieces {
+    fn columns(&self) -> usize {
+        self.columns
+    }
+
+    fn width(&self) -> usize {
+        self.shape[1]
+    }
+
+    #[inline(always)]
+    fn of(&self, row: usize) -> (&[u32], &[f64]) {
+        let (piece, size) = (&self.pieces[row / PIECE], self.shape[0] * self.shape[1]);
+        let [start, end] = [0, 1].map(|k| piece.starts[row % PIECE + k] as usize);
+        (&piece.columns[start..end], &piece.values[start * size..end * size])
+    }
+}
+
+/// Hands out what computes a row of `A B`, compiled for blocks of these shapes.
+fn each_row<R>(
+    a: Blocks<'_>,
+    b: &impl Rows,
+    does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R,
+) -> R {
+    let [rows, inner, columns] = [a.shape[0], a.shape[1], b.width()];
+    let size = rows * columns;
+    match [rows, inner, columns] {
+        [1, 1, 1] => does(size, &|row, to| {
+            for (middle, factor) in entries(a, row) {
+                let (columns, values) = b.of(middle as usize);
+                columns.iter().zip(values).for_each(|(&column, value)| to.add(column, factor * value));
+            }
+        }),
+        // elasticity in two and in three dimensions, the finest level and the others, with constants and with rigid motions
+        [2, 2, 3] => does(size, &|row, to| of_row::<2, 2, 3>(a, b, row, to)),
+        [3, 2, 3] => does(size, &|row, to| of_row::<3, 2, 3>(a, b, row, to)),
+        [2, 2, 2] => does(size, &|row, to| of_row::<2, 2, 2>(a, b, row, to)),
+        [3, 3, 3] => does(size, &|row, to| of_row::<3, 3, 3>(a, b, row, to)),
+        [3, 3, 6] => does(size, &|row, to| of_row::<3, 3, 6>(a, b, row, to)),
+        [6, 3, 6] => does(size, &|row, to| of_row::<6, 3, 6>(a, b, row, to)),
+        [6, 6, 6] => does(size, &|row, to| of_row::<6, 6, 6>(a, b, row, to)),
+        [rows, inner, width] => does(size, &|row, to| {
+            for (middle, a) in a.row(row) {
+                let (columns, values) = b.of(middle as usize);
+                for (&column, b) in columns.iter().zip(values.chunks_exact(inner * width)) {
+                    let to = to.block(column);
+                    for at in 0..rows * inner {
+                        let to = &mut to[at / inner * width..][..width];
+                        let b = &b[at % inner * width..][..width];
+                        to.iter_mut().zip(b).for_each(|(to, b)| *to += a[at] * b);
+                    }
+                }
+            }
+        }),
+    }
+}
+
+/// Row `row` of `A B`.
+#[inline(always)]
+fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
+    a: Blocks<'_>,
+    b: &impl Rows,
+    row: usize,
+    to: &mut Row,
+) {
+    let a_rows = a.values.as_chunks::<INNER>().0;
+    for entry in a.pattern.offsets.range(row) {
+        let (columns, values) = b.of(a.pattern.columns[entry] as usize);
+        let a = &a_rows[entry * ROWS..(entry + 1) * ROWS];
+        let blocks = values.as_chunks::<COLUMNS>().0.chunks_exact(INNER);
+        for (&column, b) in columns.iter().zip(blocks) {
+            for (to, a) in to.block(column).as_chunks_mut::<COLUMNS>().0.iter_mut().zip(a) {
+                for (factor, b) in a.iter().zip(b) {
+                    to.iter_mut().zip(b).for_each(|(to, b)| *to += factor * b);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::blocks::{transposed, transposed_pattern};
+    use super::*;
+    use crate::Csr;
+    use crate::testing::matrices;
+
+    /// A matrix without a pattern in it, and its numbers as a dense matrix.
+    fn random([rows, cols]: [usize; 2], shape: [usize; 2], seed: u64) -> (Csr<f64>, Vec<f64>, Vec<f64>) {
+        let pattern = matrices::random(rows, cols, 0.07, seed).csr::<f64>().unwrap();
+        let size = shape[0] * shape[1];
+        let values: Vec<f64> =
+            (0..pattern.nnz() * size).map(|k| ((k * 7919 + 13) % 101) as f64 / 50.0 - 1.0).collect();
+        let mut dense = vec![0.0; rows * cols * size];
+        let width = cols * shape[1];
+        for (entry, (row, column, _)) in pattern.triplets().enumerate() {
+            for k in 0..size {
+                let at = (row * shape[0] + k / shape[1]) * width + column * shape[1] + k % shape[1];
+                dense[at] = values[entry * size + k];
+            }
+        }
+        (pattern, values, dense)
+    }
+
+    fn dense(blocks: Blocks<'_>) -> Vec<f64> {
+        let [r, c] = blocks.shape;
+        let width = blocks.pattern.cols() * c;
+        let mut dense = vec![0.0; blocks.pattern.rows() * r * width];
+        for row in 0..blocks.pattern.rows() {
+            for (column, block) in blocks.row(row) {
+                for (k, value) in block.iter().enumerate() {
+                    dense[(row * r + k / c) * width + column as usize * c + k % c] = *value;
+                }
+            }
+        }
+        dense
+    }
+
+    #[test]
+    fn products_and_transposes_are_those_of_dense_matrices() {
+        for [r, k, c] in
+            [[1, 1, 1], [2, 2, 3], [3, 2, 3], [3, 3, 6], [6, 3, 6], [6, 6, 6], [1, 1, 2], [4, 2, 5]]
+        {
+            let (n, m, l) = (60, 47, 31);
+            let (a, a_values, a_dense) = random([n, m], [r, k], 1);
+            let (b, b_values, b_dense) = random([m, l], [k, c], 2);
+            let a = Blocks { pattern: a.pattern(), shape: [r, k], values: &a_values };
+            let b = Blocks { pattern: b.pattern(), shape: [k, c], values: &b_values };
+            let (found, values) = product(a, &b).unwrap();
+            assert_eq!(*values, *super::values(a, &b, &found));
+            let got = dense(Blocks { pattern: &found, shape: [r, c], values: &values });
+            for row in 0..n * r {
+                for column in 0..l * c {
+                    let terms = (0..m * k).map(|i| a_dense[row * m * k + i] * b_dense[i * l * c + column]);
+                    let expected: f64 = terms.sum();
+                    assert!((got[row * l * c + column] - expected).abs() < 1e-13);
+                }
+            }
+            for threads in [1, 3] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let (again, others) = pool.install(|| product(a, &b)).unwrap();
+                assert!(**again.columns == **found.columns && *others == *values);
+            }
+            let mut pieces = Pieces::product(a, &b);
+            let rows =
+                |pieces: &Pieces| -> Vec<f64> { (0..n).flat_map(|row| pieces.of(row).1.to_vec()).collect() };
+            let first = rows(&pieces);
+            for row in 0..n {
+                let (columns, blocks) = pieces.of(row);
+                let mut sorted: Vec<_> = columns.iter().copied().zip(blocks.chunks(r * c)).collect();
+                sorted.sort_by_key(|(column, _)| *column);
+                assert!(
+                    sorted
+                        .into_iter()
+                        .eq(Blocks { pattern: &found, shape: [r, c], values: &values }.row(row))
+                );
+            }
+            pieces.clear();
+            pieces.refill(a, &b);
+            assert_eq!(rows(&pieces), first);
+            let (mirrored, from) = transposed_pattern(a.pattern).unwrap();
+            assert_eq!([mirrored.rows(), mirrored.cols()], [m, n]);
+            let values = transposed(a, &from);
+            let got = dense(Blocks { pattern: &mirrored, shape: [k, r], values: &values });
+            for row in 0..n * r {
+                for column in 0..m * k {
+                    assert_eq!(got[column * n * r + row], a_dense[row * m * k + column]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! How a hierarchy reads.
+
+use super::Amg;
+use super::cycle::Level;
+use crate::Real;
+use krysp_kernels::cpu::preconditioners::inverse::row_stride;
+use krysp_solvers::LinearOperator;
+use std::fmt;
+use std::time::Instant;
+
+/// A level.
+#[derive(Clone, Debug)]
+pub(super) struct LevelReport {
+    rows: usize,
+    entries: usize,
+    bytes: usize,
+    formats: String,
+    seconds: f64,
+}
+
+impl LevelReport {
+    pub(super) fn new(level: &Level, started: Instant) -> LevelReport {
+        let transfers = level.transfer.iter().flatten();
+        let (bytes, rows) =
+            (transfers.map(LinearOperator::bytes).sum::<usize>(), level.inverse.as_slice().len());
+        let formats = match &level.transfer {
+            Some([p, r]) => format!("{}, {} and {}", level.a.name(), p.name(), r.name()),
+            None => level.a.name().into(),
+        };
+        LevelReport {
+            rows,
+            entries: level.a.entries(),
+            bytes: bytes + level.a.bytes() + 4 * rows,
+            formats,
+            seconds: started.elapsed().as_secs_f64(),
+        }
+    }
+
+    pub(super) fn dense(rows: usize, started: Instant) -> LevelReport {
+        LevelReport {
+            rows,
+            entries: rows * rows,
+            bytes: 4 * rows * row_stride(rows),
+            formats: "dense".into(),
+            seconds: started.elapsed().as_secs_f64(),
+        }
+    }
+}
+
+/// A line for each level.
+impl<T: Real> fmt::Display for Amg<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>5} {:>10} {:>11} {:>9} {:>9}  format", "level", "rows", "entries", "MB", "setup ms")?;
+        for (at, level) in self.reports.iter().enumerate() {
+            let LevelReport { rows, entries, bytes, formats, seconds } = level;
+            let (mb, ms) = (*bytes as f64 / 1e6, seconds * 1e3);
+            writeln!(f, "{at:>5} {rows:>10} {entries:>11} {mb:>9.2} {ms:>9.1}  {formats}")?;
+        }
+        let all: usize = self.reports.iter().map(|level| level.entries).sum();
+        let first = self.reports.first().map_or(1, |level| level.entries.max(1));
+        write!(f, "operator complexity {:.2}", all as f64 / first as f64)
+    }
+}

@@ -1,0 +1,311 @@
+//! Algebraic multigrid: laws, iterations that hardly grow, and what is hard or refused.
+
+use krysp::Refresh;
+use krysp::io::{read_matrix, read_vector};
+use krysp::simd::{Level, force};
+use krysp::testing::laws::{self, Agreement};
+use krysp::testing::matrices::{self, edge};
+use krysp::testing::{shared_matrix, skipped};
+use krysp::{
+    Amg, AmgOptions, Cg, Csr, Element, Error, HostVector, LinearOperator, Numbering, Space, Unknowns,
+    rigid_motions,
+};
+
+type Triplets = Vec<(usize, usize, f64)>;
+
+/// Levels also where a matrix is small.
+const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40 };
+
+const CONSTANTS: &[Vec<f64>] = &[];
+
+fn small(a: &Csr<f64>) -> Amg<f64> {
+    Amg::with(a, CONSTANTS, SMALL).unwrap()
+}
+
+fn iterations(a: &Csr<f64>, m: &Amg<f64>) -> usize {
+    let b = laws::numbers(a.rows(), 3);
+    let report = Cg::new(a).preconditioner(m).rtol(1e-8).solve(&b).unwrap().report;
+    assert!(report.converged(), "{report}\n{m}");
+    report.iterations
+}
+
+/// `−∇·(k ∇u)` on cubes, `u = 0` outside, `conductivity(place, axis)` of the face behind a cube.
+fn diffusion(side: usize, conductivity: impl Fn([usize; 3], usize) -> f64) -> Triplets {
+    let row = |[x, y, z]: [usize; 3]| (z * side + y) * side + x;
+    let mut entries = vec![];
+    for at in (0..side.pow(3)).map(|i| [i % side, i / side % side, i / side / side]) {
+        for axis in 0..3 {
+            let k = conductivity(at, axis);
+            entries.push((row(at), row(at), k));
+            let mut next = at;
+            next[axis] += 1;
+            if next[axis] < side {
+                entries.extend([
+                    (row(at), row(next), -k),
+                    (row(next), row(at), -k),
+                    (row(next), row(next), k),
+                ]);
+            } else {
+                entries.push((row(at), row(at), k));
+            }
+        }
+    }
+    entries
+}
+
+fn csr(rows: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
+    Csr::from_triplets(rows, rows, entries).unwrap()
+}
+
+#[test]
+fn laws_of_operators() {
+    // other tests force others meanwhile
+    let _level = force(Level::best()).unwrap();
+    let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
+    for a in [
+        stencil.renumbered(&Numbering::clustered(&stencil, 300).unwrap()).unwrap(),
+        stencil,
+        matrices::elasticity(6).csr::<f64>().unwrap(),
+        edge::diagonal(50).csr().unwrap(),
+        edge::diagonal(1).csr().unwrap(),
+        Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
+    ] {
+        let build = || Amg::with(&a, CONSTANTS, SMALL);
+        let pools = [1, 2, 5].map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());
+        laws::same_on_all_threads(&|| Ok(build().unwrap()), &pools).unwrap();
+        let m = build().unwrap();
+        laws::stale_values(&m).unwrap();
+        laws::second_product(&m).unwrap();
+        laws::operator_fusions(&m, Agreement::Bitwise).unwrap();
+        laws::sizes_refused(&m).unwrap();
+        laws::stale_values(&Amg::new(&a.cast::<f32>()).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn it_is_symmetric_and_positive() {
+    for a in [matrices::stencil7(12).csr::<f64>().unwrap(), matrices::elasticity(6).csr().unwrap()] {
+        let m = small(&a);
+        let space = m.domain();
+        let [x, y] = [4, 5].map(|seed| space.vector(&laws::numbers(a.rows(), seed)).unwrap());
+        let [mut mx, mut my] = [0; 2].map(|_| space.zeros().unwrap());
+        m.apply(&x, &mut mx).unwrap();
+        m.apply(&y, &mut my).unwrap();
+        let dot = |x: &HostVector<f64>, y: &HostVector<f64>| -> f64 {
+            x.as_slice().iter().zip(y.as_slice()).map(|(x, y)| x * y).sum()
+        };
+        let (one, other) = (dot(&mx, &y), dot(&x, &my));
+        let size = dot(&mx, &mx).sqrt() * dot(&y, &y).sqrt();
+        assert!((one - other).abs() <= 1e-5 * size, "{one:e} {other:e}");
+        assert!(dot(&mx, &x) > 0.0);
+    }
+}
+
+#[test]
+fn iterations_hardly_grow() {
+    let its = [16, 32, 48].map(|side| {
+        let a = matrices::stencil7(side).csr::<f64>().unwrap();
+        iterations(&a, &Amg::new(&a).unwrap())
+    });
+    println!("stencil7: {its:?}");
+    assert!(its[2] <= 16 && 2 * its[2] <= 3 * its[0].max(10), "{its:?}");
+}
+
+#[test]
+fn coefficients_that_jump_and_directions_that_differ() {
+    let side = 24;
+    let solve = |conductivity: &dyn Fn([usize; 3], usize) -> f64| {
+        let a = csr(side * side * side, &diffusion(side, conductivity));
+        iterations(&a, &small(&a))
+    };
+    let plain = solve(&|_, _| 1.0);
+    let anisotropic = solve(&|_, axis| if axis == 0 { 1.0 } else { 1e-3 });
+    let planes = solve(&|_, axis| if axis == 0 { 1e-3 } else { 1.0 });
+    let jumps = solve(&|[x, y, z], _| if (x / 6 + y / 6 + z / 6) % 2 == 0 { 1e6 } else { 1.0 });
+    let layers = solve(&|[_, _, z], _| if (8..16).contains(&z) { 1e6 } else { 1.0 });
+    println!("plain {plain} lines {anisotropic} planes {planes} jumps {jumps} layers {layers}");
+    assert!(plain <= 14 && anisotropic <= 20 && planes <= 20 && jumps <= 30 && layers <= 20);
+}
+
+#[test]
+fn rows_that_are_not_coarsened() {
+    let side = 12;
+    let n = side * side * side;
+    let whole = diffusion(side, |_, _| 1.0);
+    let fixed = |row: usize| row.is_multiple_of(7);
+    // Dirichlet rows that were kept, with a diagonal of another size
+    let mut dirichlet = whole.clone();
+    dirichlet.retain(|&(row, column, _)| !fixed(row) && !fixed(column));
+    dirichlet.extend((0..n).filter(|&row| fixed(row)).map(|row| (row, row, 1e4)));
+    // two domains, and unknowns that nobody knows
+    let mut apart = whole.clone();
+    apart.extend(whole.iter().map(|&(row, column, v)| (n + row, n + column, 1e-3 * v)));
+    apart.extend((0..50).map(|k| (2 * n + k, 2 * n + k, 3.0)));
+    for a in [csr(n, &dirichlet), csr(2 * n + 50, &apart)] {
+        let m = small(&a);
+        assert!(iterations(&a, &m) <= 20, "{m}");
+    }
+    // rows of nothing, with nothing on the right, beside numbers of any size
+    let huge: Vec<_> = whole.iter().map(|&(row, column, v)| (row, column, 1e90 * v)).collect();
+    let a = csr(n + 5, &huge);
+    let mut b: Vec<f64> = laws::numbers(n + 5, 3);
+    b[n..].fill(0.0);
+    let solution = Cg::new(&a).preconditioner(small(&a)).rtol(1e-8).solve(&b).unwrap();
+    assert!(solution.report.converged() && solution.report.iterations <= 20, "{}", solution.report);
+    assert!(solution.x[n..].iter().all(|&x| x == 0.0));
+}
+
+/// Nothing holds the body: a constant is lost, and the solver knows.
+#[test]
+fn pure_neumann() {
+    let a = matrices::stencil7(16).zero_row_sums().csr::<f64>().unwrap();
+    for options in [SMALL, AmgOptions::default()] {
+        let m = Amg::with(&a, CONSTANTS, options).unwrap();
+        let mut solver =
+            Cg::new(&a).preconditioner(&m).rtol(1e-8).null_space(&[vec![1.0; a.rows()]]).unwrap();
+        let report = solver.solve(&laws::numbers(a.rows(), 3)).unwrap().report;
+        assert!(report.converged() && report.iterations <= 20, "{report}");
+    }
+}
+
+#[test]
+fn numbers_of_any_size() {
+    let a = matrices::stencil7(14).csr::<f64>().unwrap();
+    let m = small(&a);
+    let b: Vec<f64> = laws::numbers(a.rows(), 3);
+    let its = iterations(&a, &m);
+    for factor in [1e-90, 1e90] {
+        let scaled = a.with_values(&a.entries().iter().map(|v| v * factor).collect::<Vec<_>>()).unwrap();
+        let m = small(&scaled);
+        assert!(iterations(&scaled, &m).abs_diff(its) <= 1);
+        let b: Vec<f64> = b.iter().map(|v| v * factor).collect();
+        let report = Cg::new(&scaled).preconditioner(&m).rtol(1e-8).solve(&b).unwrap().report;
+        assert!(report.converged() && report.iterations.abs_diff(its) <= 1, "{report}");
+    }
+    let single = a.cast::<f32>();
+    let b: Vec<f32> = b.iter().map(|&v| Element::from_f64(v)).collect();
+    let m = Amg::with::<Vec<f32>>(&single, &[], SMALL).unwrap();
+    assert!(Cg::new(&single).preconditioner(m).rtol(1e-5).solve(&b).unwrap().report.converged());
+}
+
+#[test]
+fn new_values_are_those_of_a_new_one() {
+    let side = 14;
+    let [a, other] =
+        [1.0, 3.0].map(|k| csr(side * side * side, &diffusion(side, |_, axis| 1.0 + k * axis as f64)));
+    let elastic = matrices::elasticity(6).csr::<f64>().unwrap();
+    let stiffer: Vec<f64> = elastic.entries().iter().map(|v| v * 3.0).collect();
+    let stiffer = elastic.with_values(&stiffer).unwrap();
+    for (a, other) in [(&a, &other), (&elastic, &stiffer)] {
+        let mut m = small(a);
+        let fresh = iterations(other, &small(other));
+        let image = |m: &Amg<f64>| {
+            let x = m.domain().vector(&laws::numbers(a.rows(), 7)).unwrap();
+            let mut y = m.domain().zeros().unwrap();
+            m.apply(&x, &mut y).unwrap();
+            y.as_slice().to_vec()
+        };
+        let before = image(&m);
+        m.refresh(other).unwrap();
+        assert!(iterations(other, &m) <= fresh + 3);
+        m.refresh(a).unwrap();
+        assert_eq!(image(&m), before);
+        assert!(m.refresh(&matrices::stencil7(3).csr().unwrap()).is_err());
+    }
+}
+
+#[test]
+fn the_hierarchy_is_told() {
+    let a = matrices::stencil7(16).csr::<f64>().unwrap();
+    let text = small(&a).to_string();
+    println!("{text}");
+    assert!(
+        text.contains("4096") && text.contains("dense") && text.contains("operator complexity 1."),
+        "{text}"
+    );
+    assert!(small(&a).bytes() > 4 * a.nnz());
+}
+
+#[test]
+fn what_is_refused() {
+    let indefinite = csr(2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 2.0), (1, 1, 1.0)]);
+    assert!(matches!(Amg::new(&indefinite), Err(Error::NotPositive { .. })));
+    let mut entries = diffusion(12, |_, _| 1.0);
+    entries.push((700, 700, -20.0));
+    assert!(matches!(Amg::new(&csr(1728, &entries)), Err(Error::NotPositive { row: 700, .. })));
+    let saddle = csr(2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 2.0)]);
+    assert!(matches!(Amg::new(&saddle), Err(Error::NotPositive { row: 1, .. })));
+    let wide = Csr::<f64>::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Amg::new(&wide), Err(Error::NotSquare { .. })));
+    let a = matrices::stencil7(3).csr::<f64>().unwrap();
+    for options in [
+        AmgOptions { strength: f64::NAN, ..SMALL },
+        AmgOptions { sweeps: 0, ..SMALL },
+        AmgOptions { coarsest: 9000, ..SMALL },
+    ] {
+        assert!(matches!(Amg::with(&a, CONSTANTS, options), Err(Error::Option { .. })));
+    }
+    assert!(Amg::with_modes(&a, &[vec![1.0; 26]]).is_err());
+}
+
+/// Places of the nodes of the elastic cube, in the order of its unknowns.
+fn cube(side: usize) -> Vec<[f64; 3]> {
+    (0..side * side * side).map(|i| [i % side, i / side % side, i / side / side].map(|x| x as f64)).collect()
+}
+
+#[test]
+fn rigid_motions_are_free_of_strain() {
+    let points = cube(3);
+    for unknowns in [Unknowns::ByNode, Unknowns::ByComponent] {
+        let modes = rigid_motions(&points, unknowns);
+        assert_eq!(modes.len(), 6);
+        let at = |mode: usize, node: usize, axis: usize| match unknowns {
+            Unknowns::ByNode => modes[mode][3 * node + axis],
+            Unknowns::ByComponent => modes[mode][27 * axis + node],
+        };
+        for mode in 0..6 {
+            for (i, j) in [(0, 1), (3, 20), (7, 26)] {
+                // distances stay, to first order
+                let change: f64 =
+                    (0..3).map(|k| (at(mode, i, k) - at(mode, j, k)) * (points[i][k] - points[j][k])).sum();
+                assert!(change.abs() < 1e-12);
+            }
+        }
+    }
+    assert_eq!(rigid_motions(&[[0.0]; 4], Unknowns::ByNode), [[1.0; 4]]);
+}
+
+#[test]
+fn elasticity_with_rigid_motions() {
+    let side = 12;
+    let a = matrices::elasticity(side).csr::<f64>().unwrap();
+    let motions = rigid_motions(&cube(side), Unknowns::ByNode);
+    let constants = iterations(&a, &Amg::new(&a).unwrap());
+    let rigid = iterations(&a, &Amg::with_modes(&a, &motions).unwrap());
+    // unknowns that are not told to belong to one node
+    let n = side.pow(3);
+    let by_component: Vec<_> =
+        a.triplets().map(|(i, j, v)| (i % 3 * n + i / 3, j % 3 * n + j / 3, v)).collect();
+    let apart = csr(3 * n, &by_component);
+    let motions = rigid_motions(&cube(side), Unknowns::ByComponent);
+    let apart = iterations(&apart, &Amg::with_modes(&apart, &motions).unwrap());
+    println!("constants {constants} rigid {rigid} by component {apart}");
+    assert!(rigid <= 20 && rigid < constants && apart <= 60);
+}
+
+fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
+    let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
+        skipped(&format!("{name} is not beside this checkout"));
+        return None;
+    };
+    Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
+}
+
+#[test]
+fn a_small_heat_sink() {
+    let Some((a, b)) = system("heat_sink_p1_27k") else { return };
+    let m = Amg::new(&a).unwrap();
+    let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&b).unwrap().report;
+    println!("{m}\n{report}");
+    assert!(report.converged() && report.iterations <= 20);
+}
