@@ -23,6 +23,7 @@
 
 mod analysis;
 mod candidate;
+mod foretold;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod host;

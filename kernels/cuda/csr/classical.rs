@@ -1,8 +1,9 @@
 //! Compressed sparse rows on a device: 1 to 32 threads walk a row, by its mean length.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{THREADS, index};
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};

@@ -4,17 +4,16 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
-use crate::cuda::matrix::chunks::{Chunks, SOURCE, TILE};
-use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
+use crate::cuda::matrix::chunks::{Chunks, RawCsrByEntries, SOURCE, TILE};
+use crate::cuda::matrix::ordered::Ordered;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
 use crate::cuda::tuning::ROWS_GONE_THROUGH;
-use cudarc::driver::{CudaFunction, DeviceRepr};
+use cudarc::driver::CudaFunction;
 use rayon::prelude::*;
 
 /// A matrix in compressed sparse rows, cut by entries.
@@ -29,43 +28,6 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
     borders: Borders<T>,
     multiply: CudaFunction,
 }
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Raw {
-    row_starts: RawRowStarts,
-    first: u64,
-    far_at: u64,
-    far: u64,
-    empty: u64,
-    columns: u64,
-    values: u64,
-    parts: u64,
-    count: u64,
-    empties: u32,
-    tiles: u32,
-    tiles_of_chunk: u32,
-}
-// SAFETY: as `CsrByEntries` of coo.cu
-unsafe impl DeviceRepr for Raw {}
-
-/// [`Raw`] as the kernel has it.
-pub(crate) const MIRROR: Mirror = mirror!(
-    "CsrByEntries" = Raw {
-        row_starts,
-        first,
-        far_at,
-        far,
-        empty,
-        columns,
-        values,
-        parts,
-        count,
-        empties,
-        tiles,
-        tiles_of_chunk
-    }
-);
 
 /// The row of each tile's first entry, and of the last entry.
 fn first_rows(chunks: &Chunks) -> Vec<u32> {
@@ -108,7 +70,7 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
         }
         let (from, to) = (x.address(0), y.address(0));
         let Ordered { rows, columns, values } = &self.ordered;
-        let raw = Raw {
+        let raw = RawCsrByEntries {
             row_starts: rows.raw(),
             first: self.first.address(0),
             far_at: self.far_at.address(0),

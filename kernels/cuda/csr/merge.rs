@@ -4,10 +4,11 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::launch::{THREADS, index};
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::{RawRowStarts, THREADS};
 use crate::cuda::device::{Array, Real, Storage, lock};
-use crate::cuda::matrix::ordered::{Ordered, RawRowStarts};
+use crate::cuda::matrix::ordered::Ordered;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;

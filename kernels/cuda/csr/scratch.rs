@@ -1,8 +1,8 @@
 //! Scratch for what products by speculation leave between warps and between their stages, and what they tell the host.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::prelude::PARCEL;
 use crate::cuda::device::{Device, Real, lock};
-use crate::cuda::solve::sums::PARCEL;
 use cudarc::driver::{CudaSlice, DevicePtr, result, sys};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,9 +4,9 @@
 use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
 use crate::cuda::csr::scratch::{Addresses, Scratch, next_number};
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Real, Storage, lock};
 use crate::cuda::matrix::ordered::Ordered;
 use crate::cuda::matrix::pattern::{Pattern, Shape};

@@ -8,21 +8,14 @@
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, sys};
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
-/// Bytes that a thread reads at once, at most.
-pub(crate) const PACK_BYTES: usize = 16;
-/// Stored values that a thread reads at once, at most.
-pub(crate) const MOST_VALUES: usize = 4;
-/// No row, column, entry or vertex.
-pub(crate) const NONE: u32 = u32::MAX;
 /// Threads of a warp.
 pub(crate) const WARP: usize = 32;
-/// Threads of a block, of most kernels.
-pub(crate) const THREADS: u32 = 256;
 /// Blocks of a launch that sums, at most.
 pub(crate) const MAX_BLOCKS: usize = 1 << 16;
 

@@ -1,5 +1,6 @@
 //! A device, its one stream of work, its memory, and the first thing that went wrong on it.
 
+mod element;
 pub(crate) mod error;
 mod kept;
 pub(crate) mod launch;
@@ -8,10 +9,7 @@ pub(crate) mod pool;
 pub(crate) mod prelude;
 pub(crate) mod transfer;
 
-use crate::buffer::Plain;
-use crate::cpu::simd::Value;
-use crate::cpu::simd::bf16::Bf16;
-use crate::cpu::simd::storage;
+pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::{Source, load_or_compile};
@@ -19,54 +17,12 @@ use crate::cuda::device::pool::Pool;
 use crate::cuda::device::transfer::Staging;
 use crate::cuda::tuning::STAGED_FROM;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
-use cudarc::driver::{
-    CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DeviceRepr, ValidAsZeroBits, result, sys,
-};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, result, sys};
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A number that kernels on a device compute with: `f32` or `f64`.
-pub trait Real: Value + DeviceRepr + ValidAsZeroBits {
-    /// Its name in C.
-    const C_NAME: &'static str;
-}
-
-impl Real for f32 {
-    const C_NAME: &'static str = "float";
-}
-
-impl Real for f64 {
-    const C_NAME: &'static str = "double";
-}
-
-/// What a matrix on a device stores of a number of type `T`.
-pub trait Storage<T: Real>: storage::Storage<T> + Element {
-    /// Its name in C.
-    const STORED_AS: &'static str;
-}
-
-impl<T: Real> Storage<T> for T {
-    const STORED_AS: &'static str = T::C_NAME;
-}
-
-impl Storage<f64> for f32 {
-    const STORED_AS: &'static str = f32::C_NAME;
-}
-
-// SAFETY: as `bfloat` of prelude.cu
-unsafe impl DeviceRepr for Bf16 {}
-// SAFETY: zero bits are zero
-unsafe impl ValidAsZeroBits for Bf16 {}
-
-impl<T: Real> Storage<T> for Bf16
-where
-    Bf16: storage::Storage<T>,
-{
-    const STORED_AS: &'static str = "bfloat";
-}
 
 /// A device with a stream of its own: work queued on it runs in the order it was queued in. Clones share the stream.
 #[derive(Clone)]
@@ -336,10 +292,6 @@ impl Device {
         Ok(array)
     }
 }
-
-/// What arrays on a device hold.
-pub trait Element: Plain + DeviceRepr + ValidAsZeroBits {}
-impl<T: Plain + DeviceRepr + ValidAsZeroBits> Element for T {}
 
 /// An array in device memory.
 pub struct Array<T> {

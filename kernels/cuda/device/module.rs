@@ -8,9 +8,9 @@
 //! compiler. A file that is not what was written is ignored and written again; a disk that cannot be written to costs time
 //! and nothing else.
 
+use crate::cuda::device::element::{Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::PRELUDE;
-use crate::cuda::device::{Real, Storage};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::CString;
 use std::path::PathBuf;

@@ -1,14 +1,11 @@
-//! What every file of kernels begins with.
+//! What every file of kernels begins with, and what mirrors it: the structs and constants that prelude.cu and Rust both have are
+//! defined here, and whoever fills or reads them takes them from here.
 
+use crate::buffer::Plain;
 use crate::cpu::simd::bf16::Bf16;
-use crate::cuda::device::launch::{MOST_VALUES, NONE, PACK_BYTES, THREADS};
+use crate::cuda::device::element::Real;
 use crate::cuda::device::module::{Source, constants, mirror};
-use crate::cuda::matrix::{ordered, windows};
-use crate::cuda::solve::gate::{FINITE, GATE, NONZERO, POSITIVE, STATE, WATCH, WATCHES};
-use crate::cuda::solve::number::{self, TERMS};
-use crate::cuda::solve::ring::{FAILED, GOES_ON, HEAD, LAST};
-use crate::cuda::solve::sums::{RESULTS, SENT, SUM};
-use crate::cuda::team::member::{TEAM, TEAM_MAIL, TEAM_MEMBERS};
+use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
 /// Types, scalars that stay on the device, gates, and sums over a grid.
 pub(crate) const PRELUDE: Source = Source {
@@ -34,14 +31,142 @@ pub(crate) const PRELUDE: Source = Source {
     ],
     mirrors: &[
         mirror!("bfloat" = Bf16 {}),
-        ordered::MIRROR,
-        number::MIRROR,
-        WATCH,
-        GATE,
-        STATE,
-        SUM,
-        TEAM,
-        SENT,
-        windows::MIRROR,
+        mirror!("RowStarts" = RawRowStarts { offsets, count, wide }),
+        mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor, zero_over_zero, above, below }),
+        mirror!("Watch" = RawWatch<f32> | RawWatch<f64> { number, condition, id }),
+        mirror!("Gate" = RawGate<f32> | RawGate<f64> { control, watches, watch }),
+        mirror!("Control" = [u64; CONTROL] {}),
+        mirror!("Sum" = RawSum { parcels, calls, results }),
+        mirror!("Team" = RawTeam { members, own, calls, given_up, mail }),
+        mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL] {}),
+        mirror!("Windows" = RawWindows { bounds, halos, halo, blocks, cols }),
     ],
 };
+
+/// Threads of a block, of most kernels.
+pub(crate) const THREADS: u32 = 256;
+/// Bytes that a thread reads at once, at most.
+pub(crate) const PACK_BYTES: usize = 16;
+/// Stored values that a thread reads at once, at most.
+pub(crate) const MOST_VALUES: usize = 4;
+/// No row, column, entry or vertex.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Where the entries of rows lie, as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawRowStarts {
+    pub(crate) offsets: u64,
+    pub(crate) count: u32,
+    pub(crate) wide: u32,
+}
+// SAFETY: as `RowStarts` of prelude.cu
+unsafe impl DeviceRepr for RawRowStarts {}
+
+/// Cells above, and below, the line of a number.
+pub(crate) const TERMS: usize = 4;
+
+/// A number as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawNumber<T> {
+    pub(crate) factor: T,
+    pub(crate) zero_over_zero: u32,
+    pub(crate) above: [u64; TERMS],
+    pub(crate) below: [u64; TERMS],
+}
+// SAFETY: as `Number` of prelude.cu
+unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
+
+/// What a watched number must be: neither infinite nor NaN.
+pub(crate) const FINITE: u32 = 0;
+/// See [`FINITE`]: finite and not zero.
+pub(crate) const NONZERO: u32 = 1;
+/// See [`FINITE`]: finite and above zero.
+pub(crate) const POSITIVE: u32 = 2;
+
+/// Watches of a gate.
+pub(crate) const WATCHES: usize = 2;
+
+/// A watched number as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawWatch<T> {
+    pub(crate) number: RawNumber<T>,
+    pub(crate) condition: u32,
+    pub(crate) id: u32,
+}
+
+/// A gate as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawGate<T> {
+    pub(crate) control: u64,
+    pub(crate) watches: u32,
+    pub(crate) watch: [RawWatch<T>; WATCHES],
+}
+// SAFETY: as `Gate` of prelude.cu
+unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
+
+/// The words of a gate's state.
+pub(crate) const CONTROL: usize = 4;
+
+/// What comes before the numbers of an entry of a ring: what it is, and how many numbers follow or which watch failed.
+pub(crate) const HEAD: usize = 2;
+/// What an entry is: the numbers of a step that others may follow, those of the last, or those of a step that a watch ended.
+pub(crate) const GOES_ON: u32 = 0;
+/// See [`GOES_ON`].
+pub(crate) const LAST: u32 = 1;
+/// See [`GOES_ON`].
+pub(crate) const FAILED: u32 = 2;
+
+/// Elements that a `Parcel` takes.
+pub(crate) const PARCEL: usize = 2;
+/// Sums of one launch, at most.
+pub(crate) const RESULTS: usize = 2;
+
+/// Where a sum over the grid goes, as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawSum {
+    pub(crate) parcels: u64,
+    pub(crate) calls: u64,
+    pub(crate) results: [u64; RESULTS],
+}
+// SAFETY: as `Sum` of prelude.cu
+unsafe impl DeviceRepr for RawSum {}
+
+/// Members of a team, at most.
+pub(crate) const TEAM_MEMBERS: usize = 8;
+/// Numbers that a member sends to another for one sum, at most.
+pub(crate) const TEAM_MAIL: usize = 1024;
+
+/// A team as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawTeam {
+    pub(crate) members: u32,
+    pub(crate) own: u32,
+    pub(crate) calls: u64,
+    pub(crate) given_up: u64,
+    pub(crate) mail: [u64; TEAM_MEMBERS],
+}
+// SAFETY: as `Team` of prelude.cu
+unsafe impl DeviceRepr for RawTeam {}
+// SAFETY: zero bits are zero
+unsafe impl ValidAsZeroBits for RawTeam {}
+// SAFETY: numbers without padding: two of 32 bits, and ten of 64
+unsafe impl Plain for RawTeam {}
+
+/// Blocks of rows and their windows, as kernels see them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawWindows {
+    pub(crate) bounds: u64,
+    pub(crate) halos: u64,
+    pub(crate) halo: u64,
+    pub(crate) blocks: u32,
+    pub(crate) cols: u32,
+}
+// SAFETY: as `Windows` of prelude.cu
+unsafe impl DeviceRepr for RawWindows {}

@@ -5,13 +5,12 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::launch::index;
-use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::formats::slab_layout::share_of_sums;
 use crate::cuda::formats::slabs::{self, Slabs};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
-use crate::cuda::matrix::chunks::{Chunks, SOURCE, Started, TILE};
-use crate::cuda::matrix::ordered::{Ordered, RawRowStarts, RowStarts, Way};
+use crate::cuda::matrix::chunks::{Chunks, RawCoo, RawTaken, SOURCE, Started, TILE};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -19,7 +18,7 @@ use crate::cuda::solve::vector;
 use crate::cuda::tuning::{SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
 use crate::index::Offsets;
 use crate::price::scattering;
-use cudarc::driver::{CudaFunction, DeviceRepr};
+use cudarc::driver::CudaFunction;
 
 /// How rows are finished whose entries several warps have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,44 +53,6 @@ pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
     multiply: CudaFunction,
     copy_values: CudaFunction,
 }
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Raw {
-    starts: u64,
-    before: u64,
-    rows: u64,
-    empty: u64,
-    columns: u64,
-    values: u64,
-    parts: u64,
-    empties: u32,
-    tiles: u32,
-    tiles_of_chunk: u32,
-}
-// SAFETY: as `Coo` of coo.cu
-unsafe impl DeviceRepr for Raw {}
-
-/// Coordinates of all entries but the first of rows, as the kernels that fill them see it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawTaken {
-    all: RawRowStarts,
-    here: RawRowStarts,
-    columns: u64,
-    skip: u32,
-    last_column: u32,
-    slots: u64,
-}
-// SAFETY: as `Taken` of coo.cu
-unsafe impl DeviceRepr for RawTaken {}
-
-/// [`Raw`] as the kernels have it.
-pub(crate) const COO: Mirror = mirror!(
-    "Coo" = Raw { starts, before, rows, empty, columns, values, parts, empties, tiles, tiles_of_chunk }
-);
-/// [`RawTaken`] as the kernels have it.
-pub(crate) const TAKEN: Mirror = mirror!("Taken" = RawTaken { all, here, columns, skip, last_column, slots });
 
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.
@@ -187,7 +148,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         if self.is_empty() && empties == 0 {
             return Ok(());
         }
-        let raw = Raw {
+        let raw = RawCoo {
             starts: self.starts.address(0),
             before: self.before.address(0),
             rows: self.rows.as_ref().map_or(0, |rows| rows.address(0)),

@@ -4,14 +4,15 @@
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::launch::{THREADS, index};
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::{RawNumber, RawRowStarts, THREADS};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, RawRowStarts, Way};
+use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Product, Slots, check, check_square};
 use crate::cuda::matrix::slices::{group_starts, longest_of, sorted};
-use crate::cuda::solve::number::{RawNumber, Scalar};
+use crate::cuda::solve::number::Scalar;
 use crate::cuda::tuning::RESIDENT_PARTS;
 use crate::parts::Parts;
 use cudarc::driver::{CudaFunction, DeviceRepr};

@@ -3,14 +3,15 @@
 use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
-use crate::cuda::device::launch::{THREADS, index};
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
-use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
+use crate::cuda::matrix::windows::{WindowArrays, too_large};
 use crate::cuda::tuning::{
     HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, by_size, resident_windows,
 };

@@ -1,7 +1,8 @@
 //! Entries in slabs of columns, as slabs.cu multiplies them: how they are cut, which sums come out, and which rows these are
 //! of.
 
-use crate::cuda::device::launch::{NONE, WARP};
+use crate::cuda::device::launch::WARP;
+use crate::cuda::device::prelude::NONE;
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::tuning::{START_OF_SLAB, SUMS_FOR_SIXTEEN, SUMS_OF_BIN};
 use rayon::prelude::*;

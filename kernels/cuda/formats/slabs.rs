@@ -1,8 +1,9 @@
 //! Coordinates in slabs of columns whose part of `x` is kept on the chip. The kernels say how, and what is moved.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{THREADS, WARP, config};
+use crate::cuda::device::launch::{WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage, lock};
 use crate::cuda::formats::slab_layout::{CHUNK, OWN, SlabSizes, Slabbed};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE};

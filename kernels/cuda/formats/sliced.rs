@@ -4,8 +4,9 @@
 //! kernel says where slots lie, and what is moved.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{MOST_VALUES, PACK_BYTES, THREADS, WARP};
+use crate::cuda::device::launch::WARP;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::{MOST_VALUES, PACK_BYTES, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};

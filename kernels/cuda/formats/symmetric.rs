@@ -2,15 +2,15 @@
 //! and what is moved.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
-use crate::cuda::matrix::windows::{RawWindows, WindowArrays, too_large};
+use crate::cuda::matrix::windows::{WindowArrays, too_large};
 use crate::cuda::tuning::{
     NODES_OF_4, NODES_OF_8, SHARED_MEMORY, SYMMETRIC_BLOCKS, SYMMETRIC_THREADS, by_size,
 };

@@ -2,9 +2,9 @@
 //! without entries. coo.cu says how both are used.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::prelude::PARCEL;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::chunks::Chunks;
-use crate::cuda::solve::sums::PARCEL;
 
 /// What becomes of `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

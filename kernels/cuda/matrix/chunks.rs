@@ -1,21 +1,106 @@
-//! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied.
+//! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied, and its
+//! structs have their counterparts here.
 
-use crate::cuda::csr::load_balance::MIRROR as CSR_BY_ENTRIES;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{NONE, WARP, index};
-use crate::cuda::device::module::{Source, constants};
-use crate::cuda::formats::coo::{COO, TAKEN};
+use crate::cuda::device::launch::{WARP, index};
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::{NONE, RawRowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::tuning::{ROWS_GONE_THROUGH, TILES_OF_CHUNK, WARPS_OF_CHUNKS};
 use crate::index::Offsets;
+use cudarc::driver::DeviceRepr;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "coo.cu",
     text: concat!(include_str!("tiles.cu"), "#line 1 \"coo.cu\"\n", include_str!("../formats/coo.cu")),
     constants: constants![OF_LANE, TILE, ROWS_GONE_THROUGH],
-    mirrors: &[COO, TAKEN, CSR_BY_ENTRIES],
+    mirrors: &[
+        mirror!(
+            "Coo" = RawCoo {
+                starts,
+                before,
+                rows,
+                empty,
+                columns,
+                values,
+                parts,
+                empties,
+                tiles,
+                tiles_of_chunk
+            }
+        ),
+        mirror!("Taken" = RawTaken { all, here, columns, skip, last_column, slots }),
+        mirror!(
+            "CsrByEntries" = RawCsrByEntries {
+                row_starts,
+                first,
+                far_at,
+                far,
+                empty,
+                columns,
+                values,
+                parts,
+                count,
+                empties,
+                tiles,
+                tiles_of_chunk
+            }
+        ),
+    ],
 };
+
+/// Coordinates as the kernels that multiply see them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawCoo {
+    pub(crate) starts: u64,
+    pub(crate) before: u64,
+    pub(crate) rows: u64,
+    pub(crate) empty: u64,
+    pub(crate) columns: u64,
+    pub(crate) values: u64,
+    pub(crate) parts: u64,
+    pub(crate) empties: u32,
+    pub(crate) tiles: u32,
+    pub(crate) tiles_of_chunk: u32,
+}
+// SAFETY: as `Coo` of coo.cu
+unsafe impl DeviceRepr for RawCoo {}
+
+/// Coordinates of all entries but the first of rows, as the kernels that fill them see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawTaken {
+    pub(crate) all: RawRowStarts,
+    pub(crate) here: RawRowStarts,
+    pub(crate) columns: u64,
+    pub(crate) skip: u32,
+    pub(crate) last_column: u32,
+    pub(crate) slots: u64,
+}
+// SAFETY: as `Taken` of coo.cu
+unsafe impl DeviceRepr for RawTaken {}
+
+/// Compressed sparse rows, cut by entries, as the kernel sees them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawCsrByEntries {
+    pub(crate) row_starts: RawRowStarts,
+    pub(crate) first: u64,
+    pub(crate) far_at: u64,
+    pub(crate) far: u64,
+    pub(crate) empty: u64,
+    pub(crate) columns: u64,
+    pub(crate) values: u64,
+    pub(crate) parts: u64,
+    pub(crate) count: u64,
+    pub(crate) empties: u32,
+    pub(crate) tiles: u32,
+    pub(crate) tiles_of_chunk: u32,
+}
+// SAFETY: as `CsrByEntries` of coo.cu
+unsafe impl DeviceRepr for RawCsrByEntries {}
 
 /// Entries that a lane takes at a time.
 pub(crate) const OF_LANE: usize = 4;

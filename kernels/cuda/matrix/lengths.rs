@@ -1,8 +1,8 @@
 //! Quantiles of the lengths of rows, by histograms on the device: rows are not sorted, and never read more than a few times.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::RowStarts;
 use crate::cuda::tuning::VECTOR_BLOCKS;

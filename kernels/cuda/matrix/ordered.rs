@@ -2,10 +2,10 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::module::{Mirror, Source, constants, mirror};
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::RawRowStarts;
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
-use crate::cuda::matrix::refill::{MIRROR as TILES, SECTOR};
 use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
@@ -16,8 +16,25 @@ pub(crate) const SOURCE: Source = Source {
     file: "refill.cu",
     text: include_str!("refill.cu"),
     constants: constants![SECTOR, REFILL_THREADS; REFILL_SLOTS],
-    mirrors: &[TILES],
+    mirrors: &[mirror!("Tiles" = RawTiles { counts, sectors, places, tile, most, slots })],
 };
+
+/// Bytes of a sector.
+pub(crate) const SECTOR: usize = 32;
+
+/// What a refill of an array of slots reads, as the kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct RawTiles {
+    pub(crate) counts: u64,
+    pub(crate) sectors: u64,
+    pub(crate) places: u64,
+    pub(crate) tile: u32,
+    pub(crate) most: u32,
+    pub(crate) slots: i64,
+}
+// SAFETY: as `Tiles` of refill.cu
+unsafe impl DeviceRepr for RawTiles {}
 
 /// Where the entries of rows lie.
 #[derive(Debug)]
@@ -25,20 +42,6 @@ pub(crate) enum RowStarts {
     Short(Array<u32>),
     Long(Array<u64>),
 }
-
-/// [`RowStarts`] as kernels see them.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct RawRowStarts {
-    offsets: u64,
-    count: u32,
-    wide: u32,
-}
-// SAFETY: as `RowStarts` of prelude.cu
-unsafe impl DeviceRepr for RawRowStarts {}
-
-/// [`RawRowStarts`] as kernels have it.
-pub(crate) const MIRROR: Mirror = mirror!("RowStarts" = RawRowStarts { offsets, count, wide });
 
 impl RowStarts {
     pub(crate) fn new(device: &Device, offsets: &Offsets) -> Result<RowStarts> {

@@ -12,19 +12,15 @@
 //! memory a slot, and for each tile 4 a sector of the tile that has the most: 3 to 6 bytes a slot in all.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::{THREADS, config_at_once};
-use crate::cuda::device::module::{Mirror, mirror};
+use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::matrix::ordered::SOURCE;
-use crate::cuda::matrix::ordered::{Ordered, RowStarts};
+use crate::cuda::matrix::ordered::{Ordered, RawTiles, RowStarts, SECTOR, SOURCE};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Product;
 use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
-
-/// Bytes of a sector.
-pub(crate) const SECTOR: usize = 32;
+use cudarc::driver::{CudaFunction, LaunchConfig};
 
 /// How given values become the entries of a pattern.
 #[derive(Clone, Copy, Debug)]
@@ -67,22 +63,6 @@ struct Tiles {
     most: usize,
     refill: CudaFunction,
 }
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawTiles {
-    counts: u64,
-    sectors: u64,
-    places: u64,
-    tile: u32,
-    most: u32,
-    slots: i64,
-}
-// SAFETY: as `Tiles` of refill.cu
-unsafe impl DeviceRepr for RawTiles {}
-
-/// [`RawTiles`] as the kernels have it.
-pub(crate) const MIRROR: Mirror = mirror!("Tiles" = RawTiles { counts, sectors, places, tile, most, slots });
 
 impl Tiles {
     /// Finds the sectors of tiles from where each slot takes its value from: 1 + a place, 0 for none.

@@ -2,8 +2,8 @@
 
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::prelude::THREADS;
 use cudarc::driver::LaunchConfig;
 
 /// The kernels.

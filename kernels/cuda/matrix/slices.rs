@@ -6,8 +6,9 @@
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
-use crate::cuda::device::launch::{THREADS, index};
+use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
 use crate::cuda::matrix::ordered::{Misfit, RowStarts, Way};
 use crate::cuda::matrix::pattern::Pattern;

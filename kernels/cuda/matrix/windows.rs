@@ -1,13 +1,13 @@
 //! Blocks of rows and their windows, on a device.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::THREADS;
-use crate::cuda::device::module::{Mirror, Source, constants, mirror};
+use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Element};
 use crate::cuda::matrix::ordered::{Misfit, Ordered};
 use crate::cuda::matrix::scan::scan;
 use crate::windows::{TooLarge, Windows};
-use cudarc::driver::{DeviceRepr, LaunchConfig};
+use cudarc::driver::LaunchConfig;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
@@ -33,22 +33,6 @@ pub(crate) struct WindowArrays {
     starts: Array<u32>,
     halo: Array<u32>,
 }
-
-/// [`WindowArrays`] as kernels see them.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct RawWindows {
-    bounds: u64,
-    halos: u64,
-    halo: u64,
-    blocks: u32,
-    cols: u32,
-}
-// SAFETY: as `Windows` of prelude.cu
-unsafe impl DeviceRepr for RawWindows {}
-
-/// [`RawWindows`] as kernels have it.
-pub(crate) const MIRROR: Mirror = mirror!("Windows" = RawWindows { bounds, halos, halo, blocks, cols });
 
 impl WindowArrays {
     pub(crate) fn new(device: &Device, windows: &Windows) -> Result<Self> {

@@ -3,8 +3,9 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Mirror, mirror};
+use crate::cuda::device::prelude::RawRowStarts;
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::ordered::{RawRowStarts, RowStarts};
+use crate::cuda::matrix::ordered::RowStarts;
 use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::DeviceRepr;
 

@@ -1,4 +1,4 @@
-// Vertices of neighbouring runs that would rather be with each other's change places, as numbering/exchange.rs says: every
+// Vertices of neighbouring runs that would rather be with each other's change places, as src/numbering/trades.rs says: every
 // launch reads what the one before it wrote. Runs are of equal lengths, the last perhaps shorter; a block of threads each.
 
 // Edges that a vertex may lose by a change of places if another gains more by it.

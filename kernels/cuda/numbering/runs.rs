@@ -1,13 +1,13 @@
 //! Vertices of equally long runs that change places, on a device. runs.cu says how. The runs are bit for bit those of
-//! `numbering/exchange.rs` on the host, which says which vertices change places.
+//! `src/numbering/trades.rs` on the host, which says which vertices change places.
 //!
 //! Budget of a round: five launches, and no wait; the pattern of the vertices around which something changed, of all in the
 //! first, 12 bytes a vertex, and some passes over the wishes.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::THREADS;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device};
 use crate::cuda::numbering::graph::{self, Graph};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
@@ -124,7 +124,7 @@ pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) ->
     launch.arg(&raw).arg(&from).arg(&was).arg(&marks);
     // SAFETY: arguments as in runs.cu; all arrays are as long as there are vertices, of which the order has each once
     unsafe { launch.launch(config(vertices)) }?;
-    exchange(graph, &runs, &changed, rounds)?;
+    trade_vertices(graph, &runs, &changed, rounds)?;
     let result = array()?;
     let (finish, to) = (with_shared_memory(device, "runs_finish")?, result.address(0));
     let raw_graph = graph.raw();
@@ -138,7 +138,7 @@ pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) ->
 }
 
 /// Queues some rounds.
-fn exchange(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32) -> Result<()> {
+fn trade_vertices(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32) -> Result<()> {
     let (device, vertices) = (graph.device(), graph.vertices());
     let array = || device.zeros::<u32>(vertices);
     let counts = device.zeros(vertices.div_ceil(runs.length))?;

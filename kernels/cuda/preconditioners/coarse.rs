@@ -5,8 +5,9 @@
 use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{THREADS, config_at_once};
+use crate::cuda::device::launch::config_at_once;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;

@@ -4,8 +4,8 @@
 //! multiprocessor, and keep the preconditioned residual in shared memory meanwhile.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::PACK_BYTES;
 use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::prelude::PACK_BYTES;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::gate;
 use crate::cuda::solve::number::Scalar;

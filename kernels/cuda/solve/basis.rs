@@ -1,8 +1,8 @@
 //! Several vectors at once: the basis of an Arnoldi process.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::{PACK_BYTES, THREADS};
 use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::prelude::{PACK_BYTES, THREADS};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::Scalar;

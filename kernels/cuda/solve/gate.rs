@@ -1,9 +1,10 @@
 //! What the kernels of a step are told: what to watch before a vector changes, and what to write when the step ends.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::module::{Mirror, Source, constants, mirror};
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::{FINITE, NONZERO, POSITIVE, RawGate, RawNumber, RawWatch, WATCHES};
 use crate::cuda::device::{Device, Real, lock};
-use crate::cuda::solve::number::{Cell, Number, RawNumber};
+use crate::cuda::solve::number::{Cell, Number};
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -49,19 +50,12 @@ impl<T: Real> Kernels<T> {
 #[repr(u32)]
 pub enum Condition {
     /// Neither infinite nor NaN.
-    Finite = 0,
+    Finite = FINITE,
     /// Finite and not zero.
-    NonZero = 1,
+    NonZero = NONZERO,
     /// Finite and above zero.
-    Positive = 2,
+    Positive = POSITIVE,
 }
-
-/// [`Condition`] as kernels see it.
-pub(crate) const FINITE: u32 = Condition::Finite as u32;
-/// See [`FINITE`].
-pub(crate) const NONZERO: u32 = Condition::NonZero as u32;
-/// See [`FINITE`].
-pub(crate) const POSITIVE: u32 = Condition::Positive as u32;
 
 /// What the kernels of a step in the making still have to do.
 #[derive(Debug)]
@@ -98,41 +92,10 @@ impl<T> Step<T> {
     }
 }
 
-/// Watches of a gate.
-pub(crate) const WATCHES: usize = 2;
 /// Assignments that the end of a step takes.
 const ASSIGNMENTS: usize = 6;
 /// Numbers that the end of a step records one by one.
 pub(crate) const NUMBERS: usize = 3;
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawWatch<T> {
-    number: RawNumber<T>,
-    condition: u32,
-    id: u32,
-}
-
-/// A gate as kernels see it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct RawGate<T> {
-    control: u64,
-    watches: u32,
-    watch: [RawWatch<T>; WATCHES],
-}
-// SAFETY: as `Gate` of prelude.cu
-unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
-
-/// The words of a gate's state.
-pub(crate) const CONTROL: usize = 4;
-
-/// [`RawWatch`] as kernels have it.
-pub(crate) const WATCH: Mirror = mirror!("Watch" = RawWatch<f32> | RawWatch<f64> { number, condition, id });
-/// [`RawGate`] as kernels have it.
-pub(crate) const GATE: Mirror = mirror!("Gate" = RawGate<f32> | RawGate<f64> { control, watches, watch });
-/// A gate's state as kernels have it.
-pub(crate) const STATE: Mirror = mirror!("Control" = [u64; CONTROL] {});
 
 impl<T: Real> RawGate<T> {
     pub(crate) fn open(control: u64) -> Self {

@@ -2,10 +2,10 @@
 //! cells are evaluated by the kernel that uses them. Sums and roots are computed at once, into a cell of their own.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::module::{Mirror, mirror};
+use crate::cuda::device::prelude::{RawNumber, TERMS};
 use crate::cuda::device::{Device, Inner, Real, lock};
 use crate::cuda::solve::gate;
-use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
+use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Cells of a device at a time.
@@ -116,19 +116,6 @@ pub(crate) struct Number<T> {
     zero_over_zero: bool,
 }
 
-/// Cells above, and below, the line.
-pub(crate) const TERMS: usize = 4;
-
-/// A number as kernels see it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct RawNumber<T> {
-    factor: T,
-    zero_over_zero: u32,
-    above: [u64; TERMS],
-    below: [u64; TERMS],
-}
-
 impl<T: Real> RawNumber<T> {
     pub(crate) fn constant(factor: T) -> Self {
         RawNumber { factor, zero_over_zero: 0, above: [0; TERMS], below: [0; TERMS] }
@@ -199,13 +186,6 @@ impl<T: Real> Number<T> {
         self.times(other)
     }
 }
-
-// SAFETY: as `Number` of prelude.cu
-unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
-
-/// [`RawNumber`] as kernels have it.
-pub(crate) const MIRROR: Mirror =
-    mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor, zero_over_zero, above, below });
 
 impl Device {
     /// The cells of scalars, made when first needed.

@@ -4,6 +4,7 @@
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::prelude::{FAILED, HEAD};
 use crate::cuda::tuning::LAG;
 use cudarc::driver::{result, sys};
 
@@ -24,8 +25,6 @@ unsafe impl Send for Ring {}
 const FEWEST_ENTRIES: usize = 4 * LAG;
 /// Words of a ring, where that makes for more entries: room for many steps of one launch.
 const WORDS: usize = 8192;
-/// What comes before the numbers of an entry: what it is, and how many numbers follow or which watch failed.
-pub(crate) const HEAD: usize = 2;
 /// A word that was not written yet: no number that the device writes.
 const EMPTY: u64 = u64::MAX;
 
@@ -80,13 +79,6 @@ impl Ring {
         Some((what, count))
     }
 }
-
-/// What an entry is: the numbers of a step that others may follow, those of the last, or those of a step that a watch ended.
-pub(crate) const GOES_ON: u32 = 0;
-/// See [`GOES_ON`].
-pub(crate) const LAST: u32 = 1;
-/// See [`GOES_ON`].
-pub(crate) const FAILED: u32 = 2;
 
 impl Drop for Ring {
     fn drop(&mut self) {

@@ -5,12 +5,13 @@
 //! that the solution is the iterate that was reported last.
 
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::prelude::{CONTROL, FAILED, HEAD, LAST};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::gate::{
-    self, CONTROL, Condition, Kernels, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned,
+    self, Condition, Kernels, NUMBERS, RawEnding, end, gate, settle_assigned, take_assigned,
 };
 use crate::cuda::solve::number::{Kept, Number, Scalar};
-use crate::cuda::solve::ring::{FAILED, HEAD, LAST, Ring};
+use crate::cuda::solve::ring::Ring;
 use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, sys};
 
 /// A step that can be queued again as it was.

@@ -2,18 +2,12 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::MAX_BLOCKS;
-use crate::cuda::device::module::{Mirror, mirror};
+use crate::cuda::device::prelude::{PARCEL, RESULTS, RawSum};
 use crate::cuda::device::{Device, Real};
 use crate::cuda::solve::number::{Cell, Scalar};
-use cudarc::driver::{CudaSlice, DevicePtr, DeviceRepr};
+use cudarc::driver::{CudaSlice, DevicePtr};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
-
-/// Sums of one launch, at most.
-pub(crate) const RESULTS: usize = 2;
-
-/// Elements that a `Parcel` of prelude.cu takes.
-pub(crate) const PARCEL: usize = 2;
 
 /// What blocks leave for the one that adds up.
 #[derive(Debug)]
@@ -34,22 +28,6 @@ impl<T: Real> Parcels<T> {
         device.kept::<OnceLock<Result<Parcels<T>>>>().get_or_init(new).as_ref().map_err(Clone::clone)
     }
 }
-
-/// Where a sum over the grid goes, as kernels see it.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub(crate) struct RawSum {
-    parcels: u64,
-    calls: u64,
-    results: [u64; RESULTS],
-}
-// SAFETY: as `Sum` of prelude.cu
-unsafe impl DeviceRepr for RawSum {}
-
-/// [`RawSum`] as kernels have it.
-pub(crate) const SUM: Mirror = mirror!("Sum" = RawSum { parcels, calls, results });
-/// What a block sends as kernels have it.
-pub(crate) const SENT: Mirror = mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL] {});
 
 /// `K` sums to come: what a kernel writes to, and the scalars that it gives.
 pub(crate) struct Sums<T, const K: usize> {

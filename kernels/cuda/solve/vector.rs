@@ -1,10 +1,11 @@
 //! Vector operations on a device: queued, in order, and never waited for.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{PACK_BYTES, config_at_once};
+use crate::cuda::device::launch::config_at_once;
 use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::prelude::{PACK_BYTES, RawGate};
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::solve::gate::{self, RawGate};
+use crate::cuda::solve::gate::{self};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
 use cudarc::driver::{CudaFunction, LaunchConfig};

@@ -3,10 +3,11 @@
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config_at_once;
 use crate::cuda::device::module::{Mirror, mirror};
+use crate::cuda::device::prelude::{RawNumber, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::solve::number::{RawNumber, Scalar};
+use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
-use crate::cuda::team::member::{Member, SOURCE, TEAM_MEMBERS};
+use crate::cuda::team::member::{Member, SOURCE};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::sync::Arc;
 

@@ -8,9 +8,10 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
-use crate::cuda::device::module::{Mirror, Source, constants, mirror};
+use crate::cuda::device::module::{Source, constants};
+use crate::cuda::device::prelude::{RawTeam, TEAM_MAIL, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real, lock};
-use cudarc::driver::{DeviceRepr, LaunchConfig, result, sys};
+use cudarc::driver::{LaunchConfig, result, sys};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,31 +24,8 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[super::halo::MIRROR, super::halo::BORDER],
 };
 
-/// Members of a team, at most.
-pub const TEAM_MEMBERS: usize = 8;
-/// Numbers that a member sends to another for one sum, at most.
-pub(crate) const TEAM_MAIL: usize = 1024;
 /// Words of 64 bits that a number takes on its way.
 const WORDS: usize = 2;
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawTeam {
-    members: u32,
-    own: u32,
-    calls: u64,
-    given_up: u64,
-    mail: [u64; TEAM_MEMBERS],
-}
-// SAFETY: as `Team` of prelude.cu
-unsafe impl DeviceRepr for RawTeam {}
-// SAFETY: zero bits are zero
-unsafe impl cudarc::driver::ValidAsZeroBits for RawTeam {}
-// SAFETY: numbers without padding: two of 32 bits, and ten of 64
-unsafe impl crate::buffer::Plain for RawTeam {}
-
-/// [`RawTeam`] as kernels have it.
-pub(crate) const TEAM: Mirror = mirror!("Team" = RawTeam { members, own, calls, given_up, mail });
 
 /// A word in host memory that all devices see: zero, or one more than the place of the member that gave up first.
 #[derive(Debug)]

@@ -1,0 +1,51 @@
+//! What kernels compute with, what matrices store of it, and what arrays hold.
+
+use crate::buffer::Plain;
+use crate::cpu::simd::Value;
+use crate::cpu::simd::bf16::Bf16;
+use crate::cpu::simd::storage;
+use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
+
+/// A number that kernels on a device compute with: `f32` or `f64`.
+pub trait Real: Value + DeviceRepr + ValidAsZeroBits {
+    /// Its name in C.
+    const C_NAME: &'static str;
+}
+
+impl Real for f32 {
+    const C_NAME: &'static str = "float";
+}
+
+impl Real for f64 {
+    const C_NAME: &'static str = "double";
+}
+
+/// What a matrix on a device stores of a number of type `T`.
+pub trait Storage<T: Real>: storage::Storage<T> + Element {
+    /// Its name in C.
+    const STORED_AS: &'static str;
+}
+
+impl<T: Real> Storage<T> for T {
+    const STORED_AS: &'static str = T::C_NAME;
+}
+
+impl Storage<f64> for f32 {
+    const STORED_AS: &'static str = f32::C_NAME;
+}
+
+// SAFETY: as `bfloat` of prelude.cu
+unsafe impl DeviceRepr for Bf16 {}
+// SAFETY: zero bits are zero
+unsafe impl ValidAsZeroBits for Bf16 {}
+
+impl<T: Real> Storage<T> for Bf16
+where
+    Bf16: storage::Storage<T>,
+{
+    const STORED_AS: &'static str = "bfloat";
+}
+
+/// What arrays on a device hold.
+pub trait Element: Plain + DeviceRepr + ValidAsZeroBits {}
+impl<T: Plain + DeviceRepr + ValidAsZeroBits> Element for T {}
