@@ -159,11 +159,11 @@ impl<T: Real> Spread<T> {
             });
             joined.collect::<Vec<_>>()
         });
-        // the others failed because the first one did
-        let first = self.parts.first().and_then(|part| part.member.given_up_by());
+        // the other parts failed because this one did
+        let failed_first = self.parts.first().and_then(|part| part.member.given_up_by());
         let mut solutions = solutions;
-        if let Some(first) = first.filter(|&first| solutions[first].is_err()) {
-            return Ok(solutions.swap_remove(first)?);
+        if let Some(failed) = failed_first.filter(|&at| solutions[at].is_err()) {
+            return Ok(solutions.swap_remove(failed)?);
         }
         let solutions = solutions.into_iter().collect::<krysp_solvers::Result<Vec<_>>>()?;
         let mut x = Vec::with_capacity(n);

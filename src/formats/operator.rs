@@ -2,7 +2,7 @@
 
 use crate::{HostVector, Real, Storage};
 
-/// Products of a matrix in whose slots stand other values than its own, as many: those of
+/// Multiplies with a caller's values in place of the format's own, as many: those of
 /// [`Rounded`](super::Rounded). It has no public path, which seals [`Format`](super::Format).
 pub trait Multiply<T: Real> {
     /// `y ← A x`

@@ -54,7 +54,7 @@ fn conforms<T: Real, F: OnDevice<T>>(build: impl Fn(&Csr<T>) -> krysp::Result<F>
     conforms_on::<T, F>(|gpu, a| build(a)?.to(gpu));
 }
 
-/// The same, made on the GPU.
+/// As `conforms`, with a format that is made on the GPU.
 fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<CudaMatrix<T, F>>) {
     let mut cases: Vec<Case> = laws::cases();
     cases.extend(laws::large_cases());

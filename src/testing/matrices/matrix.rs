@@ -89,7 +89,7 @@ impl Matrix {
         self
     }
 
-    /// The same entries in a matrix with `cols` columns.
+    /// These entries in a matrix with `cols` columns.
     pub(super) fn with_columns(self, cols: usize) -> Self {
         Self { cols, ..self }
     }
