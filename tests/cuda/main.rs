@@ -23,6 +23,7 @@ macro_rules! gpu_test {
 
 mod blocks;
 mod conformance;
+mod copies;
 mod irregular;
 mod methods;
 mod numbering;
