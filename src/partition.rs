@@ -17,11 +17,15 @@
 //! 5. Line 6 of the paper's algorithm 4 has a remainder where a quotient is meant.
 
 mod blocks;
+#[cfg(feature = "cuda")]
+mod cut;
 mod halo;
 mod padding;
 mod report;
 
 pub use blocks::by_diagonal_blocks;
+#[cfg(feature = "cuda")]
+pub(crate) use cut::Cut;
 pub use halo::{Halo, halo};
 pub use padding::by_least_padding;
 pub use report::{Part, Quality, Report, quality};

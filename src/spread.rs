@@ -15,43 +15,41 @@
 //! ```
 //!
 //! Rows are cut into ranges of about equally many entries, in the numbering that the matrix has: number an irregular matrix
-//! first ([`Csr::renumbered`] by clusters), so that few rows read what other GPUs own.
+//! first ([`Csr::renumbered`] by clusters), so that few rows read what other GPUs own. A matrix that one GPU would be faster
+//! with stays on one; [`Spread::on_all`] shares it all the same.
 //!
 //! The closure runs once for each GPU, on a thread of its own, with that GPU's [`Part`] and its slice of `b`. All must do
 //! the same. What a product reads of other GPUs travels from memory to memory while rows are multiplied that need none of
 //! it; sums are added up by the GPUs, in their order. The host waits for neither. So all GPUs have the same numbers, bit by
 //! bit, decide alike, and need the same number of iterations; a second solve gives the same bits.
 
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::formats::{Format, row_blocks};
+mod forecast;
+mod matrix;
+mod part;
+
+pub use matrix::{PartMatrix, SpreadMatrix};
+pub use part::Part;
+
+use crate::cuda::Cuda;
+use crate::formats::{Format, Source, entries_of, row_blocks};
 use crate::partition::even_parts;
-use crate::{Csr, Error, HostSpace, Operator, Real, Result};
-use krysp_kernels::cuda::team::halo::{Halo, Plan};
+use crate::{Csr, Error, HostSpace, Real, Result};
+use forecast::Forecast;
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::team::member::Member;
-use krysp_solvers::{Diagonal, Element, Form, LinearOperator, Solution, Space, check_spaces};
+use krysp_solvers::{Solution, Space};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A square matrix whose rows are shared by several GPUs.
 pub struct Spread<T: Real> {
+    source: Source<T>,
     space: HostSpace<T>,
     parts: Vec<Part<T>>,
-    /// Held during a solve: there is one team.
-    solving: Mutex<()>,
-}
-
-/// A GPU's rows of a matrix: an operator on its part of the vectors.
-pub struct Part<T: Real> {
-    gpu: Cuda,
-    rows: Range<usize>,
-    member: Arc<Member>,
-    space: CudaSpace<T>,
-    /// The entries in columns that this GPU owns.
-    own: Operator<CudaVector<T>>,
-    halo: Halo<T>,
-    diagonal: Vec<T>,
-    report: PartReport,
+    forecast: Forecast,
+    /// Held while GPUs work in the team: there is one.
+    working: Mutex<()>,
 }
 
 /// What a GPU has of a matrix.
@@ -74,8 +72,26 @@ pub struct PartReport {
 }
 
 impl<T: Real> Spread<T> {
-    /// Shares a matrix among GPUs, up to eight, which must reach each other's memory.
+    /// Shares a matrix among GPUs, up to eight, which must reach each other's memory: among as many of them, from the first on, as
+    /// an iteration is likely to be fastest with. One may be.
     pub fn new(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
+        let forecast = Forecast::new(gpus, csr)?;
+        let spread = Spread::among(&gpus[..forecast.best()], csr, forecast.clone())?;
+        // how much GPUs read of each other is known now
+        let received = spread.parts().map(|part| part.received).max().unwrap_or(0);
+        match spread.parts.len() > 1 && forecast.one_is_faster(spread.parts.len(), received * size_of::<T>())
+        {
+            true => Spread::among(&gpus[..1], csr, forecast),
+            false => Ok(spread),
+        }
+    }
+
+    /// Shares a matrix among all of these GPUs, whether that is faster or not; those that would have no row are left out.
+    pub fn on_all(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
+        Spread::among(gpus, csr, Forecast::new(gpus, csr)?)
+    }
+
+    fn among(gpus: &[Cuda], csr: &Csr<T>, forecast: Forecast) -> Result<Spread<T>> {
         let (rows, cols) = (csr.rows(), csr.cols());
         if rows != cols || Format::source(csr).domain() != Format::source(csr).range() {
             return Err(Error::NotSquare { what: "a matrix on several GPUs", rows, cols });
@@ -88,43 +104,70 @@ impl<T: Real> Spread<T> {
         }
         // unknowns of a node stay together
         let mut bounds = even_parts(&*csr.pattern().offsets, gpus.len(), row_blocks(csr));
-        bounds.resize(gpus.len() + 1, rows);
+        bounds.resize(bounds.len().max(2), rows);
         let ranges: Vec<Range<usize>> = bounds.windows(2).map(|b| b[0]..b[1]).collect();
         let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
         // queues of their own: what else runs on these GPUs does not get in between
-        let gpus = gpus.iter().map(|gpu| Cuda::new(gpu.ordinal())).collect::<Result<Vec<_>>>()?;
+        let queue = |gpu: &Cuda| {
+            let own = Cuda::new(gpu.ordinal())?;
+            own.limit_memory(gpu.device().limit());
+            Ok(own)
+        };
+        let gpus = gpus.iter().take(ranges.len()).map(queue).collect::<Result<Vec<_>>>()?;
         let devices: Vec<_> = gpus.iter().map(|gpu| gpu.device().clone()).collect();
         let members: Vec<Arc<Member>> = Member::team(&devices, &lengths)?.into_iter().map(Arc::new).collect();
-        let cut: Vec<Cut<T>> = ranges.iter().map(|rows| Cut::new(csr, rows.clone())).collect();
-        let plans: Vec<Plan<T>> = (0..cut.len()).map(|own| plan(&cut, &bounds, own)).collect();
-        let halos = Halo::connect(&members, &plans)?;
-        let mut parts = vec![];
-        for ((((gpu, rows), member), cut), halo) in
-            gpus.into_iter().zip(ranges).zip(members).zip(cut).zip(halos)
-        {
-            // spaces that are made now are those of the team
-            gpu.device().join(Some(member.clone()));
-            let own = Operator::auto(&cut.own(rows.len())?, &gpu)?;
-            let space = CudaSpace::like(&gpu, &HostSpace::new(rows.len()));
-            gpu.device().join(None);
-            let report = PartReport {
-                gpu: gpu.name().into(),
-                rows: rows.len(),
-                entries: cut.inside.len() + cut.outside.len(),
-                outside: cut.outside.len(),
-                received: cut.ghosts.len(),
-                bytes: own.bytes() + halo.bytes(),
-                format: own.choice().stored().to_string(),
-            };
-            let diagonal = csr.diagonal_entries()[rows.clone()].to_vec();
-            parts.push(Part { gpu, rows, member, space, own, halo, diagonal, report });
-        }
-        Ok(Spread { space: Format::source(csr).domain().clone(), parts, solving: Mutex::default() })
+        let places: Vec<_> = gpus.into_iter().zip(members).zip(ranges).collect();
+        let places = places.iter().map(|((gpu, member), rows)| (gpu, member, rows.clone()));
+        let matrices = matrix::cut(csr, places.clone())?;
+        let diagonal = csr.diagonal_entries();
+        let parts = places.zip(matrices).map(|((gpu, member, rows), matrix)| {
+            let diagonal = diagonal[rows.clone()].to_vec();
+            Part::new(gpu.clone(), member.clone(), rows, matrix, diagonal)
+        });
+        let parts = parts.collect();
+        let source = Format::source(csr).clone();
+        Ok(Spread { space: source.domain().clone(), source, parts, forecast, working: Mutex::default() })
     }
 
     /// What each GPU has.
-    pub fn parts(&self) -> impl Iterator<Item = &PartReport> {
-        self.parts.iter().map(|part| &part.report)
+    pub fn parts(&self) -> impl Iterator<Item = PartReport> {
+        self.parts.iter().map(Part::report)
+    }
+
+    /// Another matrix of the same unknowns, cut like this one: an approximate inverse, for example, that preconditions.
+    ///
+    /// ```no_run
+    /// use krysp::solvers::Composed;
+    /// use krysp::testing::matrices;
+    /// use krysp::{Cg, Cuda, Fsai, Spread};
+    ///
+    /// let a = matrices::stencil7(100).csr::<f64>()?;
+    /// let spread = Spread::new(&[Cuda::new(0)?, Cuda::new(1)?], &a)?;
+    /// let fsai = Fsai::new(&a)?;
+    /// let [lower, upper] = [spread.matrix(fsai.lower())?, spread.matrix(fsai.upper())?];
+    /// let solution = spread.solve(&vec![1.0; a.rows()], |part, b| {
+    ///     let inverse = Composed::new(upper.of(part), lower.of(part))?;
+    ///     Cg::new(part).preconditioner(inverse).rtol(1e-8).solve(b)
+    /// })?;
+    /// assert!(solution.report.converged());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn matrix(&self, csr: &Csr<T>) -> Result<SpreadMatrix<T>> {
+        let source = Format::source(csr);
+        if *source.domain() != self.space || *source.range() != self.space {
+            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "`A`" }.into());
+        }
+        let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = self.parts.iter().map(|part| (part.gpu(), part.member(), part.rows()));
+        Ok(SpreadMatrix::new(matrix::cut(csr, places)?))
+    }
+
+    /// New values for the same pattern, in the order in which the matrix was given.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        let entries = entries_of(&self.source.pattern, values)?;
+        let csr = Csr::from_source(self.source.clone(), Buffer::copy_of(&entries));
+        let diagonal = csr.diagonal_entries();
+        self.parts.iter_mut().try_for_each(|part| part.refresh(&csr, &diagonal))
     }
 
     /// Solves on all GPUs at once: `solve` is called on a thread for each, with its part of the matrix and of `b`, and does
@@ -143,13 +186,14 @@ impl<T: Real> Spread<T> {
             .as_ref()
             .map(|numbering| numbering.old_of_new().iter().map(|&old| b[old as usize]).collect());
         let b = ordered.as_deref().unwrap_or(b);
-        let _solving = self.solving.lock().unwrap_or_else(PoisonError::into_inner);
+        let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        self.parts.iter().for_each(|part| part.member().begin());
         let solutions = std::thread::scope(|scope| {
             let threads: Vec<_> = self
                 .parts
                 .iter()
                 .map(|part| {
-                    let (solve, b) = (&solve, &b[part.rows.clone()]);
+                    let (solve, b) = (&solve, &b[part.rows()]);
                     scope.spawn(move || part.run(|part| solve(part, b)))
                 })
                 .collect();
@@ -160,12 +204,13 @@ impl<T: Real> Spread<T> {
             joined.collect::<Vec<_>>()
         });
         // the other parts failed because this one did
-        let failed_first = self.parts.first().and_then(|part| part.member.given_up_by());
+        let failed_first = self.parts.first().and_then(|part| part.member().given_up_by());
         let mut solutions = solutions;
         if let Some(failed) = failed_first.filter(|&at| solutions[at].is_err()) {
             return Ok(solutions.swap_remove(failed)?);
         }
         let solutions = solutions.into_iter().collect::<krysp_solvers::Result<Vec<_>>>()?;
+        self.check_equal_work()?;
         let mut x = Vec::with_capacity(n);
         let mut report = None;
         for solution in solutions {
@@ -178,183 +223,38 @@ impl<T: Real> Spread<T> {
         }
         Ok(Solution { x, report: report.unwrap_or_default() })
     }
+
+    /// Refuses the outcome of a solve in which a part ended before the others: these have waited for it in vain.
+    fn check_equal_work(&self) -> Result<()> {
+        let sums =
+            self.parts.iter().map(|part| part.member().sums()).collect::<std::result::Result<Vec<_>, _>>()?;
+        let (Some(least), Some(most)) = (sums.iter().min(), sums.iter().max()) else { return Ok(()) };
+        if least == most {
+            return Ok(());
+        }
+        self.parts.iter().for_each(|part| part.member().give_up());
+        let early = sums.iter().position(|sum| sum == least).unwrap_or_default();
+        let why = format!(
+            "GPU {early} of this team ended its solve before the others: all parts must do the same; spread the matrix again"
+        );
+        Err(krysp_solvers::Error::Backend(why.into()).into())
+    }
 }
 
-/// A table of the parts.
+/// A table of the parts, and why there are no more.
 impl<T: Real> fmt::Display for Spread<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: usize = self.parts().map(|part| part.entries).sum();
         write!(f, "{} rows, {all} entries on {} GPUs", self.space.len(), self.parts.len())?;
         for (at, part) in self.parts().enumerate() {
             let PartReport { gpu, rows, entries, outside, received, bytes, format } = part;
-            let share = 100.0 * *entries as f64 / all.max(1) as f64;
+            let share = 100.0 * entries as f64 / all.max(1) as f64;
             write!(
                 f,
                 "\n{at}: {gpu}, {rows} rows, {entries} entries ({share:.1} %), {outside} outside its columns, "
             )?;
-            write!(f, "receives {received} entries of x, reads {:.1} MB ({format})", *bytes as f64 / 1e6)?;
+            write!(f, "receives {received} entries of x, reads {:.1} MB ({format})", bytes as f64 / 1e6)?;
         }
-        Ok(())
-    }
-}
-
-impl<T: Real> Part<T> {
-    /// Works in the team for as long as `solve` takes.
-    fn run<R>(&self, solve: impl FnOnce(&Self) -> krysp_solvers::Result<R>) -> krysp_solvers::Result<R> {
-        /// Leaves the team, and lets the others go where this thread ends early.
-        struct Leave<'p>(&'p Cuda, &'p Member, bool);
-        impl Drop for Leave<'_> {
-            fn drop(&mut self) {
-                if !self.2 {
-                    self.1.give_up();
-                }
-                let _ = self.0.synchronize();
-                self.0.device().join(None);
-            }
-        }
-        if self.member.given_up_by().is_some() {
-            let why = "a GPU of this team has failed before: spread the matrix again";
-            return Err(krysp_solvers::Error::Backend(why.into()));
-        }
-        self.gpu.device().join(Some(self.member.clone()));
-        let mut leave = Leave(&self.gpu, &self.member, false);
-        let result = solve(self);
-        leave.2 = result.is_ok();
-        result
-    }
-
-    /// The GPU, and the queue on it that works for this matrix.
-    pub fn gpu(&self) -> &Cuda {
-        &self.gpu
-    }
-
-    /// Its rows, in the numbering of the matrix.
-    pub fn rows(&self) -> Range<usize> {
-        self.rows.clone()
-    }
-
-    /// Jacobi's preconditioner: the inverse of this part of the diagonal.
-    pub fn jacobi(&self) -> Result<Diagonal<CudaVector<T>>> {
-        if let Some(row) = self.diagonal.iter().position(|&d| {
-            let inverse = T::one() / d;
-            !Element::is_finite(inverse) || inverse.is_zero()
-        }) {
-            return Err(Error::ZeroDiagonal {
-                row: self.rows.start + row,
-                value: self.diagonal[row].to_f64(),
-            });
-        }
-        let inverse: Vec<T> = self.diagonal.iter().map(|&d| T::one() / d).collect();
-        Ok(Diagonal::new(self.space.vector(&inverse)?))
-    }
-}
-
-impl<T: Real> LinearOperator for Part<T> {
-    type Vector = CudaVector<T>;
-
-    fn domain(&self) -> &CudaSpace<T> {
-        &self.space
-    }
-
-    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
-        self.halo.send(&x.entries).map_err(failed)?;
-        self.own.apply(x, y)?;
-        self.halo.add(&x.entries, &mut y.entries).map_err(failed)
-    }
-
-    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        check_spaces(self, x, y)?;
-        self.halo.send(&x.entries).map_err(failed)?;
-        let own = self.gpu.device().apart(|| self.own.apply_dot(x, y))?;
-        Ok(CudaScalar(self.halo.add_dot(&x.entries, &mut y.entries, &own.0).map_err(failed)?))
-    }
-
-    fn form(&self) -> Form<'_, CudaVector<T>> {
-        Form::General
-    }
-
-    fn bytes(&self) -> usize {
-        self.report.bytes
-    }
-
-    fn replays(&self) -> bool {
-        true
-    }
-}
-
-/// The entries of a range of rows: those in columns that belong to it, and those in others.
-struct Cut<T> {
-    rows: Range<usize>,
-    /// Rows and columns are counted from the first of the range.
-    inside: Vec<(u32, u32, T)>,
-    /// Columns as the matrix has them.
-    outside: Vec<(u32, u32, T)>,
-    /// The columns of `outside`, each once, in order.
-    ghosts: Vec<u32>,
-}
-
-impl<T: Real> Cut<T> {
-    fn new(csr: &Csr<T>, rows: Range<usize>) -> Cut<T> {
-        let (mut inside, mut outside) = (vec![], vec![]);
-        for row in rows.clone() {
-            for (&column, &value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
-                let local = (row - rows.start) as u32;
-                if rows.contains(&(column as usize)) {
-                    inside.push((local, column - rows.start as u32, value));
-                } else {
-                    outside.push((local, column, value));
-                }
-            }
-        }
-        let mut ghosts: Vec<u32> = outside.iter().map(|&(_, column, _)| column).collect();
-        ghosts.sort_unstable();
-        ghosts.dedup();
-        Cut { rows, inside, outside, ghosts }
-    }
-
-    /// The entries inside as a matrix.
-    fn own(&self, n: usize) -> Result<Csr<T>> {
-        let mut offsets = vec![0usize; n + 1];
-        for &(row, ..) in &self.inside {
-            offsets[row as usize + 1] += 1;
-        }
-        for row in 0..n {
-            offsets[row + 1] += offsets[row];
-        }
-        let columns: Vec<u32> = self.inside.iter().map(|&(_, column, _)| column).collect();
-        let values: Vec<T> = self.inside.iter().map(|&(.., value)| value).collect();
-        Csr::from_csr(n, n, &offsets, &columns, &values)
-    }
-}
-
-/// What a member sends, receives and adds.
-fn plan<T: Real>(cut: &[Cut<T>], bounds: &[usize], own: usize) -> Plan<T> {
-    let mine = &cut[own];
-    let of = |columns: &[u32], member: usize| {
-        let [first, end] = [bounds[member], bounds[member + 1]];
-        columns.partition_point(|&c| (c as usize) < first)..columns.partition_point(|&c| (c as usize) < end)
-    };
-    let sends = cut.iter().map(|other| {
-        other.ghosts[of(&other.ghosts, own)].iter().map(|&column| column - mine.rows.start as u32).collect()
-    });
-    let mut ghosts_from: Vec<usize> = (0..cut.len()).map(|member| of(&mine.ghosts, member).start).collect();
-    ghosts_from.push(mine.ghosts.len());
-    let (mut rows, mut offsets) = (vec![], vec![]);
-    for (entry, &(row, ..)) in mine.outside.iter().enumerate() {
-        if rows.last() != Some(&row) {
-            rows.push(row);
-            offsets.push(entry as u32);
-        }
-    }
-    offsets.push(mine.outside.len() as u32);
-    let place = |column: u32| mine.ghosts.partition_point(|&ghost| ghost < column) as u32;
-    Plan {
-        sends: sends.collect(),
-        ghosts_from,
-        rows,
-        offsets,
-        columns: mine.outside.iter().map(|&(_, column, _)| place(column)).collect(),
-        values: mine.outside.iter().map(|&(.., value)| value).collect(),
+        write!(f, "\n{}", self.forecast)
     }
 }

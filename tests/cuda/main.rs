@@ -25,6 +25,7 @@ mod blocks;
 mod conformance;
 mod copies;
 mod irregular;
+mod memory;
 mod methods;
 mod numbering;
 mod operators;

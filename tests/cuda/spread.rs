@@ -1,10 +1,12 @@
 //! Systems on several GPUs, and on a team of one.
 
 use krysp::ToCuda;
+use krysp::solvers::{Composed, LinearOperator, Space};
 use krysp::spread::Part;
 use krysp::testing::matrices;
 use krysp::{
-    BiCgStab, Cg, Csr, Cuda, Fcg, Fgmres, Gmres, Jacobi, Minres, Numbering, Outcome, Solution, Spread,
+    BiCgStab, Cg, Csr, Cuda, Error, Fcg, Fgmres, Fsai, Gmres, Jacobi, Minres, Numbering, Operator, Outcome,
+    Solution, Spread,
 };
 
 type Result<T> = krysp::solvers::Result<T>;
@@ -34,7 +36,7 @@ fn every_method_solves_on_several_gpus() {
     let a = matrices::stencil7(24).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = Spread::on_all(&team, &a).unwrap();
         println!("{spread}");
         for (name, solve) in methods![Cg, Fcg, Minres, BiCgStab, Gmres, Fgmres] {
             let solution = spread.solve(&b, solve).unwrap();
@@ -76,7 +78,7 @@ fn a_numbering_stays_between_matrix_and_parts() {
     let b = matrices::vector(a.rows());
     let numbered = a.renumbered(&Numbering::clustered(&a, 256).unwrap()).unwrap();
     for team in teams() {
-        let solution = Spread::new(&team, &numbered)
+        let solution = Spread::on_all(&team, &numbered)
             .unwrap()
             .solve(&b, |part, b| Cg::new(part).preconditioner(part.jacobi()?).rtol(1e-10).solve(b))
             .unwrap();
@@ -91,22 +93,19 @@ fn a_gpu_that_fails_ends_the_solve() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = Spread::on_all(&team, &a).unwrap();
         let failed = spread.solve(&b, |part, b| {
             if part.rows().end == 16 * 16 * 16 {
-                return Err(krysp::Error::ZeroDiagonal { row: 7, value: 0.0 }.into());
+                return Err(Error::ZeroDiagonal { row: 7, value: 0.0 }.into());
             }
             Cg::new(part).rtol(1e-10).solve(b)
         });
         println!("{:?}", failed.as_ref().map(|solution| &solution.report.outcome));
         // the reason of the part that failed, whatever the others say
-        assert_eq!(
-            failed.unwrap_err().to_string(),
-            krysp::Error::ZeroDiagonal { row: 7, value: 0.0 }.to_string()
-        );
+        assert_eq!(failed.unwrap_err().to_string(), Error::ZeroDiagonal { row: 7, value: 0.0 }.to_string());
         // the team is not used again; another is built
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = Spread::on_all(&team, &a).unwrap();
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
     }
 }
@@ -116,7 +115,7 @@ fn parts_end_together() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = Spread::on_all(&team, &a).unwrap();
         let stopped = spread.solve(&b, |part, b| {
             let first = part.rows().start == 0; // the others know nothing of it
             Cg::new(part).rtol(0.0).stop_when(move |p| first && p.iteration == 9).solve(b)
@@ -124,5 +123,125 @@ fn parts_end_together() {
         let report = stopped.unwrap().report;
         assert_eq!(report.outcome, Outcome::Stopped);
         assert!(report.iterations < 40, "{report}");
+    }
+}
+
+gpu_test!(small_systems_stay_on_one_gpu);
+fn small_systems_stay_on_one_gpu() {
+    let a = matrices::named("st7_20k").unwrap().diagonally_dominant().csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for team in teams() {
+        let spread = Spread::new(&team, &a).unwrap();
+        println!("{spread}");
+        assert_eq!(spread.parts().count(), 1);
+        let shared = spread.solve(&b, methods![Cg][0].1).unwrap();
+        let jacobi = Jacobi::new(&a).unwrap().to(&team[0]).unwrap();
+        let mut alone = Cg::new(Operator::auto(&a, &team[0]).unwrap()).preconditioner(jacobi).rtol(1e-10);
+        assert_eq!(shared.x, alone.solve(&b).unwrap().x);
+    }
+}
+
+gpu_test!(any_number_of_rows_and_gpus);
+fn any_number_of_rows_and_gpus() {
+    let none = Spread::<f64>::new(&[], &matrices::stencil7(4).csr().unwrap());
+    assert!(matches!(none, Err(Error::Option { got, .. }) if got == "none"));
+    let gpu = Cuda::new(0).unwrap();
+    let twice = Spread::<f64>::on_all(&[gpu.clone(), gpu], &matrices::stencil7(4).csr().unwrap());
+    assert!(matches!(twice, Err(Error::Option { got, .. }) if got == "GPU 0 twice"));
+    for team in teams() {
+        for rows in 1..=5 {
+            let a = matrices::edge::tridiagonal(rows).csr::<f64>().unwrap();
+            let spread = Spread::on_all(&team, &a).unwrap();
+            assert_eq!(spread.parts().count(), rows.min(team.len()));
+            let solution = spread.solve(&vec![1.0; rows], methods![Cg][0].1).unwrap();
+            assert!(solution.report.converged(), "{rows} rows: {}", solution.report);
+        }
+    }
+}
+
+gpu_test!(new_values_and_other_matrices_are_shared_alike);
+fn new_values_and_other_matrices_are_shared_alike() {
+    let a = matrices::named("el3_0.3M_nat").unwrap().diagonally_dominant().csr::<f64>().unwrap();
+    let a = a.renumbered(&Numbering::clustered(&a, 256).unwrap()).unwrap();
+    let b = matrices::vector(a.rows());
+    let fsai = Fsai::new(&a).unwrap();
+    for team in teams() {
+        let mut spread = Spread::on_all(&team, &a).unwrap();
+        let [lower, upper] = [fsai.lower(), fsai.upper()].map(|factor| spread.matrix(factor).unwrap());
+        let by_fsai = spread.solve(&b, |part, b| {
+            let inverse = Composed::new(upper.of(part), lower.of(part))?;
+            Cg::new(part).preconditioner(inverse).rtol(1e-10).solve(b)
+        });
+        let alone = Cg::new(&a).preconditioner(&fsai).rtol(1e-10).solve(&b).unwrap();
+        let by_fsai = by_fsai.unwrap();
+        assert!(by_fsai.report.converged(), "{}", by_fsai.report);
+        assert!(by_fsai.report.iterations.abs_diff(alone.report.iterations) <= 1);
+
+        let by_blocks = spread.solve(&b, |part, b| {
+            let jacobi = Jacobi::blocks(&part.block()?, 3)?.to(part.gpu())?;
+            Cg::new(part).preconditioner(jacobi).rtol(1e-10).solve(b)
+        });
+        let by_blocks = by_blocks.unwrap();
+        let blocks = Jacobi::blocks(&a, 3).unwrap();
+        let alone = Cg::new(&a).preconditioner(blocks).rtol(1e-10).solve(&b).unwrap();
+        assert!(by_blocks.report.converged(), "{}", by_blocks.report);
+        assert!(by_blocks.report.iterations.abs_diff(alone.report.iterations) <= 1);
+
+        // twice the matrix, half the solution; values come in the order in which the matrix was given
+        let given = matrices::named("el3_0.3M_nat").unwrap().diagonally_dominant().csr::<f64>().unwrap();
+        let twice: Vec<f64> = given.entries().iter().map(|value| 2.0 * value).collect();
+        spread.refresh(&twice).unwrap();
+        let half = spread.solve(&b, methods![Cg][0].1).unwrap();
+        for (half, whole) in half.x.iter().zip(&by_blocks.x) {
+            assert!((2.0 * half - whole).abs() <= 1e-7 * (1.0 + whole.abs()), "{half} {whole}");
+        }
+    }
+}
+
+gpu_test!(a_part_that_ends_early_leaves_nobody_waiting, 2);
+fn a_part_that_ends_early_leaves_nobody_waiting() {
+    let a = matrices::stencil7(16).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for team in teams().into_iter().filter(|team| team.len() > 1) {
+        let spread = Spread::on_all(&team, &a).unwrap();
+        let ended = spread.solve(&b, |part, b| {
+            let iterations = if part.rows().start == 0 { 3 } else { 9 };
+            Cg::new(part).rtol(0.0).max_iterations(iterations).solve(b)
+        });
+        println!("{}", ended.as_ref().unwrap_err());
+        // the team is not used again; another is built
+        assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
+        let spread = Spread::on_all(&team, &a).unwrap();
+        assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
+    }
+}
+
+gpu_test!(a_thousand_products_are_bitwise_equal);
+fn a_thousand_products_are_bitwise_equal() {
+    let a = matrices::named("p1_0.1M_perm").unwrap().csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for team in teams() {
+        let spread = Spread::on_all(&team, &a).unwrap();
+        let product = |part: &Part<f64>, b: &[f64]| {
+            let x = part.domain().vector(b)?;
+            let (mut y, mut first, mut again) =
+                (part.domain().zeros()?, vec![0.0; b.len()], vec![0.0; b.len()]);
+            part.apply(&x, &mut y)?;
+            part.domain().store(&y, &mut first)?;
+            for time in 0..1000 {
+                part.apply(&x, &mut y)?;
+                if time % 10 == 9 {
+                    part.domain().store(&y, &mut again)?;
+                    assert!(first.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits()), "{time}");
+                }
+            }
+            Ok(Solution { x: first, report: krysp::Report::default() })
+        };
+        let y = spread.solve(&b, product).unwrap().x;
+        let mut whole = a.range().zeros().unwrap();
+        a.apply(&a.domain().vector(&b).unwrap(), &mut whole).unwrap();
+        for (y, whole) in y.iter().zip(whole.as_slice()) {
+            assert!((y - whole).abs() <= 1e-12 * (1.0 + whole.abs()), "{y} {whole}");
+        }
     }
 }

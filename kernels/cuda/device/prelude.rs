@@ -36,8 +36,8 @@ pub(crate) const PRELUDE: Source = Source {
         mirror!("Watch" = RawWatch<f32> | RawWatch<f64> { number, condition, id }),
         mirror!("Gate" = RawGate<f32> | RawGate<f64> { control, watches, watch }),
         mirror!("Control" = [u64; CONTROL] {}),
-        mirror!("Sum" = RawSum { parcels, calls, results }),
-        mirror!("Team" = RawTeam { members, own, calls, given_up, mail }),
+        mirror!("Sum" = RawSum { parcels, calls, results, team }),
+        mirror!("Team" = RawTeam { members, own, calls, absent, mail }),
         mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL] {}),
         mirror!("Windows" = RawWindows { bounds, halos, halo, blocks, cols }),
     ],
@@ -132,6 +132,7 @@ pub(crate) struct RawSum {
     pub(crate) parcels: u64,
     pub(crate) calls: u64,
     pub(crate) results: [u64; RESULTS],
+    pub(crate) team: u64,
 }
 // SAFETY: as `Sum` of prelude.cu
 unsafe impl DeviceRepr for RawSum {}
@@ -148,7 +149,7 @@ pub(crate) struct RawTeam {
     pub(crate) members: u32,
     pub(crate) own: u32,
     pub(crate) calls: u64,
-    pub(crate) given_up: u64,
+    pub(crate) absent: u64,
     pub(crate) mail: [u64; TEAM_MEMBERS],
 }
 // SAFETY: as `Team` of prelude.cu

@@ -160,6 +160,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
         self.slices.bytes() + lengths + self.values.bytes()
     }
 
+    fn spill(&mut self) -> Result<usize> {
+        self.values.spill()?;
+        Ok(self.values.bytes() + self.slices.spill_columns()?)
+    }
+
     fn device(&self) -> &Device {
         self.values.device()
     }

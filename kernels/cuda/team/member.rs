@@ -4,7 +4,8 @@
 //! each sends its part to the mailboxes of the others, and adds up what comes in the order of the members, so that all have
 //! the same bits. The host takes no part in it.
 //!
-//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN.
+//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN. So are
+//! those that wait for a member that has ended its work.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -27,37 +28,43 @@ pub(crate) const SOURCE: Source = Source {
 /// Words of 64 bits that a number takes on its way.
 const WORDS: usize = 2;
 
-/// A word in host memory that all devices see: zero, or one more than the place of the member that gave up first.
+/// Two words in host memory that all devices see: zero, or one more than the place of the member that gave up first; and a bit
+/// for each member that has ended its work.
 #[derive(Debug)]
-pub(crate) struct GivenUp(*mut u32);
+pub(crate) struct Absent(*mut u32);
 
-// SAFETY: hosts access it as an atomic, devices through volatile loads
-unsafe impl Send for GivenUp {}
+// SAFETY: hosts access the words as atomics, devices through volatile loads
+unsafe impl Send for Absent {}
 // SAFETY: as above
-unsafe impl Sync for GivenUp {}
+unsafe impl Sync for Absent {}
 
-impl GivenUp {
-    fn new(device: &Device) -> Result<GivenUp> {
+impl Absent {
+    fn new(device: &Device) -> Result<Absent> {
         device.inner.context.bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
-        let word = unsafe { result::malloc_host(8, flags) }?.cast::<u32>();
-        // SAFETY: just allocated
-        unsafe { word.write_volatile(0) };
-        Ok(GivenUp(word))
+        let words = unsafe { result::malloc_host(8, flags) }?.cast::<u32>();
+        // SAFETY: just allocated, for two of them
+        unsafe { words.cast::<[u32; 2]>().write_volatile([0; 2]) };
+        Ok(Absent(words))
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.0 as u64
     }
 
-    fn word(&self) -> &AtomicU32 {
+    fn given_up(&self) -> &AtomicU32 {
         // SAFETY: the word lives as long as this, and is aligned
         unsafe { AtomicU32::from_ptr(self.0) }
     }
+
+    fn ended(&self) -> &AtomicU32 {
+        // SAFETY: as above; it is the second of two
+        unsafe { AtomicU32::from_ptr(self.0.add(1)) }
+    }
 }
 
-impl Drop for GivenUp {
+impl Drop for Absent {
     fn drop(&mut self) {
         // SAFETY: allocated by `malloc_host` and freed once; members have waited for their devices
         let _ = unsafe { result::free_host(self.0.cast()) };
@@ -91,9 +98,9 @@ pub struct Member {
     team: Array<RawTeam>,
     /// What others write to lives as long as any member.
     _mail: Vec<Arc<Array<u64>>>,
-    _calls: Array<u32>,
+    calls: Array<u32>,
     table: Arc<Table>,
-    pub(crate) given_up: Arc<GivenUp>,
+    pub(crate) absent: Arc<Absent>,
 }
 
 /// Lets the work queued on one device read and write the memory of the other.
@@ -127,7 +134,7 @@ impl Member {
         for device in devices {
             devices.iter().try_for_each(|other| connect(device, other))?;
         }
-        let given_up = Arc::new(GivenUp::new(&devices[0])?);
+        let absent = Arc::new(Absent::new(&devices[0])?);
         let words = 2 * devices.len() * TEAM_MAIL * WORDS;
         let mail = devices.iter().map(|device| Ok(Arc::new(device.zeros(words)?)));
         let mail = mail.collect::<Result<Vec<Arc<Array<u64>>>>>()?;
@@ -140,7 +147,7 @@ impl Member {
                 members: devices.len() as u32,
                 own: own as u32,
                 calls: calls.address(0),
-                given_up: given_up.address(),
+                absent: absent.address(),
                 mail: addresses,
             };
             let team = device.upload(&[raw])?;
@@ -153,9 +160,9 @@ impl Member {
                 lengths: [length, total],
                 team,
                 _mail: mail.clone(),
-                _calls: calls,
+                calls,
                 table: table.clone(),
-                given_up: given_up.clone(),
+                absent: absent.clone(),
             })
         };
         devices.iter().zip(lengths).enumerate().map(member).collect()
@@ -185,12 +192,29 @@ impl Member {
     pub fn give_up(&self) {
         let (mine, relaxed) = (self.own as u32 + 1, Ordering::Relaxed);
         // where another was first, its reason is the one to tell
-        let _ = self.given_up.word().compare_exchange(0, mine, relaxed, relaxed);
+        let _ = self.absent.given_up().compare_exchange(0, mine, relaxed, relaxed);
+    }
+
+    /// The work of the team begins: nobody has ended it.
+    pub fn begin(&self) {
+        self.absent.ended().store(0, Ordering::Relaxed);
+    }
+
+    /// This member has ended its work, and all that was queued is done: who waits for more of it waits in vain.
+    pub fn end(&self) {
+        self.absent.ended().fetch_or(1 << self.own, Ordering::Relaxed);
+    }
+
+    /// How many sums of the team it has taken part in, when all work queued before is done.
+    pub fn sums(&self) -> Result<u32> {
+        let mut calls = [0];
+        self.calls.read(&mut calls)?;
+        Ok(calls[0])
     }
 
     /// The member that gave up first, if one did.
     pub fn given_up_by(&self) -> Option<usize> {
-        (self.given_up.word().load(Ordering::Relaxed) as usize).checked_sub(1)
+        (self.absent.given_up().load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// The largest wish of all members, each of which asks on a thread of its own.
@@ -206,8 +230,10 @@ impl Member {
         }
         // nobody enters the next round before all have left this one: each asks again only after an answer
         while talk.round == round {
-            if self.given_up_by().is_some() {
-                return Err(Error::Driver("another member of the team has given up".into()));
+            if self.given_up_by().is_some() || self.absent.ended().load(Ordering::Relaxed) != 0 {
+                return Err(Error::Driver(
+                    "another member of the team has given up, or ended its work".into(),
+                ));
             }
             let waited = self.table.changed.wait_timeout(talk, Duration::from_millis(100));
             talk = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -273,19 +299,6 @@ impl Device {
         let mut launch = self.launch(&function);
         launch.arg(&team).arg(&numbers).arg(&array);
         // SAFETY: arguments as in team.cu; the array has so many places, and the launch a thread for each
-        unsafe { launch.launch(one_block(count)) }
-    }
-
-    /// Adds one or two numbers over the team, where the device works in one.
-    pub(crate) fn sum_cells_over_team<T: Real>(&self, [a, b]: [u64; 2], count: usize) -> Result<()> {
-        let team = self.team_address();
-        if team == 0 {
-            return Ok(());
-        }
-        let (function, numbers) = (self.function::<T>(&SOURCE, "sum_cells")?, count as u32);
-        let mut launch = self.launch(&function);
-        launch.arg(&team).arg(&numbers).arg(&a).arg(&b);
-        // SAFETY: arguments as in team.cu; both addresses are those of numbers that live
         unsafe { launch.launch(one_block(count)) }
     }
 }
