@@ -93,7 +93,7 @@ pub use preconditioners::{
     Amg, AmgOptions, CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Origin, Refresh, Side, Spai,
     SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
 };
-pub use scaling::Scaling;
+pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]
 pub use spread::Spread;
 
