@@ -95,7 +95,7 @@ pub use preconditioners::{
     Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Lu, Narrow,
     Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
 };
-pub use scaling::Scaling;
+pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]
 pub use spread::Spread;
 
