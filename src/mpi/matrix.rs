@@ -80,7 +80,7 @@ impl<T: Real> RankMatrix<T> {
             Ok((Operator::auto(&cut.inside, &Host)?, Operator::auto(&outside, &Host)?))
         };
         let (inside, outside) = ranks.all(stored())?;
-        let halo = Halo::new(&space, &cut.ghosts)?;
+        let (halo, own) = (Halo::new(&space, &cut.ghosts)?, space.rows());
         let [messages, sent] = halo.sent();
         let report = RankReport {
             rows: offsets.len() - 1,
@@ -97,7 +97,7 @@ impl<T: Real> RankMatrix<T> {
             inside,
             boundary: cut.rows,
             outside,
-            places: cut.places,
+            places: (0..columns.len()).filter(|&at| !own.contains(&columns[at])).collect(),
             given: values.len(),
             exchange: Mutex::new(exchange),
             report,
