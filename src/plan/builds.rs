@@ -4,9 +4,9 @@ use super::Preconditioner;
 use super::magnitudes::Magnitudes;
 use super::rung::AnyPreconditioner;
 use crate::choice::Machine;
-use crate::{Amg, Csr, Error, Fsai, Host, Ic0, Ilu0, LinearOperator, Operator, Real, Result, Spai, TwoLevel};
+use crate::{Amg, Csr, Fsai, Host, Ic0, Ilu0, LinearOperator, Operator, Real, Result, Spai, TwoLevel};
 #[cfg(feature = "cuda")]
-use crate::{Cuda, ToCuda};
+use crate::{Cuda, Error, ToCuda};
 use krysp_solvers::Identity;
 
 /// A machine that plans are made for: [`Host`], or a GPU.

@@ -20,6 +20,9 @@ pub enum Method {
     Gmres,
     /// [`Fgmres`](crate::Fgmres)
     Fgmres,
+    /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
+    /// out whether the system has a solution; cannot be asked for.
+    LeastSquares,
 }
 
 /// A preconditioner.
@@ -46,7 +49,7 @@ pub enum Preconditioner {
 }
 
 impl Method {
-    /// All of them.
+    /// All that can be asked for.
     pub const ALL: [Method; 6] =
         [Method::Cg, Method::Fcg, Method::Minres, Method::BiCgStab, Method::Gmres, Method::Fgmres];
 
@@ -59,6 +62,7 @@ impl Method {
             Method::BiCgStab => "BiCgStab",
             Method::Gmres => "Gmres",
             Method::Fgmres => "Fgmres",
+            Method::LeastSquares => "LeastSquares",
         }
     }
 
