@@ -22,17 +22,19 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const RTOL: f64 = 1e-8;
 
 /// Configurations that somebody might take for every matrix.
-const FIXED: [(Method, Preconditioner); 10] = [
+const FIXED: [(Method, Preconditioner); 12] = [
     (Method::Cg, Preconditioner::Jacobi),
     (Method::Cg, Preconditioner::TwoLevel),
     (Method::Cg, Preconditioner::Amg),
     (Method::Cg, Preconditioner::Ic0),
+    (Method::Cg, Preconditioner::Cholesky),
     (Method::Minres, Preconditioner::Jacobi),
     (Method::BiCgStab, Preconditioner::None),
     (Method::BiCgStab, Preconditioner::Jacobi),
     (Method::BiCgStab, Preconditioner::Ilu0),
     (Method::Gmres, Preconditioner::Jacobi),
     (Method::Gmres, Preconditioner::Ilu0),
+    (Method::Gmres, Preconditioner::Lu),
 ];
 
 struct Options {

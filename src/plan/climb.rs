@@ -12,7 +12,7 @@
 use super::least_squares::least_squares;
 use super::solved::{Left, Rung};
 use super::{Builds, Candidate, Ladder, Method, Preconditioner};
-use crate::{Operator, Outcome, Real, Report, Result};
+use crate::{Error, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -26,6 +26,13 @@ const CLEARLY: f64 = 1.5;
 /// What a rung may cost that has no other after it: those of the least residual.
 const LAST: f64 = 20_000.0;
 
+/// `Aᵀ r` counts as zero if it is at most this power of the epsilon beside `r`, scaled by the norms of the columns: an `x` with a
+/// much smaller residual would have to be larger than `r` by the inverse, beyond what elements can balance.
+const UNKNOWN: f64 = 0.75;
+
+/// As `UNKNOWN`, where the matrix is known to be singular.
+const SINGULAR: f64 = 0.375;
+
 /// On a GPU nobody looks at iterations: a rung ends when it has cost this many times the next.
 const BLIND: f64 = 1.5;
 
@@ -35,7 +42,12 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub fn solve_into(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
         let started = Instant::now();
         self.rungs.clear();
+        self.report = Report::default();
+        self.report.rhs_norm = norm(b)?;
         let mut best: Option<(M::Vector, f64)> = None;
+        let mut refused = None;
+        // what a user asked for by name is not left
+        let alone = self.candidates.len() == 1;
         let (mut iterations, mut bytes, mut cost) = (0, 0, 0.0);
         if self.known.iter().all(|cost| cost.is_some_and(f64::is_infinite)) {
             // another right-hand side may be easier
@@ -48,13 +60,22 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             // what is tried again has nothing beside it
             let again = std::mem::replace(&mut tried[index], true);
             let fresh = self.running.as_ref().is_none_or(|(running, _)| *running != index);
-            let Some(setup) = self.build(index)? else {
-                self.known[index] = Some(f64::INFINITY);
-                at = self.next(&tried, indefinite);
-                continue;
+            let setup = match self.build(index) {
+                Ok(setup) => setup,
+                Err(Error::Lost) => return Err(Error::Lost),
+                Err(error) => {
+                    refused = Some(error);
+                    self.known[index] = Some(f64::INFINITY);
+                    at = self.next(&tried, indefinite);
+                    continue;
+                }
             };
             let next = self.cheapest(|next| !tried[next] && self.known[next].is_none_or(f64::is_finite));
-            let promised = next.filter(|_| !again).map_or(LAST, |next| self.price(next));
+            let promised = match next.filter(|_| !again) {
+                Some(next) => self.price(next),
+                None if alone => f64::INFINITY,
+                None => LAST,
+            };
             let Candidate { iteration: each, hope, .. } = self.candidates[index];
             cost += if fresh { self.candidates[index].setup } else { 0.0 };
             self.watch.lock().unwrap_or_else(PoisonError::into_inner).pace.begin(each, hope, promised);
@@ -87,10 +108,13 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             });
             indefinite |= matches!(report.outcome, Outcome::Breakdown { value, .. }
                 if value < 0.0 && self.candidates[index].needs_definite());
+            let no_better = matches!(report.outcome, Outcome::PrecisionLimit { limit, .. }
+                if limit > self.options.rtol * report.rhs_norm);
             let over = matches!(
                 report.outcome,
                 Outcome::Cancelled | Outcome::TimeLimit | Outcome::NotFinite { whence: "`b`" }
-            ) || self.options.max_iterations.is_some_and(|most| iterations >= most);
+            ) || no_better
+                || self.options.max_iterations.is_some_and(|most| iterations >= most);
             let (made, time) = (report.iterations, report.time);
             let rung = Rung::new(&self.candidates[index], setup, residual, ending);
             self.rungs.push(Rung { iterations: made, time, ..rung });
@@ -108,9 +132,11 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             ended = over;
             at = if over { None } else { self.next(&tried, indefinite) };
         }
-        if !ended {
-            self.explain(b, x, &mut best)?;
-            iterations += self.report.iterations;
+        if let (Some(error), true) = (refused, self.rungs.iter().all(|rung| rung.residual.is_nan())) {
+            return Err(error);
+        }
+        if !ended && !alone {
+            iterations += self.explain(b, x, &mut best)?;
         }
         self.solves += 1;
         self.spent += cost;
@@ -122,7 +148,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 
     /// Runs the running rung. A solver is content with twice the tolerance: then it goes on from there.
     fn run(&mut self, b: &M::Vector, x: &mut M::Vector, stopping: Stopping) -> Result<(Report, f64)> {
-        let Some((_, running)) = &mut self.running else { return Err(crate::Error::Lost) };
+        let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
         let rtol = stopping.rtol;
         *running.stopping() = stopping;
         let mut report = running.solve_into(b, x)?.clone();
@@ -166,19 +192,20 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Ok(())
     }
 
-    /// Nothing is left to try: looks for the least residual, and whether it is the least.
+    /// Nothing is left to try: looks for the least residual, and whether it is the least. Returns the iterations made.
     fn explain(
         &mut self,
         b: &M::Vector,
         x: &mut M::Vector,
         best: &mut Option<(M::Vector, f64)>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let space = self.space()?.clone();
         let mut host = [vec![T::default(); space.len()], vec![T::default(); space.len()]];
         space.store(b, &mut host[0])?;
         space.store(x, &mut host[1])?;
         let [b_host, x_host] = &host;
-        let Some(least) = least_squares(&self.matrix, b_host, x_host)? else { return Ok(()) };
+        let slope = T::EPSILON.powf(if self.singular { SINGULAR } else { UNKNOWN });
+        let Some(least) = least_squares(&self.matrix, b_host, x_host, slope)? else { return Ok(0) };
         space.load(&least.x, x)?;
         let residual = recomputed(self.operator()?, b, x, self.report.rhs_norm)?;
         self.keep_best(best, x, residual)?;
@@ -188,16 +215,22 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             false if least.certain => Outcome::Inconsistent { least: norm },
             false => self.report.outcome.clone(),
         };
-        self.report.iterations = least.iterations;
         let reason = "whether there is a solution at all";
-        let candidate = Candidate::new(Method::LeastSquares, Preconditioner::Jacobi, reason);
+        let candidate = Candidate {
+            method: Method::LeastSquares,
+            preconditioner: Preconditioner::Jacobi,
+            reason: reason.into(),
+            setup: 0.0,
+            iteration: 2.0,
+            hope: 0.0,
+        };
         let ending = match &self.report.outcome {
             outcome @ (Outcome::Converged | Outcome::Inconsistent { .. }) => outcome.clone(),
             _ => least.outcome,
         };
         let rung = Rung::new(&candidate, Duration::ZERO, residual, Left::Ended(ending));
         self.rungs.push(Rung { iterations: least.iterations, time: least.time, ..rung });
-        Ok(())
+        Ok(least.iterations)
     }
 
     /// Where to begin.
@@ -217,7 +250,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     fn next(&self, tried: &[bool], indefinite: bool) -> Option<usize> {
         let possible = |index: usize| {
             let failed = self.known[index].is_some_and(f64::is_infinite);
-            !failed && !(indefinite && self.candidates[index].needs_definite())
+            let refuted = indefinite && self.candidates[index].needs_definite();
+            !(failed || refuted)
         };
         let untried = self.cheapest(|index| possible(index) && !tried[index]);
         untried.or_else(|| self.cheapest(|index| possible(index) && self.known[index].is_some()))
@@ -245,6 +279,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 fn recomputed<T: Real, V: Vector<Elem = T>>(a: &Operator<V>, b: &V, x: &V, rhs_norm: f64) -> Result<f64> {
     let mut r = a.range().zeros()?;
     a.residual(b, x, &mut r)?;
-    let squared = krysp_solvers::Element::to_f64(r.norm_squared().read()?);
-    Ok(if squared == 0.0 { 0.0 } else { squared.sqrt() / rhs_norm })
+    let norm = norm(&r)?;
+    Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
+}
+
+fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {
+    Ok(krysp_solvers::Element::to_f64(v.norm_squared().read()?).sqrt())
 }

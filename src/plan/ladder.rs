@@ -3,7 +3,7 @@
 use super::candidates::Candidate;
 use super::pace::Pace;
 use super::plan::Options;
-use super::rung::{Outside, Runs, Watch, Watcher, solver};
+use super::rung::{Outside, Running, Watch, Watcher, solver};
 use super::solved::{Left, Rung, Solved};
 use super::{Builds, Plan};
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
@@ -31,9 +31,11 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     /// Solves made, and what they cost.
     pub(super) solves: usize,
     pub(super) spent: f64,
-    pub(super) running: Option<(usize, Box<dyn Runs<T, M::Vector>>)>,
+    pub(super) running: Running<T, M::Vector>,
     /// Where no rung has it.
     operator: Option<Operator<M::Vector>>,
+    /// Whether a direct factorisation has met a pivot of zero.
+    pub(super) singular: bool,
     pub(super) report: Report,
     pub(super) rungs: Vec<Rung>,
 }
@@ -57,6 +59,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             spent: 0.0,
             running: None,
             operator: Some(operator),
+            singular: plan.profile.has_empty_lines(),
             report: Report::default(),
             rungs: vec![],
         })
@@ -126,6 +129,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.matrix.refresh(values)?;
         self.known.fill(None);
+        self.singular = false;
         let symmetric = self.symmetric && self.matrix.check_symmetric(100.0 * T::EPSILON).is_ok();
         let same_kind = symmetric == self.symmetric;
         self.symmetric = symmetric;
@@ -142,10 +146,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Ok(())
     }
 
-    /// Makes this rung the running one. `None` if it cannot be built, which is noted.
-    pub(super) fn build(&mut self, index: usize) -> Result<Option<Duration>> {
+    /// Makes this rung the running one. That it cannot be built is noted, too.
+    pub(super) fn build(&mut self, index: usize) -> Result<Duration> {
         if self.running.as_ref().is_some_and(|(running, _)| *running == index) {
-            return Ok(Some(Duration::ZERO));
+            return Ok(Duration::ZERO);
         }
         let started = Instant::now();
         if let Some((_, rung)) = self.running.take() {
@@ -153,19 +157,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         }
         let candidate = &self.candidates[index];
         let m = self.machine.preconditioner(candidate.preconditioner, &self.matrix, self.operator()?);
-        let m = match m {
-            Ok(m) => m,
-            Err(error) => {
-                let ending = Left::Refused(error.to_string());
-                self.rungs.push(Rung::new(candidate, started.elapsed(), f64::NAN, ending));
-                return Ok(None);
-            }
-        };
+        let m = m.inspect_err(|error| {
+            self.singular |= matches!(error, Error::Singular { .. });
+            let ending = Left::Refused(error.to_string());
+            self.rungs.push(Rung::new(candidate, started.elapsed(), f64::NAN, ending));
+        })?;
         let Some(operator) = self.operator.take() else { return Err(Error::Lost) };
         let restart = RESTART.min(operator.domain().len().max(1));
         let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch, may_leave: M::WATCHED };
         self.running = Some((index, solver(candidate.method, restart, operator, m, &outside)));
-        Ok(Some(started.elapsed()))
+        Ok(started.elapsed())
     }
 }
 

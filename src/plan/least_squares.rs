@@ -11,10 +11,6 @@ use std::time::Duration;
 /// Iterations at most: two products each.
 const ITERATIONS: usize = 5_000;
 
-/// `Aᵀ r` is zero if its scaled norm is below this part of that of `r`: an `x` that makes the residual smaller would have to be
-/// larger than the residual over that, beyond what elements of the type can balance. In units of the epsilon.
-const ROUNDING: f64 = 1e4;
-
 /// The least residual that was found.
 pub(super) struct Least<T> {
     /// In the user's numbering.
@@ -27,8 +23,13 @@ pub(super) struct Least<T> {
     pub(super) outcome: Outcome,
 }
 
-/// Looks for it from a guess. `None` if the matrix has no transpose here, or nothing finite came out.
-pub(super) fn least_squares<T: Real>(a: &Csr<T>, b: &[T], guess: &[T]) -> Result<Option<Least<T>>> {
+/// Looks for it from a guess. It is certain where `Aᵀ r` is at most this part of `r`. `None` if the matrix has no transpose here, or nothing finite came out.
+pub(super) fn least_squares<T: Real>(
+    a: &Csr<T>,
+    b: &[T],
+    guess: &[T],
+    slope: f64,
+) -> Result<Option<Least<T>>> {
     let Ok((transposed, _)) = Derivation::transposed(a) else { return Ok(None) };
     let space = a.domain();
     let (b, mut x) = (space.vector(b)?, space.vector(guess)?);
@@ -58,13 +59,13 @@ pub(super) fn least_squares<T: Real>(a: &Csr<T>, b: &[T], guess: &[T]) -> Result
     let size = |vector: &[T]| vector.iter().map(|&v| v.to_f64().powi(2)).sum::<f64>().sqrt();
     let rest = size(r.as_slice());
     let scaled = rhs.as_slice().iter().zip(&norms).filter(|(_, norm)| **norm > 0.0);
-    let slope = scaled.map(|(&v, norm)| (v.to_f64() / norm).powi(2)).sum::<f64>().sqrt();
+    let rise = scaled.map(|(&v, norm)| (v.to_f64() / norm).powi(2)).sum::<f64>().sqrt();
     let mut found = vec![T::default(); guess.len()];
     space.store(&x, &mut found)?;
     if !found.iter().all(|&entry| Element::is_finite(entry)) {
         return Ok(None);
     }
-    let certain = slope <= ROUNDING * T::EPSILON * rest;
+    let certain = rise <= slope * rest;
     Ok(Some(Least {
         x: found,
         certain,

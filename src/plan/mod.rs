@@ -34,6 +34,7 @@ mod climb;
 mod ladder;
 mod least_squares;
 mod magnitudes;
+mod matched;
 mod names;
 mod pace;
 mod parts;

@@ -46,6 +46,10 @@ pub enum Preconditioner {
     Ic0,
     /// [`Ilu0`](crate::Ilu0)
     Ilu0,
+    /// [`Cholesky`](crate::Cholesky)
+    Cholesky,
+    /// [`Lu`](crate::Lu) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
+    Lu,
 }
 
 impl Method {
@@ -74,7 +78,7 @@ impl Method {
 
 impl Preconditioner {
     /// All of them.
-    pub const ALL: [Preconditioner; 8] = [
+    pub const ALL: [Preconditioner; 10] = [
         Preconditioner::None,
         Preconditioner::Jacobi,
         Preconditioner::TwoLevel,
@@ -83,6 +87,8 @@ impl Preconditioner {
         Preconditioner::Spai,
         Preconditioner::Ic0,
         Preconditioner::Ilu0,
+        Preconditioner::Cholesky,
+        Preconditioner::Lu,
     ];
 
     /// The name of its type.
@@ -96,6 +102,8 @@ impl Preconditioner {
             Preconditioner::Spai => "Spai",
             Preconditioner::Ic0 => "Ic0",
             Preconditioner::Ilu0 => "Ilu0",
+            Preconditioner::Cholesky => "Cholesky",
+            Preconditioner::Lu => "Lu",
         }
     }
 }

@@ -135,7 +135,7 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
             let usual = if symmetric { Method::Minres } else { Method::BiCgStab };
             let method = method.or(Some(usual).filter(suits)).unwrap_or(Method::Gmres);
             let preconditioner = preconditioner.unwrap_or(Preconditioner::Jacobi);
-            ladder.push(Candidate::new(method, preconditioner, "as asked for"));
+            ladder.push(Candidate::new(method, preconditioner, "as asked for", &self.profile));
         }
         ladder
     }

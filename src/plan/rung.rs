@@ -26,10 +26,13 @@ impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
 /// What is told of each iteration, and asked whether to go on. All rungs of a ladder share it.
 pub(super) type Watch = Arc<Mutex<Watcher>>;
 
+/// What a user calls for each iteration.
+pub(super) type Observer = Box<dyn FnMut(&Progress) + Send>;
+
 /// Who wants to know of iterations.
 pub(super) struct Watcher {
     pub(super) pace: Pace,
-    pub(super) observers: Vec<Box<dyn FnMut(&Progress) + Send>>,
+    pub(super) observers: Vec<Observer>,
 }
 
 impl Watcher {
@@ -85,6 +88,9 @@ where
         Solver::into_operators(*self).0
     }
 }
+
+/// A rung that runs, and which of the candidates it is.
+pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
 
 /// What a rung is told of the outside.
 pub(super) struct Outside<'o> {

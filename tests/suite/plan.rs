@@ -116,6 +116,10 @@ fn each_decision_can_be_made_by_hand() {
     assert_eq!(solver.operator().unwrap().choice().stored().format(), "COO");
     let unknown = Plan::new(&a).unwrap().format("best").build();
     assert!(matches!(unknown.err(), Some(Error::Unknown { what: "format", .. })));
+    // what was asked for by name and cannot be built is an error
+    let indefinite = saddle_point(20);
+    let refused = Plan::new(&indefinite).unwrap().preconditioner(Preconditioner::Cholesky);
+    assert!(refused.build().unwrap().solve(&[1.0; 30]).is_err());
     let limited = Plan::new(&a).unwrap().max_iterations(3).build().unwrap().solve(&b).unwrap();
     assert_eq!((limited.report.iterations, limited.converged()), (3, false));
 }
