@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Products of directions and residuals are not computed but recurred, so their roundings grow. Departure from the paper:
-//! every [`REPLACE`] iterations all of `u`, `w`, `s`, `q` and `z` are computed again from `r` and `p`. Only `r` goes on by
+//! every 64 iterations (`REPLACE`) all of `u`, `w`, `s`, `q` and `z` are computed again from `r` and `p`. Only `r` goes on by
 //! its recurrence, as in conjugate gradients: the driver compares it with `b − A x` before it reports convergence.
 //!
 //! An iteration costs one product, one preconditioning, one reduction and about 31 vectors, against 11 of conjugate
