@@ -179,8 +179,9 @@ where
 
     /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
     pub fn solve(&mut self, b: &[ElemOf<A::Vector>]) -> Result<Solution<ElemOf<A::Vector>>> {
-        let x = self.operator.domain().zeros()?;
-        self.solve_host(b, x, Arithmetic::Zero)
+        let x = self.operator.domain().zeros();
+        let solution = x.and_then(|x| self.solve_host(b, x, Arithmetic::Zero));
+        self.or_give_up(solution)
     }
 
     /// Solves `A x = b` from the guess `x0`.
@@ -190,10 +191,18 @@ where
         x0: &[ElemOf<A::Vector>],
     ) -> Result<Solution<ElemOf<A::Vector>>> {
         let domain = self.operator.domain();
-        fits("`x0`", x0.len(), "`A`'s columns", domain.local_len())?;
-        let mut x = domain.zeros()?;
-        domain.load(x0, &mut x)?;
-        self.solve_host(b, x, Arithmetic::Plain)
+        let guess = fits("`x0`", x0.len(), "`A`'s columns", domain.local_len()).and_then(|()| {
+            let mut x = domain.zeros()?;
+            domain.load(x0, &mut x)?;
+            Ok(x)
+        });
+        let solution = guess.and_then(|x| self.solve_host(b, x, Arithmetic::Plain));
+        self.or_give_up(solution)
+    }
+
+    /// A result, after an error has been told to all processes that share the vectors.
+    fn or_give_up<R>(&self, result: Result<R>) -> Result<R> {
+        result.inspect_err(|error| self.operator.range().give_up(error))
     }
 
     fn solve_host(
@@ -216,7 +225,9 @@ where
     /// solution. After the first solve with an operator, later ones allocate nothing, except where a solution comes so
     /// close to the rounding limit that its residual must be computed in twice the precision.
     pub fn solve_into(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
-        self.solve_at(b, x, Arithmetic::Plain)
+        let outcome = self.solve_at(b, x, Arithmetic::Plain).map(|_| ());
+        self.or_give_up(outcome)?;
+        Ok(&self.report)
     }
 
     /// Solves from the guess that `x` holds; `guess` says how its residual is computed.

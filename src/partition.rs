@@ -17,14 +17,14 @@
 //! 5. Line 6 of the paper's algorithm 4 has a remainder where a quotient is meant.
 
 mod blocks;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "mpi"))]
 mod cut;
 mod halo;
 mod padding;
 mod report;
 
 pub use blocks::by_diagonal_blocks;
-#[cfg(feature = "cuda")]
+#[cfg(any(feature = "cuda", feature = "mpi"))]
 pub(crate) use cut::Cut;
 pub use halo::{Halo, halo};
 pub use padding::by_least_padding;

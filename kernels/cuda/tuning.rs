@@ -190,4 +190,4 @@ pub const LINK_SPEED: f64 = 0.2e12;
 /// See [`MEMORY_SPEED`].
 pub const STEP_ALONE: f64 = 6e-6;
 /// See [`MEMORY_SPEED`].
-pub const STEP_TOGETHER: f64 = 29e-6;
+pub const STEP_TOGETHER: f64 = 24e-6;

@@ -16,9 +16,6 @@ pub(crate) struct Cut<T: Real> {
     pub(crate) columns: Vec<u32>,
     /// The value of each entry outside.
     pub(crate) values: Vec<T>,
-    /// The place of each entry outside among all entries that were given.
-    #[allow(dead_code, reason = "for ranks that take new values")]
-    pub(crate) places: Vec<usize>,
     /// The columns of entries outside, each once, ascending.
     pub(crate) ghosts: Vec<u64>,
 }
@@ -35,8 +32,7 @@ impl<T: Real> Cut<T> {
     ) -> Result<Cut<T>> {
         let n = (rows.end - rows.start) as usize;
         let (mut starts, mut inside, mut kept) = (vec![0usize], vec![], vec![]);
-        let (mut boundary, mut bounds, mut outside, mut others, mut places) =
-            (vec![], vec![], vec![], vec![], vec![]);
+        let (mut boundary, mut bounds, mut outside, mut others) = (vec![], vec![], vec![], vec![]);
         for row in 0..n {
             for at in offsets[row]..offsets[row + 1] {
                 let index = columns[at].to_i128();
@@ -54,7 +50,6 @@ impl<T: Real> Cut<T> {
                 }
                 outside.push(column);
                 others.push(values[at]);
-                places.push(at);
             }
             starts.push(inside.len());
         }
@@ -70,7 +65,6 @@ impl<T: Real> Cut<T> {
             offsets: bounds,
             columns,
             values: others,
-            places,
             ghosts,
         })
     }
@@ -92,7 +86,7 @@ mod tests {
         let cut = Cut::new(6, 2..4, &[0, 4, 6], &columns, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
         assert_eq!(cut.ghosts, [0, 5]);
         assert_eq!((cut.rows, cut.offsets), (vec![0], vec![0, 2]));
-        assert_eq!((cut.columns, cut.values, cut.places), (vec![1, 0], vec![1.0, 3.0], vec![0, 2]));
+        assert_eq!((cut.columns, cut.values), (vec![1, 0], vec![1.0, 3.0]));
         let inside: Vec<_> = cut.inside.triplets().collect();
         assert_eq!(inside, [(0, 0, 2.0), (0, 1, 4.0), (1, 0, 6.0), (1, 1, 5.0)]);
     }

@@ -5,7 +5,7 @@ use krysp::solvers::{Error, Identity};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
     BiCgStab, CancelToken, Cg, Csr, Fcg, Fgmres, Gmres, HostSpace, HostVector, Jacobi, LinearOperator,
-    Minres, Numbering, Outcome, Progress, Solution, Space, Stopping, operator_fn,
+    Minres, Numbering, Outcome, PipelinedCg, Progress, Solution, Space, Stopping, operator_fn,
 };
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -20,11 +20,12 @@ fn finite(x: &[f64]) -> bool {
 }
 
 /// Solves a system by every method, from a guess.
-fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 6] {
+fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 7] {
     [
         Cg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         BiCgStab::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Gmres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
+        PipelinedCg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Fcg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Fgmres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Minres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
@@ -43,8 +44,8 @@ fn the_identity_takes_one_step() {
 
 #[test]
 fn one_unknown() {
-    let [cg, bicgstab, gmres, fcg, fgmres, minres] = methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
-    for Solution { x, report } in [cg, fcg] {
+    let [cg, bicgstab, gmres, pipelined, fcg, fgmres, minres] = methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
+    for Solution { x, report } in [cg, pipelined, fcg] {
         assert!(matches!(
             report.outcome,
             Outcome::Breakdown { what: "⟨p, Ap⟩", value: -256.0, iteration: 1 }
@@ -210,6 +211,7 @@ fn infinite_and_nan_numbers_are_reported() {
             Cg::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
             BiCgStab::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
             Gmres::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
+            PipelinedCg::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
             Fcg::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
             Fgmres::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
             Minres::new(&a).preconditioner(&m).solve(&[1.0; 10]).unwrap().report,
@@ -260,6 +262,7 @@ fn limits_keep_the_iterate() {
         Cg::new(&a).max_iterations(5).solve(&b).unwrap(),
         BiCgStab::new(&a).max_iterations(5).solve(&b).unwrap(),
         Gmres::new(&a).max_iterations(5).solve(&b).unwrap(),
+        PipelinedCg::new(&a).max_iterations(5).solve(&b).unwrap(),
         Fcg::new(&a).max_iterations(5).solve(&b).unwrap(),
         Fgmres::new(&a).max_iterations(5).solve(&b).unwrap(),
         Minres::new(&a).max_iterations(5).solve(&b).unwrap(),
@@ -340,6 +343,7 @@ fn observers_see_every_iteration() {
         Cg::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         BiCgStab::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Gmres::new(&a).restart(4).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
+        PipelinedCg::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Fcg::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Fgmres::new(&a).restart(4).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Minres::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),

@@ -347,7 +347,7 @@ impl Drop for Held {
 pub struct Array<T> {
     pub(crate) slice: CudaSlice<T>,
     /// Where the entries are instead.
-    spilled: Option<Pinned>,
+    spilled: Option<Box<Pinned>>,
     len: usize,
     held: Held,
 }
@@ -413,7 +413,7 @@ impl<T: Element> Array<T> {
         device.synchronize()?;
         let nothing = device.uninitialised::<T>(0)?;
         (self.slice, self.held) = (nothing.slice, nothing.held);
-        self.spilled = Some(pinned);
+        self.spilled = Some(Box::new(pinned));
         Ok(())
     }
 

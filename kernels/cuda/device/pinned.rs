@@ -10,6 +10,7 @@ use std::time::Instant;
 const MEASURED: usize = 16 << 20;
 
 /// Pinned memory, at one address for host and device.
+#[derive(Debug)]
 pub(crate) struct Pinned {
     start: *mut u8,
     len: usize,
