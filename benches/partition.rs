@@ -72,7 +72,7 @@ fn load(name: &str) -> Result<Option<Csr<f64>>> {
     if let Some(matrix) = matrices::named(name) {
         return Ok(Some(matrix.csr()?));
     }
-    match shared_matrix(name).map(|path| io::read_matrix(path)) {
+    match shared_matrix(name).map(io::read_matrix) {
         Some(Ok(csr)) => Ok(Some(csr)),
         Some(Err(error)) => {
             println!("skipped: {name}: {error}");

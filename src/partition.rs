@@ -245,6 +245,32 @@ mod tests {
         }
     }
 
+    /// The paper's tests, with eight cores, and with two GPUs and six cores.
+    #[test]
+    fn generated_matrices_are_shared_evenly_and_padded_least() {
+        for name in ["st7_0.1M_nat", "p1_0.1M_perm", "el3_0.3M_nat", "rmat_2M"] {
+            let a = crate::testing::matrices::named(name).unwrap().csr::<f64>().unwrap();
+            let lengths: Vec<usize> = a.row_lengths().collect();
+            let longest = *lengths.iter().max().unwrap() as f64;
+            for powers in [[1.0; 8], [75.0, 75.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]] {
+                let least = a.nnz() as f64 * powers[7] / powers.iter().sum::<f64>();
+                let measured = |parts: Vec<Vec<usize>>| quality(&lengths, parts, &powers).unwrap();
+                let [rows, nonzeros, classes, ours] = [
+                    measured(rows_between(&by_rows(a.rows(), &powers).unwrap())),
+                    measured(rows_between(&by_nonzeros(&lengths, &powers).unwrap())),
+                    measured(by_length_classes(&lengths, &powers).unwrap()),
+                    measured(by_least_padding(&lengths, &powers).unwrap()),
+                ];
+                // half a row at each end of a part
+                for even in [&nonzeros, &classes, &ours] {
+                    assert!(even.imbalance <= 8.0 * longest / least, "{name}: {} {longest}", even.imbalance);
+                    assert!(even.imbalance < rows.imbalance, "{name}");
+                }
+                assert!(ours.density >= classes.density, "{name}: {} {}", ours.density, classes.density);
+            }
+        }
+    }
+
     #[test]
     fn every_row_is_in_one_part() {
         let cases: [&[usize]; 5] = [&[], &[0, 0, 0], &[7], &[0, 9, 0, 1, 1], &[1, 2, 3, 4, 100, 0, 5]];
