@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench partition                 # imbalance and density of algorithms 1, 2, 3 and the library's own
 //! cargo bench --bench partition -- times        # products on the threads of this machine, parts of equally many rows
-//!                                               # beside parts of equally many nonzeros
+//!                                               # beside equally many nonzeros; RAYON_NUM_THREADS=8 for eight
 //! cargo bench --bench partition -- report rmat_2M   # a table of the parts of one matrix
 //! ```
 //!
@@ -212,33 +212,42 @@ fn computed() -> f64 {
     nanoseconds.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| 1e-9 * ns)
 }
 
-/// A thread for each part computes with equally many rows, then with equally many nonzeros.
+/// A thread for each part computes with equally many rows, with equally many nonzeros, and with equal work as the threads of the
+/// library count it: a row costs as much as two entries.
 fn times(names: &[String]) -> Result<()> {
     let threads = rayon::current_num_threads();
     let powers = vec![1.0; threads];
     println!("products in ms on {threads} threads, f64: what the busiest thread computes, the least of many");
-    println!("{:24}{:>12}{:>12}{:>16}", "matrix", "equal rows", "nonzeros", "rows/nonzeros");
-    let (mut log, mut count) = (0.0, 0);
+    println!(
+        "{:24}{:>12}{:>12}{:>12}{:>16}{:>12}",
+        "matrix", "equal rows", "nonzeros", "work", "rows/nonzeros", "rows/work"
+    );
+    let (mut logs, mut count) = ([0.0; 2], 0);
     for name in names {
         let Some(csr) = load(name)? else { continue };
         let lengths: Vec<usize> = csr.row_lengths().collect();
         let x = vec![1.0; csr.cols()];
-        let cuts = [by_rows(csr.rows(), &powers)?, by_nonzeros(&lengths, &powers)?];
+        let work: Vec<usize> = lengths.iter().map(|length| length + 2).collect();
+        let cuts =
+            [by_rows(csr.rows(), &powers)?, by_nonzeros(&lengths, &powers)?, by_nonzeros(&work, &powers)?];
         let cuts = cuts.map(|bounds| OfThreads::new(&csr, &bounds));
         let rounds = (100_000_000 / csr.nnz().max(1)).clamp(3, 100);
-        let mut least = [f64::INFINITY; 2];
+        let mut least = [f64::INFINITY; 3];
         for _ in 0..5 {
             for (least, cut) in least.iter_mut().zip(&cuts) {
                 let cut = cut.as_ref().map_err(|error| error.to_string())?;
                 *least = least.min(cut.seconds(&x, rounds)?);
             }
         }
-        let [rows, nonzeros] = least.map(|seconds| 1e3 * seconds);
-        println!("{name:24}{rows:>12.4}{nonzeros:>12.4}{:>16.2}", rows / nonzeros);
-        log += (rows / nonzeros).ln();
+        let [rows, nonzeros, work] = least.map(|seconds| 1e3 * seconds);
+        let ratios = [rows / nonzeros, rows / work];
+        println!("{name:24}{rows:>12.4}{nonzeros:>12.4}{work:>12.4}{:>16.2}{:>12.2}", ratios[0], ratios[1]);
+        logs.iter_mut().zip(ratios).for_each(|(log, ratio)| *log += ratio.ln());
         count += 1;
     }
-    let mean = (log / f64::from(count.max(1))).exp();
-    println!("geometric mean of {count}: equal nonzeros are {mean:.3} times as fast as equal rows");
+    let [nonzeros, work] = logs.map(|log| (log / f64::from(count.max(1))).exp());
+    println!(
+        "geometric mean of {count}: equal nonzeros are {nonzeros:.3}, equal work {work:.3} times as fast as equal rows"
+    );
     Ok(())
 }
