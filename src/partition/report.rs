@@ -77,7 +77,7 @@ pub fn quality<R: IntoIterator<Item = usize>>(
 /// use krysp::partition::{Report, by_length_classes};
 /// use krysp::testing::matrices;
 ///
-/// let a = matrices::named("rmat_2M").ok_or("a generated matrix")?.csr::<f64>()?;
+/// let a = matrices::named("st7_2M_nat").ok_or("a generated matrix")?.csr::<f64>()?;
 /// let lengths: Vec<usize> = a.row_lengths().collect();
 /// let powers = [75.0, 75.0, 1.0, 1.0]; // two GPUs and two cores
 /// let report = Report::new(&a, &by_length_classes(&lengths, &powers)?, &powers)?;
