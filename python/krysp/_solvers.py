@@ -260,7 +260,10 @@ def _cycles(
     legacy = callback_type == "legacy"
     most = cycles if legacy else cycles * restart
     of_iterates = callback_type == "x"
-    result = _run(method, A, b, x0, rtol, atol, most, M, callback, restart, of_iterates)
+    told = callback
+    if callback is not None and not of_iterates:
+        told = lambda residual: callback(np.float64(residual))  # noqa: E731
+    result = _run(method, A, b, x0, rtol, atol, most, M, told, restart, of_iterates)
     if result.info > 0 and not legacy:
         return Result(result.x, -(-result.info // restart), result.report)
     return result
