@@ -19,6 +19,9 @@ mod watch;
 mod _krysp {
     use pyo3::prelude::*;
 
+    #[cfg(feature = "cuda")]
+    #[pymodule_export]
+    use super::device::{solve_on_device, stream};
     #[pymodule_export]
     use super::errors::KryspError;
     #[pymodule_export]

@@ -146,7 +146,7 @@ pub(crate) fn image<V: Vector>(
 }
 
 /// Where a matrix is to be.
-enum Place {
+pub(crate) enum Place {
     Given,
     Host,
     #[cfg(feature = "cuda")]
@@ -154,7 +154,7 @@ enum Place {
 }
 
 impl Place {
-    fn named(name: &str) -> PyResult<Place> {
+    pub(crate) fn named(name: &str) -> PyResult<Place> {
         match name {
             "given" => Ok(Place::Given),
             "cpu" => Ok(Place::Host),

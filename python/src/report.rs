@@ -11,15 +11,18 @@ pub(crate) struct Report {
     method: &'static str,
     report: krysp::Report,
     tolerance: f64,
+    /// What was tried, in order, where a plan did.
+    rungs: Vec<String>,
 }
 
 impl Report {
-    pub(crate) fn new(method: &'static str, report: krysp::Report, tolerance: f64) -> Report {
-        Report { method, report, tolerance }
-    }
-
-    fn outcome_of(report: &krysp::Report) -> String {
-        report.outcome.to_string()
+    pub(crate) fn new(
+        method: &'static str,
+        report: krysp::Report,
+        tolerance: f64,
+        rungs: Vec<String>,
+    ) -> Report {
+        Report { method, report, tolerance, rungs }
     }
 }
 
@@ -34,7 +37,13 @@ impl Report {
     /// How the solve ended, in words.
     #[getter]
     fn outcome(&self) -> String {
-        Self::outcome_of(&self.report)
+        self.report.outcome.to_string()
+    }
+
+    /// What a plan tried, in order, a line for each; empty for a single method.
+    #[getter]
+    fn rungs(&self) -> Vec<String> {
+        self.rungs.clone()
     }
 
     /// Whether the recomputed residual meets the tolerance.
@@ -116,7 +125,8 @@ impl Report {
     }
 
     fn __str__(&self) -> String {
-        format!("{}: {}", self.method, self.report)
+        let rungs: String = self.rungs.iter().map(|rung| format!("\n{rung}")).collect();
+        format!("{}: {}{rungs}", self.method, self.report)
     }
 
     fn __repr__(&self) -> String {
@@ -125,12 +135,13 @@ impl Report {
 
     fn _repr_html_(&self) -> String {
         let rows = [
-            ("outcome", Self::outcome_of(&self.report)),
+            ("outcome", self.report.outcome.to_string()),
             ("iterations", self.report.iterations.to_string()),
             ("relative residual", format!("{:.2e}", self.report.relative_residual())),
             ("backward error", format!("{:.2e}", self.report.backward_error)),
             ("seconds", format!("{:.4}", self.report.time.as_secs_f64())),
             ("to try next", self.report.outcome.advice().unwrap_or("").replace('<', "&lt;")),
+            ("tried", self.rungs.join("\n").replace('<', "&lt;").replace('\n', "<br>")),
         ];
         let rows = rows.iter().filter(|(_, what)| !what.is_empty());
         let rows: String =

@@ -9,8 +9,7 @@ use crate::report::Report;
 use crate::watch::{Callback, Watch};
 use krysp::solvers::{Identity, Method, Solver};
 use krysp::{
-    BiCgStab, Cg, Fgmres, Gmres, HostSpace, HostVector, LinearOperator, Minres, Outcome, Solution, Stopping,
-    Vector,
+    BiCgStab, Cg, Fgmres, Gmres, HostSpace, HostVector, LinearOperator, Minres, Outcome, Stopping, Vector,
 };
 use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -18,10 +17,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 /// How often a solve goes on that ended between the tolerance and twice that.
-const AGAIN: usize = 4;
+pub(crate) const AGAIN: usize = 4;
 
 /// When to end, and whom to tell.
-struct Wishes {
+pub(crate) struct Wishes {
     method: &'static str,
     rtol: f64,
     atol: f64,
@@ -40,7 +39,7 @@ pub(crate) enum Given<'py, T: Number> {
 }
 
 impl<'py, T: Number> Given<'py, T> {
-    fn new(given: &Bound<'py, PyAny>, n: usize) -> PyResult<Given<'py, T>> {
+    pub(crate) fn new(given: &Bound<'py, PyAny>, n: usize) -> PyResult<Given<'py, T>> {
         if given.is_none() {
             Ok(Given::Nothing)
         } else if let Ok(matrix) = given.cast::<Matrix>() {
@@ -99,9 +98,7 @@ pub(crate) fn solve<'py>(
     callback: Option<Py<PyAny>>,
     of_iterates: bool,
 ) -> PyResult<(Bound<'py, PyAny>, isize, Report)> {
-    let method = ["cg", "minres", "bicgstab", "gmres", "fgmres"].into_iter().find(|name| *name == method);
-    let method = method.ok_or_else(|| PyValueError::new_err("no method has this name"))?;
-    let wishes = Wishes { method, rtol, atol, max_iterations, restart, watch: Watch::default() };
+    let wishes = Wishes::new(method, rtol, atol, max_iterations, restart)?;
     let callback = callback.map(|function| (function, of_iterates));
     match b.is_instance_of::<PyArray1<f32>>() {
         true => typed::<f32>(wishes, a, b, x0, m, callback),
@@ -128,28 +125,19 @@ fn typed<'py, T: Number>(
         false => Callback::Residual(function, norm),
     });
     let (a, m) = (Given::<T>::new(a, b.len())?, Given::<T>::new(m, b.len())?);
+    let mut system = System::Host { b, x: x0.map_or_else(Vec::new, <[T]>::to_vec), guess: x0.is_some() };
     #[cfg(feature = "cuda")]
     if let Some(a) = crate::device::operator(&a) {
         let m = crate::device::preconditioner(&m, a)?;
-        let solved = py.detach(|| solution(&wishes, a, &*m, b, x0, callback));
-        return answer(py, &wishes, solved);
+        let mut system = system.elsewhere();
+        let solved = py.detach(|| by_name(&wishes, a, &*m, &mut system, callback));
+        let (info, report) = wishes.ended(solved)?;
+        return Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report));
     }
     let (a, m) = (on_host(&a, b.len())?, on_host(&m, b.len())?);
-    let solved = py.detach(|| solution(&wishes, &*a, &*m, b, x0, callback));
-    answer(py, &wishes, solved)
-}
-
-/// What Python gets of a solve.
-fn answer<'py, T: Number>(
-    py: Python<'py>,
-    wishes: &Wishes,
-    solved: krysp::solvers::Result<Solution<T>>,
-) -> PyResult<(Bound<'py, PyAny>, isize, Report)> {
-    wishes.watch.outcome()?;
-    let Solution { x, report } = solved.map_err(raised_by_solver)?;
-    let tolerance = wishes.tolerance(&report);
-    let info = info(&report, tolerance);
-    Ok((PyArray1::from_vec(py, x).into_any(), info, Report::new(wishes.method, report, tolerance)))
+    let solved = py.detach(|| by_name(&wishes, &*a, &*m, &mut system, callback));
+    let (info, report) = wishes.ended(solved)?;
+    Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
 /// What SciPy calls `info`: 0 if the residual meets the tolerance, below zero after a breakdown, else the iterations.
@@ -162,25 +150,88 @@ pub(crate) fn info(report: &krysp::Report, tolerance: f64) -> isize {
 }
 
 impl Wishes {
+    pub(crate) fn new(
+        method: &str,
+        rtol: f64,
+        atol: f64,
+        max_iterations: usize,
+        restart: usize,
+    ) -> PyResult<Wishes> {
+        let method = ["cg", "minres", "bicgstab", "gmres", "fgmres"].into_iter().find(|name| *name == method);
+        let method = method.ok_or_else(|| PyValueError::new_err("no method has this name"))?;
+        Ok(Wishes { method, rtol, atol, max_iterations, restart, watch: Watch::default() })
+    }
+
     fn tolerance(&self, report: &krysp::Report) -> f64 {
         (self.rtol * report.rhs_norm).max(self.atol)
     }
+
+    /// `info` and the report of a solve, or what it raised.
+    pub(crate) fn ended(&self, solved: krysp::solvers::Result<krysp::Report>) -> PyResult<(isize, Report)> {
+        self.watch.outcome()?;
+        let report = solved.map_err(raised_by_solver)?;
+        let tolerance = self.tolerance(&report);
+        Ok((info(&report, tolerance), Report::new(self.method, report, tolerance, vec![])))
+    }
 }
 
-fn solution<V: Vector<Elem: Number>>(
+/// Right-hand side and solution, where they are.
+pub(crate) enum System<'d, V: Vector> {
+    /// In host memory and the user's numbering; `x` holds the guess, if there is one.
+    Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
+    /// In the space of the operator; `x` holds the guess.
+    #[cfg(feature = "cuda")]
+    There { b: V, x: V },
+}
+
+impl<'d, V: Vector> System<'d, V> {
+    /// What is in host memory, for an operator of another memory.
+    #[cfg(feature = "cuda")]
+    fn elsewhere<W: Vector<Elem = V::Elem>>(self) -> System<'d, W> {
+        match self {
+            System::Host { b, x, guess } => System::Host { b, x, guess },
+            System::There { .. } => System::Host { b: &[], x: vec![], guess: false },
+        }
+    }
+
+    /// The solution, if it is in host memory.
+    fn into_host(self) -> Vec<V::Elem> {
+        match self {
+            System::Host { x, .. } => x,
+            #[cfg(feature = "cuda")]
+            System::There { .. } => vec![],
+        }
+    }
+
+    fn solve<K: Method<V>>(
+        &mut self,
+        solver: &mut Solver<K, &dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>>,
+    ) -> krysp::solvers::Result<krysp::Report> {
+        match self {
+            System::Host { b, x, guess } => {
+                let solution = if *guess { solver.solve_from(b, x)? } else { solver.solve(b)? };
+                (*x, *guess) = (solution.x, true);
+                Ok(solution.report)
+            }
+            #[cfg(feature = "cuda")]
+            System::There { b, x } => Ok(solver.solve_into(b, x)?.clone()),
+        }
+    }
+}
+
+pub(crate) fn by_name<V: Vector<Elem: Number>>(
     wishes: &Wishes,
     a: &dyn LinearOperator<Vector = V>,
     m: &dyn LinearOperator<Vector = V>,
-    b: &[V::Elem],
-    x0: Option<&[V::Elem]>,
+    system: &mut System<'_, V>,
     callback: Option<Callback>,
-) -> krysp::solvers::Result<Solution<V::Elem>> {
+) -> krysp::solvers::Result<krysp::Report> {
     match wishes.method {
-        "cg" => run(wishes, Cg::new(a).preconditioner(m), b, x0, callback),
-        "minres" => run(wishes, Minres::new(a).preconditioner(m), b, x0, callback),
-        "bicgstab" => run(wishes, BiCgStab::new(a).preconditioner(m), b, x0, callback),
-        "gmres" => run(wishes, Gmres::new(a).preconditioner(m).restart(wishes.restart), b, x0, callback),
-        _ => run(wishes, Fgmres::new(a).preconditioner(m).restart(wishes.restart), b, x0, callback),
+        "cg" => run(wishes, Cg::new(a).preconditioner(m), system, callback),
+        "minres" => run(wishes, Minres::new(a).preconditioner(m), system, callback),
+        "bicgstab" => run(wishes, BiCgStab::new(a).preconditioner(m), system, callback),
+        "gmres" => run(wishes, Gmres::new(a).preconditioner(m).restart(wishes.restart), system, callback),
+        _ => run(wishes, Fgmres::new(a).preconditioner(m).restart(wishes.restart), system, callback),
     }
 }
 
@@ -189,10 +240,9 @@ fn solution<V: Vector<Elem: Number>>(
 fn run<K, V>(
     wishes: &Wishes,
     solver: Solver<K, &dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>>,
-    b: &[V::Elem],
-    x0: Option<&[V::Elem]>,
+    system: &mut System<'_, V>,
     callback: Option<Callback>,
-) -> krysp::solvers::Result<Solution<V::Elem>>
+) -> krysp::solvers::Result<krysp::Report>
 where
     K: Method<V>,
     V: Vector<Elem: Number>,
@@ -201,25 +251,21 @@ where
     (stopping.rtol, stopping.atol, stopping.max_iterations) =
         (wishes.rtol, wishes.atol, wishes.max_iterations);
     let mut solver = wishes.watch.over(solver.stopping(stopping), callback);
-    let mut solution = match x0 {
-        None => solver.solve(b)?,
-        Some(x0) => solver.solve_from(b, x0)?,
-    };
+    let mut report = system.solve(&mut solver)?;
     for _ in 0..AGAIN {
-        let report = &solution.report;
         let left = wishes.max_iterations.saturating_sub(report.iterations);
-        if !report.converged() || report.true_residual <= wishes.tolerance(report) || left == 0 {
+        if !report.converged() || report.true_residual <= wishes.tolerance(&report) || left == 0 {
             break;
         }
         solver = solver.max_iterations(left);
-        let more = solver.solve_from(b, &solution.x)?;
-        solution = Solution { x: more.x, report: joined(solution.report, more.report) };
+        let more = system.solve(&mut solver)?;
+        report = joined(report, more);
     }
-    Ok(solution)
+    Ok(report)
 }
 
 /// The report of two solves, the second of which went on where the first had ended.
-fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
+pub(crate) fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
     let mut history = first.history;
     history.extend(second.history.iter().skip(1));
     second.history = history;
