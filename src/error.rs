@@ -63,6 +63,17 @@ pub enum Error {
         /// The matrix's columns.
         cols: usize,
     },
+    /// A system has not as many equations as unknowns.
+    #[error(
+        "the matrix is {rows} x {cols}, a system needs as many equations as unknowns: for least squares solve \
+         `Aᵀ A x = Aᵀ b`"
+    )]
+    Rectangular {
+        /// The matrix's rows.
+        rows: usize,
+        /// The matrix's columns.
+        cols: usize,
+    },
     /// A matrix has entries on both sides of the diagonal where one triangle is needed.
     #[error(
         "entries ({row}, {col}) and ({other_row}, {other_col}) lie on both sides of the diagonal: give one triangle"
@@ -187,6 +198,19 @@ pub enum Error {
         /// The allowed values.
         expected: &'static str,
     },
+    /// Nothing has this name.
+    #[error("there is no {what} {got:?} here: {known}")]
+    Unknown {
+        /// "method", "preconditioner" or "format".
+        what: &'static str,
+        /// The name.
+        got: String,
+        /// The names that are known.
+        known: String,
+    },
+    /// A solver lost its operator, because an earlier call failed halfway.
+    #[error("an earlier call failed halfway and left no operator: build the plan again, or call `refresh`")]
+    Lost,
     /// An index occurs twice in a permutation or is out of range.
     #[error(
         "not a permutation of 0..{len}: position {position} has {index}, which is out of range or occurs before"

@@ -15,6 +15,7 @@ mod matrix_market;
 mod matrix_market_errors;
 mod methods;
 mod null_space;
+mod plan;
 mod preconditioners;
 mod properties;
 mod ranks;
