@@ -9,6 +9,7 @@ mod device;
 mod errors;
 mod function;
 mod matrix;
+mod plan;
 mod preconditioner;
 mod report;
 mod solve;
@@ -26,6 +27,8 @@ mod _krysp {
     use super::errors::KryspError;
     #[pymodule_export]
     use super::matrix::{Matrix, devices};
+    #[pymodule_export]
+    use super::plan::Plan;
     #[pymodule_export]
     use super::preconditioner::{Preconditioner, rigid_motions};
     #[pymodule_export]

@@ -1,6 +1,6 @@
 //! Plans: the library finds out what a matrix is like, and solves with what suits it.
 
-use crate::arrays::{array, entries, matrix, Layout};
+use crate::arrays::{Layout, array, entries, matrix};
 use crate::errors::raised;
 use crate::matrix::{Either, Number, Place, with_either};
 use crate::report::Report as Described;
@@ -12,6 +12,7 @@ use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often signals are looked at.
@@ -34,7 +35,12 @@ struct Wishes {
 }
 
 impl<T: Number> Built<T> {
-    fn new(csr: &Csr<T>, place: &Place, wishes: &Wishes, token: &CancelToken) -> krysp::Result<(Self, String)> {
+    fn new(
+        csr: &Csr<T>,
+        place: &Place,
+        wishes: &Wishes,
+        token: &CancelToken,
+    ) -> krysp::Result<(Self, String)> {
         let mut plan = Planned::new(csr)?.rtol(wishes.rtol).new_values(wishes.new_values);
         if let Some(solves) = wishes.solves {
             plan = plan.solves(solves);
@@ -105,7 +111,6 @@ fn built<T: Number, M: Builds<T>>(
 /// Runs what may take long on another thread, without the lock of the interpreter, and looks at signals meanwhile: an exception
 /// cancels the token and is raised when the work has ended.
 fn watched<R: Send>(py: Python<'_>, token: &CancelToken, work: impl FnOnce() -> R + Send) -> PyResult<R> {
-    token.reset();
     py.detach(|| {
         std::thread::scope(|scope| {
             let (done, ended) = channel();
@@ -128,10 +133,15 @@ fn watched<R: Send>(py: Python<'_>, token: &CancelToken, work: impl FnOnce() -> 
     })
 }
 
+/// What was built, for one thread at a time: others wait.
+fn alone<B>(built: &Mutex<B>) -> MutexGuard<'_, B> {
+    built.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A plan and what was built of it.
-#[pyclass(module = "krysp")]
+#[pyclass(frozen, module = "krysp")]
 pub(crate) struct Plan {
-    inner: Either<Built<f32>, Built<f64>>,
+    inner: Either<Mutex<Built<f32>>, Mutex<Built<f64>>>,
     text: String,
     rtol: f64,
     token: CancelToken,
@@ -163,30 +173,34 @@ impl Plan {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
             let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
             let (built, text) = built.map_err(raised)?;
-            (Either::Single(built), text)
+            (Either::Single(Mutex::new(built)), text)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
             let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
             let (built, text) = built.map_err(raised)?;
-            (Either::Double(built), text)
+            (Either::Double(Mutex::new(built)), text)
         };
         Ok(Plan { inner, text, rtol, token })
     }
 
     /// `(x, info, report)`
     fn solve<'py>(
-        &mut self,
+        &self,
         py: Python<'py>,
         b: &Bound<'py, PyAny>,
         x0: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyAny>, isize, Described)> {
         let (rtol, token) = (self.rtol, &self.token);
-        with_either!(&mut self.inner, built => {
+        with_either!(&self.inner, built => {
             let b = array("b", b)?;
             let b = entries("b", &b)?;
             let x0 = x0.map(|x0| array("x0", x0)).transpose()?;
             let x0 = x0.as_ref().map(|x0| entries("x0", x0)).transpose()?;
-            let solved = watched(py, token, || built.solve(b, x0, rtol))?.map_err(raised)?;
+            let solved = watched(py, token, || {
+                let mut built = alone(built);
+                token.reset();
+                built.solve(b, x0, rtol)
+            })?.map_err(raised)?;
             let Solved { x, report, rungs, .. } = solved;
             let tolerance = rtol * report.rhs_norm;
             let info = info(&report, tolerance);
@@ -196,11 +210,11 @@ impl Plan {
     }
 
     /// New values, in the order in which the matrix was given.
-    fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
-        with_either!(&mut self.inner, built => {
+    fn refresh(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        with_either!(&self.inner, built => {
             let values = array("the values", values)?;
             let values = entries("the values", &values)?;
-            py.detach(|| built.refresh(values)).map_err(raised)
+            py.detach(|| alone(built).refresh(values)).map_err(raised)
         })
     }
 
