@@ -13,6 +13,7 @@ the matrix in the format that suits it, in the memory of a GPU where there is on
 
 from ._krysp import KryspError, Report, __version__, devices
 from ._operator import Operator
+from ._plan import Plan, solve, spsolve
 from ._plot import spy
 from ._preconditioners import (
     Preconditioner,
@@ -30,6 +31,7 @@ from ._solvers import Result, bicgstab, cg, fgmres, gmres, minres
 __all__ = [
     "KryspError",
     "Operator",
+    "Plan",
     "Preconditioner",
     "Report",
     "Result",
@@ -46,7 +48,9 @@ __all__ = [
     "jacobi",
     "minres",
     "rigid_motions",
+    "solve",
     "spai",
+    "spsolve",
     "spy",
     "two_level",
 ]

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from . import _gpu
+
 SINGLE = np.dtype(np.float32)
 DOUBLE = np.dtype(np.float64)
 
@@ -28,6 +30,8 @@ def real(dtype: Any, what: str) -> np.dtype[Any]:
 
 def sparse(matrix: Any) -> Any:
     """The matrix, if it is sparse and has two dimensions; else an error that says what to write instead."""
+    if not issparse(matrix):
+        matrix = _gpu.matrix_of(matrix)
     if not issparse(matrix):
         if isinstance(matrix, (np.ndarray, list, tuple)):
             raise TypeError(

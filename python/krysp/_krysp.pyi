@@ -52,6 +52,8 @@ class Report:
     @property
     def advice(self) -> str | None: ...
     @property
+    def rungs(self) -> list[str]: ...
+    @property
     def iterations(self) -> int: ...
     @property
     def history(self) -> NDArray[np.float64]: ...
@@ -76,6 +78,25 @@ class Report:
     def plot(self, ax: Any = None) -> Any: ...
     def _repr_html_(self) -> str: ...
 
+class Plan:
+    def __init__(
+        self,
+        layout: str,
+        shape: tuple[int, int],
+        first: NDArray[Any],
+        second: NDArray[Any],
+        data: NDArray[Any],
+        place: str,
+        rtol: float,
+        solves: int | None,
+        new_values: bool,
+        max_iterations: int | None,
+        time_limit: float | None,
+    ) -> None: ...
+    def solve(self, b: NDArray[Any], x0: NDArray[Any] | None) -> tuple[NDArray[Any], int, Report]: ...
+    def refresh(self, values: NDArray[Any]) -> None: ...
+    def text(self) -> str: ...
+
 def devices() -> list[str]: ...
 def rigid_motions(points: list[list[float]], by_component: bool) -> list[NDArray[np.float64]]: ...
 def solve(
@@ -91,3 +112,16 @@ def solve(
     callback: Callable[[Any], Any] | None,
     of_iterates: bool,
 ) -> tuple[NDArray[Any], int, Report]: ...
+def stream(matrix: Matrix) -> int | None: ...
+def solve_on_device(
+    method: str,
+    a: Matrix,
+    b: int,
+    x: int,
+    guess: bool,
+    m: Any,
+    rtol: float,
+    atol: float,
+    max_iterations: int,
+    restart: int,
+) -> tuple[int, Report]: ...

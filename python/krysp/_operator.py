@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
@@ -60,6 +61,9 @@ class Operator(LinearOperator):  # type: ignore[misc]
     >>> bool(np.allclose(op @ np.ones(1000), 2.0 * A @ np.ones(1000)))
     True
     """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
 
     def __init__(self, A: Any, device: str = "auto", *, symmetric: bool = False) -> None:
         layout, shape, first, second, data = _input.arrays(A)

@@ -23,6 +23,9 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     is on that GPU.
     """
 
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+
     def __init__(
         self,
         name: str,

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.sparse import issparse
-from scipy.sparse.linalg import LinearOperator
-
-from . import _input
+from . import _gpu, _input
 from ._input import DOUBLE, SINGLE, FloatArray
 from ._krysp import Report
 from ._krysp import solve as _solve
@@ -254,7 +251,7 @@ def _cycles(
         callback_type = "legacy"
     if callback_type not in (None, "x", "pr_norm", "legacy"):
         raise ValueError(f'callback_type is {callback_type!r}: "x", "pr_norm" or "legacy" is needed')
-    n = len(b) if hasattr(b, "__len__") else 1
+    n = (*np.shape(b), 1)[0]
     restart = max(1, min(20 if restart is None else restart, n))
     cycles = 10 * n if maxiter is None else maxiter
     legacy = callback_type == "legacy"
@@ -284,7 +281,11 @@ def _run(
 ) -> Result:
     if not (isinstance(atol, (int, float)) and atol >= 0.0):
         raise ValueError(f"atol is {atol!r}: a number that is not negative is needed")
-    rhs = b if type(b) is np.ndarray else np.asarray(b)
+    if type(b) is not np.ndarray:
+        if _gpu.is_on_gpu(b):
+            return _of_gpu(method, A, b, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)
+        b = np.asarray(b)
+    rhs = b
     if type(A) is Operator:
         dtype, n, operator = A.dtype, A.shape[0], A._core
         _square(A.shape)
@@ -296,7 +297,7 @@ def _run(
     if isinstance(x0, str):
         if x0 != "Mb":
             raise ValueError(f'x0 is {x0!r}: an array, or "Mb" is needed')
-        x0 = rhs if M is None else (M if callable(M) and not hasattr(M, "shape") else M.__matmul__)(rhs)
+        x0 = rhs if M is None else M @ rhs if hasattr(M, "shape") else M(rhs)
     guess = None if x0 is None else _input.vector(x0, n, dtype, "x0")
     most = 10 * n if maxiter is None else int(maxiter)
     if most < 0:
@@ -308,6 +309,39 @@ def _run(
     )
 
 
+def _of_gpu(
+    method: str,
+    A: Any,
+    b: Any,
+    x0: Any,
+    rtol: float,
+    atol: float,
+    maxiter: int | None,
+    M: Any,
+    callback: Callback | None,
+    restart: int,
+    of_iterates: bool,
+) -> Result:
+    """For a right-hand side on a GPU: the solve is where the operator is, `x` of the kind of `b`."""
+    if not hasattr(A, "matvec") and not callable(A):
+        A = Operator(A, f"cuda:{_gpu.ordinal(b)}")
+    told = callback
+    if callback is not None and of_iterates:
+        told = lambda x: callback(_gpu.like(b, x))  # noqa: E731
+    if not isinstance(A, Operator) or A.device == "cpu" or told is not None or isinstance(x0, str):
+        guess = x0 if x0 is None or isinstance(x0, str) else _gpu.to_host(x0)
+        host = _gpu.to_host(b)
+        result = _run(method, A, host, guess, rtol, atol, maxiter, M, told, restart, of_iterates)
+        return Result(_gpu.like(b, result.x), result.info, result.report)
+    n = A.shape[0]
+    _square(A.shape)
+    preconditioner = None if M is None else _preconditioner(M, n, A.dtype)
+    most = 10 * n if maxiter is None else int(maxiter)
+    return Result(
+        *_gpu.solve(method, A._core, n, A.dtype, b, x0, preconditioner, rtol, atol, most, restart)
+    )
+
+
 def _square(shape: tuple[int, ...]) -> None:
     if shape[0] != shape[1]:
         raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, a square one is needed")
@@ -315,21 +349,20 @@ def _square(shape: tuple[int, ...]) -> None:
 
 def _operand(given: Any, rhs: Any, dtype: Any, what: str) -> tuple[Any, int, Any]:
     """Element type, rows, and what the compiled part takes: arrays of compressed rows, or a function."""
-    if issparse(given):
+    matvec = getattr(given, "matvec", None)
+    if matvec is None and not callable(given):
+        given = _input.sparse(given)
         _square(given.shape)
         if dtype is None:
             single = given.dtype == SINGLE and rhs.dtype == SINGLE
             dtype = SINGLE if single else DOUBLE
             _input.real(given.dtype, what)
         return dtype, given.shape[0], _input.rows(given, dtype)
-    if isinstance(given, LinearOperator) or (hasattr(given, "matvec") and hasattr(given, "shape")):
+    if matvec is not None:
         _square(given.shape)
-        n, apply = given.shape[0], given.matvec
-        own = _input.real(getattr(given, "dtype", None), what)
-    elif callable(given):
-        n, apply, own = rhs.shape[0], given, rhs.dtype
+        n, apply, own = given.shape[0], matvec, _input.real(given.dtype, what)
     else:
-        _input.sparse(given)
+        n, apply, own = rhs.shape[0], given, rhs.dtype
     if dtype is None:
         dtype = SINGLE if own == SINGLE and rhs.dtype == SINGLE else DOUBLE
 
