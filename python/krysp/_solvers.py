@@ -349,7 +349,7 @@ def _square(shape: tuple[int, ...]) -> None:
 
 def _operand(given: Any, rhs: Any, dtype: Any, what: str) -> tuple[Any, int, Any]:
     """Element type, rows, and what the compiled part takes: arrays of compressed rows, or a function."""
-    matvec = getattr(given, "matvec", None)
+    operator, matvec = given, getattr(given, "matvec", None)
     if matvec is None and not callable(given):
         given = _input.sparse(given)
         _square(given.shape)
@@ -359,8 +359,8 @@ def _operand(given: Any, rhs: Any, dtype: Any, what: str) -> tuple[Any, int, Any
             _input.real(given.dtype, what)
         return dtype, given.shape[0], _input.rows(given, dtype)
     if matvec is not None:
-        _square(given.shape)
-        n, apply, own = given.shape[0], matvec, _input.real(given.dtype, what)
+        _square(operator.shape)
+        n, apply, own = operator.shape[0], matvec, _input.real(operator.dtype, what)
     else:
         n, apply, own = rhs.shape[0], given, rhs.dtype
     if dtype is None:
