@@ -52,12 +52,12 @@ def compare(name: str, a: sp.csr_array, rounds: int) -> None:
     def counted(_: object) -> None:
         count[0] += 1
 
-    cg(theirs, b, M=m, tol=1e-8, callback=counted)
+    cg(theirs, b, M=m, rtol=1e-8, callback=counted)
     ours, other = [], []
     for _ in range(rounds):
         cupy.cuda.Device().synchronize()
         started = time.perf_counter()
-        x, info = cg(theirs, b, M=m, tol=1e-8)
+        x, info = cg(theirs, b, M=m, rtol=1e-8)
         cupy.cuda.Device().synchronize()
         other.append(time.perf_counter() - started)
         started = time.perf_counter()

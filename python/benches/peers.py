@@ -1,7 +1,8 @@
 """How long krysp takes where SciPy and PyAMG solve the same systems: `python benches/peers.py [MATRIX ...]`.
 
 Matrices are those of `../shared/matrices/fem`, or of the folder that KRYSP_MATRICES names. All run in this process, one after the
-other, over and over; the shortest time of each counts. On a machine that others use, compare ratios.
+other, over and over; the shortest time of each counts. On a machine that others use, compare ratios. OpenBLAS, which NumPy
+calls for inner products, is given one thread: with more it waits on busy machines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import os
 import sys
 import time
 from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import krysp
 import numpy as np

@@ -28,10 +28,10 @@ def test_preconditioners(name):
     m = getattr(krysp, name)(operator)
     method = krysp.gmres if name == "spai" else krysp.cg
     assert method(operator, b, M=m, rtol=1e-8).info == 0
-    np.testing.assert_allclose(m @ b, getattr(krysp, name)(a) @ b, rtol=1e-6)
+    np.testing.assert_allclose(m @ b, getattr(krysp, name)(a) @ b, rtol=1e-6, atol=1e-8)
     operator.refresh(2.0 * a.data)
     m.refresh(operator)
-    np.testing.assert_allclose(2.0 * (a @ method(operator, b, M=m, rtol=1e-10).x), b, rtol=1e-6)
+    np.testing.assert_allclose(2.0 * (a @ method(operator, b, M=m, rtol=1e-10).x), b, rtol=1e-6, atol=1e-8)
     with pytest.raises(TypeError, match="built of it"):
         krysp.cg(operator, b, M=krysp.jacobi(a))
     with pytest.raises(ValueError, match="no version on a GPU"):
@@ -61,7 +61,7 @@ def test_vectors_of_cupy():
     for given in (cupy.asarray(b), cupy.asarray(b)[:, None], cupy.asarray(np.repeat(b, 2))[::2]):
         x, info = krysp.cg(operator, given, M=m, rtol=1e-10)
         assert isinstance(x, cupy.ndarray) and x.shape == (3600,) and info == 0
-        np.testing.assert_allclose(a @ x.get(), b, rtol=1e-6)
+        np.testing.assert_allclose(a @ x.get(), b, rtol=1e-6, atol=1e-8)
     again = krysp.cg(operator, cupy.asarray(b), x0=x, M=m, rtol=1e-10)
     assert again.info == 0 and again.report.iterations <= 1
     np.testing.assert_array_equal(b, cupy.asarray(b).get())
@@ -90,7 +90,7 @@ def test_streams_of_cupy():
         assert info == 0
         y = a.shape[0] * x
         stream.synchronize()
-    np.testing.assert_allclose(a @ x.get(), b, rtol=1e-6)
+    np.testing.assert_allclose(a @ x.get(), b, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(y.get(), 3600 * x.get())
 
 
@@ -103,7 +103,7 @@ def test_tensors_of_torch():
     given = torch.from_numpy(b).cuda()
     x, info = krysp.cg(operator, given, rtol=1e-10)
     assert isinstance(x, torch.Tensor) and x.device == given.device and info == 0
-    np.testing.assert_allclose(a @ x.cpu().numpy(), b, rtol=1e-6)
+    np.testing.assert_allclose(a @ x.cpu().numpy(), b, rtol=1e-6, atol=1e-8)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         late = torch.zeros_like(given)
@@ -114,7 +114,7 @@ def test_tensors_of_torch():
         late += big[0, 0] * 0.0 + given
         x, info = krysp.gmres(operator, late, rtol=1e-10)
     assert info == 0
-    np.testing.assert_allclose(a @ x.cpu().numpy(), b, rtol=1e-6)
+    np.testing.assert_allclose(a @ x.cpu().numpy(), b, rtol=1e-6, atol=1e-8)
     single = krysp.Operator(a.astype(np.float32), "cuda:0")
     x, info = krysp.cg(single, given.float(), rtol=1e-3)
     assert x.dtype == torch.float32 and info == 0
