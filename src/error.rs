@@ -154,6 +154,28 @@ pub enum Error {
         /// The pivot of the row; zero if none is stored.
         pivot: f64,
     },
+    /// A column depends on those that were eliminated before it: the matrix is singular to rounding.
+    #[error("{what}: the matrix is singular: column {column} depends on others, its pivot is {pivot:e}")]
+    Singular {
+        /// The factorisation.
+        what: &'static str,
+        /// The column.
+        column: usize,
+        /// The pivot of the column, as rounding left it.
+        pivot: f64,
+    },
+    /// The factors of a matrix are larger than what they may take.
+    #[error(
+        "{what} takes {needed} bytes at least, {limit} are allowed: allow more (`DirectOptions::memory`), factorise in `f32`, or use an iterative method"
+    )]
+    Memory {
+        /// The factorisation.
+        what: &'static str,
+        /// The bytes that were asked for.
+        needed: usize,
+        /// The bytes that are allowed.
+        limit: usize,
+    },
     /// The local system of a row or column is singular.
     #[error("{what}: the local system of row or column {at} is singular at its unknown {unknown}")]
     SingularLocal {

@@ -92,10 +92,10 @@ pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
 pub use plan::{Plan, solve};
 pub use preconditioners::{
-    Amg, AmgOptions, CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Origin, Refresh, Side, Spai,
-    SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
+    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Lu, Narrow,
+    Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
 };
-pub use scaling::Scaling;
+pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]
 pub use spread::Spread;
 

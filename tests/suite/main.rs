@@ -4,6 +4,7 @@ mod amg;
 mod chebyshev;
 mod choice;
 mod clustering;
+mod direct;
 mod endings;
 mod fem;
 mod flexible;
