@@ -17,7 +17,8 @@ from ._operator import Operator
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
-    """An operator that applies ``M⁻¹``, made by `jacobi`, `ilu0`, `ic0`, `fsai`, `spai`, `two_level` or `amg`.
+    """An operator that applies ``M⁻¹``, made by `jacobi`, `ilu0`, `ic0`, `fsai`, `spai`, `two_level`, `amg`, `lu` or
+    `cholesky`.
 
     Give it to a solver as `M`, of this package or of SciPy. It lives where its matrix does: made of an `Operator` on a GPU, it
     is on that GPU.
@@ -124,6 +125,43 @@ def ic0(A: Any) -> Preconditioner:
     A : Operator, or sparse matrix or array of SciPy
     """
     return Preconditioner("ic0", A)
+
+
+def lu(A: Any) -> Preconditioner:
+    """An LU factorisation with all of its fill, for any matrix: one application solves the system. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+
+    Raises
+    ------
+    KryspError
+        If the factors would not fit into memory, or the matrix is singular.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[0.0, 1.0], [2.0, 3.0]])
+    >>> krysp.gmres(A, A @ np.array([1.0, 2.0]), M=krysp.lu(A)).x
+    array([1., 2.])
+    """
+    return Preconditioner("lu", A)
+
+
+def cholesky(A: Any) -> Preconditioner:
+    """A Cholesky factorisation with all of its fill, for symmetric positive definite matrices. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+
+    Raises
+    ------
+    KryspError
+        If the factors would not fit into memory, or the matrix is not positive definite.
+    """
+    return Preconditioner("cholesky", A)
 
 
 def fsai(A: Any) -> Preconditioner:

@@ -23,7 +23,9 @@ pub(crate) fn raised(error: krysp::Error) -> PyErr {
         | Error::ZeroPivot { .. }
         | Error::SingularLocal { .. }
         | Error::SingularBlock { .. }
-        | Error::Unsuitable { .. } => KryspError::new_err(error.to_string()),
+        | Error::Unsuitable { .. }
+        | Error::Memory { .. }
+        | Error::Lost => KryspError::new_err(error.to_string()),
         #[cfg(feature = "cuda")]
         Error::Cuda(_) => KryspError::new_err(error.to_string()),
         misuse => PyValueError::new_err(misuse.to_string()),

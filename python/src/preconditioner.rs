@@ -4,8 +4,8 @@ use crate::arrays::{array, entries};
 use crate::errors::{raised, raised_by_solver};
 use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
 use krysp::{
-    Amg, AmgOptions, Csr, Fsai, HostVector, Ic0, Ilu0, Jacobi, LinearOperator, Origin, Real, Refresh, Spai,
-    TwoLevel, Unknowns, Vector,
+    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Jacobi, LinearOperator, Lu, Origin, Real,
+    Refresh, Spai, TwoLevel, Unknowns, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{CudaVector, Operator};
@@ -80,6 +80,8 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
             },
             "ilu0" => Box::new(Ilu0::new(csr)?) as _,
             "ic0" => Box::new(Ic0::shifted(csr)?) as _,
+            "lu" => Box::new(Lu::new(csr)?) as _,
+            "cholesky" => Box::new(Cholesky::new(csr)?) as _,
             "fsai" => Box::new(Fsai::new(csr)?) as _,
             "spai" => Box::new(Spai::new(csr)?) as _,
             "two_level" => Box::new(TwoLevel::new(csr)?) as _,
