@@ -100,7 +100,6 @@ impl<T: Number> Built<T> {
     }
 }
 
-#[expect(clippy::type_complexity, reason = "a pair needs no name")]
 fn built<T: Number, M: Builds<T>>(
     plan: &Planned<'_, T, M>,
     token: &CancelToken,
