@@ -321,6 +321,8 @@ fn another_thread_cancels() {
     canceller.join().unwrap();
     assert_eq!((report.iterations, report.outcome), (3, Outcome::Cancelled));
     assert!(token.is_cancelled() && x.iter().any(|&x| x != 0.0));
+    token.reset();
+    assert!(!token.is_cancelled());
 }
 
 #[test]
@@ -354,6 +356,34 @@ fn observers_see_every_iteration() {
         assert!(seen.iter().all(|p| p.threshold == 1e-9 * report.rhs_norm));
     }
     assert!(seen.lock().unwrap().is_empty());
+}
+
+/// Also where folds have moved most of `x` away.
+#[test]
+fn iterates_are_seen_whole() {
+    let a = edge::tridiagonal(2000).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let residual = |x: &HostVector<f64>| residual(&a, x.as_slice(), &b);
+    let seen: Arc<Mutex<Vec<HostVector<f64>>>> = Arc::default();
+    let observer = || {
+        let seen = seen.clone();
+        move |_: &Progress, x: &HostVector<f64>| seen.lock().unwrap().push(x.clone())
+    };
+    let cg = Cg::new(&a).rtol(0.0).max_iterations(600).observe_iterates(observer());
+    let minres = Minres::new(&a).rtol(0.0).max_iterations(600).observe_iterates(observer());
+    for solution in [{ cg }.solve(&b).unwrap(), { minres }.solve(&b).unwrap()] {
+        let seen: Vec<_> = seen.lock().unwrap().drain(..600).collect();
+        assert_eq!(seen[599].as_slice(), solution.x);
+        for (x, by_recurrence) in seen.iter().zip(&solution.report.history[1..]) {
+            assert!((residual(x) - by_recurrence).abs() <= 1e-6 * by_recurrence);
+        }
+    }
+    let mut gmres = Gmres::new(&a).restart(7).max_iterations(20).observe_iterates(observer());
+    let solution = gmres.solve(&b).unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 3, "one for each cycle, the last of which is cut short");
+    assert_eq!(seen[2].as_slice(), solution.x);
+    assert!((residual(&seen[0]) - solution.report.history[7]).abs() <= 1e-9 * residual(&seen[0]));
 }
 
 #[test]
