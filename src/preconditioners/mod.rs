@@ -10,6 +10,7 @@
 //! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
+//! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
 //!
 //! A copy is made by `x.to(&gpu)`, of `ToCuda`. `X::on(&gpu, &a)` builds one there, to rounding as on the host,
 //! of a matrix in host memory or of an operator that is on the GPU already. Constructors with options have a twin:
@@ -24,6 +25,7 @@ mod coarse;
 pub mod fsai;
 mod ic0;
 mod ilu0;
+mod ilut;
 mod isai;
 pub mod jacobi;
 mod local;
@@ -42,6 +44,7 @@ pub use coarse::CoarseSpace;
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;
+pub use ilut::{Ilut, IlutOptions};
 pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
 pub use krysp_kernels::block_diagonal::StoredRows;
