@@ -68,6 +68,7 @@ pub mod io;
 mod numbering;
 mod numbers;
 pub mod partition;
+pub mod plan;
 pub mod preconditioners;
 mod scaling;
 #[cfg(feature = "cuda")]
@@ -89,9 +90,11 @@ pub use krysp_solvers::{
 };
 pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
+pub use plan::{Plan, solve};
 pub use preconditioners::{
-    Amg, AmgOptions, CoarseSpace, Fsai, Growth, Ic0, Ilu0, Ilut, IlutOptions, Isai, Jacobi, Narrow, Origin,
-    Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
+    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Ilut, IlutOptions, Isai,
+    Jacobi, Lu, Narrow, Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns,
+    rigid_motions,
 };
 pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]
