@@ -185,7 +185,7 @@ impl System<'_> {
             let mut residual = self.b.to_vec();
             self.a.triplets().for_each(|(i, j, value)| residual[i] -= value * next[j]);
             let now = norm(&residual) / whole;
-            if !(now < left) {
+            if now.is_nan() || now >= left {
                 break;
             }
             let slow = now > 0.5 * left;

@@ -49,7 +49,7 @@ impl IlutOptions {
                 "at least 0, which drops nothing, and below 1",
             );
         }
-        if !(self.fill >= 0.0) {
+        if !(0.0..).contains(&self.fill) {
             return wrong(
                 "`fill`",
                 self.fill,

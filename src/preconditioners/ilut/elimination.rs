@@ -56,6 +56,9 @@ pub(super) struct Factors<T> {
     pub(super) replaced: usize,
 }
 
+/// A place or a column, its value, and its weight among those to keep.
+type Entry<T> = (u32, T, T);
+
 /// The row in the making: a value for each column of the matrix, and which columns have one.
 struct Row<T> {
     values: Vec<T>,
@@ -74,7 +77,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
     let mut largest: Vec<T> = Vec::with_capacity(n);
     let mut row = Row { values: vec![T::zero(); n], is_set: vec![false; n], set: vec![] };
     let mut waiting: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
-    let (mut left, mut right): (Vec<(u32, T, T)>, Vec<(u32, T, T)>) = (vec![], vec![]);
+    let (mut left, mut right): (Vec<Entry<T>>, Vec<Entry<T>>) = (vec![], vec![]);
     // of both triangles together
     let room = (0.5 * options.fill * csr.nnz() as f64 / n.max(1) as f64).ceil() as usize;
     let mut replaced = 0;
@@ -124,7 +127,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
         let mut pivot = if row.is_set[own as usize] { row.values[own as usize] } else { T::zero() };
         row.clear();
         let by_weight =
-            |a: &(u32, T, T), b: &(u32, T, T)| a.2.partial_cmp(&b.2).unwrap_or(std::cmp::Ordering::Equal);
+            |a: &Entry<T>, b: &Entry<T>| a.2.partial_cmp(&b.2).unwrap_or(std::cmp::Ordering::Equal);
         let most = right.iter().copied().max_by(by_weight);
         if let Some((column, value, weight)) = most
             && pivot.abs() < T::from_f64(PIVOTING) * weight
@@ -200,10 +203,9 @@ impl<T: Real> Row<T> {
 }
 
 /// Keeps the `count` entries of largest weight.
-fn keep_largest<T: Real>(entries: &mut Vec<(u32, T, T)>, count: usize) {
+fn keep_largest<T: Real>(entries: &mut Vec<Entry<T>>, count: usize) {
     if entries.len() > count {
-        let order =
-            |a: &(u32, T, T), b: &(u32, T, T)| b.2.partial_cmp(&a.2).unwrap_or(std::cmp::Ordering::Equal);
+        let order = |a: &Entry<T>, b: &Entry<T>| b.2.partial_cmp(&a.2).unwrap_or(std::cmp::Ordering::Equal);
         entries.select_nth_unstable_by(count, |a, b| order(a, b).then(a.0.cmp(&b.0)));
         entries.truncate(count);
     }
