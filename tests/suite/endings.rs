@@ -4,7 +4,7 @@ use crate::truth::{norm, residual};
 use krysp::solvers::{Error, Identity};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Csr, Fcg, Fgmres, Gmres, HostSpace, HostVector, Jacobi, LinearOperator,
+    BiCgStab, CancelToken, Cg, Csr, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, Jacobi, LinearOperator,
     Minres, Numbering, Outcome, Progress, Solution, Space, Stopping, operator_fn,
 };
 use std::sync::{Arc, Mutex, mpsc};
@@ -20,7 +20,7 @@ fn finite(x: &[f64]) -> bool {
 }
 
 /// Solves a system by every method, from a guess.
-fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 6] {
+fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 7] {
     [
         Cg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         BiCgStab::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
@@ -28,6 +28,7 @@ fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 6] {
         Fcg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Fgmres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Minres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
+        Idr::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
     ]
 }
 
@@ -43,7 +44,7 @@ fn the_identity_takes_one_step() {
 
 #[test]
 fn one_unknown() {
-    let [cg, bicgstab, gmres, fcg, fgmres, minres] = methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
+    let [cg, bicgstab, gmres, fcg, fgmres, minres, idr] = methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
     for Solution { x, report } in [cg, fcg] {
         assert!(matches!(
             report.outcome,
@@ -51,7 +52,7 @@ fn one_unknown() {
         ));
         assert_eq!(x, [0.0]);
     }
-    for Solution { x, report } in [bicgstab, gmres, fgmres, minres] {
+    for Solution { x, report } in [bicgstab, gmres, fgmres, minres, idr] {
         assert_eq!((x, report.outcome), (vec![-2.0], Outcome::Converged));
     }
 }
@@ -343,6 +344,7 @@ fn observers_see_every_iteration() {
         Fcg::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Fgmres::new(&a).restart(4).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Minres::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
+        Idr::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
     ] {
         let seen: Vec<Progress> = seen.lock().unwrap().drain(..report.iterations).collect();
         assert!(seen.iter().map(|p| p.iteration).eq(1..=report.iterations));
