@@ -244,6 +244,7 @@ where
         let deadline = self.stopping.time_limit.map(|limit| (started, limit));
         let method = &self.method;
         let replays = self.operator.replays() && self.preconditioner.replays();
+        let lag = workspace.steps.lag(self.bytes_per_iteration());
         let cycle = method.cycle(workspace.space.len());
         let report = &mut self.report;
         let mut patience = method.patience();
@@ -262,7 +263,7 @@ where
         workspace.steps.begin(threshold * threshold)?;
         loop {
             while ending.is_none()
-                && workspace.steps.in_flight() < <A::Vector as Vector>::Steps::LAG
+                && workspace.steps.in_flight() < lag
                 && cycle != Some(place)
                 && (cycle.is_some() || queued < check_at)
             {

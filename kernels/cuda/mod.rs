@@ -31,7 +31,7 @@ pub use solve::basis::Basis;
 pub use solve::gate::Condition;
 pub use solve::number::Scalar;
 pub use solve::step::{Entry, Steps};
-pub use tuning::LAG;
+pub use tuning::{LAG, LAG_OF_LONG, LONG_STEP};
 
 /// Every file of kernels.
 pub const SOURCES: &[&Source] = &[
