@@ -138,6 +138,16 @@ where
         self
     }
 
+    /// Lends the stopping criteria, to change them between solves.
+    pub fn stopping_mut(&mut self) -> &mut Stopping {
+        &mut self.stopping
+    }
+
+    /// The operator and the preconditioner, for another solver.
+    pub fn into_operators(self) -> (A, M) {
+        (self.operator, self.preconditioner)
+    }
+
     /// The operator.
     pub fn operator(&self) -> &A {
         &self.operator

@@ -63,6 +63,17 @@ pub enum Error {
         /// The matrix's columns.
         cols: usize,
     },
+    /// A system has not as many equations as unknowns.
+    #[error(
+        "the matrix is {rows} x {cols}, a system needs as many equations as unknowns: for least squares solve \
+         `Aᵀ A x = Aᵀ b`"
+    )]
+    Rectangular {
+        /// The matrix's rows.
+        rows: usize,
+        /// The matrix's columns.
+        cols: usize,
+    },
     /// A matrix has entries on both sides of the diagonal where one triangle is needed.
     #[error(
         "entries ({row}, {col}) and ({other_row}, {other_col}) lie on both sides of the diagonal: give one triangle"
@@ -143,6 +154,28 @@ pub enum Error {
         /// The pivot of the row; zero if none is stored.
         pivot: f64,
     },
+    /// A column depends on those that were eliminated before it: the matrix is singular to rounding.
+    #[error("{what}: the matrix is singular: column {column} depends on others, its pivot is {pivot:e}")]
+    Singular {
+        /// The factorisation.
+        what: &'static str,
+        /// The column.
+        column: usize,
+        /// The pivot of the column, as rounding left it.
+        pivot: f64,
+    },
+    /// The factors of a matrix are larger than what they may take.
+    #[error(
+        "{what} takes {needed} bytes at least, {limit} are allowed: allow more (`DirectOptions::memory`), factorise in `f32`, or use an iterative method"
+    )]
+    Memory {
+        /// The factorisation.
+        what: &'static str,
+        /// The bytes that were asked for.
+        needed: usize,
+        /// The bytes that are allowed.
+        limit: usize,
+    },
     /// The local system of a row or column is singular.
     #[error("{what}: the local system of row or column {at} is singular at its unknown {unknown}")]
     SingularLocal {
@@ -187,6 +220,19 @@ pub enum Error {
         /// The allowed values.
         expected: &'static str,
     },
+    /// Nothing has this name.
+    #[error("there is no {what} {got:?} here: {known}")]
+    Unknown {
+        /// "method", "preconditioner" or "format".
+        what: &'static str,
+        /// The name.
+        got: String,
+        /// The names that are known.
+        known: String,
+    },
+    /// A solver lost its operator, because an earlier call failed halfway.
+    #[error("an earlier call failed halfway and left no operator: build the plan again, or call `refresh`")]
+    Lost,
     /// An index occurs twice in a permutation or is out of range.
     #[error(
         "not a permutation of 0..{len}: position {position} has {index}, which is out of range or occurs before"

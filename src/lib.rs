@@ -68,6 +68,7 @@ pub mod io;
 mod numbering;
 mod numbers;
 pub mod partition;
+pub mod plan;
 pub mod preconditioners;
 mod scaling;
 #[cfg(feature = "cuda")]
@@ -89,11 +90,12 @@ pub use krysp_solvers::{
 };
 pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
+pub use plan::{Plan, solve};
 pub use preconditioners::{
-    Amg, AmgOptions, CoarseSpace, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Narrow, Origin, Refresh, Side, Spai,
-    SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
+    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Lu, Narrow,
+    Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
 };
-pub use scaling::Scaling;
+pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]
 pub use spread::Spread;
 

@@ -33,8 +33,8 @@ fn recipe<T: Real, F: OnDevice<T> + 'static>(options: F::Options) -> Recipe<T> {
 impl<T: Real> Stores<T> for Cuda {
     type Vector = CudaVector<T>;
 
-    fn store(&self, csr: &Csr<T>, values: Values) -> Result<Operator<CudaVector<T>>> {
-        let ranking = ranking(csr, values, self.device().multiprocessors());
+    fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>) -> Result<Operator<CudaVector<T>>> {
+        let ranking = ranking(csr, values, self.device().multiprocessors()).only(format)?;
         let (matrix, choice) = ranking.convert(|recipe| recipe(self, csr))?;
         Ok(Operator { matrix, choice })
     }

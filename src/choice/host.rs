@@ -29,8 +29,8 @@ fn recipe<T: Real, F: Format<T> + Clone + 'static>(options: F::Options) -> Recip
 impl<T: Real> Stores<T> for Host {
     type Vector = HostVector<T>;
 
-    fn store(&self, csr: &Csr<T>, values: Values) -> Result<Operator<HostVector<T>>> {
-        let (matrix, choice) = ranking(csr, values).convert(|recipe| recipe(csr))?;
+    fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>) -> Result<Operator<HostVector<T>>> {
+        let (matrix, choice) = ranking(csr, values).only(format)?.convert(|recipe| recipe(csr))?;
         Ok(Operator { matrix, choice })
     }
 }

@@ -56,7 +56,18 @@ impl<V: Vector> Operator<V> {
     /// Converts a matrix to the format that is likely to be fastest: on `&Host`, the threads of this program, or on a
     /// `&Cuda`.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
-        machine.store(csr, Values::Any)
+        machine.store(csr, Values::Any, None)
+    }
+
+    /// Converts a matrix to the format of a name that [`Choice`] prints, `"SELL-P"` for example. A symmetric format needs a
+    /// matrix that is symmetric and stays so, as for [`Operator::symmetric`].
+    pub fn in_format<T: Real, M: Machine<T, Vector = V>>(
+        csr: &Csr<T>,
+        machine: &M,
+        name: &str,
+    ) -> Result<Operator<V>> {
+        let values = if check_symmetric(csr).is_ok() { Values::Symmetric } else { Values::Any };
+        machine.store(csr, values, Some(name))
     }
 
     /// [`Operator::auto`] for a matrix that is symmetric and stays so: symmetric formats, which read each pair of entries once,
@@ -77,7 +88,7 @@ impl<V: Vector> Operator<V> {
     /// ```
     pub fn symmetric<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
         check_symmetric(csr)?;
-        machine.store(csr, Values::Symmetric)
+        machine.store(csr, Values::Symmetric, None)
     }
 
     /// What was chosen, and what was not and why.
@@ -124,10 +135,11 @@ mod machine {
     /// What the chooser asks of a machine that is at hand.
     pub trait Stores<T: Real> {
         /// Vectors that live there.
-        type Vector: Vector<Elem = T>;
+        type Vector: Vector<Elem = T> + 'static;
 
-        /// Converts a matrix to the format of the least cost.
-        fn store(&self, csr: &Csr<T>, values: Values) -> Result<Operator<Self::Vector>>;
+        /// Converts a matrix to the format of the least cost, or to the one that is named.
+        fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>)
+        -> Result<Operator<Self::Vector>>;
     }
 
     /// An operator that takes new values for the same pattern.

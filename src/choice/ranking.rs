@@ -65,6 +65,25 @@ impl<R> Ranking<R> {
         }
     }
 
+    /// Leaves a format that was asked for by its name, in capitals or not.
+    pub(super) fn only(mut self, name: Option<&str>) -> Result<Ranking<R>> {
+        let Some(name) = name else { return Ok(self) };
+        let wanted = |format: &str| format.eq_ignore_ascii_case(name);
+        if self.offered.iter().any(|(estimate, _)| wanted(estimate.stored.format)) {
+            self.offered.retain(|(estimate, _)| wanted(estimate.stored.format));
+            return Ok(self);
+        }
+        for candidate in self.unsuitable {
+            if let Candidate::Unsuitable { format, why } = candidate
+                && wanted(format)
+            {
+                return Err(Error::Unsuitable { format, why });
+            }
+        }
+        let known: Vec<&str> = self.offered.iter().map(|(estimate, _)| estimate.stored.format).collect();
+        Err(Error::Unknown { what: "format", got: name.into(), known: known.join(", ") })
+    }
+
     /// The choice of the least cost. Compressed rows are offered for every matrix and machine, so that there is one.
     pub(super) fn choice(mut self) -> Choice {
         self.sort();

@@ -7,6 +7,7 @@ mod aggregate;
 mod bisect;
 mod clustered;
 mod graph;
+pub(crate) mod minimum_degree;
 #[cfg(feature = "cuda")]
 mod on_device;
 mod pieces;

@@ -10,6 +10,8 @@
 //! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
+//! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | the factor, twice | no |
+//! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
 //!
 //! A copy is made by `x.to(&gpu)`, of `ToCuda`. `X::on(&gpu, &a)` builds one there, to rounding as on the host,
 //! of a matrix in host memory or of an operator that is on the GPU already. Constructors with options have a twin:
@@ -21,6 +23,7 @@
 
 pub mod amg;
 mod coarse;
+mod direct;
 pub mod fsai;
 mod ic0;
 mod ilu0;
@@ -39,6 +42,7 @@ pub mod two_level;
 
 pub use amg::{Amg, AmgOptions, Unknowns, rigid_motions};
 pub use coarse::CoarseSpace;
+pub use direct::{Cholesky, DirectOptions, Lu};
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;

@@ -3,5 +3,6 @@
 pub mod block_diagonal;
 pub mod coarse;
 pub mod dense;
+pub mod frontal;
 pub mod inverse;
 pub mod triangular;

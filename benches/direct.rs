@@ -1,0 +1,109 @@
+//! Direct factorisations of matrices in ../shared/matrices: time and entries of the factors, time of an application, and how a
+//! solve with `b = A 1` ends.
+//!
+//! ```text
+//! cargo bench --bench direct [-- NAME ...] [--gib 4]
+//! cargo bench --features faer --bench direct     beside faer's factorisations
+//! ```
+//!
+//! Without a name, all square matrices of the folder. A factorisation that would take more memory is refused, and says so.
+
+use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
+use krysp::{Cholesky, Csr, DirectOptions, Gmres, HostVector, LinearOperator, Lu, Narrow, Space, Vector};
+use std::time::Instant;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Result<()> {
+    let (mut names, mut gib) = (vec![], 4.0);
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match &*arg {
+            "--bench" => {}
+            "--gib" => gib = args.next().ok_or("--gib needs a number")?.parse::<f64>()?,
+            name => names.push(name.to_string()),
+        }
+    }
+    let options = DirectOptions { memory: Some((gib * (1u64 << 30) as f64) as usize) };
+    println!("matrix,rows,nnz,factorisation,setup_ms,factor_nnz,mib,apply_ms,iterations,true_residual");
+    for name in if names.is_empty() { all() } else { names } {
+        let Some(path) = shared_matrix(&name) else { return Err(format!("no matrix {name}").into()) };
+        let a: Csr<f64> = match krysp::io::read_matrix(path) {
+            Ok(a) => a,
+            Err(error) => {
+                println!("{name},,,,,,,,,\"{error}\"");
+                continue;
+            }
+        };
+        if a.rows() != a.cols() {
+            continue;
+        }
+        if a.check_symmetric(1e-10).is_ok() {
+            report(&name, &a, "Cholesky", || Ok(Cholesky::with(&a, options)?), Cholesky::nnz)?;
+        }
+        report(&name, &a, "Lu", || Ok(Lu::with(&a, options)?), Lu::nnz)?;
+        let narrow = || Ok(Narrow::new(Lu::with(&a.cast::<f32>(), options)?)?);
+        report(&name, &a, "Lu f32", narrow, |lu| lu.inner().nnz())?;
+    }
+    Ok(())
+}
+
+/// The names of all matrices, small files first.
+fn all() -> Vec<String> {
+    let mut files = vec![];
+    for folder in SHARED_FOLDERS {
+        for file in std::fs::read_dir(shared_matrices().join(folder)).into_iter().flatten().flatten() {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let part =
+                ["_b", "_x", "_f", "_coord"].iter().any(|end| name.ends_with(&format!("{end}.mtx.gz")));
+            if let (Some(name), false) = (name.strip_suffix(".mtx.gz"), part) {
+                files.push((file.metadata().map_or(0, |data| data.len()), name.to_string()));
+            }
+        }
+    }
+    files.sort();
+    files.into_iter().map(|(_, name)| name).collect()
+}
+
+/// Prints a line: of the factorisation, or of why there is none.
+fn report<M: LinearOperator<Vector = HostVector<f64>>>(
+    name: &str,
+    a: &Csr<f64>,
+    what: &str,
+    build: impl Fn() -> Result<M>,
+    nnz: impl Fn(&M) -> usize,
+) -> Result<()> {
+    let start = Instant::now();
+    let built = build();
+    let setup = milliseconds(start);
+    let (rows, entries) = (a.rows(), a.nnz());
+    let m = match built {
+        Ok(m) => m,
+        Err(error) => {
+            println!("{name},{rows},{entries},{what},{setup:.2},,,,,\"{error}\"");
+            return Ok(());
+        }
+    };
+    let ones = HostVector::from_slice(&vec![1.0; rows]);
+    let mut b = a.range().zeros()?;
+    a.apply(&ones, &mut b)?;
+    let mut x = a.domain().zeros()?;
+    let apply = (0..5)
+        .map(|_| {
+            let start = Instant::now();
+            m.apply(&b, &mut x).map(|()| milliseconds(start))
+        })
+        .collect::<std::result::Result<Vec<f64>, _>>()?;
+    let apply = apply.into_iter().fold(f64::INFINITY, f64::min);
+    let (nnz, mib) = (nnz(&m), m.bytes() as f64 / (1 << 20) as f64);
+    let report = Gmres::new(a).preconditioner(m).rtol(1e-10).max_iterations(50).solve(b.as_slice())?.report;
+    let (iterations, residual) = (report.iterations, report.true_residual / b.dot(&b).sqrt());
+    println!(
+        "{name},{rows},{entries},{what},{setup:.2},{nnz},{mib:.1},{apply:.3},{iterations},{residual:.1e}"
+    );
+    Ok(())
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}

@@ -1,0 +1,367 @@
+//! Dense parts of a sparse factorisation, column by column: eliminating the columns of a front, and what that takes from the rest.
+//!
+//! ```text
+//! for each block of columns:  factorise its square; divide the rows below by it
+//!                             subtract the block's product with itself from the columns after it
+//! C ← C − A Bᵀ: by tiles of two registers times COLUMNS, in parts of DEPTH
+//! ```
+//!
+//! Where a number is added up, and in which order, follows from sizes alone: results are bitwise the same for every number of
+//! threads.
+//!
+//! Budget: `n³/3` multiply-adds for a square of `n`, most of them in tiles, which load one number for 2 to 6 of them.
+
+use crate::cpu::run::threads::{ByRow, over_parts, tasks};
+use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
+use std::ops::Range;
+
+/// Columns that are eliminated together.
+const BLOCK: usize = 32;
+
+/// Rows that are divided together, so that they stay in the first cache.
+const ROWS: usize = 64;
+
+/// Columns of a tile.
+const COLUMNS: usize = 6;
+
+/// Columns that one packed part of `B` has, and how many products are added up before they are subtracted.
+const WIDTH: usize = 8 * COLUMNS;
+const DEPTH: usize = 192;
+
+/// Multiply-adds of an update from which on tiles pay.
+const TILED: usize = 16 * 1024;
+
+/// Some rows of some columns, `stride` numbers from one column to the next.
+#[derive(Clone, Copy, Debug)]
+pub struct Strip<'a, T> {
+    /// From the first number of the first column on.
+    pub values: &'a [T],
+    /// Numbers from one column to the next.
+    pub stride: usize,
+    /// The number of rows.
+    pub rows: usize,
+}
+
+impl<'a, T> Strip<'a, T> {
+    fn column(&self, column: usize) -> &'a [T] {
+        &self.values[column * self.stride..][..self.rows]
+    }
+}
+
+/// `A ← L` where `A = L Lᵀ` in the first `columns` rows, and the rows below divided by it: `columns` columns of `stride` rows,
+/// of which what lies above the diagonal is not read. Refuses a pivot that is not positive beyond `least` of its column, and
+/// returns both.
+///
+/// # Panics
+/// If sizes do not fit each other.
+pub fn cholesky<T: Value>(a: &mut [T], stride: usize, columns: usize, least: &[T]) -> Result<(), (usize, T)> {
+    assert!(
+        columns <= stride && a.len() == columns * stride && least.len() == columns,
+        "columns of one length"
+    );
+    for first in (0..columns).step_by(BLOCK) {
+        let block = first..columns.min(first + BLOCK);
+        let (before, after) = a.split_at_mut(block.end * stride);
+        run(Eliminate { a: &mut before[first * stride..], stride, first, least: &least[block.clone()] })?;
+        let rows = stride - block.end;
+        let strip = Strip { values: &before[first * stride + block.end..], stride, rows };
+        let right = Strip { rows: columns - block.end, ..strip };
+        subtract(after, stride, block.end, strip, right, block.len(), true);
+    }
+    Ok(())
+}
+
+/// `C ← C − A Bᵀ` over `depth` columns of both: `C` has a row for each of `A`'s and a column for each of `B`'s, which begin `skip`
+/// numbers after those of the array. `lower`: only what lies on and below its diagonal is wanted.
+///
+/// # Panics
+/// If sizes do not fit each other.
+pub fn subtract<T: Value>(
+    c: &mut [T],
+    stride: usize,
+    skip: usize,
+    a: Strip<'_, T>,
+    b: Strip<'_, T>,
+    depth: usize,
+    lower: bool,
+) {
+    let (rows, columns) = (a.rows, b.rows);
+    if rows == 0 || columns == 0 || depth == 0 {
+        return;
+    }
+    assert!(skip + rows <= stride && c.len() >= columns * stride, "`C` has room");
+    let c = &mut c[..columns * stride];
+    if rows * columns * depth < TILED {
+        return run(Few { c, stride, skip, a, b, depth, lower });
+    }
+    let groups = columns.div_ceil(WIDTH);
+    let parts = tasks(rows * columns * depth / 16).min(groups);
+    // columns to the left have more rows where only what is below counts: groups are dealt out in smaller parts
+    let bound = |part: usize| columns.min(part * groups / parts * WIDTH);
+    for from in (0..depth).step_by(DEPTH) {
+        let depth = from..depth.min(from + DEPTH);
+        let mut packed = vec![T::zero(); rows.next_multiple_of(2 * MOST_LANES) * depth.len()];
+        run(Pack { strip: a, depth: depth.clone(), into: &mut packed });
+        let offset = |column: usize| column * stride;
+        over_parts(parts, &bound, ByRow::new(c, &offset), &|own, c| {
+            let (c, _) = c.all();
+            for (at, group) in own.clone().step_by(WIDTH).enumerate() {
+                let group = group..own.end.min(group + WIDTH);
+                let c = &mut c[at * WIDTH * stride..][..group.len() * stride];
+                run(Tiles { c, stride, skip, rows, packed: &packed, b, group, depth: depth.clone(), lower });
+            }
+        });
+    }
+}
+
+/// Eliminates a block of columns.
+struct Eliminate<'a, T> {
+    a: &'a mut [T],
+    stride: usize,
+    /// The row of the first diagonal.
+    first: usize,
+    least: &'a [T],
+}
+
+impl<T: Value> Task for Eliminate<'_, T> {
+    type Output = Result<(), (usize, T)>;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> Result<(), (usize, T)> {
+        let Eliminate { a, stride, first, least } = self;
+        let columns = least.len();
+        for j in 0..columns {
+            let (before, own) = a.split_at_mut(j * stride);
+            let own = &mut own[first + j..first + columns];
+            for other in before.chunks_exact(stride) {
+                let other = &other[first + j..first + columns];
+                let factor = -other[0];
+                own.iter_mut().zip(other).for_each(|(v, &l)| *v = S::mul_add(l, factor, *v));
+            }
+            let pivot = own[0];
+            if pivot <= least[j] || !pivot.is_finite() {
+                return Err((first + j, pivot));
+            }
+            let root = pivot.sqrt();
+            own.iter_mut().for_each(|v| *v /= root);
+        }
+        let mut row = first + columns;
+        while row < stride {
+            let end = stride.min(row + ROWS);
+            for j in 0..columns {
+                let (before, own) = a.split_at_mut(j * stride);
+                let root = own[first + j];
+                let own = &mut own[row..end];
+                for other in before.chunks_exact(stride) {
+                    let factor = -other[first + j];
+                    own.iter_mut().zip(&other[row..end]).for_each(|(v, &l)| *v = S::mul_add(l, factor, *v));
+                }
+                own.iter_mut().for_each(|v| *v /= root);
+            }
+            row = end;
+        }
+        Ok(())
+    }
+}
+
+/// A small update, column by column.
+struct Few<'a, T> {
+    c: &'a mut [T],
+    stride: usize,
+    skip: usize,
+    a: Strip<'a, T>,
+    b: Strip<'a, T>,
+    depth: usize,
+    lower: bool,
+}
+
+impl<T: Value> Task for Few<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Few { c, stride, skip, a, b, depth, lower } = self;
+        for (j, c) in c.chunks_exact_mut(stride).enumerate() {
+            let from = if lower { j } else { 0 };
+            let c = &mut c[skip + from..skip + a.rows];
+            for k in 0..depth {
+                let factor = -b.column(k)[j];
+                c.iter_mut().zip(&a.column(k)[from..]).for_each(|(c, &a)| *c = S::mul_add(a, factor, *c));
+            }
+        }
+    }
+}
+
+/// Copies rows so that those of a tile lie together, zeros behind the last.
+struct Pack<'a, T> {
+    strip: Strip<'a, T>,
+    depth: Range<usize>,
+    into: &'a mut [T],
+}
+
+impl<T: Value> Task for Pack<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Pack { strip, depth, into } = self;
+        let height = 2 * T::In::<S>::COUNT;
+        for (at, tile) in into.chunks_exact_mut(height * depth.len()).enumerate() {
+            let rows = (at * height).min(strip.rows)..((at + 1) * height).min(strip.rows);
+            for (k, to) in depth.clone().zip(tile.chunks_exact_mut(height)) {
+                let from = &strip.column(k)[rows.clone()];
+                to[..from.len()].copy_from_slice(from);
+            }
+        }
+    }
+}
+
+/// The tiles of some columns.
+struct Tiles<'a, T> {
+    c: &'a mut [T],
+    stride: usize,
+    skip: usize,
+    rows: usize,
+    packed: &'a [T],
+    b: Strip<'a, T>,
+    group: Range<usize>,
+    depth: Range<usize>,
+    lower: bool,
+}
+
+impl<T: Value> Task for Tiles<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Tiles { c, stride, skip, rows, packed, b, group, depth, lower } = self;
+        let (height, deep) = (2 * T::In::<S>::COUNT, depth.len());
+        let mut right = [T::zero(); WIDTH * DEPTH];
+        for (k, depth) in depth.enumerate() {
+            for (j, &value) in b.column(depth)[group.clone()].iter().enumerate() {
+                right[(j / COLUMNS * deep + k) * COLUMNS + j % COLUMNS] = value;
+            }
+        }
+        for (at, left) in packed.chunks_exact(height * deep).enumerate() {
+            let own = at * height..rows.min((at + 1) * height);
+            for (tile, columns) in c.chunks_mut(COLUMNS * stride).enumerate() {
+                let first = group.start + tile * COLUMNS;
+                if own.is_empty() || lower && own.end <= first {
+                    break;
+                }
+                let right = &right[tile * COLUMNS * deep..][..COLUMNS * deep];
+                let mut sums = [T::zero(); 2 * MOST_LANES * COLUMNS];
+                // SAFETY: the caller has the features of `S`; both parts have `deep` times their width
+                unsafe { tile_product::<T, S>(left, right, &mut sums) };
+                for (j, (c, sums)) in
+                    columns.chunks_exact_mut(stride).zip(sums.chunks_exact(height)).enumerate()
+                {
+                    let above = if lower { (first + j).saturating_sub(own.start).min(own.len()) } else { 0 };
+                    let c = &mut c[skip + own.start + above..skip + own.end];
+                    c.iter_mut().zip(&sums[above..]).for_each(|(c, &sum)| *c -= sum);
+                }
+            }
+        }
+    }
+}
+
+/// The products of two registers of rows with [`COLUMNS`] columns, column by column.
+///
+/// # Safety
+/// The CPU has the features of `S`.
+#[inline(always)]
+unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T; 2 * MOST_LANES * COLUMNS]) {
+    let count = T::In::<S>::COUNT;
+    // SAFETY: the caller has the features; chunks have two registers and `COLUMNS` numbers, `sums` a place for each tile
+    unsafe {
+        let mut tile = [[T::In::<S>::splat(T::zero()); 2]; COLUMNS];
+        for (left, right) in left.chunks_exact(2 * count).zip(right.chunks_exact(COLUMNS)) {
+            let [low, high] = [T::In::<S>::load(left.as_ptr()), T::In::<S>::load(left.as_ptr().add(count))];
+            for j in 0..COLUMNS {
+                let factor = T::In::<S>::splat(right[j]);
+                tile[j] = [low.mul_add(factor, tile[j][0]), high.mul_add(factor, tile[j][1])];
+            }
+        }
+        for (tile, sums) in tile.iter().zip(sums.chunks_exact_mut(2 * count)) {
+            tile[0].store(sums.as_mut_ptr());
+            tile[1].store(sums.as_mut_ptr().add(count));
+        }
+    }
+}
+
+/// `x ← L⁻¹ x` of a front's columns, and `taken ← taken + L₂ x` of the rows below.
+///
+/// # Panics
+/// If sizes do not fit each other.
+pub fn forward<T: Value>(a: &[T], stride: usize, x: &mut [T], taken: &mut [T]) {
+    assert!(stride == x.len() + taken.len() && a.len() == stride * x.len(), "a row for each number");
+    run(Forward { a, stride, x, taken });
+}
+
+struct Forward<'a, T> {
+    a: &'a [T],
+    stride: usize,
+    x: &'a mut [T],
+    taken: &'a mut [T],
+}
+
+impl<T: Value> Task for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Forward { a, stride, x, taken } = self;
+        let columns = x.len();
+        for (j, l) in a.chunks_exact(stride).enumerate() {
+            let solved = x[j] / l[j];
+            x[j] = solved;
+            let add = |(to, &l): (&mut T, &T)| *to = S::mul_add(l, solved, *to);
+            x[j + 1..].iter_mut().zip(&l[j + 1..columns]).for_each(|(x, &l)| *x = S::mul_add(l, -solved, *x));
+            taken.iter_mut().zip(&l[columns..]).for_each(add);
+        }
+    }
+}
+
+/// `x ← L⁻ᵀ (x − L₂ᵀ below)` of a front's columns.
+///
+/// # Panics
+/// If sizes do not fit each other.
+pub fn backward<T: Value>(a: &[T], stride: usize, x: &mut [T], below: &[T]) {
+    assert!(stride == x.len() + below.len() && a.len() == stride * x.len(), "a row for each number");
+    run(Backward { a, stride, x, below });
+}
+
+struct Backward<'a, T> {
+    a: &'a [T],
+    stride: usize,
+    x: &'a mut [T],
+    below: &'a [T],
+}
+
+impl<T: Value> Task for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Backward { a, stride, x, below } = self;
+        let columns = x.len();
+        for (j, l) in a.chunks_exact(stride).enumerate().rev() {
+            let sum = dot::<T, S>(&l[j + 1..columns], &x[j + 1..]) + dot::<T, S>(&l[columns..], below);
+            x[j] = (x[j] - sum) / l[j];
+        }
+    }
+}
+
+/// `⟨x, y⟩`, in as many sums as are added up at once.
+#[inline(always)]
+fn dot<T: Value, S: Simd>(x: &[T], y: &[T]) -> T {
+    let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<MOST_LANES>(), y.as_chunks::<MOST_LANES>());
+    let mut sums = [T::zero(); MOST_LANES];
+    for (x, y) in x.iter().zip(y) {
+        for lane in 0..MOST_LANES {
+            sums[lane] = S::mul_add(x[lane], y[lane], sums[lane]);
+        }
+    }
+    let rest = x_rest.iter().zip(y_rest).fold(T::zero(), |sum, (&x, &y)| S::mul_add(x, y, sum));
+    sums.iter().fold(rest, |sum, &lane| sum + lane)
+}

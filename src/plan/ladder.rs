@@ -1,0 +1,185 @@
+//! What a plan builds: a solver that climbs from one configuration to the next.
+
+use super::candidates::Candidate;
+use super::pace::Pace;
+use super::plan::Options;
+use super::rung::{Outside, Running, Watch, Watcher, solver};
+use super::solved::{Left, Rung, Solved};
+use super::{Builds, Plan};
+use crate::{Csr, Error, Format, Operator, Real, Report, Result};
+use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Steps of GMRES before it starts again: longer than its default, because what is hard needs a longer memory.
+const RESTART: usize = 60;
+
+/// A solver that tries one configuration after the other, until the residual, computed anew, meets the tolerance. Made by
+/// [`Plan::build`].
+///
+/// The next solve begins with the configuration that solved the last one, or with one that has become worth building.
+pub struct Ladder<T: Real, M: Builds<T>> {
+    machine: M,
+    pub(super) matrix: Csr<T>,
+    symmetric: bool,
+    pub(super) candidates: Vec<Candidate>,
+    /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
+    pub(super) known: Vec<Option<f64>>,
+    pub(super) options: Options,
+    cancel: Option<CancelToken>,
+    pub(super) watch: Watch,
+    /// Solves made, and what they cost.
+    pub(super) solves: usize,
+    pub(super) spent: f64,
+    pub(super) running: Running<T, M::Vector>,
+    /// Where no rung has it.
+    operator: Option<Operator<M::Vector>>,
+    /// Whether a direct factorisation has met a pivot of zero.
+    pub(super) singular: bool,
+    pub(super) report: Report,
+    pub(super) rungs: Vec<Rung>,
+}
+
+impl<T: Real, M: Builds<T>> Ladder<T, M> {
+    pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
+        let matrix = plan.a.clone();
+        let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
+        let operator = operator(&plan.machine, &matrix, symmetric, plan.options.format.as_deref())?;
+        let candidates = plan.candidates();
+        Ok(Ladder {
+            machine: plan.machine.clone(),
+            matrix,
+            symmetric,
+            known: vec![None; candidates.len()],
+            candidates,
+            options: plan.options.clone(),
+            cancel: None,
+            watch: Arc::new(Mutex::new(Watcher { pace: Pace::new(), observers: vec![] })),
+            solves: 0,
+            spent: 0.0,
+            running: None,
+            operator: Some(operator),
+            singular: plan.profile.has_empty_lines(),
+            report: Report::default(),
+            rungs: vec![],
+        })
+    }
+
+    /// Ends solves when another thread cancels the token. To be said before the first solve.
+    pub fn cancel_token(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Calls `observer` for each iteration of each rung; iterations of a rung count from 1. To be said before the first solve.
+    pub fn observe(self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner).observers.push(Box::new(observer));
+        self
+    }
+
+    /// The space of `b` and `x` for [`Ladder::solve_into`].
+    pub fn space(&self) -> Result<&SpaceOf<M::Vector>> {
+        Ok(self.operator()?.domain())
+    }
+
+    /// The operator, in the format that was chosen.
+    pub fn operator(&self) -> Result<&Operator<M::Vector>> {
+        match (&self.running, &self.operator) {
+            (Some((_, rung)), _) => Ok(rung.operator()),
+            (None, Some(operator)) => Ok(operator),
+            (None, None) => Err(Error::Lost),
+        }
+    }
+
+    /// The rungs of the last solve.
+    pub fn rungs(&self) -> &[Rung] {
+        &self.rungs
+    }
+
+    /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
+    pub fn solve(&mut self, b: &[T]) -> Result<Solved<T>> {
+        self.solve_host(b, None)
+    }
+
+    /// Solves `A x = b` from the guess `x0`.
+    pub fn solve_from(&mut self, b: &[T], x0: &[T]) -> Result<Solved<T>> {
+        self.solve_host(b, Some(x0))
+    }
+
+    fn solve_host(&mut self, b: &[T], x0: Option<&[T]>) -> Result<Solved<T>> {
+        let space = self.space()?.clone();
+        for (what, vector) in [("`b`", Some(b)), ("`x0`", x0)] {
+            if let Some(got) = vector.map(<[T]>::len).filter(|&got| got != space.len()) {
+                let expected = space.len();
+                return Err(krysp_solvers::Error::Size { what, got, of: "`A`'s rows", expected }.into());
+            }
+        }
+        let (mut rhs, mut x) = (space.zeros()?, space.zeros()?);
+        space.load(b, &mut rhs)?;
+        if let Some(x0) = x0 {
+            space.load(x0, &mut x)?;
+        }
+        self.solve_into(&rhs, &mut x)?;
+        let mut host = vec![T::default(); b.len()];
+        space.store(&x, &mut host)?;
+        Ok(Solved { x: host, report: self.report.clone(), rungs: self.rungs.clone() })
+    }
+
+    /// New values for the same pattern, in the order in which the matrix was given. What was built stays if it can take them.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        self.matrix.refresh(values)?;
+        self.known.fill(None);
+        self.singular = false;
+        let symmetric = self.symmetric && self.matrix.check_symmetric(100.0 * T::EPSILON).is_ok();
+        let same_kind = symmetric == self.symmetric;
+        self.symmetric = symmetric;
+        if let Some((_, rung)) = &mut self.running {
+            if same_kind && rung.refresh(values).is_ok() {
+                return Ok(());
+            }
+            // the preconditioner refuses these values: the ladder begins anew
+            self.running = None;
+        }
+        self.operator = None;
+        let format = self.options.format.as_deref();
+        self.operator = Some(operator(&self.machine, &self.matrix, symmetric, format)?);
+        Ok(())
+    }
+
+    /// Makes this rung the running one. That it cannot be built is noted, too.
+    pub(super) fn build(&mut self, index: usize) -> Result<Duration> {
+        if self.running.as_ref().is_some_and(|(running, _)| *running == index) {
+            return Ok(Duration::ZERO);
+        }
+        let started = Instant::now();
+        if let Some((_, rung)) = self.running.take() {
+            self.operator = Some(rung.into_operator());
+        }
+        let candidate = &self.candidates[index];
+        let m = self.machine.preconditioner(candidate.preconditioner, &self.matrix, self.operator()?);
+        let m = m.inspect_err(|error| {
+            self.singular |= matches!(error, Error::Singular { .. });
+            let ending = Left::Refused(error.to_string());
+            self.rungs.push(Rung::new(candidate, started.elapsed(), f64::NAN, ending));
+        })?;
+        let Some(operator) = self.operator.take() else { return Err(Error::Lost) };
+        let restart = RESTART.min(operator.domain().len().max(1));
+        let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch, may_leave: M::WATCHED };
+        self.running = Some((index, solver(candidate.method, restart, operator, m, &outside)));
+        Ok(started.elapsed())
+    }
+}
+
+/// The matrix in the format asked for, or in the one of the least cost.
+fn operator<T: Real, M: Builds<T>>(
+    machine: &M,
+    matrix: &Csr<T>,
+    symmetric: bool,
+    format: Option<&str>,
+) -> Result<Operator<M::Vector>> {
+    match (format, symmetric) {
+        (Some(format), _) => Operator::in_format(matrix, machine, format),
+        (None, true) => Operator::symmetric(matrix, machine).or_else(|_| Operator::auto(matrix, machine)),
+        (None, false) => Operator::auto(matrix, machine),
+    }
+}

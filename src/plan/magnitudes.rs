@@ -1,0 +1,114 @@
+//! A diagonal that is positive for every matrix, so that any method may be preconditioned by it.
+
+use crate::preconditioners::origin::{check_space, check_square};
+use crate::{Csr, Format, HostSpace, Origin, Real, Refresh, Result};
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_solvers::{
+    Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,
+};
+
+/// A diagonal entry is weak if it is below this part of the largest entry of its row.
+pub(super) const WEAK: f64 = 1e-6;
+
+/// The inverses of positive numbers `dᵢ`: `|aᵢᵢ|` where that is not weak; elsewhere `Σ aᵢⱼ² / |aⱼⱼ|` over the unknowns
+/// whose diagonal is not weak, the diagonal of the Schur complement of a saddle point; elsewhere the largest entry of the
+/// row; and one in a row of zeros.
+pub(super) struct Magnitudes<T: Real, V: Vector<Elem = T>> {
+    inverse: Diagonal<V>,
+    host: HostSpace<T>,
+}
+
+impl<T: Real, V: Vector<Elem = T>> Magnitudes<T, V> {
+    /// Of a matrix, in a space of the same numbering.
+    pub(super) fn new(csr: &Csr<T>, space: &SpaceOf<V>) -> Result<Self> {
+        check_square("Jacobi", csr)?;
+        let mut magnitudes =
+            Magnitudes { inverse: Diagonal::new(space.zeros()?), host: csr.source().domain().clone() };
+        magnitudes.refresh(csr)?;
+        Ok(magnitudes)
+    }
+}
+
+impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Magnitudes<T, V> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, &self.host)?;
+        let csr = a.in_host_memory()?;
+        let inverse = inverse_magnitudes(&csr);
+        // spaces take entries in the user's order
+        let mut ordered = inverse.clone();
+        if let Some(numbering) = self.host.numbering() {
+            for (&old, &entry) in numbering.old_of_new().iter().zip(&inverse) {
+                ordered[old as usize] = entry;
+            }
+        }
+        let space = self.inverse.domain().clone();
+        Ok(space.load(&ordered, self.inverse.diagonal_mut())?)
+    }
+}
+
+fn inverse_magnitudes<T: Real>(csr: &Csr<T>) -> Vec<T> {
+    let size = |value: T| Element::to_f64(value).abs();
+    let largest =
+        |row: usize| csr.row_values(row).iter().fold(0.0, |most: f64, &value| most.max(size(value)));
+    // zero where weak
+    let strong: Vec<f64> = map_rows(csr.rows(), 8, &|row| {
+        let own = csr.get(row, row).map_or(0.0, size);
+        if own > WEAK * largest(row) { own } else { 0.0 }
+    });
+    map_rows(csr.rows(), 8, &|row| {
+        let mut magnitude = strong[row];
+        if magnitude == 0.0 {
+            for (&column, &value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
+                let (d, value) = (strong[column as usize], size(value));
+                if d > 0.0 {
+                    magnitude += value * value / d;
+                }
+            }
+        }
+        let usable = |magnitude: f64| Element::is_finite(T::from_f64(1.0 / magnitude)) && magnitude > 0.0;
+        if !usable(magnitude) {
+            magnitude = largest(row);
+        }
+        T::from_f64(if usable(magnitude) { 1.0 / magnitude } else { 1.0 })
+    })
+}
+
+/// That of the diagonal, every method passed on.
+impl<T: Real, V: Vector<Elem = T>> LinearOperator for Magnitudes<T, V> {
+    type Vector = V;
+
+    fn domain(&self) -> &SpaceOf<V> {
+        self.inverse.domain()
+    }
+
+    fn apply(&self, x: &V, y: &mut V) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        self.inverse.apply(x, y)
+    }
+
+    fn apply_dot(&self, x: &V, y: &mut V) -> krysp_solvers::Result<ScalarOf<V>> {
+        self.inverse.apply_dot(x, y)
+    }
+
+    fn axpy_apply_dot(
+        &self,
+        a: &ScalarOf<V>,
+        q: &V,
+        r: &mut V,
+        z: &mut V,
+    ) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
+        self.inverse.axpy_apply_dot(a, q, r, z)
+    }
+
+    fn form(&self) -> Form<'_, V> {
+        self.inverse.form()
+    }
+
+    fn bytes(&self) -> usize {
+        self.inverse.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        self.inverse.replays()
+    }
+}

@@ -1,0 +1,65 @@
+//! One call that solves: what suits the matrix is planned, tried, left if it does not go well, and reported.
+//!
+//! ```
+//! use krysp::Csr;
+//!
+//! // −u″ = 1 on a hundred points
+//! let inside = |i: usize| (0..2).map(move |k| (i + k, i + 1 - k, -1.0));
+//! let entries: Vec<_> = (0..100).map(|i| (i, i, 2.0)).chain((0..99).flat_map(inside)).collect();
+//! let a = Csr::from_triplets(100, 100, &entries)?;
+//!
+//! let solved = krysp::solve(&a, &[1.0; 100])?;
+//! assert!(solved.converged());
+//! println!("{solved}");
+//! # Ok::<(), krysp::Error>(())
+//! ```
+//!
+//! For many right-hand sides, or new values of the same pattern, there is a [`Plan`]:
+//!
+//! ```
+//! # use krysp::{Csr, Plan};
+//! # let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 4.0)])?;
+//! let plan = Plan::new(&a)?.solves(1000).new_values(true).rtol(1e-10);
+//! println!("{plan}");
+//! let mut solver = plan.build()?;
+//! assert!(solver.solve(&[1.0, 1.0])?.converged());
+//! solver.refresh(&[3.0, 5.0])?;
+//! assert!(solver.solve(&[1.0, 1.0])?.converged());
+//! # Ok::<(), krysp::Error>(())
+//! ```
+
+mod builds;
+mod candidates;
+mod climb;
+mod ladder;
+mod least_squares;
+mod magnitudes;
+mod matched;
+mod names;
+mod pace;
+mod parts;
+#[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]
+mod plan;
+mod profile;
+mod rung;
+mod solved;
+mod spectrum;
+
+pub use builds::Builds;
+pub use candidates::Candidate;
+pub use ladder::Ladder;
+pub use names::{Method, Preconditioner};
+pub use parts::Parts;
+pub use plan::Plan;
+pub use profile::Profile;
+pub use rung::{AnyPreconditioner, Prepared};
+pub use solved::{Left, Rung, Solved};
+pub use spectrum::Spectrum;
+
+use crate::{Csr, Real, Result};
+
+/// Solves `A x = b`: finds out what the matrix is like, and tries what suits it until the residual, computed anew, meets the
+/// tolerance. For more than one right-hand side make a [`Plan`].
+pub fn solve<T: Real>(a: &Csr<T>, b: &[T]) -> Result<Solved<T>> {
+    Plan::new(a)?.solves(1).build()?.solve(b)
+}

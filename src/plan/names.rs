@@ -1,0 +1,148 @@
+//! Names of methods and preconditioners, by which each decision of a plan can be made by hand.
+
+use crate::{Error, Result};
+use std::fmt;
+use std::str::FromStr;
+
+/// A Krylov method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Method {
+    /// [`Cg`](crate::Cg)
+    Cg,
+    /// [`Fcg`](crate::Fcg)
+    Fcg,
+    /// [`Minres`](crate::Minres)
+    Minres,
+    /// [`BiCgStab`](crate::BiCgStab)
+    BiCgStab,
+    /// [`Gmres`](crate::Gmres)
+    Gmres,
+    /// [`Fgmres`](crate::Fgmres)
+    Fgmres,
+    /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
+    /// out whether the system has a solution; cannot be asked for.
+    LeastSquares,
+}
+
+/// A preconditioner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Preconditioner {
+    /// None at all.
+    None,
+    /// [`Jacobi`](crate::Jacobi), of the magnitudes of the diagonal; where that is zero or weak, of what the other unknowns
+    /// contribute.
+    Jacobi,
+    /// [`TwoLevel`](crate::TwoLevel)
+    TwoLevel,
+    /// [`Amg`](crate::Amg)
+    Amg,
+    /// [`Fsai`](crate::Fsai)
+    Fsai,
+    /// [`Spai`](crate::Spai)
+    Spai,
+    /// [`Ic0`](crate::Ic0), shifted where a pivot is not positive.
+    Ic0,
+    /// [`Ilu0`](crate::Ilu0)
+    Ilu0,
+    /// [`Cholesky`](crate::Cholesky)
+    Cholesky,
+    /// [`Lu`](crate::Lu) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
+    Lu,
+}
+
+impl Method {
+    /// All that can be asked for.
+    pub const ALL: [Method; 6] =
+        [Method::Cg, Method::Fcg, Method::Minres, Method::BiCgStab, Method::Gmres, Method::Fgmres];
+
+    /// The name of its type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Cg => "Cg",
+            Method::Fcg => "Fcg",
+            Method::Minres => "Minres",
+            Method::BiCgStab => "BiCgStab",
+            Method::Gmres => "Gmres",
+            Method::Fgmres => "Fgmres",
+            Method::LeastSquares => "LeastSquares",
+        }
+    }
+
+    /// Whether it needs a symmetric matrix.
+    pub(super) fn needs_symmetry(self) -> bool {
+        matches!(self, Method::Cg | Method::Fcg | Method::Minres)
+    }
+}
+
+impl Preconditioner {
+    /// All of them.
+    pub const ALL: [Preconditioner; 10] = [
+        Preconditioner::None,
+        Preconditioner::Jacobi,
+        Preconditioner::TwoLevel,
+        Preconditioner::Amg,
+        Preconditioner::Fsai,
+        Preconditioner::Spai,
+        Preconditioner::Ic0,
+        Preconditioner::Ilu0,
+        Preconditioner::Cholesky,
+        Preconditioner::Lu,
+    ];
+
+    /// The name of its type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preconditioner::None => "none",
+            Preconditioner::Jacobi => "Jacobi",
+            Preconditioner::TwoLevel => "TwoLevel",
+            Preconditioner::Amg => "Amg",
+            Preconditioner::Fsai => "Fsai",
+            Preconditioner::Spai => "Spai",
+            Preconditioner::Ic0 => "Ic0",
+            Preconditioner::Ilu0 => "Ilu0",
+            Preconditioner::Cholesky => "Cholesky",
+            Preconditioner::Lu => "Lu",
+        }
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for Preconditioner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// By its name, in capitals or not: `"cg"`, `"BiCgStab"`.
+impl FromStr for Method {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Method> {
+        by_name("method", name, &Method::ALL, Method::name)
+    }
+}
+
+/// By its name, in capitals or not: `"jacobi"`, `"none"`.
+impl FromStr for Preconditioner {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Preconditioner> {
+        by_name("preconditioner", name, &Preconditioner::ALL, Preconditioner::name)
+    }
+}
+
+fn by_name<N: Copy>(what: &'static str, wanted: &str, all: &[N], name: fn(N) -> &'static str) -> Result<N> {
+    let found = all.iter().find(|&&one| name(one).eq_ignore_ascii_case(wanted));
+    found.copied().ok_or_else(|| Error::Unknown {
+        what,
+        got: wanted.into(),
+        known: all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", "),
+    })
+}

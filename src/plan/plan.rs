@@ -1,0 +1,163 @@
+//! What is known before the first solve, and what follows from it.
+
+use super::candidates::{Candidate, ladder};
+use super::solved::configuration;
+use super::{Builds, Ladder, Method, Preconditioner, Profile};
+use crate::{Csr, Error, Host, Real, Result};
+use std::fmt;
+use std::time::Duration;
+
+/// A plan to solve systems with one matrix: what to try, in which order, and why. Printed, it explains itself.
+#[derive(Clone, Debug)]
+pub struct Plan<'a, T: Real, M = Host> {
+    pub(super) a: &'a Csr<T>,
+    pub(super) machine: M,
+    pub(super) profile: Profile,
+    pub(super) options: Options,
+}
+
+/// What a user may decide.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) solves: Option<usize>,
+    pub(super) new_values: bool,
+    pub(super) rtol: f64,
+    pub(super) max_iterations: Option<usize>,
+    pub(super) time_limit: Option<Duration>,
+    pub(super) method: Option<Method>,
+    pub(super) preconditioner: Option<Preconditioner>,
+    pub(super) format: Option<String>,
+}
+
+impl<'a, T: Real> Plan<'a, T> {
+    /// Looks at a matrix. Refuses one that is not square, or has entries that are not finite.
+    pub fn new(a: &'a Csr<T>) -> Result<Plan<'a, T>> {
+        let (rows, cols) = (a.rows(), a.cols());
+        if rows != cols {
+            return Err(Error::Rectangular { rows, cols });
+        }
+        let profile = Profile::scan(a);
+        if profile.not_finite > 0 {
+            a.check_finite()?;
+        }
+        let options = Options {
+            solves: None,
+            new_values: false,
+            rtol: default_tolerance::<T>(),
+            max_iterations: None,
+            time_limit: None,
+            method: None,
+            preconditioner: None,
+            format: None,
+        };
+        Ok(Plan { a, machine: Host, profile, options })
+    }
+}
+
+/// A relative residual of 1e-8 in `f64`; in `f32` the square root of the epsilon, 3.5e-4.
+fn default_tolerance<T: Real>() -> f64 {
+    let root = T::EPSILON.sqrt();
+    if root < 1e-7 { 1e-8 } else { root }
+}
+
+impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
+    /// Where to solve: `&Host`, the threads of this program, or a `&Cuda`.
+    pub fn on<N: Builds<T>>(self, machine: &N) -> Plan<'a, T, N> {
+        Plan { a: self.a, machine: machine.clone(), profile: self.profile, options: self.options }
+    }
+
+    /// How many solves there will be with this matrix. If that is not said, the first begins with what is ready at once,
+    /// and what takes longer to build is built when the work done so far has earned it.
+    pub fn solves(mut self, solves: usize) -> Self {
+        self.options.solves = Some(solves);
+        self
+    }
+
+    /// Whether the values will change, by [`Ladder::refresh`]. If not, formats that store one triangle may be taken.
+    pub fn new_values(mut self, change: bool) -> Self {
+        self.options.new_values = change;
+        self
+    }
+
+    /// Ends at `‖b − A x‖ ≤ rtol ‖b‖`. The default is 1e-8, and 3.5e-4 in `f32`.
+    pub fn rtol(mut self, rtol: f64) -> Self {
+        self.options.rtol = rtol;
+        self
+    }
+
+    /// The most iterations of a solve, over all that is tried. Without a limit, each configuration has one of its own.
+    pub fn max_iterations(mut self, iterations: usize) -> Self {
+        self.options.max_iterations = Some(iterations);
+        self
+    }
+
+    /// The most time of a solve. What is being built is finished first.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.options.time_limit = Some(limit);
+        self
+    }
+
+    /// This method and no other.
+    pub fn method(mut self, method: Method) -> Self {
+        self.options.method = Some(method);
+        self
+    }
+
+    /// This preconditioner and no other.
+    pub fn preconditioner(mut self, preconditioner: Preconditioner) -> Self {
+        self.options.preconditioner = Some(preconditioner);
+        self
+    }
+
+    /// This format, by the name that [`Choice`](crate::Choice) prints: `"CSR"`, `"SELL-P"`.
+    pub fn format(mut self, name: &str) -> Self {
+        self.options.format = Some(name.into());
+        self
+    }
+
+    /// What was seen of the matrix.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// What will be tried, in this order.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let Options { method, preconditioner, .. } = self.options;
+        let mut ladder = ladder(&self.profile);
+        ladder.retain(|rung| {
+            self.machine.has(rung.preconditioner)
+                && method.is_none_or(|method| method == rung.method)
+                && preconditioner.is_none_or(|preconditioner| preconditioner == rung.preconditioner)
+        });
+        if ladder.is_empty() {
+            let symmetric = self.profile.is_symmetric();
+            let suits = |method: &Method| symmetric || !method.needs_symmetry();
+            let usual = if symmetric { Method::Minres } else { Method::BiCgStab };
+            let method = method.or(Some(usual).filter(suits)).unwrap_or(Method::Gmres);
+            let preconditioner = preconditioner.unwrap_or(Preconditioner::Jacobi);
+            ladder.push(Candidate::new(method, preconditioner, "as asked for", &self.profile));
+        }
+        ladder
+    }
+
+    /// Converts the matrix, and builds what is tried first.
+    pub fn build(&self) -> Result<Ladder<T, M>> {
+        Ladder::new(self)
+    }
+}
+
+/// What will be done, why, and what else there is.
+impl<T: Real, M: Builds<T>> fmt::Display for Plan<'_, T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.profile)?;
+        for (index, candidate) in self.candidates().iter().enumerate() {
+            let Candidate { method, preconditioner, reason, setup, iteration, hope } = candidate;
+            write!(f, "\n{}. {}: {reason}", index + 1, configuration(*method, *preconditioner))?;
+            write!(f, "; costs {setup:.0} to build, {iteration:.1} an iteration")?;
+            if *hope > 0.0 {
+                write!(f, ", some {hope:.0} iterations hoped for")?;
+            }
+        }
+        Ok(())
+    }
+}

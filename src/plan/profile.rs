@@ -1,0 +1,276 @@
+//! What can be seen of a matrix before it is solved with.
+
+use crate::formats::{best_blocks, quantile, row_length_histogram};
+use crate::{Csr, Real};
+use krysp_kernels::cpu::run::threads::over_rows;
+use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::magnitudes::WEAK;
+use super::parts::{Parts, parts};
+use super::spectrum::{Spectrum, spectrum};
+
+/// What can be seen of a matrix before it is solved with. Printed, it is a few lines.
+///
+/// ```
+/// use krysp::{Csr, plan::Profile};
+///
+/// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (0, 1, -1.0), (1, 0, -1.0), (1, 1, 2.0)])?;
+/// let profile = Profile::of(&a);
+/// assert!(profile.is_symmetric() && profile.dominant == 2);
+/// println!("{profile}");
+/// # Ok::<(), krysp::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Profile {
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
+    /// Entries that are stored. The constructors of [`Csr`] add up entries given twice, so none is there twice.
+    pub entries: usize,
+    /// Entries that are stored and zero.
+    pub zeros: usize,
+    /// Entries that are infinite or NaN.
+    pub not_finite: usize,
+    /// The lengths of rows: the shortest, the quartiles, the longest.
+    pub lengths: [usize; 5],
+    /// How many rows have 0, 1, 2 to 3, 4 to 7, ... entries.
+    pub histogram: Vec<usize>,
+    /// Rows without an entry other than zero.
+    pub empty_rows: usize,
+    /// Columns without an entry other than zero.
+    pub empty_cols: usize,
+    /// Rows without a stored diagonal entry, or with one that is zero.
+    pub zero_diagonal: usize,
+    /// Rows with a negative diagonal entry.
+    pub negative_diagonal: usize,
+    /// Rows whose diagonal entry is below a millionth of the largest of the row, zeros included.
+    pub weak_diagonal: usize,
+    /// Rows whose diagonal entry is at least as large as all others together.
+    pub dominant: usize,
+    /// The unknowns of a node: the size of blocks that most entries come in.
+    pub block: usize,
+    /// Entries off the diagonal.
+    pub off_diagonal: usize,
+    /// Of those, entries with a place stored across the diagonal.
+    pub mirrored: usize,
+    /// Of those, entries with the same value there, to rounding.
+    pub symmetric: usize,
+    /// Of those, entries with the same value there and the other sign.
+    pub skew: usize,
+    /// The smallest and the largest of the rows' largest entries, empty rows apart.
+    pub row_scale: [f64; 2],
+    /// Sets of unknowns that no entry connects; only in [`Profile::of`].
+    pub parts: Option<Parts>,
+    /// Bounds of the eigenvalues from inside; only in [`Profile::of`], of symmetric matrices.
+    pub spectrum: Option<Spectrum>,
+}
+
+/// What one thread has counted.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    zeros: usize,
+    not_finite: usize,
+    empty_rows: usize,
+    zero_diagonal: usize,
+    negative_diagonal: usize,
+    weak_diagonal: usize,
+    dominant: usize,
+    off_diagonal: usize,
+    mirrored: usize,
+    symmetric: usize,
+    skew: usize,
+    least: f64,
+    most: f64,
+}
+
+impl Profile {
+    /// Looks at a matrix: two passes over its entries on all threads, one over its graph, and, if it is symmetric, some
+    /// steps of Lanczos.
+    pub fn of<T: Real>(a: &Csr<T>) -> Profile {
+        let mut profile = Profile::scan(a);
+        profile.parts = Some(parts(a));
+        if profile.is_symmetric() {
+            profile.spectrum = spectrum(a, profile.has_positive_diagonal());
+        }
+        profile
+    }
+
+    /// The passes over entries alone.
+    pub(super) fn scan<T: Real>(a: &Csr<T>) -> Profile {
+        let lengths = row_length_histogram(a);
+        let of_rank = |x: f64| quantile(&lengths, x);
+        let shortest = lengths.iter().position(|&rows| rows > 0).unwrap_or(0);
+        let longest = lengths.len().saturating_sub(1);
+        let mut histogram = vec![];
+        for (length, &rows) in lengths.iter().enumerate().filter(|(_, rows)| **rows > 0) {
+            let bucket = (usize::BITS - length.leading_zeros()) as usize;
+            histogram.resize(histogram.len().max(bucket + 1), 0);
+            histogram[bucket] += rows;
+        }
+        let square = a.rows() == a.cols();
+        let used: Vec<AtomicU8> = (0..a.cols()).map(|_| AtomicU8::new(0)).collect();
+        let total = Mutex::new(Count { least: f64::INFINITY, ..Count::default() });
+        over_rows(a.rows(), 12, (), &|rows, ()| {
+            let mut count = Count { least: f64::INFINITY, ..Count::default() };
+            rows.for_each(|row| count.add_row(a, row, square, &used));
+            total.lock().unwrap_or_else(PoisonError::into_inner).add(&count);
+        });
+        let count = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Profile {
+            rows: a.rows(),
+            cols: a.cols(),
+            entries: a.nnz(),
+            zeros: count.zeros,
+            not_finite: count.not_finite,
+            lengths: [shortest, of_rank(0.25), of_rank(0.5), of_rank(0.75), longest],
+            histogram,
+            empty_rows: count.empty_rows,
+            empty_cols: used.iter().filter(|used| used.load(Ordering::Relaxed) == 0).count(),
+            zero_diagonal: count.zero_diagonal,
+            negative_diagonal: count.negative_diagonal,
+            weak_diagonal: count.weak_diagonal,
+            dominant: count.dominant,
+            block: if square { best_blocks(a).map_or(1, |(size, _)| size) } else { 1 },
+            off_diagonal: count.off_diagonal,
+            mirrored: count.mirrored,
+            symmetric: count.symmetric,
+            skew: count.skew,
+            row_scale: [count.least, count.most],
+            parts: None,
+            spectrum: None,
+        }
+    }
+
+    /// Whether the matrix is square, and equal to its transpose to rounding.
+    pub fn is_symmetric(&self) -> bool {
+        self.rows == self.cols && self.symmetric == self.off_diagonal
+    }
+
+    /// Whether every diagonal entry is stored and positive. A symmetric matrix without is not positive definite.
+    pub fn has_positive_diagonal(&self) -> bool {
+        self.zero_diagonal == 0 && self.negative_diagonal == 0
+    }
+
+    /// Whether the matrix has an empty row or column, which makes it singular.
+    pub fn has_empty_lines(&self) -> bool {
+        self.empty_rows + self.empty_cols > 0
+    }
+}
+
+impl Count {
+    fn add_row<T: Real>(&mut self, a: &Csr<T>, row: usize, square: bool, used: &[AtomicU8]) {
+        let (mut own, mut others, mut most) = (0.0, 0.0, 0.0f64);
+        for (&col, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
+            let (col, value) = (col as usize, value.to_f64());
+            if value == 0.0 {
+                self.zeros += 1;
+            } else {
+                used[col].store(1, Ordering::Relaxed);
+            }
+            self.not_finite += usize::from(!value.is_finite());
+            most = most.max(value.abs());
+            if col == row {
+                own = value;
+                continue;
+            }
+            others += value.abs();
+            self.off_diagonal += 1;
+            let Some(mirrored) = square.then(|| a.get(col, row)).flatten() else {
+                // a zero is as good as none
+                self.symmetric += usize::from(value == 0.0);
+                continue;
+            };
+            let mirrored = mirrored.to_f64();
+            let rounding = 100.0 * T::EPSILON * value.abs().max(mirrored.abs());
+            self.mirrored += 1;
+            self.symmetric += usize::from((value - mirrored).abs() <= rounding);
+            self.skew += usize::from(value != 0.0 && (value + mirrored).abs() <= rounding);
+        }
+        if most > 0.0 {
+            self.least = self.least.min(most);
+            self.most = self.most.max(most);
+        } else {
+            self.empty_rows += 1;
+        }
+        self.zero_diagonal += usize::from(own == 0.0);
+        self.negative_diagonal += usize::from(own < 0.0);
+        self.weak_diagonal += usize::from(own.abs() <= WEAK * most);
+        self.dominant += usize::from(own.abs() >= others && own != 0.0);
+    }
+
+    fn add(&mut self, other: &Count) {
+        self.zeros += other.zeros;
+        self.not_finite += other.not_finite;
+        self.empty_rows += other.empty_rows;
+        self.zero_diagonal += other.zero_diagonal;
+        self.negative_diagonal += other.negative_diagonal;
+        self.weak_diagonal += other.weak_diagonal;
+        self.dominant += other.dominant;
+        self.off_diagonal += other.off_diagonal;
+        self.mirrored += other.mirrored;
+        self.symmetric += other.symmetric;
+        self.skew += other.skew;
+        self.least = self.least.min(other.least);
+        self.most = self.most.max(other.most);
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [shortest, quarter, median, three_quarters, longest] = self.lengths;
+        write!(f, "{} x {}, {} entries", self.rows, self.cols, self.entries)?;
+        if self.zeros > 0 {
+            write!(f, ", {} of them zero", self.zeros)?;
+        }
+        if self.not_finite > 0 {
+            write!(f, ", {} not finite", self.not_finite)?;
+        }
+        write!(
+            f,
+            "\nrows: {shortest} to {longest} entries, quartiles {quarter}, {median}, {three_quarters}"
+        )?;
+        if self.block > 1 {
+            write!(f, "; blocks of {0} x {0}", self.block)?;
+        }
+        if self.has_empty_lines() {
+            write!(f, "; {} rows and {} columns are empty", self.empty_rows, self.empty_cols)?;
+        }
+        let [least, most] = self.row_scale;
+        write!(f, "; largest entries from {least:.1e} to {most:.1e}")?;
+        if self.rows != self.cols {
+            return Ok(());
+        }
+        let share = |part: usize| 100.0 * part as f64 / self.off_diagonal.max(1) as f64;
+        if self.is_symmetric() {
+            write!(f, "\nsymmetric")?;
+        } else {
+            write!(
+                f,
+                "\nnot symmetric: of entries off the diagonal {:.0} % are mirrored",
+                share(self.mirrored)
+            )?;
+            write!(f, ", {:.0} % with the same value", share(self.symmetric))?;
+        }
+        write!(f, "\ndiagonal: ")?;
+        match self.has_positive_diagonal() {
+            true => write!(f, "positive")?,
+            false => write!(f, "{} zero, {} negative", self.zero_diagonal, self.negative_diagonal)?,
+        }
+        let weak = self.weak_diagonal.saturating_sub(self.zero_diagonal);
+        if weak > 0 {
+            write!(f, ", {weak} weak")?;
+        }
+        write!(f, "; {:.0} % of rows dominant", 100.0 * self.dominant as f64 / self.rows.max(1) as f64)?;
+        if let Some(spectrum) = &self.spectrum {
+            write!(f, "\n{spectrum}")?;
+        }
+        if let Some(parts) = self.parts.filter(|parts| parts.count > 1) {
+            write!(f, "\n{} parts without connection, the largest of {} rows", parts.count, parts.largest)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,455 @@
+//! `A = L U` with pivoting, column by column (Gilbert and Peierls 1988).
+//!
+//! ```text
+//! for each column j, in an order with little fill:
+//!     reach: the steps whose pivots column j is joined to, by a search along the columns of L
+//!     x ← column j;  for each step s of the reach, in turn:  x ← x − x_s L_s
+//!     pivot: of the rows not yet taken one that is large enough; the diagonal's, if it is
+//! ```
+//!
+//! The order is by minimum degree: of `A + Aᵀ` where the pattern is nearly symmetric and the diagonal serves for pivots, of `Aᵀ A`
+//! else, for then any row may become a pivot. Searches skip entries that others lead to as well (Eisenstat and Liu 1992).
+//! Rows are scaled to a largest entry near one, by powers of two: rounds nothing.
+//!
+//! Budget: time goes with the multiplications, some 10⁹ a second, on one thread; an application moves `L` and `U` once.
+
+use super::super::{Origin, Refresh, check_space, check_square};
+use super::{Budget, DirectOptions};
+use crate::formats::derived::Derivation;
+use crate::numbering::minimum_degree;
+use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_solvers::{Element, LinearOperator, check_spaces};
+use std::sync::{Mutex, PoisonError};
+
+const NAME: &str = "LU";
+
+/// A pivot may be this much smaller than the largest of its column, if fill is better for it: a diagonal, and any other. A diagonal
+/// given up spoils the order for all columns to come, more than refinement costs.
+const DIAGONAL: f64 = 1e-3;
+const OTHERS: f64 = 0.1;
+
+/// New values are given to old pivots if none is smaller than this, beside the largest of its column.
+const SOUND: f64 = 1e-5;
+
+/// The order is that of `A + Aᵀ` if so many of the off-diagonal entries have a partner, and so many rows a diagonal.
+const PARTNERS: f64 = 0.5;
+const DIAGONALS: f64 = 0.9;
+
+const NONE: u32 = u32::MAX;
+
+/// A factorisation of a square matrix, applied as `A⁻¹`.
+///
+/// Under [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement. It suits matrices of circuits, grids of power
+/// and chemical plants of any size, meshes in the plane up to some 10⁵ unknowns and in space up to some 10⁴.
+///
+/// ```
+/// use krysp::{Csr, Gmres, Lu};
+///
+/// // no diagonal to divide by
+/// let a = Csr::from_triplets(3, 3, &[(0, 1, 2.0), (1, 2, 4.0), (2, 0, 5.0), (2, 2, 1.0)])?;
+/// let solution = Gmres::new(&a).preconditioner(Lu::new(&a)?).solve(&[2.0, 8.0, 7.0])?;
+/// assert!(solution.report.converged() && solution.report.iterations <= 2);
+/// assert_eq!(solution.x, [1.0, 1.0, 2.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Lu<T: Real> {
+    space: HostSpace<T>,
+    budget: Budget,
+    /// `Aᵀ`, whose rows are the columns of `A`.
+    columns: Csr<T>,
+    from_a: Derivation,
+    order: Order,
+    factors: Factors<T>,
+    work: Mutex<Vec<T>>,
+}
+
+/// In which order columns are eliminated, and whether their diagonals come first for pivots.
+#[derive(Debug)]
+struct Order {
+    column_of: Vec<u32>,
+    by_diagonal: bool,
+}
+
+/// A triangle, column by column, without its diagonal.
+#[derive(Debug, Default)]
+struct Triangle<T> {
+    starts: Vec<usize>,
+    rows: Vec<u32>,
+    values: Vec<T>,
+}
+
+impl<T: Real> Triangle<T> {
+    fn new(n: usize) -> Triangle<T> {
+        let mut starts = Vec::with_capacity(n + 1);
+        starts.push(0);
+        Triangle { starts, rows: vec![], values: vec![] }
+    }
+
+    fn column(&self, step: usize) -> (&[u32], &[T]) {
+        let range = self.starts[step]..self.starts[step + 1];
+        (&self.rows[range.clone()], &self.values[range])
+    }
+
+    fn push(&mut self, row: u32, value: T) {
+        self.rows.push(row);
+        self.values.push(value);
+    }
+
+    fn bytes(&self) -> usize {
+        size_of_val(&*self.starts) + size_of_val(&*self.rows) + size_of_val(&*self.values)
+    }
+
+    /// Sorts rows within columns.
+    fn sort(&mut self) {
+        let mut entries: Vec<(u32, T)> = vec![];
+        for range in self.starts.windows(2).map(|bounds| bounds[0]..bounds[1]) {
+            let (rows, values) = (&mut self.rows[range.clone()], &mut self.values[range]);
+            entries.clear();
+            entries.extend(rows.iter().copied().zip(values.iter().copied()));
+            entries.sort_unstable_by_key(|&(row, _)| row);
+            for ((row, value), &entry) in rows.iter_mut().zip(values).zip(&entries) {
+                (*row, *value) = entry;
+            }
+        }
+    }
+}
+
+/// `L`, with a diagonal of ones, and `U`, in the order of steps.
+#[derive(Debug)]
+struct Factors<T> {
+    scale: Vec<T>,
+    /// The row that is the pivot of a step.
+    row_of: Vec<u32>,
+    lower: Triangle<T>,
+    upper: Triangle<T>,
+    pivots: Vec<T>,
+}
+
+impl<T: Real> Lu<T> {
+    /// Factorises a matrix in its own space.
+    pub fn new(csr: &Csr<T>) -> Result<Lu<T>> {
+        Lu::with(csr, DirectOptions::default())
+    }
+
+    /// As [`Lu::new`], within a limit of memory.
+    pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Lu<T>> {
+        check_square(NAME, csr)?;
+        let budget = Budget::new(NAME, options);
+        let (columns, from_a) = Derivation::transposed(csr)?;
+        let order = Order::of(csr, &columns);
+        let factors = Factors::new(&columns, &order, budget)?;
+        let work = Mutex::new(vec![T::zero(); csr.rows()]);
+        Ok(Lu { space: csr.source().domain().clone(), budget, columns, from_a, order, factors, work })
+    }
+
+    /// The entries of both factors.
+    pub fn nnz(&self) -> usize {
+        let Factors { lower, upper, pivots, .. } = &self.factors;
+        lower.rows.len() + upper.rows.len() + pivots.len()
+    }
+}
+
+/// Order and, where they are still sound, pivots and pattern stay.
+impl<T: Real> Refresh<T> for Lu<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, &self.space)?;
+        self.from_a.refresh(&*a.in_host_memory()?, &mut self.columns)?;
+        if !self.factors.refresh(&self.columns, &self.order) {
+            self.factors = Factors::new(&self.columns, &self.order, self.budget)?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> LinearOperator for Lu<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        // what a solve that failed left behind is overwritten
+        let mut x = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        self.factors.solve(r.as_slice(), &mut x);
+        for (&column, &x) in self.order.column_of.iter().zip(&*x) {
+            z.as_mut_slice()[column as usize] = x;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.factors.lower.bytes() + self.factors.upper.bytes() + size_of_val(&*self.factors.pivots)
+    }
+}
+
+impl Order {
+    fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Order {
+        let n = a.rows();
+        let (mut partners, mut diagonals) = (0, 0);
+        for row in 0..n {
+            let (mut left, mut right) = (a.row_columns(row), columns.row_columns(row));
+            while let (Some(x), Some(y)) = (left.first(), right.first()) {
+                partners += usize::from(x == y);
+                let (skip, other) = (usize::from(x <= y), usize::from(y <= x));
+                (left, right) = (&left[skip..], &right[other..]);
+            }
+            diagonals += usize::from(a.get(row, row).is_some_and(|value| !value.is_zero()));
+        }
+        let stored = (0..n).filter(|&row| a.row_columns(row).binary_search(&(row as u32)).is_ok()).count();
+        let by_diagonal = (partners - stored) as f64 >= PARTNERS * (a.nnz() - stored) as f64
+            && diagonals as f64 >= DIAGONALS * n as f64;
+        let order = if by_diagonal { minimum_degree::of_sum } else { minimum_degree::of_columns };
+        Order { column_of: order(a, columns), by_diagonal }
+    }
+}
+
+/// What a factorisation keeps of the steps so far.
+struct Progress<'a, T: Real> {
+    columns: &'a Csr<T>,
+    step_of: Vec<u32>,
+    row_of: Vec<u32>,
+    lower: Triangle<T>,
+    /// Where the part of each column of `L` ends that a search must follow.
+    pruned: Vec<usize>,
+    /// The last column whose reach a row was found in.
+    found_by: Vec<u32>,
+    /// Steps of the reach, and rows that are not yet pivots.
+    reach: Vec<u32>,
+    fresh: Vec<u32>,
+    path: Vec<(u32, usize)>,
+}
+
+impl<T: Real> Progress<'_, T> {
+    /// Finds what column `column` is joined to.
+    fn search(&mut self, column: u32) {
+        self.reach.clear();
+        self.fresh.clear();
+        let columns = self.columns;
+        for &row in columns.row_columns(column as usize) {
+            self.visit(row, column);
+            while let Some((step, at)) = self.path.last_mut() {
+                if *at == self.pruned[*step as usize] {
+                    self.reach.push(*step);
+                    self.path.pop();
+                } else {
+                    let row = self.lower.rows[*at];
+                    *at += 1;
+                    self.visit(row, column);
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, row: u32, column: u32) {
+        if std::mem::replace(&mut self.found_by[row as usize], column) == column {
+            return;
+        }
+        match self.step_of[row as usize] {
+            NONE => self.fresh.push(row),
+            step => self.path.push((step, self.lower.starts[step as usize])),
+        }
+    }
+
+    /// From a step whose column has the newest pivot, searches need to follow none but rows that are pivots by now: the newest leads
+    /// to the others.
+    fn prune(&mut self, step: u32, pivot: u32) {
+        let step = step as usize;
+        let range = self.lower.starts[step]..self.lower.starts[step + 1];
+        if self.pruned[step] < range.end || !self.lower.rows[range.clone()].contains(&pivot) {
+            return;
+        }
+        let (rows, values) = (&mut self.lower.rows[range.clone()], &mut self.lower.values[range.clone()]);
+        let mut kept = 0;
+        for at in 0..rows.len() {
+            if self.step_of[rows[at] as usize] != NONE {
+                rows.swap(at, kept);
+                values.swap(at, kept);
+                kept += 1;
+            }
+        }
+        self.pruned[step] = range.start + kept;
+    }
+}
+
+impl<T: Real> Factors<T> {
+    fn new(columns: &Csr<T>, order: &Order, budget: Budget) -> Result<Factors<T>> {
+        let n = columns.rows();
+        let scale = scale(columns);
+        let mut lengths = vec![0u32; n];
+        columns.columns().iter().for_each(|&row| lengths[row as usize] += 1);
+        let mut progress = Progress {
+            columns,
+            step_of: vec![NONE; n],
+            row_of: Vec::with_capacity(n),
+            lower: Triangle::new(n),
+            pruned: Vec::with_capacity(n),
+            found_by: vec![NONE; n],
+            reach: vec![],
+            fresh: vec![],
+            path: vec![],
+        };
+        let (mut upper, mut pivots) = (Triangle::new(n), Vec::with_capacity(n));
+        let mut x = vec![T::zero(); n];
+        for (step, &column) in (0..).zip(&order.column_of) {
+            progress.search(column);
+            // earlier steps first, as in a refresh: the same sums, bit by bit
+            progress.reach.sort_unstable();
+            let Progress { reach, fresh, lower, row_of, .. } = &mut progress;
+            make_room(&mut upper, reach.len(), lower.bytes(), budget)?;
+            make_room(lower, fresh.len(), upper.bytes(), budget)?;
+            let mut largest = T::zero();
+            for (&row, &value) in
+                columns.row_columns(column as usize).iter().zip(columns.row_values(column as usize))
+            {
+                x[row as usize] = value * scale[row as usize];
+                largest = largest.max(x[row as usize].abs());
+            }
+            for &earlier in reach.iter() {
+                let factor = std::mem::take(&mut x[row_of[earlier as usize] as usize]);
+                upper.push(earlier, factor);
+                largest = largest.max(factor.abs());
+                let (rows, values) = lower.column(earlier as usize);
+                for (&row, &value) in rows.iter().zip(values) {
+                    x[row as usize] -= value * factor;
+                }
+            }
+            let row = choose(fresh, &x, order.by_diagonal.then_some(column), &lengths);
+            let pivot = row.map_or(T::zero(), |row| x[row as usize]);
+            // what cancellation leaves of a column that depends on others
+            let rounding = largest * T::epsilon();
+            let (Some(row), true) = (row, pivot.abs() > rounding && Element::is_finite(pivot)) else {
+                return Err(Error::Singular { what: NAME, column: column as usize, pivot: pivot.to_f64() });
+            };
+            for &other in fresh.iter() {
+                let value = std::mem::take(&mut x[other as usize]);
+                if other != row {
+                    lower.push(other, value / pivot);
+                }
+            }
+            upper.starts.push(upper.rows.len());
+            lower.starts.push(lower.rows.len());
+            pivots.push(pivot);
+            row_of.push(row);
+            progress.step_of[row as usize] = step;
+            progress.pruned.push(progress.lower.rows.len());
+            for at in 0..progress.reach.len() {
+                progress.prune(progress.reach[at], row);
+            }
+        }
+        let Progress { mut lower, step_of, row_of, .. } = progress;
+        lower.rows.iter_mut().for_each(|row| *row = step_of[*row as usize]);
+        lower.sort();
+        Ok(Factors { scale, row_of, lower, upper, pivots })
+    }
+
+    /// Computes with new values for the same pivots; `false` if one of them is too small for that.
+    fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> bool {
+        let n = columns.rows();
+        let Factors { scale, row_of, lower, upper, pivots } = self;
+        *scale = self::scale(columns);
+        let mut step_of = vec![0u32; n];
+        (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
+        let sound = T::from_f64(SOUND);
+        let mut x = vec![T::zero(); n];
+        for (step, &column) in order.column_of.iter().enumerate() {
+            let (rows, values) = (columns.row_columns(column as usize), columns.row_values(column as usize));
+            let mut largest = T::zero();
+            for (&row, &value) in rows.iter().zip(values) {
+                let value = value * scale[row as usize];
+                x[step_of[row as usize] as usize] = value;
+                largest = largest.max(value.abs());
+            }
+            for at in upper.starts[step]..upper.starts[step + 1] {
+                let factor = std::mem::take(&mut x[upper.rows[at] as usize]);
+                upper.values[at] = factor;
+                largest = largest.max(factor.abs());
+                let (rows, values) = lower.column(upper.rows[at] as usize);
+                for (&row, &value) in rows.iter().zip(values) {
+                    x[row as usize] -= value * factor;
+                }
+            }
+            let pivot = std::mem::take(&mut x[step]);
+            let range = lower.starts[step]..lower.starts[step + 1];
+            let mut below = T::zero();
+            for (&row, value) in lower.rows[range.clone()].iter().zip(&mut lower.values[range]) {
+                let entry = std::mem::take(&mut x[row as usize]);
+                below = below.max(entry.abs());
+                *value = entry / pivot;
+            }
+            let least = (sound * below).max(largest * T::epsilon());
+            if pivot.abs() <= least || !Element::is_finite(pivot) || !Element::is_finite(below) {
+                return false;
+            }
+            pivots[step] = pivot;
+        }
+        true
+    }
+
+    /// `x = U⁻¹ L⁻¹ b`, in the order of steps.
+    fn solve(&self, b: &[T], x: &mut [T]) {
+        let Factors { scale, row_of, lower, upper, pivots } = self;
+        for (x, &row) in x.iter_mut().zip(row_of) {
+            *x = b[row as usize] * scale[row as usize];
+        }
+        for step in 0..x.len() {
+            let (solved, (rows, values)) = (x[step], lower.column(step));
+            if !solved.is_zero() {
+                rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
+            }
+        }
+        for step in (0..x.len()).rev() {
+            let (solved, (rows, values)) = (x[step] / pivots[step], upper.column(step));
+            x[step] = solved;
+            if !solved.is_zero() {
+                rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
+            }
+        }
+    }
+}
+
+/// The row of the pivot: the diagonal if it is large enough, else of the rows that are large enough the one with the fewest
+/// entries in `A`, the largest of those.
+fn choose<T: Real>(rows: &[u32], x: &[T], diagonal: Option<u32>, lengths: &[u32]) -> Option<u32> {
+    let size = |row: u32| x[row as usize].abs();
+    let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);
+    let fits = |diagonal: &u32| rows.contains(diagonal) && size(*diagonal) >= largest * T::from_f64(DIAGONAL);
+    if let Some(diagonal) = diagonal.filter(fits) {
+        return Some(diagonal);
+    }
+    let least = largest * T::from_f64(OTHERS);
+    let enough = rows.iter().copied().filter(|&row| size(row) >= least && size(row) > T::zero());
+    let better = |a: u32, b: u32| {
+        let by_size = || size(a) > size(b) || size(a) == size(b) && a < b;
+        let (a, b) = if diagonal.is_some() { (0, 0) } else { (lengths[a as usize], lengths[b as usize]) };
+        a < b || a == b && by_size()
+    };
+    enough.reduce(|best, row| if better(row, best) { row } else { best })
+}
+
+/// Powers of two that bring the largest entry of each row near one.
+fn scale<T: Real>(columns: &Csr<T>) -> Vec<T> {
+    let mut largest = vec![0.0f64; columns.cols()];
+    for (&row, &value) in columns.columns().iter().zip(columns.entries()) {
+        let largest = &mut largest[row as usize];
+        *largest = largest.max(Element::to_f64(value).abs());
+    }
+    let power = |largest: f64| {
+        let exponent = if largest > 0.0 && largest.is_finite() { -largest.log2().round() } else { 0.0 };
+        T::from_f64(exponent.exp2())
+    };
+    largest.into_iter().map(power).collect()
+}
+
+/// Makes room for one more column, within the limit; `others` are bytes taken elsewhere.
+fn make_room<T: Real>(triangle: &mut Triangle<T>, more: usize, others: usize, budget: Budget) -> Result<()> {
+    let (len, entry) = (triangle.rows.len(), size_of::<u32>() + size_of::<T>());
+    budget.allows(others + (len + more) * entry)?;
+    if triangle.rows.capacity() < len + more {
+        budget.reserve(&mut triangle.rows, more + len / 2)?;
+        budget.reserve(&mut triangle.values, more + len / 2)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Direct factorisations: `A = L U` and `A = L Lᵀ` with all of their fill, so that one application solves the system.
+//!
+//! | | for | how |
+//! | --- | --- | --- |
+//! | [`Cholesky`] | symmetric positive definite | dense fronts, on all threads |
+//! | [`Lu`] | any square matrix | column by column, with pivoting, on one thread |
+//!
+//! Each is a preconditioner, `z = A⁻¹ r` to rounding. A solver over it ends after one or two iterations, refines what rounding
+//! left, and reports the recomputed residual: there is no other way to refine here.
+//!
+//! Factors have fill: many more entries than the matrix. How many is known before the first number is computed, or watched while
+//! they are; what would not fit is refused with [`Error::Memory`](crate::Error::Memory).
+
+mod cholesky;
+mod lu;
+mod memory;
+mod tree;
+
+pub use cholesky::Cholesky;
+pub use lu::Lu;
+pub use memory::DirectOptions;
+
+use memory::Budget;

@@ -1,0 +1,387 @@
+//! Maximum-product matching: which row to put on the diagonal of each column (Duff and Koster 2001, "job 5" of MC64).
+//!
+//! Of all ways to choose one entry of each row and column, it finds one whose product is largest in absolute value: the
+//! least sum of the costs `c_ij = ln max_k |a_ik| − ln |a_ij|`. The dual variables of that problem, `u_i + v_j ≤ c_ij` with
+//! equality where matched, are logarithms of factors that make chosen entries 1 and all others at most 1.
+//!
+//! ```text
+//! v_j = min_i c_ij,  u_i = min_j (c_ij − v_j)        match what has c_ij = u_i + v_j, as far as that goes
+//! for each row that is left:                         Dijkstra, over lengths c_ij − u_i − v_j ≥ 0
+//!     find the shortest path, to any free column, of edges that are matched in turn and not
+//!     shift u and v by what is shorter than it; exchange what is matched along it
+//! ```
+//!
+//! Departures from the paper: rows are searched from, not columns, because rows are what is stored. Columns reached by a
+//! search that found no free column are never looked at again: nothing that changes later reaches a free column from there.
+
+use crate::preconditioners::origin::check_square;
+use crate::{Csr, Real, Result};
+use krysp_kernels::index::Offsets;
+use krysp_solvers::Element;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+const NONE: u32 = u32::MAX;
+
+/// One entry of each row and column, so that the product of all is largest, and the factors that make these entries 1 and
+/// all others at most 1 in absolute value.
+///
+/// [`Scaling::matched`](crate::Scaling::matched) puts the entries on the diagonal.
+///
+/// ```
+/// use krysp::{Csr, Matching};
+///
+/// let a = Csr::from_triplets(2, 2, &[(0, 0, 1e-9), (0, 1, 5.0), (1, 0, 2.0)])?;
+/// let matching = Matching::of(&a)?;
+/// assert_eq!(matching.rows(), [1, 0]);
+/// assert_eq!(matching.unmatched(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Matching {
+    rows: Vec<u32>,
+    unmatched: usize,
+    pub(super) row_logs: Vec<f64>,
+    pub(super) column_logs: Vec<f64>,
+}
+
+impl Matching {
+    /// Finds it for a square matrix. Stored zeros count as nothing. Infinite and NaN entries are refused.
+    pub fn of<T: Real>(a: &Csr<T>) -> Result<Matching> {
+        check_square("a matching", a)?;
+        a.check_finite()?;
+        let mut search = Search::new(a);
+        search.match_what_is_tight();
+        for row in 0..a.rows() as u32 {
+            if search.column_of[row as usize] == NONE {
+                search.augment(row);
+            }
+        }
+        Ok(search.finish(a))
+    }
+
+    /// The row whose entry is chosen in each column, in the numbering of the matrix.
+    pub fn rows(&self) -> &[u32] {
+        &self.rows
+    }
+
+    /// How many rows have no entry of their own. A matrix where there are any is singular, whatever its values; these rows
+    /// are given the columns that are left, where nothing is stored.
+    pub fn unmatched(&self) -> usize {
+        self.unmatched
+    }
+}
+
+/// A matching in the making.
+struct Search<'a> {
+    offsets: &'a Offsets,
+    columns: &'a [u32],
+    /// `c_ij`, infinite where zero is stored.
+    costs: Vec<f64>,
+    u: Vec<f64>,
+    v: Vec<f64>,
+    row_of: Vec<u32>,
+    column_of: Vec<u32>,
+    /// The length of the shortest path to a column that is known yet.
+    distance: Vec<f64>,
+    /// The row from which that path comes.
+    parent: Vec<u32>,
+    /// Whether that path is final; for ever, of columns from which no free column can be reached.
+    settled: Vec<bool>,
+    heap: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+/// The largest magnitude in a row.
+fn largest<T: Real>(a: &Csr<T>, row: usize) -> f64 {
+    a.row_values(row).iter().fold(0.0, |most: f64, value| most.max(Element::to_f64(*value).abs()))
+}
+
+impl<'a> Search<'a> {
+    fn new<T: Real>(a: &'a Csr<T>) -> Search<'a> {
+        let n = a.rows();
+        let mut costs = Vec::with_capacity(a.nnz());
+        for row in 0..n {
+            let most = largest(a, row).ln();
+            costs.extend(a.row_values(row).iter().map(|value| match Element::to_f64(*value).abs() {
+                0.0 => f64::INFINITY,
+                value => most - value.ln(),
+            }));
+        }
+        Search {
+            offsets: &a.pattern().offsets,
+            columns: a.columns(),
+            costs,
+            u: vec![0.0; n],
+            v: vec![f64::INFINITY; n],
+            row_of: vec![NONE; n],
+            column_of: vec![NONE; n],
+            distance: vec![f64::INFINITY; n],
+            parent: vec![NONE; n],
+            settled: vec![false; n],
+            heap: BinaryHeap::new(),
+        }
+    }
+
+    /// `c_ij − v_j − u_i` of an entry.
+    fn length(&self, row: usize, entry: usize) -> f64 {
+        self.costs[entry] - self.v[self.columns[entry] as usize] - self.u[row]
+    }
+
+    /// The least `c_ij − v_j` of a row; zero where nothing is stored.
+    fn least_of_row(&self, row: usize) -> f64 {
+        let lengths = self.offsets.range(row).map(|entry| {
+            let column = self.columns[entry] as usize;
+            self.costs[entry] - self.v[column]
+        });
+        finite(lengths.fold(f64::INFINITY, f64::min))
+    }
+
+    /// First dual variables; matches rows by entries of length zero, and once removed: where another row can change over.
+    fn match_what_is_tight(&mut self) {
+        for (&column, &cost) in self.columns.iter().zip(&self.costs) {
+            let least = &mut self.v[column as usize];
+            *least = least.min(cost);
+        }
+        self.v.iter_mut().for_each(|v| *v = finite(*v));
+        for row in 0..self.u.len() {
+            self.u[row] = self.least_of_row(row);
+        }
+        for row in 0..self.u.len() {
+            if let Some(column) = self.free_and_tight(row) {
+                self.join(row as u32, column);
+            }
+        }
+        for row in 0..self.u.len() {
+            if self.column_of[row] != NONE {
+                continue;
+            }
+            let change = self.tight(row).find_map(|column| {
+                let other = self.row_of[column as usize];
+                (other != NONE).then_some((column, other, self.free_and_tight(other as usize)?))
+            });
+            if let Some((column, other, free)) = change {
+                self.join(other, free);
+                self.join(row as u32, column);
+            }
+        }
+    }
+
+    /// The columns of entries of length zero.
+    fn tight(&self, row: usize) -> impl Iterator<Item = u32> + '_ {
+        let entries = self.offsets.range(row).filter(move |&entry| self.length(row, entry) <= 0.0);
+        entries.map(|entry| self.columns[entry])
+    }
+
+    fn free_and_tight(&self, row: usize) -> Option<u32> {
+        self.tight(row).find(|&column| self.row_of[column as usize] == NONE)
+    }
+
+    fn join(&mut self, row: u32, column: u32) {
+        self.row_of[column as usize] = row;
+        self.column_of[row as usize] = column;
+    }
+
+    /// Matches one more row, if that is possible.
+    fn augment(&mut self, root: u32) {
+        let (mut row, mut base) = (root as usize, 0.0);
+        let (mut shortest, mut end) = (f64::INFINITY, NONE);
+        let (mut reached, mut settled, mut ready) = (vec![], vec![], vec![]);
+        loop {
+            for entry in self.offsets.range(row) {
+                let column = self.columns[entry];
+                let at = column as usize;
+                // rounding may leave a length a little below zero
+                let distance = base + self.length(row, entry).max(0.0);
+                if self.settled[at] || distance >= shortest {
+                    continue;
+                }
+                if self.row_of[at] == NONE {
+                    (shortest, end) = (distance, column);
+                    self.parent[at] = row as u32;
+                } else if distance < self.distance[at] {
+                    if self.distance[at] == f64::INFINITY {
+                        reached.push(column);
+                    }
+                    self.distance[at] = distance;
+                    self.parent[at] = row as u32;
+                    // no shorter path can follow one that adds nothing: it need not be sorted in
+                    if distance <= base {
+                        ready.push(column);
+                    } else {
+                        self.heap.push(Reverse((distance.to_bits(), column)));
+                    }
+                }
+            }
+            if shortest <= base {
+                break;
+            }
+            let Some(column) = self.nearest(&mut ready) else { break };
+            if self.distance[column as usize] >= shortest {
+                break;
+            }
+            self.settled[column as usize] = true;
+            settled.push(column);
+            base = self.distance[column as usize];
+            row = self.row_of[column as usize] as usize;
+        }
+        self.heap.clear();
+        if end != NONE {
+            self.u[root as usize] += shortest;
+            for &column in &settled {
+                let shift = shortest - self.distance[column as usize];
+                self.v[column as usize] -= shift;
+                self.u[self.row_of[column as usize] as usize] += shift;
+                self.settled[column as usize] = false;
+            }
+            let mut column = end;
+            loop {
+                let row = self.parent[column as usize];
+                let before = self.column_of[row as usize];
+                self.join(row, column);
+                if row == root {
+                    break;
+                }
+                column = before;
+            }
+        }
+        reached.iter().for_each(|&column| self.distance[column as usize] = f64::INFINITY);
+    }
+
+    /// The column of the shortest path that is not settled.
+    fn nearest(&mut self, ready: &mut Vec<u32>) -> Option<u32> {
+        while let Some(column) = ready.pop() {
+            if !self.settled[column as usize] {
+                return Some(column);
+            }
+        }
+        while let Some(Reverse((distance, column))) = self.heap.pop() {
+            let at = column as usize;
+            if !self.settled[at] && self.distance[at].to_bits() == distance {
+                return Some(column);
+            }
+        }
+        None
+    }
+
+    fn finish<T: Real>(mut self, a: &Csr<T>) -> Matching {
+        let n = self.u.len();
+        let without: Vec<u32> = (0..n as u32).filter(|&row| self.column_of[row as usize] == NONE).collect();
+        if !without.is_empty() {
+            // searches left out columns that lead nowhere, whose entries may have become too large
+            for row in 0..n {
+                for entry in self.offsets.range(row) {
+                    let column = self.columns[entry] as usize;
+                    self.v[column] = self.v[column].min(self.costs[entry] - self.u[row]);
+                }
+            }
+        }
+        for row in 0..n {
+            self.u[row] = self.least_of_row(row);
+        }
+        let mut left = without.iter();
+        for column in 0..n as u32 {
+            if self.row_of[column as usize] == NONE
+                && let Some(&row) = left.next()
+            {
+                self.join(row, column);
+            }
+        }
+        let mut row_logs: Vec<f64> = (0..n).map(|row| self.u[row] - finite(largest(a, row).ln())).collect();
+        let mut column_logs = self.v;
+        // what rows lose columns may gain: factors of both are of one size
+        let shift =
+            (row_logs.iter().sum::<f64>() - column_logs.iter().sum::<f64>()) / (2.0 * n.max(1) as f64);
+        row_logs.iter_mut().for_each(|log| *log -= shift);
+        column_logs.iter_mut().for_each(|log| *log += shift);
+        Matching { rows: self.row_of, unmatched: without.len(), row_logs, column_logs }
+    }
+}
+
+/// Zero in place of a logarithm of nothing.
+fn finite(log: f64) -> f64 {
+    if log.is_finite() { log } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scaling;
+
+    /// A matrix of pseudo-random entries of very different sizes.
+    fn scattered(n: usize, entries_per_row: usize, seed: u64) -> Csr<f64> {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut next = |bound: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 33) as usize % bound
+        };
+        let mut entries = vec![];
+        for row in 0..n {
+            for _ in 0..entries_per_row {
+                let size = 10f64.powi(next(9) as i32 - 4) * (1.0 + next(100) as f64 / 10.0);
+                entries.push((row, next(n), if next(2) == 0 { size } else { -size }));
+            }
+        }
+        Csr::from_triplets(n, n, &entries).unwrap()
+    }
+
+    /// The largest product of one entry of each row and column, as a logarithm, by trying all.
+    fn best(a: &Csr<f64>, row: usize, used: u32) -> f64 {
+        if row == a.rows() {
+            return 0.0;
+        }
+        let entries = a.row_columns(row).iter().zip(a.row_values(row));
+        let free = entries.filter(|&(&column, &value)| used >> column & 1 == 0 && value != 0.0);
+        free.map(|(&column, value)| value.abs().ln() + best(a, row + 1, used | 1 << column))
+            .fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    #[test]
+    fn the_product_is_the_largest_of_all() {
+        let mut singular = 0;
+        for seed in 0..200 {
+            let a = scattered(7, 1 + seed as usize % 4, seed);
+            let matching = Matching::of(&a).unwrap();
+            let expected = best(&a, 0, 0);
+            if matching.unmatched() > 0 {
+                assert_eq!(expected, f64::NEG_INFINITY, "seed {seed}");
+                singular += 1;
+                continue;
+            }
+            let chosen = matching.rows().iter().zip(0..);
+            let product: f64 =
+                chosen.map(|(&row, column)| a.get(row as usize, column).unwrap().abs().ln()).sum();
+            assert!((product - expected).abs() < 1e-10, "seed {seed}: {product} {expected}");
+        }
+        assert!((20..180).contains(&singular), "{singular} of 200 are singular");
+    }
+
+    #[test]
+    fn factors_make_chosen_entries_one_and_others_at_most_one() {
+        for seed in 0..20 {
+            let a = scattered(300, 5, seed);
+            let matching = Matching::of(&a).unwrap();
+            let mut rows = matching.rows().to_vec();
+            let scaled = Scaling::matched(&a, &matching).unwrap().matrix(&a).unwrap();
+            assert!(scaled.entries().iter().all(|value| value.abs() <= 1.0 + 1e-12), "seed {seed}");
+            if matching.unmatched() == 0 {
+                assert!(scaled.diagonal_entries().iter().all(|value| (value.abs() - 1.0).abs() < 1e-12));
+            }
+            rows.sort_unstable();
+            assert!(rows.iter().zip(0..).all(|(&row, place)| row == place), "each row once");
+        }
+    }
+
+    #[test]
+    fn rows_without_a_column_are_counted() {
+        // three rows share two columns; one row and one column are empty, another row holds zeros
+        let entries = [(0, 0, 1.0), (1, 0, 2.0), (1, 1, 1.0), (2, 0, 4.0), (2, 1, 8.0), (3, 3, 0.0)];
+        let matching = Matching::of(&Csr::from_triplets(5, 5, &entries).unwrap()).unwrap();
+        assert_eq!(matching.unmatched(), 3);
+        assert_eq!(Matching::of(&Csr::<f64>::from_triplets::<usize>(0, 0, &[]).unwrap()).unwrap().rows(), []);
+        let infinite = Csr::from_triplets(1, 1, &[(0, 0, f64::INFINITY)]).unwrap();
+        assert!(Matching::of(&infinite).is_err());
+        assert!(Matching::of(&Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap()).is_err());
+    }
+}

@@ -1,0 +1,296 @@
+//! Direct factorisations: what they solve, what they refuse, and that threads change no bit.
+
+use crate::truth::check;
+use krysp::testing::matrices::{self, edge};
+use krysp::{
+    Cg, Cholesky, Csr, DirectOptions, Error, Gmres, HostVector, LinearOperator, Lu, Narrow, Numbering,
+    Refresh, Space,
+};
+
+/// What an operator makes of numbers.
+fn applied<M: LinearOperator<Vector = HostVector<f64>>>(m: &M) -> Vec<f64> {
+    let b = m.range().vector(&matrices::vector(m.range().len())).unwrap();
+    let mut x = m.domain().zeros().unwrap();
+    m.apply(&b, &mut x).unwrap();
+    x.as_slice().to_vec()
+}
+
+fn on_threads<R: Send>(count: usize, work: impl FnOnce() -> R + Send) -> R {
+    rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap().install(work)
+}
+
+/// Entries that have no partner, wind, and rows of all sizes.
+fn general(side: usize) -> Csr<f64> {
+    let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
+    let n = stencil.rows();
+    let wind = |(i, j, v): (usize, usize, f64)| {
+        (i, j, (if j > i { 0.3 } else { 1.4 }) * v * 10f64.powi(i as i32 % 3 - 1))
+    };
+    let mut entries: Vec<_> = stencil.triplets().map(wind).collect();
+    entries.extend((0..n / 3).map(|k| (k, n - 1 - k, 0.25)));
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+/// Rows of another matrix in an order that leaves little on the diagonal.
+fn shuffled(a: &Csr<f64>) -> Csr<f64> {
+    let n = a.rows();
+    let entries: Vec<_> = a.triplets().map(|(i, j, v)| ((5 * i + 3) % n, j, v)).collect();
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+/// What `Lu` must solve in an iteration or two.
+fn systems() -> Vec<(&'static str, Csr<f64>)> {
+    vec![
+        ("wind", general(8)),
+        ("shuffled rows", shuffled(&general(7))),
+        ("elasticity", matrices::elasticity(4).csr().unwrap()),
+        ("circuit", matrices::circuit(3000, 200).csr().unwrap()),
+        ("arrow", edge::arrow(300).csr().unwrap()),
+        ("no diagonal", edge::cyclic_shift(50).csr().unwrap()),
+        ("diagonal", edge::diagonal(20).csr().unwrap()),
+        ("one unknown", edge::diagonal(1).csr().unwrap()),
+        ("none", edge::empty(0, 0).csr().unwrap()),
+    ]
+}
+
+#[test]
+fn lu_solves_in_one_or_two_iterations() {
+    for (name, a) in systems() {
+        let b = matrices::vector(a.rows());
+        let lu = Lu::new(&a).unwrap();
+        assert!(lu.nnz() >= a.rows(), "{name}");
+        let solution = Gmres::new(&a).preconditioner(lu).rtol(1e-12).solve(&b).unwrap();
+        println!("{name}: {}", solution.report);
+        check(&a, &b, 1e-12, &solution);
+        assert!(
+            solution.report.converged() && solution.report.iterations <= 2,
+            "{name}: {}",
+            solution.report
+        );
+    }
+}
+
+#[test]
+fn vectors_stay_in_the_numbering_of_the_user() {
+    let a = general(6);
+    let turned = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    let turned = a.renumbered(&turned).unwrap();
+    let b = matrices::vector(a.rows());
+    let solution =
+        Gmres::new(&turned).preconditioner(Lu::new(&turned).unwrap()).rtol(1e-12).solve(&b).unwrap();
+    assert!(solution.report.converged(), "{}", solution.report);
+    assert!(crate::truth::residual(&a, &solution.x, &b) < 1e-11 * crate::truth::norm(&b));
+}
+
+#[test]
+fn real_systems_are_solved() {
+    for (name, most) in
+        [("west0479", 10_000), ("gemat12", 120_000), ("rajat19", 60_000), ("memplus", 200_000)]
+    {
+        let Some(path) = krysp::testing::shared_matrix(name) else {
+            krysp::testing::skipped(&format!("{name} is not in the folder of shared matrices"));
+            continue;
+        };
+        let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
+        let lu = Lu::new(&a).unwrap();
+        assert!(lu.nnz() < most, "{name}: {} entries", lu.nnz());
+        let mut b = a.range().zeros().unwrap();
+        a.apply(&HostVector::from_slice(&vec![1.0; a.rows()]), &mut b).unwrap();
+        let report = Gmres::new(&a).preconditioner(lu).rtol(1e-10).solve(b.as_slice()).unwrap().report;
+        assert!(report.converged() && report.iterations <= 3, "{name}: {report}");
+    }
+}
+
+#[test]
+fn threads_change_no_bit_of_lu() {
+    let a = general(10);
+    let expected = on_threads(1, || applied(&Lu::new(&a).unwrap()));
+    for threads in [2, 5] {
+        assert!(on_threads(threads, || applied(&Lu::new(&a).unwrap())) == expected, "{threads} threads");
+    }
+}
+
+#[test]
+fn singular_matrices_are_refused_with_a_column() {
+    // the last column is the sum of the first two
+    let a = Csr::from_triplets(
+        3,
+        3,
+        &[(0, 0, 1.0), (0, 2, 1.0), (1, 1, 3.0), (1, 2, 3.0), (2, 0, 2.0), (2, 1, 4.0), (2, 2, 6.0)],
+    )
+    .unwrap();
+    let refused = Lu::new(&a).unwrap_err();
+    assert!(matches!(refused, Error::Singular { column: 0..3, .. }), "{refused}");
+    let no_column = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (1, 0, 1.0), (2, 2, 1.0)]).unwrap();
+    let refused = Lu::new(&no_column).unwrap_err();
+    assert!(matches!(refused, Error::Singular { column: 1, pivot: 0.0, .. }), "{refused}");
+    let not_finite = Csr::from_triplets(2, 2, &[(0, 0, f64::NAN), (1, 1, 1.0)]).unwrap();
+    assert!(matches!(Lu::new(&not_finite), Err(Error::Singular { column: 0, .. })));
+    let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Lu::new(&wide), Err(Error::NotSquare { .. })));
+}
+
+#[test]
+fn factors_beyond_the_limit_are_refused() {
+    let a = general(12);
+    let enough = Lu::new(&a).unwrap().bytes();
+    Lu::with(&a, DirectOptions { memory: Some(2 * enough) }).unwrap();
+    let refused = Lu::with(&a, DirectOptions { memory: Some(enough / 2) }).unwrap_err();
+    let Error::Memory { needed, limit, .. } = refused else { panic!("{refused}") };
+    assert!(needed > limit && limit == enough / 2, "{refused}");
+    assert!(refused.to_string().contains("iterative method"), "{refused}");
+}
+
+#[test]
+fn refreshed_factors_are_those_of_the_new_values() {
+    let a = general(7);
+    let a = Csr::from_sorted(a.cols(), a.offsets(), a.columns().to_vec(), a.entries().to_vec()).unwrap();
+    let larger = |(i, j, v): (usize, usize, f64)| if i == j { v * (1.5 + (i % 7) as f64) } else { v };
+    let b = a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).unwrap();
+    let (of_a, of_b) = (applied(&Lu::new(&a).unwrap()), applied(&Lu::new(&b).unwrap()));
+    assert_ne!(of_a, of_b);
+    let mut lu = Lu::new(&a).unwrap();
+    lu.refresh(&b).unwrap();
+    assert!(applied(&lu) == of_b);
+    lu.refresh(&a).unwrap();
+    assert!(applied(&lu) == of_a);
+    // values for which the old pivots do not serve
+    let c: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { 1e-12 * v } else { v }).collect();
+    let c = a.with_values(&c).unwrap();
+    lu.refresh(&c).unwrap();
+    assert!(applied(&lu) == applied(&Lu::new(&c).unwrap()));
+    let other = general(6);
+    assert!(lu.refresh(&other).is_err());
+    // what is singular is refused, and what comes after is not
+    let zeros = a.with_values(&vec![0.0; a.nnz()]).unwrap();
+    assert!(matches!(lu.refresh(&zeros), Err(Error::Singular { .. })));
+    lu.refresh(&a).unwrap();
+    let b = vec![1.0; a.rows()];
+    assert!(Gmres::new(&a).preconditioner(lu).rtol(1e-12).solve(&b).unwrap().report.iterations <= 2);
+}
+
+#[test]
+fn factors_in_single_precision_take_half_of_the_memory() {
+    for (name, a) in systems() {
+        let b = matrices::vector(a.rows());
+        let (whole, half) = (Lu::new(&a).unwrap(), Narrow::new(Lu::new(&a.cast::<f32>()).unwrap()).unwrap());
+        assert!(half.bytes() <= whole.bytes(), "{name}");
+        let solution = Gmres::new(&a).preconditioner(half).rtol(1e-12).solve(&b).unwrap();
+        check(&a, &b, 1e-12, &solution);
+        assert!(
+            solution.report.converged() && solution.report.iterations <= 8,
+            "{name}: {}",
+            solution.report
+        );
+    }
+}
+
+/// What `Cholesky` must solve in an iteration or two.
+fn definite() -> Vec<(&'static str, Csr<f64>)> {
+    vec![
+        ("stencil", matrices::stencil7(12).csr().unwrap()),
+        ("elasticity", matrices::elasticity(6).csr().unwrap()),
+        ("thin plate", matrices::plate([30, 20, 1], 0.3).csr().unwrap()),
+        ("tridiagonal", edge::tridiagonal(3000).csr().unwrap()),
+        ("diagonal", edge::diagonal(20).csr().unwrap()),
+        ("one unknown", edge::diagonal(1).csr().unwrap()),
+        ("none", edge::empty(0, 0).csr().unwrap()),
+        ("parts", matrices::stencil7(3).csr().map(|a: Csr<f64>| twice(&a)).unwrap()),
+    ]
+}
+
+/// Two copies of a matrix that nothing joins.
+fn twice(a: &Csr<f64>) -> Csr<f64> {
+    let n = a.rows();
+    let entries: Vec<_> = a.triplets().flat_map(|(i, j, v)| [(i, j, v), (i + n, j + n, 2.0 * v)]).collect();
+    Csr::from_triplets(2 * n, 2 * n, &entries).unwrap()
+}
+
+#[test]
+fn cholesky_solves_in_one_or_two_iterations() {
+    for (name, a) in definite() {
+        let b = matrices::vector(a.rows());
+        let cholesky = Cholesky::new(&a).unwrap();
+        assert!(2 * cholesky.nnz() >= a.nnz(), "{name}");
+        let solution = Cg::new(&a).preconditioner(cholesky).rtol(1e-12).solve(&b).unwrap();
+        println!("{name}: {}", solution.report);
+        check(&a, &b, 1e-12, &solution);
+        assert!(
+            solution.report.converged() && solution.report.iterations <= 3,
+            "{name}: {}",
+            solution.report
+        );
+        let narrow = Narrow::new(Cholesky::new(&a.cast::<f32>()).unwrap()).unwrap();
+        let solution = Cg::new(&a).preconditioner(narrow).rtol(1e-12).solve(&b).unwrap();
+        check(&a, &b, 1e-12, &solution);
+        assert!(
+            solution.report.converged() && solution.report.iterations <= 15,
+            "{name}: {}",
+            solution.report
+        );
+    }
+}
+
+#[test]
+fn threads_change_no_bit_of_cholesky() {
+    let a = matrices::elasticity(9).csr::<f64>().unwrap();
+    let expected = on_threads(1, || applied(&Cholesky::new(&a).unwrap()));
+    for threads in [2, 5] {
+        assert!(
+            on_threads(threads, || applied(&Cholesky::new(&a).unwrap())) == expected,
+            "{threads} threads"
+        );
+    }
+}
+
+#[test]
+fn pivots_that_are_not_positive_are_refused_with_their_row() {
+    let a = Csr::from_triplets(3, 3, &[(0, 0, 2.0), (1, 1, -1.0), (2, 2, 1.0)]).unwrap();
+    assert!(matches!(Cholesky::new(&a), Err(Error::NotPositive { row: 1, pivot: -1.0, .. })));
+    let singular = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 2.0), (1, 1, 4.0)]).unwrap();
+    assert!(matches!(Cholesky::new(&singular), Err(Error::NotPositive { pivot: 0.0, .. })));
+    let not_finite = Csr::from_triplets(2, 2, &[(0, 0, f64::NAN), (1, 1, 1.0)]).unwrap();
+    assert!(matches!(Cholesky::new(&not_finite), Err(Error::NotPositive { row: 0, .. })));
+    let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
+    assert!(matches!(Cholesky::new(&wide), Err(Error::NotSquare { .. })));
+    // entries that have no partner are no reason to panic
+    let _ = Cholesky::new(&general(6));
+    let _ = Cholesky::new(&edge::dense_row(40, 3).csr::<f64>().unwrap());
+    let _ = Cholesky::new(&edge::dense_column(40, 30).csr::<f64>().unwrap());
+}
+
+#[test]
+fn cholesky_knows_its_memory_before_it_takes_it() {
+    let a = matrices::stencil7(20).csr::<f64>().unwrap();
+    let needed = |limit| match Cholesky::with(&a, DirectOptions { memory: Some(limit) }) {
+        Err(Error::Memory { needed, limit: said, .. }) if said == limit => needed,
+        other => panic!("{other:?}"),
+    };
+    let first = needed(1000);
+    let enough = needed(first);
+    let cholesky = Cholesky::with(&a, DirectOptions { memory: Some(enough) }).unwrap();
+    assert!(first == cholesky.bytes() && enough < 3 * first, "{first} {enough}");
+    // a system whose factor no machine has room for is refused at once
+    let huge = matrices::stencil7(70).csr::<f64>().unwrap();
+    assert!(matches!(
+        Cholesky::with(&huge, DirectOptions { memory: Some(1 << 20) }),
+        Err(Error::Memory { .. })
+    ));
+}
+
+#[test]
+fn a_refreshed_cholesky_is_that_of_the_new_values() {
+    let a = matrices::elasticity(5).csr::<f64>().unwrap();
+    let larger = |(i, j, v): (usize, usize, f64)| if i == j { v * (1.5 + (i % 7) as f64) } else { v };
+    let b = a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).unwrap();
+    let (of_a, of_b) = (applied(&Cholesky::new(&a).unwrap()), applied(&Cholesky::new(&b).unwrap()));
+    let mut cholesky = Cholesky::new(&a).unwrap();
+    cholesky.refresh(&b).unwrap();
+    assert!(applied(&cholesky) == of_b && of_a != of_b);
+    let negative = a.with_values(&a.entries().iter().map(|v| -v).collect::<Vec<_>>()).unwrap();
+    assert!(matches!(cholesky.refresh(&negative), Err(Error::NotPositive { .. })));
+    cholesky.refresh(&a).unwrap();
+    assert!(applied(&cholesky) == of_a);
+    assert!(matches!(cholesky.refresh(&matrices::elasticity(5).csr::<f64>().unwrap()), Ok(())));
+    assert!(cholesky.refresh(&matrices::elasticity(4).csr::<f64>().unwrap()).is_err());
+}

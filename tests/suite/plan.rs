@@ -1,0 +1,197 @@
+//! One call that solves: what it solves, what it says of what it cannot, and what can be decided by hand.
+
+use krysp::plan::{Method, Preconditioner, Profile};
+use krysp::testing::matrices;
+use krysp::{Csr, Error, Outcome, Plan, Real, solve};
+
+/// `‖b − A x‖ / ‖b‖`, by a loop of its own.
+fn residual<T: Real>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
+    let mut r: Vec<f64> = b.iter().map(|&b| krysp::Element::to_f64(b)).collect();
+    let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
+    let rhs = norm(&r);
+    for (i, j, v) in a.triplets() {
+        r[i] -= krysp::Element::to_f64(v) * krysp::Element::to_f64(x[j]);
+    }
+    norm(&r) / rhs
+}
+
+/// Solves for a smooth solution and checks the residual.
+fn solves<T: Real>(a: &Csr<T>, tolerance: f64) -> krysp::plan::Solved<T> {
+    let x: Vec<T> = (0..a.rows()).map(|i| T::from_f64(1.0 + (i as f64 * 0.1).sin())).collect();
+    let mut b = vec![T::default(); a.rows()];
+    for (i, j, v) in a.triplets() {
+        b[i] += v * x[j];
+    }
+    let solved = solve(a, &b).unwrap();
+    println!("{solved}");
+    assert!(solved.converged(), "{solved}");
+    let residual = residual(a, &b, &solved.x);
+    assert!(residual <= tolerance, "{residual:e}: {solved}");
+    solved
+}
+
+/// A saddle point `[K Bᵀ; B 0]`, with `K` a stencil and `B` differences of neighbours.
+fn saddle_point(n: usize) -> Csr<f64> {
+    let mut entries: Vec<(usize, usize, f64)> = vec![];
+    for i in 0..n {
+        entries.push((i, i, 2.0 + i as f64 / n as f64));
+        if i > 0 {
+            entries.extend([(i, i - 1, -1.0), (i - 1, i, -1.0)]);
+        }
+    }
+    for i in 0..n / 2 {
+        let (row, col) = (n + i, 2 * i);
+        entries.extend([(row, col, 1.0), (col, row, 1.0)]);
+        if col + 2 < n {
+            entries.extend([(row, col + 2, -1.0), (col + 2, row, -1.0)]);
+        }
+    }
+    Csr::from_triplets(n + n / 2, n + n / 2, &entries).unwrap()
+}
+
+#[test]
+fn every_kind_of_system_is_solved() {
+    let definite = solves(&matrices::stencil7(12).csr::<f64>().unwrap(), 1e-8);
+    assert_eq!(definite.rungs[0].method, Method::Cg);
+    solves(&saddle_point(200), 1e-8);
+    solves(&matrices::stencil7(8).csr::<f32>().unwrap(), 3.5e-4);
+    let unsymmetric = matrices::stencil7(10).csr::<f64>().unwrap();
+    let skewed: Vec<_> =
+        unsymmetric.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();
+    let solved = solves(&Csr::from_triplets(1000, 1000, &skewed).unwrap(), 1e-8);
+    assert_eq!(solved.rungs[0].method, Method::BiCgStab);
+}
+
+#[test]
+fn the_smallest_systems_are_solved() {
+    let one = Csr::from_triplets(1, 1, &[(0, 0, -4.0)]).unwrap();
+    assert_eq!(solve(&one, &[2.0]).unwrap().x, [-0.5]);
+    let none = Csr::from_triplets(0, 0, &[] as &[(usize, usize, f64)]).unwrap();
+    let solved = solve(&none, &[]).unwrap();
+    assert!(solved.converged() && solved.x.is_empty());
+    let a = matrices::stencil7(4).csr::<f64>().unwrap();
+    let solved = solve(&a, &[0.0; 64]).unwrap();
+    assert!(solved.converged() && solved.x.iter().all(|&x| x == 0.0));
+}
+
+#[test]
+fn misuse_is_refused_with_a_remedy() {
+    let wide = Csr::from_triplets(2, 3, &[(0, 0, 1.0), (1, 2, 1.0)]).unwrap();
+    let error = solve(&wide, &[1.0; 2]).unwrap_err();
+    assert!(matches!(error, Error::Rectangular { rows: 2, cols: 3 }));
+    assert!(error.to_string().contains("least squares"), "{error}");
+    let a = matrices::stencil7(3).csr::<f64>().unwrap();
+    assert!(solve(&a, &[1.0; 5]).unwrap_err().to_string().contains("5 entries"));
+    let mut values = a.entries().to_vec();
+    values[3] = f64::NAN;
+    assert!(matches!(solve(&a.with_values(&values).unwrap(), &[1.0; 27]), Err(Error::NotFinite { .. })));
+    let mut b = [1.0; 27];
+    b[4] = f64::NAN;
+    let solved = solve(&a, &b).unwrap();
+    assert_eq!(solved.report.outcome, Outcome::NotFinite { whence: "`b`" });
+    assert_eq!(solved.rungs.len(), 1);
+}
+
+#[test]
+fn each_decision_can_be_made_by_hand() {
+    let a = matrices::stencil7(8).csr::<f64>().unwrap();
+    let b = vec![1.0; a.rows()];
+    for method in Method::ALL {
+        assert_eq!(method.to_string().to_uppercase().parse::<Method>().unwrap(), method);
+        let plan = Plan::new(&a).unwrap().method(method).preconditioner(Preconditioner::Ic0);
+        let solved = plan.build().unwrap().solve(&b).unwrap();
+        assert!(solved.converged(), "{solved}");
+        let [rung] = &*solved.rungs else { panic!("{solved}") };
+        assert_eq!((rung.method, rung.preconditioner), (method, Preconditioner::Ic0));
+    }
+    for preconditioner in Preconditioner::ALL {
+        assert_eq!(preconditioner.to_string().parse::<Preconditioner>().unwrap(), preconditioner);
+        let plan = Plan::new(&a).unwrap().method(Method::Gmres).preconditioner(preconditioner);
+        let solved = plan.build().unwrap().solve(&b).unwrap();
+        assert!(solved.converged() && solved.rungs.len() == 1, "{solved}");
+    }
+    let error = "conjugate".parse::<Method>().unwrap_err();
+    assert!(error.to_string().contains("Minres"), "{error}");
+    let solver = Plan::new(&a).unwrap().format("coo").build().unwrap();
+    assert_eq!(solver.operator().unwrap().choice().stored().format(), "COO");
+    let unknown = Plan::new(&a).unwrap().format("best").build();
+    assert!(matches!(unknown.err(), Some(Error::Unknown { what: "format", .. })));
+    // what was asked for by name and cannot be built is an error
+    let indefinite = saddle_point(20);
+    let refused = Plan::new(&indefinite).unwrap().preconditioner(Preconditioner::Cholesky);
+    assert!(refused.build().unwrap().solve(&[1.0; 30]).is_err());
+    let limited = Plan::new(&a).unwrap().max_iterations(3).build().unwrap().solve(&b).unwrap();
+    assert_eq!((limited.report.iterations, limited.converged()), (3, false));
+}
+
+#[test]
+fn new_values_are_taken() {
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let b = vec![1.0; a.rows()];
+    let mut solver = Plan::new(&a).unwrap().solves(10).new_values(true).build().unwrap();
+    let before = solver.solve(&b).unwrap();
+    let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+    solver.refresh(&doubled).unwrap();
+    let after = solver.solve(&b).unwrap();
+    assert!(before.converged() && after.converged());
+    let off = before.x.iter().zip(&after.x).map(|(x, y)| (x - 2.0 * y).abs() / x.abs());
+    assert!(off.fold(0.0, f64::max) < 1e-6);
+    let from = solver.solve_from(&b, &after.x).unwrap();
+    assert!(from.converged() && from.report.iterations == 0, "{from}");
+}
+
+#[test]
+fn a_profile_tells_what_there_is() {
+    let a = matrices::stencil7(6).csr::<f64>().unwrap();
+    let profile = Profile::of(&a);
+    assert!(profile.is_symmetric() && profile.has_positive_diagonal(), "{profile}");
+    assert_eq!((profile.dominant, profile.lengths[0], profile.lengths[4]), (216, 4, 7));
+    assert_eq!(profile.histogram.iter().sum::<usize>(), 216);
+    assert_eq!(profile.parts.map(|parts| (parts.count, parts.largest)), Some((1, 216)));
+    assert!(matches!(profile.spectrum, Some(krysp::plan::Spectrum::Positive { .. })), "{profile}");
+    let saddle = Profile::of(&saddle_point(20));
+    assert_eq!((saddle.zero_diagonal, saddle.spectrum), (10, Some(krysp::plan::Spectrum::Indefinite)));
+    let text = saddle.to_string();
+    assert!(text.contains("10 zero") && text.contains("not positive definite"), "{text}");
+    let holes = [(0, 0, 1.0), (0, 2, 3.0), (2, 0, 1.0), (1, 1, 0.0)];
+    let holes = Profile::of(&Csr::from_triplets(4, 4, &holes).unwrap());
+    assert_eq!((holes.empty_rows, holes.empty_cols, holes.zeros), (2, 2, 1), "{holes}");
+    assert_eq!((holes.off_diagonal, holes.mirrored, holes.symmetric), (2, 2, 0));
+}
+
+/// A chain of points that is held nowhere: constants are its null space.
+fn floating_chain(n: usize) -> Csr<f64> {
+    let entries =
+        (0..n - 1).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
+    Csr::from_triplets(n, n, &entries.collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn a_singular_system_is_solved_or_called_so() {
+    // consistent: the image of a smooth vector
+    solves(&floating_chain(80), 1e-8);
+    // inconsistent: the mean of `b`, a half, cannot be balanced
+    let b: Vec<f64> = (0..80).map(|i| if i < 40 { 1.0 } else { 0.0 }).collect();
+    let solved = solve(&floating_chain(80), &b).unwrap();
+    let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
+    assert!((least - 0.5 * 80f64.sqrt()).abs() < 1e-6, "{least}: {solved}");
+    assert!((residual(&floating_chain(80), &b, &solved.x) * 40f64.sqrt() - least).abs() < 1e-9);
+    // an equation without unknowns, in a matrix that is not symmetric
+    let entries: Vec<_> =
+        (0..40).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % 41, 1.0)]).chain([(40, 40, 0.0)]).collect();
+    let solved = solve(&Csr::from_triplets(41, 41, &entries).unwrap(), &[1.0; 41]).unwrap();
+    assert!(matches!(solved.report.outcome, Outcome::Inconsistent { least } if (least - 1.0).abs() < 1e-6));
+}
+
+#[test]
+fn bad_scaling_and_empty_diagonals_are_no_obstacle() {
+    let poisson = matrices::stencil7(7).csr::<f64>().unwrap();
+    let size = |i: usize| 10f64.powi((i * 7 % 13) as i32 - 6);
+    let rows: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, size(i) * v)).collect();
+    solves(&Csr::from_triplets(343, 343, &rows).unwrap(), 1e-8);
+    let symmetric: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, size(i) * v * size(j))).collect();
+    solves(&Csr::from_triplets(343, 343, &symmetric).unwrap(), 1e-8);
+    // a cyclic shift and a little more: nothing on the diagonal
+    let shift: Vec<_> = (0..300).flat_map(|i| [(i, (i + 1) % 300, 1.0), (i, (i + 7) % 300, 0.2)]).collect();
+    solves(&Csr::from_triplets(300, 300, &shift).unwrap(), 1e-8);
+}
