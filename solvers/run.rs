@@ -248,6 +248,7 @@ where
         let deadline = self.stopping.time_limit.map(|limit| (started, limit));
         let method = &self.method;
         let replays = self.operator.replays() && self.preconditioner.replays();
+        let lag = workspace.steps.lag(self.bytes_per_iteration());
         let cycle = method.cycle(workspace.space.len());
         let report = &mut self.report;
         let mut patience = method.patience();
