@@ -65,6 +65,7 @@ mod host;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;
 pub mod io;
+mod memory;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod numbering;

@@ -2,6 +2,7 @@
 
 pub mod matrix_market;
 
+use crate::memory::room;
 use crate::{Csr, Error, Real, Result};
 use matrix_market::{Content, Coordinate, Number, Symmetry};
 use std::path::Path;
@@ -60,6 +61,7 @@ pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     match matrix_market::read::<T>(path)? {
         Content::Array { cols: 1, values, .. } => Ok(values),
         Content::Coordinate(matrix) if matrix.cols == 1 => {
+            room("a vector", (matrix.rows * size_of::<T>()) as u128)?;
             let mut values = vec![T::zero(); matrix.rows];
             for (&row, &value) in matrix.row.iter().zip(&matrix.value) {
                 values[row as usize] += value;
