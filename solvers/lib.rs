@@ -7,6 +7,7 @@
 //! | module | method |
 //! | --- | --- |
 //! | [`cg`] | conjugate gradients, for symmetric positive definite systems |
+//! | [`pipelined_cg`] | conjugate gradients whose sums travel during products, on many processes |
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
@@ -45,6 +46,7 @@ mod lanczos;
 mod method;
 pub mod minres;
 mod operator;
+pub mod pipelined_cg;
 mod report;
 mod run;
 mod solver;
@@ -69,6 +71,7 @@ pub use idr::Idr;
 pub use method::{Arithmetic, Cost, Method, Symmetry, System};
 pub use minres::Minres;
 pub use operator::{Diagonal, Form, Identity, LinearOperator, OperatorFn, check_spaces, plain_residual};
+pub use pipelined_cg::PipelinedCg;
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;
 pub use stagnation::{Evidence, Patience};

@@ -40,6 +40,12 @@ pub enum Outcome {
         /// The residual norm to expect of a solution that is exact except for the rounding of its entries.
         limit: f64,
     },
+    /// The matrix is singular, and no `x` has a residual much smaller than that of the `x` returned: it is orthogonal to the
+    /// range of the matrix. Solvers do not find that out, plans do.
+    Inconsistent {
+        /// The least residual norm.
+        least: f64,
+    },
     /// An input or a result is infinite or NaN.
     NotFinite {
         /// What is not finite.
@@ -94,6 +100,9 @@ impl Outcome {
                 "ask for a larger tolerance; a smaller residual needs an element type with more digits, or a better scaled \
                  matrix"
             }
+            Outcome::Inconsistent { .. } => {
+                "make `b` consistent, or declare the null space of the matrix with `null_space`"
+            }
             Outcome::NotFinite { .. } => {
                 "look for infinities, NaN and overflow in the matrix, the \
                                           preconditioner, `b` and the guess"
@@ -116,6 +125,9 @@ impl fmt::Display for Outcome {
             Outcome::Diverged => write!(f, "diverged"),
             Outcome::Stagnated(evidence) => write!(f, "stagnated ({evidence})"),
             Outcome::PrecisionLimit { element, .. } => write!(f, "at the limit of {element}"),
+            Outcome::Inconsistent { least } => {
+                write!(f, "the system is singular and has no solution: {least:.2e} is the least residual")
+            }
             Outcome::NotFinite { whence } => write!(f, "{whence} is not finite"),
         }
     }

@@ -65,6 +65,8 @@ mod host;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;
 pub mod io;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod numbering;
 mod numbers;
 pub mod partition;
@@ -86,7 +88,7 @@ pub use krysp_kernels::cpu::simd::bf16::Bf16;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
     BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres,
-    Outcome, Progress, Report, Solution, Space, Stopping, Vector,
+    Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
@@ -137,6 +139,10 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "mpi"))]
+#[doc = include_str!("../docs/cluster.md")]
+struct Cluster;
 
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../docs/several_gpus.md")]

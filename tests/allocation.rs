@@ -9,7 +9,7 @@ use krysp::solvers::Method;
 use krysp::testing::matrices;
 use krysp::{
     BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres,
-    Outcome, solvers::Solver,
+    Outcome, PipelinedCg, solvers::Solver,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,6 +73,8 @@ fn every_method(a: &Csr<f64>, each: impl Fn(&str, usize, usize)) {
     each("GMRES", count, iterations);
     let (count, iterations) = allocations(Minres::new(a).rtol(1e-2).preconditioner(&jacobi), a);
     each("MINRES", count, iterations);
+    let (count, iterations) = allocations(PipelinedCg::new(a).rtol(1e-2).preconditioner(&jacobi), a);
+    each("pipelined CG", count, iterations * 2);
     let (count, iterations) = allocations(Fcg::new(a).rtol(1e-2).preconditioner(&jacobi), a);
     each("flexible CG", count, iterations);
     let (count, iterations) = allocations(Fgmres::new(a).rtol(1e-2).restart(10), a);

@@ -2,11 +2,14 @@
 
 use super::Preconditioner;
 use super::magnitudes::Magnitudes;
+use super::matched::Matched;
 use super::rung::AnyPreconditioner;
 use crate::choice::Machine;
-use crate::{Amg, Csr, Error, Fsai, Host, Ic0, Ilu0, LinearOperator, Operator, Real, Result, Spai, TwoLevel};
+use crate::{
+    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, LinearOperator, Lu, Operator, Real, Result, Spai, TwoLevel,
+};
 #[cfg(feature = "cuda")]
-use crate::{Cuda, ToCuda};
+use crate::{Cuda, Error, ToCuda};
 use krysp_solvers::Identity;
 
 /// A machine that plans are made for: [`Host`], or a GPU.
@@ -51,6 +54,8 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
             Preconditioner::Ic0 => Box::new(Ic0::shifted(csr)?),
             Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
+            Preconditioner::Cholesky => Box::new(Cholesky::new(csr)?),
+            Preconditioner::Lu => Box::new(Matched::new(csr, Lu::new)?),
         })
     }
 }
@@ -60,7 +65,8 @@ impl<T: Real> Builds<T> for Cuda {
     const WATCHED: bool = false;
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
-        !matches!(preconditioner, Preconditioner::Amg | Preconditioner::Ic0 | Preconditioner::Ilu0)
+        use Preconditioner::{Fsai, Jacobi, None, Spai, TwoLevel};
+        matches!(preconditioner, None | Jacobi | TwoLevel | Fsai | Spai)
     }
 
     fn preconditioner(

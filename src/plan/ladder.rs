@@ -1,81 +1,99 @@
-//! Tries one configuration after the other until the residual is small enough.
+//! What a plan builds: a solver that climbs from one configuration to the next.
 
 use super::candidates::Candidate;
+use super::pace::Pace;
 use super::plan::Options;
-use super::rung::{Outside, Runs, solver};
-use super::{Builds, Left, Plan, Rung, Solved};
-use crate::{Csr, Error, Format, Operator, Outcome, Real, Report, Result};
-use krysp_solvers::{CancelToken, LinearOperator, Scalar, Space, SpaceOf, Stopping, Vector};
+use super::rung::{Outside, Running, Watch, Watcher, solver};
+use super::solved::{Left, Rung, Solved};
+use super::{Builds, Plan};
+use crate::{Csr, Error, Format, Operator, Real, Report, Result};
+use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// Iterations of a rung, if the user sets no limit: time is what limits it.
-const ITERATIONS: usize = 100_000;
 
 /// Steps of GMRES before it starts again: longer than its default, because what is hard needs a longer memory.
 const RESTART: usize = 60;
 
-/// A solver that tries one configuration after the other. Made by [`Plan::build`].
+/// A solver that tries one configuration after the other, until the residual, computed anew, meets the tolerance. Made by
+/// [`Plan::build`].
+///
+/// The next solve begins with the configuration that solved the last one, or with one that has become worth building.
 pub struct Ladder<T: Real, M: Builds<T>> {
     machine: M,
-    matrix: Csr<T>,
+    pub(super) matrix: Csr<T>,
     symmetric: bool,
-    candidates: Vec<Candidate>,
-    options: Options,
+    pub(super) candidates: Vec<Candidate>,
+    /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
+    pub(super) known: Vec<Option<f64>>,
+    pub(super) options: Options,
     cancel: Option<CancelToken>,
-    /// The rung that the next solve begins with.
-    at: usize,
-    running: Option<(usize, Box<dyn Runs<T, M::Vector>>)>,
+    pub(super) watch: Watch,
+    /// Solves made, and what they cost.
+    pub(super) solves: usize,
+    pub(super) spent: f64,
+    pub(super) running: Running<T, M::Vector>,
     /// Where no rung has it.
     operator: Option<Operator<M::Vector>>,
-    report: Report,
-    rungs: Vec<Rung>,
+    /// Whether a direct factorisation has met a pivot of zero.
+    pub(super) singular: bool,
+    pub(super) report: Report,
+    pub(super) rungs: Vec<Rung>,
 }
 
-impl<T: Real, M: Builds<T>> Ladder<T, M>
-where
-    M::Vector: 'static,
-{
+impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
         let matrix = plan.a.clone();
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
         let operator = operator(&plan.machine, &matrix, symmetric, plan.options.format.as_deref())?;
+        let candidates = plan.candidates();
         Ok(Ladder {
             machine: plan.machine.clone(),
             matrix,
             symmetric,
-            candidates: plan.candidates(),
+            known: vec![None; candidates.len()],
+            candidates,
             options: plan.options.clone(),
             cancel: None,
-            at: 0,
+            watch: Arc::new(Mutex::new(Watcher { pace: Pace::new(), observers: vec![] })),
+            solves: 0,
+            spent: 0.0,
             running: None,
             operator: Some(operator),
+            singular: plan.profile.has_empty_lines(),
             report: Report::default(),
             rungs: vec![],
         })
     }
 
-    /// Ends solves when another thread cancels the token.
+    /// Ends solves when another thread cancels the token. To be said before the first solve.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
     }
 
+    /// Calls `observer` for each iteration of each rung; iterations of a rung count from 1. To be said before the first solve.
+    pub fn observe(self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner).observers.push(Box::new(observer));
+        self
+    }
+
     /// The space of `b` and `x` for [`Ladder::solve_into`].
     pub fn space(&self) -> Result<&SpaceOf<M::Vector>> {
-        Ok(self.current()?.domain())
+        Ok(self.operator()?.domain())
     }
 
     /// The operator, in the format that was chosen.
     pub fn operator(&self) -> Result<&Operator<M::Vector>> {
-        self.current()
-    }
-
-    fn current(&self) -> Result<&Operator<M::Vector>> {
         match (&self.running, &self.operator) {
             (Some((_, rung)), _) => Ok(rung.operator()),
             (None, Some(operator)) => Ok(operator),
             (None, None) => Err(Error::Lost),
         }
+    }
+
+    /// The rungs of the last solve.
+    pub fn rungs(&self) -> &[Rung] {
+        &self.rungs
     }
 
     /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
@@ -107,161 +125,52 @@ where
         Ok(Solved { x: host, report: self.report.clone(), rungs: self.rungs.clone() })
     }
 
-    /// The rungs of the last solve.
-    pub fn rungs(&self) -> &[Rung] {
-        &self.rungs
-    }
-
-    /// New values for the same pattern, in the order in which the matrix was given.
+    /// New values for the same pattern, in the order in which the matrix was given. What was built stays if it can take them.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.matrix.refresh(values)?;
+        self.known.fill(None);
+        self.singular = false;
+        let symmetric = self.symmetric && self.matrix.check_symmetric(100.0 * T::EPSILON).is_ok();
+        let same_kind = symmetric == self.symmetric;
+        self.symmetric = symmetric;
         if let Some((_, rung)) = &mut self.running {
-            if rung.refresh(values).is_ok() {
+            if same_kind && rung.refresh(values).is_ok() {
                 return Ok(());
             }
-            // the preconditioner refuses the new values: the ladder begins anew
-            self.operator = self.running.take().map(|(_, rung)| rung.into_operator());
+            // the preconditioner refuses these values: the ladder begins anew
+            self.running = None;
         }
-        self.at = 0;
-        match &mut self.operator {
-            Some(operator) => operator.refresh(values),
-            None => {
-                let format = self.options.format.as_deref();
-                self.operator = Some(operator(&self.machine, &self.matrix, self.symmetric, format)?);
-                Ok(())
-            }
-        }
+        self.operator = None;
+        let format = self.options.format.as_deref();
+        self.operator = Some(operator(&self.machine, &self.matrix, symmetric, format)?);
+        Ok(())
     }
 
-    /// Solves `A x = b` on vectors of [`Ladder::space`], which are not copied. `x` holds the guess and receives the solution.
-    pub fn solve_into(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
-        let started = Instant::now();
-        self.rungs.clear();
-        let mut best = None;
-        let (mut iterations, mut bytes) = (0, 0);
-        for index in self.at..self.candidates.len() {
-            let Some(setup) = self.climb(index)? else { continue };
-            let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
-            *running.stopping() = Stopping {
-                rtol: self.options.rtol,
-                max_iterations: self
-                    .options
-                    .max_iterations
-                    .unwrap_or(usize::MAX)
-                    .min(ITERATIONS + iterations)
-                    - iterations,
-                time_limit: self.options.time_limit.map(|limit| limit.saturating_sub(started.elapsed())),
-                ..Stopping::new(T::EPSILON)
-            };
-            let mut report = running.solve_into(b, x)?.clone();
-            let mut residual = recomputed(running.operator(), b, x, report.rhs_norm)?;
-            // a solver is content with twice the tolerance: it goes on from there
-            if report.converged() && residual > self.options.rtol {
-                let (before, moved, took) = (report.iterations, report.bytes, report.time);
-                running.stopping().rtol = 0.5 * self.options.rtol;
-                report = running.solve_into(b, x)?.clone();
-                report.iterations += before;
-                report.bytes += moved;
-                report.time += took;
-                residual = recomputed(running.operator(), b, x, report.rhs_norm)?;
-            }
-            iterations += report.iterations;
-            bytes += report.bytes;
-            let candidate = &self.candidates[index];
-            self.rungs.push(Rung {
-                method: candidate.method,
-                preconditioner: candidate.preconditioner,
-                reason: candidate.reason.clone(),
-                iterations: report.iterations,
-                setup,
-                time: report.time,
-                residual,
-                ending: Left::Ended(report.outcome.clone()),
-            });
-            let better = best.as_ref().is_none_or(|(_, least)| residual < *least);
-            self.report = report;
-            self.report.true_residual = residual * self.report.rhs_norm;
-            let ends = matches!(
-                self.report.outcome,
-                Outcome::Cancelled
-                    | Outcome::Stopped
-                    | Outcome::TimeLimit
-                    | Outcome::NotFinite { whence: "`b`" }
-            );
-            if residual <= self.options.rtol || (self.report.rhs_norm == 0.0 && self.report.converged()) {
-                self.report.outcome = Outcome::Converged;
-                self.at = index;
-                break;
-            }
-            if better && residual.is_finite() {
-                let mut copy = x.space().zeros()?;
-                copy.copy_from(x);
-                best = Some((copy, residual));
-            }
-            match &best {
-                Some((best, least)) => {
-                    x.copy_from(best);
-                    self.report.true_residual = least * self.report.rhs_norm;
-                }
-                None => *x = x.space().zeros()?,
-            }
-            if self.report.converged() {
-                self.report.outcome = Outcome::IterationLimit;
-            }
-            if ends || self.options.max_iterations.is_some_and(|most| iterations >= most) {
-                break;
-            }
-        }
-        self.report.iterations = iterations;
-        self.report.bytes = bytes;
-        self.report.time = started.elapsed();
-        Ok(&self.report)
-    }
-
-    /// Makes this rung the running one. `None` if it cannot be built, which is noted.
-    fn climb(&mut self, index: usize) -> Result<Option<Duration>> {
+    /// Makes this rung the running one. That it cannot be built is noted, too.
+    pub(super) fn build(&mut self, index: usize) -> Result<Duration> {
         if self.running.as_ref().is_some_and(|(running, _)| *running == index) {
-            return Ok(Some(Duration::ZERO));
+            return Ok(Duration::ZERO);
         }
         let started = Instant::now();
         if let Some((_, rung)) = self.running.take() {
             self.operator = Some(rung.into_operator());
         }
-        let Some(operator) = &self.operator else { return Err(Error::Lost) };
         let candidate = &self.candidates[index];
-        let m = match self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator) {
-            Ok(m) => m,
-            Err(error) => {
-                self.rungs.push(Rung {
-                    method: candidate.method,
-                    preconditioner: candidate.preconditioner,
-                    reason: candidate.reason.clone(),
-                    iterations: 0,
-                    setup: started.elapsed(),
-                    time: Duration::ZERO,
-                    residual: f64::NAN,
-                    ending: Left::Refused(error.to_string()),
-                });
-                return Ok(None);
-            }
-        };
+        let m = self.machine.preconditioner(candidate.preconditioner, &self.matrix, self.operator()?);
+        let m = m.inspect_err(|error| {
+            self.singular |= matches!(error, Error::Singular { .. });
+            let ending = Left::Refused(error.to_string());
+            self.rungs.push(Rung::new(candidate, started.elapsed(), f64::NAN, ending));
+        })?;
         let Some(operator) = self.operator.take() else { return Err(Error::Lost) };
-        let outside = Outside { cancel: self.cancel.as_ref(), watch: None };
-        let rung =
-            solver(candidate.method, RESTART.min(operator.domain().len().max(1)), operator, m, &outside);
-        self.running = Some((index, rung));
-        Ok(Some(started.elapsed()))
+        let restart = RESTART.min(operator.domain().len().max(1));
+        let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch, may_leave: M::WATCHED };
+        self.running = Some((index, solver(candidate.method, restart, operator, m, &outside)));
+        Ok(started.elapsed())
     }
 }
 
-/// `‖b − A x‖ / ‖b‖`, in twice the precision.
-fn recomputed<T: Real, V: Vector<Elem = T>>(a: &Operator<V>, b: &V, x: &V, rhs_norm: f64) -> Result<f64> {
-    let mut r = a.range().zeros()?;
-    a.residual(b, x, &mut r)?;
-    let squared = r.norm_squared().read()?.to_f64();
-    Ok(if squared == 0.0 { 0.0 } else { squared.sqrt() / rhs_norm })
-}
-
+/// The matrix in the format asked for, or in the one of the least cost.
 fn operator<T: Real, M: Builds<T>>(
     machine: &M,
     matrix: &Csr<T>,

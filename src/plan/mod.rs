@@ -30,9 +30,13 @@
 
 mod builds;
 mod candidates;
+mod climb;
 mod ladder;
+mod least_squares;
 mod magnitudes;
+mod matched;
 mod names;
+mod pace;
 mod parts;
 #[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]
 mod plan;

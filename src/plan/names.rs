@@ -20,6 +20,9 @@ pub enum Method {
     Gmres,
     /// [`Fgmres`](crate::Fgmres)
     Fgmres,
+    /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
+    /// out whether the system has a solution; cannot be asked for.
+    LeastSquares,
 }
 
 /// A preconditioner.
@@ -43,10 +46,14 @@ pub enum Preconditioner {
     Ic0,
     /// [`Ilu0`](crate::Ilu0)
     Ilu0,
+    /// [`Cholesky`](crate::Cholesky)
+    Cholesky,
+    /// [`Lu`](crate::Lu) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
+    Lu,
 }
 
 impl Method {
-    /// All of them.
+    /// All that can be asked for.
     pub const ALL: [Method; 6] =
         [Method::Cg, Method::Fcg, Method::Minres, Method::BiCgStab, Method::Gmres, Method::Fgmres];
 
@@ -59,6 +66,7 @@ impl Method {
             Method::BiCgStab => "BiCgStab",
             Method::Gmres => "Gmres",
             Method::Fgmres => "Fgmres",
+            Method::LeastSquares => "LeastSquares",
         }
     }
 
@@ -70,7 +78,7 @@ impl Method {
 
 impl Preconditioner {
     /// All of them.
-    pub const ALL: [Preconditioner; 8] = [
+    pub const ALL: [Preconditioner; 10] = [
         Preconditioner::None,
         Preconditioner::Jacobi,
         Preconditioner::TwoLevel,
@@ -79,6 +87,8 @@ impl Preconditioner {
         Preconditioner::Spai,
         Preconditioner::Ic0,
         Preconditioner::Ilu0,
+        Preconditioner::Cholesky,
+        Preconditioner::Lu,
     ];
 
     /// The name of its type.
@@ -92,6 +102,8 @@ impl Preconditioner {
             Preconditioner::Spai => "Spai",
             Preconditioner::Ic0 => "Ic0",
             Preconditioner::Ilu0 => "Ilu0",
+            Preconditioner::Cholesky => "Cholesky",
+            Preconditioner::Lu => "Lu",
         }
     }
 }

@@ -135,7 +135,7 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
             let usual = if symmetric { Method::Minres } else { Method::BiCgStab };
             let method = method.or(Some(usual).filter(suits)).unwrap_or(Method::Gmres);
             let preconditioner = preconditioner.unwrap_or(Preconditioner::Jacobi);
-            ladder.push(Candidate::new(method, preconditioner, "as asked for"));
+            ladder.push(Candidate::new(method, preconditioner, "as asked for", &self.profile));
         }
         ladder
     }
@@ -151,9 +151,12 @@ impl<T: Real, M: Builds<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.profile)?;
         for (index, candidate) in self.candidates().iter().enumerate() {
-            let Candidate { method, preconditioner, reason, setup, iteration } = candidate;
+            let Candidate { method, preconditioner, reason, setup, iteration, hope } = candidate;
             write!(f, "\n{}. {}: {reason}", index + 1, configuration(*method, *preconditioner))?;
-            write!(f, "; costs {setup:.0} products to build, {iteration:.1} an iteration")?;
+            write!(f, "; costs {setup:.0} to build, {iteration:.1} an iteration")?;
+            if *hope > 0.0 {
+                write!(f, ", some {hope:.0} iterations hoped for")?;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! A method with its operator and its preconditioner, behind one type: one call through it is one solve.
 
 use super::names::Method;
+use super::pace::Pace;
 use crate::{
     BiCgStab, Cg, Fcg, Fgmres, Gmres, LinearOperator, Minres, Operator, Origin, Real, Refresh, Report,
     Result, Stopping, Vector,
@@ -22,8 +23,23 @@ impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
     }
 }
 
-/// What is asked after each iteration; all rungs of a ladder share it.
-pub(super) type Watch = Arc<Mutex<dyn FnMut(&Progress) -> bool + Send>>;
+/// What is told of each iteration, and asked whether to go on. All rungs of a ladder share it.
+pub(super) type Watch = Arc<Mutex<Watcher>>;
+
+/// What a user calls for each iteration.
+pub(super) type Observer = Box<dyn FnMut(&Progress) + Send>;
+
+/// Who wants to know of iterations.
+pub(super) struct Watcher {
+    pub(super) pace: Pace,
+    pub(super) observers: Vec<Observer>,
+}
+
+impl Watcher {
+    fn tell(&mut self, progress: &Progress) {
+        self.observers.iter_mut().for_each(|observer| observer(progress));
+    }
+}
 
 /// A solver whose method was chosen at run time. Iterations call nothing through it.
 pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
@@ -73,10 +89,15 @@ where
     }
 }
 
+/// A rung that runs, and which of the candidates it is.
+pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
+
 /// What a rung is told of the outside.
 pub(super) struct Outside<'o> {
     pub(super) cancel: Option<&'o CancelToken>,
-    pub(super) watch: Option<&'o Watch>,
+    pub(super) watch: &'o Watch,
+    /// Whether it may ask after each iteration whether to leave.
+    pub(super) may_leave: bool,
 }
 
 /// A solver of this method.
@@ -92,7 +113,9 @@ pub(super) fn solver<T: Real, V: Vector<Elem = T> + 'static>(
         Method::Fcg => watched(Fcg::new(operator).preconditioner(m), outside),
         Method::Minres => watched(Minres::new(operator).preconditioner(m), outside),
         Method::BiCgStab => watched(BiCgStab::new(operator).preconditioner(m), outside),
-        Method::Gmres => watched(Gmres::new(operator).restart(restart).preconditioner(m), outside),
+        Method::Gmres | Method::LeastSquares => {
+            watched(Gmres::new(operator).restart(restart).preconditioner(m), outside)
+        }
         Method::Fgmres => watched(Fgmres::new(operator).restart(restart).preconditioner(m), outside),
     }
 }
@@ -109,11 +132,19 @@ where
     if let Some(token) = outside.cancel {
         solver = solver.cancel_token(token);
     }
-    if let Some(watch) = outside.watch {
-        let watch = watch.clone();
-        solver = solver.stop_when(move |progress: &Progress| {
-            (watch.lock().unwrap_or_else(PoisonError::into_inner))(progress)
-        });
+    let watch = outside.watch.clone();
+    if outside.may_leave {
+        let decide = move |progress: &Progress| {
+            let mut watcher = watch.lock().unwrap_or_else(PoisonError::into_inner);
+            watcher.tell(progress);
+            watcher.pace.leave(progress)
+        };
+        solver = solver.stop_when(decide);
+    } else if !watch.lock().unwrap_or_else(PoisonError::into_inner).observers.is_empty() {
+        let tell = move |progress: &Progress| {
+            watch.lock().unwrap_or_else(PoisonError::into_inner).tell(progress);
+        };
+        solver = solver.observe(tell);
     }
     Box::new(solver)
 }

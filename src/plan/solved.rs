@@ -1,6 +1,6 @@
 //! What a ladder of solvers found, and how it got there.
 
-use super::{Method, Preconditioner};
+use super::{Candidate, Method, Preconditioner};
 use crate::{Outcome, Report};
 use std::fmt;
 use std::time::Duration;
@@ -59,6 +59,22 @@ impl<T> Solved<T> {
     /// Whether the residual of `x`, computed anew, meets the tolerance.
     pub fn converged(&self) -> bool {
         self.report.converged()
+    }
+}
+
+impl Rung {
+    /// One that made no iterations.
+    pub(super) fn new(candidate: &Candidate, setup: Duration, residual: f64, ending: Left) -> Rung {
+        Rung {
+            method: candidate.method,
+            preconditioner: candidate.preconditioner,
+            reason: candidate.reason.clone(),
+            iterations: 0,
+            setup,
+            time: Duration::ZERO,
+            residual,
+            ending,
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use super::{agree, gpu, poisson, residual};
 use krysp::solvers::LinearOperator;
 use krysp::testing::laws;
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Idr, Jacobi, Minres, Outcome, ToCuda};
+use krysp::{
+    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Idr, Jacobi, Minres, Outcome, PipelinedCg, ToCuda,
+};
 
 /// A matrix with `k` distinct eigenvalues of both signs.
 fn indefinite(n: usize, k: usize) -> Csr<f64> {
@@ -100,6 +102,9 @@ fn flexible_methods_solve_as_on_the_host() {
     let (a, b) = poisson(20);
     let jacobi = Jacobi::new(&a).unwrap();
     let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
+    let host = PipelinedCg::new(&a).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
+    let device = PipelinedCg::new(&op).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
+    agree(&a, &b, &host, &device, 1);
     let host = Fcg::new(&a).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
     let device = Fcg::new(&op).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
     agree(&a, &b, &host, &device, 1);

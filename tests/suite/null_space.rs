@@ -5,7 +5,7 @@ use krysp::solvers::{Error, Method, Solver};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
     BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres, Numbering,
-    Outcome, Solution,
+    Outcome, PipelinedCg, Solution,
 };
 
 /// Springs between all neighbours on a cube of jittered nodes, and the six rigid motions, which stretch no spring.
@@ -89,6 +89,7 @@ fn pure_neumann_problems() {
     assert!((first.report.removed - mean.abs()).abs() <= 1e-12 * norm(&b));
     for solution in [
         solves(Cg::new(&a).preconditioner(&jacobi), &a, &ones, &b),
+        solves(PipelinedCg::new(&a).preconditioner(&jacobi), &a, &ones, &b),
         solves(Fcg::new(&a).preconditioner(&jacobi), &a, &ones, &b),
         solves(Minres::new(&a), &a, &ones, &b),
         solves(Minres::new(&a).preconditioner(&jacobi), &a, &ones, &b),

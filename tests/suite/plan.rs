@@ -116,6 +116,10 @@ fn each_decision_can_be_made_by_hand() {
     assert_eq!(solver.operator().unwrap().choice().stored().format(), "COO");
     let unknown = Plan::new(&a).unwrap().format("best").build();
     assert!(matches!(unknown.err(), Some(Error::Unknown { what: "format", .. })));
+    // what was asked for by name and cannot be built is an error
+    let indefinite = saddle_point(20);
+    let refused = Plan::new(&indefinite).unwrap().preconditioner(Preconditioner::Cholesky);
+    assert!(refused.build().unwrap().solve(&[1.0; 30]).is_err());
     let limited = Plan::new(&a).unwrap().max_iterations(3).build().unwrap().solve(&b).unwrap();
     assert_eq!((limited.report.iterations, limited.converged()), (3, false));
 }
@@ -153,4 +157,41 @@ fn a_profile_tells_what_there_is() {
     let holes = Profile::of(&Csr::from_triplets(4, 4, &holes).unwrap());
     assert_eq!((holes.empty_rows, holes.empty_cols, holes.zeros), (2, 2, 1), "{holes}");
     assert_eq!((holes.off_diagonal, holes.mirrored, holes.symmetric), (2, 2, 0));
+}
+
+/// A chain of points that is held nowhere: constants are its null space.
+fn floating_chain(n: usize) -> Csr<f64> {
+    let entries =
+        (0..n - 1).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
+    Csr::from_triplets(n, n, &entries.collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn a_singular_system_is_solved_or_called_so() {
+    // consistent: the image of a smooth vector
+    solves(&floating_chain(80), 1e-8);
+    // inconsistent: the mean of `b`, a half, cannot be balanced
+    let b: Vec<f64> = (0..80).map(|i| if i < 40 { 1.0 } else { 0.0 }).collect();
+    let solved = solve(&floating_chain(80), &b).unwrap();
+    let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
+    assert!((least - 0.5 * 80f64.sqrt()).abs() < 1e-6, "{least}: {solved}");
+    assert!((residual(&floating_chain(80), &b, &solved.x) * 40f64.sqrt() - least).abs() < 1e-9);
+    // an equation without unknowns, in a matrix that is not symmetric
+    let entries: Vec<_> =
+        (0..40).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % 41, 1.0)]).chain([(40, 40, 0.0)]).collect();
+    let solved = solve(&Csr::from_triplets(41, 41, &entries).unwrap(), &[1.0; 41]).unwrap();
+    assert!(matches!(solved.report.outcome, Outcome::Inconsistent { least } if (least - 1.0).abs() < 1e-6));
+}
+
+#[test]
+fn bad_scaling_and_empty_diagonals_are_no_obstacle() {
+    let poisson = matrices::stencil7(7).csr::<f64>().unwrap();
+    let size = |i: usize| 10f64.powi((i * 7 % 13) as i32 - 6);
+    let rows: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, size(i) * v)).collect();
+    solves(&Csr::from_triplets(343, 343, &rows).unwrap(), 1e-8);
+    let symmetric: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, size(i) * v * size(j))).collect();
+    solves(&Csr::from_triplets(343, 343, &symmetric).unwrap(), 1e-8);
+    // a cyclic shift and a little more: nothing on the diagonal
+    let shift: Vec<_> = (0..300).flat_map(|i| [(i, (i + 1) % 300, 1.0), (i, (i + 7) % 300, 0.2)]).collect();
+    solves(&Csr::from_triplets(300, 300, &shift).unwrap(), 1e-8);
 }

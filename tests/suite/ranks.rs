@@ -9,7 +9,7 @@ use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
     BiCgStab, CancelToken, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Outcome,
-    Report, Space, Vector,
+    PipelinedCg, Report, Space, Vector,
 };
 use std::convert::Infallible;
 use std::fmt;
@@ -331,7 +331,8 @@ macro_rules! methods {
 fn every_method_solves_on_every_cut() {
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
-    let methods = methods![Cg, Fcg, Minres, BiCgStab, Idr, Gmres with restart, Fgmres with restart];
+    let methods =
+        methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres with restart, Fgmres with restart];
     for (name, solve) in methods {
         let mut iterations = vec![];
         for cut in cuts(a.rows()) {

@@ -1,0 +1,100 @@
+//! When to leave a rung: the rest of it seems to cost more than the next.
+//!
+//! Costs are counted in iterations of conjugate gradients with Jacobi, not in seconds: a solve is then the same from run to
+//! run, whatever else the machine does.
+
+use krysp_solvers::Progress;
+
+/// A rung is not left before it has cost this part of the next: what it will need is not known earlier, and a residual that
+/// rests at first may fall later.
+const EARNED: f64 = 0.25;
+
+/// The rest must seem to cost so many times the next: rates improve, above all those of conjugate gradients.
+const MARGIN: f64 = 1.5;
+
+/// Between two looks the iterations grow by a part of this: looking costs a logarithm or two.
+const LOOK: usize = 16;
+
+/// Follows the residual of a rung.
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// What an iteration costs.
+    iteration: f64,
+    /// What the next rung costs.
+    next: f64,
+    /// The least residual up to each iteration.
+    least: Vec<f64>,
+    /// No look before this iteration.
+    look_at: usize,
+    /// The iterations that seemed to be missing when it was decided to leave.
+    pub(super) needed: Option<f64>,
+}
+
+impl Pace {
+    pub(super) fn new() -> Pace {
+        Pace { iteration: 1.0, next: f64::INFINITY, least: vec![], look_at: 0, needed: None }
+    }
+
+    /// Begins a rung. It has at least twice the iterations that are hoped for.
+    pub(super) fn begin(&mut self, iteration: f64, hope: f64, next: f64) {
+        (self.iteration, self.next) = (iteration, next);
+        (self.look_at, self.needed) = ((2.0 * hope).max(EARNED * next / iteration) as usize, None);
+        self.least.clear();
+    }
+
+    /// Notes a residual. Returns whether to leave.
+    pub(super) fn leave(&mut self, progress: &Progress) -> bool {
+        let before = self.least.last().copied().unwrap_or(f64::INFINITY);
+        self.least.push(before.min(progress.residual));
+        let made = self.least.len();
+        if made < self.look_at {
+            return false;
+        }
+        self.look_at = made + 1 + made / LOOK;
+        let needed = needed(&self.least, progress.threshold);
+        let leave = needed * self.iteration > MARGIN * self.next;
+        if leave {
+            self.needed = Some(needed);
+        }
+        leave
+    }
+}
+
+/// The iterations that a threshold is away, if the residual goes on as in the second half of the iterations so far.
+fn needed(least: &[f64], threshold: f64) -> f64 {
+    let (Some(&now), Some(&then)) = (least.last(), least.get(least.len() / 2)) else { return f64::INFINITY };
+    if now <= threshold {
+        return 0.0;
+    }
+    let fall = (then / now).ln();
+    if fall > 0.0 {
+        (now / threshold).ln() / fall * (least.len() - least.len() / 2) as f64
+    } else {
+        f64::INFINITY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When a rung with these residuals is left, if an iteration costs one and the next rung this much.
+    fn left(next: f64, residual: impl Fn(usize) -> f64) -> Option<usize> {
+        let mut pace = Pace::new();
+        pace.begin(1.0, 0.0, next);
+        let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };
+        (1..10_000).take_while(|&k| residual(k) > 1e-8).find(|&k| pace.leave(&at(k)))
+    }
+
+    #[test]
+    fn what_is_nearly_done_is_not_left() {
+        let rate = |rate: f64| move |k: usize| rate.powi(k as i32);
+        // 184 iterations in all
+        assert_eq!(left(150.0, rate(0.905)), None);
+        // 18,400
+        assert_eq!(left(400.0, rate(0.999)), Some(100));
+        assert_eq!(left(f64::INFINITY, rate(0.999)), None);
+        // what rests is left as soon as that is allowed
+        assert_eq!(left(1000.0, |_| 1.0), Some(250));
+    }
+}
