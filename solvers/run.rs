@@ -266,7 +266,7 @@ where
         }
         workspace.steps.begin(threshold * threshold)?;
         // An observer of iterates sees `x` before a later step changes it.
-        let lag = if self.iterate_observers.is_empty() { <A::Vector as Vector>::Steps::LAG } else { 1 };
+        let lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         loop {
             while ending.is_none()
                 && workspace.steps.in_flight() < lag
