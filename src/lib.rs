@@ -65,7 +65,6 @@ mod host;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;
 pub mod io;
-mod memory;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod numbering;
@@ -148,3 +147,7 @@ struct Cluster;
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../docs/several_gpus.md")]
 struct SeveralGpus;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;
