@@ -1,7 +1,7 @@
 //! A matrix in every format on every device, measured.
 
 use crate::bandwidth::{self, best_time};
-use krysp::{Csr, Format, LinearOperator, choice::Model};
+use krysp::{Csr, Format, choice::Model};
 use std::time::Instant;
 
 /// A format on a device, measured.
@@ -91,6 +91,7 @@ fn on_host(a: &Csr<f64>) -> krysp::Result<Vec<Measured>> {
 
 #[cfg(feature = "cuda")]
 fn on_gpu(a: &Csr<f64>, gpu: &krysp::Cuda) -> krysp::Result<Vec<Measured>> {
+    use krysp::LinearOperator;
     use krysp::formats::OnDevice;
     fn measured<F: OnDevice<f64>>(a: &Csr<f64>, gpu: &krysp::Cuda) -> krysp::Result<Option<Measured>> {
         // the first conversion compiles kernels
