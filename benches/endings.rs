@@ -20,8 +20,8 @@ use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{Identity, Method, Solver};
 use krysp::testing::{SHARED_FOLDERS, shared_matrices};
 use krysp::{
-    BiCgStab, Cg, CoarseSpace, Csr, Fcg, Fgmres, Gmres, Jacobi, LinearOperator, Minres, Solution, TwoLevel,
-    Vector,
+    BiCgStab, Cg, CoarseSpace, Csr, Fcg, Fgmres, Gmres, Idr, Jacobi, LinearOperator, Minres, PipelinedCg,
+    Solution, TwoLevel, Vector,
 };
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -181,9 +181,11 @@ impl Line<'_> {
         M: LinearOperator<Vector = A::Vector>,
     {
         self.solve("CG", with, Cg::new(a).preconditioner(m))?;
+        self.solve("PIPELINED", with, PipelinedCg::new(a).preconditioner(m))?;
         self.solve("FCG", with, Fcg::new(a).preconditioner(m))?;
         self.solve("MINRES", with, Minres::new(a).preconditioner(m))?;
         self.solve("BiCGStab", with, BiCgStab::new(a).preconditioner(m))?;
+        self.solve("IDR(4)", with, Idr::new(a).preconditioner(m))?;
         self.solve("GMRES", with, Gmres::new(a).preconditioner(m))?;
         self.solve("FGMRES", with, Fgmres::new(a).preconditioner(m))
     }

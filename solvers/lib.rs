@@ -7,9 +7,11 @@
 //! | module | method |
 //! | --- | --- |
 //! | [`cg`] | conjugate gradients, for symmetric positive definite systems |
+//! | [`pipelined_cg`] | conjugate gradients whose sums travel during products, on many processes |
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
+//! | [`idr`] | IDR(s), for general systems in fixed memory; smoother than BiCGStab |
 //! | [`chebyshev`] | a polynomial of `A` as a preconditioner |
 //! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
 //!
@@ -39,10 +41,12 @@ mod error;
 pub mod fcg;
 pub mod fgmres;
 pub mod gmres;
+pub mod idr;
 mod lanczos;
 mod method;
 pub mod minres;
 mod operator;
+pub mod pipelined_cg;
 mod report;
 mod run;
 mod solver;
@@ -63,9 +67,11 @@ pub use error::{Error, Result};
 pub use fcg::Fcg;
 pub use fgmres::Fgmres;
 pub use gmres::Gmres;
+pub use idr::Idr;
 pub use method::{Arithmetic, Cost, Method, Symmetry, System};
 pub use minres::Minres;
 pub use operator::{Diagonal, Form, Identity, LinearOperator, OperatorFn, check_spaces, plain_residual};
+pub use pipelined_cg::PipelinedCg;
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use solver::Solver;
 pub use stagnation::{Evidence, Patience};

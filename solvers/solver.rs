@@ -13,6 +13,9 @@ pub(crate) type Observer = Box<dyn FnMut(&Progress) + Send>;
 /// A callback that is told the progress of each iteration and returns whether to stop.
 pub(crate) type StopRule = Box<dyn FnMut(&Progress) -> bool + Send>;
 
+/// A callback that is told the progress of an iteration or a cycle and the iterate it led to.
+pub(crate) type IterateObserver<V> = Box<dyn FnMut(&Progress, &V) + Send>;
+
 /// A method, an operator and a preconditioner, ready to solve. `Cg::new(op)`, `Gmres::new(op)` and so on make one.
 pub struct Solver<K, A, M>
 where
@@ -26,6 +29,7 @@ where
     pub(crate) stopping: Stopping,
     pub(crate) cancel: Option<CancelToken>,
     pub(crate) observers: Vec<Observer>,
+    pub(crate) iterate_observers: Vec<IterateObserver<A::Vector>>,
     pub(crate) stop_rules: Vec<StopRule>,
     pub(crate) report: Report,
     workspace: Option<Workspace<K, A::Vector>>,
@@ -47,6 +51,7 @@ where
             stopping: Stopping::new(ElemOf::<A::Vector>::EPSILON),
             cancel: None,
             observers: Vec::new(),
+            iterate_observers: Vec::new(),
             stop_rules: Vec::new(),
             report: Report::default(),
             workspace: None,
@@ -74,6 +79,7 @@ where
             stopping: self.stopping,
             cancel: self.cancel,
             observers: self.observers,
+            iterate_observers: self.iterate_observers,
             stop_rules: self.stop_rules,
             report: self.report,
             workspace: self.workspace,
@@ -131,6 +137,27 @@ where
         self
     }
 
+    /// Calls `observer` with the iterate after each iteration; for methods with cycles, such as GMRES, after each cycle, because
+    /// they assemble `x` only then. Costs a copy of `x`, and on a GPU the host waits for every iteration.
+    ///
+    /// ```
+    /// use krysp::{Cg, Csr, HostVector};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, 2.0)])?;
+    /// let first = Arc::new(Mutex::new(vec![]));
+    /// let seen = first.clone();
+    /// let watch = move |_: &_, x: &HostVector<f64>| seen.lock().unwrap().push(x.as_slice()[0]);
+    /// let solution = Cg::new(&a).observe_iterates(watch).solve(&[1.0, 1.0])?;
+    /// assert_eq!(first.lock().unwrap().len(), 2);
+    /// assert_eq!(first.lock().unwrap()[1], solution.x[0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe_iterates(mut self, observer: impl FnMut(&Progress, &A::Vector) + Send + 'static) -> Self {
+        self.iterate_observers.push(Box::new(observer));
+        self
+    }
+
     /// Ends when `stop` returns true. `stop` is asked after each iteration, so iterations cannot share one kernel
     /// launch: a small system that would otherwise stay on the chip of a GPU takes more than twice as long.
     pub fn stop_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
@@ -179,8 +206,9 @@ where
 
     /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
     pub fn solve(&mut self, b: &[ElemOf<A::Vector>]) -> Result<Solution<ElemOf<A::Vector>>> {
-        let x = self.operator.domain().zeros()?;
-        self.solve_host(b, x, Arithmetic::Zero)
+        let x = self.operator.domain().zeros();
+        let solution = x.and_then(|x| self.solve_host(b, x, Arithmetic::Zero));
+        self.or_give_up(solution)
     }
 
     /// Solves `A x = b` from the guess `x0`.
@@ -190,10 +218,18 @@ where
         x0: &[ElemOf<A::Vector>],
     ) -> Result<Solution<ElemOf<A::Vector>>> {
         let domain = self.operator.domain();
-        fits("`x0`", x0.len(), "`A`'s columns", domain.local_len())?;
-        let mut x = domain.zeros()?;
-        domain.load(x0, &mut x)?;
-        self.solve_host(b, x, Arithmetic::Plain)
+        let guess = fits("`x0`", x0.len(), "`A`'s columns", domain.local_len()).and_then(|()| {
+            let mut x = domain.zeros()?;
+            domain.load(x0, &mut x)?;
+            Ok(x)
+        });
+        let solution = guess.and_then(|x| self.solve_host(b, x, Arithmetic::Plain));
+        self.or_give_up(solution)
+    }
+
+    /// A result, after an error has been told to all processes that share the vectors.
+    fn or_give_up<R>(&self, result: Result<R>) -> Result<R> {
+        result.inspect_err(|error| self.operator.range().give_up(error))
     }
 
     fn solve_host(
@@ -216,7 +252,9 @@ where
     /// solution. After the first solve with an operator, later ones allocate nothing, except where a solution comes so
     /// close to the rounding limit that its residual must be computed in twice the precision.
     pub fn solve_into(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
-        self.solve_at(b, x, Arithmetic::Plain)
+        let outcome = self.solve_at(b, x, Arithmetic::Plain).map(|_| ());
+        self.or_give_up(outcome)?;
+        Ok(&self.report)
     }
 
     /// Solves from the guess that `x` holds; `guess` says how its residual is computed.

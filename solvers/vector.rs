@@ -1,6 +1,6 @@
 //! Vectors, the spaces they live in, and the scalars they reduce to.
 
-use crate::{Basis, Element, Result, Steps};
+use crate::{Basis, Element, Error, Result, Steps};
 use num_traits::One;
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg};
@@ -77,6 +77,10 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     fn agree(&self, wish: u8) -> Result<u8> {
         Ok(wish)
     }
+
+    /// Tells the other processes that share the vectors that this one ends with an error, so that they do not wait for
+    /// it.
+    fn give_up(&self, _error: &Error) {}
 
     /// Whether vectors of this space have no entries.
     fn is_empty(&self) -> bool {

@@ -265,6 +265,19 @@ pub enum Error {
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] krysp_kernels::cuda::Error),
+    /// Another rank of MPI has failed, so this one cannot go on.
+    #[cfg(feature = "mpi")]
+    #[error("rank {rank} failed: {message}")]
+    Rank {
+        /// The rank that failed first.
+        rank: usize,
+        /// Its error.
+        message: String,
+    },
+    /// MPI is not as it must be.
+    #[cfg(feature = "mpi")]
+    #[error("MPI: {0}")]
+    Mpi(String),
     /// An error of the solver or of its checks of spaces.
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),

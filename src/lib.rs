@@ -66,6 +66,8 @@ mod host;
 pub mod interop;
 pub mod io;
 mod memory;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 mod numbering;
 mod numbers;
 pub mod partition;
@@ -86,15 +88,16 @@ pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres,
-    Outcome, Progress, Report, Solution, Space, Stopping, Vector,
+    BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres,
+    Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
 pub use plan::{Plan, solve};
 pub use preconditioners::{
-    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Lu, Narrow,
-    Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
+    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Ilut, IlutOptions, Isai,
+    Jacobi, Lu, Narrow, Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns,
+    rigid_motions,
 };
 pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]
@@ -137,6 +140,10 @@ pub mod prelude {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "mpi"))]
+#[doc = include_str!("../docs/cluster.md")]
+struct Cluster;
 
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../docs/several_gpus.md")]

@@ -11,8 +11,12 @@
 //!    errors do not add up in the last part, and finds each boundary by bisection.
 //! 3. The paper's imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their magnitudes.
 
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+mod cut;
 mod halo;
 
+#[cfg(any(feature = "cuda", feature = "mpi"))]
+pub(crate) use cut::Cut;
 pub use halo::{Halo, halo};
 
 use crate::{Error, Result};

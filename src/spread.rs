@@ -24,7 +24,7 @@
 
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::{Format, row_blocks};
-use crate::partition::even_parts;
+use crate::partition::{Cut, even_parts};
 use crate::{Csr, Error, HostSpace, Operator, Real, Result};
 use krysp_kernels::cuda::team::halo::{Halo, Plan};
 use krysp_kernels::cuda::team::member::Member;
@@ -95,8 +95,13 @@ impl<T: Real> Spread<T> {
         let gpus = gpus.iter().map(|gpu| Cuda::new(gpu.ordinal())).collect::<Result<Vec<_>>>()?;
         let devices: Vec<_> = gpus.iter().map(|gpu| gpu.device().clone()).collect();
         let members: Vec<Arc<Member>> = Member::team(&devices, &lengths)?.into_iter().map(Arc::new).collect();
-        let cut: Vec<Cut<T>> = ranges.iter().map(|rows| Cut::new(csr, rows.clone())).collect();
-        let plans: Vec<Plan<T>> = (0..cut.len()).map(|own| plan(&cut, &bounds, own)).collect();
+        let offsets = csr.offsets();
+        let cut = ranges.iter().map(|part| {
+            let (range, offsets) = (part.start as u64..part.end as u64, &offsets[part.start..=part.end]);
+            Cut::new(rows as u64, range, offsets, csr.columns(), csr.entries())
+        });
+        let cut = cut.collect::<Result<Vec<Cut<T>>>>()?;
+        let plans: Vec<Plan<T>> = (0..cut.len()).map(|own| plan(&cut, &ranges, own)).collect();
         let halos = Halo::connect(&members, &plans)?;
         let mut parts = vec![];
         for ((((gpu, rows), member), cut), halo) in
@@ -104,14 +109,14 @@ impl<T: Real> Spread<T> {
         {
             // spaces that are made now are those of the team
             gpu.device().join(Some(member.clone()));
-            let own = Operator::auto(&cut.own(rows.len())?, &gpu)?;
+            let own = Operator::auto(&cut.inside, &gpu)?;
             let space = CudaSpace::like(&gpu, &HostSpace::new(rows.len()));
             gpu.device().join(None);
             let report = PartReport {
                 gpu: gpu.name().into(),
                 rows: rows.len(),
-                entries: cut.inside.len() + cut.outside.len(),
-                outside: cut.outside.len(),
+                entries: cut.inside.nnz() + cut.values.len(),
+                outside: cut.values.len(),
                 received: cut.ghosts.len(),
                 bytes: own.bytes() + halo.bytes(),
                 format: own.choice().stored().to_string(),
@@ -283,78 +288,25 @@ impl<T: Real> LinearOperator for Part<T> {
     }
 }
 
-/// The entries of a range of rows: those in columns that belong to it, and those in others.
-struct Cut<T> {
-    rows: Range<usize>,
-    /// Rows and columns are counted from the first of the range.
-    inside: Vec<(u32, u32, T)>,
-    /// Columns as the matrix has them.
-    outside: Vec<(u32, u32, T)>,
-    /// The columns of `outside`, each once, in order.
-    ghosts: Vec<u32>,
-}
-
-impl<T: Real> Cut<T> {
-    fn new(csr: &Csr<T>, rows: Range<usize>) -> Cut<T> {
-        let (mut inside, mut outside) = (vec![], vec![]);
-        for row in rows.clone() {
-            for (&column, &value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
-                let local = (row - rows.start) as u32;
-                if rows.contains(&(column as usize)) {
-                    inside.push((local, column - rows.start as u32, value));
-                } else {
-                    outside.push((local, column, value));
-                }
-            }
-        }
-        let mut ghosts: Vec<u32> = outside.iter().map(|&(_, column, _)| column).collect();
-        ghosts.sort_unstable();
-        ghosts.dedup();
-        Cut { rows, inside, outside, ghosts }
-    }
-
-    /// The entries inside as a matrix.
-    fn own(&self, n: usize) -> Result<Csr<T>> {
-        let mut offsets = vec![0usize; n + 1];
-        for &(row, ..) in &self.inside {
-            offsets[row as usize + 1] += 1;
-        }
-        for row in 0..n {
-            offsets[row + 1] += offsets[row];
-        }
-        let columns: Vec<u32> = self.inside.iter().map(|&(_, column, _)| column).collect();
-        let values: Vec<T> = self.inside.iter().map(|&(.., value)| value).collect();
-        Csr::from_csr(n, n, &offsets, &columns, &values)
-    }
-}
-
 /// What a member sends, receives and adds.
-fn plan<T: Real>(cut: &[Cut<T>], bounds: &[usize], own: usize) -> Plan<T> {
+fn plan<T: Real>(cut: &[Cut<T>], ranges: &[Range<usize>], own: usize) -> Plan<T> {
     let mine = &cut[own];
-    let of = |columns: &[u32], member: usize| {
-        let [first, end] = [bounds[member], bounds[member + 1]];
-        columns.partition_point(|&c| (c as usize) < first)..columns.partition_point(|&c| (c as usize) < end)
+    let of = |cut: &Cut<T>, member: usize| {
+        let Range { start, end } = ranges[member];
+        cut.ghosts_of(&(start as u64..end as u64))
     };
-    let sends = cut.iter().map(|other| {
-        other.ghosts[of(&other.ghosts, own)].iter().map(|&column| column - mine.rows.start as u32).collect()
-    });
-    let mut ghosts_from: Vec<usize> = (0..cut.len()).map(|member| of(&mine.ghosts, member).start).collect();
+    let first = ranges[own].start as u64;
+    let sends = cut
+        .iter()
+        .map(|other| other.ghosts[of(other, own)].iter().map(|&column| (column - first) as u32).collect());
+    let mut ghosts_from: Vec<usize> = (0..cut.len()).map(|member| of(mine, member).start).collect();
     ghosts_from.push(mine.ghosts.len());
-    let (mut rows, mut offsets) = (vec![], vec![]);
-    for (entry, &(row, ..)) in mine.outside.iter().enumerate() {
-        if rows.last() != Some(&row) {
-            rows.push(row);
-            offsets.push(entry as u32);
-        }
-    }
-    offsets.push(mine.outside.len() as u32);
-    let place = |column: u32| mine.ghosts.partition_point(|&ghost| ghost < column) as u32;
     Plan {
         sends: sends.collect(),
         ghosts_from,
-        rows,
-        offsets,
-        columns: mine.outside.iter().map(|&(_, column, _)| place(column)).collect(),
-        values: mine.outside.iter().map(|&(.., value)| value).collect(),
+        rows: mine.rows.clone(),
+        offsets: mine.offsets.clone(),
+        columns: mine.columns.clone(),
+        values: mine.values.clone(),
     }
 }

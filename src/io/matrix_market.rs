@@ -34,6 +34,8 @@ mod write;
 
 pub use error::{ReadError, WriteError};
 pub use number::Number;
+#[cfg(feature = "mpi")]
+pub(crate) use read::read_part;
 pub use read::{parse, read};
 pub use write::{write, write_array, write_coordinate, write_to};
 

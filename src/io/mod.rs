@@ -41,6 +41,21 @@ fn from_coordinate<T: Real>(mut matrix: Coordinate<T>) -> Result<Csr<T>> {
     if matrix.symmetry == Symmetry::Symmetric { csr.mirrored() } else { Ok(csr) }
 }
 
+/// The entries of a file and, of a symmetric or skew-symmetric matrix, their mirror images.
+#[cfg(feature = "mpi")]
+pub(crate) fn both_triangles<T: Real>(part: &Coordinate<T>) -> Vec<(u64, u64, T)> {
+    let mut entries = Vec::with_capacity(part.value.len());
+    for ((&row, &col), &value) in part.row.iter().zip(&part.col).zip(&part.value) {
+        entries.push((row.into(), col.into(), value));
+        match part.symmetry {
+            Symmetry::Symmetric if row != col => entries.push((col.into(), row.into(), value)),
+            Symmetry::Skew if row != col => entries.push((col.into(), row.into(), -value)),
+            _ => {}
+        }
+    }
+    entries
+}
+
 /// Reads a vector from a Matrix Market file: an array, or a matrix with one column.
 pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     match matrix_market::read::<T>(path)? {

@@ -10,6 +10,7 @@
 //! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
+//! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | the factor, twice | no |
 //! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
 //!
@@ -27,6 +28,7 @@ mod direct;
 pub mod fsai;
 mod ic0;
 mod ilu0;
+mod ilut;
 mod isai;
 pub mod jacobi;
 mod local;
@@ -46,6 +48,7 @@ pub use direct::{Cholesky, DirectOptions, Lu};
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;
+pub use ilut::{Ilut, IlutOptions};
 pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
 pub use krysp_kernels::block_diagonal::StoredRows;

@@ -4,7 +4,8 @@ use krysp::ToCuda;
 use krysp::spread::Part;
 use krysp::testing::matrices;
 use krysp::{
-    BiCgStab, Cg, Csr, Cuda, Fcg, Fgmres, Gmres, Jacobi, Minres, Numbering, Outcome, Solution, Spread,
+    BiCgStab, Cg, Csr, Cuda, Fcg, Fgmres, Gmres, Idr, Jacobi, Minres, Numbering, Outcome, PipelinedCg,
+    Solution, Spread,
 };
 
 type Result<T> = krysp::solvers::Result<T>;
@@ -36,7 +37,7 @@ fn every_method_solves_on_several_gpus() {
     for team in teams() {
         let spread = Spread::new(&team, &a).unwrap();
         println!("{spread}");
-        for (name, solve) in methods![Cg, Fcg, Minres, BiCgStab, Gmres, Fgmres] {
+        for (name, solve) in methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres, Fgmres] {
             let solution = spread.solve(&b, solve).unwrap();
             println!("{name}: {}", solution.report);
             assert!(solution.report.converged(), "{name}: {}", solution.report);

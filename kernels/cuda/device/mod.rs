@@ -2,6 +2,7 @@
 
 mod element;
 pub(crate) mod error;
+mod foreign;
 mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;

@@ -56,6 +56,54 @@ pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> 
     content.map_err(|error| error.in_file(path))
 }
 
+/// Reads one of `parts` parts of a file of coordinates, which are cut at ends of lines. Returns how many entries the whole
+/// file must have, too: nobody sees all of them here.
+#[cfg(feature = "mpi")]
+pub(crate) fn read_part<T: Number>(
+    path: impl AsRef<Path>,
+    part: usize,
+    parts: usize,
+) -> Result<(Coordinate<T>, u64), ReadError> {
+    let path = path.as_ref();
+    let failed = |source| ReadError::Io { path: path.to_owned(), source };
+    let file = map_file(&File::open(path).map_err(failed)?).map_err(failed)?;
+    let read = || {
+        let inflated = if file.starts_with(GZIP) { Some(inflate(&file)?) } else { None };
+        let (header, body) = header(inflated.as_deref().unwrap_or(&file))?;
+        let Some(entries) = header.entries else {
+            return Err(wrong(1, "the format coordinate", "array"));
+        };
+        let cut = |part: usize| {
+            let near = (body.len() as u128 * part as u128 / parts as u128) as usize;
+            let rest = &body[near..];
+            let end = rest.iter().position(|&byte| byte == b'\n').map_or(body.len(), |line| near + line + 1);
+            if part == 0 { 0 } else { end }
+        };
+        let range = cut(part)..cut(part + 1).max(cut(part));
+        match of_field(&body[range.clone()], &header, None) {
+            Ok(Content::Coordinate(part)) => Ok((part, entries)),
+            Ok(Content::Array { .. }) => Err(wrong(1, "the format coordinate", "array")),
+            // lines were counted from the part's beginning
+            Err(ReadError::Syntax { path, line, expected, found }) => {
+                let line = line + newlines(&body[..range.start]) as u64;
+                Err(ReadError::Syntax { path, line, expected, found })
+            }
+            Err(error) => Err(error),
+        }
+    };
+    read().map_err(|error| error.in_file(path))
+}
+
+/// The first bytes of a gzipped file.
+const GZIP: &[u8] = b"\x1f\x8b";
+
+fn inflate(text: &[u8]) -> Result<Vec<u8>, ReadError> {
+    let mut inflated = Vec::new();
+    let read = MultiGzDecoder::new(text).read_to_end(&mut inflated);
+    read.map_err(|source| ReadError::Gzip { path: None, source })?;
+    Ok(inflated)
+}
+
 /// Reads the bytes of a file, plain or gzipped.
 ///
 /// # Errors
@@ -72,26 +120,30 @@ pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> 
 /// # Ok::<(), krysp::io::matrix_market::ReadError>(())
 /// ```
 pub fn parse<T: Number>(text: &[u8]) -> Result<Content<T>, ReadError> {
-    if !text.starts_with(b"\x1f\x8b") {
-        return parse_text(text);
-    }
-    let mut inflated = Vec::new();
-    MultiGzDecoder::new(text)
-        .read_to_end(&mut inflated)
-        .map_err(|source| ReadError::Gzip { path: None, source })?;
-    parse_text(&inflated)
+    if text.starts_with(GZIP) { parse_text(&inflate(text)?) } else { parse_text(text) }
 }
 
 fn parse_text<T: Number>(text: &[u8]) -> Result<Content<T>, ReadError> {
     let (header, body) = header(text)?;
     match (header.entries, header.field) {
-        (Some(entries), Field::Real) => coordinate(body, &header, entries, real),
-        (Some(entries), Field::Integer) => coordinate(body, &header, entries, integer),
-        (Some(entries), Field::Pattern) => coordinate(body, &header, entries, |text| Ok((T::ONE, text))),
+        (Some(_), _) => of_field(body, &header, header.entries),
         (None, Field::Integer) => array(body, &header, integer),
         (None, _) => array(body, &header, real),
     }
 }
+
+/// Coordinates, of which there must be so many.
+fn of_field<T: Number>(body: &[u8], header: &Header, entries: Option<u64>) -> Result<Content<T>, ReadError> {
+    let entries = entries.unwrap_or(ANY);
+    match header.field {
+        Field::Real => coordinate(body, header, entries, real),
+        Field::Integer => coordinate(body, header, entries, integer),
+        Field::Pattern => coordinate(body, header, entries, |text| Ok((T::ONE, text))),
+    }
+}
+
+/// Any number of entries: more than a header may say.
+const ANY: u64 = u64::MAX;
 
 fn coordinate<T: Number>(
     body: &[u8],
@@ -264,7 +316,7 @@ fn arrays<T: Number>(
         found += *count as u64;
         line += lines as u64;
     }
-    if found < layout.expected {
+    if found < layout.expected && layout.expected != ANY {
         let unfinished = u64::from(body.last().is_some_and(|&b| b != b'\n'));
         let expected = format!("{} {}", layout.expected, layout.name);
         return Err(wrong(line + unfinished, expected, format!("the end of the file after {found}")));

@@ -131,18 +131,19 @@ pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) ->
     if a.domain() != a.range() {
         return Ok(());
     }
-    let (space, n) = (a.domain(), a.domain().local_len());
+    let (space, n) = (a.domain(), a.domain().len());
     let element = ElemOf::<V>::from_f64;
-    let host = |seed| numbers::<ElemOf<V>>(n, seed);
+    let host = |seed| numbers::<ElemOf<V>>(space.local_len(), seed);
     let (x, q) = (load::<V>(LAW, space, &host(4))?, load::<V>(LAW, space, &host(5))?);
     let (mut fused, mut plain) = (stale::<V>(LAW, space)?, stale::<V>(LAW, space)?);
     let sum = a.apply_dot(&x, &mut fused).map_err(unexpected(LAW))?;
     a.apply(&x, &mut plain).map_err(unexpected(LAW))?;
     agreement.entries(LAW, "apply_dot's `y`", &store(LAW, &fused)?, &store(LAW, &plain)?)?;
-    let magnitude = |x: &V, y: &V| -> Law<f64> {
-        Ok(store(LAW, x)?.iter().zip(store(LAW, y)?).map(|(x, y)| (x.to_f64() * y.to_f64()).abs()).sum())
-    };
     let read = |scalar: ScalarOf<V>| scalar.read().map_err(unexpected(LAW));
+    // Σ |xᵢ yᵢ| over all processes is at most ‖x‖ ‖y‖
+    let magnitude = |x: &V, y: &V| -> Law<f64> {
+        Ok((read(x.norm_squared())?.to_f64() * read(y.norm_squared())?.to_f64()).sqrt())
+    };
     let pair = [read(sum)?, read(x.dot(&plain))?];
     agreement.sum(LAW, "apply_dot's ⟨x, y⟩", pair, magnitude(&x, &plain)?, n)?;
 

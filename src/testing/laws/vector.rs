@@ -48,7 +48,7 @@ impl<V: Vector> Checker<'_, V> {
 
     fn same_sums<const K: usize>(&self, what: &str, got: [V::Scalar; K], expected: [V::Scalar; K]) -> Law {
         let read = |s: &V::Scalar| s.read().map_err(unexpected(self.law));
-        let len = self.space.local_len();
+        let len = self.space.len();
         for (got, expected) in got.iter().zip(&expected) {
             // entries stay below 4 in size
             self.agreement.sum(self.law, what, [read(got)?, read(expected)?], 16.0 * len as f64, len)?;
@@ -174,7 +174,7 @@ fn diagonal_fusions<V: Vector>(checker: &Checker<'_, V>, [d, x, q]: [&V; 3]) -> 
     }
 
     // with a coefficient `ρ'/ρ` of at most one, and of zero, which starts a new direction
-    for (alpha, rho) in [(-0.75, 16.0 * checker.space.local_len().max(1) as f64), (0.5, f64::INFINITY)] {
+    for (alpha, rho) in [(-0.75, 16.0 * checker.space.len().max(1) as f64), (0.5, f64::INFINITY)] {
         let [alpha, rho] = [alpha, rho].map(element);
         let [mut x, mut r, mut p, mut z] =
             [checker.vector(4)?, checker.vector(6)?, checker.vector(7)?, checker.load(&not_a_number)?];
@@ -200,7 +200,7 @@ pub fn basis_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     let checker = Checker::<S::Vector> { space, law: BASES, agreement };
     let count = 5;
     // columns of length about one keep projections of ordinary size
-    let norm = ElemOf::<S::Vector>::from_f64((space.local_len().max(1) as f64).sqrt());
+    let norm = ElemOf::<S::Vector>::from_f64((space.len().max(1) as f64).sqrt());
     let filled = || -> Law<<S::Vector as Vector>::Basis> {
         let mut basis = S::Vector::basis(space, count).map_err(unexpected(BASES))?;
         for j in 0..count {

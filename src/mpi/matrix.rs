@@ -1,0 +1,286 @@
+//! A matrix whose rows are shared out among ranks.
+
+use super::halo::Halo;
+use super::ranks::Ranks;
+use super::scalar::RankScalar;
+use super::vector::{RankSpace, RankVector};
+use crate::partition::Cut;
+use crate::preconditioners::Origin;
+use crate::{Csr, Error, Host, HostVector, Numbering, Operator, Real, Result};
+use krysp_solvers::{LinearOperator, check_spaces};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A square matrix of which each rank has some consecutive rows.
+///
+/// Entries in columns that belong to this rank are stored apart from those in others, each in the format that
+/// [`Operator::auto`] picks. In a product, entries of `x` travel while the former are multiplied.
+pub struct RankMatrix<T: Real> {
+    space: RankSpace<T>,
+    inside: Operator<HostVector<T>>,
+    /// The rows that have entries in columns of other ranks.
+    boundary: Vec<u32>,
+    /// Those entries: a row for each of `boundary`, a column for each ghost.
+    outside: Operator<HostVector<T>>,
+    /// The places of those entries among all that were given, and how many these are.
+    places: Vec<usize>,
+    given: usize,
+    exchange: Mutex<Exchange<T>>,
+    report: RankReport,
+    /// On the first rank, the numbering of the matrix that it gave.
+    pub(super) numbering: Option<Arc<Numbering>>,
+}
+
+/// What a product needs besides the matrix.
+struct Exchange<T: Real> {
+    halo: Halo<T>,
+    ghosts: HostVector<T>,
+    /// What ghosts contribute to the rows of the boundary.
+    sums: HostVector<T>,
+}
+
+/// What this rank has of a matrix, and what it sends in a product.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RankReport {
+    /// Its rows.
+    pub rows: usize,
+    /// Their entries.
+    pub entries: usize,
+    /// Those of them in columns of other ranks.
+    pub outside: usize,
+    /// Messages that it sends in a product.
+    pub messages: usize,
+    /// Entries of `x` that it sends in a product.
+    pub sent: usize,
+    /// Entries of `x` that it receives in a product.
+    pub received: usize,
+    /// The format of the entries in columns of its own.
+    pub format: String,
+}
+
+impl<T: Real> RankMatrix<T> {
+    /// From the rows of this rank: compressed rows whose columns are counted over all ranks. The first rank has the first
+    /// rows, the next rank those that follow, and so on. Columns may come in any order within a row; values of equal
+    /// places are added up. All ranks call this; a rank may have no rows.
+    pub fn from_rows(
+        ranks: &Ranks,
+        offsets: &[usize],
+        columns: &[u64],
+        values: &[T],
+    ) -> Result<RankMatrix<T>> {
+        ranks.all(check_rows(offsets, columns, values))?;
+        let space = RankSpace::<T>::new(ranks, offsets.len() - 1)?;
+        let all = space.rows_of(ranks.size() - 1).end;
+        let cut = ranks.all(Cut::new(all, space.rows(), offsets, columns, values))?;
+        let stored = || {
+            let starts: &[u32] = &cut.offsets;
+            let (rows, ghosts) = (cut.rows.len(), cut.ghosts.len());
+            let outside = Csr::from_csr(rows, ghosts, starts, &cut.columns, &cut.values)?;
+            Ok((Operator::auto(&cut.inside, &Host)?, Operator::auto(&outside, &Host)?))
+        };
+        let (inside, outside) = ranks.all(stored())?;
+        let (halo, own) = (Halo::new(&space, &cut.ghosts)?, space.rows());
+        let [messages, sent] = halo.sent();
+        let report = RankReport {
+            rows: offsets.len() - 1,
+            entries: columns.len(),
+            outside: cut.values.len(),
+            messages,
+            sent,
+            received: cut.ghosts.len(),
+            format: inside.choice().stored().to_string(),
+        };
+        let exchange = Exchange { halo, ghosts: zeros(outside.domain())?, sums: zeros(outside.range())? };
+        Ok(RankMatrix {
+            space,
+            inside,
+            boundary: cut.rows,
+            outside,
+            places: (0..columns.len()).filter(|&at| !own.contains(&columns[at])).collect(),
+            given: values.len(),
+            exchange: Mutex::new(exchange),
+            report,
+            numbering: None,
+        })
+    }
+
+    /// New values for this rank's rows, in the order in which they were given to [`RankMatrix::from_rows`]. All ranks call
+    /// this.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        let ranks = self.space.ranks().clone();
+        let refreshed = self.refresh_own(values);
+        ranks.all(refreshed)
+    }
+
+    fn refresh_own(&mut self, values: &[T]) -> Result<()> {
+        let (got, expected) = (values.len(), self.given);
+        if got != expected {
+            return Err(Error::Length {
+                what: "the values",
+                got,
+                expected,
+                why: "one for each entry of this rank",
+            });
+        }
+        let outside: Vec<T> = self.places.iter().map(|&at| values[at]).collect();
+        let mut others = self.places.iter().peekable();
+        let own = |&at: &usize| others.next_if_eq(&&at).is_none();
+        let inside: Vec<T> = (0..got).filter(own).map(|at| values[at]).collect();
+        self.inside.refresh(&inside)?;
+        self.outside.refresh(&outside)
+    }
+
+    /// The ranks.
+    pub fn ranks(&self) -> &Ranks {
+        self.space.ranks()
+    }
+
+    /// What this rank has, and what it sends in a product.
+    pub fn report(&self) -> &RankReport {
+        &self.report
+    }
+
+    /// The entries of this rank's rows in this rank's columns, for preconditioners.
+    pub fn own_block(&self) -> &Operator<HostVector<T>> {
+        &self.inside
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange<T>> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `y ← A x`, where `own` multiplies by the entries in own columns; then the sum of `x y` over what ghosts contribute.
+    fn product<R>(
+        &self,
+        x: &RankVector<T>,
+        y: &mut RankVector<T>,
+        own: impl FnOnce(&HostVector<T>, &mut HostVector<T>) -> krysp_solvers::Result<R>,
+    ) -> krysp_solvers::Result<(R, T)> {
+        let mut exchange = self.exchange();
+        let Exchange { halo, ghosts, sums } = &mut *exchange;
+        halo.start(x.own.as_slice())?;
+        // sums that wait travel as well
+        self.space.ranks().send_sums()?;
+        let result = own(&x.own, &mut y.own)?;
+        ghosts.as_mut_slice().copy_from_slice(halo.receive()?);
+        self.outside.apply(ghosts, sums)?;
+        let (x, y) = (x.own.as_slice(), y.own.as_mut_slice());
+        let mut dot = T::zero();
+        for (&row, &sum) in self.boundary.iter().zip(sums.as_slice()) {
+            y[row as usize] += sum;
+            dot += x[row as usize] * sum;
+        }
+        Ok((result, dot))
+    }
+
+    /// This rank's rows as one matrix: own columns first, then ghosts.
+    fn whole(&self) -> Result<Csr<T>> {
+        let [inside, outside]: [Cow<'_, Csr<T>>; 2] =
+            [self.inside.in_host_memory()?, self.outside.in_host_memory()?];
+        let (rows, ghosts) = (inside.rows(), outside.cols());
+        let mut others = self.boundary.iter().enumerate().peekable();
+        let (mut offsets, mut columns, mut values) = (vec![0usize], vec![], vec![]);
+        for row in 0..rows {
+            columns.extend_from_slice(inside.row_columns(row));
+            values.extend_from_slice(inside.row_values(row));
+            if let Some((at, _)) = others.next_if(|&(_, &boundary)| boundary as usize == row) {
+                columns.extend(outside.row_columns(at).iter().map(|&ghost| ghost + rows as u32));
+                values.extend_from_slice(outside.row_values(at));
+            }
+            offsets.push(columns.len());
+        }
+        Csr::from_sorted(rows + ghosts, offsets, columns, values)
+    }
+}
+
+fn zeros<T: Real>(space: &crate::HostSpace<T>) -> Result<HostVector<T>> {
+    Ok(krysp_solvers::Space::zeros(space)?)
+}
+
+/// Refuses offsets that do not fit the entries.
+fn check_rows<T>(offsets: &[usize], columns: &[u64], values: &[T]) -> Result<()> {
+    let entries = columns.len();
+    if values.len() != entries {
+        let (got, expected) = (values.len(), entries);
+        return Err(Error::Length { what: "the values", got, expected, why: "one for each entry" });
+    }
+    if offsets.is_empty() {
+        return Err(Error::Length {
+            what: "the offsets",
+            got: 0,
+            expected: 1,
+            why: "one for each row, and the end",
+        });
+    }
+    let wrong = (0..offsets.len()).find(|&at| match at {
+        0 => offsets[0] != 0 || (offsets.len() == 1 && entries != 0),
+        at => offsets[at] < offsets[at - 1] || (at + 1 == offsets.len() && offsets[at] != entries),
+    });
+    match wrong {
+        Some(position) => Err(Error::Offsets { position, offset: offsets[position] as i128, entries }),
+        None => Ok(()),
+    }
+}
+
+impl<T: Real> LinearOperator for RankMatrix<T> {
+    type Vector = RankVector<T>;
+
+    fn domain(&self) -> &RankSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        self.product(x, y, |x, y| self.inside.apply(x, y))?;
+        Ok(())
+    }
+
+    fn apply_dot(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<RankScalar<T>> {
+        check_spaces(self, x, y)?;
+        let (inside, outside) = self.product(x, y, |x, y| self.inside.apply_dot(x, y))?;
+        let [sum] = RankScalar::sums(self.space.ranks(), [inside + outside]);
+        Ok(sum)
+    }
+
+    /// Joins both parts of the matrix for the time of this call: their sums must not be rounded apart.
+    fn residual(
+        &self,
+        b: &RankVector<T>,
+        x: &RankVector<T>,
+        r: &mut RankVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, r)?;
+        check_spaces(self, b, r)?;
+        let whole = self.whole()?;
+        let mut exchange = self.exchange();
+        exchange.halo.start(x.own.as_slice())?;
+        let read = HostVector::from_slice(&[x.own.as_slice(), exchange.halo.receive()?].concat());
+        whole.residual(&b.own, &read, &mut r.own)
+    }
+
+    fn bytes(&self) -> usize {
+        self.inside.bytes() + self.outside.bytes()
+    }
+}
+
+impl<T: Real> fmt::Debug for RankMatrix<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RankMatrix")
+            .field("space", &self.space)
+            .field("report", &self.report)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A sentence about this rank's part.
+impl fmt::Display for RankReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RankReport { rows, entries, outside, messages, sent, received, format } = self;
+        write!(
+            f,
+            "{rows} rows, {entries} entries ({format}), {outside} of them in columns of other ranks; a product "
+        )?;
+        write!(f, "sends {sent} entries of x in {messages} messages and receives {received}")
+    }
+}

@@ -1,0 +1,328 @@
+//! Ranks that work together: sums, agreement, and what happens when one fails.
+
+use super::raw::{Comm, Flight};
+use crate::{Error, Result};
+use ::mpi::ffi::MPI_Comm;
+use ::mpi::raw::AsRaw;
+use krysp_kernels::buffer::Plain;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The tag of the message by which a rank gives up.
+const GIVE_UP: i32 = 1;
+/// The tag of messages with entries of `x`.
+pub(super) const HALO: i32 = 2;
+/// The tag of messages by which a matrix is shared out.
+const EXCHANGE: i32 = 3;
+/// A rank that waits looks this often for what it waits for, and then once for a rank that gave up.
+const LOOKS: usize = 64;
+/// After so many rounds, some tenths of a millisecond, it sleeps between them.
+const ROUNDS: usize = 20;
+
+/// The ranks of a communicator, and this one among them. A clone stands for the same ranks.
+///
+/// All ranks must make the same calls in the same order, from one thread at a time.
+#[derive(Clone)]
+pub struct Ranks(Arc<Inner>);
+
+struct Inner {
+    comm: Comm,
+    sums: Mutex<Sums>,
+    /// The rank that failed, and its message.
+    failed: OnceLock<(usize, String)>,
+    traffic: [AtomicU64; 4],
+}
+
+/// Sums of this rank that are not yet added up over all.
+#[derive(Default)]
+struct Sums {
+    waiting: Vec<Arc<Pending>>,
+    travelling: Option<(Flight<f64>, Vec<Arc<Pending>>)>,
+}
+
+/// Some sums over all ranks that are known later.
+pub(super) struct Pending {
+    own: Vec<f64>,
+    whole: OnceLock<Vec<f64>>,
+}
+
+/// What a rank has sent since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Messages with entries of `x`, for products.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Times at which all ranks added up numbers, or agreed.
+    pub reductions: u64,
+    /// Numbers that were added up.
+    pub numbers: u64,
+}
+
+impl std::ops::Sub for Traffic {
+    type Output = Traffic;
+
+    fn sub(self, before: Traffic) -> Traffic {
+        Traffic {
+            messages: self.messages - before.messages,
+            bytes: self.bytes - before.bytes,
+            reductions: self.reductions - before.reductions,
+            numbers: self.numbers - before.numbers,
+        }
+    }
+}
+
+impl Ranks {
+    /// All ranks that `mpirun` has started. Starts MPI if the program has not; MPI then ends with the last of what was made
+    /// of these ranks.
+    pub fn world() -> Result<Ranks> {
+        Comm::world().map(Ranks::from)
+    }
+
+    /// The ranks of a communicator of the program's own, such as `mpi::topology::SimpleCommunicator`. It is copied, so
+    /// messages of the program and of this library do not meet; all its ranks must call this. MPI must run as long as
+    /// anything made of these ranks is in use.
+    #[allow(unsafe_code, reason = "the communicator comes from another library")]
+    pub fn of(communicator: &impl AsRaw<Raw = MPI_Comm>) -> Result<Ranks> {
+        // SAFETY: `AsRaw` promises a handle that is in use; that MPI runs until the end is the caller's part
+        unsafe { Comm::of(communicator.as_raw()) }.map(Ranks::from)
+    }
+
+    /// This rank, from 0.
+    pub fn rank(&self) -> usize {
+        self.0.comm.rank
+    }
+
+    /// How many ranks there are.
+    pub fn size(&self) -> usize {
+        self.0.comm.size
+    }
+
+    /// Runs what this rank does. If it fails, or panics, the other ranks end too, with an error that names this rank: they
+    /// would wait for it without end.
+    pub fn run<R, E: fmt::Display>(
+        &self,
+        work: impl FnOnce() -> std::result::Result<R, E>,
+    ) -> std::result::Result<R, E> {
+        /// Tells the others, unless all went well.
+        struct Leave<'r>(&'r Ranks, String);
+        impl Drop for Leave<'_> {
+            fn drop(&mut self) {
+                if !self.1.is_empty() {
+                    self.0.give_up(&self.1);
+                }
+            }
+        }
+        let mut leave = Leave(self, "panicked".into());
+        let result = work();
+        leave.1 = result.as_ref().err().map(|error| format!("{error}")).unwrap_or_default();
+        result
+    }
+
+    /// What this rank has sent since it began. A difference of two tells of the time between.
+    pub fn traffic(&self) -> Traffic {
+        let [messages, bytes, reductions, numbers] =
+            self.0.traffic.each_ref().map(|count| count.load(Relaxed));
+        Traffic { messages, bytes, reductions, numbers }
+    }
+
+    /// Counts messages with entries of `x`.
+    pub(super) fn count(&self, messages: usize, bytes: usize) {
+        self.0.traffic[0].fetch_add(messages as u64, Relaxed);
+        self.0.traffic[1].fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(super) fn comm(&self) -> &Comm {
+        &self.0.comm
+    }
+
+    /// Whether both are the same ranks.
+    pub(super) fn same(&self, other: &Ranks) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Ends the work of all ranks with this one's error.
+    pub(super) fn give_up(&self, message: &str) {
+        let message = if message.is_empty() { "an error without a message" } else { message };
+        if self.0.failed.set((self.rank(), message.into())).is_ok() {
+            for rank in (0..self.size()).filter(|&rank| rank != self.rank()) {
+                self.0.comm.call_out(rank, GIVE_UP, message);
+            }
+        }
+    }
+
+    /// An error if a rank has given up.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.0.failed.get() {
+            None => Ok(()),
+            Some((rank, message)) => Err(Error::Rank { rank: *rank, message: message.clone() }),
+        }
+    }
+
+    /// Waits until something is done, or until a rank gives up.
+    pub(super) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<()> {
+        self.check()?;
+        for round in 0.. {
+            for _ in 0..LOOKS {
+                if done() {
+                    return Ok(());
+                }
+            }
+            if let Some(failed) = self.0.comm.heard(GIVE_UP) {
+                // if this rank fails at the same time, its own error counts
+                let _ = self.0.failed.set(failed);
+            }
+            self.check()?;
+            // there may be more ranks than cores
+            if round > ROUNDS {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+        Ok(())
+    }
+
+    fn landed<X: Plain + Default>(&self, mut flight: Flight<X>) -> Result<Vec<X>> {
+        self.wait(|| flight.landed())?;
+        Ok(flight.received())
+    }
+
+    /// The numbers of all ranks, in their order; each gives as many.
+    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
+        self.check()?;
+        self.landed(self.0.comm.gather(own)?)
+    }
+
+    /// Sends numbers to each rank; returns what comes of each.
+    pub(super) fn exchange<X: Plain + Default>(&self, to: Vec<Vec<X>>) -> Result<Vec<Vec<X>>> {
+        self.check()?;
+        let announced = self.0.comm.turn(to.iter().map(|part| part.len() as u64).collect())?;
+        let expected = self.landed(announced)?;
+        let ranges = |lengths: &mut dyn Iterator<Item = usize>| -> Vec<(usize, Range<usize>)> {
+            let mut end = 0;
+            let parts = lengths.map(|length| {
+                end += length;
+                end - length..end
+            });
+            parts.enumerate().filter(|(_, part)| !part.is_empty()).collect()
+        };
+        let sends = ranges(&mut to.iter().map(Vec::len));
+        let receives = ranges(&mut expected.iter().map(|&count| count as usize));
+        let mut messages = self.all(self.0.comm.messages(EXCHANGE, &sends, &receives))?;
+        messages.outgoing().copy_from_slice(&to.concat());
+        messages.start();
+        self.wait(|| messages.landed())?;
+        let mut parts = vec![vec![]; self.size()];
+        for (rank, part) in receives {
+            parts[rank] = messages.received()[part].to_vec();
+        }
+        Ok(parts)
+    }
+
+    /// This rank's result, if no rank has an error. All ranks call this, and all get an error if one has: their own, or that
+    /// of the first rank which has one.
+    pub fn all<R>(&self, result: Result<R>) -> Result<R> {
+        let message = result.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
+        let lengths = self.gather(vec![message.len() as u64])?;
+        let Some(first) = lengths.iter().position(|&length| length > 0) else { return result };
+        let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+        let mut padded = message.into_bytes();
+        padded.resize(longest, 0);
+        let messages = self.gather(padded)?;
+        let text = &messages[first * longest..][..lengths[first] as usize];
+        result.and_then(|_| {
+            Err(Error::Rank { rank: first, message: String::from_utf8_lossy(text).into_owned() })
+        })
+    }
+
+    /// The largest of the numbers of all ranks.
+    pub(super) fn largest(&self, own: u8) -> Result<u8> {
+        self.0.traffic[2].fetch_add(1, Relaxed);
+        Ok(self.gather(vec![own])?.into_iter().max().unwrap_or(own))
+    }
+
+    fn sums(&self) -> MutexGuard<'_, Sums> {
+        self.0.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Numbers to be added up over all ranks once one of them is needed, together with others that wait by then.
+    pub(super) fn sum(&self, own: Vec<f64>) -> Arc<Pending> {
+        let pending = Arc::new(Pending { own, whole: OnceLock::new() });
+        self.sums().waiting.push(pending.clone());
+        pending
+    }
+
+    /// Sends the sums that wait on their way, so that they travel while this rank computes.
+    pub(super) fn send_sums(&self) -> Result<()> {
+        self.send(&mut self.sums())
+    }
+
+    fn send(&self, sums: &mut Sums) -> Result<()> {
+        if sums.waiting.is_empty() {
+            return Ok(());
+        }
+        self.receive(sums)?;
+        let waiting = std::mem::take(&mut sums.waiting);
+        let own: Vec<f64> = waiting.iter().flat_map(|pending| pending.own.iter().copied()).collect();
+        self.0.traffic[2].fetch_add(1, Relaxed);
+        self.0.traffic[3].fetch_add(own.len() as u64, Relaxed);
+        self.check()?;
+        sums.travelling = Some((self.0.comm.gather(own)?, waiting));
+        Ok(())
+    }
+
+    /// Adds up what travels, in the order of the ranks: the same bits on each, and in every run.
+    fn receive(&self, sums: &mut Sums) -> Result<()> {
+        let Some((flight, travelling)) = sums.travelling.take() else { return Ok(()) };
+        let parts = self.landed(flight)?;
+        let count = parts.len() / self.size();
+        let mut whole = vec![0.0; count];
+        for part in parts.chunks(count.max(1)) {
+            whole.iter_mut().zip(part).for_each(|(sum, own)| *sum += own);
+        }
+        let mut at = 0;
+        for pending in travelling {
+            let end = at + pending.own.len();
+            let _ = pending.whole.set(whole[at..end].to_vec());
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// The sums over all ranks.
+    pub(super) fn whole<'p>(&self, pending: &'p Pending) -> Result<&'p [f64]> {
+        if let Some(whole) = pending.whole.get() {
+            return Ok(whole);
+        }
+        self.check()?;
+        let mut sums = self.sums();
+        self.receive(&mut sums)?;
+        if pending.whole.get().is_none() {
+            self.send(&mut sums)?;
+            self.receive(&mut sums)?;
+        }
+        drop(sums);
+        let lost = || Error::Mpi("a sum that was dropped is read".into());
+        pending.whole.get().map(Vec::as_slice).ok_or_else(lost)
+    }
+
+    /// Whether the sums are known, so that nobody has to wait for them.
+    pub(super) fn known(pending: &Pending) -> bool {
+        pending.whole.get().is_some()
+    }
+}
+
+impl From<Comm> for Ranks {
+    fn from(comm: Comm) -> Ranks {
+        let (sums, failed, traffic) = Default::default();
+        Ranks(Arc::new(Inner { comm, sums, failed, traffic }))
+    }
+}
+
+impl fmt::Debug for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank(), self.size())
+    }
+}

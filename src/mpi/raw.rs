@@ -1,0 +1,347 @@
+//! What this library asks of MPI, with lengths checked and buffers owned: the only place where MPI is called.
+//!
+//! No call waits for another rank, except those that begin and end MPI and that copy a communicator: who waits polls, so
+//! that it also learns of a rank that gave up. Calls are made one at a time, whatever thread they come from, so that MPI
+//! needs to be started only at the level `MPI_THREAD_SERIALIZED`.
+#![allow(unsafe_code, reason = "MPI is a C library")]
+
+use crate::{Error, Result};
+use ::mpi::ffi;
+use krysp_kernels::buffer::Plain;
+use std::ffi::c_int;
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// One call at a time.
+static CALLS: Mutex<()> = Mutex::new(());
+/// MPI, if this library has started it and still uses it.
+static STARTED: Mutex<Weak<Started>> = Mutex::new(Weak::new());
+
+fn calling() -> MutexGuard<'static, ()> {
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// MPI started by this library. It ends with the last communicator that was made of it.
+struct Started;
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _call = calling();
+        // SAFETY: MPI was started by `Comm::world`, and no communicator of this library is left
+        unsafe { ffi::MPI_Finalize() };
+    }
+}
+
+/// A communicator of this library's own. It is not given back before MPI ends: that would wait for the other ranks.
+pub(super) struct Comm {
+    raw: ffi::MPI_Comm,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    _started: Option<Arc<Started>>,
+}
+
+// SAFETY: the handle is used only within `calling`
+unsafe impl Send for Comm {}
+// SAFETY: as above
+unsafe impl Sync for Comm {}
+
+impl Comm {
+    /// All ranks. Starts MPI if nobody has.
+    pub(super) fn world() -> Result<Comm> {
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(started) = started.upgrade() {
+            // SAFETY: MPI has started, and `started` keeps it
+            return unsafe { Comm::copy(ffi::RSMPI_COMM_WORLD, Some(started)) };
+        }
+        let (mut is_started, mut is_ended, mut level) = (0, 0, 0);
+        let call = calling();
+        // SAFETY: these may be called at any time; `MPI_Init_thread` only where MPI has neither started nor ended
+        let serialized = unsafe {
+            ffi::MPI_Initialized(&mut is_started);
+            ffi::MPI_Finalized(&mut is_ended);
+            if is_ended != 0 {
+                return Err(Error::Mpi("it has ended in this program and cannot start again".into()));
+            }
+            if is_started == 0 {
+                ffi::MPI_Init_thread(null_mut(), null_mut(), ffi::RSMPI_THREAD_SERIALIZED, &mut level);
+            } else {
+                ffi::MPI_Query_thread(&mut level);
+            }
+            ffi::RSMPI_THREAD_SERIALIZED
+        };
+        drop(call);
+        let ours = (is_started == 0).then(|| Arc::new(Started));
+        if let Some(ours) = &ours {
+            *started = Arc::downgrade(ours);
+        }
+        if level < serialized {
+            return Err(Error::Mpi(
+                "it allows calls from one thread only (`MPI_THREAD_SERIALIZED` is needed)".into(),
+            ));
+        }
+        // SAFETY: MPI has started
+        unsafe { Comm::copy(ffi::RSMPI_COMM_WORLD, ours) }
+    }
+
+    /// The ranks of a communicator. All of them must call this.
+    ///
+    /// # Safety
+    /// The handle is that of a communicator between ranks that is in use, and MPI runs until the copy is dropped.
+    pub(super) unsafe fn of(raw: ffi::MPI_Comm) -> Result<Comm> {
+        // SAFETY: the caller's promise
+        unsafe { Comm::copy(raw, None) }
+    }
+
+    /// # Safety
+    /// As [`Comm::of`]; `started` keeps MPI running.
+    unsafe fn copy(from: ffi::MPI_Comm, started: Option<Arc<Started>>) -> Result<Comm> {
+        let _call = calling();
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: MPI runs and `from` is a communicator, by the caller's promise
+        let raw = unsafe {
+            let mut raw = ffi::RSMPI_COMM_NULL;
+            ffi::MPI_Comm_dup(from, &mut raw);
+            ffi::MPI_Comm_rank(raw, &mut rank);
+            ffi::MPI_Comm_size(raw, &mut size);
+            raw
+        };
+        Ok(Comm { raw, rank: rank as usize, size: size as usize, _started: started })
+    }
+
+    /// Begins to gather as many numbers from each rank.
+    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+        let count = number(own.len())?;
+        let mut flight = Flight::new(own, self.size * count as usize);
+        let of = datatype::<X>()?;
+        let _call = calling();
+        // SAFETY: `flight` owns both buffers until the request is complete; `count` numbers go out and `count` of each
+        // rank come in
+        unsafe {
+            let Flight { send, receive, request } = &mut flight;
+            let (from, to) = (send.as_ptr().cast(), receive.as_mut_ptr().cast());
+            ffi::MPI_Iallgather(from, count, of, to, count, of, self.raw, request);
+        }
+        Ok(flight)
+    }
+
+    /// Begins to send a number to each rank and to receive one of it.
+    pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
+        if own.len() != self.size {
+            return Err(Error::Mpi(format!("{} numbers for {} ranks", own.len(), self.size)));
+        }
+        let mut flight = Flight::new(own, self.size);
+        let of = datatype::<X>()?;
+        let _call = calling();
+        // SAFETY: `flight` owns both buffers until the request is complete; each has a number for each rank
+        unsafe {
+            let Flight { send, receive, request } = &mut flight;
+            let (from, to) = (send.as_ptr().cast(), receive.as_mut_ptr().cast());
+            ffi::MPI_Ialltoall(from, 1, of, to, 1, of, self.raw, request);
+        }
+        Ok(flight)
+    }
+
+    /// Prepares messages between this rank and others, for many times.
+    pub(super) fn messages<X: Plain + Default>(
+        &self,
+        tag: c_int,
+        sends: &[(usize, Range<usize>)],
+        receives: &[(usize, Range<usize>)],
+    ) -> Result<Messages<X>> {
+        let end =
+            |ranges: &[(usize, Range<usize>)]| ranges.iter().map(|(_, range)| range.end).max().unwrap_or(0);
+        let mut messages = Messages {
+            send: vec![X::default(); end(sends)],
+            receive: vec![X::default(); end(receives)],
+            requests: vec![],
+            travelling: false,
+        };
+        number(messages.send.len().max(messages.receive.len()))?;
+        let of = datatype::<X>()?;
+        let _call = calling();
+        for (rank, range) in receives {
+            let (part, count) = (&mut messages.receive[range.clone()], range.len() as c_int);
+            // SAFETY: the part stays where it is as long as the request does, and has `count` numbers
+            messages.requests.push(unsafe {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let to = part.as_mut_ptr().cast();
+                ffi::MPI_Recv_init(to, count, of, *rank as c_int, tag, self.raw, &mut request);
+                request
+            });
+        }
+        for (rank, range) in sends {
+            let (part, count) = (&messages.send[range.clone()], range.len() as c_int);
+            // SAFETY: as above
+            messages.requests.push(unsafe {
+                let mut request = ffi::RSMPI_REQUEST_NULL;
+                let from = part.as_ptr().cast();
+                ffi::MPI_Send_init(from, count, of, *rank as c_int, tag, self.raw, &mut request);
+                request
+            });
+        }
+        Ok(messages)
+    }
+
+    /// Sends a text that the other rank may look for. Used once in a program, so the text is never freed.
+    pub(super) fn call_out(&self, rank: usize, tag: c_int, text: &str) {
+        let text: &'static [u8] = Box::leak(Box::from(text.as_bytes()));
+        let _call = calling();
+        // SAFETY: the text lives as long as the program; nobody waits for the request
+        unsafe {
+            let mut request = ffi::RSMPI_REQUEST_NULL;
+            let count = text.len() as c_int;
+            let of = ffi::RSMPI_UINT8_T;
+            ffi::MPI_Isend(text.as_ptr().cast(), count, of, rank as c_int, tag, self.raw, &mut request);
+            if request != ffi::RSMPI_REQUEST_NULL {
+                ffi::MPI_Request_free(&mut request);
+            }
+        }
+    }
+
+    /// A text that another rank has sent in this way, and that rank.
+    pub(super) fn heard(&self, tag: c_int) -> Option<(usize, String)> {
+        let _call = calling();
+        // SAFETY: an all-zero status is a value of this plain struct; the message that was found has `count` bytes, which
+        // is what the buffer takes
+        unsafe {
+            let mut status: ffi::MPI_Status = std::mem::zeroed();
+            let (mut found, mut count, of) = (0, 0, ffi::RSMPI_UINT8_T);
+            ffi::MPI_Iprobe(ffi::RSMPI_ANY_SOURCE, tag, self.raw, &mut found, &mut status);
+            if found == 0 {
+                return None;
+            }
+            ffi::MPI_Get_count(&status, of, &mut count);
+            let mut text = vec![0u8; count.max(0) as usize];
+            let from = status.MPI_SOURCE;
+            ffi::MPI_Recv(text.as_mut_ptr().cast(), count, of, from, tag, self.raw, &mut status);
+            Some((from as usize, String::from_utf8_lossy(&text).into_owned()))
+        }
+    }
+}
+
+/// Numbers on their way to and from all ranks.
+pub(super) struct Flight<X: Plain> {
+    send: Vec<X>,
+    receive: Vec<X>,
+    request: ffi::MPI_Request,
+}
+
+// SAFETY: the handle is used only within `calling`
+unsafe impl<X: Plain> Send for Flight<X> {}
+
+impl<X: Plain + Default> Flight<X> {
+    fn new(send: Vec<X>, expected: usize) -> Flight<X> {
+        // SAFETY: a constant
+        let request = unsafe { ffi::RSMPI_REQUEST_NULL };
+        Flight { send, receive: vec![X::default(); expected], request }
+    }
+
+    /// Whether all numbers have come and all of this rank's have gone.
+    pub(super) fn landed(&mut self) -> bool {
+        let mut done = 0;
+        let _call = calling();
+        // SAFETY: a request of this communicator, or the null request, which is complete
+        unsafe { ffi::MPI_Test(&mut self.request, &mut done, ffi::RSMPI_STATUS_IGNORE) };
+        done != 0
+    }
+
+    /// What has come, in the order of the ranks. Empty before all has.
+    pub(super) fn received(mut self) -> Vec<X> {
+        if self.landed() { std::mem::take(&mut self.receive) } else { vec![] }
+    }
+}
+
+/// MPI may still read and write the buffers: they are kept for good unless all has come and gone.
+impl<X: Plain> Drop for Flight<X> {
+    fn drop(&mut self) {
+        let _call = calling();
+        // SAFETY: reading a constant
+        if self.request != unsafe { ffi::RSMPI_REQUEST_NULL } {
+            std::mem::forget(std::mem::take(&mut self.send));
+            std::mem::forget(std::mem::take(&mut self.receive));
+        }
+    }
+}
+
+/// Messages that are sent and received again and again.
+pub(super) struct Messages<X: Plain> {
+    send: Vec<X>,
+    receive: Vec<X>,
+    requests: Vec<ffi::MPI_Request>,
+    travelling: bool,
+}
+
+// SAFETY: the handles are used only within `calling`
+unsafe impl<X: Plain> Send for Messages<X> {}
+
+impl<X: Plain + Default> Messages<X> {
+    /// What to send; nothing while messages travel.
+    pub(super) fn outgoing(&mut self) -> &mut [X] {
+        if self.travelling { &mut [] } else { &mut self.send }
+    }
+
+    /// What has come last; nothing while messages travel.
+    pub(super) fn received(&self) -> &[X] {
+        if self.travelling { &[] } else { &self.receive }
+    }
+
+    /// Begins to send and to receive.
+    pub(super) fn start(&mut self) {
+        if self.travelling || self.requests.is_empty() {
+            return;
+        }
+        self.travelling = true;
+        let _call = calling();
+        // SAFETY: persistent requests that are not active; nobody touches the buffers while `travelling`
+        unsafe { ffi::MPI_Startall(self.requests.len() as c_int, self.requests.as_mut_ptr()) };
+    }
+
+    /// Whether all messages have come and gone.
+    pub(super) fn landed(&mut self) -> bool {
+        if !self.travelling {
+            return true;
+        }
+        let mut done = 0;
+        let _call = calling();
+        let count = self.requests.len() as c_int;
+        // SAFETY: persistent requests that are active
+        unsafe { ffi::MPI_Testall(count, self.requests.as_mut_ptr(), &mut done, ffi::RSMPI_STATUSES_IGNORE) };
+        self.travelling = done == 0;
+        !self.travelling
+    }
+}
+
+/// Buffers of messages that still travel are kept for good: MPI may read and write them.
+impl<X: Plain> Drop for Messages<X> {
+    fn drop(&mut self) {
+        if self.travelling {
+            std::mem::forget(std::mem::take(&mut self.send));
+            std::mem::forget(std::mem::take(&mut self.receive));
+            return;
+        }
+        let _call = calling();
+        for request in &mut self.requests {
+            // SAFETY: a persistent request that is not active; MPI runs, because whoever owns messages owns a communicator
+            unsafe { ffi::MPI_Request_free(request) };
+        }
+    }
+}
+
+/// MPI's type for the bits of a number.
+fn datatype<X: Plain>() -> Result<ffi::MPI_Datatype> {
+    // SAFETY: constants
+    unsafe {
+        match size_of::<X>() {
+            1 => Ok(ffi::RSMPI_UINT8_T),
+            4 => Ok(ffi::RSMPI_UINT32_T),
+            8 => Ok(ffi::RSMPI_UINT64_T),
+            bytes => Err(Error::Mpi(format!("numbers of {bytes} bytes are not sent"))),
+        }
+    }
+}
+
+fn number(count: usize) -> Result<c_int> {
+    let tell = |_| Error::Mpi(format!("a message of {count} numbers, at most {} are possible", c_int::MAX));
+    c_int::try_from(count).map_err(tell)
+}

@@ -1,0 +1,101 @@
+//! The rows of one processor: what they read of its own columns, and what of others.
+
+use crate::formats::Index;
+use crate::{Csr, Error, Real, Result};
+use std::ops::Range;
+
+/// Consecutive rows of a square matrix whose rows and columns are shared out alike.
+pub(crate) struct Cut<T: Real> {
+    /// The entries in columns that belong to the rows. Rows and columns are counted from the first row.
+    pub(crate) inside: Csr<T>,
+    /// The rows that have entries outside, counted from the first row.
+    pub(crate) rows: Vec<u32>,
+    /// Where the entries outside begin of each of `rows`, and their number.
+    pub(crate) offsets: Vec<u32>,
+    /// The place among `ghosts` of each entry outside.
+    pub(crate) columns: Vec<u32>,
+    /// The value of each entry outside.
+    pub(crate) values: Vec<T>,
+    /// The columns of entries outside, each once, ascending.
+    pub(crate) ghosts: Vec<u64>,
+}
+
+impl<T: Real> Cut<T> {
+    /// Cuts `rows` of a matrix of `all` rows. `offsets` says where each of these rows begins among `columns` and `values`,
+    /// and where the last ends.
+    pub(crate) fn new<I: Index>(
+        all: u64,
+        rows: Range<u64>,
+        offsets: &[usize],
+        columns: &[I],
+        values: &[T],
+    ) -> Result<Cut<T>> {
+        let n = (rows.end - rows.start) as usize;
+        let (mut starts, mut inside, mut kept) = (vec![0usize], vec![], vec![]);
+        let (mut boundary, mut bounds, mut outside, mut others) = (vec![], vec![], vec![], vec![]);
+        for row in 0..n {
+            for at in offsets[row]..offsets[row + 1] {
+                let index = columns[at].to_i128();
+                let Some(column) = u64::try_from(index).ok().filter(|&column| column < all) else {
+                    return Err(Error::Index { position: at, what: "column", index, bound: all as usize });
+                };
+                if rows.contains(&column) {
+                    inside.push((column - rows.start) as u32);
+                    kept.push(values[at]);
+                    continue;
+                }
+                if boundary.last() != Some(&(row as u32)) {
+                    boundary.push(row as u32);
+                    bounds.push(outside.len() as u32);
+                }
+                outside.push(column);
+                others.push(values[at]);
+            }
+            starts.push(inside.len());
+        }
+        bounds.push(outside.len() as u32);
+        let mut ghosts = outside.clone();
+        ghosts.sort_unstable();
+        ghosts.dedup();
+        let place = |column: &u64| ghosts.partition_point(|ghost| ghost < column) as u32;
+        let columns = outside.iter().map(place).collect();
+        Ok(Cut {
+            inside: Csr::from_csr(n, n, &starts, &inside, &kept)?,
+            rows: boundary,
+            offsets: bounds,
+            columns,
+            values: others,
+            ghosts,
+        })
+    }
+
+    /// The places of the ghosts that belong to a range of rows.
+    pub(crate) fn ghosts_of(&self, rows: &Range<u64>) -> Range<usize> {
+        self.ghosts.partition_point(|&g| g < rows.start)..self.ghosts.partition_point(|&g| g < rows.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows 2 and 3 of a matrix of six rows.
+    #[test]
+    fn entries_are_inside_or_outside() {
+        let columns = [5u64, 2, 0, 3, 3, 2];
+        let cut = Cut::new(6, 2..4, &[0, 4, 6], &columns, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        assert_eq!(cut.ghosts, [0, 5]);
+        assert_eq!((cut.rows, cut.offsets), (vec![0], vec![0, 2]));
+        assert_eq!((cut.columns, cut.values), (vec![1, 0], vec![1.0, 3.0]));
+        let inside: Vec<_> = cut.inside.triplets().collect();
+        assert_eq!(inside, [(0, 0, 2.0), (0, 1, 4.0), (1, 0, 6.0), (1, 1, 5.0)]);
+    }
+
+    #[test]
+    fn columns_are_checked() {
+        for wrong in [-1, 6] {
+            let cut = Cut::new(6, 2..3, &[0, 1], &[wrong], &[1.0]);
+            assert!(matches!(cut.err(), Some(Error::Index { bound: 6, .. })));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What travels is what theory says.
+
+use crate::{cuts, part, share};
+use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Traffic};
+use krysp::testing::matrices;
+use krysp::{BiCgStab, Cg, Fcg, Gmres, Jacobi, LinearOperator, Minres, PipelinedCg, Space};
+use std::collections::BTreeSet;
+
+/// A product sends to each rank each entry that it reads, once, in one message.
+pub(super) fn halo_is_that_of_the_partition(ranks: &Ranks) {
+    let a = matrices::stencil7(7).csr::<f64>().unwrap();
+    for cut in cuts(a.rows(), ranks.size()) {
+        let rows = share(ranks, &a, &cut);
+        let own = |rank: usize| cut[rank]..cut[rank + 1];
+        let read_by = |rank: usize, of: usize| -> BTreeSet<u32> {
+            let columns = own(rank).flat_map(|row| a.row_columns(row)).copied();
+            columns.filter(|&column| own(of).contains(&(column as usize))).collect()
+        };
+        let me = ranks.rank();
+        let others = (0..ranks.size()).filter(|&rank| rank != me);
+        let sent: Vec<usize> = others.clone().map(|rank| read_by(rank, me).len()).collect();
+        let received: usize = others.map(|rank| read_by(me, rank).len()).sum();
+        let report = rows.report();
+        assert_eq!(report.sent, sent.iter().sum::<usize>(), "{cut:?}");
+        assert_eq!(report.messages, sent.iter().filter(|&&count| count > 0).count(), "{cut:?}");
+        assert_eq!(report.received, received, "{cut:?}");
+
+        let x = rows.domain().zeros().unwrap();
+        let mut y = rows.range().zeros().unwrap();
+        let before = ranks.traffic();
+        for _ in 0..3 {
+            rows.apply(&x, &mut y).unwrap();
+        }
+        let expected = Traffic {
+            messages: 3 * report.messages as u64,
+            bytes: 24 * report.sent as u64,
+            ..Traffic::default()
+        };
+        assert_eq!(ranks.traffic() - before, expected, "{cut:?}");
+    }
+}
+
+/// Products and sums of ten iterations: the difference of two solves leaves out start and end.
+fn ten(ranks: &Ranks, mut solve: impl FnMut(usize)) -> Traffic {
+    let mut count = |iterations: usize| {
+        let before = ranks.traffic();
+        solve(iterations);
+        ranks.traffic() - before
+    };
+    let short = count(10);
+    count(20) - short
+}
+
+pub(super) fn sums_of_an_iteration(ranks: &Ranks) {
+    let a = matrices::stencil7(10).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let cut = &cuts(a.rows(), ranks.size())[0];
+    let (rows, b) = (share(ranks, &a, cut), part(ranks, &b, cut));
+    let m = BlockJacobi::new(&rows, Jacobi::new).unwrap();
+    let sent = |products: u64, traffic: Traffic| {
+        let report = RankMatrix::report(&rows);
+        assert_eq!(traffic.messages, products * report.messages as u64);
+        assert_eq!(traffic.bytes, 8 * products * report.sent as u64);
+        [traffic.reductions, traffic.numbers]
+    };
+    macro_rules! counted {
+        ($method:ident $(, $option:ident)?) => {
+            ten(ranks, |iterations| {
+                let solver = $method::new(&rows).preconditioner(&m).rtol(0.0).max_iterations(iterations);
+                $(let solver = solver.$option(10);)?
+                let mut solver = solver;
+                solver.solve(b).unwrap();
+            })
+        };
+    }
+    // ⟨p, A p⟩; then ‖r‖² and ⟨r, z⟩ together
+    assert_eq!(sent(10, counted!(Cg)), [20, 30]);
+    // ‖r‖² and ⟨r, u⟩, ‖w‖² and ⟨w, u⟩, all while the next product is computed
+    assert_eq!(sent(10, counted!(PipelinedCg)), [10, 40]);
+    // ‖r‖² waits for ⟨z, r⟩ and ⟨z, A p⟩
+    assert_eq!(sent(10, counted!(Fcg)), [20, 40]);
+    // ⟨r̃, v⟩; ⟨t, s⟩ and ⟨t, t⟩; ‖r‖² and ⟨r̃, r⟩
+    assert_eq!(sent(20, counted!(BiCgStab)), [30, 50]);
+    let [reductions, _] = sent(10, counted!(Minres));
+    assert!(reductions <= 30, "MINRES: {reductions}");
+    // two projections and a norm in each step; products, norms and agreement of a start besides
+    let gmres = counted!(Gmres, restart);
+    assert!(gmres.reductions <= 33, "GMRES: {gmres:?}");
+}

@@ -1,0 +1,106 @@
+//! Vectors, bases and operators obey the laws that those of one process obey.
+
+use crate::{cuts, part, share};
+use krysp::mpi::{BlockJacobi, RankSpace, Ranks};
+use krysp::testing::laws::{self, Agreement, numbers};
+use krysp::testing::matrices::edge;
+use krysp::{Jacobi, LinearOperator, Real, Space};
+
+pub(super) fn vectors(ranks: &Ranks) {
+    for n in [0, 1, 41, 3000] {
+        for cut in cuts(n, ranks.size()) {
+            let own = cut[ranks.rank() + 1] - cut[ranks.rank()];
+            let space = RankSpace::<f64>::new(ranks, own).unwrap();
+            assert_eq!((space.len(), space.local_len()), (n, own));
+            obeyed(&space);
+            obeyed(&RankSpace::<f32>::new(ranks, own).unwrap());
+        }
+    }
+}
+
+fn obeyed<T: Real>(space: &RankSpace<T>) {
+    laws::vector_fusions(space, Agreement::Rounding).unwrap();
+    laws::basis_fusions(space, Agreement::Rounding).unwrap();
+}
+
+pub(super) fn operators(ranks: &Ranks) {
+    for triplets in [edge::tridiagonal(41), edge::arrow(33), edge::dense_column(50, 7)] {
+        let a = triplets.csr::<f64>().unwrap();
+        for cut in cuts(a.rows(), ranks.size()) {
+            let rows = share(ranks, &a, &cut);
+            laws::operator_fusions(&rows, Agreement::Rounding).unwrap();
+            laws::stale_values(&rows).unwrap();
+            laws::second_product(&rows).unwrap();
+            let jacobi = BlockJacobi::new(&rows, Jacobi::new).unwrap();
+            laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
+        }
+    }
+}
+
+/// The product is that of one process.
+pub(super) fn products(ranks: &Ranks) {
+    for (name, triplets) in edge::edge_cases() {
+        if triplets.rows != triplets.cols || triplets.rows > 300 {
+            continue;
+        }
+        let a = triplets.csr::<f64>().unwrap();
+        let x: Vec<f64> = numbers(a.cols(), 3);
+        let expected = triplets.product_reference(&x).0;
+        for cut in cuts(a.rows(), ranks.size()) {
+            let rows = share(ranks, &a, &cut);
+            let own = rows.domain().vector(part(ranks, &x, &cut)).unwrap();
+            let mut y = rows.range().zeros().unwrap();
+            rows.apply(&own, &mut y).unwrap();
+            for (y, expected) in y.own().as_slice().iter().zip(part(ranks, &expected, &cut)) {
+                assert!(
+                    (y - expected).abs() <= 1e-12 * (1.0 + expected.abs()),
+                    "{name} {cut:?}: {y} {expected}"
+                );
+            }
+        }
+    }
+}
+
+/// New values, for the matrix and for its preconditioner.
+pub(super) fn refreshed(ranks: &Ranks) {
+    let a = edge::dense_row(60, 11).csr::<f64>().unwrap();
+    let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+    for cut in cuts(a.rows(), ranks.size()) {
+        let mut rows = share(ranks, &a, &cut);
+        let x = rows.domain().vector(part(ranks, &numbers(a.rows(), 4), &cut)).unwrap();
+        let [mut y, mut z] = [(); 2].map(|()| rows.range().zeros().unwrap());
+        rows.apply(&x, &mut y).unwrap();
+        let offsets = a.offsets();
+        let own = offsets[cut[ranks.rank()]]..offsets[cut[ranks.rank() + 1]];
+        rows.refresh(&doubled[own.clone()]).unwrap();
+        rows.apply(&x, &mut z).unwrap();
+        for (y, z) in y.own().as_slice().iter().zip(z.own().as_slice()) {
+            assert_eq!(2.0 * y, *z);
+        }
+        // one rank has a value too many
+        let wrong = vec![1.0; own.len() + usize::from(ranks.rank() == 0)];
+        assert!(rows.refresh(&wrong).is_err());
+    }
+}
+
+/// The residual is computed in twice the precision, across ranks too.
+pub(super) fn precise_residuals(ranks: &Ranks) {
+    let a = edge::dense_row(60, 11).csr::<f64>().unwrap();
+    let x: Vec<f64> = numbers(a.cols(), 6);
+    let space = a.domain();
+    let x_whole = space.vector(&x).unwrap();
+    let [mut b, mut expected] = [(); 2].map(|()| space.zeros().unwrap());
+    a.apply(&x_whole, &mut b).unwrap();
+    a.residual(&b, &x_whole, &mut expected).unwrap();
+    // what the product has rounded away
+    assert!(expected.as_slice().iter().any(|&r| r != 0.0 && r.abs() < 1e-12));
+    for cut in cuts(a.rows(), ranks.size()) {
+        let rows = share(ranks, &a, &cut);
+        let [b, x] = [b.as_slice(), &x].map(|v| rows.domain().vector(part(ranks, v, &cut)).unwrap());
+        let mut r = rows.range().zeros().unwrap();
+        rows.residual(&b, &x, &mut r).unwrap();
+        for (r, expected) in r.own().as_slice().iter().zip(part(ranks, expected.as_slice(), &cut)) {
+            assert!((r - expected).abs() <= 1e-28 + 1e-15 * expected.abs(), "{cut:?}: {r} {expected}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Tests of ranks. Run as any test, this program starts itself under `mpirun` with 1 to 5 ranks, each of which then runs all
+//! tests; with `mpirun -n 3 PROGRAM ranks NAME` those whose name begins so.
+
+mod assembly;
+mod counts;
+mod failures;
+mod laws;
+mod solves;
+
+use krysp::mpi::{RankMatrix, Ranks};
+use krysp::testing::skipped;
+use krysp::{Csr, Real};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs take seconds. One that takes as long as this hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A test, which all ranks run at once.
+type Test = fn(&Ranks);
+
+macro_rules! tests {
+    ($($module:ident: $($name:ident),*;)*) => {
+        [$($((concat!(stringify!($module), "::", stringify!($name)), $module::$name as Test)),*),*]
+    };
+}
+
+fn tests() -> Vec<(&'static str, Test)> {
+    tests! {
+        laws: vectors, operators, products, refreshed, precise_residuals;
+        solves: methods, preconditioners, more_ranks_than_rows, same_bits_again, null_space, single_precision;
+        assembly: entries_go_to_their_rows, files, from_the_first_rank, rows_by_entries, wrong_files;
+        counts: halo_is_that_of_the_partition, sums_of_an_iteration;
+        failures: bad_rows, wrong_length, not_a_number, preconditioner_that_fails, panic_of_one;
+    }
+    .into()
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("ranks") => on_rank(args.get(1).map_or("", String::as_str)),
+        // what `cargo test -- --list` and the like ask
+        Some("--list") => ExitCode::SUCCESS,
+        _ => launch(),
+    }
+}
+
+/// What one rank does.
+fn on_rank(wanted: &str) -> ExitCode {
+    let world = Ranks::world().unwrap();
+    for (name, test) in tests().into_iter().filter(|(name, _)| name.starts_with(wanted)) {
+        // ranks of its own for each test: one that fails uses them up
+        let ranks = Ranks::world().unwrap();
+        let started = Instant::now();
+        test(&ranks);
+        if world.rank() == 0 {
+            println!("{} ranks: {name} ... ok, {:.2} s", world.size(), started.elapsed().as_secs_f64());
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs this program under `mpirun`.
+fn launch() -> ExitCode {
+    if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
+        skipped("no `mpirun` on this machine");
+        return ExitCode::SUCCESS;
+    }
+    let program = std::env::current_exe().unwrap();
+    for ranks in 1..=5 {
+        let started = Instant::now();
+        let mut child = Command::new("mpirun")
+            .args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", &ranks.to_string()])
+            .arg(&program)
+            .arg("ranks")
+            .env("RAYON_NUM_THREADS", "1")
+            // the library itself makes way where there are more ranks than cores
+            .env("OMPI_MCA_mpi_yield_when_idle", "0")
+            .spawn()
+            .unwrap();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if started.elapsed() > PATIENCE {
+                // `mpirun` ends its ranks when it is asked to end
+                let _ = Command::new("kill").arg(child.id().to_string()).status();
+                std::thread::sleep(Duration::from_secs(2));
+                let _ = child.kill();
+                eprintln!("{ranks} ranks: no end after {PATIENCE:?}");
+                return ExitCode::FAILURE;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        if !status.success() {
+            eprintln!("{ranks} ranks: {status}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// Where the rows of each rank begin: shared out evenly; all on the last rank; few on the first, and none on the second.
+fn cuts(n: usize, ranks: usize) -> Vec<Vec<usize>> {
+    let even: Vec<usize> = (0..=ranks).map(|rank| n * rank / ranks).collect();
+    let mut last = vec![0; ranks];
+    last.push(n);
+    let mut uneven = even.clone();
+    if ranks > 2 {
+        let few = even[2].min(3);
+        (uneven[1], uneven[2]) = (few, few);
+    }
+    vec![even, last, uneven]
+}
+
+/// This rank's rows of a matrix.
+fn share<T: Real>(ranks: &Ranks, a: &Csr<T>, cut: &[usize]) -> RankMatrix<T> {
+    let (first, end) = (cut[ranks.rank()], cut[ranks.rank() + 1]);
+    let all = a.offsets();
+    let entries = all[first]..all[end];
+    let offsets: Vec<usize> = all[first..=end].iter().map(|offset| offset - entries.start).collect();
+    let columns: Vec<u64> = a.columns()[entries.clone()].iter().map(|&column| column.into()).collect();
+    RankMatrix::from_rows(ranks, &offsets, &columns, &a.entries()[entries]).unwrap()
+}
+
+/// This rank's part of a vector.
+fn part<'v, T>(ranks: &Ranks, x: &'v [T], cut: &[usize]) -> &'v [T] {
+    &x[cut[ranks.rank()]..cut[ranks.rank() + 1]]
+}

@@ -1,0 +1,163 @@
+//! Every method and every preconditioner solves on ranks as on one.
+
+use crate::{cuts, part, share};
+use krysp::mpi::{BlockJacobi, RankMatrix, Ranks};
+use krysp::solvers::{LinearOperator, Solution};
+use krysp::testing::matrices::{self, edge};
+use krysp::{
+    Amg, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Ilu0, Jacobi, Minres,
+    PipelinedCg, Real, Spai,
+};
+
+type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
+type Make = fn(&Csr<f64>) -> krysp::Result<Local>;
+type Blocks = BlockJacobi<f64, Local>;
+
+fn blocks(a: &RankMatrix<f64>, make: impl FnOnce(&Csr<f64>) -> krysp::Result<Local>) -> Blocks {
+    BlockJacobi::new(a, make).unwrap()
+}
+
+/// The norm of `b − A x` by one process, of parts that all ranks have.
+fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize]) -> f64 {
+    let rows = share(ranks, a, cut);
+    let [b, x] = [part(ranks, b, cut), x].map(|v| rows.domain().vector(v).unwrap());
+    let mut r = krysp::Space::zeros(rows.domain()).unwrap();
+    krysp::solvers::plain_residual(&rows, &b, &x, &mut r).unwrap();
+    let squared = krysp::Vector::norm_squared(&r);
+    krysp::Element::to_f64(krysp::solvers::Scalar::read(&squared).unwrap()).sqrt()
+}
+
+type Solve = fn(&RankMatrix<f64>, &Blocks, &[f64]) -> Solution<f64>;
+
+macro_rules! methods {
+    ($($method:ident $(with $option:ident)?),*) => {
+        [$((stringify!($method), (|a, m, b| {
+            let mut solver = $method::new(a).preconditioner(m).rtol(1e-10);
+            $(solver = solver.$option(40);)?
+            solver.solve(b).unwrap()
+        }) as Solve)),*]
+    };
+}
+
+pub(super) fn methods(ranks: &Ranks) {
+    let a = matrices::stencil7(8).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let alone = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-10).solve(&b).unwrap();
+    for (name, solve) in
+        methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Gmres with restart, Fgmres with restart]
+    {
+        let mut iterations = vec![];
+        for cut in cuts(a.rows(), ranks.size()) {
+            let rows = share(ranks, &a, &cut);
+            let jacobi = blocks(&rows, |block| Ok(Box::new(Jacobi::new(block)?)));
+            let Solution { x, report } = solve(&rows, &jacobi, part(ranks, &b, &cut));
+            assert!(report.converged(), "{name} {cut:?}: {report}");
+            let truth = residual(ranks, &a, &x, &b, &cut);
+            assert!(truth <= 2e-10 * report.rhs_norm, "{name} {cut:?}: {truth}");
+            for (x, expected) in x.iter().zip(part(ranks, &alone.x, &cut)) {
+                assert!((x - expected).abs() <= 1e-7, "{name} {cut:?}: {x} {expected}");
+            }
+            iterations.push(report.iterations);
+        }
+        let [least, most] = [iterations.iter().min(), iterations.iter().max()].map(|i| *i.unwrap());
+        assert!(most - least <= 1, "{name}: {iterations:?}");
+    }
+}
+
+pub(super) fn preconditioners(ranks: &Ranks) {
+    let a = matrices::stencil7(8).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let makes: [(&str, Make); 6] = [
+        ("Ic0", |block| Ok(Box::new(Ic0::new(block)?))),
+        ("Ilu0", |block| Ok(Box::new(Ilu0::new(block)?))),
+        ("Fsai", |block| Ok(Box::new(Fsai::new(block)?))),
+        ("Spai", |block| Ok(Box::new(Spai::new(block)?))),
+        ("Amg", |block| Ok(Box::new(Amg::new(block)?))),
+        ("blocks", |block| Ok(Box::new(Jacobi::blocks(block, 4)?))),
+    ];
+    for (name, make) in makes {
+        for cut in cuts(a.rows(), ranks.size()) {
+            let rows = share(ranks, &a, &cut);
+            let m = blocks(&rows, make);
+            let solution =
+                Gmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(part(ranks, &b, &cut)).unwrap();
+            assert!(solution.report.converged(), "{name} {cut:?}: {}", solution.report);
+            let truth = residual(ranks, &a, &solution.x, &b, &cut);
+            assert!(truth <= 2e-10 * solution.report.rhs_norm, "{name} {cut:?}: {truth}");
+        }
+    }
+    // a polynomial of the whole matrix
+    for cut in cuts(a.rows(), ranks.size()) {
+        let rows = share(ranks, &a, &cut);
+        let jacobi = BlockJacobi::new(&rows, Jacobi::new).unwrap();
+        let m = Chebyshev::with_bounds(&rows, jacobi, 3, [0.1, 2.0]).unwrap();
+        let report =
+            Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(part(ranks, &b, &cut)).unwrap().report;
+        assert!(report.converged(), "Chebyshev {cut:?}: {report}");
+    }
+}
+
+pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
+    for n in 1..4 {
+        let a = edge::tridiagonal(n).csr::<f64>().unwrap();
+        for cut in cuts(n, ranks.size()) {
+            let rows = share(ranks, &a, &cut);
+            for restart in [1, 30] {
+                let b = vec![1.0; cut[ranks.rank() + 1] - cut[ranks.rank()]];
+                let m = BlockJacobi::new(&rows, Ic0::new).unwrap();
+                let report = Gmres::new(&rows).preconditioner(&m).restart(restart).solve(&b).unwrap().report;
+                assert!(report.converged(), "{n} rows, {cut:?}: {report}");
+                let report = Cg::new(&rows).preconditioner(m).solve(&b).unwrap().report;
+                assert!(report.converged(), "{n} rows, {cut:?}: {report}");
+            }
+        }
+    }
+}
+
+/// Two solves have the same bits, and all ranks have the same history.
+pub(super) fn same_bits_again(ranks: &Ranks) {
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let cut = &cuts(a.rows(), ranks.size())[0];
+    let solve = || {
+        let rows = share(ranks, &a, cut);
+        Cg::new(&rows).rtol(1e-10).solve(part(ranks, &b, cut)).unwrap()
+    };
+    let [first, second] = [solve(), solve()];
+    assert_eq!(first.x, second.x);
+    assert_eq!(first.report.history, second.report.history);
+    // a hash of the history is the same on all ranks, or the sum over them is not a multiple
+    let hash = first.report.history.iter().fold(0u64, |hash, r| hash.rotate_left(5) ^ r.to_bits()) >> 12;
+    let space = krysp::mpi::RankSpace::<f64>::new(ranks, 1).unwrap();
+    let own = space.vector(&[(hash % 1_000_003) as f64]).unwrap();
+    let one = space.vector(&[1.0]).unwrap();
+    let sum = krysp::solvers::Scalar::read(&krysp::Vector::dot(&own, &one)).unwrap();
+    assert_eq!(sum, (hash % 1_000_003) as f64 * ranks.size() as f64);
+}
+
+/// A pure Neumann problem, whose null space is declared.
+pub(super) fn null_space(ranks: &Ranks) {
+    let n = 50;
+    let ends = |i: usize| [(i, i, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0), (i + 1, i + 1, 1.0)];
+    let a = Csr::from_triplets(n, n, &(0..n - 1).flat_map(ends).collect::<Vec<_>>()).unwrap();
+    let b = matrices::vector(n);
+    for cut in cuts(n, ranks.size()) {
+        let rows = share(ranks, &a, &cut);
+        let constant = vec![1.0; cut[ranks.rank() + 1] - cut[ranks.rank()]];
+        let mut solver = Cg::new(&rows).null_space(&[constant]).unwrap().rtol(1e-9);
+        let report = solver.solve(part(ranks, &b, &cut)).unwrap().report;
+        assert!(report.converged(), "{cut:?}: {report}");
+    }
+}
+
+pub(super) fn single_precision(ranks: &Ranks) {
+    let a = matrices::stencil7(8).csr::<f32>().unwrap();
+    let b: Vec<f32> = matrices::vector(a.rows()).iter().map(|&b: &f64| b as f32).collect();
+    for cut in cuts(a.rows(), ranks.size()) {
+        let rows = share(ranks, &a, &cut);
+        let m = BlockJacobi::new(&rows, Jacobi::new).unwrap();
+        let solution = Cg::new(&rows).preconditioner(m).rtol(1e-4).solve(part(ranks, &b, &cut)).unwrap();
+        assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
+        assert!(residual(ranks, &a, &solution.x, &b, &cut) <= 3e-4 * solution.report.rhs_norm);
+    }
+}
