@@ -1,7 +1,6 @@
 //! Where the entries of a matrix stand, and in which order its values were given.
 
-use crate::memory::room;
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, memory::room};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
@@ -17,10 +16,6 @@ pub(crate) struct Pattern {
     pub(crate) columns: Later<Columns>,
     pub(crate) given: Later<Given>,
 }
-
-/// What sorting entries by rows takes at most at a time.
-const BYTES_OF_ROW: u128 = (2 * size_of::<usize>() + 2 * size_of::<u32>()) as u128;
-const BYTES_OF_ENTRY: u128 = (2 * size_of::<Entry>()) as u128;
 
 /// Computed on first use. Force it before a loop on all threads reads it: computing it runs such a loop, too.
 pub(crate) type Later<X> = LazyLock<X, Box<dyn FnOnce() -> X + Send>>;
@@ -147,7 +142,7 @@ impl Pattern {
         place: &(impl Fn(usize) -> (u32, u32) + Sync),
     ) -> Result<Pattern> {
         check_places(count)?;
-        room("a sparse matrix", BYTES_OF_ROW * rows as u128 + BYTES_OF_ENTRY * count as u128)?;
+        room("sorting entries by rows", 24 * rows as u128 + 16 * count as u128)?;
         let (starts, entries) = by_rows(rows, count, place);
         Self::from_rows(cols, &starts, entries)
     }
