@@ -65,6 +65,7 @@ mod host;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;
 pub mod io;
+mod memory;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod numbering;
@@ -147,7 +148,3 @@ struct Cluster;
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../docs/several_gpus.md")]
 struct SeveralGpus;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide.md")]
-struct Guide;
