@@ -248,6 +248,7 @@ where
         let deadline = self.stopping.time_limit.map(|limit| (started, limit));
         let method = &self.method;
         let replays = self.operator.replays() && self.preconditioner.replays();
+        let lag = workspace.steps.lag(self.bytes_per_iteration());
         let cycle = method.cycle(workspace.space.len());
         let report = &mut self.report;
         let mut patience = method.patience();
@@ -265,7 +266,7 @@ where
         }
         workspace.steps.begin(threshold * threshold)?;
         // An observer of iterates sees `x` before a later step changes it.
-        let lag = if self.iterate_observers.is_empty() { <A::Vector as Vector>::Steps::LAG } else { 1 };
+        let lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         loop {
             while ending.is_none()
                 && workspace.steps.in_flight() < lag

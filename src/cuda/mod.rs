@@ -59,6 +59,11 @@ impl Cuda {
         self.device.name()
     }
 
+    /// How many multiprocessors it has: 132 an H200.
+    pub fn multiprocessors(&self) -> usize {
+        self.device.multiprocessors()
+    }
+
     /// Bytes of its memory that are free, and all of them.
     pub fn memory(&self) -> Result<(usize, usize)> {
         Ok(self.device.memory()?)

@@ -316,7 +316,7 @@ impl<T: Real> Basis<CudaVector<T>> for CudaBasis<T> {
     }
 
     fn record(&self, k: usize, steps: &mut CudaSteps<T>) -> Result<()> {
-        self.0.record(k, &mut steps.0);
+        self.0.record(k, &mut steps.steps);
         Ok(())
     }
 

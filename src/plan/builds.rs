@@ -6,7 +6,8 @@ use super::matched::Matched;
 use super::rung::AnyPreconditioner;
 use crate::choice::Machine;
 use crate::{
-    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, LinearOperator, Lu, Operator, Real, Result, Spai, TwoLevel,
+    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Operator, Real, Result, Spai,
+    TwoLevel,
 };
 #[cfg(feature = "cuda")]
 use crate::{Cuda, Error, ToCuda};
@@ -54,6 +55,7 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
             Preconditioner::Ic0 => Box::new(Ic0::shifted(csr)?),
             Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
+            Preconditioner::Ilut => Box::new(Matched::new(csr, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(Cholesky::new(csr)?),
             Preconditioner::Lu => Box::new(Matched::new(csr, Lu::new)?),
         })

@@ -44,6 +44,7 @@ fn price(preconditioner: Preconditioner, profile: &Profile) -> (f64, f64, f64) {
         Preconditioner::Fsai => (150.0, 1.5, 200.0),
         Preconditioner::Spai => (250.0, 1.0, 250.0),
         Preconditioner::Ic0 | Preconditioner::Ilu0 => (40.0, 4.0, 150.0),
+        Preconditioner::Ilut => (400.0, 6.0, 60.0),
         Preconditioner::Cholesky => (60.0 + direct(profile), 10.0, 2.0),
         Preconditioner::Lu => (60.0 + 4.0 * direct(profile), 10.0, 4.0),
     }
@@ -98,6 +99,7 @@ pub(super) fn ladder(profile: &Profile) -> Vec<Candidate> {
     if profile.zero_diagonal == 0 {
         rung(BiCgStab, Ilu0, "incomplete factors see more than the diagonal");
     }
+    rung(Idr, Ilut, "a matching puts large entries on the diagonal, and factors keep what is large");
     rung(Gmres, Lu, "direct: no iterations to speak of");
     rung(Gmres, None, "neither factors nor divisions that can fail");
     ladder

@@ -134,7 +134,7 @@ impl Profile {
             negative_diagonal: count.negative_diagonal,
             weak_diagonal: count.weak_diagonal,
             dominant: count.dominant,
-            block: if square { best_blocks(a).map_or(1, |(size, _)| size) } else { 1 },
+            block: if square { best_blocks(a).map_or(1, |(_, size)| size) } else { 1 },
             off_diagonal: count.off_diagonal,
             mirrored: count.mirrored,
             symmetric: count.symmetric,

@@ -6,7 +6,7 @@
 //! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
 //! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
 //! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
-//! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | no |
+//! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | copied, built |
 //! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
@@ -22,7 +22,7 @@
 //! All take new values in one way: [`Refresh::refresh`] with the operator that has them, whatever stores it. [`Narrow`] applies
 //! any of them in single precision within a solve in double.
 
-mod amg;
+pub mod amg;
 mod coarse;
 mod direct;
 pub mod fsai;

@@ -21,6 +21,7 @@ macro_rules! gpu_test {
     };
 }
 
+mod amg;
 mod blocks;
 mod conformance;
 mod copies;

@@ -242,6 +242,11 @@ impl Device {
         Ok(())
     }
 
+    /// All memory that is given back stays at hand, until what is returned is dropped.
+    pub fn keep_memory(&self) -> Result<Option<pool::KeepsAll<'_>>> {
+        self.inner.pool.as_ref().map(Pool::keep_all).transpose()
+    }
+
     /// Lets another device read and write the arrays of this one.
     pub(crate) fn open_pool_to(&self, other: &Device) -> Result<()> {
         self.inner.pool.as_ref().map_or(Ok(()), |pool| pool.open_to(other.ordinal()))
