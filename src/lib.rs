@@ -148,3 +148,7 @@ struct Cluster;
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../docs/several_gpus.md")]
 struct SeveralGpus;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;
