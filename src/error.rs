@@ -165,6 +165,16 @@ pub enum Error {
         /// The pivot of the column, as rounding left it.
         pivot: f64,
     },
+    /// An array does not fit the memory that is free.
+    #[error("{what} takes {bytes} bytes, {free} are free")]
+    Allocation {
+        /// What the array is for.
+        what: &'static str,
+        /// The bytes of the array.
+        bytes: u128,
+        /// The bytes that are free; all that can be addressed where the system does not say.
+        free: usize,
+    },
     /// The factors of a matrix are larger than what they may take.
     #[error(
         "{what} takes {needed} bytes at least, {limit} are allowed: allow more (`DirectOptions::memory`), factorise in `f32`, or use an iterative method"

@@ -17,6 +17,7 @@ mod petsc;
 mod rutherford_boeing;
 mod zip;
 
+use crate::memory::room;
 use crate::{Csr, Real, Result};
 use file::{Parsed, ends_in, load, save, wrong};
 use flate2::{Compression, write::GzEncoder};
@@ -103,6 +104,7 @@ pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     match matrix_market::parse::<T>(&bytes).map_err(|error| error.in_file(path))? {
         Content::Array { cols: 1, values, .. } => Ok(values),
         Content::Coordinate(matrix) if matrix.cols == 1 => {
+            room("a vector", (matrix.rows * size_of::<T>()) as u128)?;
             let mut values = vec![T::zero(); matrix.rows];
             for (&row, &value) in matrix.row.iter().zip(&matrix.value) {
                 values[row as usize] += value;
