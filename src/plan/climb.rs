@@ -37,9 +37,8 @@ const SINGULAR: f64 = 0.375;
 const BLIND: f64 = 1.5;
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
-    /// Solves `A x = b` on vectors of [`Ladder::space`], which are not copied. `x` holds the guess and receives the solution,
-    /// or the best that was found.
-    pub fn solve_into(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
+    /// [`Ladder::solve_into`], where squares of `b` neither overflow nor vanish.
+    pub(super) fn climb(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
         let started = Instant::now();
         self.rungs.clear();
         self.report = Report::default();
@@ -283,6 +282,6 @@ fn recomputed<T: Real, V: Vector<Elem = T>>(a: &Operator<V>, b: &V, x: &V, rhs_n
     Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
 }
 
-fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {
+pub(super) fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {
     Ok(krysp_solvers::Element::to_f64(v.norm_squared().read()?).sqrt())
 }
