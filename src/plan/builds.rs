@@ -10,7 +10,7 @@ use crate::{
     TwoLevel,
 };
 #[cfg(feature = "cuda")]
-use crate::{Cuda, Error, ToCuda};
+use crate::{Cuda, Error};
 use krysp_solvers::Identity;
 
 /// A machine that plans are made for: [`Host`], or a GPU.
@@ -67,8 +67,8 @@ impl<T: Real> Builds<T> for Cuda {
     const WATCHED: bool = false;
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
-        use Preconditioner::{Fsai, Jacobi, None, Spai, TwoLevel};
-        matches!(preconditioner, None | Jacobi | TwoLevel | Fsai | Spai)
+        use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};
+        matches!(preconditioner, None | Jacobi | TwoLevel | Amg | Fsai | Spai)
     }
 
     fn preconditioner(
@@ -81,13 +81,14 @@ impl<T: Real> Builds<T> for Cuda {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
             Preconditioner::Jacobi => Box::new(Magnitudes::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::on(self, csr)?),
+            Preconditioner::Amg => Box::new(Amg::on(self, csr)?),
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
-            Preconditioner::Spai => Box::new(Spai::new(csr)?.to(self)?),
+            Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
             other => {
                 return Err(Error::Option {
                     what: "the preconditioner",
                     got: other.to_string(),
-                    expected: "one that runs on a GPU: none, Jacobi, TwoLevel, Fsai or Spai",
+                    expected: "one that runs on a GPU: none, Jacobi, TwoLevel, Amg, Fsai or Spai",
                 });
             }
         })

@@ -29,6 +29,7 @@ mod irregular;
 mod methods;
 mod numbering;
 mod operators;
+mod plan;
 mod preconditioners;
 mod slices;
 mod solves;
