@@ -166,12 +166,21 @@ fn matched_systems_with_thresholds_are_solved_where_a_diagonal_is_of_no_use() {
         let scaling = Scaling::matched(&a, &matching).unwrap();
         let scaled = scaling.matrix(&a).unwrap();
         let ilut = Ilut::new(&scaled).unwrap();
-        let mut solver = Idr::new(&scaled).preconditioner(&ilut).rtol(1e-12).max_iterations(300);
-        let mut solution = solver.solve(&scaling.rhs(&b).unwrap()).unwrap();
-        scaling.unscale(&mut solution.x).unwrap();
-        let relative = residual(&a, &solution.x, &b) / norm(&b);
-        println!("{name}: {relative:.1e}, {} entries; {}", ilut.entries(), solution.report);
-        assert!(relative < 1e-6, "{name}: {relative:e}; {}", solution.report);
+        let mut solver = Idr::new(&scaled).preconditioner(&ilut).rtol(1e-8).max_iterations(300);
+        // a small residual of the scaled system need not be one of the system: then what is left is solved for
+        let (mut x, mut left) = (vec![0.0; b.len()], b.clone());
+        for attempt in 1..=4 {
+            let mut solution = solver.solve(&scaling.rhs(&left).unwrap()).unwrap();
+            scaling.unscale(&mut solution.x).unwrap();
+            x.iter_mut().zip(&solution.x).for_each(|(x, d)| *x += d);
+            left.copy_from_slice(&b);
+            a.triplets().for_each(|(i, j, value)| left[i] -= value * x[j]);
+            println!("{name}, {attempt}: {:.1e}; {}", norm(&left) / norm(&b), solution.report);
+            if norm(&left) <= 1e-8 * norm(&b) {
+                break;
+            }
+        }
+        assert!(residual(&a, &x, &b) <= 2e-8 * norm(&b), "{name}");
     }
 }
 
