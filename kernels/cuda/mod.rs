@@ -99,6 +99,8 @@ mod tests {
 
     /// Architectures that there are kernels for.
     const ALL: &[u32] = &[75, 80, 90, 100];
+    /// The oldest and the newest of them.
+    const ENDS: &[u32] = &[75, 100];
     /// The one that was measured, where what is stored is all that differs.
     const ONE: &[u32] = &[90];
 
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn every_kernel_compiles_f32() {
-        compiles::<f32, f32>(SOURCES.iter().copied(), ALL);
+        compiles::<f32, f32>(SOURCES.iter().copied(), ENDS);
     }
 
     #[test]
