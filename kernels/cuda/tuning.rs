@@ -181,7 +181,7 @@ pub const POOL_SHARE: usize = 128;
 
 /// Steps queued ahead of what is known: enough that the device of a small system never waits for the host (st7_20k).
 pub const LAG: usize = 8;
-/// The same for steps that move [`LONG_STEP`] bytes or more: two take longer than the host needs to queue another, and whatever
+/// Steps queued ahead where a step moves [`LONG_STEP`] bytes or more: two take longer than the host needs to queue another, and whatever
 /// is queued behind the last step of a solve is for nothing (p7_128 with multigrid: 13 steps, and 8 behind them).
 pub const LAG_OF_LONG: usize = 2;
 /// See [`LAG_OF_LONG`].

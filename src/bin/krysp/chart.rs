@@ -18,7 +18,7 @@ pub(crate) struct Curve {
     pub(crate) name: String,
     /// Iterations of all configurations so far, and the residual relative to `‖b‖` by the method's recurrence.
     pub(crate) points: Vec<(f64, f64)>,
-    /// The same, computed anew at the end.
+    /// The last iteration, and the residual relative to `‖b‖` computed anew.
     pub(crate) recomputed: Option<(f64, f64)>,
 }
 
