@@ -6,6 +6,7 @@
 //! cargo bench --features faer --bench direct     beside faer's factorisations
 //! ```
 //!
+//! Lines of faer are its factorisations of the same matrix on as many threads, without their entries.
 //! Without a name, all square matrices of the folder. A factorisation that would take more memory is refused, and says so.
 
 use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
@@ -43,9 +44,52 @@ fn main() -> Result<()> {
         }
         report(&name, &a, "Lu", || Ok(Lu::with(&a, options)?), Lu::nnz)?;
         let narrow = || Ok(Narrow::new(Lu::with(&a.cast::<f32>(), options)?)?);
+        #[cfg(feature = "faer")]
+        beside_faer(&name, &a)?;
         report(&name, &a, "Lu f32", narrow, |lu| lu.inner().nnz())?;
     }
     Ok(())
+}
+
+/// Prints lines of faer's factorisations.
+#[cfg(feature = "faer")]
+fn beside_faer(name: &str, a: &Csr<f64>) -> Result<()> {
+    use faer::linalg::solvers::SolveCore;
+    use faer::sparse::SparseRowMat;
+    let matrix = SparseRowMat::<usize, f64>::from(a).to_col_major().map_err(|error| format!("{error:?}"))?;
+    let mut b = a.range().zeros()?;
+    a.apply(&HostVector::from_slice(&vec![1.0; a.rows()]), &mut b)?;
+    let line = |what: &str,
+                start: Instant,
+                solver: std::result::Result<&dyn SolveCore<f64>, String>|
+     -> Result<()> {
+        let (setup, rows, nnz) = (milliseconds(start), a.rows(), a.nnz());
+        let solver = match solver {
+            Ok(solver) => solver,
+            Err(error) => {
+                println!("{name},{rows},{nnz},{what},{setup:.2},,,,,\"{error}\"");
+                return Ok(());
+            }
+        };
+        let mut x = b.as_slice().to_vec();
+        let start = Instant::now();
+        let column = faer::MatMut::from_column_major_slice_mut(&mut x, rows, 1);
+        solver.solve_in_place_with_conj(faer::Conj::No, column);
+        let apply = milliseconds(start);
+        let (x, mut r) = (HostVector::from_slice(&x), a.range().zeros()?);
+        a.residual(&b, &x, &mut r)?;
+        let residual = (r.dot(&r) / b.dot(&b)).sqrt();
+        println!("{name},{rows},{nnz},{what},{setup:.2},,,{apply:.3},,{residual:.1e}");
+        Ok(())
+    };
+    if a.check_symmetric(1e-10).is_ok() {
+        let start = Instant::now();
+        let llt = matrix.as_ref().sp_cholesky(faer::Side::Lower);
+        line("faer Cholesky", start, llt.as_ref().map(|llt| llt as _).map_err(|error| format!("{error:?}")))?;
+    }
+    let start = Instant::now();
+    let lu = matrix.as_ref().sp_lu();
+    line("faer Lu", start, lu.as_ref().map(|lu| lu as _).map_err(|error| format!("{error:?}")))
 }
 
 /// The names of all matrices, small files first.

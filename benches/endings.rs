@@ -20,7 +20,7 @@ use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{Identity, Method, Solver};
 use krysp::testing::{SHARED_FOLDERS, shared_matrices};
 use krysp::{
-    BiCgStab, Cg, CoarseSpace, Csr, Fcg, Fgmres, Gmres, Jacobi, LinearOperator, Minres, PipelinedCg,
+    BiCgStab, Cg, CoarseSpace, Csr, Fcg, Fgmres, Gmres, Idr, Jacobi, LinearOperator, Minres, PipelinedCg,
     Solution, TwoLevel, Vector,
 };
 use std::ops::Range;
@@ -185,6 +185,7 @@ impl Line<'_> {
         self.solve("FCG", with, Fcg::new(a).preconditioner(m))?;
         self.solve("MINRES", with, Minres::new(a).preconditioner(m))?;
         self.solve("BiCGStab", with, BiCgStab::new(a).preconditioner(m))?;
+        self.solve("IDR(4)", with, Idr::new(a).preconditioner(m))?;
         self.solve("GMRES", with, Gmres::new(a).preconditioner(m))?;
         self.solve("FGMRES", with, Fgmres::new(a).preconditioner(m))
     }

@@ -4,6 +4,7 @@
 //! ```text
 //! cargo bench --bench preconditioners [-- --record --rounds 3 heat_sink_p1_340k]
 //! cargo bench --features cuda --bench preconditioners -- --gpu
+//!     --amg                                   multigrid alone, of CSR as it was given, b = 1 without a file
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
@@ -55,6 +56,7 @@ fn main() -> Result<()> {
 
 struct Options {
     gpu: bool,
+    amg: bool,
     record: bool,
     rounds: usize,
     machine: Option<String>,
@@ -67,6 +69,7 @@ impl Options {
     fn from_args() -> Result<Options> {
         let mut options = Options {
             gpu: false,
+            amg: false,
             record: false,
             rounds: 3,
             machine: None,
@@ -79,6 +82,7 @@ impl Options {
             let mut value = || args.next().ok_or(format!("{arg} needs a value"));
             match &*arg {
                 "--gpu" => options.gpu = true,
+                "--amg" => options.amg = true,
                 "--record" => options.record = true,
                 "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
                 "--machine" => options.machine = Some(value()?),

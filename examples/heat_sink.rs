@@ -72,6 +72,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         hottest / POWER,
         even / POWER
     );
+    let temperatures: Vec<f64> = x.iter().map(|above_air| AIR + above_air).collect();
+    let [vtk, png] = sink.save("heat_sink", &temperatures)?;
+    println!("           {} for ParaView, and {}", vtk.display(), png.display());
     println!("           warms up in about {:.0} s", sink.capacities().iter().sum::<f64>() * hottest / POWER);
     Ok(())
 }

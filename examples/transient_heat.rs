@@ -126,6 +126,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let coolest = above_air.iter().fold(f64::MAX, |a, &b| a.min(b));
     println!("result     {coolest:.2} K to {hottest:.2} K above the air after {time:.0} s");
     assert!(0.0 < coolest && coolest < hottest);
+    let [vtk, png] = sink.save("transient_heat", &above_air)?;
+    println!("           {} for ParaView, and {}", vtk.display(), png.display());
     Ok(())
 }
 

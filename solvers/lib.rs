@@ -11,6 +11,7 @@
 //! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
+//! | [`idr`] | IDR(s), for general systems in fixed memory; smoother than BiCGStab |
 //! | [`chebyshev`] | a polynomial of `A` as a preconditioner |
 //! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
 //!
@@ -40,6 +41,7 @@ mod error;
 pub mod fcg;
 pub mod fgmres;
 pub mod gmres;
+pub mod idr;
 mod lanczos;
 mod method;
 pub mod minres;
@@ -65,6 +67,7 @@ pub use error::{Error, Result};
 pub use fcg::Fcg;
 pub use fgmres::Fgmres;
 pub use gmres::Gmres;
+pub use idr::Idr;
 pub use method::{Arithmetic, Cost, Method, Symmetry, System};
 pub use minres::Minres;
 pub use operator::{Diagonal, Form, Identity, LinearOperator, OperatorFn, check_spaces, plain_residual};

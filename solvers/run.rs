@@ -11,7 +11,7 @@ use crate::verdict::{converged, finite_or, norm, not_finite, trivial};
 use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
-    Progress, Result, Solver, Space, Steps, Symmetry, System, Vector, lanczos,
+    Progress, Report, Result, Solver, Space, Steps, Symmetry, System, Vector, lanczos,
 };
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,10 @@ where
             let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
             let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt };
             self.method.finish(&system, x, &mut workspace.work)?;
+            if self.method.cycle(workspace.space.len()).is_some() {
+                let progress = latest(&self.report, threshold);
+                self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
+            }
             // Compute the true residual. This also prepares a restart from this point.
             let before = self.report.true_residual;
             let broken = matches!(outcome, Outcome::Breakdown { .. });
@@ -244,6 +248,7 @@ where
         let deadline = self.stopping.time_limit.map(|limit| (started, limit));
         let method = &self.method;
         let replays = self.operator.replays() && self.preconditioner.replays();
+        let lag = workspace.steps.lag(self.bytes_per_iteration());
         let cycle = method.cycle(workspace.space.len());
         let report = &mut self.report;
         let mut patience = method.patience();
@@ -260,9 +265,11 @@ where
             check_at = usize::MAX;
         }
         workspace.steps.begin(threshold * threshold)?;
+        // An observer of iterates sees `x` before a later step changes it.
+        let lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         loop {
             while ending.is_none()
-                && workspace.steps.in_flight() < <A::Vector as Vector>::Steps::LAG
+                && workspace.steps.in_flight() < lag
                 && cycle != Some(place)
                 && (cycle.is_some() || queued < check_at)
             {
@@ -273,8 +280,10 @@ where
                 {
                     ending = Some(interrupted);
                 } else {
-                    // A rule of the user may stop the solve after any iteration, so iterations must not share a launch.
-                    let leap = if self.stop_rules.is_empty() { LEAP } else { 0 };
+                    // A rule of the user may stop the solve after any iteration, and an observer wants every iterate, so
+                    // iterations must not share a launch.
+                    let alone = !self.stop_rules.is_empty() || !self.iterate_observers.is_empty();
+                    let leap = if alone { 0 } else { LEAP };
                     let count = leap.min(allowed - queued);
                     let Workspace { work, steps, .. } = &mut *workspace;
                     let leapt = method.leap(&system, x, work, steps, count)?;
@@ -297,6 +306,8 @@ where
                 }
                 if cycle.is_some() {
                     method.finish(&system, x, &mut workspace.work)?;
+                    let progress = latest(report, threshold);
+                    self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
                 } else if queued > folded_at {
                     workspace.fold(x)?;
                     folded_at = queued;
@@ -323,7 +334,7 @@ where
                 workspace.steps.begin(threshold * threshold)?;
                 continue;
             }
-            let Workspace { space, work, steps, numbers, lanczos, .. } = &mut *workspace;
+            let Workspace { work, steps, numbers, lanczos, .. } = &mut *workspace;
             let iteration = report.history.len();
             let broken = |what, value: f64| match value.is_finite() {
                 true => Outcome::Breakdown { what, value, iteration },
@@ -342,12 +353,16 @@ where
             for observer in &mut self.observers {
                 observer(&progress);
             }
+            if cycle.is_none() && !self.iterate_observers.is_empty() {
+                let whole = workspace.whole(x)?;
+                self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, whole));
+            }
             let mut stop = false;
             for rule in &mut self.stop_rules {
                 stop |= rule(&progress);
             }
             if !self.stop_rules.is_empty() {
-                stop = space.agree(stop.into())? != 0;
+                stop = workspace.space.agree(stop.into())? != 0;
             }
             if !residual.is_finite() {
                 return Ok(Outcome::NotFinite { whence: "the residual" });
@@ -365,6 +380,7 @@ where
                 ending = Some(Outcome::Diverged);
             } else if check_due {
                 let epsilon = <ElemOf<A::Vector>>::EPSILON;
+                let lanczos = &workspace.lanczos;
                 let energy =
                     (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
                 // `M` is tested, not `P M⁻¹`: where `M` is symmetric, `P M⁻¹` is too, outside of the null space.
@@ -385,6 +401,12 @@ where
             }
         }
     }
+}
+
+/// The progress of the latest iteration.
+fn latest(report: &Report, threshold: f64) -> Progress {
+    let iteration = report.history.len() - 1;
+    Progress { iteration, residual: report.history[iteration], threshold }
 }
 
 /// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its time

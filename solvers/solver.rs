@@ -13,6 +13,9 @@ pub(crate) type Observer = Box<dyn FnMut(&Progress) + Send>;
 /// A callback that is told the progress of each iteration and returns whether to stop.
 pub(crate) type StopRule = Box<dyn FnMut(&Progress) -> bool + Send>;
 
+/// A callback that is told the progress of an iteration or a cycle and the iterate it led to.
+pub(crate) type IterateObserver<V> = Box<dyn FnMut(&Progress, &V) + Send>;
+
 /// A method, an operator and a preconditioner, ready to solve. `Cg::new(op)`, `Gmres::new(op)` and so on make one.
 pub struct Solver<K, A, M>
 where
@@ -26,6 +29,7 @@ where
     pub(crate) stopping: Stopping,
     pub(crate) cancel: Option<CancelToken>,
     pub(crate) observers: Vec<Observer>,
+    pub(crate) iterate_observers: Vec<IterateObserver<A::Vector>>,
     pub(crate) stop_rules: Vec<StopRule>,
     pub(crate) report: Report,
     workspace: Option<Workspace<K, A::Vector>>,
@@ -47,6 +51,7 @@ where
             stopping: Stopping::new(ElemOf::<A::Vector>::EPSILON),
             cancel: None,
             observers: Vec::new(),
+            iterate_observers: Vec::new(),
             stop_rules: Vec::new(),
             report: Report::default(),
             workspace: None,
@@ -74,6 +79,7 @@ where
             stopping: self.stopping,
             cancel: self.cancel,
             observers: self.observers,
+            iterate_observers: self.iterate_observers,
             stop_rules: self.stop_rules,
             report: self.report,
             workspace: self.workspace,
@@ -128,6 +134,27 @@ where
     /// after they ran.
     pub fn observe(mut self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.observers.push(Box::new(observer));
+        self
+    }
+
+    /// Calls `observer` with the iterate after each iteration; for methods with cycles, such as GMRES, after each cycle, because
+    /// they assemble `x` only then. Costs a copy of `x`, and on a GPU the host waits for every iteration.
+    ///
+    /// ```
+    /// use krysp::{Cg, Csr, HostVector};
+    /// use std::sync::{Arc, Mutex};
+    ///
+    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, 2.0)])?;
+    /// let first = Arc::new(Mutex::new(vec![]));
+    /// let seen = first.clone();
+    /// let watch = move |_: &_, x: &HostVector<f64>| seen.lock().unwrap().push(x.as_slice()[0]);
+    /// let solution = Cg::new(&a).observe_iterates(watch).solve(&[1.0, 1.0])?;
+    /// assert_eq!(first.lock().unwrap().len(), 2);
+    /// assert_eq!(first.lock().unwrap()[1], solution.x[0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn observe_iterates(mut self, observer: impl FnMut(&Progress, &A::Vector) + Send + 'static) -> Self {
+        self.iterate_observers.push(Box::new(observer));
         self
     }
 

@@ -54,6 +54,12 @@ pub trait Steps<V: Vector>: Sized + Send {
     /// How many steps may be queued whose results the host does not know yet.
     const LAG: usize;
 
+    /// As [`Steps::LAG`], for steps that move so many bytes: a host is never late with long ones, and what is queued behind
+    /// the last step is for nothing.
+    fn lag(&self, _bytes: u64) -> usize {
+        Self::LAG
+    }
+
     /// Prepares for steps that record at most this many numbers.
     fn new(space: &SpaceOf<V>, numbers: usize) -> Result<Self>;
 

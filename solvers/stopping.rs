@@ -58,6 +58,11 @@ impl CancelToken {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Takes it back: solves that begin from now on run.
+    pub fn reset(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+
     /// Whether the token is cancelled.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -93,6 +93,15 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         self.is_folded = false;
     }
 
+    /// The solution as it stands: `x`, with what folds have moved out of it.
+    pub(crate) fn whole<'x>(&'x mut self, x: &'x V) -> Result<&'x V> {
+        let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) else { return Ok(x) };
+        let [whole, _] = Self::spare(&mut self.spare, &self.space)?;
+        whole.copy_from(x);
+        whole.axpy(&V::Elem::one().into(), folded);
+        Ok(whole)
+    }
+
     /// The two work vectors, allocated on first use.
     fn spare<'s>(spare: &'s mut Option<[V; 2]>, space: &V::Space) -> Result<[&'s mut V; 2]> {
         let [v, w] = match spare {

@@ -1,6 +1,7 @@
 //! Errors in the data that a user passes in.
 
 use crate::io::matrix_market::{ReadError, WriteError};
+use std::path::PathBuf;
 
 /// The result type of constructors and conversions.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -164,6 +165,16 @@ pub enum Error {
         /// The pivot of the column, as rounding left it.
         pivot: f64,
     },
+    /// An array does not fit the memory that is free.
+    #[error("{what} takes {bytes} bytes, {free} are free")]
+    Allocation {
+        /// What the array is for.
+        what: &'static str,
+        /// The bytes of the array.
+        bytes: u128,
+        /// The bytes that are free; all that can be addressed where the system does not say.
+        free: usize,
+    },
     /// The factors of a matrix are larger than what they may take.
     #[error(
         "{what} takes {needed} bytes at least, {limit} are allowed: allow more (`DirectOptions::memory`), factorise in `f32`, or use an iterative method"
@@ -245,10 +256,18 @@ pub enum Error {
         /// The index at that position.
         index: usize,
     },
-    /// A matrix file could not be read.
+    /// A file holds something else than what is needed, or its form cannot hold what is written.
+    #[error("{}: {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        why: String,
+    },
+    /// A Matrix Market file could not be read, or any file opened.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A matrix file could not be written.
+    /// A Matrix Market file could not be written.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// The GPU is missing, is out of memory, or failed.

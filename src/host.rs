@@ -1,5 +1,6 @@
 //! Vectors in host memory.
 
+use crate::memory::room;
 use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
@@ -82,6 +83,7 @@ impl<T: Real> Space for HostSpace<T> {
     }
 
     fn zeros(&self) -> Result<HostVector<T>> {
+        room("a vector", (self.len * size_of::<T>()) as u128)?;
         Ok(HostVector { entries: Buffer::zeros(self.len), space: self.clone() })
     }
 
@@ -167,6 +169,7 @@ impl<T: Real> Vector for HostVector<T> {
 
     fn basis(space: &HostSpace<T>, count: usize) -> Result<HostBasis<T>> {
         let rows = space.len();
+        room("the basis of the restarts", count as u128 * rows as u128 * size_of::<T>() as u128)?;
         Ok(HostBasis {
             entries: Buffer::zeros(count * rows),
             rows,

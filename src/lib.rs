@@ -65,6 +65,7 @@ mod host;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;
 pub mod io;
+mod memory;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 mod numbering;
@@ -87,15 +88,16 @@ pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
-    BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, LinearOperator, Minres,
+    BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres,
     Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
 pub use plan::{Plan, solve};
 pub use preconditioners::{
-    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Isai, Jacobi, Lu, Narrow,
-    Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns, rigid_motions,
+    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Ilut, IlutOptions, Isai,
+    Jacobi, Lu, Narrow, Origin, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns,
+    rigid_motions,
 };
 pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]
@@ -146,3 +148,7 @@ struct Cluster;
 #[cfg(all(doctest, feature = "cuda"))]
 #[doc = include_str!("../docs/several_gpus.md")]
 struct SeveralGpus;
+
+#[cfg(doctest)]
+#[doc = include_str!("../docs/guide.md")]
+struct Guide;

@@ -8,8 +8,8 @@
 use krysp::solvers::Method;
 use krysp::testing::matrices;
 use krysp::{
-    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Minres, Outcome,
-    PipelinedCg, solvers::Solver,
+    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres,
+    Outcome, PipelinedCg, solvers::Solver,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -67,6 +67,8 @@ fn every_method(a: &Csr<f64>, each: impl Fn(&str, usize, usize)) {
     each("CG", count, iterations);
     let (count, iterations) = allocations(BiCgStab::new(a).rtol(1e-4).preconditioner(&jacobi), a);
     each("BiCGStab", count, iterations);
+    let (count, iterations) = allocations(Idr::new(a).rtol(1e-4).preconditioner(&jacobi), a);
+    each("IDR(4)", count, iterations * 2);
     let (count, iterations) = allocations(Gmres::new(a).rtol(1e-3).restart(10), a);
     each("GMRES", count, iterations);
     let (count, iterations) = allocations(Minres::new(a).rtol(1e-2).preconditioner(&jacobi), a);

@@ -7,9 +7,10 @@ use krysp::cuda::CudaMatrix;
 use krysp::formats::{BsrOptions, HaloOptions, OnDevice, Rounded};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
+use krysp::testing::shared_matrix;
 use krysp::{
-    Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
-    Numbering, Refresh, Sell, Side, Spai, Sparsity, ToCuda, TwoLevel,
+    Amg, Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
+    Numbering, Refresh, Sell, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
 };
 use std::time::Instant;
 
@@ -22,6 +23,9 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
         return Ok(());
     }
     let gpu = &Cuda::new(0)?;
+    if options.amg {
+        return multigrid(options, gpu, system);
+    }
     let started = Instant::now();
     let a =
         system.csr.renumbered(&Numbering::clustered(&system.csr, Halo::rows_per_block(gpu, &system.csr))?)?;
@@ -46,6 +50,47 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     Ok(())
 }
 
+/// Multigrid from CSR in the memory of the GPU, which the solver multiplies with as well: nothing is numbered or converted.
+fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
+    let csr = &system.csr;
+    let on_gpu = &Csr::on(gpu, csr)?;
+    let device = gpu.name().replace(',', " ");
+    let mut table = Table::new(options, &device, &format!("{}_CSR", system.name), [csr.rows(), csr.nnz()]);
+    let b = match shared_matrix(&format!("{}_b", system.name)) {
+        Some(_) => on_gpu.range().vector(&system.b)?,
+        None => on_gpu.range().vector(&vec![1.0; csr.rows()])?,
+    };
+    let wait = &|| Ok(gpu.synchronize()?);
+    let jacobi = || Ok(Jacobi::on(gpu, on_gpu)?);
+    table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, &b, wait, &jacobi)?;
+    let rigid = || match &system.rigid {
+        Some(rigid) => rigid,
+        None => &[][..],
+    };
+    let multigrid = || Ok(Amg::with_modes_on(gpu, on_gpu, rigid())?);
+    table.line::<Cg, _, _>(cg("AMG"), on_gpu, &b, wait, &multigrid)?;
+    let mut made = multigrid()?;
+    table.again("AMG", wait, &mut made, &|amg| Ok(amg.refresh(on_gpu)?))?;
+    println!("{made}");
+    let (r, mut z) = (on_gpu.range().vector(&system.b)?, on_gpu.range().zeros()?);
+    let mut cycles = |count: usize| -> Result<f64> {
+        gpu.synchronize()?;
+        let started = Instant::now();
+        (0..count).try_for_each(|_| made.apply(&r, &mut z))?;
+        gpu.synchronize()?;
+        Ok(started.elapsed().as_secs_f64() * 1e3 / count as f64)
+    };
+    cycles(3)?;
+    println!("a cycle, not replayed: {:.4} ms", cycles(50)?);
+    table.keep(&machine_of(gpu))
+}
+
+/// The name of the folder that records of a GPU are in.
+fn machine_of(gpu: &Cuda) -> String {
+    let words = gpu.name().split_whitespace().filter(|&word| word != "NVIDIA");
+    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
+}
+
 /// The lines measured with one format.
 fn lines<F: OnDevice<f64>>(
     options: &Options,
@@ -68,8 +113,7 @@ fn lines<F: OnDevice<f64>>(
     } else {
         bench.general(&mut table)?;
     }
-    let words = gpu.name().split_whitespace().filter(|&word| word != "NVIDIA");
-    table.keep(&words.map(str::to_lowercase).collect::<Vec<_>>().join("-"))
+    table.keep(&machine_of(gpu))
 }
 
 struct Bench<'a, F: OnDevice<f64>> {

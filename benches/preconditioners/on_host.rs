@@ -5,8 +5,8 @@ use super::{Options, Result, Table, bicgstab, cg, machine};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
-    Amg, Chebyshev, CoarseSpace, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator,
-    Narrow, Numbering, Sell, Side, Spai, Sparsity, TwoLevel,
+    Amg, Chebyshev, CoarseSpace, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, Isai, Jacobi,
+    LinearOperator, Narrow, Numbering, Sell, Side, Spai, Sparsity, TwoLevel,
 };
 use std::time::Instant;
 
@@ -87,6 +87,7 @@ fn general(table: &mut Table<'_>, a: &Csr<f64>, b: &HostVector<f64>) -> Result<(
     let adaptive = || Ok(Spai::adaptive(a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH)?);
     table.line::<BiCgStab, _, _>(bicgstab("SPAI adaptive"), a, b, wait, &adaptive)?;
     table.line::<BiCgStab, _, _>(bicgstab("ILU(0)"), a, b, wait, &|| Ok(Ilu0::new(a)?))?;
+    table.line::<BiCgStab, _, _>(bicgstab("ILUT"), a, b, wait, &|| Ok(Ilut::new(a)?))?;
     let isai = || Ok(Isai::new(Ilu0::new(a)?, Sparsity::Power(1))?);
     table.line::<BiCgStab, _, _>(bicgstab("ISAI of ILU(0)"), a, b, wait, &isai)
 }

@@ -11,6 +11,8 @@
 
 #![allow(dead_code)] // each example uses a part of this module
 
+mod picture;
+
 /// The width of a cell, m.
 const CELL: f64 = 1e-3;
 /// The number of cells across a pin, across a pin and the gap beside it, and up from the bottom.

@@ -181,6 +181,11 @@ pub const POOL_SHARE: usize = 128;
 
 /// Steps queued ahead of what is known: enough that the device of a small system never waits for the host (st7_20k).
 pub const LAG: usize = 8;
+/// Steps queued ahead where a step moves [`LONG_STEP`] bytes or more: two take longer than the host needs to queue another, and whatever
+/// is queued behind the last step of a solve is for nothing (p7_128 with multigrid: 13 steps, and 8 behind them).
+pub const LAG_OF_LONG: usize = 2;
+/// See [`LAG_OF_LONG`].
+pub const LONG_STEP: u64 = 64 << 20;
 
 /// Bytes a second that an iteration moves in memory, those that one GPU sends another, and the seconds that launches and meetings of
 /// an iteration take on one GPU and on several (`docs/several_gpus.md`: st7_20k, p1_10M_perm, p1_100M_perm, el3_100M_perm).

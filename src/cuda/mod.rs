@@ -61,6 +61,11 @@ impl Cuda {
         self.device.name()
     }
 
+    /// How many multiprocessors it has: 132 an H200.
+    pub fn multiprocessors(&self) -> usize {
+        self.device.multiprocessors()
+    }
+
     /// From now on the arrays of this queue take no more bytes than this, vectors among them. Asking for more gives
     /// [`Error::OutOfMemory`], as if the GPU was full.
     ///

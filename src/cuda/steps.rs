@@ -3,8 +3,8 @@
 use super::{CudaScalar, CudaSpace, CudaVector, failed};
 use crate::Real;
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
-use krysp_kernels::cuda::{self, Entry, LAG, Resident};
-use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, Result, Steps};
+use krysp_kernels::cuda::{self, Entry, LAG, LAG_OF_LONG, LONG_STEP, Resident};
+use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, Result, Space, Steps};
 
 /// What an operator tells the kernel that keeps small systems on the chip.
 pub trait OnChip<T: Real>: Send + Sync {
@@ -27,21 +27,30 @@ impl<T: Real> OnChip<T> for Coarse<T> {
 
 /// Steps queued ahead of the host, recorded once and replayed.
 #[derive(Debug)]
-pub struct CudaSteps<T: Real>(pub(super) cuda::Steps<T>);
+pub struct CudaSteps<T: Real> {
+    pub(super) steps: cuda::Steps<T>,
+    /// Whether no other GPU takes part: those of a team queue equally many steps.
+    alone: bool,
+}
 
 impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
     const LAG: usize = LAG;
 
+    fn lag(&self, bytes: u64) -> usize {
+        if self.alone && bytes >= LONG_STEP { LAG_OF_LONG } else { LAG }
+    }
+
     fn new(space: &CudaSpace<T>, numbers: usize) -> Result<Self> {
-        Ok(CudaSteps(cuda::Steps::new(space.gpu().device(), numbers).map_err(failed)?))
+        let steps = cuda::Steps::new(space.gpu().device(), numbers).map_err(failed)?;
+        Ok(CudaSteps { steps, alone: space.len() == space.local_len() })
     }
 
     fn begin(&mut self, threshold_squared: f64) -> Result<()> {
-        self.0.begin(threshold_squared).map_err(failed)
+        self.steps.begin(threshold_squared).map_err(failed)
     }
 
     fn forget(&mut self) {
-        self.0.forget();
+        self.steps.forget();
     }
 
     fn run(
@@ -50,21 +59,21 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         replays: bool,
         step: &mut dyn FnMut(&mut Self) -> Result<()>,
     ) -> Result<()> {
-        let mut queue = self.0.begin_step(place, replays).map_err(failed)?;
+        let mut queue = self.steps.begin_step(place, replays).map_err(failed)?;
         while queue {
             let outcome = step(self);
-            queue = self.0.end_step(outcome.is_ok()).map_err(failed)?;
+            queue = self.steps.end_step(outcome.is_ok()).map_err(failed)?;
             outcome?;
         }
         Ok(())
     }
 
     fn in_flight(&self) -> usize {
-        self.0.in_flight()
+        self.steps.in_flight()
     }
 
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending> {
-        match self.0.next(numbers).map_err(failed)? {
+        match self.steps.next(numbers).map_err(failed)? {
             Some(Entry::Numbers { last }) => Ok(Ending::Known { last }),
             Some(Entry::Failed { what, value }) => Ok(Ending::Failed { what, value }),
             None => Err(Error::Backend("the device ended the solve without a word".into())),
@@ -77,17 +86,17 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
             Condition::NonZero => cuda::Condition::NonZero,
             Condition::Positive => cuda::Condition::Positive,
         };
-        self.0.watch(what, &value.0, must_be);
+        self.steps.watch(what, &value.0, must_be);
         Ok(())
     }
 
     fn residual(&mut self, squared: &CudaScalar<T>) -> Result<()> {
-        self.0.residual(&squared.0);
+        self.steps.residual(&squared.0);
         Ok(())
     }
 
     fn record(&mut self, value: &CudaScalar<T>) -> Result<()> {
-        self.0.record(&value.0);
+        self.steps.record(&value.0);
         Ok(())
     }
 
@@ -107,6 +116,6 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         let (x, r) = (&mut x.entries, &mut r.entries);
         let (p, z, rho) = (&mut p.entries, &mut z.entries, &rho.0);
         let iterate = cuda::Iterate { inverse, correction, x, r, p, z, rho, watched };
-        resident.steps(iterate, &mut self.0, count).map_err(failed)
+        resident.steps(iterate, &mut self.steps, count).map_err(failed)
     }
 }

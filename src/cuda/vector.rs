@@ -175,6 +175,21 @@ pub struct CudaVector<T: Real> {
     space: CudaSpace<T>,
 }
 
+impl<T: Real> CudaVector<T> {
+    /// Queues that all entries, in the numbering of the space, are copied from an address in the memory of the GPU, where
+    /// another library keeps as many. What writes them there must be done, or be queued on [`Cuda::stream`] before. An address
+    /// that is not in the GPU's memory is refused.
+    pub fn copy_from_address(&mut self, address: u64) -> crate::Result<()> {
+        Ok(self.entries.copy_from_address(address)?)
+    }
+
+    /// Queues that all entries, in the numbering of the space, are copied to an address in the memory of the GPU, where another
+    /// library has room for as many.
+    pub fn copy_to_address(&self, address: u64) -> crate::Result<()> {
+        Ok(self.entries.copy_to_address(address)?)
+    }
+}
+
 impl<T: Real> Vector for CudaVector<T> {
     type Elem = T;
     type Scalar = CudaScalar<T>;
@@ -301,7 +316,7 @@ impl<T: Real> Basis<CudaVector<T>> for CudaBasis<T> {
     }
 
     fn record(&self, k: usize, steps: &mut CudaSteps<T>) -> Result<()> {
-        self.0.record(k, &mut steps.0);
+        self.0.record(k, &mut steps.steps);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::pattern::fill_by_rows;
+use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Model, Price};
 use crate::{Error, Real, Result, Storage};
@@ -15,6 +15,7 @@ use krysp_kernels::cpu::run::threads::{chunks, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{self, tuning::BLOCKS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How a matrix is divided into blocks.
@@ -144,11 +145,19 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
 
 /// The largest block size for which the rows of every block have equal patterns; 1 where there is none.
 pub fn row_blocks<T: Real>(csr: &Csr<T>) -> usize {
+    pattern_blocks(&csr.source().pattern)
+}
+
+/// [`row_blocks`] of a pattern.
+pub(crate) fn pattern_blocks(pattern: &Pattern) -> usize {
+    // a loop on all threads asks for them
+    LazyLock::force(&pattern.columns);
+    let rows = pattern.rows();
     let equal = |size: usize| {
-        let differs = |block_row: usize| !rows_are_equal(csr, block_row, size);
-        find_row(csr.rows() / size, 8 * size, &differs).is_none()
+        let differs = |block_row: usize| !rows_are_equal(pattern, block_row, size);
+        find_row(rows / size, 8 * size, &differs).is_none()
     };
-    let fits = |size: &usize| csr.rows() > 0 && csr.rows().is_multiple_of(*size);
+    let fits = |size: &usize| rows > 0 && rows.is_multiple_of(*size);
     BLOCK_SIZES.into_iter().rev().filter(fits).find(|&size| equal(size)).unwrap_or(1)
 }
 
@@ -157,15 +166,15 @@ fn divides<T: Real>(size: usize, csr: &Csr<T>) -> bool {
 }
 
 /// Whether the rows of a block row have one pattern.
-fn rows_are_equal<T: Real>(csr: &Csr<T>, block_row: usize, size: usize) -> bool {
+fn rows_are_equal(pattern: &Pattern, block_row: usize, size: usize) -> bool {
     let first = block_row * size;
-    (first + 1..first + size).all(|row| csr.row_columns(row) == csr.row_columns(first))
+    (first + 1..first + size).all(|row| pattern.row(row) == pattern.row(first))
 }
 
 /// Visits the block columns of a block row, ascending.
 fn for_each_block<T: Real>(csr: &Csr<T>, block_row: usize, size: usize, mut visit: impl FnMut(u32)) {
     // rows of a node mostly share their columns: one row stands for all
-    let distinct = if rows_are_equal(csr, block_row, size) { 1 } else { size };
+    let distinct = if rows_are_equal(&csr.source().pattern, block_row, size) { 1 } else { size };
     let mut rows = [&[][..]; LARGEST];
     for (k, row) in rows[..distinct].iter_mut().enumerate() {
         *row = csr.row_columns(block_row * size + k);

@@ -293,6 +293,11 @@ impl<T: Real> Csr<T> {
         &self.source.pattern
     }
 
+    /// Its arrays, as kernels take them.
+    pub(crate) fn arrays(&self) -> csr::Csr<'_, T> {
+        self.kernel(&self.values)
+    }
+
     fn kernel<'a, V>(&'a self, values: &'a [V]) -> csr::Csr<'a, V> {
         let Pattern { offsets, columns, .. } = self.pattern();
         csr::Csr { offsets: (&**offsets).into(), columns: (&**columns).into(), values }

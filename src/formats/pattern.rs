@@ -1,6 +1,6 @@
 //! Where the entries of a matrix stand, and in which order its values were given.
 
-use crate::{Error, Real, Result};
+use crate::{Error, Real, Result, memory::room};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
@@ -142,6 +142,7 @@ impl Pattern {
         place: &(impl Fn(usize) -> (u32, u32) + Sync),
     ) -> Result<Pattern> {
         check_places(count)?;
+        room("sorting entries by rows", 24 * rows as u128 + 16 * count as u128)?;
         let (starts, entries) = by_rows(rows, count, place);
         Self::from_rows(cols, &starts, entries)
     }

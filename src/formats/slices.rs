@@ -3,6 +3,7 @@
 use super::Priced;
 use super::pattern::{Pattern, fill_by_rows};
 use crate::choice::{Analysis, Model, Price};
+use crate::memory::room;
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::formats::sliced::{
@@ -91,6 +92,7 @@ impl Slices {
         };
         let nothing = Columns::new(Vec::new(), 0).map_err(invalid)?;
         let mut slices = Slices { rows, height, widths, columns: SlicedColumns::Wide(nothing), sorted };
+        room(format, slices.slots() as u128 * (size_of::<u32>() + size_of::<f64>()) as u128)?;
         slices.columns = match slices.short_bases(stored) {
             Some(bases) => {
                 let offset = |slice: usize, column: u32| (column - bases[slice]) as u16;

@@ -6,10 +6,11 @@ use super::matched::Matched;
 use super::rung::AnyPreconditioner;
 use crate::choice::Machine;
 use crate::{
-    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, LinearOperator, Lu, Operator, Real, Result, Spai, TwoLevel,
+    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Operator, Real, Result, Spai,
+    TwoLevel,
 };
 #[cfg(feature = "cuda")]
-use crate::{Cuda, Error, ToCuda};
+use crate::{Cuda, Error};
 use krysp_solvers::Identity;
 
 /// A machine that plans are made for: [`Host`], or a GPU.
@@ -54,6 +55,7 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
             Preconditioner::Ic0 => Box::new(Ic0::shifted(csr)?),
             Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
+            Preconditioner::Ilut => Box::new(Matched::new(csr, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(Cholesky::new(csr)?),
             Preconditioner::Lu => Box::new(Matched::new(csr, Lu::new)?),
         })
@@ -65,8 +67,8 @@ impl<T: Real> Builds<T> for Cuda {
     const WATCHED: bool = false;
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
-        use Preconditioner::{Fsai, Jacobi, None, Spai, TwoLevel};
-        matches!(preconditioner, None | Jacobi | TwoLevel | Fsai | Spai)
+        use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};
+        matches!(preconditioner, None | Jacobi | TwoLevel | Amg | Fsai | Spai)
     }
 
     fn preconditioner(
@@ -79,13 +81,14 @@ impl<T: Real> Builds<T> for Cuda {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
             Preconditioner::Jacobi => Box::new(Magnitudes::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::on(self, csr)?),
+            Preconditioner::Amg => Box::new(Amg::on(self, csr)?),
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
-            Preconditioner::Spai => Box::new(Spai::new(csr)?.to(self)?),
+            Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
             other => {
                 return Err(Error::Option {
                     what: "the preconditioner",
                     got: other.to_string(),
-                    expected: "one that runs on a GPU: none, Jacobi, TwoLevel, Fsai or Spai",
+                    expected: "one that runs on a GPU: none, Jacobi, TwoLevel, Amg, Fsai or Spai",
                 });
             }
         })

@@ -37,9 +37,8 @@ const SINGULAR: f64 = 0.375;
 const BLIND: f64 = 1.5;
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
-    /// Solves `A x = b` on vectors of [`Ladder::space`], which are not copied. `x` holds the guess and receives the solution,
-    /// or the best that was found.
-    pub fn solve_into(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
+    /// [`Ladder::solve_into`], where squares of `b` neither overflow nor vanish.
+    pub(super) fn climb(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
         let started = Instant::now();
         self.rungs.clear();
         self.report = Report::default();
@@ -70,7 +69,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                     continue;
                 }
             };
-            let next = self.cheapest(|next| !tried[next] && self.known[next].is_none_or(f64::is_finite));
+            let next = self.untried(&tried, indefinite);
             let promised = match next.filter(|_| !again) {
                 Some(next) => self.price(next),
                 None if alone => f64::INFINITY,
@@ -238,7 +237,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let known = self.known.iter().enumerate().filter_map(|(index, cost)| Some((index, (*cost)?)));
         let known = known.filter(|(_, cost)| cost.is_finite());
         let cheapest = known.min_by(|(_, a), (_, b)| a.total_cmp(b));
-        let untried = self.cheapest(|index| self.known[index].is_none());
+        let unknown = |index: usize| self.known[index].is_none();
+        let soon = self.cheapest(|index| unknown(index) && !self.is_second(index));
+        let untried = soon.or_else(|| self.cheapest(unknown));
         match (cheapest, untried) {
             (Some((at, cost)), Some(next)) => Some(if CLEARLY * self.price(next) < cost { next } else { at }),
             (Some((at, _)), None) => Some(at),
@@ -248,13 +249,26 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 
     /// The next rung: the cheapest that is untried, or else the cheapest that was left although it would have ended.
     fn next(&self, tried: &[bool], indefinite: bool) -> Option<usize> {
-        let possible = |index: usize| {
-            let failed = self.known[index].is_some_and(f64::is_infinite);
-            let refuted = indefinite && self.candidates[index].needs_definite();
-            !(failed || refuted)
-        };
-        let untried = self.cheapest(|index| possible(index) && !tried[index]);
-        untried.or_else(|| self.cheapest(|index| possible(index) && self.known[index].is_some()))
+        let left = |index: usize| self.known[index].is_some() && self.is_possible(index, indefinite);
+        self.untried(tried, indefinite).or_else(|| self.cheapest(left))
+    }
+
+    /// The cheapest of those that are possible and untried. Where conjugate gradients are slow, so are minimal residuals: these
+    /// wait until the matrix is known not to be definite, or for the end.
+    fn untried(&self, tried: &[bool], indefinite: bool) -> Option<usize> {
+        let untried = |index: usize| !tried[index] && self.is_possible(index, indefinite);
+        let soon = |index: usize| untried(index) && (indefinite || !self.is_second(index));
+        self.cheapest(soon).or_else(|| self.cheapest(untried))
+    }
+
+    fn is_possible(&self, index: usize, indefinite: bool) -> bool {
+        let failed = self.known[index].is_some_and(f64::is_infinite);
+        !(failed || indefinite && self.candidates[index].needs_definite())
+    }
+
+    /// Whether it is for a matrix that turns out not to be definite.
+    fn is_second(&self, index: usize) -> bool {
+        self.candidates[index].method == Method::Minres && self.candidates[0].needs_definite()
     }
 
     /// The cheapest rung of some; of equal ones the first.
@@ -283,6 +297,6 @@ fn recomputed<T: Real, V: Vector<Elem = T>>(a: &Operator<V>, b: &V, x: &V, rhs_n
     Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
 }
 
-fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {
+pub(super) fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {
     Ok(krysp_solvers::Element::to_f64(v.norm_squared().read()?).sqrt())
 }

@@ -20,6 +20,8 @@ pub enum Method {
     Gmres,
     /// [`Fgmres`](crate::Fgmres)
     Fgmres,
+    /// [`Idr`](crate::Idr)
+    Idr,
     /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
     /// out whether the system has a solution; cannot be asked for.
     LeastSquares,
@@ -46,6 +48,8 @@ pub enum Preconditioner {
     Ic0,
     /// [`Ilu0`](crate::Ilu0)
     Ilu0,
+    /// [`Ilut`](crate::Ilut) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
+    Ilut,
     /// [`Cholesky`](crate::Cholesky)
     Cholesky,
     /// [`Lu`](crate::Lu) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
@@ -54,8 +58,15 @@ pub enum Preconditioner {
 
 impl Method {
     /// All that can be asked for.
-    pub const ALL: [Method; 6] =
-        [Method::Cg, Method::Fcg, Method::Minres, Method::BiCgStab, Method::Gmres, Method::Fgmres];
+    pub const ALL: [Method; 7] = [
+        Method::Cg,
+        Method::Fcg,
+        Method::Minres,
+        Method::BiCgStab,
+        Method::Gmres,
+        Method::Fgmres,
+        Method::Idr,
+    ];
 
     /// The name of its type.
     pub fn name(self) -> &'static str {
@@ -66,6 +77,7 @@ impl Method {
             Method::BiCgStab => "BiCgStab",
             Method::Gmres => "Gmres",
             Method::Fgmres => "Fgmres",
+            Method::Idr => "Idr",
             Method::LeastSquares => "LeastSquares",
         }
     }
@@ -78,7 +90,7 @@ impl Method {
 
 impl Preconditioner {
     /// All of them.
-    pub const ALL: [Preconditioner; 10] = [
+    pub const ALL: [Preconditioner; 11] = [
         Preconditioner::None,
         Preconditioner::Jacobi,
         Preconditioner::TwoLevel,
@@ -87,6 +99,7 @@ impl Preconditioner {
         Preconditioner::Spai,
         Preconditioner::Ic0,
         Preconditioner::Ilu0,
+        Preconditioner::Ilut,
         Preconditioner::Cholesky,
         Preconditioner::Lu,
     ];
@@ -102,6 +115,7 @@ impl Preconditioner {
             Preconditioner::Spai => "Spai",
             Preconditioner::Ic0 => "Ic0",
             Preconditioner::Ilu0 => "Ilu0",
+            Preconditioner::Ilut => "Ilut",
             Preconditioner::Cholesky => "Cholesky",
             Preconditioner::Lu => "Lu",
         }

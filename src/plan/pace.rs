@@ -22,8 +22,8 @@ pub(super) struct Pace {
     iteration: f64,
     /// What the next rung costs.
     next: f64,
-    /// The least residual up to each iteration.
-    least: Vec<f64>,
+    /// The residual after each iteration.
+    residuals: Vec<f64>,
     /// No look before this iteration.
     look_at: usize,
     /// The iterations that seemed to be missing when it was decided to leave.
@@ -32,26 +32,25 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new() -> Pace {
-        Pace { iteration: 1.0, next: f64::INFINITY, least: vec![], look_at: 0, needed: None }
+        Pace { iteration: 1.0, next: f64::INFINITY, residuals: vec![], look_at: 0, needed: None }
     }
 
     /// Begins a rung. It has at least twice the iterations that are hoped for.
     pub(super) fn begin(&mut self, iteration: f64, hope: f64, next: f64) {
         (self.iteration, self.next) = (iteration, next);
         (self.look_at, self.needed) = ((2.0 * hope).max(EARNED * next / iteration) as usize, None);
-        self.least.clear();
+        self.residuals.clear();
     }
 
     /// Notes a residual. Returns whether to leave.
     pub(super) fn leave(&mut self, progress: &Progress) -> bool {
-        let before = self.least.last().copied().unwrap_or(f64::INFINITY);
-        self.least.push(before.min(progress.residual));
-        let made = self.least.len();
+        self.residuals.push(progress.residual);
+        let made = self.residuals.len();
         if made < self.look_at {
             return false;
         }
         self.look_at = made + 1 + made / LOOK;
-        let needed = needed(&self.least, progress.threshold);
+        let needed = needed(&self.residuals, progress.threshold);
         let leave = needed * self.iteration > MARGIN * self.next;
         if leave {
             self.needed = Some(needed);
@@ -60,15 +59,18 @@ impl Pace {
     }
 }
 
-/// The iterations that a threshold is away, if the residual goes on as in the second half of the iterations so far.
-fn needed(least: &[f64], threshold: f64) -> f64 {
-    let (Some(&now), Some(&then)) = (least.last(), least.get(least.len() / 2)) else { return f64::INFINITY };
+/// The iterations that a threshold is away, if the residual goes on as it fell from the second quarter of the iterations so far
+/// to the last: each gives its least. That of conjugate gradients may first rise far above where it began.
+fn needed(residuals: &[f64], threshold: f64) -> f64 {
+    let made = residuals.len();
+    let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
+    let (then, now) = (least(&residuals[made / 4..made / 2]), least(&residuals[made * 3 / 4..]));
     if now <= threshold {
         return 0.0;
     }
     let fall = (then / now).ln();
-    if fall > 0.0 {
-        (now / threshold).ln() / fall * (least.len() - least.len() / 2) as f64
+    if fall > 0.0 && fall.is_finite() {
+        (now / threshold).ln() / fall * (made - made / 2) as f64
     } else {
         f64::INFINITY
     }
@@ -96,5 +98,10 @@ mod tests {
         assert_eq!(left(f64::INFINITY, rate(0.999)), None);
         // what rests is left as soon as that is allowed
         assert_eq!(left(1000.0, |_| 1.0), Some(250));
+        // a rise by a hundred in ten iterations, and a steady fall
+        let rate = |k: usize| if k < 10 { 1.6f64.powi(k as i32) } else { 100.0 * 0.9f64.powi(k as i32 - 10) };
+        assert_eq!(left(240.0, rate), None);
+        // a fall with jumps
+        assert_eq!(left(240.0, |k| 0.9f64.powi(k as i32) * if k % 7 == 0 { 1e3 } else { 1.0 }), None);
     }
 }

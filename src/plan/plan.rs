@@ -123,10 +123,9 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
     /// What will be tried, in this order.
     pub fn candidates(&self) -> Vec<Candidate> {
         let Options { method, preconditioner, .. } = self.options;
-        let mut ladder = ladder(&self.profile);
+        let mut ladder = ladder(&self.profile, |preconditioner| self.machine.has(preconditioner));
         ladder.retain(|rung| {
-            self.machine.has(rung.preconditioner)
-                && method.is_none_or(|method| method == rung.method)
+            method.is_none_or(|method| method == rung.method)
                 && preconditioner.is_none_or(|preconditioner| preconditioner == rung.preconditioner)
         });
         if ladder.is_empty() {

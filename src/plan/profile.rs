@@ -81,15 +81,16 @@ struct Count {
     dominant: usize,
     off_diagonal: usize,
     mirrored: usize,
-    symmetric: usize,
+    /// May be below zero in a part of the rows.
+    symmetric: isize,
     skew: usize,
     least: f64,
     most: f64,
 }
 
 impl Profile {
-    /// Looks at a matrix: two passes over its entries on all threads, one over its graph, and, if it is symmetric, some
-    /// steps of Lanczos.
+    /// Looks at a matrix: passes over its entries on all threads, one over its graph, and, if it is symmetric, some steps of
+    /// Lanczos.
     pub fn of<T: Real>(a: &Csr<T>) -> Profile {
         let mut profile = Profile::scan(a);
         profile.parts = Some(parts(a));
@@ -134,10 +135,10 @@ impl Profile {
             negative_diagonal: count.negative_diagonal,
             weak_diagonal: count.weak_diagonal,
             dominant: count.dominant,
-            block: if square { best_blocks(a).map_or(1, |(size, _)| size) } else { 1 },
+            block: if square { best_blocks(a).map_or(1, |(_, size)| size) } else { 1 },
             off_diagonal: count.off_diagonal,
             mirrored: count.mirrored,
-            symmetric: count.symmetric,
+            symmetric: count.symmetric.max(0) as usize,
             skew: count.skew,
             row_scale: [count.least, count.most],
             parts: None,
@@ -168,7 +169,8 @@ impl Count {
             let (col, value) = (col as usize, value.to_f64());
             if value == 0.0 {
                 self.zeros += 1;
-            } else {
+            } else if used[col].load(Ordering::Relaxed) == 0 {
+                // threads write to shared lines as seldom as they can
                 used[col].store(1, Ordering::Relaxed);
             }
             self.not_finite += usize::from(!value.is_finite());
@@ -179,16 +181,19 @@ impl Count {
             }
             others += value.abs();
             self.off_diagonal += 1;
-            let Some(mirrored) = square.then(|| a.get(col, row)).flatten() else {
-                // a zero is as good as none
-                self.symmetric += usize::from(value == 0.0);
+            // a zero is as good as none, until it is found to face another number
+            self.symmetric += isize::from(value == 0.0);
+            // of two that mirror each other the lower one looks for the upper one
+            if col > row || !square {
                 continue;
-            };
+            }
+            let Some(mirrored) = a.get(col, row) else { continue };
             let mirrored = mirrored.to_f64();
             let rounding = 100.0 * T::EPSILON * value.abs().max(mirrored.abs());
-            self.mirrored += 1;
-            self.symmetric += usize::from((value - mirrored).abs() <= rounding);
-            self.skew += usize::from(value != 0.0 && (value + mirrored).abs() <= rounding);
+            let zeros = isize::from(value == 0.0) + isize::from(mirrored == 0.0);
+            self.mirrored += 2;
+            self.symmetric += if (value - mirrored).abs() <= rounding { 2 - zeros } else { -zeros };
+            self.skew += if zeros == 0 && (value + mirrored).abs() <= rounding { 2 } else { 0 };
         }
         if most > 0.0 {
             self.least = self.least.min(most);

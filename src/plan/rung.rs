@@ -3,7 +3,7 @@
 use super::names::Method;
 use super::pace::Pace;
 use crate::{
-    BiCgStab, Cg, Fcg, Fgmres, Gmres, LinearOperator, Minres, Operator, Origin, Real, Refresh, Report,
+    BiCgStab, Cg, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Operator, Origin, Real, Refresh, Report,
     Result, Stopping, Vector,
 };
 use krysp_solvers::{CancelToken, Identity, Progress, Solver};
@@ -116,6 +116,7 @@ pub(super) fn solver<T: Real, V: Vector<Elem = T> + 'static>(
         Method::Gmres | Method::LeastSquares => {
             watched(Gmres::new(operator).restart(restart).preconditioner(m), outside)
         }
+        Method::Idr => watched(Idr::new(operator).preconditioner(m), outside),
         Method::Fgmres => watched(Fgmres::new(operator).restart(restart).preconditioner(m), outside),
     }
 }

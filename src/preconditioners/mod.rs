@@ -6,10 +6,11 @@
 //! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
 //! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
 //! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
-//! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | no |
+//! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | copied, built |
 //! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
+//! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | the factor, twice | no |
 //! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
 //!
@@ -21,12 +22,13 @@
 //! All take new values in one way: [`Refresh::refresh`] with the operator that has them, whatever stores it. [`Narrow`] applies
 //! any of them in single precision within a solve in double.
 
-mod amg;
+pub mod amg;
 mod coarse;
 mod direct;
 pub mod fsai;
 mod ic0;
 mod ilu0;
+mod ilut;
 mod isai;
 pub mod jacobi;
 mod local;
@@ -46,6 +48,7 @@ pub use direct::{Cholesky, DirectOptions, Lu};
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;
+pub use ilut::{Ilut, IlutOptions};
 pub use isai::{Factorised, Isai};
 pub use jacobi::Jacobi;
 pub use krysp_kernels::block_diagonal::StoredRows;

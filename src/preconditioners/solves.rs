@@ -1,10 +1,8 @@
 //! Two triangular solves as a preconditioner: their rows numbered level by level, or in blocks.
 
 use super::check_square;
-use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
-use krysp_kernels::cpu::formats::csr;
 use krysp_kernels::cpu::preconditioners::triangular::{Schedule, Triangle, solve};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::Space;
@@ -73,8 +71,8 @@ impl<T: Real> Solves<T> {
         // what a solve that failed left behind is overwritten
         let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
         gather(r.as_slice(), self.numbering.old_of_new(), x.as_mut_slice());
-        solve(Triangle::Lower, &self.schedule, arrays(&self.lower), x.as_mut_slice());
-        solve(Triangle::Upper, &self.schedule, arrays(&self.upper), x.as_mut_slice());
+        solve(Triangle::Lower, &self.schedule, self.lower.arrays(), x.as_mut_slice());
+        solve(Triangle::Upper, &self.schedule, self.upper.arrays(), x.as_mut_slice());
         gather(x.as_slice(), self.numbering.new_of_old(), z.as_mut_slice());
     }
 
@@ -96,15 +94,6 @@ impl<T: Real> Solves<T> {
 
 fn array_bytes<T: Real>(csr: &Csr<T>) -> usize {
     krysp_solvers::LinearOperator::bytes(csr)
-}
-
-fn arrays<T: Real>(csr: &Csr<T>) -> csr::Csr<'_, T> {
-    let Source { pattern, .. } = csr.source();
-    csr::Csr {
-        offsets: (&*pattern.offsets).into(),
-        columns: (&*pattern.columns).into(),
-        values: csr.entries(),
-    }
 }
 
 /// `y_i ← x_{from_i}`

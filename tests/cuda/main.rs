@@ -21,6 +21,7 @@ macro_rules! gpu_test {
     };
 }
 
+mod amg;
 mod blocks;
 mod conformance;
 mod copies;
@@ -29,6 +30,7 @@ mod memory;
 mod methods;
 mod numbering;
 mod operators;
+mod plan;
 mod preconditioners;
 mod slices;
 mod solves;

@@ -5,7 +5,9 @@ use super::{agree, gpu, poisson, residual};
 use krysp::solvers::LinearOperator;
 use krysp::testing::laws;
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome, PipelinedCg, ToCuda};
+use krysp::{
+    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Idr, Jacobi, Minres, Outcome, PipelinedCg, ToCuda,
+};
 
 /// A matrix with `k` distinct eigenvalues of both signs.
 fn indefinite(n: usize, k: usize) -> Csr<f64> {
@@ -54,6 +56,44 @@ fn minres_solves_as_on_the_host() {
     let single = matrices::stencil7(16).csr::<f32>().unwrap();
     let b = laws::numbers::<f32>(single.rows(), 5);
     assert!(Minres::new(single.to(&gpu).unwrap()).rtol(1e-4).solve(&b).unwrap().report.converged());
+}
+
+gpu_test!(induced_dimension_reduction_solves_as_on_the_host);
+fn induced_dimension_reduction_solves_as_on_the_host() {
+    let gpu = gpu();
+    let (a, b) = poisson(20);
+    let jacobi = Jacobi::new(&a).unwrap();
+    let (op, m) = (a.to(&gpu).unwrap(), jacobi.to(&gpu).unwrap());
+    for count in [1, 2, 4, 8] {
+        let host = Idr::new(&a).shadow_vectors(count).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
+        let mut solver = Idr::new(&op).shadow_vectors(count).preconditioner(&m).rtol(1e-9);
+        let device = solver.solve(&b).unwrap();
+        println!("{count} on the host: {}; on the GPU: {}", host.report, device.report);
+        assert!(host.report.converged() && device.report.converged());
+        // rounding differs, and grows from cycle to cycle: the first residuals agree, and nearly the iterations
+        for (one, other) in host.report.history.iter().zip(&device.report.history).take(10) {
+            assert!((one - other).abs() <= 1e-8 * one, "{count}: {one:e} {other:e}");
+        }
+        let (one, other) = (host.report.iterations, device.report.iterations);
+        assert!(10 * one.abs_diff(other) <= 2 * one + 10, "{count}: {one} {other}");
+        // later solves replay the recorded steps
+        let again = solver.solve(&b).unwrap();
+        assert_eq!(solver.solve(&b).unwrap().x, again.x);
+        assert!((residual(&a, &b, &again.x) - again.report.true_residual).abs() <= 1e-12);
+    }
+    // the returned iterate is the reported one at every place of a cycle, also where the first solve ended within one
+    let mut solver = Idr::new(&op).preconditioner(&m).rtol(1e-9).max_iterations(2);
+    let _ = solver.solve(&b).unwrap();
+    for limit in [0, 1, 2, 3, 4, 5, 6, 9, 10, 11] {
+        solver = solver.max_iterations(limit);
+        let solution = solver.solve(&b).unwrap();
+        assert_eq!((solution.report.iterations, solution.report.outcome), (limit, Outcome::IterationLimit));
+        let (truth, last) = (residual(&a, &b, &solution.x), solution.report.history[limit]);
+        assert!((truth - last).abs() <= 1e-9 * truth, "{limit}: {truth:e} {last:e}");
+    }
+    let single = matrices::stencil7(16).csr::<f32>().unwrap();
+    let b = laws::numbers::<f32>(single.rows(), 5);
+    assert!(Idr::new(single.to(&gpu).unwrap()).rtol(1e-4).solve(&b).unwrap().report.converged());
 }
 
 gpu_test!(flexible_methods_solve_as_on_the_host);

@@ -5,8 +5,8 @@ use krysp::solvers::{Composed, LinearOperator, Space};
 use krysp::spread::Part;
 use krysp::testing::matrices;
 use krysp::{
-    BiCgStab, Cg, Csr, Cuda, Error, Fcg, Fgmres, Fsai, Gmres, Jacobi, Minres, Numbering, Operator, Outcome,
-    PipelinedCg, Solution, Spread,
+    BiCgStab, Cg, Csr, Cuda, Error, Fcg, Fgmres, Fsai, Gmres, Idr, Jacobi, Minres, Numbering, Operator,
+    Outcome, PipelinedCg, Solution, Spread,
 };
 
 type Result<T> = krysp::solvers::Result<T>;
@@ -38,7 +38,7 @@ fn every_method_solves_on_several_gpus() {
     for team in teams() {
         let spread = Spread::on_all(&team, &a).unwrap();
         println!("{spread}");
-        for (name, solve) in methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Gmres, Fgmres] {
+        for (name, solve) in methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres, Fgmres] {
             let solution = spread.solve(&b, solve).unwrap();
             println!("{name}: {}", solution.report);
             assert!(solution.report.converged(), "{name}: {}", solution.report);

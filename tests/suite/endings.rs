@@ -4,7 +4,7 @@ use crate::truth::{norm, residual};
 use krysp::solvers::{Error, Identity};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Csr, Fcg, Fgmres, Gmres, HostSpace, HostVector, Jacobi, LinearOperator,
+    BiCgStab, CancelToken, Cg, Csr, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, Jacobi, LinearOperator,
     Minres, Numbering, Outcome, PipelinedCg, Progress, Solution, Space, Stopping, operator_fn,
 };
 use std::sync::{Arc, Mutex, mpsc};
@@ -20,7 +20,7 @@ fn finite(x: &[f64]) -> bool {
 }
 
 /// Solves a system by every method, from a guess.
-fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 7] {
+fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 8] {
     [
         Cg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         BiCgStab::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
@@ -29,6 +29,7 @@ fn methods(a: &Csr<f64>, b: &[f64], x0: &[f64]) -> [Solution<f64>; 7] {
         Fcg::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Fgmres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
         Minres::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
+        Idr::new(a).rtol(1e-10).solve_from(b, x0).unwrap(),
     ]
 }
 
@@ -44,7 +45,8 @@ fn the_identity_takes_one_step() {
 
 #[test]
 fn one_unknown() {
-    let [cg, bicgstab, gmres, pipelined, fcg, fgmres, minres] = methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
+    let [cg, bicgstab, gmres, pipelined, fcg, fgmres, minres, idr] =
+        methods(&diagonal(&[-4.0]), &[8.0], &[0.0]);
     for Solution { x, report } in [cg, pipelined, fcg] {
         assert!(matches!(
             report.outcome,
@@ -52,7 +54,7 @@ fn one_unknown() {
         ));
         assert_eq!(x, [0.0]);
     }
-    for Solution { x, report } in [bicgstab, gmres, fgmres, minres] {
+    for Solution { x, report } in [bicgstab, gmres, fgmres, minres, idr] {
         assert_eq!((x, report.outcome), (vec![-2.0], Outcome::Converged));
     }
 }
@@ -321,6 +323,8 @@ fn another_thread_cancels() {
     canceller.join().unwrap();
     assert_eq!((report.iterations, report.outcome), (3, Outcome::Cancelled));
     assert!(token.is_cancelled() && x.iter().any(|&x| x != 0.0));
+    token.reset();
+    assert!(!token.is_cancelled());
 }
 
 #[test]
@@ -347,6 +351,7 @@ fn observers_see_every_iteration() {
         Fcg::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Fgmres::new(&a).restart(4).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
         Minres::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
+        Idr::new(&a).rtol(1e-9).observe(observer()).solve(&b).unwrap(),
     ] {
         let seen: Vec<Progress> = seen.lock().unwrap().drain(..report.iterations).collect();
         assert!(seen.iter().map(|p| p.iteration).eq(1..=report.iterations));
@@ -354,6 +359,34 @@ fn observers_see_every_iteration() {
         assert!(seen.iter().all(|p| p.threshold == 1e-9 * report.rhs_norm));
     }
     assert!(seen.lock().unwrap().is_empty());
+}
+
+/// Also where folds have moved most of `x` away.
+#[test]
+fn iterates_are_seen_whole() {
+    let a = edge::tridiagonal(2000).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let residual = |x: &HostVector<f64>| residual(&a, x.as_slice(), &b);
+    let seen: Arc<Mutex<Vec<HostVector<f64>>>> = Arc::default();
+    let observer = || {
+        let seen = seen.clone();
+        move |_: &Progress, x: &HostVector<f64>| seen.lock().unwrap().push(x.clone())
+    };
+    let cg = Cg::new(&a).rtol(0.0).max_iterations(600).observe_iterates(observer());
+    let minres = Minres::new(&a).rtol(0.0).max_iterations(600).observe_iterates(observer());
+    for solution in [{ cg }.solve(&b).unwrap(), { minres }.solve(&b).unwrap()] {
+        let seen: Vec<_> = seen.lock().unwrap().drain(..600).collect();
+        assert_eq!(seen[599].as_slice(), solution.x);
+        for (x, by_recurrence) in seen.iter().zip(&solution.report.history[1..]) {
+            assert!((residual(x) - by_recurrence).abs() <= 1e-6 * by_recurrence);
+        }
+    }
+    let mut gmres = Gmres::new(&a).restart(7).max_iterations(20).observe_iterates(observer());
+    let solution = gmres.solve(&b).unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 3, "one for each cycle, the last of which is cut short");
+    assert_eq!(seen[2].as_slice(), solution.x);
+    assert!((residual(&seen[0]) - solution.report.history[7]).abs() <= 1e-9 * residual(&seen[0]));
 }
 
 #[test]

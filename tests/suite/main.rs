@@ -7,6 +7,7 @@ mod clustering;
 mod direct;
 mod endings;
 mod fem;
+mod files;
 mod flexible;
 mod golden;
 mod hard;

@@ -366,3 +366,27 @@ proptest! {
         let _ = parse::<f32>(&bytes);
     }
 }
+
+/// A header may declare more rows than there is memory for: that is an error, not the end of the program.
+#[test]
+fn rows_that_cannot_fit_are_refused() {
+    let folder = std::env::temp_dir().join(format!("krysp-rows-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("huge.mtx");
+    std::fs::write(
+        &file,
+        "%%MatrixMarket matrix coordinate real general\n2000000000 2000000000 1\n1 1 1.0\n",
+    )
+    .unwrap();
+    match krysp::io::read_matrix::<f64>(&file) {
+        Err(krysp::Error::Allocation { bytes, free, .. }) => assert!(bytes > free as u128),
+        Err(other) => panic!("{other}"),
+        Ok(_) => krysp::testing::skipped("there is room for two billion rows"),
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    // nor does a basis of as many vectors as there are unknowns
+    let n = 3_000_000;
+    let one = krysp::operator_fn(n, |x: &[f64], y: &mut [f64]| y.copy_from_slice(x));
+    let refused = krysp::Gmres::new(one).restart(n).solve(&vec![1.0; n]).unwrap_err();
+    assert!(refused.to_string().contains("bytes"), "{refused}");
+}

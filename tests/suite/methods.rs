@@ -2,7 +2,7 @@
 
 use crate::truth::residual;
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Chebyshev, Fcg, Fgmres, Gmres, Jacobi, Minres, Outcome, PipelinedCg};
+use krysp::{BiCgStab, Cg, Chebyshev, Fcg, Fgmres, Gmres, Idr, Jacobi, Minres, Outcome, PipelinedCg};
 
 #[test]
 fn every_method_solves_a_poisson_problem() {
@@ -20,6 +20,7 @@ fn every_method_solves_a_poisson_problem() {
         BiCgStab::new(&a).preconditioner(&jacobi).rtol(1e-10).solve(&b).unwrap(),
         Gmres::new(&a).preconditioner(&jacobi).rtol(1e-10).solve(&b).unwrap(),
         Fgmres::new(&a).preconditioner(&jacobi).rtol(1e-10).solve(&b).unwrap(),
+        Idr::new(&a).preconditioner(&jacobi).rtol(1e-10).solve(&b).unwrap(),
     ];
     for s in &solutions {
         println!("{}", s.report);

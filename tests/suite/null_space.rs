@@ -4,8 +4,8 @@ use crate::truth::{norm, residual};
 use krysp::solvers::{Error, Method, Solver};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Minres, Numbering, Outcome,
-    PipelinedCg, Solution,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres, Numbering,
+    Outcome, PipelinedCg, Solution,
 };
 
 /// Springs between all neighbours on a cube of jittered nodes, and the six rigid motions, which stretch no spring.
@@ -96,6 +96,7 @@ fn pure_neumann_problems() {
         solves(Gmres::new(&a).restart(60).preconditioner(&jacobi), &a, &ones, &b),
         solves(Fgmres::new(&a).restart(60).preconditioner(&jacobi), &a, &ones, &b),
         solves(BiCgStab::new(&a).preconditioner(&jacobi), &a, &ones, &b),
+        solves(Idr::new(&a).preconditioner(&jacobi), &a, &ones, &b),
     ] {
         let difference: Vec<f64> = solution.x.iter().zip(&first.x).map(|(x, y)| x - y).collect();
         assert!(norm(&difference) <= 1e-6 * norm(&first.x), "{:e}", norm(&difference));

@@ -195,3 +195,65 @@ fn bad_scaling_and_empty_diagonals_are_no_obstacle() {
     let shift: Vec<_> = (0..300).flat_map(|i| [(i, (i + 1) % 300, 1.0), (i, (i + 7) % 300, 0.2)]).collect();
     solves(&Csr::from_triplets(300, 300, &shift).unwrap(), 1e-8);
 }
+
+#[test]
+fn right_hand_sides_of_any_size_are_taken() {
+    let a = matrices::stencil7(8).csr::<f64>().unwrap();
+    let base: Vec<f64> = (0..a.rows()).map(|i| 1.0 + (i as f64 * 0.7).sin()).collect();
+    let times = |b: &[f64], factor: f64| b.iter().map(|b| b * factor).collect::<Vec<_>>();
+    let norm = base.iter().map(|b| b * b).sum::<f64>().sqrt();
+    for size in [1e200, 1e-200, -1e300, 1e-307] {
+        let solved = solve(&a, &times(&base, size)).unwrap();
+        assert!(solved.converged(), "{solved}");
+        let left = residual(&a, &base, &times(&solved.x, 1.0 / size));
+        assert!(left <= 1e-8, "{size:e}: {left:e}");
+        let report = &solved.report;
+        assert!((report.rhs_norm / (norm * size.abs()) - 1.0).abs() < 1e-12, "{report}");
+        assert!(report.relative_residual() <= 1e-8 && report.history[0] <= 2.0 * report.rhs_norm, "{report}");
+        // from a guess that is the solution
+        let mut again = Plan::new(&a).unwrap().rtol(1e-7).build().unwrap();
+        let again = again.solve_from(&times(&base, size), &solved.x).unwrap();
+        assert!(again.converged() && again.report.iterations == 0, "{again}");
+    }
+    let single = a.cast::<f32>();
+    for size in [1e30f32, 1e-30] {
+        let b: Vec<f32> = base.iter().map(|&b| b as f32 * size).collect();
+        let solved = solve(&single, &b).unwrap();
+        let x: Vec<f64> = solved.x.iter().map(|&x| f64::from(x) / f64::from(size)).collect();
+        assert!(solved.converged() && residual(&a, &base, &x) <= 3.6e-4, "{solved}");
+    }
+    // what has no solution is called so, in the size of `b`
+    let b: Vec<f64> = (0..80).map(|i| if i < 40 { 1e180 } else { 0.0 }).collect();
+    let solved = solve(&floating_chain(80), &b).unwrap();
+    let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
+    assert!((least / (0.5e180 * 80f64.sqrt()) - 1.0).abs() < 1e-6, "{least:e}: {solved}");
+    // a solution that no `f64` holds
+    let tiny = Csr::from_triplets(2, 2, &[(0, 0, 1e-200), (1, 1, 1e-200)]).unwrap();
+    let solved = solve(&tiny, &[1e200, 1e200]).unwrap();
+    assert_eq!(solved.report.outcome, Outcome::NotFinite { whence: "the solution" }, "{solved}");
+}
+
+#[test]
+fn entries_are_compared_across_the_diagonal() {
+    // pairs: equal, opposite, different, a zero that faces a number, two zeros; and alone: a number above, a zero below
+    let entries = [
+        (0, 1, 3.0),
+        (1, 0, 3.0),
+        (0, 2, 4.0),
+        (2, 0, -4.0),
+        (1, 2, 5.0),
+        (2, 1, 6.0),
+        (0, 3, 0.0),
+        (3, 0, 7.0),
+        (1, 3, 0.0),
+        (3, 1, 0.0),
+        (2, 3, 8.0),
+        (4, 0, 0.0),
+    ];
+    let profile = Profile::of(&Csr::from_triplets(5, 5, &entries).unwrap());
+    assert_eq!((profile.off_diagonal, profile.mirrored), (12, 10), "{profile}");
+    assert_eq!((profile.symmetric, profile.skew), (5, 2), "{profile}");
+    // zeros without a place across the diagonal do not harm symmetry
+    let entries = [(0, 0, 1.0), (1, 1, 1.0), (2, 2, 1.0), (0, 2, 0.0), (1, 0, 2.0), (0, 1, 2.0)];
+    assert!(Profile::of(&Csr::from_triplets(3, 3, &entries).unwrap()).is_symmetric());
+}

@@ -10,8 +10,8 @@ use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{
-    Bf16, BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator, Narrow,
-    Numbering, Real, Sell, Side, Spai, Sparsity,
+    Bf16, BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, Isai, Jacobi, LinearOperator,
+    Narrow, Numbering, Real, Sell, Side, Spai, Sparsity,
 };
 
 /// Checks the laws of operators, for preconditioners built and applied on different numbers of threads.
@@ -41,6 +41,7 @@ fn all_obey<T: Real>(a: &Csr<T>) {
     obeys(|| Ic0::blocks(a, 3));
     obeys(|| Ilu0::new(a));
     obeys(|| Ilu0::blocks(a, 3));
+    obeys(|| Ilut::new(a));
     obeys(|| Isai::new(Ic0::new(a)?, Sparsity::Power(1)));
     obeys(|| Isai::new(Ilu0::new(a)?, Sparsity::Power(1)));
     obeys(|| Jacobi::blocks(a, 7));
@@ -167,8 +168,9 @@ fn spai_on_convection_diffusion() {
     let fixed = bicgstab(&a, &b, spai);
     let ilu0 = Ilu0::new(&a).unwrap();
     let isai = bicgstab(&a, &b, Isai::new(&ilu0, Sparsity::Power(1)).unwrap());
+    let ilut = bicgstab(&a, &b, Ilut::new(&a).unwrap());
     let exact = bicgstab(&a, &b, &ilu0);
-    println!("jacobi {jacobi} spai {fixed} ilu0 {exact} isai {isai}");
+    println!("jacobi {jacobi} spai {fixed} ilu0 {exact} isai {isai} ilut {ilut}");
     assert!(fixed <= 290.0 && jacobi >= 2.5 * exact && jacobi >= 2.0 * isai);
     let grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
     assert!(100 * grown.report().missed.len() <= 5 * a.rows());

@@ -8,7 +8,7 @@ use krysp::solvers::{Diagonal, Immediate, Scalar, VectorBasis, check_spaces};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    BiCgStab, CancelToken, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, LinearOperator, Minres, Outcome,
+    BiCgStab, CancelToken, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Outcome,
     PipelinedCg, Report, Space, Vector,
 };
 use std::convert::Infallible;
@@ -331,7 +331,8 @@ macro_rules! methods {
 fn every_method_solves_on_every_cut() {
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
-    let methods = methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Gmres with restart, Fgmres with restart];
+    let methods =
+        methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres with restart, Fgmres with restart];
     for (name, solve) in methods {
         let mut iterations = vec![];
         for cut in cuts(a.rows()) {
@@ -350,7 +351,9 @@ fn every_method_solves_on_every_cut() {
             iterations.push(solved[0].0.iterations);
         }
         let [least, most] = [iterations.iter().min(), iterations.iter().max()].map(|i| *i.unwrap());
-        assert!(most - least <= 1, "{name}: {iterations:?}");
+        // each rank fills its part of the shadow vectors of IDR(s) by itself: another cut, other vectors
+        let allowed = if name == "Idr" { most / 5 } else { 1 };
+        assert!(most - least <= allowed, "{name}: {iterations:?}");
     }
 }
 

@@ -5,8 +5,8 @@ use krysp::testing::laws;
 use krysp::testing::matrices;
 use krysp::{
     Bf16, Bsr, CoarseSpace, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Error, Format, Fsai, Halo, Host, HostVector,
-    Hyb, Ic0, Ilu0, Isai, Jacobi, LinearOperator, Narrow, Numbering, Operator, Origin, Real, Refresh, Sell,
-    Side, Space, Spai, Sparsity, SymBsr, SymCsr, TwoLevel,
+    Hyb, Ic0, Ilu0, Ilut, Isai, Jacobi, LinearOperator, Narrow, Numbering, Operator, Origin, Real, Refresh,
+    Sell, Side, Space, Spai, Sparsity, SymBsr, SymCsr, TwoLevel,
 };
 
 /// What a preconditioner makes of numbers.
@@ -76,6 +76,7 @@ fn values_come_from_every_format() {
         follows(|a| Spai::with_pattern(a, Side::Left, Sparsity::Power(1)), [&a, &b], &others);
         follows(Ic0::shifted, [&a, &b], &others);
         follows(Ilu0::new, [&a, &b], &others);
+        follows(Ilut::new, [&a, &b], &others);
         follows(|a| Isai::new(Ic0::shifted(a)?, Sparsity::Power(1)), [&a, &b], &others);
         follows(|a| Isai::new(Ilu0::new(a)?, Sparsity::Power(1)), [&a, &b], &others);
         follows(TwoLevel::new, [&a, &b], &others);
@@ -115,13 +116,14 @@ fn matrices_of_other_spaces_are_refused() {
     let wide: Vec<_> = a.triplets().filter(|&(i, _, _)| i < 100).collect();
     let wide = Csr::from_triplets(100, a.rows(), &wide).unwrap();
     let others: [&dyn Origin<f64>; 3] = [&renumbered, &wide, &matrices::stencil7(5).csr::<f64>().unwrap()];
-    let mut all: [Box<dyn Refresh<f64>>; 8] = [
+    let mut all: [Box<dyn Refresh<f64>>; 9] = [
         Box::new(Jacobi::new(&a).unwrap()),
         Box::new(Jacobi::blocks(&a, 4).unwrap()),
         Box::new(Fsai::new(&a).unwrap()),
         Box::new(Spai::new(&a).unwrap()),
         Box::new(Ic0::new(&a).unwrap()),
         Box::new(Ilu0::new(&a).unwrap()),
+        Box::new(Ilut::new(&a).unwrap()),
         Box::new(Isai::new(Ic0::new(&a).unwrap(), Sparsity::Power(1)).unwrap()),
         Box::new(TwoLevel::new(&a).unwrap()),
     ];

@@ -4,8 +4,8 @@ use crate::truth::{check, norm, residual};
 use krysp::solvers::{Evidence, Form};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Jacobi, LinearOperator, Minres, Numbering, Outcome,
-    Report, Solution, formats,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres, Numbering,
+    Outcome, Report, Solution, formats,
 };
 
 /// A tridiagonal matrix with convection: not symmetric.
@@ -19,6 +19,43 @@ fn convection(n: usize) -> Csr<f64> {
         };
     }
     triplets.csr().unwrap()
+}
+
+/// Sonneveld and van Gijzen (2008): `s + 1` products reduce the dimension of the space of residuals by `s`.
+#[test]
+fn idr_ends_within_the_products_that_its_dimensions_allow() {
+    for (n, k, s) in [(40, 3, 4), (40, 4, 4), (40, 9, 4), (40, 9, 2), (60, 12, 6), (60, 6, 1)] {
+        let a = matrices::distinct_eigenvalues(n, k).csr::<f64>().unwrap();
+        let b = matrices::vector(n);
+        let solution = Idr::new(&a).shadow_vectors(s).rtol(1e-9).solve(&b).unwrap();
+        check(&a, &b, 1e-9, &solution);
+        let allowed = k + k.div_ceil(s);
+        assert!(
+            solution.report.converged() && solution.report.iterations <= allowed,
+            "{k} eigenvalues, {s} shadow vectors: {}",
+            solution.report
+        );
+    }
+    // a skew-symmetric matrix, where ω of BiCGStab vanishes
+    let entries: Vec<_> =
+        (1..4).flat_map(|i| [(i, i - 1, -1.0 - i as f64), (i - 1, i, 1.0 + i as f64)]).collect();
+    let skew = Csr::from_triplets(4, 4, &entries).unwrap();
+    let b = matrices::vector(4);
+    let solution = Idr::new(&skew).rtol(1e-10).solve(&b).unwrap();
+    check(&skew, &b, 1e-10, &solution);
+    assert!(solution.report.converged() && solution.report.iterations <= 4, "{}", solution.report);
+    // the more shadow vectors, the fewer products on the whole, and never a multiple of what BiCGStab needs
+    let a = convection(400);
+    let b = matrices::vector(400);
+    let products = 2 * BiCgStab::new(&a).rtol(1e-9).solve(&b).unwrap().report.iterations;
+    let [one, four, eight] = [1, 4, 8].map(|s| {
+        let solution = Idr::new(&a).shadow_vectors(s).rtol(1e-9).solve(&b).unwrap();
+        check(&a, &b, 1e-9, &solution);
+        assert!(solution.report.converged(), "{s}: {}", solution.report);
+        solution.report.iterations
+    });
+    println!("BiCGStab {products} products, IDR(1) {one}, IDR(4) {four}, IDR(8) {eight}");
+    assert!(four <= one && eight <= one && 2 * four <= 3 * products, "{products}: {one} {four} {eight}");
 }
 
 #[test]

@@ -35,6 +35,16 @@ pub enum Error {
         /// Bytes that the device has.
         total: usize,
     },
+    /// An address that is not in the memory of the device.
+    #[error("{bytes} bytes at address {address:#x} are not in one allocation of GPU {ordinal}")]
+    Foreign {
+        /// The address.
+        address: u64,
+        /// The bytes that were to be there.
+        bytes: usize,
+        /// The device.
+        ordinal: usize,
+    },
     /// A kernel that the run-time compiler refuses.
     #[error("{file} does not compile for sm_{arch}: {log}")]
     Compile {

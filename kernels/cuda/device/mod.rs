@@ -2,6 +2,7 @@
 
 mod element;
 pub(crate) mod error;
+mod foreign;
 mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;
@@ -276,6 +277,11 @@ impl Device {
             function.set_attribute(limit, most)?;
         }
         Ok(())
+    }
+
+    /// All memory that is given back stays at hand, until what is returned is dropped.
+    pub fn keep_memory(&self) -> Result<Option<pool::KeepsAll<'_>>> {
+        self.inner.pool.as_ref().map(Pool::keep_all).transpose()
     }
 
     /// Lets another device read and write the arrays of this one.

@@ -13,8 +13,22 @@ use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
 
 /// A pool of one queue's own, which other users of the device do not see.
+#[derive(Debug)]
 pub(crate) struct Pool {
     handle: sys::CUmemoryPool,
+    /// Bytes that it keeps for the next ones.
+    share: u64,
+}
+
+/// A pool that gives nothing back to the driver: what takes gigabytes by turns would wait for the driver each time.
+#[derive(Debug)]
+pub struct KeepsAll<'a>(&'a Pool);
+
+impl Drop for KeepsAll<'_> {
+    fn drop(&mut self) {
+        // a pool that keeps more than its share works as well
+        let _ = self.0.keep(self.0.share);
+    }
 }
 
 // SAFETY: the driver's functions may be called with it from any thread
@@ -39,12 +53,23 @@ impl Pool {
             reserved: [0; 54],
         };
         // SAFETY: properties of a pool of device memory, that live until the call returns
-        let pool = Pool { handle: unsafe { result::mem_pool::create(&properties) }? };
-        let mut kept = (total / POOL_SHARE) as u64;
-        let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        // SAFETY: the pool was just made; the attribute is a number of 64 bits
-        unsafe { result::mem_pool::set_attribute(pool.handle, threshold, (&raw mut kept).cast()) }?;
+        let handle = unsafe { result::mem_pool::create(&properties) }?;
+        let pool = Pool { handle, share: (total / POOL_SHARE) as u64 };
+        pool.keep(pool.share)?;
         Ok(pool)
+    }
+
+    /// What is given back stays while the pool has no more than so many bytes.
+    fn keep(&self, mut bytes: u64) -> std::result::Result<(), DriverError> {
+        let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+        // SAFETY: the pool lives; the attribute is a number of 64 bits
+        unsafe { result::mem_pool::set_attribute(self.handle, threshold, (&raw mut bytes).cast()) }
+    }
+
+    /// All that is given back stays, until what is returned is dropped.
+    pub(crate) fn keep_all(&self) -> Result<KeepsAll<'_>> {
+        self.keep(u64::MAX)?;
+        Ok(KeepsAll(self))
     }
 
     /// Memory for `len` entries on a stream of the device, whose context is bound.

@@ -1,73 +1,12 @@
-// Diagonals: y_i ← Σ_d v_{i,d} x_{i + o_d}, no column indices at all.
-//
-// A slice is a warp's: 32 · ROWS rows, of which a lane has every 32nd, so that 32 neighbours of x are read at once. The
-// values of a diagonal lie together, as many neighbours of a lane as one load holds: row l + 32 (q W + k) of a slice is
-// value k of lane l in load q, W values wide.
-//
-// Moves 8 B (f64) or 4 B (f32) a slot, x and y. Neighbouring diagonals find x in the L1 cache: a block's rows are
-// neighbours for that.
-
-struct Dia {
-    const int* offsets;       // of diagonals, and NOWHERE up to a multiple of BATCH
-    const stored* values;
-    u32 rows, cols, slices;
-    u32 diagonals;
-};
+// Products of diagonals. dia_rows.cu says where slots lie, and what is moved.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {
-    constexpr int WIDE = ROWS < VALUES ? ROWS : VALUES, LOADS = ROWS / WIDE;
-    constexpr int U = ROWS == 1 ? BATCH : BATCH / 2;
-    const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
     real xy = 0;
-    for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.slices; slice += warps) {
-        const u32 first = u32(slice) * (32 * ROWS) + lane;
-        const Few<stored, WIDE>* values = (const Few<stored, WIDE>*)a.values + slice * a.diagonals * (32 * LOADS) + lane;
-        real sum[ROWS];
-#pragma unroll
-        for (int p = 0; p < ROWS; p++) sum[p] = 0;
-        for (u32 d = 0; d < a.diagonals; d += U) {
-            Few<int, 4> offset[U / 4];
-            Few<stored, WIDE> v[U][LOADS];
-            real at_diagonal[U][ROWS];
-#pragma unroll
-            for (int u = 0; u < U / 4; u++) offset[u] = ((const Few<int, 4>*)(a.offsets + d))[u];
-#pragma unroll
-            for (int u = 0; u < U; u++) {
-#pragma unroll
-                for (int q = 0; q < LOADS; q++) {
-#pragma unroll
-                    for (int k = 0; k < WIDE; k++) v[u][q].at[k] = 0;
-                    if (d + u < a.diagonals) v[u][q] = stream(values + (u * LOADS + q) * 32);
-                }
-            }
-            // never so; the compiler asks for all of the values before it can know
-            if (offset[0].at[0] == NOWHERE) break;
-#pragma unroll
-            for (int u = 0; u < U; u++) {
-#pragma unroll
-                for (int p = 0; p < ROWS; p++) {
-                    // left of the first column wraps around to far beyond the last
-                    const u32 column = first + 32 * p + u32(offset[u / 4].at[u % 4]);
-                    at_diagonal[u][p] = column < a.cols ? __ldg(x + column) : real(0);
-                }
-            }
-#pragma unroll
-            for (int u = 0; u < U; u++) {
-#pragma unroll
-                for (int p = 0; p < ROWS; p++) sum[p] += v[u][p / WIDE].at[p % WIDE] * at_diagonal[u][p];
-            }
-            values += U * LOADS * 32;
-        }
-#pragma unroll
-        for (int p = 0; p < ROWS; p++) {
-            const u32 row = first + 32 * p;
-            if (row < a.rows) {
-                y[row] = sum[p];
-                if (DOT) xy += __ldg(x + row) * sum[p];
-            }
-        }
-    }
+    each_row<ROWS>(a, x, [&](u32 row, real sum) {
+        y[row] = sum;
+        if (DOT) xy += __ldg(x + row) * sum;
+    });
     return xy;
 }
 

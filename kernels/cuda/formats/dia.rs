@@ -16,15 +16,15 @@ use cudarc::driver::{CudaFunction, DeviceRepr};
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "dia.cu",
-    text: include_str!("dia.cu"),
+    text: concat!(include_str!("dia_rows.cu"), "#line 1 \"dia.cu\"\n", include_str!("dia.cu")),
     constants: constants![BATCH, NOWHERE],
     mirrors: &[mirror!("Dia" = Raw { offsets, values, rows, cols, slices, diagonals })],
 };
 
 /// Diagonals that a kernel reads the offsets of at once, at most.
-const BATCH: usize = 8;
+pub(crate) const BATCH: usize = 8;
 /// The offset of no diagonal: no row reaches a column with it.
-const NOWHERE: u32 = 1 << 31;
+pub(crate) const NOWHERE: u32 = 1 << 31;
 
 /// A matrix stored by diagonals.
 #[derive(Debug)]
@@ -56,14 +56,27 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
     /// A matrix with a value for each entry of the pattern. Entries stand on `diagonals`, which ascend: those of a
     /// diagonal at `(i, i + offset)`.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], diagonals: &[i64]) -> Result<Self> {
+        let ordered = Ordered::new(device, pattern, values)?;
+        let dia = Dia::empty(device, pattern.shape(), diagonals)?;
+        dia.copy_values(&ordered, Way::IntoSlots)?;
+        Ok(dia)
+    }
+
+    /// A matrix on the device with these columns; none if an entry stands on no diagonal.
+    pub(crate) fn of(ordered: &Ordered<T>, cols: usize, diagonals: &[i64]) -> Result<Option<Self>> {
+        let shape = Shape { rows: ordered.rows.count(), cols, entries: ordered.nnz() };
+        let dia = Dia::empty(ordered.device(), shape, diagonals)?;
+        Ok(dia.copies(ordered, Way::IntoSlots)?.then_some(dia))
+    }
+
+    fn empty(device: &Device, shape: Shape, diagonals: &[i64]) -> Result<Self> {
         index("the number of diagonals", diagonals.len())?;
         assert!(diagonals.is_sorted(), "diagonals ascend");
-        let rows = index("the number of rows", pattern.rows())? as usize;
+        let rows = index("the number of rows", shape.rows)? as usize;
         let of_lane = if rows >= ROWS_FOR_FOUR * device.multiprocessors() { 4 } else { 1 };
         let slots = rows.next_multiple_of(WARP * of_lane) * diagonals.len();
-        let ordered = Ordered::new(device, pattern, values)?;
-        let dia = Dia {
-            shape: pattern.shape(),
+        Ok(Dia {
+            shape,
             diagonals: diagonals.len(),
             of_lane,
             offsets: device.upload(&offsets(diagonals))?,
@@ -75,9 +88,33 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
                 THREADS,
             )?,
             copy_values: device.function_storing::<T, V>(&SOURCE, "dia_copy_values")?,
-        };
-        dia.copy_values(&ordered, Way::IntoSlots)?;
-        Ok(dia)
+        })
+    }
+
+    /// Rows of a lane.
+    pub(crate) fn rows_of_lane(&self) -> usize {
+        self.of_lane
+    }
+
+    /// Copies values, and says whether every entry stands on a diagonal.
+    fn copies(&self, ordered: &Ordered<T>, way: Way) -> Result<bool> {
+        let misfit = Misfit::none(self.values.device())?;
+        let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
+        let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
+        let (of_lane, back) = (self.of_lane as u32, u32::from(way == Way::Back));
+        let mut launch = self.values.device().launch(&self.copy_values);
+        launch
+            .arg(&matrix)
+            .arg(&rows)
+            .arg(&columns)
+            .arg(&entries)
+            .arg(&slots)
+            .arg(&of_lane)
+            .arg(&back)
+            .arg(&mark);
+        // SAFETY: arguments as in dia.cu; rows are those of the matrix, and what is on no diagonal is not moved
+        unsafe { launch.launch(config(self.shape.rows)) }?;
+        Ok(!misfit.is_set()?)
     }
 
     fn slices(&self) -> usize {
@@ -143,23 +180,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
     }
 
     fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        let misfit = Misfit::none(self.values.device())?;
-        let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
-        let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
-        let (of_lane, back) = (self.of_lane as u32, u32::from(way == Way::Back));
-        let mut launch = self.values.device().launch(&self.copy_values);
-        launch
-            .arg(&matrix)
-            .arg(&rows)
-            .arg(&columns)
-            .arg(&entries)
-            .arg(&slots)
-            .arg(&of_lane)
-            .arg(&back)
-            .arg(&mark);
-        // SAFETY: arguments as in dia.cu; rows are those of the matrix, and what is on no diagonal is not moved
-        unsafe { launch.launch(config(self.shape.rows)) }?;
-        assert!(!misfit.is_set()?, "every entry stands on a diagonal");
+        assert!(self.copies(ordered, way)?, "every entry stands on a diagonal");
         Ok(())
     }
 }

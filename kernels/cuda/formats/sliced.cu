@@ -1,93 +1,12 @@
-// Rows side by side in slices: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
-//
-// A slice is a warp's: 32 / T rows of T lanes each. Its slots come in groups of 32 · G, G neighbours for each lane, so
-// that loads are coalesced and G wide: entry j of a row is slot j % G of its lane (j / G) % T in group j / (G T).
-//
-// Moves 12 B (f64) or 8 B (f32) a slot; with 16-bit columns 10 or 6, and 4 B a base of 32 slots; 4 B a slice, 4 B a row
-// for its length or its place where there are such; x and y. Eight entries of a lane are in flight before the first is
-// used. A lane ends with the first eight that are padding to the end: what follows is not read.
-
-template <class Column> struct Sliced {
-    const u32* starts;        // of slices, in groups; null where all have `width` groups
-    const u32* order;         // the row at each place; null where rows stand in order
-    const u32* bases;         // what 16-bit columns count from: one for each of the G slots of a group
-    const Column* columns;
-    const u32* lengths;       // of rows; null where padding ends a row
-    const stored* values;
-    u32 rows, slices, width;
-    u32 lanes;                // of a row: T
-};
-
-// All bits set: no entry here.
-template <class Column> constexpr Column PADDING = Column(~Column(0));
-
-// The sum of a lane's slots in `groups` groups from `first` on.
-template <class Column, int G> __device__ __forceinline__ real part_of_row(const Sliced<Column>& a, i64 first, u32 groups, const real* x) {
-    constexpr int U = SLOTS_IN_FLIGHT / G;
-    constexpr bool SHORT = sizeof(Column) == 2;
-    const u32 lane = threadIdx.x % 32;
-    const Few<stored, G>* values = (const Few<stored, G>*)a.values + first * 32 + lane;
-    const Few<Column, G>* columns = (const Few<Column, G>*)a.columns + first * 32 + lane;
-    const Few<u32, G>* bases = (const Few<u32, G>*)a.bases + first;
-    real sum = 0;
-    for (u32 g = 0; __any_sync(ALL, g < groups); g += U) {
-        Few<stored, G> v[U];
-        Few<Column, G> column[U];
-        Few<u32, G> base[U];
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-#pragma unroll
-            for (int k = 0; k < G; k++) {
-                v[u].at[k] = 0;
-                column[u].at[k] = PADDING<Column>;
-                base[u].at[k] = 0;
-            }
-            if (g + u < groups) {
-                column[u] = stream(columns + u * 32);
-                v[u] = stream(values + u * 32);
-                if (SHORT) base[u] = bases[u];
-            }
-        }
-        // all loads stand before this branch: the compiler would else ask for values when the columns have come
-        if (__all_sync(ALL, column[0].at[0] == PADDING<Column>)) break;
-        real at_column[SLOTS_IN_FLIGHT];
-#pragma unroll
-        for (int i = 0; i < SLOTS_IN_FLIGHT; i++) {
-            const Column c = column[i / G].at[i % G];
-            at_column[i] = c != PADDING<Column> ? __ldg(x + (base[i / G].at[i % G] + c)) : real(0);
-        }
-#pragma unroll
-        for (int i = 0; i < SLOTS_IN_FLIGHT; i++) sum += v[i / G].at[i % G] * at_column[i];
-        if (column[U - 1].at[G - 1] == PADDING<Column>) groups = 0;
-        values += U * 32;
-        columns += U * 32;
-        bases += U;
-    }
-    return sum;
-}
+// Products of rows in slices. sliced_rows.cu says where slots lie, and what is moved.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply(const Sliced<Column>& a, const real* x, real* y) {
-    const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes;
-    const u32 warps = gridDim.x * (blockDim.x / 32);
     real xy = 0;
-    for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.slices; slice += warps) {
-        const i64 place = slice * rows_of_slice + lane / a.lanes;
-        i64 first = slice * a.width;
-        u32 groups = a.width;
-        if (a.starts) {
-            first = __ldg(a.starts + slice);
-            groups = __ldg(a.starts + slice + 1) - u32(first);
-        }
-        if (a.lengths) groups = place < a.rows ? (__ldg(a.lengths + place) + G * a.lanes - 1) / (G * a.lanes) : 0;
-        real sum = part_of_row<Column, G>(a, first, groups, x);
-        for (u32 step = a.lanes / 2; step; step /= 2) sum += __shfl_down_sync(ALL, sum, step, a.lanes);
-        if (place < a.rows && lane % a.lanes == 0) {
-            const u32 row = a.order ? __ldg(a.order + place) : u32(place);
-            y[row] = sum;
-            if (DOT) xy += __ldg(x + row) * sum;
-        }
-    }
+    each_row<Column, G>(a, x, [&](u32 row, real sum) {
+        y[row] = sum;
+        if (DOT) xy += __ldg(x + row) * sum;
+    });
     return xy;
 }
 

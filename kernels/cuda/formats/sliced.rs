@@ -22,7 +22,7 @@ pub use crate::cuda::matrix::slices::Widths;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "sliced.cu",
-    text: include_str!("sliced.cu"),
+    text: concat!(include_str!("sliced_rows.cu"), "#line 1 \"sliced.cu\"\n", include_str!("sliced.cu")),
     constants: constants![SLOTS_IN_FLIGHT],
     mirrors: &[
         mirror!("Sliced<u32>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
@@ -33,6 +33,11 @@ pub(crate) const SOURCE: Source = Source {
 /// Lanes that share a row of a matrix with rows of this mean length; where all rows are padded to one length, there may be more.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
     shared_by(rows, mean_length, SLOTS_IN_FLIGHT, multiprocessors)
+}
+
+/// What a lane reads of values stored as `V`.
+fn lane<V>() -> Lane {
+    Lane { pack: (PACK_BYTES / size_of::<V>()).min(MOST_VALUES), in_flight: SLOTS_IN_FLIGHT }
 }
 
 /// A matrix of rows in slices.
@@ -71,9 +76,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
     pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
-        let lane = Lane { pack: (PACK_BYTES / size_of::<V>()).min(MOST_VALUES), in_flight: SLOTS_IN_FLIGHT };
-        let slices = Slices::new::<T, V>(device, pattern, &ordered.rows, widths, lane)?;
-        let slices = SliceArrays::new::<T, V>(slices, &ordered.rows, &ordered.columns)?;
+        let slices = Slices::new::<T, V>(device, pattern, &ordered.rows, widths, lane::<V>())?;
         let length = |row: usize| pattern.row(row).len() as u32;
         let lengths = match widths {
             Widths::Lengths => {
@@ -82,6 +85,19 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             }
             _ => None,
         };
+        Sliced::cut(ordered, pattern.shape(), slices, lengths)
+    }
+
+    /// Slices of a matrix on the device, each as wide as its longest row: nothing of it need be in host memory.
+    pub(crate) fn of_rows(ordered: &Ordered<T>, cols: usize) -> Result<Self> {
+        let (rows, entries) = (ordered.rows.count(), ordered.nnz());
+        let slices = Slices::each::<T, V>(ordered.device(), &ordered.rows, entries, lane::<V>(), true)?;
+        Sliced::cut(ordered, Shape { rows, cols, entries }, slices, None)
+    }
+
+    fn cut(ordered: &Ordered<T>, shape: Shape, slices: Slices, lengths: Option<Array<u32>>) -> Result<Self> {
+        let device = ordered.device();
+        let slices = SliceArrays::new::<T, V>(slices, &ordered.rows, &ordered.columns)?;
         let name = match (slices.has_short_columns(), slices.pack) {
             (false, 1) => "sliced_wide",
             (false, _) => "sliced_wide_packed",
@@ -89,7 +105,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             (true, _) => "sliced_short_packed",
         };
         let sliced = Sliced {
-            shape: pattern.shape(),
+            shape,
             rows: ordered.rows.clone(),
             lengths,
             values: device.uninitialised(slices.slots())?,
@@ -108,6 +124,11 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
     /// Whether rows were sorted.
     pub fn is_sorted(&self) -> bool {
         self.slices.is_sorted()
+    }
+
+    /// Neighbouring slots of a lane.
+    pub(crate) fn pack(&self) -> usize {
+        self.slices.pack
     }
 
     /// Lanes that share a row.

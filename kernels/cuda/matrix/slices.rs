@@ -1,6 +1,6 @@
 //! Where the slots of rows in slices lie, and what they hold.
 //!
-//! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced.cu says where
+//! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced_rows.cu says where
 //! slots lie. How slices are cut follows from the lengths of rows, on the device unless all are as wide.
 
 use crate::cuda::device::error::{Error, Result};
@@ -90,7 +90,7 @@ impl Slices {
     ) -> Result<Slices> {
         index("the number of rows", pattern.rows())?;
         match widths {
-            Widths::Each { sort } => Slices::each::<T, V>(device, pattern, rows, lane, sort),
+            Widths::Each { sort } => Slices::each::<T, V>(device, rows, pattern.entries(), lane, sort),
             _ => Slices::uniform(pattern, lane, widths, device.multiprocessors()),
         }
     }
@@ -119,16 +119,16 @@ impl Slices {
 
     /// Each as wide as its longest row. How many groups slices need is found for rows in order and by length, and for lanes
     /// that read one slot at a time or more.
-    fn each<T: Real, V: Storage<T>>(
+    pub(crate) fn each<T: Real, V: Storage<T>>(
         device: &Device,
-        pattern: Pattern<'_>,
         rows: &RowStarts,
+        entries: usize,
         lane: Lane,
         sort: bool,
     ) -> Result<Slices> {
-        let (count, entries) = (pattern.rows(), pattern.entries());
-        assert_eq!(rows.count(), count, "the rows of the pattern");
-        let lanes = shared_by(count, pattern.mean_length(), lane.in_flight, device.multiprocessors());
+        let count = rows.count();
+        let mean = entries as f64 / count.max(1) as f64;
+        let lanes = shared_by(count, mean, lane.in_flight, device.multiprocessors());
         let slices = count.div_ceil(WARP / lanes);
         let [a, b, c, d] = [(); 4].map(|()| device.uninitialised::<u32>(slices + 1));
         let (groups, order) = ([a?, b?, c?, d?], device.uninitialised(count)?);

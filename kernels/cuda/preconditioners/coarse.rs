@@ -28,7 +28,7 @@ pub(crate) const SOURCE: Source = Source {
 /// Rows of a panel of the inverse.
 const PANEL: u32 = 32;
 /// Rows of the dense matrix for a block of threads: one for each warp.
-const DENSE_ROWS: u32 = 4;
+pub(crate) const DENSE_ROWS: u32 = 4;
 /// Blocks that update rows without an aggregate, at most, and rows of such a block at least.
 const BLOCKS_ALONE: usize = 1 << 14;
 const ROWS_ALONE: usize = 1024;
@@ -76,9 +76,60 @@ struct Kernels {
     prolong: CudaFunction,
     prolong_dot: CudaFunction,
     expand: CudaFunction,
-    invert_panel: CudaFunction,
-    update_panel: CudaFunction,
-    round_inverse: CudaFunction,
+}
+
+/// Makes a dense matrix the inverse of `a`, symmetric and positive definite with this diagonal; `a` is lost. Rows of both are
+/// [`row_stride`] numbers apart. Returns the row and the value of the first pivot that is not positive beyond rounding, if
+/// there is one: then `inverse` is as it was.
+pub(crate) fn invert<T: Real>(
+    a: &Array<f64>,
+    diagonal: &[f64],
+    inverse: &mut Array<T>,
+) -> Result<Option<(usize, f64)>> {
+    let (device, n) = (a.device(), diagonal.len());
+    let stride = row_stride(n);
+    assert!(a.len() == n * stride && inverse.len() == a.len(), "rows of whole registers");
+    if n == 0 {
+        return Ok(None);
+    }
+    let [invert_panel, update_panel, round_inverse] =
+        ["invert_panel", "update_panel", "round_inverse"].map(|name| device.function::<T>(&SOURCE, name));
+    let (invert_panel, update_panel, round_inverse) = (invert_panel?, update_panel?, round_inverse?);
+    let rounding = n as f64 * f64::EPSILON;
+    let least: Vec<f64> = diagonal.iter().map(|pivot| rounding * pivot).collect();
+    let least = device.upload(&least)?;
+    let panel = device.zeros::<f64>(PANEL as usize * stride)?;
+    let left = device.zeros::<f64>(n * PANEL as usize)?;
+    let failed = device.zeros::<f64>(2)?;
+    let [a, least, r, w, told] = [a, &least, &panel, &left, &failed].map(|array| array.address(0));
+    let (rows, pitch) = (n as u32, stride as u32);
+    let grid = |x: u32, y: u32| LaunchConfig {
+        grid_dim: (x, y, 1),
+        block_dim: (THREADS, 1, 1),
+        shared_mem_bytes: 0,
+    };
+    let (across, down) = (pitch.div_ceil(PANEL), rows.div_ceil(PANEL));
+    for first in (0..rows).step_by(PANEL as usize) {
+        let mut launch = device.launch(&invert_panel);
+        launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&least).arg(&r).arg(&w).arg(&told);
+        // SAFETY: arguments as in coarse.cu; `a` has `n` rows, `r` a panel of them, `w` a panel of columns
+        unsafe { launch.launch(grid(across, 1)) }?;
+        let mut launch = device.launch(&update_panel);
+        launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&r).arg(&w);
+        // SAFETY: as above
+        unsafe { launch.launch(grid(across, down)) }?;
+    }
+    let mut found = [0.0; 2];
+    failed.read(&mut found)?;
+    if found[0] > 0.0 {
+        return Ok(Some((found[0] as usize - 1, found[1])));
+    }
+    let dense = inverse.address(0);
+    let mut launch = device.launch(&round_inverse);
+    launch.arg(&a).arg(&rows).arg(&pitch).arg(&dense);
+    // SAFETY: arguments as in coarse.cu; both matrices have `n` rows
+    unsafe { launch.launch(grid(pitch.div_ceil(THREADS), rows)) }?;
+    Ok(None)
 }
 
 impl<T: Real> Coarse<T> {
@@ -92,9 +143,6 @@ impl<T: Real> Coarse<T> {
             prolong: function("prolong")?,
             prolong_dot: function("prolong_dot")?,
             expand: function("expand")?,
-            invert_panel: function("invert_panel")?,
-            update_panel: function("update_panel")?,
-            round_inverse: function("round_inverse")?,
         };
         let (n, covered) = (aggregates.unknowns(), aggregates.starts[aggregates.count()] as usize);
         let stride = row_stride(n);
@@ -142,46 +190,12 @@ impl<T: Real> Coarse<T> {
     /// Makes the dense matrix the inverse of one that is symmetric and positive definite. Returns the row and the value of the
     /// first pivot that is not positive beyond rounding, if there is one.
     pub fn invert(&mut self, matrix: &Blocks) -> Result<Option<(usize, f64)>> {
-        let (device, n, stride) = (&self.device, self.unknowns(), self.stride());
-        assert!(matrix.unknowns() == n && matrix.modes == self.modes, "a matrix of the coarse unknowns");
-        if n == 0 {
-            return Ok(None);
-        }
-        let rounding = n as f64 * f64::EPSILON;
-        let least: Vec<f64> = matrix.diagonal().iter().map(|pivot| rounding * pivot).collect();
-        let (a, least) = (self.expanded(matrix)?, device.upload(&least)?);
-        let panel = device.zeros::<f64>(PANEL as usize * stride)?;
-        let left = device.zeros::<f64>(n * PANEL as usize)?;
-        let failed = device.zeros::<f64>(2)?;
-        let [a, least, r, w, told] = [&a, &least, &panel, &left, &failed].map(|array| array.address(0));
-        let (rows, pitch) = (n as u32, stride as u32);
-        let grid = |x: u32, y: u32| LaunchConfig {
-            grid_dim: (x, y, 1),
-            block_dim: (THREADS, 1, 1),
-            shared_mem_bytes: 0,
-        };
-        let (across, down) = (pitch.div_ceil(PANEL), rows.div_ceil(PANEL));
-        for first in (0..rows).step_by(PANEL as usize) {
-            let mut launch = device.launch(&self.kernels.invert_panel);
-            launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&least).arg(&r).arg(&w).arg(&told);
-            // SAFETY: arguments as in coarse.cu; `a` has `n` rows, `r` a panel of them, `w` a panel of columns
-            unsafe { launch.launch(grid(across, 1)) }?;
-            let mut launch = device.launch(&self.kernels.update_panel);
-            launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&r).arg(&w);
-            // SAFETY: as above
-            unsafe { launch.launch(grid(across, down)) }?;
-        }
-        let mut found = [0.0; 2];
-        failed.read(&mut found)?;
-        if found[0] > 0.0 {
-            return Ok(Some((found[0] as usize - 1, found[1])));
-        }
-        let dense = self.dense.address(0);
-        let mut launch = device.launch(&self.kernels.round_inverse);
-        launch.arg(&a).arg(&rows).arg(&pitch).arg(&dense);
-        // SAFETY: arguments as in coarse.cu; both matrices have `n` rows
-        unsafe { launch.launch(grid(pitch.div_ceil(THREADS), rows)) }?;
-        Ok(None)
+        assert!(
+            matrix.unknowns() == self.unknowns() && matrix.modes == self.modes,
+            "a matrix of the coarse unknowns"
+        );
+        let a = self.expanded(matrix)?;
+        invert(&a, &matrix.diagonal(), &mut self.dense)
     }
 
     /// A matrix in blocks as a dense one.

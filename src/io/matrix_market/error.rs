@@ -39,7 +39,7 @@ pub enum ReadError {
 
 impl ReadError {
     /// Adds the name of the file to the error.
-    pub(super) fn in_file(mut self, file: &Path) -> Self {
+    pub(in crate::io) fn in_file(mut self, file: &Path) -> Self {
         match &mut self {
             Self::Io { .. } => {}
             Self::Gzip { path, .. } | Self::Syntax { path, .. } => *path = Some(file.to_owned()),

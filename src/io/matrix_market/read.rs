@@ -5,19 +5,16 @@
 //! write, and give exact line numbers. Only blank lines and comments leave gaps, which are closed afterwards. So every
 //! value is written once, and the arrays are never larger than the text allows, whatever the size line claims.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use flate2::bufread::MultiGzDecoder;
-use krysp_kernels::map::map_file;
 use rayon::prelude::*;
 
 use super::error::{ReadError, shown};
 use super::header::{Field, Header, header, split_line, wrong};
 use super::number::{self, Number, skip_blanks, word};
 use super::{Content, Coordinate, Symmetry};
+use crate::io::file::{inflated, load};
 
 /// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the cost per
 /// piece does not matter.
@@ -43,17 +40,7 @@ const PIECE: usize = 256 << 10;
 /// ```
 pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> {
     let path = path.as_ref();
-    let failed = |source| ReadError::Io { path: path.to_owned(), source };
-    let mut file = File::open(path).map_err(failed)?;
-    let content = if file.metadata().map_err(failed)?.is_file() {
-        parse(&map_file(&file).map_err(failed)?)
-    } else {
-        // for example a pipe
-        let mut text = Vec::new();
-        file.read_to_end(&mut text).map_err(failed)?;
-        parse(&text)
-    };
-    content.map_err(|error| error.in_file(path))
+    parse_text(&load(path)?).map_err(|error| error.in_file(path))
 }
 
 /// Reads one of `parts` parts of a file of coordinates, which are cut at ends of lines. Returns how many entries the whole
@@ -65,11 +52,9 @@ pub(crate) fn read_part<T: Number>(
     parts: usize,
 ) -> Result<(Coordinate<T>, u64), ReadError> {
     let path = path.as_ref();
-    let failed = |source| ReadError::Io { path: path.to_owned(), source };
-    let file = map_file(&File::open(path).map_err(failed)?).map_err(failed)?;
+    let text = load(path)?;
     let read = || {
-        let inflated = if file.starts_with(GZIP) { Some(inflate(&file)?) } else { None };
-        let (header, body) = header(inflated.as_deref().unwrap_or(&file))?;
+        let (header, body) = header(&text)?;
         let Some(entries) = header.entries else {
             return Err(wrong(1, "the format coordinate", "array"));
         };
@@ -94,16 +79,6 @@ pub(crate) fn read_part<T: Number>(
     read().map_err(|error| error.in_file(path))
 }
 
-/// The first bytes of a gzipped file.
-const GZIP: &[u8] = b"\x1f\x8b";
-
-fn inflate(text: &[u8]) -> Result<Vec<u8>, ReadError> {
-    let mut inflated = Vec::new();
-    let read = MultiGzDecoder::new(text).read_to_end(&mut inflated);
-    read.map_err(|source| ReadError::Gzip { path: None, source })?;
-    Ok(inflated)
-}
-
 /// Reads the bytes of a file, plain or gzipped.
 ///
 /// # Errors
@@ -120,7 +95,10 @@ fn inflate(text: &[u8]) -> Result<Vec<u8>, ReadError> {
 /// # Ok::<(), krysp::io::matrix_market::ReadError>(())
 /// ```
 pub fn parse<T: Number>(text: &[u8]) -> Result<Content<T>, ReadError> {
-    if text.starts_with(GZIP) { parse_text(&inflate(text)?) } else { parse_text(text) }
+    match inflated(text) {
+        None => parse_text(text),
+        Some(text) => parse_text(&text?),
+    }
 }
 
 fn parse_text<T: Number>(text: &[u8]) -> Result<Content<T>, ReadError> {

@@ -23,18 +23,18 @@ use krysp_kernels::buffer::Buffer;
 use std::sync::Arc;
 
 /// What of a weak entry's diagonal must be left for it to be added there.
-const POSITIVE: f64 = 0.1;
+pub(super) const POSITIVE: f64 = 0.1;
 
 /// How a level becomes coarser.
 #[derive(Debug)]
 pub(super) struct Coarsening {
     /// Strong connections; none where all are.
-    strong: Option<Pattern>,
-    aggregates: Aggregates,
+    pub(super) strong: Option<Pattern>,
+    pub(super) aggregates: Aggregates,
     /// `T`, a block for each node.
-    tentative: Vec<f64>,
+    pub(super) tentative: Vec<f64>,
     /// Rows of a node, and modes.
-    shape: [usize; 2],
+    pub(super) shape: [usize; 2],
     pub(super) prolongation: Arc<Pattern>,
     pub(super) restriction: Arc<Pattern>,
     /// The block of `P` that each block of `Pᵀ` is.

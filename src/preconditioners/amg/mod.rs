@@ -19,7 +19,7 @@
 //!    are scaled by powers of two, so that they stay in its range. The hierarchy itself is made in double precision;
 //! 2. strength, aggregates and the smoother are those of `strength.rs`, `aggregates.rs` and `cycle.rs`, which say how they
 //!    differ;
-//! 3. a last level that is singular but for rounding, as a floating body's, is moved a little: [`Cg`] with
+//! 3. a last level that is singular but for rounding, as a floating body's, is moved a little: [`Cg`](crate::Cg) with
 //!    [`null_space`](krysp_solvers::Solver::null_space) solves such systems.
 //!
 //! Budget: an application reads each level's matrix `2 k` times in single precision with `k` sweeps, and `P` and `Pᵀ` once:
@@ -31,12 +31,19 @@ mod blocks;
 mod coarsening;
 mod cycle;
 mod modes;
+#[cfg(feature = "cuda")]
+mod on_cuda;
 mod product;
 mod report;
+#[cfg(feature = "cuda")]
+mod setup_on_cuda;
+mod spectrum;
 mod stored;
 mod strength;
 
 pub use modes::{Unknowns, rigid_motions};
+#[cfg(feature = "cuda")]
+pub use on_cuda::OnGpu;
 
 use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::derived::check_pattern;
@@ -49,10 +56,11 @@ use cycle::{Dense, Level, Room};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
-use krysp_solvers::{Cg, Diagonal, Element, LinearOperator, Outcome, Space, check_spaces};
+use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
 use modes::Modes;
 use rayon::prelude::*;
 use report::LevelReport;
+use spectrum::{largest, noise, weights};
 use std::any::Any;
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,9 +76,6 @@ const LEVELS: usize = 40;
 
 /// Rows of the last level at most: its inverse takes the third power of them in time.
 const LARGEST: usize = 8192;
-
-/// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
-const STEPS: usize = 8;
 
 /// A pivot of the last level that is below zero by more than this part of its diagonal is no rounding.
 const SINGULAR: f64 = 1e-8;
@@ -181,7 +186,11 @@ impl<T: Real> Amg<T> {
         options.check()?;
         let started = Instant::now();
         let size = row_blocks(csr);
-        let modes = if modes.is_empty() { Modes::constants(csr.rows(), size) } else { loaded(csr, modes)? };
+        let modes = if modes.is_empty() {
+            Modes::constants(csr.rows(), size)
+        } else {
+            loaded(csr.source().domain(), modes)?
+        };
         let pattern = match size {
             1 => csr.source().pattern.clone(),
             size => {
@@ -205,6 +214,13 @@ impl<T: Real> Amg<T> {
         amg.build(csr, modes, started)?;
         amg.room = Mutex::new(Room::new(&amg.levels, amg.dense.as_ref())?);
         Ok(amg)
+    }
+
+    /// The aggregate of each node of each level, none for what is left out.
+    #[doc(hidden)]
+    pub fn aggregates(&self) -> Vec<Vec<Option<u32>>> {
+        let of = |&aggregate: &u32| (aggregate != aggregates::NONE).then_some(aggregate);
+        self.setup.iter().map(|level| level.aggregates.of_node.iter().map(of).collect()).collect()
     }
 
     fn build(&mut self, csr: &Csr<T>, mut modes: Modes, mut started: Instant) -> Result<()> {
@@ -273,56 +289,20 @@ impl Level {
                 *to = if from == 0.0 { 1.0 } else { (from / scale) as f32 };
             }
         });
-        let largest = largest(&self.a, &self.inverse)?;
+        let noise = self.a.range().vector(&noise(inverse.len()))?;
+        let largest = largest(&self.a, &Diagonal::new(self.inverse.clone()), &noise)?;
         self.weights = weights(largest, sweeps);
         Ok(4.0 / 3.0 / largest)
     }
 }
 
-/// The inverse roots of Chebyshev's polynomial on the upper part of the eigenvalues up to `largest`.
-fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
-    let fraction = match sweeps {
-        1 => 0.5,
-        _ => 0.25,
-    };
-    let [low, high] = [fraction * largest, largest];
-    let root = |k: usize| {
-        let angle = std::f64::consts::PI * (2 * k + 1) as f64 / (2 * sweeps) as f64;
-        0.5 * (high + low) + 0.5 * (high - low) * angle.cos()
-    };
-    (0..sweeps).map(|k| (1.0 / root(k)) as f32).collect()
-}
-
-/// The largest eigenvalue of `D⁻¹ A`, a little more.
-fn largest(a: &Stored, inverse: &HostVector<f32>) -> Result<f64> {
-    let space = a.range();
-    let noise = map_rows(inverse.as_slice().len(), 2, &|row| {
-        let bits = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let bits = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        (bits >> 40) as f32 / (1u32 << 23) as f32 - 1.0
-    });
-    let b = space.vector(&noise)?;
-    let mut x = space.zeros()?;
-    let jacobi = Diagonal::new(inverse.clone());
-    let mut cg = Cg::new(a).preconditioner(jacobi).rtol(1e-6).patience(usize::MAX).max_iterations(STEPS);
-    let report = cg.solve_into(&b, &mut x)?;
-    match (&report.outcome, &report.condition) {
-        (Outcome::Breakdown { what, value, .. }, _) => {
-            Err(krysp_solvers::Error::Breakdown { what, value: *value }.into())
-        }
-        (_, Some(found)) if found.largest.is_finite() && found.largest > 0.0 => Ok(1.05 * found.largest),
-        _ => Ok(2.0),
-    }
-}
-
 /// Modes in the numbering of the matrix.
-fn loaded<T: Real, V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Modes> {
-    let space = csr.source().domain();
+fn loaded<T: Real, V: AsRef<[T]> + Sync>(space: &HostSpace<T>, modes: &[V]) -> Result<Modes> {
     let loaded: Vec<HostVector<T>> =
         modes.par_iter().map(|mode| Ok(space.vector(mode.as_ref())?)).collect::<Result<_>>()?;
     let count = modes.len();
     let entry = |at: usize| Element::to_f64(loaded[at % count].as_slice()[at / count]);
-    Ok(Modes { count, values: map_rows(csr.rows() * count, 2, &entry) })
+    Ok(Modes { count, values: map_rows(space.len() * count, 2, &entry) })
 }
 
 /// The inverse of the last level. Rows of nothing stay as they are; a matrix that is singular but for rounding is moved

@@ -5,7 +5,7 @@ use crate::formats::pattern::{by_rows, place_of};
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
 
 /// Of a mode's restriction to an aggregate, what is left beside the modes before it is left out if it is smaller.
-const DEPENDENT: f64 = 1e-6;
+pub(super) const DEPENDENT: f64 = 1e-6;
 
 /// How the unknowns of a system with several unknowns a node are numbered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

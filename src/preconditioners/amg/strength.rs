@@ -21,7 +21,7 @@ use krysp_kernels::cpu::run::threads::{find_row, map_rows};
 
 /// A node whose couplings add up to no more than this part of its diagonal is left out: a sweep of Jacobi leaves this part of
 /// its error (Napov and Notay 2012 say where one may).
-const DOMINANT: f64 = 0.2;
+pub(super) const DOMINANT: f64 = 0.2;
 
 /// Which connections are strong.
 #[derive(Debug)]

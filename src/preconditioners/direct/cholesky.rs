@@ -14,7 +14,7 @@
 //! twice, on one thread.
 
 use super::super::{Origin, Refresh, check_space, check_square};
-use super::tree::{Front, NONE, Neighbours, Tree};
+use super::tree::{Both, Front, NONE, Tree};
 use super::{Budget, DirectOptions};
 use crate::formats::derived::{Derivation, check_same_pattern};
 use crate::formats::pattern::Pattern;
@@ -51,15 +51,6 @@ pub struct Cholesky<T: Real> {
     work: Mutex<[Vec<T>; 2]>,
 }
 
-/// The pattern of a matrix and of its transpose.
-struct Rows<'a, T: Real>([&'a Csr<T>; 2]);
-
-impl<T: Real> Neighbours for Rows<'_, T> {
-    fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
-        self.0.into_iter().flat_map(move |csr| csr.row_columns(variable as usize).iter().copied())
-    }
-}
-
 /// What a front left for its parent, column by column: a square of which the lower triangle counts.
 type Left<T> = Vec<T>;
 
@@ -75,7 +66,7 @@ impl<T: Real> Cholesky<T> {
         let budget = Budget::new(NAME, options);
         let (transposed, _) = Derivation::transposed(csr)?;
         let order = minimum_degree::of_sum(csr, &transposed);
-        let tree = Tree::new(order, &Rows([csr, &transposed]), size_of::<T>(), budget)?;
+        let tree = Tree::new(order, &Both([csr, &transposed]), size_of::<T>(), budget)?;
         drop(transposed);
         let numbers = budget.zeros(tree.numbers())?;
         let (space, pattern) = (csr.source().domain().clone(), csr.source().pattern.clone());

@@ -1,5 +1,6 @@
 //! How much memory factors may take.
 
+use crate::memory::free;
 use crate::{Error, Result};
 
 /// The share of the memory that is free which factors may take, where no limit is given.
@@ -50,16 +51,4 @@ impl Budget {
 
 fn free_share() -> usize {
     free().map_or(usize::MAX, |free| (SHARE * free as f64) as usize)
-}
-
-/// The bytes of memory that are free, where the system says so.
-fn free() -> Option<usize> {
-    let system = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = system.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    let number = |file| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok();
-    // a container may be allowed less than the machine has
-    let [most, taken] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"].map(number);
-    let allowed = most.map(|most| most.saturating_sub(taken.unwrap_or(0)));
-    Some((kibibytes << 10).min(allowed.unwrap_or(usize::MAX)))
 }

@@ -5,7 +5,7 @@
 //! where that joins small fronts.
 
 use super::Budget;
-use crate::Result;
+use crate::{Csr, Real, Result};
 
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -18,6 +18,15 @@ const TASK: f64 = 1.0 / 64.0;
 /// Neighbours of each variable in a symmetric pattern; the variable itself may be among them.
 pub(super) trait Neighbours {
     fn of(&self, variable: u32) -> impl Iterator<Item = u32>;
+}
+
+/// The pattern of a matrix and of its transpose.
+pub(super) struct Both<'a, T: Real>(pub(super) [&'a Csr<T>; 2]);
+
+impl<T: Real> Neighbours for Both<'_, T> {
+    fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
+        self.0.into_iter().flat_map(move |csr| csr.row_columns(variable as usize).iter().copied())
+    }
 }
 
 /// A tree of fronts, children before their parents, and the order of elimination that it stands for.
@@ -65,14 +74,7 @@ impl Tree {
         budget: Budget,
     ) -> Result<Tree> {
         let n = order.len();
-        let place = inverse(&order);
-        let parents = parents(&order, &place, neighbours);
-        let after = postorder(&parents);
-        let order: Vec<u32> = after.iter().map(|&at| order[at as usize]).collect();
-        let (place, at) = (inverse(&order), inverse(&after));
-        let up = |parent: u32| if parent == NONE { NONE } else { at[parent as usize] };
-        let parents: Vec<u32> = after.iter().map(|&old| up(parents[old as usize])).collect();
-        let lengths = lengths(&order, &place, &parents, neighbours);
+        let Foretold { order, place, parents, lengths } = Foretold::new(order, neighbours);
         let starts = joined(&parents, &lengths);
         let numbers = |bounds: &[usize]| {
             let height = (bounds[1] - bounds[0]) as u128 - 1 + u128::from(lengths[bounds[1] - 1]);
@@ -223,13 +225,36 @@ impl Tree {
     }
 }
 
+/// What an order will lead to: the tree, by the first column after each that its elimination joins it to, and the entries of each
+/// column of the factor, diagonal included.
+pub(super) struct Foretold {
+    /// As it was given, but children before parents, those of one subtree together: as good, and closer in memory.
+    pub(super) order: Vec<u32>,
+    place: Vec<u32>,
+    parents: Vec<u32>,
+    pub(super) lengths: Vec<u32>,
+}
+
+impl Foretold {
+    pub(super) fn new(order: Vec<u32>, neighbours: &impl Neighbours) -> Foretold {
+        let place = inverse(&order);
+        let parents = parents(&order, &place, neighbours);
+        let after = postorder(&parents);
+        let order: Vec<u32> = after.iter().map(|&at| order[at as usize]).collect();
+        let (place, at) = (inverse(&order), inverse(&after));
+        let up = |parent: u32| if parent == NONE { NONE } else { at[parent as usize] };
+        let parents: Vec<u32> = after.iter().map(|&old| up(parents[old as usize])).collect();
+        let lengths = lengths(&order, &place, &parents, neighbours);
+        Foretold { order, place, parents, lengths }
+    }
+}
+
 fn inverse(order: &[u32]) -> Vec<u32> {
     let mut place = vec![0; order.len()];
     (0..).zip(order).for_each(|(at, &of)| place[of as usize] = at);
     place
 }
 
-/// The first column after each that its elimination joins it to.
 fn parents(order: &[u32], place: &[u32], neighbours: &impl Neighbours) -> Vec<u32> {
     let mut parents = vec![NONE; order.len()];
     let mut above = parents.clone();
@@ -248,7 +273,6 @@ fn parents(order: &[u32], place: &[u32], neighbours: &impl Neighbours) -> Vec<u3
     parents
 }
 
-/// Children before parents, those of one subtree together.
 fn postorder(parents: &[u32]) -> Vec<u32> {
     let n = parents.len();
     let (mut first, mut next) = (vec![NONE; n], vec![NONE; n]);
@@ -278,7 +302,7 @@ fn postorder(parents: &[u32]) -> Vec<u32> {
     order
 }
 
-/// The entries of each column of the factor, diagonal included, in a postordered tree (Gilbert, Ng and Peyton 1994).
+/// In a postordered tree (Gilbert, Ng and Peyton 1994).
 fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neighbours) -> Vec<u32> {
     let n = order.len();
     let mut first = vec![NONE; n];

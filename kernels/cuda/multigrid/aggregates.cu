@@ -1,0 +1,150 @@
+// Aggregates, as aggregates.rs of the host has them: every node decides by what held before its round, so both find the same.
+//
+// A thread has a node. A round moves the patterns of nodes that are not decided, and a number a node.
+
+// A root, in place of its number.
+constexpr u32 ROOT = ALL;
+
+__device__ __forceinline__ u32 scrambled(u32 bits) {
+    bits = (bits ^ bits >> 16) * 0x85ebca6bu;
+    bits = (bits ^ bits >> 13) * 0xc2b2ae35u;
+    return bits ^ bits >> 16;
+}
+
+// A number for each node, zero for those that are left out.
+extern "C" __global__ __launch_bounds__(THREADS) void draw(const u8* left_out, u32 nodes, u32* drawn, u32* largest) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= nodes) return;
+    drawn[node] = left_out[node] ? 0 : scrambled(node + 1);
+    // not known yet, and looked for: no node has drawn this
+    largest[node] = left_out[node] ? 0 : 1;
+}
+
+__device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u32 node) {
+    u32 most = numbers[node];
+    for (u32 entry = a.offsets[node]; entry < a.offsets[node + 1]; entry++) most = max(most, numbers[a.columns[entry]]);
+    return most;
+}
+// The largest number among a node and its neighbours. One that is a root or zero stays.
+extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, const u32* drawn, u32* largest) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= a.rows || largest[node] == 0 || largest[node] == ROOT) return;
+    largest[node] = most_among(a, drawn, node);
+}
+// Roots, and nodes that have one two steps away or nearer; marks that some are still open.
+extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, const u32* largest, u32* drawn, u32* open) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= a.rows) return;
+    const u32 own = drawn[node];
+    if (own == 0 || own == ROOT) return;
+    const u32 most = most_among(a, largest, node);
+    if (most == own) {
+        drawn[node] = ROOT;
+    } else if (most == ROOT) {
+        drawn[node] = 0;
+    } else {
+        *open = 1;
+    }
+}
+
+extern "C" __global__ __launch_bounds__(THREADS) void mark_roots(const u32* drawn, u32 nodes, u32* marks) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node < nodes) marks[node] = drawn[node] == ROOT;
+}
+
+// Roots and their neighbours; `numbers` has a root's number.
+extern "C" __global__ __launch_bounds__(THREADS) void join_roots(Graph a, const u32* drawn, const u32* numbers, const u8* left_out, u32* near) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= a.rows) return;
+    u32 of = NONE;
+    if (drawn[node] == ROOT) {
+        of = numbers[node];
+    } else if (!left_out[node]) {
+        for (u32 entry = a.offsets[node]; entry < a.offsets[node + 1]; entry++) {
+            const u32 other = a.columns[entry];
+            if (drawn[other] != ROOT) continue;
+            of = numbers[other];
+            break;
+        }
+    }
+    near[node] = of;
+}
+// The others, where most of their neighbours are, the first of equals. `joined` is 1 for nodes that have an aggregate.
+extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u32* near, const u8* left_out, u32* of_node, u32* joined) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= a.rows) return;
+    u32 of = near[node];
+    if (of == NONE && !left_out[node]) {
+        const u32 first = a.offsets[node], end = a.offsets[node + 1];
+        u32 most = 0;
+        for (u32 entry = first; entry < end; entry++) {
+            const u32 vote = near[a.columns[entry]];
+            if (vote == NONE) continue;
+            u32 count = 0;
+            for (u32 other = entry; other < end; other++) count += near[a.columns[other]] == vote;
+            if (count > most) {
+                most = count;
+                of = vote;
+            }
+        }
+    }
+    of_node[node] = of;
+    joined[node] = of != NONE;
+}
+
+// The pattern of T: a row of one entry for each node that has an aggregate.
+extern "C" __global__ __launch_bounds__(THREADS) void fill_joined(const u32* of_node, u32 nodes, const u32* offsets, u32* columns) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node < nodes && of_node[node] != NONE) columns[offsets[node]] = of_node[node];
+}
+
+// The modes made orthonormal on each aggregate, a warp for each: by Gram and Schmidt, twice. `members` are the rows of Tᵀ and
+// `entries` their blocks in T; blocks of T have `size` rows and `modes` columns, those of the coarse modes as many rows as columns.
+extern "C" __global__ __launch_bounds__(THREADS) void orthonormal(
+    Graph members, const u32* entries, u32 size, u32 modes, const double* values, double dependent, double* t, double* coarse) {
+    begin();
+    const u32 aggregate = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (aggregate >= members.rows) return;
+    const u32 first = members.offsets[aggregate], rows = (members.offsets[aggregate + 1] - first) * size;
+    double* own_coarse = coarse + (u64)aggregate * modes * modes;
+    for (u32 k = lane; k < modes * modes; k += 32) own_coarse[k] = 0;
+    __syncwarp();
+    auto place = [&](u32 row) { return ((u64)entries[first + row / size] * size + row % size) * modes; };
+    auto sum_of = [&](double v) {
+        for (int step = 16; step; step >>= 1) v += __shfl_xor_sync(ALL, v, step);
+        return v;
+    };
+    for (u32 mode = 0; mode < modes; mode++) {
+        double whole = 0;
+        for (u32 row = lane; row < rows; row += 32) {
+            const u64 node = members.columns[first + row / size];
+            const double v = values[(node * size + row % size) * modes + mode];
+            t[place(row) + mode] = v;
+            whole += v * v;
+        }
+        whole = sqrt(sum_of(whole));
+        for (int pass = 0; pass < 2; pass++) {
+            for (u32 k = 0; k < mode; k++) {
+                double shared = 0;
+                for (u32 row = lane; row < rows; row += 32) shared += t[place(row) + mode] * t[place(row) + k];
+                shared = sum_of(shared);
+                if (lane == 0) own_coarse[k * modes + mode] += shared;
+                for (u32 row = lane; row < rows; row += 32) t[place(row) + mode] -= shared * t[place(row) + k];
+            }
+        }
+        double rest = 0;
+        for (u32 row = lane; row < rows; row += 32) rest += t[place(row) + mode] * t[place(row) + mode];
+        rest = sqrt(sum_of(rest));
+        const bool kept = rest > dependent * whole;
+        const double scale = kept ? 1.0 / rest : 0.0;
+        if (lane == 0) own_coarse[mode * modes + mode] = kept ? rest : 0.0;
+        for (u32 row = lane; row < rows; row += 32) t[place(row) + mode] *= scale;
+    }
+}

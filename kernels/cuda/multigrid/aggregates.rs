@@ -1,0 +1,75 @@
+//! Aggregates of nodes on a device, and modes on them.
+
+use super::graph::{Graph, RawGraph, ends};
+use super::products;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::{WARP, config};
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::{Array, Device};
+use crate::cuda::matrix::ordered::Misfit;
+
+/// The kernels.
+pub(crate) const SOURCE: Source = Source {
+    file: "aggregates.cu",
+    text: concat!(include_str!("graph.cu"), "#line 1 \"aggregates.cu\"\n", include_str!("aggregates.cu")),
+    constants: constants![],
+    mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
+};
+
+/// Rounds that are queued together: most graphs need six to eight, and a round without open nodes is short.
+const ROUNDS: usize = 4;
+
+/// The pattern of `T`, a row of at most one entry for each node: the aggregate that it belongs to. As on the host.
+pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
+    let (device, nodes, raw) = (graph.device(), graph.rows(), graph.raw());
+    let numbers = || device.uninitialised::<u32>(nodes + 1);
+    let (drawn, largest) = (numbers()?, numbers()?);
+    let (d, l, out, count) = (drawn.address(0), largest.address(0), left_out.address(0), nodes as u32);
+    queue!(device, f64, "draw", config(nodes), out, count, d, l);
+    loop {
+        let mut open = Misfit::none(device)?;
+        for _ in 0..ROUNDS {
+            // the last round says what is open
+            open = Misfit::none(device)?;
+            let mark = open.address();
+            queue!(device, f64, "ask", config(nodes), raw, d, l);
+            queue!(device, f64, "decide", config(nodes), raw, l, d, mark);
+        }
+        if !open.is_set()? {
+            break;
+        }
+    }
+    let marks = numbers()?;
+    let m = marks.address(0);
+    queue!(device, f64, "mark_roots", config(nodes), d, count, m);
+    let roots = ends(&marks)?;
+    // what was largest is needed no more
+    let (near, of_node) = (l, numbers()?);
+    let (of, joined) = (of_node.address(0), numbers()?);
+    let j = joined.address(0);
+    queue!(device, f64, "join_roots", config(nodes), raw, d, m, out, near);
+    queue!(device, f64, "join_most", config(nodes), raw, near, out, of, j);
+    let t = Graph::of_lengths(joined, roots)?;
+    let (offsets, columns) = (t.offsets(), t.columns.address(0));
+    queue!(device, f64, "fill_joined", config(nodes), of, count, offsets, columns);
+    Ok(t)
+}
+
+/// The numbers of `T`, columns that are orthonormal on each aggregate and span the modes there, and the modes of the coarse
+/// unknowns.
+pub(super) fn orthonormal(
+    t: &Graph,
+    [size, modes]: [usize; 2],
+    values: &Array<f64>,
+    dependent: f64,
+) -> Result<(Array<f64>, Array<f64>)> {
+    let device: &Device = t.device();
+    let (members, entries) = products::transposed_pattern(t)?;
+    let numbers = device.uninitialised(t.entries() * size * modes)?;
+    let coarse = device.uninitialised(t.cols() * modes * modes)?;
+    let (raw, of, from) = (members.raw(), entries.address(0), values.address(0));
+    let (to, below) = (numbers.address(0), coarse.address(0));
+    let (size, modes, config) = (size as u32, modes as u32, config(t.cols() * WARP));
+    queue!(device, f64, "orthonormal", config, raw, of, size, modes, from, dependent, to, below);
+    Ok((numbers, coarse))
+}

@@ -1,0 +1,124 @@
+//! From one level to the next on a device: aggregates, smoothed prolongation, Galerkin product.
+
+use super::aggregates::{aggregates, orthonormal};
+use super::graph::{Blocks, Graph};
+use super::numbers::smoothing;
+use super::products;
+use super::strength::strength;
+use crate::cuda::device::Array;
+use crate::cuda::device::error::Result;
+
+/// What decides how a level becomes coarser, as the host has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// A connection is strong if it is at least this part of the strongest of either node.
+    pub strength: f64,
+    /// A node whose couplings add up to no more than this part of its diagonal is left out.
+    pub dominant: f64,
+    /// Of a mode on an aggregate, what is left beside those before it is left out if it is smaller.
+    pub dependent: f64,
+    /// What of a weak entry's diagonal must be left for it to be added there.
+    pub positive: f64,
+}
+
+/// Vectors that span the near null space, a row of numbers for each row of the matrix.
+#[derive(Debug)]
+pub struct Modes {
+    /// How many.
+    pub count: usize,
+    /// Their numbers.
+    pub values: Array<f64>,
+}
+
+/// How a level becomes coarser. Its numbers are those of the matrix, and are made anew with it.
+#[derive(Debug)]
+pub struct Coarsening {
+    rules: Rules,
+    /// Strong connections, where blocks are numbers and not all are strong.
+    strong: Option<Graph>,
+    /// `T`, a row for each node.
+    t: Blocks,
+    prolongation: Graph,
+    restriction: Graph,
+    /// The block of `P` that each block of `Pᵀ` is.
+    from: Array<u32>,
+    /// Of `A P`.
+    product: Graph,
+    coarse: Graph,
+}
+
+/// The numbers of a coarsening: `P`, `Pᵀ` and `Pᵀ A P`.
+#[derive(Debug)]
+pub struct Numbers {
+    /// `P`
+    pub prolongation: Blocks,
+    /// `Pᵀ`
+    pub restriction: Blocks,
+    /// `Pᵀ A P`
+    pub coarse: Blocks,
+}
+
+impl Coarsening {
+    /// Of a matrix, its inverse diagonal and its modes; with the numbers, and the modes of the next level. None where too little
+    /// would be gained.
+    pub fn new(
+        a: &Blocks,
+        inverse: &Array<f64>,
+        omega: f64,
+        modes: &Modes,
+        rules: Rules,
+    ) -> Result<Option<(Coarsening, Numbers, Modes)>> {
+        let (strong, left_out) = strength(a, rules.strength, rules.dominant)?;
+        let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
+        let (nodes, size, count) = (a.graph.rows(), a.shape[0], joined.cols());
+        if count == 0 || 10 * count * modes.count > 9 * nodes * size {
+            return Ok(None);
+        }
+        let shape = [size, modes.count];
+        let (values, below) = orthonormal(&joined, shape, &modes.values, rules.dependent)?;
+        let below = Modes { count: modes.count, values: below };
+        let t = Blocks { graph: joined, shape, values };
+        // what is added to a diagonal is there for constants alone
+        let strong = strong.filter(|_| shape == [1, 1]);
+        let coarsening = Coarsening::on(&a.graph, rules, strong, t)?;
+        let numbers = coarsening.numbers(a, inverse, omega)?;
+        Ok(Some((coarsening, numbers, below)))
+    }
+
+    /// On aggregates and modes that are known: `T` has a row of at most one block for each node, `strong` is there where blocks
+    /// are numbers and not all of them strong.
+    pub fn on(a: &Graph, rules: Rules, strong: Option<Graph>, t: Blocks) -> Result<Coarsening> {
+        assert!(t.graph.rows() == a.rows() && strong.as_ref().is_none_or(|strong| strong.rows() == a.rows()));
+        let prolongation = products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph), 0)?;
+        let (restriction, from) = products::transposed_pattern(&prolongation)?;
+        let product = products::pattern(a, &prolongation, None, 0)?;
+        let coarse = products::pattern(&restriction, &product, None, 1)?;
+        Ok(Coarsening { rules, strong, t, prolongation, restriction, from, product, coarse })
+    }
+
+    /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
+    pub fn numbers(&self, a: &Blocks, inverse: &Array<f64>, omega: f64) -> Result<Numbers> {
+        let [rows, modes] = self.t.shape;
+        let s = smoothing(a, self.strong.as_ref(), inverse, omega, self.rules.positive)?;
+        let values = products::numbers(&s, &self.t, &self.prolongation)?;
+        drop(s);
+        let prolongation = Blocks { graph: self.prolongation.clone(), shape: [rows, modes], values };
+        let values = products::transposed(&prolongation, &self.from)?;
+        let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
+        let values = products::numbers(a, &prolongation, &self.product)?;
+        let product = Blocks { graph: self.product.clone(), shape: [rows, modes], values };
+        let values = products::numbers(&restriction, &product, &self.coarse)?;
+        let coarse = Blocks { graph: self.coarse.clone(), shape: [modes, modes], values };
+        Ok(Numbers { prolongation, restriction, coarse })
+    }
+
+    /// Where the next level has blocks.
+    pub fn coarse(&self) -> &Graph {
+        &self.coarse
+    }
+
+    /// The aggregates: where each node's row of `T` begins, and the aggregate of each entry.
+    pub fn aggregates(&self) -> &Graph {
+        &self.t.graph
+    }
+}

@@ -1,0 +1,384 @@
+//! A V-cycle of multigrid in single precision on a device.
+//!
+//! ```text
+//! cycle(b):                               on the last level, where it is dense: x = A⁻¹ b
+//!     x ← w₁ D⁻¹ b                        with the kernel that makes b
+//!     x ← x + w_i D⁻¹ (b − A x)           i = 2 … k
+//!     t ← b − A x
+//!     x ← x + P cycle(Pᵀ t)
+//!     x ← x + w_i D⁻¹ (b − A x)           i = k … 1
+//! ```
+//!
+//! Budget of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over `Pᵀ`. The dense level
+//! takes one, both ends three in all.
+
+use crate::cpu::preconditioners::inverse::row_stride;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::{config, config_at_once};
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::formats::dia::{BATCH, Dia, NOWHERE};
+use crate::cuda::formats::sliced::Sliced;
+use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::product::{Layout, Product};
+use crate::cuda::preconditioners::coarse::{self, DENSE_ROWS};
+use crate::cuda::solve::gate::step;
+use crate::cuda::solve::number::Scalar;
+use crate::cuda::solve::sums::Sums;
+use crate::cuda::tuning::SLOTS_IN_FLIGHT;
+use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+
+/// The kernels of levels.
+pub(crate) const SOURCE: Source = Source {
+    file: "cycle.cu",
+    text: concat!(
+        include_str!("../formats/sliced_rows.cu"),
+        include_str!("../formats/dia_rows.cu"),
+        "#line 1 \"cycle.cu\"\n",
+        include_str!("cycle.cu")
+    ),
+    constants: constants![SLOTS_IN_FLIGHT, BATCH, NOWHERE],
+    mirrors: &[mirror!("Update" = RawUpdate { from, b, d, y, next_d, next, active, weight, next_weight })],
+};
+
+/// The kernels of both ends.
+pub(crate) const ENDS: Source =
+    Source { file: "ends.cu", text: include_str!("ends.cu"), constants: constants![], mirrors: &[] };
+
+/// What is done with the sums of a product, as kernels see it.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct RawUpdate {
+    from: u64,
+    b: u64,
+    d: u64,
+    y: u64,
+    next_d: u64,
+    next: u64,
+    active: u64,
+    weight: f32,
+    next_weight: f32,
+}
+// SAFETY: as `Update` of cycle.cu
+unsafe impl DeviceRepr for RawUpdate {}
+
+/// A matrix of a level.
+#[derive(Debug)]
+pub struct Matrix {
+    stored: Stored,
+    update: CudaFunction,
+}
+
+#[derive(Debug)]
+enum Stored {
+    Sliced(Box<Sliced<f32>>),
+    Dia(Box<Dia<f32>>),
+}
+
+impl Matrix {
+    /// In slices, of a matrix with so many columns.
+    pub fn sliced(ordered: &Ordered<f32>, cols: usize) -> Result<Matrix> {
+        let sliced = Sliced::of_rows(ordered, cols)?;
+        let name = match (sliced.has_short_columns(), sliced.pack()) {
+            (false, 1) => "update_wide",
+            (false, _) => "update_wide_packed",
+            (true, 1) => "update_short",
+            (true, _) => "update_short_packed",
+        };
+        let update = ordered.device().function::<f32>(&SOURCE, name)?;
+        Ok(Matrix { stored: Stored::Sliced(Box::new(sliced)), update })
+    }
+
+    /// By diagonals, if all entries stand on these.
+    pub fn by_diagonals(ordered: &Ordered<f32>, cols: usize, diagonals: &[i64]) -> Result<Option<Matrix>> {
+        let Some(dia) = Dia::of(ordered, cols, diagonals)? else { return Ok(None) };
+        let name = if dia.rows_of_lane() == 1 { "update_dia_1" } else { "update_dia_4" };
+        let update = ordered.device().function::<f32>(&SOURCE, name)?;
+        Ok(Some(Matrix { stored: Stored::Dia(Box::new(dia)), update }))
+    }
+
+    /// New numbers, of a matrix with the pattern that it was made from.
+    pub fn fill(&mut self, ordered: &Ordered<f32>) -> Result<()> {
+        assert_eq!(ordered.nnz(), self.product().shape().entries, "a number for each entry");
+        match &self.stored {
+            Stored::Sliced(matrix) => matrix.copy_values(ordered, Way::IntoSlots),
+            Stored::Dia(matrix) => matrix.copy_values(ordered, Way::IntoSlots),
+        }
+    }
+
+    /// Its plain products.
+    pub fn product(&self) -> &dyn Product<f32> {
+        match &self.stored {
+            Stored::Sliced(matrix) => &**matrix,
+            Stored::Dia(matrix) => &**matrix,
+        }
+    }
+
+    /// The name of its format.
+    pub fn name(&self) -> &'static str {
+        match &self.stored {
+            Stored::Sliced(_) => "SELL-P",
+            Stored::Dia(_) => "DIA",
+        }
+    }
+
+    fn queue(&self, x: &Array<f32>, active: u64, update: RawUpdate) -> Result<()> {
+        let update = RawUpdate { active, ..update };
+        assert!(x.len() >= self.product().shape().cols, "an entry for each column");
+        match &self.stored {
+            Stored::Sliced(matrix) => self.queue_of(&**matrix, x, update),
+            Stored::Dia(matrix) => self.queue_of(&**matrix, x, update),
+        }
+    }
+
+    fn queue_of(&self, matrix: &impl Layout, x: &Array<f32>, update: RawUpdate) -> Result<()> {
+        let (raw, from) = (matrix.raw(), x.address(0));
+        let mut launch = x.device().launch(&self.update);
+        launch.arg(&raw).arg(&from).arg(&update);
+        // SAFETY: arguments as in cycle.cu; vectors are as long as the matrix has columns and rows
+        unsafe { launch.launch(config(matrix.threads())) }
+    }
+}
+
+/// A level that is smoothed.
+#[derive(Debug)]
+pub struct Level {
+    /// The matrix.
+    pub a: Matrix,
+    /// `D⁻¹`
+    pub inverse: Array<f32>,
+    /// Of the sweeps, one or more.
+    pub weights: Vec<f32>,
+    /// `P` and `Pᵀ`; none on the last level where that is smoothed alone.
+    pub transfer: Option<[Matrix; 2]>,
+}
+
+/// The last level, inverted: rows [`row_stride`] numbers apart.
+#[derive(Debug)]
+pub struct Dense {
+    /// How many.
+    pub rows: usize,
+    /// Their numbers.
+    pub inverse: Array<f32>,
+}
+
+/// The vectors of a level. Sweeps read one `x` and write the other.
+#[derive(Debug)]
+struct Room {
+    b: Array<f32>,
+    x: [Array<f32>; 2],
+    t: Array<f32>,
+}
+
+/// All levels, and what a cycle works in. Only one is queued at a time.
+#[derive(Debug)]
+pub struct Cycle<T: Real> {
+    rows: usize,
+    /// The levels, the finest first.
+    pub levels: Vec<Level>,
+    /// The last, if it is dense.
+    pub dense: Option<Dense>,
+    rooms: Vec<Room>,
+    /// `b` and `x` of the dense level, zero beyond its rows.
+    dense_room: [Array<f32>; 2],
+    /// What `largest` finds, and what `narrow` makes of it.
+    most: Array<u64>,
+    size: Array<f64>,
+    kernels: Kernels,
+    element: std::marker::PhantomData<T>,
+}
+
+#[derive(Debug)]
+struct Kernels {
+    largest: CudaFunction,
+    narrow: CudaFunction,
+    widen: CudaFunction,
+    widen_dot: CudaFunction,
+    dense_product: CudaFunction,
+}
+
+impl<T: Real> Cycle<T> {
+    /// A cycle over these levels, for vectors of `rows` entries.
+    pub fn new(device: &Device, rows: usize, levels: Vec<Level>, dense: Option<Dense>) -> Result<Self> {
+        let function = |name| device.function::<T>(&ENDS, name);
+        let kernels = Kernels {
+            largest: function("largest")?,
+            narrow: function("narrow")?,
+            widen: function("widen")?,
+            widen_dot: function("widen_dot")?,
+            dense_product: device.function::<f32>(&coarse::SOURCE, "dense_product")?,
+        };
+        let room = |level: &Level| {
+            let zeros = || device.zeros(level.inverse.len());
+            Ok(Room { b: zeros()?, x: [zeros()?, zeros()?], t: zeros()? })
+        };
+        let stride = dense.as_ref().map_or(0, |dense| row_stride(dense.rows));
+        Ok(Cycle {
+            rows,
+            rooms: levels.iter().map(room).collect::<Result<_>>()?,
+            levels,
+            dense,
+            dense_room: [device.zeros(stride)?, device.zeros(stride)?],
+            most: device.zeros(1)?,
+            size: device.zeros(1)?,
+            kernels,
+            element: std::marker::PhantomData,
+        })
+    }
+
+    /// `z ← scale M⁻¹ r`
+    pub fn apply(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
+        let Some(x) = self.run(r, z)? else { return Ok(()) };
+        let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
+        let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
+        let mut launch = z.device().launch(&self.kernels.widen);
+        let active = self.active(z.device());
+        launch.arg(&x).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
+        // SAFETY: arguments as in ends.cu, vectors of `n` entries
+        unsafe { launch.launch(config) }
+    }
+
+    /// As [`Cycle::apply`], and `⟨r, z⟩`.
+    pub fn apply_dot(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<Scalar<T>> {
+        let Some(x) = self.run(r, z)? else { return Ok(Scalar::constant(T::zero())) };
+        let sums = Sums::<T, 1>::new(z.device())?;
+        let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
+        let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
+        let mut launch = z.device().launch(&self.kernels.widen_dot);
+        let active = self.active(z.device());
+        launch.arg(&x).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
+        launch.arg(&sums.raw);
+        // SAFETY: arguments as in ends.cu, vectors of `n` entries
+        unsafe { launch.launch(config) }?;
+        let [rz] = sums.scalars();
+        Ok(rz)
+    }
+
+    /// Bytes that a cycle reads, vectors apart.
+    pub fn bytes(&self) -> usize {
+        let transfers = |level: &Level| -> usize {
+            level.transfer.iter().flatten().map(|matrix| matrix.product().bytes()).sum()
+        };
+        let level = |level: &Level| {
+            2 * level.weights.len() * (level.a.product().bytes() + level.inverse.bytes()) + transfers(level)
+        };
+        let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
+        self.levels.iter().map(level).sum::<usize>() + dense
+    }
+
+    /// Where it says that the solve goes on, whose step is in the making.
+    fn active(&self, device: &Device) -> u64 {
+        step::<T>(device).control
+    }
+
+    /// What a cycle makes of `r`, if there are rows.
+    fn run(&self, r: &Array<T>, z: &Array<T>) -> Result<Option<&Array<f32>>> {
+        assert!(r.len() == self.rows && z.len() == self.rows, "an entry for each row");
+        if self.rows == 0 {
+            return Ok(None);
+        }
+        self.narrow(r)?;
+        for at in 0..self.levels.len() {
+            self.down(at)?;
+        }
+        if let Some(dense) = &self.dense {
+            self.multiply(dense)?;
+        }
+        for at in (0..self.levels.len()).rev() {
+            self.up(at)?;
+        }
+        Ok(Some(self.result(0)))
+    }
+
+    /// `b` of the first level.
+    fn narrow(&self, r: &Array<T>) -> Result<()> {
+        let (device, n) = (r.device(), r.len() as i64);
+        let (from, most, size) = (r.address(0), self.most.address(0), self.size.address(0));
+        let config = config_at_once(device, r.len(), 4);
+        let mut launch = device.launch(&self.kernels.largest);
+        let active = self.active(device);
+        launch.arg(&from).arg(&n).arg(&most).arg(&active);
+        // SAFETY: arguments as in ends.cu, a vector of `n` entries
+        unsafe { launch.launch(config) }?;
+        let RawUpdate { y, next_d, next, next_weight, .. } = self.entry(0);
+        let mut launch = device.launch(&self.kernels.narrow);
+        launch.arg(&from).arg(&n).arg(&most).arg(&size);
+        launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&active);
+        // SAFETY: as above; what goes into a level is as long as it has rows
+        unsafe { launch.launch(config) }
+    }
+
+    /// Where what goes into a level is written, and its first sweep.
+    fn entry(&self, at: usize) -> RawUpdate {
+        let Some(Level { inverse, weights, .. }) = self.levels.get(at) else {
+            return RawUpdate { y: self.dense_room[0].address(0), weight: 1.0, ..RawUpdate::default() };
+        };
+        let Room { b, x, .. } = &self.rooms[at];
+        let (next_d, next) = (inverse.address(0), x[0].address(0));
+        RawUpdate {
+            y: b.address(0),
+            next_d,
+            next,
+            next_weight: weights[0],
+            weight: 1.0,
+            ..RawUpdate::default()
+        }
+    }
+
+    /// What comes out of a level: of `2 k − 1` sweeps that read a matrix, the last writes the second `x`.
+    fn result(&self, at: usize) -> &Array<f32> {
+        self.rooms.get(at).map_or(&self.dense_room[1], |room| &room.x[1])
+    }
+
+    /// `x[1 − of] ← x[of] + weight D⁻¹ (b − A x[of])`
+    fn sweep(&self, at: usize, weight: f32, of: usize) -> Result<()> {
+        let (Level { a, inverse, .. }, Room { b, x, .. }) = (&self.levels[at], &self.rooms[at]);
+        let (from, y) = (x[of].address(0), x[1 - of].address(0));
+        let (b, d) = (b.address(0), inverse.address(0));
+        let active = self.active(x[of].device());
+        a.queue(&x[of], active, RawUpdate { from, b, d, y, weight, ..RawUpdate::default() })
+    }
+
+    fn down(&self, at: usize) -> Result<()> {
+        let (Level { a, weights, transfer, .. }, Room { b, x, t }) = (&self.levels[at], &self.rooms[at]);
+        for (k, &weight) in weights[1..].iter().enumerate() {
+            self.sweep(at, weight, k % 2)?;
+        }
+        let Some([_, restriction]) = transfer else { return Ok(()) };
+        let x = &x[(weights.len() - 1) % 2];
+        let (b, y) = (b.address(0), t.address(0));
+        let active = self.active(t.device());
+        a.queue(x, active, RawUpdate { b, y, weight: 1.0, ..RawUpdate::default() })?;
+        restriction.queue(t, active, self.entry(at + 1))
+    }
+
+    fn multiply(&self, dense: &Dense) -> Result<()> {
+        let (rows, stride) = (dense.rows as u32, row_stride(dense.rows) as u32);
+        let [b, x] = [0, 1].map(|k| self.dense_room[k].address(0));
+        let e = dense.inverse.address(0);
+        let mut launch = dense.inverse.device().launch(&self.kernels.dense_product);
+        launch.arg(&e).arg(&rows).arg(&stride).arg(&b).arg(&x);
+        let config = LaunchConfig {
+            grid_dim: (rows.div_ceil(DENSE_ROWS).max(1), 1, 1),
+            block_dim: (32 * DENSE_ROWS, 1, 1),
+            shared_mem_bytes: 0,
+        };
+        // SAFETY: arguments as in coarse.cu; vectors are as long as a row of the matrix
+        unsafe { launch.launch(config) }
+    }
+
+    fn up(&self, at: usize) -> Result<()> {
+        let (Level { weights, transfer, .. }, Room { x, .. }) = (&self.levels[at], &self.rooms[at]);
+        let first = weights.len() - 1;
+        if let Some([prolongation, _]) = transfer {
+            let x = x[first % 2].address(0);
+            let update = RawUpdate { from: x, y: x, weight: 1.0, ..RawUpdate::default() };
+            let below = self.result(at + 1);
+            prolongation.queue(below, self.active(below.device()), update)?;
+        }
+        for (k, &weight) in weights.iter().rev().enumerate() {
+            self.sweep(at, weight, (first + k) % 2)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+// What goes into a V-cycle and what comes out: single precision, scaled so that the largest entry is near one.
+
+// Whether a solve has ended: what is queued behind is for nothing. `active` is null outside of steps.
+__device__ __forceinline__ bool ended(const u32* active) { return active && !*(volatile const u32*)active; }
+
+// The bits of the largest |r_i|, by their order that of the numbers; more than those of infinity if one is not a number.
+// Moves an element a row.
+extern "C" __global__ __launch_bounds__(THREADS) void largest(const real* r, i64 n, u64* most, const u32* active) {
+    begin();
+    if (ended(active)) return;
+    u64 own = 0;
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+#pragma unroll 4
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
+        const u64 bits = __double_as_longlong(fabs(double(r[i])));
+        own = own > bits ? own : bits;
+    }
+#pragma unroll
+    for (int step = 16; step; step >>= 1) {
+        const u64 other = __shfl_xor_sync(ALL, own, step);
+        own = own > other ? own : other;
+    }
+    __shared__ u64 warps[THREADS / 32];
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = own;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < THREADS / 32; w++) own = own > warps[w] ? own : warps[w];
+        atomicMax(most, own);
+    }
+}
+
+// The power of two below a number of these bits; one where there is none.
+__device__ __forceinline__ double power_below(u64 bits) {
+    const u64 exponent = bits >> 52;
+    return exponent == 0 || exponent >= 0x7ff ? 1.0 : __longlong_as_double(exponent << 52);
+}
+
+// b ← r / size, x ← weight d b where d is; `size` is kept for `widen`. Moves an element and 4 or 12 B a row.
+extern "C" __global__ __launch_bounds__(THREADS) void narrow(
+    const real* r, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, const u32* active) {
+    begin();
+    if (ended(active)) return;
+    const double of = power_below(*most), down = 1.0 / of;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *size = of;
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+#pragma unroll 4
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
+        const float v = float(double(r[i]) * down);
+        b[i] = v;
+        if (d) x[i] = weight * d[i] * v;
+    }
+}
+
+// z ← scale size x; `most` is zero for the next cycle. Returns ⟨r, z⟩ of this thread if DOT. Moves 4 B and an element a row, two
+// if DOT.
+template <bool DOT> __device__ __forceinline__ real widened(const float* x, i64 n, const double* size, double scale, const real* r, real* z, u64* most) {
+    const double up = scale * *size;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *most = 0;
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    real sum = 0;
+#pragma unroll 4
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
+        const real v = real(double(x[i]) * up);
+        z[i] = v;
+        if (DOT) sum += r[i] * v;
+    }
+    return sum;
+}
+extern "C" __global__ __launch_bounds__(THREADS) void widen(
+    const float* x, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
+    begin();
+    if (ended(active)) return;
+    widened<false>(x, n, size, scale, r, z, most);
+}
+extern "C" __global__ __launch_bounds__(THREADS) void widen_dot(
+    const float* x, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active, Sum out) {
+    begin();
+    if (ended(active)) return;
+    real sum[1] = {widened<true>(x, n, size, scale, r, z, most)};
+    grid_sum(sum, out);
+}

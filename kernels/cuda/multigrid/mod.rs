@@ -1,0 +1,27 @@
+//! Algebraic multigrid on a device.
+
+/// Queues a kernel of the file `SOURCE`, for matrices of `T`: `queue!(device, T, "name", config, argument…)`.
+macro_rules! queue {
+    ($device:expr, $element:ty, $name:expr, $config:expr $(, $argument:expr)* $(,)?) => {{
+        let device = $device;
+        let function = device.function::<$element>(&SOURCE, $name)?;
+        let mut launch = device.launch(&function);
+        $(let argument = $argument; launch.arg(&argument);)*
+        // SAFETY: every caller stands beside its file of kernels: arguments are as there, arrays as long as they are read and
+        // written
+        unsafe { launch.launch($config) }?;
+    }};
+}
+
+mod aggregates;
+pub mod coarsening;
+pub mod cycle;
+pub mod graph;
+pub mod numbers;
+mod products;
+mod strength;
+
+pub(crate) use aggregates::SOURCE as AGGREGATES;
+pub(crate) use numbers::SOURCE as NUMBERS;
+pub(crate) use products::SOURCE as PRODUCTS;
+pub(crate) use strength::SOURCE as STRENGTH;

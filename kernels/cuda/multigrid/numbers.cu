@@ -1,0 +1,155 @@
+// The numbers of a level: its diagonal, the smoothing of its prolongation, and all of it rounded to single precision.
+
+// The inverse of the diagonal, zero for rows of nothing; `refused` becomes the first row that is something else and not positive.
+extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(Graph a, const double* values, u32 size, double* inverse, u32* refused) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.rows * size) return;
+    const u32 node = row / size, within = row % size, own = own_place(a, node);
+    const double entry = own == NONE ? 0.0 : values[(u64)own * size * size + within * (size + 1)];
+    bool right = entry > 0 && 1.0 / entry > 0 && finite(1.0 / entry);
+    if (entry == 0) {
+        right = true;
+        for (u32 k = a.offsets[node]; k < a.offsets[node + 1]; k++) {
+            for (u32 j = 0; j < size; j++) right &= values[((u64)k * size + within) * size + j] == 0;
+        }
+    }
+    inverse[row] = entry == 0 ? 0.0 : 1.0 / entry;
+    if (!right) atomicMin(refused, row);
+}
+extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, u32 rows, double scale, float* to) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < rows) to[row] = inverse[row] == 0 ? 1.0f : float(inverse[row] / scale);
+}
+// Numbers between −1 and 1 that look random.
+extern "C" __global__ __launch_bounds__(THREADS) void noise(u32 rows, float* to) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    u64 bits = (u64)(row + 1) * 0x9e3779b97f4a7c15ull;
+    bits = (bits ^ bits >> 31) * 0xd6e8feb86659fd93ull;
+    to[row] = float(bits >> 40) / float(1u << 23) - 1.0f;
+}
+
+// I − ω D⁻¹ A, block by block.
+extern "C" __global__ __launch_bounds__(THREADS) void smoothing(
+    Graph a, const double* values, u32 size, const double* inverse, double omega, double* to) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.rows * size) return;
+    const u32 node = row / size, within = row % size;
+    const double factor = -omega * inverse[row];
+    for (u32 k = a.offsets[node]; k < a.offsets[node + 1]; k++) {
+        for (u32 j = 0; j < size; j++) {
+            const u64 at = ((u64)k * size + within) * size + j;
+            to[at] = factor * values[at] + (a.columns[k] == node && j == within ? 1.0 : 0.0);
+        }
+    }
+}
+// The same on strong connections alone, where blocks are numbers: what is weak is added to the diagonal, if that leaves more of
+// it than `positive`.
+extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
+    Graph a, const double* values, Graph strong, const double* inverse, double omega, double positive, double* to) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= a.rows) return;
+    const u32 first = strong.offsets[row], end = strong.offsets[row + 1];
+    double diagonal = 0;
+    u32 next = first;
+    for (u32 k = a.offsets[row]; k < a.offsets[row + 1]; k++) {
+        const bool is_strong = next < end && strong.columns[next] == a.columns[k];
+        if (!is_strong || a.columns[k] == row) diagonal += values[k];
+        next += is_strong;
+    }
+    double own = inverse[row];
+    if (diagonal * own > positive) own = 1.0 / diagonal;
+    next = first;
+    for (u32 k = a.offsets[row]; k < a.offsets[row + 1] && next < end; k++) {
+        if (strong.columns[next] != a.columns[k]) continue;
+        to[next] = a.columns[k] == row ? 1.0 - omega * own * diagonal : -omega * own * values[k];
+        next++;
+    }
+}
+
+// Constants, one mode for each unknown of a node.
+extern "C" __global__ __launch_bounds__(THREADS) void constant_modes(u64 numbers, u32 size, double* to) {
+    begin();
+    const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < numbers) to[at] = at / size % size == at % size;
+}
+
+// Rows of blocks as rows of numbers: where these begin, and which columns they have.
+extern "C" __global__ __launch_bounds__(THREADS) void expand_offsets(Graph a, Shape shape, u32* offsets) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row > a.rows * shape.rows) return;
+    const u32 node = row / shape.rows, first = a.offsets[node] * shape.columns;
+    const u32 width = node < a.rows ? (a.offsets[node + 1] - a.offsets[node]) * shape.columns : 0;
+    offsets[row] = first * shape.rows + row % shape.rows * width;
+}
+// Columns, where there are some to write, and numbers times `scale`, a warp for each row of blocks.
+extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Shape shape, const double* values, double scale, u32* columns, float* to) {
+    begin();
+    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32, size = shape.rows * shape.columns;
+    if (node >= a.rows) return;
+    const u32 first = a.offsets[node], width = (a.offsets[node + 1] - first) * shape.columns;
+    for (u32 k = threadIdx.x % 32; k < width * shape.rows; k += 32) {
+        const u32 row = k / width, entry = k % width / shape.columns, column = k % width % shape.columns;
+        const u64 at = (u64)first * size + k;
+        to[at] = float(values[(u64)(first + entry) * size + row * shape.columns + column] * scale);
+        if (columns) columns[at] = a.columns[first + entry] * shape.columns + column;
+    }
+}
+extern "C" __global__ __launch_bounds__(THREADS) void round_numbers(const double* values, u64 count, double scale, float* to) {
+    begin();
+    const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < count) to[at] = float(values[at] * scale);
+}
+// Entries that lie row by row, in double precision.
+extern "C" __global__ __launch_bounds__(THREADS) void widen_entries(const real* values, u64 count, double* to) {
+    begin();
+    const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at < count) to[at] = double(values[at]);
+}
+// The pattern of nodes, of rows whose columns come node by node.
+extern "C" __global__ __launch_bounds__(THREADS) void node_offsets(const u32* offsets, u32 nodes, u32 size, u32* to) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node <= nodes) to[node] = offsets[(u64)node * size] / (size * size);
+}
+// Their columns where there are some to write, and blocks of `size` rows and columns, of entries that lie row by row: a warp for
+// each node.
+extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
+    const u32* offsets, u32 nodes, u32 size, const u32* columns, const real* values, u32* to_columns, double* to) {
+    begin();
+    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (node >= nodes) return;
+    const u32 first = offsets[node], count = offsets[node + 1] - first, square = size * size;
+    for (u32 k = threadIdx.x % 32; k < count * square; k += 32) {
+        const u32 block = k / square, within = k % square;
+        const u64 from = (u64)first * square + (u64)(within / size) * count * size + block * size + within % size;
+        to[(u64)first * square + k] = double(values[from]);
+        if (to_columns && within == 0) to_columns[first + block] = columns[from] / size;
+    }
+}
+// A matrix of blocks as a dense one, rows `stride` numbers apart, its diagonal `lift` times as large; one where it is zero. A
+// warp for each row of blocks; the matrix was zero.
+extern "C" __global__ __launch_bounds__(THREADS) void expand_dense(
+    Graph a, const double* values, u32 size, double scale, double lift, u32 stride, double* to, double* diagonal) {
+    begin();
+    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32, square = size * size;
+    if (node >= a.rows) return;
+    const u32 first = a.offsets[node], count = a.offsets[node + 1] - first;
+    for (u32 k = lane; k < count * square; k += 32) {
+        const u32 row = node * size + k % square / size, column = a.columns[first + k / square] * size + k % size;
+        if (row != column) to[(u64)row * stride + column] = values[(u64)first * square + k] * scale;
+    }
+    const u32 own = own_place(a, node);
+    for (u32 k = lane; k < size; k += 32) {
+        const u32 row = node * size + k;
+        const double v = own == NONE ? 0.0 : values[(u64)own * square + k * (size + 1)] * scale;
+        to[(u64)row * stride + row] = v == 0 ? 1.0 : v * lift;
+        diagonal[row] = v == 0 ? 1.0 : v * lift;
+    }
+}

@@ -1,0 +1,186 @@
+//! The numbers of a level on a device: from a matrix as it is given, and to what a cycle reads.
+
+use super::cycle::Dense;
+use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
+use crate::cpu::preconditioners::inverse::row_stride;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::{WARP, config, config_at_once};
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::matrix::ordered::{Ordered, RowStarts};
+use crate::cuda::multigrid::cycle::ENDS;
+use crate::cuda::preconditioners::coarse;
+use std::sync::Arc;
+
+/// The kernels.
+pub(crate) const SOURCE: Source = Source {
+    file: "numbers.cu",
+    text: concat!(include_str!("graph.cu"), "#line 1 \"numbers.cu\"\n", include_str!("numbers.cu")),
+    constants: constants![],
+    mirrors: &[
+        mirror!("Graph" = RawGraph { offsets, columns, rows }),
+        mirror!("Shape" = RawShape { rows, columns }),
+    ],
+};
+
+/// The pattern of a square matrix's nodes of `size` rows, which are equal in pattern.
+pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
+    let (device, entries) = (a.device(), a.nnz());
+    let RowStarts::Short(starts) = &*a.rows else { return Err(too_many(entries)) };
+    let count = a.rows.count() / size;
+    if size == 1 {
+        return Ok(Graph { rows: a.rows.clone(), columns: a.columns.clone(), cols: count, room: 0 });
+    }
+    let offsets = device.uninitialised::<u32>(count + 1)?;
+    let (from, to, number, block) = (starts.address(0), offsets.address(0), count as u32, size as u32);
+    queue!(device, T, "node_offsets", config(count + 1), from, number, block, to);
+    Ok(Graph::new(offsets, device.uninitialised(entries / (size * size))?, count))
+}
+
+/// A matrix of nodes, whose pattern is [`nodes`]; writes the columns of that.
+pub fn blocks<T: Real>(a: &Ordered<T>, graph: &Graph, size: usize) -> Result<Blocks> {
+    let (device, entries) = (a.device(), a.nnz());
+    let values = device.uninitialised::<f64>(entries)?;
+    let (from, to) = (a.values.address(0), values.address(0));
+    if size == 1 {
+        let count = entries as u64;
+        queue!(device, T, "widen_entries", config(entries), from, count, to);
+    } else {
+        let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
+        let (columns, to_columns) = (a.columns.address(0), graph.columns.address(0));
+        let config = config(graph.rows() * WARP);
+        queue!(device, T, "gather_blocks", config, offsets, nodes, block, columns, from, to_columns, to);
+    }
+    Ok(Blocks { graph: graph.clone(), shape: [size; 2], values })
+}
+
+/// The bits of the largest number in size.
+pub fn largest(a: &Blocks) -> Result<f64> {
+    let (device, n) = (a.values.device(), a.values.len() as i64);
+    let most = device.zeros::<u64>(1)?;
+    let (function, from, to) = (device.function::<f64>(&ENDS, "largest")?, a.address(), most.address(0));
+    let always = 0u64;
+    let mut launch = device.launch(&function);
+    launch.arg(&from).arg(&n).arg(&to).arg(&always);
+    // SAFETY: arguments as in ends.cu, an array of `n` numbers
+    unsafe { launch.launch(config_at_once(device, a.values.len(), 4)) }?;
+    let mut bits = [0];
+    most.read(&mut bits)?;
+    let most = f64::from_bits(bits[0]);
+    Ok(if most.is_finite() { most } else { 0.0 })
+}
+
+/// The inverse of the diagonal, zero for rows of nothing; or the first row that has something and no positive diagonal, and what it has there.
+pub fn inverse_diagonal(a: &Blocks) -> Result<std::result::Result<Array<f64>, (usize, f64)>> {
+    let (device, rows) = (a.values.device(), a.rows());
+    let (inverse, refused) = (device.uninitialised::<f64>(rows)?, device.upload(&[u32::MAX])?);
+    let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
+    let (to, mark) = (inverse.address(0), refused.address(0));
+    queue!(device, f64, "invert_diagonal", config(rows), raw, values, size, to, mark);
+    let mut row = [0];
+    refused.read(&mut row)?;
+    if row[0] == u32::MAX {
+        return Ok(Ok(inverse));
+    }
+    let (at, mut found) = (row[0] as usize, vec![0.0; rows]);
+    inverse.read(&mut found)?;
+    Ok(Err((at, if found[at] == 0.0 { 0.0 } else { 1.0 / found[at] })))
+}
+
+/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing.
+pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
+    let (device, rows) = (inverse.device(), inverse.len());
+    let rounded = device.uninitialised(rows)?;
+    let (from, count, to) = (inverse.address(0), rows as u32, rounded.address(0));
+    queue!(device, f64, "round_diagonal", config(rows), from, count, scale, to);
+    Ok(rounded)
+}
+
+/// Numbers between −1 and 1 that look random.
+pub fn noise(to: &mut Array<f32>) -> Result<()> {
+    let (rows, address) = (to.len() as u32, to.address(0));
+    queue!(to.device(), f64, "noise", config(to.len()), rows, address);
+    Ok(())
+}
+
+/// Modes that are constants, one for each unknown of a node.
+pub fn constants_of(device: &Device, rows: usize, size: usize) -> Result<Array<f64>> {
+    let modes = device.uninitialised(rows * size)?;
+    let (count, block, to) = ((rows * size) as u64, size as u32, modes.address(0));
+    queue!(device, f64, "constant_modes", config(rows * size), count, block, to);
+    Ok(modes)
+}
+
+/// `I − ω D⁻¹ A`, on strong connections where there are such: then what is weak is added to the diagonal.
+pub(super) fn smoothing(
+    a: &Blocks,
+    strong: Option<&Graph>,
+    inverse: &Array<f64>,
+    omega: f64,
+    positive: f64,
+) -> Result<Blocks> {
+    let device = a.values.device();
+    let graph = strong.unwrap_or(&a.graph);
+    let values = device.uninitialised(graph.entries() * a.shape[0] * a.shape[1])?;
+    let (raw, from, to, d) = (a.graph.raw(), a.address(), values.address(0), inverse.address(0));
+    let (config, size) = (config(a.rows()), a.shape[0] as u32);
+    match strong {
+        Some(strong) => {
+            let strong = strong.raw();
+            queue!(device, f64, "strong_smoothing", config, raw, from, strong, d, omega, positive, to);
+        }
+        None => queue!(device, f64, "smoothing", config, raw, from, size, d, omega, to),
+    }
+    Ok(Blocks { graph: graph.clone(), shape: a.shape, values })
+}
+
+/// The pattern of the numbers of blocks, with columns to be written.
+pub fn expanded(graph: &Graph, shape: [usize; 2]) -> Result<Ordered<f32>> {
+    let (device, entries) = (graph.device(), graph.entries() * shape[0] * shape[1]);
+    let values = device.uninitialised(entries)?;
+    if shape == [1, 1] {
+        return Ok(Ordered { rows: graph.rows.clone(), columns: graph.columns.clone(), values });
+    }
+    u32::try_from(entries).map_err(|_| too_many(entries))?;
+    let rows = graph.rows() * shape[0];
+    let offsets = device.uninitialised::<u32>(rows + 1)?;
+    let (raw, to, block) = (graph.raw(), offsets.address(0), RawShape::from(shape));
+    queue!(device, f64, "expand_offsets", config(rows + 1), raw, block, to);
+    let rows = Arc::new(RowStarts::Short(offsets));
+    Ok(Ordered { rows, columns: Arc::new(device.uninitialised(entries)?), values })
+}
+
+/// The numbers of blocks times `scale`, rounded, for a matrix that [`expanded`] made; columns are written, too.
+pub fn round(blocks: &Blocks, scale: f64, to: &mut Ordered<f32>) -> Result<()> {
+    let (device, count) = (blocks.values.device(), blocks.values.len());
+    assert_eq!(to.nnz(), count, "a number for each of those of blocks");
+    let (from, number, address) = (blocks.address(), count as u64, to.values.address(0));
+    if blocks.shape == [1, 1] {
+        queue!(device, f64, "round_numbers", config(count), from, number, scale, address);
+        return Ok(());
+    }
+    let (raw, shape, columns) = (blocks.graph.raw(), RawShape::from(blocks.shape), to.columns.address(0));
+    let config = config(blocks.graph.rows() * WARP);
+    queue!(device, f64, "expand_numbers", config, raw, shape, from, scale, columns, address);
+    Ok(())
+}
+
+/// The inverse of a matrix times `scale`, its diagonal times `lift`. Fails at the first pivot that is not positive beyond
+/// rounding, and returns its row, its value and the diagonal there.
+pub fn inverted(a: &Blocks, scale: f64, lift: f64) -> Result<std::result::Result<Dense, (usize, f64, f64)>> {
+    let (device, rows) = (a.values.device(), a.rows());
+    let stride = row_stride(rows);
+    let (dense, diagonal) = (device.zeros::<f64>(rows * stride)?, device.uninitialised::<f64>(rows)?);
+    let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
+    let (to, d, pitch) = (dense.address(0), diagonal.address(0), stride as u32);
+    let config = config(a.graph.rows() * WARP);
+    queue!(device, f64, "expand_dense", config, raw, values, size, scale, lift, pitch, to, d);
+    let mut host = vec![0.0; rows];
+    diagonal.read(&mut host)?;
+    let mut inverse = device.zeros::<f32>(rows * stride)?;
+    let refused = coarse::invert(&dense, &host, &mut inverse)?;
+    Ok(match refused {
+        None => Ok(Dense { rows, inverse }),
+        Some((row, pivot)) => Err((row, pivot, host[row])),
+    })
+}

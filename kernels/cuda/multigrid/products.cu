@@ -1,0 +1,237 @@
+// Products of sparse matrices whose entries are dense blocks, and their transposes.
+//
+//     row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
+//
+// Some lanes share a row. Where blocks stand is found in a table in shared memory, once to count and once to fill; then columns
+// are put in order by how many of a row are smaller. Numbers are added entry by entry of A, always in one order, at places
+// that a search finds or a table has.
+
+constexpr u32 EMPTY = ALL;
+
+// Waits for the lanes of a row, or more.
+template <int LANES> __device__ __forceinline__ void wait() {
+    if constexpr (LANES > 32) {
+        __syncthreads();
+    } else {
+        __syncwarp();
+    }
+}
+
+// Counts the columns of rows, or fills them in. Rows that `skip` has nothing in are empty. Marks that a row has too many.
+template <int LANES, int TABLE, bool FILL> __device__ __forceinline__ void rows_of_product(
+    const Graph& a, const Graph& b, const u32* skip, const u32* offsets, u32* to, u32* overflow) {
+    constexpr int GROUPS = THREADS / LANES;
+    __shared__ u32 tables[GROUPS][TABLE], lists[GROUPS][FILL ? TABLE : 1], counts[GROUPS];
+    const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    u32 *table = tables[group], *list = lists[group];
+    for (u32 base = blockIdx.x * GROUPS; base < a.rows; base += gridDim.x * GROUPS) {
+        const u32 row = base + group;
+        for (u32 k = lane; k < TABLE; k += LANES) table[k] = EMPTY;
+        if (lane == 0) counts[group] = 0;
+        wait<LANES>();
+        if (row < a.rows && !(skip && skip[row] == skip[row + 1])) {
+            for (u32 entry = a.offsets[row] + lane; entry < a.offsets[row + 1]; entry += LANES) {
+                const u32 middle = a.columns[entry], end = b.offsets[middle + 1];
+                for (u32 other = b.offsets[middle]; other < end; other++) {
+                    const u32 column = b.columns[other];
+                    u32 at = column * 0x9e3779b1u >> 16, tries = 0;
+                    for (; tries < TABLE; tries++) {
+                        at %= TABLE;
+                        // most are there already, which takes no atomic operation to see
+                        u32 found = *(volatile u32*)(table + at);
+                        if (found == column) break;
+                        if (found == EMPTY) found = atomicCAS(table + at, EMPTY, column);
+                        if (found == EMPTY) {
+                            const u32 place = atomicAdd(counts + group, 1u);
+                            if (FILL) list[place] = column;
+                            break;
+                        }
+                        if (found == column) break;
+                        at++;
+                    }
+                    if (tries == TABLE) {
+                        *overflow = 1;
+                        break;
+                    }
+                }
+            }
+        }
+        wait<LANES>();
+        if (row < a.rows) {
+            const u32 count = counts[group];
+            if (!FILL && lane == 0) to[row] = count;
+            if (FILL) {
+                const u32 first = offsets[row];
+                for (u32 k = lane; k < count; k += LANES) {
+                    const u32 column = list[k];
+                    u32 smaller = 0;
+                    for (u32 other = 0; other < count; other++) smaller += list[other] < column;
+                    to[first + smaller] = column;
+                }
+            }
+        }
+        wait<LANES>();
+    }
+}
+#define PATTERN(NAME, LANES, TABLE)                                                                                     \
+    extern "C" __global__ __launch_bounds__(THREADS) void count_##NAME(Graph a, Graph b, const u32* skip, u32* counts, u32* overflow) { \
+        begin();                                                                                                        \
+        rows_of_product<LANES, TABLE, false>(a, b, skip, 0, counts, overflow);                                          \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(THREADS) void fill_##NAME(Graph a, Graph b, const u32* skip, const u32* offsets, u32* columns, u32* overflow) { \
+        begin();                                                                                                        \
+        rows_of_product<LANES, TABLE, true>(a, b, skip, offsets, columns, overflow);                                    \
+    }
+PATTERN(64, 8, 64)
+PATTERN(128, 32, 128)
+PATTERN(512, 32, 512)
+PATTERN(4096, THREADS, 4096)
+
+// The numbers of A B where blocks are numbers: a row is summed in shared memory, in a table that has its columns.
+template <int LANES, int TABLE> __device__ __forceinline__ void sums_of_product(
+    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, double* c_values) {
+    constexpr int GROUPS = THREADS / LANES;
+    __shared__ u32 tables[GROUPS][TABLE];
+    __shared__ double sums[GROUPS][TABLE];
+    const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    u32* table = tables[group];
+    double* sum = sums[group];
+    auto place = [&](u32 column) {
+        u32 at = (column * 0x9e3779b1u >> 16) % TABLE;
+        while (table[at] != column) at = (at + 1) % TABLE;
+        return at;
+    };
+    for (u32 base = blockIdx.x * GROUPS; base < a.rows; base += gridDim.x * GROUPS) {
+        const u32 row = base + group;
+        const bool inside = row < a.rows;
+        const u32 first = inside ? c.offsets[row] : 0, end = inside ? c.offsets[row + 1] : 0;
+        for (u32 k = lane; k < TABLE; k += LANES) {
+            table[k] = EMPTY;
+            sum[k] = 0;
+        }
+        wait<LANES>();
+        for (u32 k = first + lane; k < end; k += LANES) {
+            const u32 column = c.columns[k];
+            u32 at = (column * 0x9e3779b1u >> 16) % TABLE;
+            while (atomicCAS(table + at, EMPTY, column) != EMPTY) at = (at + 1) % TABLE;
+        }
+        // rows without columns were skipped
+        const u32 last = first < end ? a.offsets[row + 1] : 0;
+        u32 entry = first < end ? a.offsets[row] : 0;
+        // whole warps go on together
+        while (LANES > 32 ? entry < last : __any_sync(ALL, entry < last)) {
+            wait<LANES>();
+            if (entry < last) {
+                const u32 middle = __ldg(a.columns + entry), stop = __ldg(b.offsets + middle + 1);
+                const double left = __ldg(a_values + entry);
+                for (u32 k = __ldg(b.offsets + middle) + lane; k < stop; k += LANES) {
+                    sum[place(__ldg(b.columns + k))] += left * __ldg(b_values + k);
+                }
+            }
+            entry++;
+        }
+        wait<LANES>();
+        for (u32 k = first + lane; k < end; k += LANES) c_values[k] = sum[place(c.columns[k])];
+        wait<LANES>();
+    }
+}
+#define SUMS_OF(TABLE, LANES)                                                                                           \
+    extern "C" __global__ __launch_bounds__(THREADS) void sums_##TABLE(                                                 \
+        Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {                  \
+        begin();                                                                                                        \
+        sums_of_product<LANES, TABLE>(a, a_values, b, b_values, c, c_values);                                           \
+    }
+SUMS_OF(64, 4)
+SUMS_OF(128, 16)
+SUMS_OF(512, 32)
+SUMS_OF(4096, THREADS)
+
+// The numbers of A B, summed where they stand. Blocks of A have `inner` columns, those of B as many rows; all are 1 where blocks are NUMBERS.
+template <int LANES, bool NUMBERS> __device__ __forceinline__ void numbers_of_product(
+    const Graph& a, const double* a_values, const Graph& b, const double* b_values, Shape shape, u32 inner, const Graph& c, double* c_values) {
+    const u32 lane = threadIdx.x % LANES, size = NUMBERS ? 1 : shape.rows * shape.columns;
+    // whole warps go on together
+    for (u32 base = blockIdx.x * (THREADS / LANES); base < a.rows; base += gridDim.x * (THREADS / LANES)) {
+        const u32 row = base + threadIdx.x / LANES;
+        const bool inside = row < a.rows;
+        const u32 first = inside ? c.offsets[row] : 0, end = inside ? c.offsets[row + 1] : 0;
+        for (u64 k = (u64)first * size + lane; k < (u64)end * size; k += LANES) c_values[k] = 0;
+        // rows without columns were skipped
+        const u32 last = first < end ? a.offsets[row + 1] : 0;
+        u32 entry = first < end ? a.offsets[row] : 0;
+        while (__any_sync(ALL, entry < last)) {
+            __syncwarp();
+            if (entry < last) {
+                const u32 middle = a.columns[entry], start = b.offsets[middle];
+                const u32 numbers = (b.offsets[middle + 1] - start) * size;
+                const double* left = a_values + (u64)entry * (NUMBERS ? 1 : shape.rows * inner);
+                for (u32 k = lane; k < numbers; k += LANES) {
+                    const u32 other = start + k / size, within = k % size;
+                    const u64 place = (u64)place_of(c.columns, first, end, __ldg(b.columns + other)) * size + within;
+                    if constexpr (NUMBERS) {
+                        c_values[place] += *left * __ldg(b_values + other);
+                    } else {
+                        const double* right = b_values + (u64)other * inner * shape.columns + within % shape.columns;
+                        const double* of_row = left + within / shape.columns * inner;
+                        double sum = 0;
+                        for (u32 m = 0; m < inner; m++) sum += of_row[m] * __ldg(right + m * shape.columns);
+                        c_values[place] += sum;
+                    }
+                }
+            }
+            entry++;
+        }
+    }
+}
+#define VALUES_OF(NAME, LANES, NUMBERS)                                                                                 \
+    extern "C" __global__ __launch_bounds__(THREADS) void NAME(                                                         \
+        Graph a, const double* a_values, Graph b, const double* b_values, Shape shape, u32 inner, Graph c, double* c_values) { \
+        begin();                                                                                                        \
+        numbers_of_product<LANES, NUMBERS>(a, a_values, b, b_values, shape, inner, c, c_values);                        \
+    }
+VALUES_OF(numbers_1, 1, true)
+VALUES_OF(blocks_32, 32, false)
+
+// ---- transposes: counts and places by atomics, of whole numbers; the order within a row is made afterwards
+
+extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* columns, u32 entries, u32* counts) {
+    begin();
+    const u32 entry = blockIdx.x * blockDim.x + threadIdx.x;
+    if (entry < entries) atomicAdd(counts + columns[entry], 1u);
+}
+// Puts entries into the rows of the transpose, in no order, LANES a row; `next` is where each begins, and ends as where it ends.
+extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u32* next, u32* rows, u32* entries) {
+    begin();
+    constexpr u32 LANES = 4;
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    if (row >= a.rows) return;
+    for (u32 entry = a.offsets[row] + threadIdx.x % LANES; entry < a.offsets[row + 1]; entry += LANES) {
+        const u32 place = atomicAdd(next + a.columns[entry], 1u);
+        rows[place] = row;
+        entries[place] = entry;
+    }
+}
+// A warp puts a row in order.
+extern "C" __global__ __launch_bounds__(THREADS) void order_entries(
+    const u32* offsets, u32 count, const u32* rows, const u32* entries, u32* columns, u32* from) {
+    begin();
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+    if (row >= count) return;
+    const u32 first = offsets[row], end = offsets[row + 1];
+    for (u32 k = first + lane; k < end; k += 32) {
+        const u32 entry = entries[k];
+        u32 smaller = 0;
+        for (u32 other = first; other < end; other++) smaller += __ldg(entries + other) < entry;
+        columns[first + smaller] = rows[k];
+        from[first + smaller] = entry;
+    }
+}
+// The numbers of a transpose: blocks of A have this shape.
+extern "C" __global__ __launch_bounds__(THREADS) void transpose(const u32* from, u64 numbers, Shape shape, const double* a, double* to) {
+    begin();
+    const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= numbers) return;
+    const u32 size = shape.rows * shape.columns, within = u32(at % size);
+    const u64 block = from[at / size];
+    to[at] = a[block * size + within % shape.rows * shape.columns + within / shape.rows];
+}

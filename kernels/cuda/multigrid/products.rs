@@ -1,0 +1,105 @@
+//! Products of sparse matrices of blocks on a device, and transposes.
+//!
+//! Budget of a product: a row of `B` read twice for each entry of `A` while its pattern is found, and once more for the numbers.
+
+use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
+use crate::cuda::device::Array;
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::launch::{WARP, config};
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::THREADS;
+use crate::cuda::matrix::ordered::Misfit;
+use crate::cuda::matrix::scan::scan;
+use cudarc::driver::LaunchConfig;
+
+/// The kernels.
+pub(crate) const SOURCE: Source = Source {
+    file: "products.cu",
+    text: concat!(include_str!("graph.cu"), "#line 1 \"products.cu\"\n", include_str!("products.cu")),
+    constants: constants![],
+    mirrors: &[
+        mirror!("Graph" = RawGraph { offsets, columns, rows }),
+        mirror!("Shape" = RawShape { rows, columns }),
+    ],
+};
+
+/// Kernels by how many columns a row has room for: those that count and fill, and lanes of a row; those that sum, and lanes.
+const ROOM: [(usize, [&str; 3], [usize; 2]); 4] = [
+    (64, ["count_64", "fill_64", "sums_64"], [8, 4]),
+    (128, ["count_128", "fill_128", "sums_128"], [WARP, 16]),
+    (512, ["count_512", "fill_512", "sums_512"], [WARP, WARP]),
+    (4096, ["count_4096", "fill_4096", "sums_4096"], [THREADS as usize, THREADS as usize]),
+];
+
+/// Where `A B` has blocks. Rows that `skip` has nothing in are empty. `room` is the first of [`ROOM`] to try.
+pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>, room: usize) -> Result<Graph> {
+    let (device, rows) = (a.device(), a.rows());
+    let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
+    for (room, (_, [count, fill, _], [lanes, _])) in ROOM.iter().enumerate().skip(room) {
+        let (counts, overflow) = (device.uninitialised::<u32>(rows + 1)?, Misfit::none(device)?);
+        let (to, mark, config) = (counts.address(0), overflow.address(), config(rows * lanes));
+        queue!(device, f64, count, config, left, right, skip, to, mark);
+        if overflow.is_set()? {
+            continue;
+        }
+        let c = Graph { room, ..Graph::of_lengths(counts, b.cols())? };
+        let (offsets, columns) = (c.offsets(), c.columns.address(0));
+        queue!(device, f64, fill, config, left, right, skip, offsets, columns, mark);
+        return Ok(c);
+    }
+    let [.., (limit, ..)] = ROOM;
+    Err(Error::TooLarge { what: "the number of entries of a row of a level", got: limit + 1, limit })
+}
+
+/// The numbers of `A B`, whose pattern is known.
+pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
+    let device = a.values.device();
+    let ([rows, inner], [_, columns]) = (a.shape, b.shape);
+    assert!(inner == b.shape[0] && a.graph.cols() == b.graph.rows(), "matrices that can be multiplied");
+    let values = device.uninitialised(c.entries() * rows * columns)?;
+    let (left, right, to) = (a.address(), b.address(), values.address(0));
+    let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
+    let are_numbers = rows * inner * columns == 1;
+    // rows of one entry, as those of `T`, leave nothing to share
+    if are_numbers && b.graph.entries() > b.graph.rows() {
+        let (_, [.., name], [_, lanes]) = ROOM[c.room];
+        queue!(device, f64, name, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
+        return Ok(values);
+    }
+    let (name, lanes) = if are_numbers { ("numbers_1", 1) } else { ("blocks_32", WARP) };
+    let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.rows() * lanes));
+    queue!(device, f64, name, config, raw_a, left, raw_b, right, shape, inner, raw_c, to);
+    Ok(values)
+}
+
+/// Where a transpose has blocks, and the block that each of them is.
+pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
+    let (device, entries) = (a.device(), a.entries());
+    let number = u32::try_from(entries).map_err(|_| too_many(entries))?;
+    let counts = device.zeros::<u32>(a.cols() + 1)?;
+    let (columns, count) = (a.columns.address(0), counts.address(0));
+    queue!(device, f64, "count_columns", config(entries), columns, number, count);
+    scan(&counts)?;
+    // each place is counted up while entries are put there, which leaves the starts of the rows behind
+    let mut next = device.uninitialised::<u32>(a.cols() + 1)?;
+    device.inner.stream.memcpy_dtod(&counts.slice, &mut next.slice)?;
+    let array = || device.uninitialised::<u32>(entries);
+    let (rows, of, ordered, from) = (array()?, array()?, array()?, array()?);
+    let (next, raw) = (next.address(0), a.raw());
+    let (unordered, of_entries) = (rows.address(0), of.address(0));
+    queue!(device, f64, "scatter_entries", config(a.rows() * 4), raw, next, unordered, of_entries);
+    let (to, places, lines) = (ordered.address(0), from.address(0), a.cols() as u32);
+    let warps: LaunchConfig = config(a.cols() * WARP);
+    queue!(device, f64, "order_entries", warps, count, lines, unordered, of_entries, to, places);
+    Ok((Graph::new(counts, ordered, a.rows()), from))
+}
+
+/// The numbers of a transpose, where `from` names the block that each of its blocks is.
+pub(super) fn transposed(a: &Blocks, from: &Array<u32>) -> Result<Array<f64>> {
+    let (device, numbers) = (a.values.device(), a.values.len());
+    let values = device.uninitialised(numbers)?;
+    let (places, count, shape) = (from.address(0), numbers as u64, RawShape::from(a.shape));
+    let (left, to) = (a.address(), values.address(0));
+    queue!(device, f64, "transpose", config(numbers), places, count, shape, left, to);
+    Ok(values)
+}

@@ -1,0 +1,95 @@
+"""How long krysp takes where SciPy and PyAMG solve the same systems: `python benches/peers.py [MATRIX ...]`.
+
+Matrices are those of `../shared/matrices/fem`, or of the folder that KRYSP_MATRICES names. All run in this process, one after the
+other, over and over; the shortest time of each counts. On a machine that others use, compare ratios. OpenBLAS, which NumPy
+calls for inner products, is given one thread: with more it waits on busy machines.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import krysp
+import numpy as np
+import scipy.sparse.linalg as scipy_linalg
+from scipy.io import mmread
+from scipy.sparse import diags_array
+
+RTOL = 1e-8
+ROUNDS = 3
+SYSTEMS = ["heat_sink_p1_27k", "heat_sink_p1_340k", "elast_bracket_p1_59k"]
+
+
+def folder() -> Path:
+    here = Path(__file__).resolve().parents[2]
+    return Path(os.environ.get("KRYSP_MATRICES", here.parent / "shared" / "matrices")) / "fem"
+
+
+def shortest(contestants: dict) -> dict:
+    """Seconds and residual of each, the shortest of some rounds."""
+    best: dict = {}
+    for _ in range(ROUNDS):
+        for name, solve in contestants.items():
+            started = time.perf_counter()
+            residual = solve()
+            seconds = time.perf_counter() - started
+            if name not in best or seconds < best[name][0]:
+                best[name] = (seconds, residual)
+    return best
+
+
+def compare(name: str) -> None:
+    a = mmread(folder() / f"{name}.mtx.gz", spmatrix=False).tocsr()
+    b = mmread(folder() / f"{name}_b.mtx.gz").reshape(-1)
+    relative = lambda x: float(np.linalg.norm(b - a @ x) / np.linalg.norm(b))  # noqa: E731
+    inverse = diags_array(1.0 / a.diagonal()).tocsr()
+    operator = krysp.Operator(a, "cpu", symmetric=True)
+    jacobi = krysp.jacobi(operator)
+    contestants = {
+        "scipy cg, Jacobi": lambda: relative(scipy_linalg.cg(a, b, M=inverse, rtol=RTOL)[0]),
+        "krysp.cg, Jacobi, SciPy's arrays": lambda: relative(krysp.cg(a, b, M=krysp.jacobi(a), rtol=RTOL).x),
+        "krysp.cg, Jacobi, of an Operator": lambda: relative(krysp.cg(operator, b, M=jacobi, rtol=RTOL).x),
+        "krysp.cg, amg, with setup": lambda: relative(krysp.cg(a, b, M=krysp.amg(a), rtol=RTOL).x),
+        "krysp.solve, with setup": lambda: relative(krysp.solve(a, b, rtol=RTOL, device="cpu").x),
+    }
+    try:
+        import pyamg
+
+        def with_pyamg() -> float:
+            hierarchy = pyamg.smoothed_aggregation_solver(a)
+            return relative(hierarchy.solve(b, tol=RTOL, accel="cg"))
+
+        contestants["pyamg, smoothed aggregation, with setup"] = with_pyamg
+    except ImportError:
+        print("skipped: pyamg is not installed", file=sys.stderr)
+    best = shortest(contestants)
+    reference = best["scipy cg, Jacobi"][0]
+    print(f"{name}: {a.shape[0]} rows, {a.nnz} entries")
+    for contestant, (seconds, residual) in best.items():
+        print(f"  {contestant:42} {seconds:8.3f} s  {reference / seconds:5.1f}x  residual {residual:.1e}")
+
+
+def overhead() -> None:
+    """What a call takes beyond the solve: the shortest of many calls, less the time that the report names."""
+    line = diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(100, 100), format="csr")
+    b = np.ones(100)
+    for name, operator in (("SciPy's arrays", line), ("an Operator", krysp.Operator(line, "cpu"))):
+        beyond = []
+        for _ in range(20_000):
+            started = time.perf_counter()
+            result = krysp.cg(operator, b)
+            beyond.append(time.perf_counter() - started - result.report.time)
+        beyond.sort()
+        low, middle = beyond[0], beyond[len(beyond) // 2]
+        print(f"a call with {name} of 100 rows, beyond the solve: {1e6 * low:.1f} us at best, {1e6 * middle:.1f} in the median")
+
+
+if __name__ == "__main__":
+    overhead()
+    for system in sys.argv[1:] or SYSTEMS:
+        compare(system)

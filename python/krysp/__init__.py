@@ -1,0 +1,60 @@
+"""Krylov solvers on sparse formats that run at the speed of memory.
+
+>>> import numpy as np, scipy.sparse as sp, krysp
+>>> A = sp.diags_array([-1.0, 2.5, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000), format="csr")
+>>> x, info = krysp.cg(A, np.ones(1000), rtol=1e-10)
+>>> info
+0
+
+The functions are called as those of `scipy.sparse.linalg`. They run on all cores, let other Python threads run meanwhile, and
+`info` is 0 only if the recomputed residual meets the tolerance. What is solved more than once is an `Operator` first: it stores
+the matrix in the format that suits it, in the memory of a GPU where there is one.
+"""
+
+from ._krysp import KryspError, Report, __version__, devices
+from ._operator import Operator
+from ._plan import Plan, solve, spsolve
+from ._plot import spy
+from ._preconditioners import (
+    Preconditioner,
+    amg,
+    cholesky,
+    fsai,
+    ic0,
+    ilu0,
+    jacobi,
+    lu,
+    rigid_motions,
+    spai,
+    two_level,
+)
+from ._solvers import Result, bicgstab, cg, fgmres, gmres, minres
+
+__all__ = [
+    "KryspError",
+    "Operator",
+    "Plan",
+    "Preconditioner",
+    "Report",
+    "Result",
+    "__version__",
+    "amg",
+    "bicgstab",
+    "cg",
+    "cholesky",
+    "devices",
+    "fgmres",
+    "fsai",
+    "gmres",
+    "ic0",
+    "ilu0",
+    "jacobi",
+    "lu",
+    "minres",
+    "rigid_motions",
+    "solve",
+    "spai",
+    "spsolve",
+    "spy",
+    "two_level",
+]

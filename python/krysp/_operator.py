@@ -1,0 +1,117 @@
+"""Matrices that stay."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator
+
+from . import _input
+from ._krysp import Matrix, devices
+
+
+class Text(str):
+    """A text that notebooks show with its line breaks."""
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self)}</pre>"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Operator(LinearOperator):  # type: ignore[misc]
+    """A matrix in the format and the memory that suit it, for many products and solves.
+
+    Parameters
+    ----------
+    A : sparse matrix or array of SciPy
+        In any format; indices may be unsorted and repeated. Of elements `float32` it computes in single precision, of all
+        others in double.
+    device : str
+        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for that where there is one.
+    symmetric : bool
+        Declares that the matrix is symmetric and stays so: formats that store one triangle are considered, too. A matrix that
+        is not symmetric is refused.
+
+    Attributes
+    ----------
+    plan : str
+        The format that was chosen, why, and what was weighed against it.
+    device : str
+        Where the matrix is.
+
+    Notes
+    -----
+    The matrix is copied. `krysp.cg(A, b)` with a matrix of SciPy copies nothing and is right for a single solve.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000), format="csr")
+    >>> op = krysp.Operator(A, device="cpu")
+    >>> op.plan.split(":")[0]
+    'DIA, 3 diagonals'
+    >>> bool(np.allclose(op @ np.ones(1000), A @ np.ones(1000)))
+    True
+    >>> op.refresh(2.0 * A.data)
+    >>> bool(np.allclose(op @ np.ones(1000), 2.0 * A @ np.ones(1000)))
+    True
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+
+    def __init__(self, A: Any, device: str = "auto", *, symmetric: bool = False) -> None:
+        layout, shape, first, second, data = _input.arrays(A)
+        dtype = _input.real(data.dtype, "the matrix")
+        self.device = place(device)
+        self._core = Matrix(
+            layout, shape, first, second, _input.values(data, dtype), self.device, symmetric
+        )
+        super().__init__(dtype, shape)
+
+    @property
+    def plan(self) -> str:
+        return Text(self._core.plan())
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that a product reads, without vectors."""
+        return self._core.nbytes
+
+    def refresh(self, values: ArrayLike) -> None:
+        """Takes new values for the same pattern; nothing is analysed again.
+
+        Parameters
+        ----------
+        values : array
+            In the order of ``A.data`` if ``A`` was CSR, CSC or COO, else of ``A.tocsr().data``.
+        """
+        self._core.refresh(_input.values(values, self.dtype))
+
+    def _matvec(self, x: Any) -> Any:
+        return self._core.apply(_input.vector(x, self.shape[1], self.dtype, "x"))
+
+    def __repr__(self) -> str:
+        rows, cols = self.shape
+        stored = self.plan.partition("\n")[0]
+        return f"<krysp.Operator {rows} x {cols}, {self.dtype}, {self.device}: {stored}>"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(repr(self))}</p>"
+
+
+def place(device: Any) -> str:
+    """The name of a device, from what users write."""
+    name = str(device)
+    if name == "auto":
+        return "cuda:0" if devices() else "cpu"
+    if name == "cuda":
+        return "cuda:0"
+    if name == "cpu" or (name.startswith("cuda:") and name[5:].isdigit()):
+        return name
+    raise ValueError(f'device is {name!r}: "cpu", "cuda:0" or "auto" is needed')

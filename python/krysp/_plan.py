@@ -1,0 +1,172 @@
+"""One call that solves, and plans for many."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from . import _gpu, _input, _krysp
+from ._input import FloatArray
+from ._operator import place
+from ._solvers import Result
+
+
+class Plan:
+    """What the library plans for a matrix, and the solver that it builds: format, method and preconditioner.
+
+    Printed, it says what was seen of the matrix, what will be tried, in which order, and why.
+
+    Parameters
+    ----------
+    A : sparse matrix or array of SciPy
+    device : str
+        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for that where there is one.
+    rtol : float
+        Solves end when ``norm(b - A @ x) <= rtol * norm(b)``.
+    solves : int, optional
+        How many solves there will be. If not given, what takes long to build is built when the work done has earned it.
+    new_values : bool
+        Whether the values will change, by `refresh`.
+    maxiter : int, optional
+        Iterations of a solve at most, over all that is tried.
+    time_limit : float, optional
+        Seconds of a solve at most.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(40, 40))
+    >>> A = sp.kronsum(line, line, format="csr")
+    >>> plan = krysp.Plan(A, device="cpu", new_values=True)
+    >>> x, info = plan.solve(np.ones(1600))
+    >>> plan.refresh(2.0 * A.data)
+    >>> y, info = plan.solve(np.ones(1600))
+    >>> bool(np.allclose(x, 2.0 * y, rtol=1e-5))
+    True
+    """
+
+    def __init__(
+        self,
+        A: Any,
+        device: str = "auto",
+        *,
+        rtol: float = 1e-8,
+        solves: int | None = None,
+        new_values: bool = False,
+        maxiter: int | None = None,
+        time_limit: float | None = None,
+    ) -> None:
+        layout, shape, first, second, data = _input.arrays(A)
+        self.dtype = _input.real(data.dtype, "the matrix")
+        self.shape = shape
+        self.device = place(device)
+        values = _input.values(data, self.dtype)
+        self._core = _krysp.Plan(
+            layout, shape, first, second, values, self.device, rtol, solves, new_values, maxiter, time_limit
+        )
+
+    def solve(self, b: ArrayLike, x0: ArrayLike | None = None) -> Result:
+        """Solves ``A @ x = b``.
+
+        Parameters
+        ----------
+        b : array of shape (n,) or (n, 1)
+        x0 : array, optional
+            The first guess; zero if not given.
+
+        Returns
+        -------
+        Result
+            Unpacks as ``x, info``, and has ``.report``, whose ``rungs`` are what was tried.
+        """
+        n = self.shape[0]
+        if _gpu.is_on_gpu(b):
+            host = self.solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0))
+            return Result(_gpu.like(b, host.x), host.info, host.report)
+        guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
+        return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess))
+
+    def refresh(self, values: ArrayLike) -> None:
+        """Takes new values for the same pattern.
+
+        Parameters
+        ----------
+        values : array
+            In the order of ``A.data`` if ``A`` was CSR, CSC or COO, else of ``A.tocsr().data``.
+        """
+        self._core.refresh(_input.values(values, self.dtype))
+
+    def __str__(self) -> str:
+        return self._core.text()
+
+    def __repr__(self) -> str:
+        return f"<krysp.Plan {self.shape[0]} x {self.shape[1]}, {self.dtype}, {self.device}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def solve(
+    A: Any,
+    b: ArrayLike,
+    *,
+    rtol: float = 1e-8,
+    device: str = "auto",
+    time_limit: float | None = None,
+) -> Result:
+    """Solves ``A @ x = b`` with what suits the matrix: the library finds out what it is like, tries, and says how it went.
+
+    For more than one right-hand side make a `Plan`.
+
+    Parameters
+    ----------
+    A : sparse matrix or array of SciPy
+    b : array of shape (n,) or (n, 1)
+    rtol : float
+        The solve ends when ``norm(b - A @ x) <= rtol * norm(b)``.
+    device : str
+        ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for a GPU where there is one.
+    time_limit : float, optional
+        Seconds at most.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.diags_array([-1.0, 3.0, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000), format="csr")
+    >>> x, info = krysp.solve(A, np.ones(1000))
+    >>> info, bool(np.linalg.norm(A @ x - 1.0) < 1e-8 * np.sqrt(1000))
+    (0, True)
+    """
+    return Plan(A, device, rtol=rtol, solves=1, time_limit=time_limit).solve(b)
+
+
+def spsolve(A: Any, b: ArrayLike) -> FloatArray:
+    """`solve` as ``scipy.sparse.linalg.spsolve`` is called: returns `x` alone, and raises `KryspError` where it is no solution.
+
+    Parameters
+    ----------
+    A : sparse matrix or array of SciPy
+    b : array of shape (n,) or (n, 1)
+
+    Returns
+    -------
+    array
+        With ``norm(b - A @ x) <= 1e-8 * norm(b)``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> krysp.spsolve(sp.csr_array([[2.0, 1.0], [1.0, 3.0]]), np.array([3.0, 4.0])).round(6)
+    array([1., 1.])
+    """
+    result = solve(A, b)
+    if result.info != 0:
+        raise _krysp.KryspError(str(result.report))
+    return result.x

@@ -1,0 +1,260 @@
+"""Preconditioners: operators that apply the inverse of something close to a matrix."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.sparse.linalg import LinearOperator
+
+from . import _input
+from . import _krysp
+from ._input import FloatArray
+from ._krysp import Matrix
+from ._operator import Operator
+
+
+class Preconditioner(LinearOperator):  # type: ignore[misc]
+    """An operator that applies ``M⁻¹``, made by `jacobi`, `ilu0`, `ic0`, `fsai`, `spai`, `two_level`, `amg`, `lu` or
+    `cholesky`.
+
+    Give it to a solver as `M`, of this package or of SciPy. It lives where its matrix does: made of an `Operator` on a GPU, it
+    is on that GPU.
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+
+    def __init__(
+        self,
+        name: str,
+        A: Any,
+        *,
+        block: int | None = None,
+        modes: list[FloatArray] | None = None,
+        strength: float = 0.1,
+        sweeps: int = 2,
+        coarsest: int = 600,
+    ) -> None:
+        matrix, dtype, shape, self.device = _matrix(A)
+        given = [np.ascontiguousarray(mode, dtype=dtype) for mode in modes or []]
+        self._name = name
+        self._core = _krysp.Preconditioner(name, matrix, block, given, strength, sweeps, coarsest)
+        super().__init__(dtype, shape)
+
+    def refresh(self, A: Any) -> None:
+        """Takes new values from a matrix of the same pattern; what was analysed stays.
+
+        Parameters
+        ----------
+        A : Operator, or sparse matrix or array of SciPy
+            With the pattern, the shape and the element type of the matrix that this was made of.
+        """
+        matrix, _, shape, _ = _matrix(A)
+        if shape != self.shape:
+            raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, the preconditioner was made for {self.shape}")
+        self._core.refresh(matrix)
+
+    def _matvec(self, x: Any) -> Any:
+        return self._core.apply(_input.vector(x, self.shape[0], self.dtype, "x"))
+
+    def __str__(self) -> str:
+        return self._core.text()
+
+    def __repr__(self) -> str:
+        return f"<krysp.{self._name} {self.shape[0]} x {self.shape[1]}, {self.dtype}, {self.device}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def _matrix(A: Any) -> tuple[Matrix, np.dtype[Any], tuple[int, int], str]:
+    if isinstance(A, Operator):
+        return A._core, A.dtype, A.shape, A.device
+    layout, shape, first, second, data = _input.arrays(A)
+    dtype = _input.real(data.dtype, "the matrix")
+    matrix = Matrix(layout, shape, first, second, _input.values(data, dtype), "given", False)
+    return matrix, dtype, shape, "cpu"
+
+
+def jacobi(A: Any, block: int | None = None) -> Preconditioner:
+    """The inverse of the diagonal, or of diagonal blocks.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    block : int, optional
+        Rows of a block, up to 32: as many as a node has unknowns.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> M = krysp.jacobi(sp.csr_array([[2.0, 1.0], [1.0, 4.0]]))
+    >>> M @ np.ones(2)
+    array([0.5 , 0.25])
+    """
+    return Preconditioner("jacobi", A, block=block)
+
+
+def ilu0(A: Any) -> Preconditioner:
+    """An incomplete LU factorisation with the pattern of the matrix, for any matrix. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[4.0, 1.0], [2.0, 3.0]])
+    >>> krysp.ilu0(A) @ (A @ np.array([1.0, 2.0]))
+    array([1., 2.])
+    """
+    return Preconditioner("ilu0", A)
+
+
+def ic0(A: Any) -> Preconditioner:
+    """An incomplete Cholesky factorisation with the pattern of the matrix, for symmetric positive definite ones. On a CPU.
+
+    Where a pivot would not be positive, the diagonal is raised until all are.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    """
+    return Preconditioner("ic0", A)
+
+
+def lu(A: Any) -> Preconditioner:
+    """An LU factorisation with all of its fill, for any matrix: one application solves the system. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+
+    Raises
+    ------
+    KryspError
+        If the factors would not fit into memory, or the matrix is singular.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[0.0, 1.0], [2.0, 3.0]])
+    >>> krysp.gmres(A, A @ np.array([1.0, 2.0]), M=krysp.lu(A)).x
+    array([1., 2.])
+    """
+    return Preconditioner("lu", A)
+
+
+def cholesky(A: Any) -> Preconditioner:
+    """A Cholesky factorisation with all of its fill, for symmetric positive definite matrices. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+
+    Raises
+    ------
+    KryspError
+        If the factors would not fit into memory, or the matrix is not positive definite.
+    """
+    return Preconditioner("cholesky", A)
+
+
+def fsai(A: Any) -> Preconditioner:
+    """A factorised sparse approximate inverse, for symmetric positive definite matrices: two products an application.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    """
+    return Preconditioner("fsai", A)
+
+
+def spai(A: Any) -> Preconditioner:
+    """A sparse approximate inverse, for any matrix: one product an application.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    """
+    return Preconditioner("spai", A)
+
+
+def two_level(A: Any) -> Preconditioner:
+    """The diagonal, and a coarse space that is solved exactly: for symmetric positive definite matrices that are large.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    """
+    return Preconditioner("two_level", A)
+
+
+def amg(
+    A: Any,
+    modes: ArrayLike | None = None,
+    *,
+    strength: float = 0.1,
+    sweeps: int = 2,
+    coarsest: int = 600,
+) -> Preconditioner:
+    """Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    modes : array of shape (n, k), optional
+        Vectors that the matrix maps to nearly nothing, but for boundary conditions: `rigid_motions` for elasticity. If not
+        given, constants.
+    strength : float
+        A connection is strong if it is at least this part of the strongest of either node.
+    sweeps : int
+        Sweeps of the smoother before and after each coarse correction.
+    coarsest : int
+        A level of so many rows is inverted.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(60, 60))
+    >>> A = sp.kronsum(line, line, format="csr")
+    >>> result = krysp.cg(A, np.ones(3600), M=krysp.amg(A), rtol=1e-8)
+    >>> result.info, result.report.iterations < 15
+    (0, True)
+    """
+    vectors = []
+    if modes is not None:
+        array = np.asarray(modes)
+        array = array[:, None] if array.ndim == 1 else array
+        vectors = [array[:, k] for k in range(array.shape[1])]
+    return Preconditioner("amg", A, modes=vectors, strength=strength, sweeps=sweeps, coarsest=coarsest)
+
+
+def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArray:
+    """The motions of a rigid body, as columns: the modes of elasticity for `amg`.
+
+    Parameters
+    ----------
+    points : array of shape (nodes, 2) or (nodes, 3)
+        Where the nodes are.
+    by_component : bool
+        Unknowns are numbered by component: the first of all nodes, then the second. If not, by node.
+
+    Returns
+    -------
+    array of shape (unknowns, 3) in the plane, (unknowns, 6) in space
+
+    Examples
+    --------
+    >>> import krysp
+    >>> krysp.rigid_motions([[0.0, 0.0], [2.0, 0.0]]).shape
+    (4, 3)
+    """
+    places = np.asarray(points, dtype=np.float64)
+    if places.ndim != 2:
+        raise ValueError(f"points has shape {places.shape}: one row for each node is needed")
+    return np.column_stack(_krysp.rigid_motions(places.tolist(), by_component))

@@ -1,0 +1,387 @@
+"""The methods, called as those of `scipy.sparse.linalg`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from . import _gpu, _input
+from ._input import DOUBLE, SINGLE, FloatArray
+from ._krysp import Report
+from ._krysp import solve as _solve
+from ._operator import Operator
+from ._preconditioners import Preconditioner
+
+Callback = Callable[[Any], Any]
+
+
+class Result(tuple):  # type: ignore[type-arg]
+    """What a solver returns. It unpacks as ``x, info``, as SciPy's results do.
+
+    Attributes
+    ----------
+    x : array
+        The solution, or the last iterate.
+    info : int
+        0 if ``norm(b - A @ x) <= max(rtol * norm(b), atol)``, computed with the returned `x`; below zero if the method broke
+        down; else the number of iterations.
+    report : Report
+        How the solve ended and what it cost. Printed, it says what to try next.
+    """
+
+    x: FloatArray
+    info: int
+    report: Report
+
+    def __new__(cls, x: FloatArray, info: int, report: Report) -> Result:
+        result = super().__new__(cls, (x, info))
+        result.x, result.info, result.report = x, info, report
+        return result
+
+    def __repr__(self) -> str:
+        return f"<krysp.Result {self.report}>"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+
+def cg(
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callback | None = None,
+) -> Result:
+    """Conjugate gradients, for symmetric positive definite matrices.
+
+    Parameters
+    ----------
+    A : sparse matrix or array of SciPy, Operator, LinearOperator of SciPy, or function
+        A matrix in compressed rows with 32-bit indices is read where it is, and not copied.
+    b : array of shape (n,) or (n, 1)
+    x0 : array, optional
+        The first guess; zero if not given. ``"Mb"`` stands for ``M @ b``.
+    rtol, atol : float
+        The solve ends when ``norm(b - A @ x) <= max(rtol * norm(b), atol)``.
+    maxiter : int, optional
+        Iterations at most, ``10 n`` if not given.
+    M : Preconditioner, sparse matrix, LinearOperator or function, optional
+        Applies the inverse of something close to `A`.
+    callback : function, optional
+        Called as ``callback(x)`` after each iteration.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(100, 100), format="csr")
+    >>> x, info = krysp.cg(A, np.ones(100), rtol=1e-10, M=krysp.jacobi(A))
+    >>> info, bool(np.isclose(x[49], 1275.0))
+    (0, True)
+    """
+    return _run("cg", A, b, x0, rtol, atol, maxiter, M, callback)
+
+
+def minres(
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callback | None = None,
+) -> Result:
+    """MINRES, for symmetric matrices, definite or not.
+
+    Parameters are those of `cg`. `M` must be symmetric positive definite.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[1.0, 2.0], [2.0, -1.0]])
+    >>> krysp.minres(A, np.array([5.0, 0.0])).x
+    array([1., 2.])
+    """
+    return _run("minres", A, b, x0, rtol, atol, maxiter, M, callback)
+
+
+def bicgstab(
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callback | None = None,
+) -> Result:
+    """Stabilised bi-conjugate gradients, for any matrix, in fixed memory.
+
+    Parameters are those of `cg`.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[4.0, 1.0], [2.0, 3.0]])
+    >>> krysp.bicgstab(A, A @ np.array([1.0, 2.0]), rtol=1e-10).info
+    0
+    """
+    return _run("bicgstab", A, b, x0, rtol, atol, maxiter, M, callback)
+
+
+def gmres(
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int | None = None,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callback | None = None,
+    callback_type: str | None = None,
+) -> Result:
+    """GMRES with restarts, for any matrix.
+
+    Parameters are those of `cg`, and:
+
+    Parameters
+    ----------
+    restart : int, optional
+        Iterations of a cycle, 20 if not given.
+    maxiter : int, optional
+        Cycles at most, ``10 n`` if not given. With the `callback_type` ``"legacy"``, iterations.
+    M
+        Preconditions on the right: residuals are those of the system itself.
+    callback_type : {"x", "pr_norm", "legacy"}, optional
+        What the callback is given: the iterate after each cycle, or the relative residual after each iteration.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``. Without convergence, `info` counts what `maxiter` does.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[4.0, 1.0], [2.0, 3.0]])
+    >>> krysp.gmres(A, A @ np.array([1.0, 2.0]), rtol=1e-10).x
+    array([1., 2.])
+    """
+    return _cycles("gmres", A, b, x0, rtol, atol, restart, maxiter, M, callback, callback_type)
+
+
+def fgmres(
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    restart: int | None = None,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callback | None = None,
+    callback_type: str | None = None,
+) -> Result:
+    """Flexible GMRES with restarts: as `gmres`, with a preconditioner that may change from iteration to iteration.
+
+    Parameters are those of `gmres`.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[4.0, 1.0], [2.0, 3.0]])
+    >>> inner = lambda r: krysp.bicgstab(A, r, rtol=0.1).x
+    >>> krysp.fgmres(A, A @ np.array([1.0, 2.0]), rtol=1e-10, M=inner).info
+    0
+    """
+    return _cycles("fgmres", A, b, x0, rtol, atol, restart, maxiter, M, callback, callback_type)
+
+
+def _cycles(
+    method: str,
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None,
+    rtol: float,
+    atol: float,
+    restart: int | None,
+    maxiter: int | None,
+    M: Any,
+    callback: Callback | None,
+    callback_type: str | None,
+) -> Result:
+    if callback is not None and callback_type is None:
+        message = (
+            f"krysp.{method} called without specifying `callback_type`: residuals are given to the callback, and `maxiter` "
+            'counts iterations, as in old SciPy; say "x", "pr_norm" or "legacy"'
+        )
+        warnings.warn(message, category=DeprecationWarning, stacklevel=3)
+        callback_type = "legacy"
+    if callback_type not in (None, "x", "pr_norm", "legacy"):
+        raise ValueError(f'callback_type is {callback_type!r}: "x", "pr_norm" or "legacy" is needed')
+    n = (*np.shape(b), 1)[0]
+    restart = max(1, min(20 if restart is None else restart, n))
+    cycles = 10 * n if maxiter is None else maxiter
+    legacy = callback_type == "legacy"
+    most = cycles if legacy else cycles * restart
+    of_iterates = callback_type == "x"
+    told = callback
+    if callback is not None and not of_iterates:
+        told = lambda residual: callback(np.float64(residual))  # noqa: E731
+    result = _run(method, A, b, x0, rtol, atol, most, M, told, restart, of_iterates)
+    if result.info > 0 and not legacy:
+        return Result(result.x, -(-result.info // restart), result.report)
+    return result
+
+
+def _run(
+    method: str,
+    A: Any,
+    b: ArrayLike,
+    x0: Any,
+    rtol: float,
+    atol: float,
+    maxiter: int | None,
+    M: Any,
+    callback: Callback | None,
+    restart: int = 20,
+    of_iterates: bool = True,
+) -> Result:
+    if not (isinstance(atol, (int, float)) and atol >= 0.0):
+        raise ValueError(f"atol is {atol!r}: a number that is not negative is needed")
+    if type(b) is not np.ndarray:
+        if _gpu.is_on_gpu(b):
+            return _of_gpu(method, A, b, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)
+        b = np.asarray(b)
+    rhs = b
+    if type(A) is Operator:
+        dtype, n, operator = A.dtype, A.shape[0], A._core
+        _square(A.shape)
+    else:
+        dtype, n, operator = _operand(A, rhs, None, "the matrix")
+    if rhs.dtype is not dtype or rhs.shape != (n,) or not rhs.flags.c_contiguous:
+        rhs = _input.vector(rhs, n, dtype, "b")
+    preconditioner = None if M is None else _preconditioner(M, n, dtype)
+    if isinstance(x0, str):
+        if x0 != "Mb":
+            raise ValueError(f'x0 is {x0!r}: an array, or "Mb" is needed')
+        x0 = rhs if M is None else M @ rhs if hasattr(M, "shape") else M(rhs)
+    guess = None if x0 is None else _input.vector(x0, n, dtype, "x0")
+    most = 10 * n if maxiter is None else int(maxiter)
+    if most < 0:
+        raise ValueError(f"maxiter is {maxiter}: it cannot be negative")
+    return Result(
+        *_solve(
+            method, operator, rhs, guess, preconditioner, rtol, atol, most, restart, callback, of_iterates
+        )
+    )
+
+
+def _of_gpu(
+    method: str,
+    A: Any,
+    b: Any,
+    x0: Any,
+    rtol: float,
+    atol: float,
+    maxiter: int | None,
+    M: Any,
+    callback: Callback | None,
+    restart: int,
+    of_iterates: bool,
+) -> Result:
+    """For a right-hand side on a GPU: the solve is where the operator is, `x` of the kind of `b`."""
+    if not hasattr(A, "matvec") and not callable(A):
+        A = Operator(A, f"cuda:{_gpu.ordinal(b)}")
+    told = callback
+    if callback is not None and of_iterates:
+        told = lambda x: callback(_gpu.like(b, x))  # noqa: E731
+    if not isinstance(A, Operator) or A.device == "cpu" or told is not None or isinstance(x0, str):
+        guess = x0 if x0 is None or isinstance(x0, str) else _gpu.to_host(x0)
+        host = _gpu.to_host(b)
+        result = _run(method, A, host, guess, rtol, atol, maxiter, M, told, restart, of_iterates)
+        return Result(_gpu.like(b, result.x), result.info, result.report)
+    n = A.shape[0]
+    _square(A.shape)
+    preconditioner = None if M is None else _preconditioner(M, n, A.dtype)
+    most = 10 * n if maxiter is None else int(maxiter)
+    return Result(
+        *_gpu.solve(method, A._core, n, A.dtype, b, x0, preconditioner, rtol, atol, most, restart)
+    )
+
+
+def _square(shape: tuple[int, ...]) -> None:
+    if shape[0] != shape[1]:
+        raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, a square one is needed")
+
+
+def _operand(given: Any, rhs: Any, dtype: Any, what: str) -> tuple[Any, int, Any]:
+    """Element type, rows, and what the compiled part takes: arrays of compressed rows, or a function."""
+    operator, matvec = given, getattr(given, "matvec", None)
+    if matvec is None and not callable(given):
+        given = _input.sparse(given)
+        _square(given.shape)
+        if dtype is None:
+            single = given.dtype == SINGLE and rhs.dtype == SINGLE
+            dtype = SINGLE if single else DOUBLE
+            _input.real(given.dtype, what)
+        return dtype, given.shape[0], _input.rows(given, dtype)
+    if matvec is not None:
+        _square(operator.shape)
+        n, apply, own = operator.shape[0], matvec, _input.real(operator.dtype, what)
+    else:
+        n, apply, own = rhs.shape[0], given, rhs.dtype
+    if dtype is None:
+        dtype = SINGLE if own == SINGLE and rhs.dtype == SINGLE else DOUBLE
+
+    def function(x: FloatArray) -> FloatArray:
+        image = np.asarray(apply(x))
+        if image.dtype != dtype:
+            _input.real(image.dtype, f"the result of {what}")
+        return np.ascontiguousarray(image, dtype=dtype).reshape(-1)
+
+    return dtype, n, function
+
+
+def _preconditioner(M: Any, n: int, dtype: Any) -> Any:
+    if isinstance(M, (Preconditioner, Operator)):
+        if M.shape != (n, n):
+            raise ValueError(f"the preconditioner is {M.shape[0]} x {M.shape[1]}, the matrix has {n} rows")
+        if M.dtype == dtype:
+            return M._core
+    rows = _operand(M, np.empty((n,), dtype), dtype, "the preconditioner")
+    if rows[1] != n:
+        raise ValueError(f"the preconditioner has {rows[1]} rows, the matrix has {n}")
+    return rows[2]

@@ -1,0 +1,103 @@
+//! Solves on a GPU.
+
+use crate::errors::{raised, raised_by_solver};
+use crate::matrix::{Matrix, Number, Placed, with_either};
+use crate::preconditioner::Ready;
+use crate::report::Report;
+use crate::solve::{Given, System, Wishes, by_name};
+use krysp::solvers::Identity;
+use krysp::{CudaVector, LinearOperator, Operator, Space};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// The matrix, if it is on a GPU.
+pub(crate) fn operator<'a, T: Number>(given: &'a Given<'_, T>) -> Option<&'a Operator<CudaVector<T>>> {
+    match given {
+        Given::Matrix(matrix) => match T::of_matrix(matrix) {
+            Some(Placed::Cuda(operator)) => Some(operator),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The preconditioner of a solve on a GPU: none, or one that was built of the same operator.
+pub(crate) fn preconditioner<'a, T: Number>(
+    given: &'a Given<'_, T>,
+    a: &Operator<CudaVector<T>>,
+) -> PyResult<Box<dyn LinearOperator<Vector = CudaVector<T>> + 'a>> {
+    match given {
+        Given::Nothing => Ok(Box::new(Identity::new(a.domain()))),
+        Given::Preconditioner(preconditioner) => match T::of_preconditioner(preconditioner) {
+            Some(Ready::Cuda(m)) => Ok(Box::new(&**m)),
+            _ => Err(elsewhere()),
+        },
+        _ => Err(elsewhere()),
+    }
+}
+
+fn elsewhere() -> PyErr {
+    PyTypeError::new_err(
+        "an operator on a GPU takes preconditioners that were built of it, `krysp.jacobi(A)` for example",
+    )
+}
+
+/// The queue of a matrix on a GPU, as other libraries take it; `None` in host memory.
+#[pyfunction]
+pub(crate) fn stream(matrix: &Matrix) -> Option<usize> {
+    with_either!(&matrix.inner, placed => match placed {
+        Placed::Cuda(operator) => Some(operator.domain().gpu().stream() as usize),
+        _ => None,
+    })
+}
+
+/// Solves `A x = b` with `b` and `x` at addresses in the memory of the GPU: `(info, report)`. What writes them must be queued on
+/// the matrix's stream before. `x` holds the guess, if `guess` says so, and the solution when this returns.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
+pub(crate) fn solve_on_device<'py>(
+    method: &str,
+    a: &Bound<'py, PyAny>,
+    b: u64,
+    x: u64,
+    guess: bool,
+    m: &Bound<'py, PyAny>,
+    rtol: f64,
+    atol: f64,
+    max_iterations: usize,
+    restart: usize,
+) -> PyResult<(isize, Report)> {
+    let wishes = Wishes::new(method, rtol, atol, max_iterations, restart)?;
+    let single = matches!(a.cast::<Matrix>()?.try_borrow()?.inner, crate::matrix::Either::Single(_));
+    match single {
+        true => there::<f32>(&wishes, a, b, x, guess, m),
+        false => there::<f64>(&wishes, a, b, x, guess, m),
+    }
+}
+
+fn there<T: Number>(
+    wishes: &Wishes,
+    a: &Bound<'_, PyAny>,
+    b: u64,
+    x: u64,
+    guess: bool,
+    m: &Bound<'_, PyAny>,
+) -> PyResult<(isize, Report)> {
+    let (a, m, py) = (Given::<T>::new(a, 0)?, Given::<T>::new(m, 0)?, m.py());
+    let a = operator(&a).ok_or_else(|| PyTypeError::new_err("the matrix is not on a GPU"))?;
+    let m = preconditioner(&m, a)?;
+    let vector = || a.domain().zeros().map_err(raised_by_solver);
+    let (mut rhs, mut solution) = (vector()?, vector()?);
+    rhs.copy_from_address(b).map_err(raised)?;
+    if guess {
+        solution.copy_from_address(x).map_err(raised)?;
+    }
+    let mut system = System::There { b: rhs, x: solution };
+    let solved = py.detach(|| by_name(wishes, a, &*m, &mut system, None));
+    let answer = wishes.ended(solved)?;
+    if let System::There { x: solution, .. } = &system {
+        solution.copy_to_address(x).map_err(raised)?;
+        a.domain().gpu().synchronize().map_err(raised)?;
+    }
+    Ok(answer)
+}

@@ -1,0 +1,48 @@
+//! Errors as Python has them, in the library's own words.
+
+use pyo3::PyErr;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+
+pyo3::create_exception!(
+    _krysp,
+    KryspError,
+    PyRuntimeError,
+    "What failed although it was called rightly: a factorisation that meets a pivot of zero, a GPU that is missing or full.\n\n\
+     Misuse is a `ValueError` or a `TypeError`. How a solve ended is in its report, and no error."
+);
+
+/// Misuse is a `ValueError`. What matrices and hardware make fail is a `KryspError`. An exception that a function of the user
+/// raised comes back as it was.
+pub(crate) fn raised(error: krysp::Error) -> PyErr {
+    use krysp::Error;
+    match error {
+        Error::Solver(error) => raised_by_solver(error),
+        Error::ZeroDiagonal { .. }
+        | Error::NotPositive { .. }
+        | Error::CoarseNotPositive { .. }
+        | Error::ZeroPivot { .. }
+        | Error::SingularLocal { .. }
+        | Error::SingularBlock { .. }
+        | Error::Unsuitable { .. }
+        | Error::Memory { .. }
+        | Error::Lost => KryspError::new_err(error.to_string()),
+        #[cfg(feature = "cuda")]
+        Error::Cuda(_) => KryspError::new_err(error.to_string()),
+        misuse => PyValueError::new_err(misuse.to_string()),
+    }
+}
+
+/// As [`raised`], of the solver's errors.
+pub(crate) fn raised_by_solver(error: krysp::solvers::Error) -> PyErr {
+    use krysp::solvers::Error;
+    match error {
+        Error::Backend(inner) => match inner.downcast::<PyErr>() {
+            Ok(exception) => *exception,
+            Err(inner) => match inner.downcast::<krysp::Error>() {
+                Ok(error) => raised(*error),
+                Err(inner) => KryspError::new_err(inner.to_string()),
+            },
+        },
+        misuse => PyValueError::new_err(misuse.to_string()),
+    }
+}

@@ -1,0 +1,43 @@
+//! What Python calls of krysp: arrays in, solutions and reports out.
+//!
+//! The package `krysp` around this module has the functions that users call: it brings what they give into few shapes, so that
+//! there is one way in here. A solve holds no lock of the interpreter, except while a function of the user runs.
+
+mod arrays;
+#[cfg(feature = "cuda")]
+mod device;
+mod errors;
+mod function;
+mod matrix;
+mod plan;
+mod preconditioner;
+mod report;
+mod solve;
+mod watch;
+
+/// The compiled part of the package `krysp`.
+#[pyo3::pymodule]
+mod _krysp {
+    use pyo3::prelude::*;
+
+    #[cfg(feature = "cuda")]
+    #[pymodule_export]
+    use super::device::{solve_on_device, stream};
+    #[pymodule_export]
+    use super::errors::KryspError;
+    #[pymodule_export]
+    use super::matrix::{Matrix, devices};
+    #[pymodule_export]
+    use super::plan::Plan;
+    #[pymodule_export]
+    use super::preconditioner::{Preconditioner, rigid_motions};
+    #[pymodule_export]
+    use super::report::Report;
+    #[pymodule_export]
+    use super::solve::solve;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

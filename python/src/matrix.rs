@@ -1,0 +1,236 @@
+//! Matrices that stay: in the format and the memory that suit them.
+
+use crate::arrays::{Layout, array, entries, matrix};
+use crate::errors::{raised, raised_by_solver};
+use crate::preconditioner::{Preconditioner, Ready};
+use krysp::{Csr, Format, Host, HostVector, LinearOperator, Operator, Real, Space, Vector};
+#[cfg(feature = "cuda")]
+use krysp::{Cuda, CudaVector};
+use numpy::PyArray1;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+/// A number of Python's arrays that krysp computes with: `float32` or `float64`.
+pub(crate) trait Number: Real + numpy::Element {
+    /// The matrix, if it is made of such numbers.
+    fn of_matrix(matrix: &Matrix) -> Option<&Placed<Self>>;
+
+    /// The preconditioner, if it works on such numbers.
+    fn of_preconditioner(preconditioner: &Preconditioner) -> Option<&Ready<Self>>;
+}
+
+impl Number for f32 {
+    fn of_matrix(matrix: &Matrix) -> Option<&Placed<f32>> {
+        match &matrix.inner {
+            Either::Single(placed) => Some(placed),
+            Either::Double(_) => None,
+        }
+    }
+
+    fn of_preconditioner(preconditioner: &Preconditioner) -> Option<&Ready<f32>> {
+        match &preconditioner.inner {
+            Either::Single(ready) => Some(ready),
+            Either::Double(_) => None,
+        }
+    }
+}
+
+impl Number for f64 {
+    fn of_matrix(matrix: &Matrix) -> Option<&Placed<f64>> {
+        match &matrix.inner {
+            Either::Double(placed) => Some(placed),
+            Either::Single(_) => None,
+        }
+    }
+
+    fn of_preconditioner(preconditioner: &Preconditioner) -> Option<&Ready<f64>> {
+        match &preconditioner.inner {
+            Either::Double(ready) => Some(ready),
+            Either::Single(_) => None,
+        }
+    }
+}
+
+/// Something of `float32`, or something of `float64`.
+pub(crate) enum Either<S, D> {
+    Single(S),
+    Double(D),
+}
+
+/// Does the same with what is of either element type.
+macro_rules! with_either {
+    ($either:expr, $inner:ident => $then:expr) => {
+        match $either {
+            $crate::matrix::Either::Single($inner) => $then,
+            $crate::matrix::Either::Double($inner) => $then,
+        }
+    };
+}
+pub(crate) use with_either;
+
+/// A matrix where it was put.
+pub(crate) enum Placed<T: Real> {
+    /// As it came, for preconditioners.
+    Given(Csr<T>),
+    /// In the format that suits the processor.
+    Host(Operator<HostVector<T>>),
+    /// In the format that suits the GPU.
+    #[cfg(feature = "cuda")]
+    Cuda(Operator<CudaVector<T>>),
+}
+
+impl<T: Number> Placed<T> {
+    fn new(csr: Csr<T>, place: &Place, symmetric: bool) -> krysp::Result<Placed<T>> {
+        Ok(match place {
+            Place::Given => Placed::Given(csr),
+            Place::Host if symmetric => Placed::Host(Operator::symmetric(&csr, &Host)?),
+            Place::Host => Placed::Host(Operator::auto(&csr, &Host)?),
+            #[cfg(feature = "cuda")]
+            Place::Cuda(ordinal) => {
+                let gpu = Cuda::new(*ordinal)?;
+                let stored =
+                    if symmetric { Operator::symmetric(&csr, &gpu) } else { Operator::auto(&csr, &gpu) };
+                Placed::Cuda(stored?)
+            }
+        })
+    }
+
+    fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
+        match self {
+            Placed::Given(csr) => csr.refresh(values),
+            Placed::Host(operator) => operator.refresh(values),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => operator.refresh(values),
+        }
+    }
+
+    fn apply(&self, x: &[T]) -> krysp::solvers::Result<Vec<T>> {
+        match self {
+            Placed::Given(csr) => image(csr, x),
+            Placed::Host(operator) => image(operator, x),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => image(operator, x),
+        }
+    }
+
+    fn plan(&self) -> String {
+        match self {
+            Placed::Given(_) => "CSR, as it came".into(),
+            Placed::Host(operator) => operator.choice().to_string(),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => operator.choice().to_string(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Placed::Given(csr) => csr.bytes(),
+            Placed::Host(operator) => operator.bytes(),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => operator.bytes(),
+        }
+    }
+}
+
+/// `A x`, in the user's numbering.
+pub(crate) fn image<V: Vector>(
+    a: &(impl LinearOperator<Vector = V> + ?Sized),
+    x: &[V::Elem],
+) -> krysp::solvers::Result<Vec<V::Elem>> {
+    let (mut from, mut to) = (a.domain().zeros()?, a.range().zeros()?);
+    a.domain().load(x, &mut from)?;
+    a.apply(&from, &mut to)?;
+    let mut host = vec![V::Elem::default(); a.range().local_len()];
+    a.range().store(&to, &mut host)?;
+    Ok(host)
+}
+
+/// Where a matrix is to be.
+pub(crate) enum Place {
+    Given,
+    Host,
+    #[cfg(feature = "cuda")]
+    Cuda(usize),
+}
+
+impl Place {
+    pub(crate) fn named(name: &str) -> PyResult<Place> {
+        match name {
+            "given" => Ok(Place::Given),
+            "cpu" => Ok(Place::Host),
+            #[cfg(feature = "cuda")]
+            _ if name.starts_with("cuda:") => Ok(Place::Cuda(name[5..].parse()?)),
+            _ => Err(PyTypeError::new_err(format!("no device is called {name}"))),
+        }
+    }
+}
+
+/// A matrix in the memory of a device.
+#[pyclass(module = "krysp")]
+pub(crate) struct Matrix {
+    pub(crate) inner: Either<Placed<f32>, Placed<f64>>,
+}
+
+#[pymethods]
+impl Matrix {
+    /// From arrays of SciPy, which are copied. `place` is "given", "cpu" or "cuda:0".
+    #[new]
+    fn new(
+        layout: &str,
+        shape: (usize, usize),
+        first: &Bound<'_, PyAny>,
+        second: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        place: &str,
+        symmetric: bool,
+    ) -> PyResult<Matrix> {
+        let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
+        let inner = if data.is_instance_of::<PyArray1<f32>>() {
+            let csr = matrix::<f32>(layout, shape, first, second, data)?;
+            Either::Single(py.detach(|| Placed::new(csr, &place, symmetric)).map_err(raised)?)
+        } else {
+            let csr = matrix::<f64>(layout, shape, first, second, data)?;
+            Either::Double(py.detach(|| Placed::new(csr, &place, symmetric)).map_err(raised)?)
+        };
+        Ok(Matrix { inner })
+    }
+
+    /// New values, in the order in which the matrix was given.
+    fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        with_either!(&mut self.inner, placed => {
+            let values = array("the values", values)?;
+            let values = entries("the values", &values)?;
+            py.detach(|| placed.refresh(values)).map_err(raised)
+        })
+    }
+
+    /// `A @ x`
+    fn apply<'py>(&self, py: Python<'py>, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        with_either!(&self.inner, placed => {
+            let x = array("x", x)?;
+            let x = entries("x", &x)?;
+            let y = py.detach(|| placed.apply(x)).map_err(raised_by_solver)?;
+            Ok(PyArray1::from_vec(py, y).into_any())
+        })
+    }
+
+    /// What was chosen, and why.
+    fn plan(&self) -> String {
+        with_either!(&self.inner, placed => placed.plan())
+    }
+
+    /// The bytes that a product reads, without vectors.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        with_either!(&self.inner, placed => placed.bytes())
+    }
+}
+
+/// The names of the GPUs of this machine.
+#[pyfunction]
+pub(crate) fn devices() -> Vec<String> {
+    #[cfg(feature = "cuda")]
+    return Cuda::devices().into_iter().map(|info| info.name).collect();
+    #[cfg(not(feature = "cuda"))]
+    vec![]
+}

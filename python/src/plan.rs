@@ -1,0 +1,224 @@
+//! Plans: the library finds out what a matrix is like, and solves with what suits it.
+
+use crate::arrays::{Layout, array, entries, matrix};
+use crate::errors::raised;
+use crate::matrix::{Either, Number, Place, with_either};
+use crate::report::Report as Described;
+use crate::solve::{AGAIN, info, joined};
+#[cfg(feature = "cuda")]
+use krysp::Cuda;
+use krysp::plan::{Builds, Ladder, Solved};
+use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
+use numpy::PyArray1;
+use pyo3::prelude::*;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How often signals are looked at.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// What was built of a plan, on the machine it was made for.
+enum Built<T: Number> {
+    Host(Box<Ladder<T, Host>>),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<Ladder<T, Cuda>>),
+}
+
+/// What a user decides.
+struct Wishes {
+    rtol: f64,
+    solves: Option<usize>,
+    new_values: bool,
+    max_iterations: Option<usize>,
+    time_limit: Option<Duration>,
+}
+
+impl<T: Number> Built<T> {
+    fn new(
+        csr: &Csr<T>,
+        place: &Place,
+        wishes: &Wishes,
+        token: &CancelToken,
+    ) -> krysp::Result<(Self, String)> {
+        let mut plan = Planned::new(csr)?.rtol(wishes.rtol).new_values(wishes.new_values);
+        if let Some(solves) = wishes.solves {
+            plan = plan.solves(solves);
+        }
+        if let Some(most) = wishes.max_iterations {
+            plan = plan.max_iterations(most);
+        }
+        if let Some(limit) = wishes.time_limit {
+            plan = plan.time_limit(limit);
+        }
+        match place {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(ordinal) => {
+                let (ladder, text) = built(&plan.on(&Cuda::new(*ordinal)?), token)?;
+                Ok((Built::Cuda(ladder), text))
+            }
+            _ => {
+                let (ladder, text) = built(&plan, token)?;
+                Ok((Built::Host(ladder), text))
+            }
+        }
+    }
+
+    /// The library counts a residual as converged that meets the tolerance within a factor of two, SciPy one that meets it.
+    /// Where these differ, the solve goes on.
+    fn solve(&mut self, b: &[T], x0: Option<&[T]>, rtol: f64) -> krysp::Result<Solved<T>> {
+        let mut solved = self.solve_once(b, x0)?;
+        for _ in 0..AGAIN {
+            let Report { true_residual, rhs_norm, .. } = solved.report;
+            if !solved.converged() || true_residual <= rtol * rhs_norm {
+                break;
+            }
+            let more = self.solve_once(b, Some(&solved.x))?;
+            (solved.x, solved.report) = (more.x, joined(solved.report, more.report));
+            solved.rungs.extend(more.rungs);
+        }
+        Ok(solved)
+    }
+
+    fn solve_once(&mut self, b: &[T], x0: Option<&[T]>) -> krysp::Result<Solved<T>> {
+        match (self, x0) {
+            (Built::Host(ladder), None) => ladder.solve(b),
+            (Built::Host(ladder), Some(x0)) => ladder.solve_from(b, x0),
+            #[cfg(feature = "cuda")]
+            (Built::Cuda(ladder), None) => ladder.solve(b),
+            #[cfg(feature = "cuda")]
+            (Built::Cuda(ladder), Some(x0)) => ladder.solve_from(b, x0),
+        }
+    }
+
+    fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
+        match self {
+            Built::Host(ladder) => ladder.refresh(values),
+            #[cfg(feature = "cuda")]
+            Built::Cuda(ladder) => ladder.refresh(values),
+        }
+    }
+}
+
+fn built<T: Number, M: Builds<T>>(
+    plan: &Planned<'_, T, M>,
+    token: &CancelToken,
+) -> krysp::Result<(Box<Ladder<T, M>>, String)> {
+    Ok((Box::new(plan.build()?.cancel_token(token)), plan.to_string()))
+}
+
+/// Runs what may take long on another thread, without the lock of the interpreter, and looks at signals meanwhile: an exception
+/// cancels the token and is raised when the work has ended.
+fn watched<R: Send>(py: Python<'_>, token: &CancelToken, work: impl FnOnce() -> R + Send) -> PyResult<R> {
+    py.detach(|| {
+        std::thread::scope(|scope| {
+            let (done, ended) = channel();
+            let worker = scope.spawn(move || {
+                let result = work();
+                // nobody listens any more only if the other end was dropped, which waits for this thread first
+                let _ = done.send(());
+                result
+            });
+            let mut raised = None;
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(BETWEEN_LOOKS) {
+                if let Err(exception) = Python::attach(|py| py.check_signals()) {
+                    token.cancel();
+                    raised.get_or_insert(exception);
+                }
+            }
+            let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            raised.map_or(Ok(result), Err)
+        })
+    })
+}
+
+/// What was built, for one thread at a time: others wait.
+fn alone<B>(built: &Mutex<B>) -> MutexGuard<'_, B> {
+    built.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A plan and what was built of it.
+#[pyclass(frozen, module = "krysp")]
+pub(crate) struct Plan {
+    inner: Either<Mutex<Built<f32>>, Mutex<Built<f64>>>,
+    text: String,
+    rtol: f64,
+    token: CancelToken,
+}
+
+#[pymethods]
+impl Plan {
+    /// From arrays of SciPy, which are copied. `place` is "cpu" or "cuda:0".
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
+    fn new(
+        layout: &str,
+        shape: (usize, usize),
+        first: &Bound<'_, PyAny>,
+        second: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+        place: &str,
+        rtol: f64,
+        solves: Option<usize>,
+        new_values: bool,
+        max_iterations: Option<usize>,
+        time_limit: Option<f64>,
+    ) -> PyResult<Plan> {
+        let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
+        let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
+        let wishes = Wishes { rtol, solves, new_values, max_iterations, time_limit };
+        let token = CancelToken::new();
+        let (inner, text) = if data.is_instance_of::<PyArray1<f32>>() {
+            let csr = matrix::<f32>(layout, shape, first, second, data)?;
+            let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
+            let (built, text) = built.map_err(raised)?;
+            (Either::Single(Mutex::new(built)), text)
+        } else {
+            let csr = matrix::<f64>(layout, shape, first, second, data)?;
+            let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
+            let (built, text) = built.map_err(raised)?;
+            (Either::Double(Mutex::new(built)), text)
+        };
+        Ok(Plan { inner, text, rtol, token })
+    }
+
+    /// `(x, info, report)`
+    fn solve<'py>(
+        &self,
+        py: Python<'py>,
+        b: &Bound<'py, PyAny>,
+        x0: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<(Bound<'py, PyAny>, isize, Described)> {
+        let (rtol, token) = (self.rtol, &self.token);
+        with_either!(&self.inner, built => {
+            let b = array("b", b)?;
+            let b = entries("b", &b)?;
+            let x0 = x0.map(|x0| array("x0", x0)).transpose()?;
+            let x0 = x0.as_ref().map(|x0| entries("x0", x0)).transpose()?;
+            let solved = watched(py, token, || {
+                let mut built = alone(built);
+                token.reset();
+                built.solve(b, x0, rtol)
+            })?.map_err(raised)?;
+            let Solved { x, report, rungs, .. } = solved;
+            let tolerance = rtol * report.rhs_norm;
+            let info = info(&report, tolerance);
+            let rungs = rungs.iter().map(ToString::to_string).collect();
+            Ok((PyArray1::from_vec(py, x).into_any(), info, Described::new("solve", report, tolerance, rungs)))
+        })
+    }
+
+    /// New values, in the order in which the matrix was given.
+    fn refresh(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        with_either!(&self.inner, built => {
+            let values = array("the values", values)?;
+            let values = entries("the values", &values)?;
+            py.detach(|| alone(built).refresh(values)).map_err(raised)
+        })
+    }
+
+    /// What was planned, and why.
+    fn text(&self) -> &str {
+        &self.text
+    }
+}

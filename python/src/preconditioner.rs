@@ -1,0 +1,205 @@
+//! Preconditioners that krysp computes.
+
+use crate::arrays::{array, entries};
+use crate::errors::{raised, raised_by_solver};
+use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
+use krysp::{
+    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Jacobi, LinearOperator, Lu, Origin, Real,
+    Refresh, Spai, TwoLevel, Unknowns, Vector,
+};
+#[cfg(feature = "cuda")]
+use krysp::{CudaVector, Operator};
+use numpy::PyArray1;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use std::borrow::Cow;
+
+/// A preconditioner that takes new values.
+pub(crate) trait Fresh<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> {}
+impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> Fresh<T, V> for M {}
+
+/// A preconditioner where its matrix is.
+pub(crate) enum Ready<T: Real> {
+    Host(Box<dyn Fresh<T, HostVector<T>>>),
+    #[cfg(feature = "cuda")]
+    Cuda(Box<dyn Fresh<T, CudaVector<T>>>),
+}
+
+/// What may be said about a preconditioner beside its name.
+struct Options<T> {
+    /// Rows of a diagonal block.
+    block: Option<usize>,
+    /// Vectors that the matrix maps to nearly nothing.
+    modes: Vec<Vec<T>>,
+    amg: AmgOptions,
+}
+
+impl<T: Number> Ready<T> {
+    fn new(name: &str, a: &Placed<T>, options: Options<T>) -> PyResult<(Ready<T>, String)> {
+        match a {
+            Placed::Given(csr) => on_host(name, csr, options),
+            Placed::Host(operator) => {
+                let csr: Cow<'_, Csr<T>> = operator.in_host_memory().map_err(raised)?;
+                on_host(name, &csr, options)
+            }
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => on_gpu(name, operator, options),
+        }
+    }
+
+    fn refresh(&mut self, a: &Placed<T>) -> krysp::Result<()> {
+        let origin: &dyn Origin<T> = match a {
+            Placed::Given(csr) => csr,
+            Placed::Host(operator) => operator,
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => operator,
+        };
+        match self {
+            Ready::Host(preconditioner) => preconditioner.refresh(origin),
+            #[cfg(feature = "cuda")]
+            Ready::Cuda(preconditioner) => preconditioner.refresh(origin),
+        }
+    }
+
+    fn apply(&self, r: &[T]) -> krysp::solvers::Result<Vec<T>> {
+        match self {
+            Ready::Host(preconditioner) => image(&**preconditioner, r),
+            #[cfg(feature = "cuda")]
+            Ready::Cuda(preconditioner) => image(&**preconditioner, r),
+        }
+    }
+}
+
+fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult<(Ready<T>, String)> {
+    let mut text = name.to_string();
+    let made: krysp::Result<Box<dyn Fresh<T, HostVector<T>>>> = (|| {
+        Ok(match name {
+            "jacobi" => match options.block {
+                None => Box::new(Jacobi::new(csr)?) as _,
+                Some(size) => Box::new(Jacobi::blocks(csr, size)?) as _,
+            },
+            "ilu0" => Box::new(Ilu0::new(csr)?) as _,
+            "ic0" => Box::new(Ic0::shifted(csr)?) as _,
+            "lu" => Box::new(Lu::new(csr)?) as _,
+            "cholesky" => Box::new(Cholesky::new(csr)?) as _,
+            "fsai" => Box::new(Fsai::new(csr)?) as _,
+            "spai" => Box::new(Spai::new(csr)?) as _,
+            "two_level" => Box::new(TwoLevel::new(csr)?) as _,
+            _ => {
+                let amg = Amg::with(csr, &options.modes, options.amg)?;
+                text = amg.to_string();
+                Box::new(amg) as _
+            }
+        })
+    })();
+    Ok((Ready::Host(made.map_err(raised)?), text))
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu<T: Number>(
+    name: &str,
+    a: &Operator<CudaVector<T>>,
+    options: Options<T>,
+) -> PyResult<(Ready<T>, String)> {
+    let gpu = a.domain().gpu().clone();
+    let made: krysp::Result<Box<dyn Fresh<T, CudaVector<T>>>> = match (name, options.block) {
+        ("jacobi", None) => Jacobi::on(&gpu, a).map(|m| Box::new(m) as _),
+        ("jacobi", Some(size)) => Jacobi::blocks_on(&gpu, a, size).map(|m| Box::new(m) as _),
+        ("fsai", _) => Fsai::on(&gpu, a).map(|m| Box::new(m) as _),
+        ("spai", _) => Spai::on(&gpu, a).map(|m| Box::new(m) as _),
+        ("two_level", _) => TwoLevel::on(&gpu, a).map(|m| Box::new(m) as _),
+        _ => {
+            let why = format!("{name} has no version on a GPU: jacobi, fsai, spai and two_level have one");
+            return Err(PyValueError::new_err(why));
+        }
+    };
+    Ok((Ready::Cuda(made.map_err(raised)?), name.to_string()))
+}
+
+/// An operator that applies `M⁻¹`, where its matrix is.
+#[pyclass(module = "krysp")]
+pub(crate) struct Preconditioner {
+    pub(crate) inner: Either<Ready<f32>, Ready<f64>>,
+    text: String,
+}
+
+fn modes<T: Number>(given: &[Bound<'_, PyAny>]) -> PyResult<Vec<Vec<T>>> {
+    let mode = |mode| Ok(entries("a mode", &array::<T>("a mode", mode)?)?.to_vec());
+    given.iter().map(mode).collect()
+}
+
+#[pymethods]
+impl Preconditioner {
+    /// The preconditioner of this name for a matrix.
+    #[new]
+    #[expect(clippy::too_many_arguments, reason = "the package calls it, by names")]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        matrix: &Matrix,
+        block: Option<usize>,
+        given_modes: Vec<Bound<'_, PyAny>>,
+        strength: f64,
+        sweeps: usize,
+        coarsest: usize,
+    ) -> PyResult<Preconditioner> {
+        let amg = AmgOptions { strength, sweeps, coarsest };
+        let (inner, text) = match &matrix.inner {
+            Either::Single(a) => {
+                let options = Options { block, modes: modes(&given_modes)?, amg };
+                let (ready, text) = py.detach(|| Ready::new(name, a, options))?;
+                (Either::Single(ready), text)
+            }
+            Either::Double(a) => {
+                let options = Options { block, modes: modes(&given_modes)?, amg };
+                let (ready, text) = py.detach(|| Ready::new(name, a, options))?;
+                (Either::Double(ready), text)
+            }
+        };
+        Ok(Preconditioner { inner, text })
+    }
+
+    /// Takes new values from a matrix of the same pattern.
+    fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
+        match (&mut self.inner, &matrix.inner) {
+            (Either::Single(ready), Either::Single(a)) => py.detach(|| ready.refresh(a)).map_err(raised),
+            (Either::Double(ready), Either::Double(a)) => py.detach(|| ready.refresh(a)).map_err(raised),
+            _ => Err(PyTypeError::new_err("the matrix has another element type than the preconditioner")),
+        }
+    }
+
+    /// `M⁻¹ r`
+    fn apply<'py>(&self, py: Python<'py>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        with_either!(&self.inner, ready => {
+            let r = array("r", r)?;
+            let r = entries("r", &r)?;
+            let z = py.detach(|| ready.apply(r)).map_err(raised_by_solver)?;
+            Ok(PyArray1::from_vec(py, z).into_any())
+        })
+    }
+
+    /// What it is; of multigrid, a table of its levels.
+    fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The motions of a rigid body, one array for each.
+#[pyfunction]
+pub(crate) fn rigid_motions(
+    py: Python<'_>,
+    points: Vec<Vec<f64>>,
+    by_component: bool,
+) -> PyResult<Vec<Bound<'_, PyArray1<f64>>>> {
+    let unknowns = if by_component { Unknowns::ByComponent } else { Unknowns::ByNode };
+    let motions = if points.iter().all(|point| point.len() == 2) {
+        let points: Vec<[f64; 2]> = points.iter().map(|point| [point[0], point[1]]).collect();
+        krysp::rigid_motions(&points, unknowns)
+    } else if points.iter().all(|point| point.len() == 3) {
+        let points: Vec<[f64; 3]> = points.iter().map(|point| [point[0], point[1], point[2]]).collect();
+        krysp::rigid_motions(&points, unknowns)
+    } else {
+        return Err(PyValueError::new_err("a point has two or three coordinates, all have as many"));
+    };
+    Ok(motions.into_iter().map(|motion| PyArray1::from_vec(py, motion)).collect())
+}

@@ -1,0 +1,278 @@
+//! One system solved by one method.
+
+use crate::arrays::{Rows, array, entries};
+use crate::errors::raised_by_solver;
+use crate::function::Function;
+use crate::matrix::{Matrix, Number, Placed};
+use crate::preconditioner::{Preconditioner, Ready};
+use crate::report::Report;
+use crate::watch::{Callback, Watch};
+use krysp::solvers::{Identity, Method, Solver};
+use krysp::{
+    BiCgStab, Cg, Fgmres, Gmres, HostSpace, HostVector, LinearOperator, Minres, Outcome, Stopping, Vector,
+};
+use numpy::PyArray1;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// How often a solve goes on that ended between the tolerance and twice that.
+pub(crate) const AGAIN: usize = 4;
+
+/// When to end, and whom to tell.
+pub(crate) struct Wishes {
+    method: &'static str,
+    rtol: f64,
+    atol: f64,
+    max_iterations: usize,
+    restart: usize,
+    watch: Watch,
+}
+
+/// What Python gives for a matrix or a preconditioner in host memory.
+pub(crate) enum Given<'py, T: Number> {
+    Nothing,
+    Matrix(PyRef<'py, Matrix>),
+    Preconditioner(PyRef<'py, Preconditioner>),
+    Rows(Rows<'py, T>),
+    Function(Function<T>),
+}
+
+impl<'py, T: Number> Given<'py, T> {
+    pub(crate) fn new(given: &Bound<'py, PyAny>, n: usize) -> PyResult<Given<'py, T>> {
+        if given.is_none() {
+            Ok(Given::Nothing)
+        } else if let Ok(matrix) = given.cast::<Matrix>() {
+            Ok(Given::Matrix(matrix.try_borrow()?))
+        } else if let Ok(preconditioner) = given.cast::<Preconditioner>() {
+            Ok(Given::Preconditioner(preconditioner.try_borrow()?))
+        } else if let Ok(arrays) = given.cast::<PyTuple>() {
+            Ok(Given::Rows(Rows::new(arrays)?))
+        } else {
+            Ok(Given::Function(Function::new(given, n)))
+        }
+    }
+}
+
+/// An operator in host memory, borrowed from what Python gave.
+type OnHost<'a, T> = Box<dyn LinearOperator<Vector = HostVector<T>> + 'a>;
+
+fn on_host<'a, T: Number>(given: &'a Given<'_, T>, n: usize) -> PyResult<OnHost<'a, T>> {
+    let other = || PyTypeError::new_err("matrix and preconditioner differ in element type or device");
+    Ok(match given {
+        Given::Nothing => Box::new(Identity::new(&HostSpace::new(n))),
+        Given::Matrix(matrix) => match T::of_matrix(matrix).ok_or_else(other)? {
+            Placed::Given(csr) => Box::new(csr),
+            Placed::Host(operator) => Box::new(operator),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(_) => return Err(other()),
+        },
+        Given::Preconditioner(preconditioner) => {
+            match T::of_preconditioner(preconditioner).ok_or_else(other)? {
+                Ready::Host(preconditioner) => Box::new(&**preconditioner),
+                #[cfg(feature = "cuda")]
+                Ready::Cuda(_) => return Err(other()),
+            }
+        }
+        Given::Rows(rows) => Box::new(rows.operator()?),
+        Given::Function(function) => Box::new(function),
+    })
+}
+
+/// Solves `A x = b` by the method of this name: `(x, info, report)`.
+///
+/// A matrix is a `Matrix`, a tuple of the arrays of compressed rows, or a function; a preconditioner may be a
+/// `Preconditioner` or `None`, too.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
+pub(crate) fn solve<'py>(
+    method: &str,
+    a: &Bound<'py, PyAny>,
+    b: &Bound<'py, PyAny>,
+    x0: Option<&Bound<'py, PyAny>>,
+    m: &Bound<'py, PyAny>,
+    rtol: f64,
+    atol: f64,
+    max_iterations: usize,
+    restart: usize,
+    callback: Option<Py<PyAny>>,
+    of_iterates: bool,
+) -> PyResult<(Bound<'py, PyAny>, isize, Report)> {
+    let wishes = Wishes::new(method, rtol, atol, max_iterations, restart)?;
+    let callback = callback.map(|function| (function, of_iterates));
+    match b.is_instance_of::<PyArray1<f32>>() {
+        true => typed::<f32>(wishes, a, b, x0, m, callback),
+        false => typed::<f64>(wishes, a, b, x0, m, callback),
+    }
+}
+
+fn typed<'py, T: Number>(
+    wishes: Wishes,
+    a: &Bound<'py, PyAny>,
+    b: &Bound<'py, PyAny>,
+    x0: Option<&Bound<'py, PyAny>>,
+    m: &Bound<'py, PyAny>,
+    callback: Option<(Py<PyAny>, bool)>,
+) -> PyResult<(Bound<'py, PyAny>, isize, Report)> {
+    let py = b.py();
+    let b = array::<T>("b", b)?;
+    let b = entries("b", &b)?;
+    let x0 = x0.map(|x0| array::<T>("x0", x0)).transpose()?;
+    let x0 = x0.as_ref().map(|x0| entries("x0", x0)).transpose()?;
+    let norm = b.iter().map(|&b| b.to_f64() * b.to_f64()).sum::<f64>().sqrt();
+    let callback = callback.map(|(function, of_iterates)| match of_iterates {
+        true => Callback::Iterate(function),
+        false => Callback::Residual(function, norm),
+    });
+    let (a, m) = (Given::<T>::new(a, b.len())?, Given::<T>::new(m, b.len())?);
+    let mut system = System::Host { b, x: x0.map_or_else(Vec::new, <[T]>::to_vec), guess: x0.is_some() };
+    #[cfg(feature = "cuda")]
+    if let Some(a) = crate::device::operator(&a) {
+        let m = crate::device::preconditioner(&m, a)?;
+        let mut system = system.elsewhere();
+        let solved = py.detach(|| by_name(&wishes, a, &*m, &mut system, callback));
+        let (info, report) = wishes.ended(solved)?;
+        return Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report));
+    }
+    let (a, m) = (on_host(&a, b.len())?, on_host(&m, b.len())?);
+    let solved = py.detach(|| by_name(&wishes, &*a, &*m, &mut system, callback));
+    let (info, report) = wishes.ended(solved)?;
+    Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
+}
+
+/// What SciPy calls `info`: 0 if the residual meets the tolerance, below zero after a breakdown, else the iterations.
+pub(crate) fn info(report: &krysp::Report, tolerance: f64) -> isize {
+    match report.outcome {
+        Outcome::Converged if report.true_residual <= tolerance => 0,
+        Outcome::Breakdown { .. } | Outcome::NotFinite { .. } => -1,
+        _ => report.iterations.max(1) as isize,
+    }
+}
+
+impl Wishes {
+    pub(crate) fn new(
+        method: &str,
+        rtol: f64,
+        atol: f64,
+        max_iterations: usize,
+        restart: usize,
+    ) -> PyResult<Wishes> {
+        let method = ["cg", "minres", "bicgstab", "gmres", "fgmres"].into_iter().find(|name| *name == method);
+        let method = method.ok_or_else(|| PyValueError::new_err("no method has this name"))?;
+        Ok(Wishes { method, rtol, atol, max_iterations, restart, watch: Watch::default() })
+    }
+
+    fn tolerance(&self, report: &krysp::Report) -> f64 {
+        (self.rtol * report.rhs_norm).max(self.atol)
+    }
+
+    /// `info` and the report of a solve, or what it raised.
+    pub(crate) fn ended(&self, solved: krysp::solvers::Result<krysp::Report>) -> PyResult<(isize, Report)> {
+        self.watch.outcome()?;
+        let report = solved.map_err(raised_by_solver)?;
+        let tolerance = self.tolerance(&report);
+        Ok((info(&report, tolerance), Report::new(self.method, report, tolerance, vec![])))
+    }
+}
+
+/// Right-hand side and solution, where they are.
+pub(crate) enum System<'d, V: Vector> {
+    /// In host memory and the user's numbering; `x` holds the guess, if there is one.
+    Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
+    /// In the space of the operator; `x` holds the guess.
+    #[cfg(feature = "cuda")]
+    There { b: V, x: V },
+}
+
+impl<'d, V: Vector> System<'d, V> {
+    /// What is in host memory, for an operator of another memory.
+    #[cfg(feature = "cuda")]
+    fn elsewhere<W: Vector<Elem = V::Elem>>(self) -> System<'d, W> {
+        match self {
+            System::Host { b, x, guess } => System::Host { b, x, guess },
+            System::There { .. } => System::Host { b: &[], x: vec![], guess: false },
+        }
+    }
+
+    /// The solution, if it is in host memory.
+    fn into_host(self) -> Vec<V::Elem> {
+        match self {
+            System::Host { x, .. } => x,
+            #[cfg(feature = "cuda")]
+            System::There { .. } => vec![],
+        }
+    }
+
+    fn solve<K: Method<V>>(
+        &mut self,
+        solver: &mut Solver<K, &dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>>,
+    ) -> krysp::solvers::Result<krysp::Report> {
+        match self {
+            System::Host { b, x, guess } => {
+                let solution = if *guess { solver.solve_from(b, x)? } else { solver.solve(b)? };
+                (*x, *guess) = (solution.x, true);
+                Ok(solution.report)
+            }
+            #[cfg(feature = "cuda")]
+            System::There { b, x } => Ok(solver.solve_into(b, x)?.clone()),
+        }
+    }
+}
+
+pub(crate) fn by_name<V: Vector<Elem: Number>>(
+    wishes: &Wishes,
+    a: &dyn LinearOperator<Vector = V>,
+    m: &dyn LinearOperator<Vector = V>,
+    system: &mut System<'_, V>,
+    callback: Option<Callback>,
+) -> krysp::solvers::Result<krysp::Report> {
+    match wishes.method {
+        "cg" => run(wishes, Cg::new(a).preconditioner(m), system, callback),
+        "minres" => run(wishes, Minres::new(a).preconditioner(m), system, callback),
+        "bicgstab" => run(wishes, BiCgStab::new(a).preconditioner(m), system, callback),
+        "gmres" => run(wishes, Gmres::new(a).preconditioner(m).restart(wishes.restart), system, callback),
+        _ => run(wishes, Fgmres::new(a).preconditioner(m).restart(wishes.restart), system, callback),
+    }
+}
+
+/// The library counts a residual as converged that meets the tolerance within a factor of two, SciPy one that meets it. Where
+/// these differ, the solve goes on.
+fn run<K, V>(
+    wishes: &Wishes,
+    solver: Solver<K, &dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>>,
+    system: &mut System<'_, V>,
+    callback: Option<Callback>,
+) -> krysp::solvers::Result<krysp::Report>
+where
+    K: Method<V>,
+    V: Vector<Elem: Number>,
+{
+    let mut stopping = Stopping::new(<V::Elem as krysp::Element>::EPSILON);
+    (stopping.rtol, stopping.atol, stopping.max_iterations) =
+        (wishes.rtol, wishes.atol, wishes.max_iterations);
+    let mut solver = wishes.watch.over(solver.stopping(stopping), callback);
+    let mut report = system.solve(&mut solver)?;
+    for _ in 0..AGAIN {
+        let left = wishes.max_iterations.saturating_sub(report.iterations);
+        if !report.converged() || report.true_residual <= wishes.tolerance(&report) || left == 0 {
+            break;
+        }
+        solver = solver.max_iterations(left);
+        let more = system.solve(&mut solver)?;
+        report = joined(report, more);
+    }
+    Ok(report)
+}
+
+/// The report of two solves, the second of which went on where the first had ended.
+pub(crate) fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
+    let mut history = first.history;
+    history.extend(second.history.iter().skip(1));
+    second.history = history;
+    second.iterations += first.iterations;
+    second.restarts += first.restarts + 1;
+    second.time += first.time;
+    second.bytes += first.bytes;
+    second.condition = second.condition.or(first.condition);
+    second
+}

@@ -1,0 +1,214 @@
+"""What may be given for matrices, vectors and preconditioners, and what is refused."""
+
+import krysp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
+
+METHODS = [krysp.cg, krysp.minres, krysp.bicgstab, krysp.gmres, krysp.fgmres]
+
+
+def poisson(n: int = 12):
+    line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(n, n))
+    return sp.kronsum(line, line, format="csr")
+
+
+def unsorted(a):
+    """The same matrix with unsorted rows, in which every entry stands twice, halved."""
+    a = a.tocsr()
+    rows = [slice(a.indptr[i], a.indptr[i + 1]) for i in range(a.shape[0])]
+    indices = np.concatenate([np.tile(a.indices[row][::-1], 2) for row in rows])
+    data = np.concatenate([np.tile(a.data[row][::-1] / 2, 2) for row in rows])
+    return sp.csr_array((data, indices, 2 * a.indptr), shape=a.shape)
+
+
+def with_long_indices(a):
+    a = a.copy()
+    a.indices, a.indptr = a.indices.astype(np.int64), a.indptr.astype(np.int64)
+    return a
+
+
+FORMS = {
+    "csr": lambda a: a,
+    "csr_matrix": sp.csr_matrix,
+    "csc": sp.csc_array,
+    "coo": sp.coo_array,
+    "bsr": lambda a: sp.bsr_array(a, blocksize=(2, 2)),
+    "dia": sp.dia_array,
+    "lil": sp.lil_array,
+    "unsorted": unsorted,
+    "int64": with_long_indices,
+    "integers": lambda a: a.astype(int),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_form_of_a_matrix_is_solved(form, method):
+    a, b = poisson(), np.arange(144.0)
+    given = FORMS[form](a)
+    for matrix in (given, krysp.Operator(given, "cpu")):
+        x, info = method(matrix, b, rtol=1e-10)
+        assert info == 0
+        assert np.linalg.norm(a @ x - b) <= 1e-10 * np.linalg.norm(b)
+        assert np.all(b == np.arange(144.0))
+
+
+def test_an_unsymmetric_matrix_in_columns_is_not_taken_for_its_transpose():
+    a = sp.csc_array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 0.0, 4.0]])
+    b = np.array([1.0, 2.0, 3.0])
+    for matrix in (a, krysp.Operator(a, "cpu")):
+        np.testing.assert_allclose(a @ krysp.gmres(matrix, b, rtol=1e-12).x, b)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_single_precision_stays_single(method):
+    a, b = poisson().astype(np.float32), np.ones(144, np.float32)
+    x, info = method(a, b, rtol=1e-4)
+    assert info == 0 and x.dtype == np.float32
+    assert method(a, b.astype(float), rtol=1e-4).x.dtype == np.float64
+    x, info = method(krysp.Operator(a, "cpu"), b, rtol=1e-4)
+    assert info == 0 and x.dtype == np.float32
+
+
+def test_a_matrix_of_scipy_is_read_where_it_is():
+    a = poisson()
+    arrays = krysp._input.rows(a, np.dtype(float))
+    assert np.shares_memory(arrays[1], a.indptr)
+    assert np.shares_memory(arrays[2], a.indices)
+    assert arrays[3] is a.data or np.shares_memory(arrays[3], a.data)
+
+
+@pytest.mark.parametrize("name", ["jacobi", "ilu0", "ic0", "fsai", "spai", "two_level", "amg", "lu", "cholesky"])
+def test_preconditioners_save_iterations_and_take_new_values(name):
+    a, b = poisson(30), np.ones(900)
+    make = getattr(krysp, name)
+    method = krysp.gmres if name in ("ilu0", "spai", "lu") else krysp.cg
+    plain = method(a, b, rtol=1e-8).report.iterations
+    for matrix in (a, krysp.Operator(a, "cpu")):
+        m = make(matrix)
+        result = method(matrix, b, M=m, rtol=1e-8)
+        assert result.info == 0
+        # the diagonal is constant, and the matrix small for a coarse space
+        if name not in ("jacobi", "two_level"):
+            assert result.report.iterations < 0.9 * plain
+        before = m @ b
+        m.refresh(2.0 * a)
+        np.testing.assert_allclose(m @ b, before / 2.0, rtol=1e-5)
+    assert "krysp." in repr(m) and str(m)
+
+
+def test_preconditioners_may_come_from_elsewhere():
+    a, b = poisson(), np.ones(144)
+    diagonal = a.diagonal()
+    inverse = sp.diags_array(1.0 / diagonal, format="csr")
+    ours = krysp.jacobi(a)
+    function = lambda r: r / diagonal  # noqa: E731
+    given = [ours, inverse, krysp.Operator(inverse, "cpu"), aslinearoperator(inverse), function]
+    given.append(LinearOperator(a.shape, matvec=function))
+    counts = {krysp.cg(a, b, M=m, rtol=1e-10).report.iterations for m in given}
+    assert len(counts) == 1
+    # and krysp's work in SciPy's solvers
+    x, info = sp.linalg.cg(krysp.Operator(a, "cpu"), b, M=ours, rtol=1e-10)
+    assert info == 0
+    np.testing.assert_allclose(a @ x, b, rtol=1e-6)
+
+
+def test_functions_are_operators():
+    a, b = poisson(), np.ones(144)
+    for given in (aslinearoperator(a), lambda x: a @ x):
+        x, info = krysp.cg(given, b, rtol=1e-10)
+        assert info == 0
+        np.testing.assert_allclose(a @ x, b, atol=1e-8)
+
+
+def test_exceptions_of_functions_end_the_solve():
+    def fails(x):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        krysp.cg(fails, np.ones(3))
+    with pytest.raises(KeyError, match="mine"):
+        krysp.cg(poisson(), np.ones(144), M=fails)
+    with pytest.raises(ValueError, match="returned 2 entries, 3 are needed"):
+        krysp.cg(lambda x: x[:2], np.ones(3))
+    with pytest.raises(KeyError, match="mine"):
+        krysp.cg(poisson(), np.ones(144), callback=fails)
+
+
+def test_misuse_is_refused_in_words():
+    a, b = poisson(), np.ones(144)
+    for dense in (a.toarray(), a.toarray().tolist()):
+        with pytest.raises(TypeError, match=r"csr_array\(A\)"):
+            krysp.cg(dense, b)
+        with pytest.raises(TypeError, match=r"csr_array\(A\)"):
+            krysp.Operator(dense)
+    with pytest.raises(ValueError, match="complex"):
+        krysp.cg(a.astype(complex), b)
+    with pytest.raises(ValueError, match="complex"):
+        krysp.cg(a, b.astype(complex))
+    with pytest.raises(ValueError, match=r"b has shape \(3,\), the matrix has 144 rows"):
+        krysp.cg(a, np.ones(3))
+    with pytest.raises(ValueError, match="x0 has shape"):
+        krysp.cg(a, b, x0=np.ones(3))
+    with pytest.raises(ValueError, match="square"):
+        krysp.cg(a[:10], np.ones(10))
+    with pytest.raises(ValueError, match="preconditioner"):
+        krysp.cg(a, b, M=krysp.jacobi(poisson(3)))
+    with pytest.raises(ValueError, match="atol"):
+        krysp.cg(a, b, atol=-1.0)
+    with pytest.raises(ValueError, match="device"):
+        krysp.Operator(a, "tpu")
+    with pytest.raises(ValueError, match="values"):
+        krysp.Operator(a, "cpu").refresh(np.ones(3))
+    with pytest.raises(krysp.KryspError, match="row 0 has 0 on the diagonal"):
+        krysp.jacobi(sp.csr_array([[0.0, 1.0], [1.0, 0.0]]))
+    broken = a.copy()
+    broken.indices[5] = -1
+    with pytest.raises(ValueError, match="entry 5 has column"):
+        krysp.cg(broken, b)
+    broken.indices[5] = 144
+    with pytest.raises(ValueError, match="entry 5 has column 144"):
+        krysp.Operator(broken)
+    broken = a.copy()
+    broken.indptr[3] = 10**6
+    with pytest.raises(ValueError, match="offset 4 is 15"):
+        krysp.cg(broken, b)
+
+
+def test_vectors_may_have_a_column_and_lie_apart():
+    a = poisson()
+    wide = np.ones((144, 2))
+    for b in (wide[:, :1], wide[:, 0], np.ones(144, int), [1.0] * 144):
+        x, info = krysp.cg(a, b, rtol=1e-10)
+        assert info == 0 and x.shape == (144,)
+
+
+def test_operators_multiply_and_take_new_values():
+    a = sp.coo_array(unsorted(poisson()))
+    operator = krysp.Operator(a, "cpu")
+    x = np.random.default_rng(1).random((144, 3))
+    np.testing.assert_allclose(operator @ x, a @ x)
+    operator.refresh(3.0 * a.data)
+    np.testing.assert_allclose(operator @ x[:, 0], 3.0 * (a @ x[:, 0]))
+    assert "stream" in operator.plan and "<pre>" in operator.plan._repr_html_()
+    assert operator.nbytes > 0 and "float64, cpu" in repr(operator)
+    symmetric = krysp.Operator(poisson(), "cpu", symmetric=True)
+    np.testing.assert_allclose(symmetric @ x, poisson() @ x)
+    with pytest.raises(ValueError, match="not symmetric"):
+        krysp.Operator(sp.csr_array([[1.0, 2.0], [0.0, 1.0]]), "cpu", symmetric=True)
+
+
+def test_rigid_motions_are_the_modes_of_elasticity():
+    points = np.random.default_rng(2).random((7, 3))
+    motions = krysp.rigid_motions(points)
+    assert motions.shape == (21, 6)
+    np.testing.assert_allclose(motions.reshape(7, 3, 6)[:, 0, 0], 1.0)
+    with pytest.raises(ValueError, match="two or three"):
+        krysp.rigid_motions(np.ones((4, 1)))
+
+
+def test_empty_systems_are_solved():
+    x, info = krysp.cg(sp.csr_array((0, 0)), np.ones(0))
+    assert info == 0 and x.shape == (0,)

@@ -1,0 +1,222 @@
+"""Callbacks, reports, threads, signals, memory, plans and pictures."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import krysp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from test_inputs import METHODS, poisson
+
+
+@pytest.mark.parametrize("method", [krysp.cg, krysp.minres, krysp.bicgstab])
+def test_callbacks_see_every_iterate(method):
+    a, b, seen = poisson(20), np.ones(400), []
+    result = method(a, b, rtol=1e-10, callback=lambda x: seen.append(x))
+    assert len(seen) == result.report.iterations
+    residuals = [np.linalg.norm(b - a @ x) for x in seen]
+    np.testing.assert_allclose(residuals, result.report.history[1:], rtol=1e-3, atol=1e-8)
+
+
+def test_callbacks_see_whole_iterates_of_long_solves():
+    # so long that the driver puts parts of x aside
+    a, b, seen = poisson(100), np.random.default_rng(3).random(10_000), []
+    result = krysp.cg(a, b, rtol=0.0, maxiter=400, callback=lambda x: seen.append(np.linalg.norm(b - a @ x)))
+    assert len(seen) == 400
+    np.testing.assert_allclose(seen, result.report.history[1:], rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", [krysp.gmres, krysp.fgmres])
+def test_callbacks_of_cycles(method):
+    a, b = poisson(20), np.ones(400)
+    residuals: list[float] = []
+    result = method(a, b, rtol=1e-8, restart=7, callback=residuals.append, callback_type="pr_norm")
+    np.testing.assert_allclose(residuals, result.report.history[1:] / 20.0)
+    cycles: list[np.ndarray] = []
+    result = method(a, b, rtol=1e-8, restart=7, callback=cycles.append, callback_type="x")
+    assert len(cycles) == -(-result.report.iterations // 7)
+    np.testing.assert_array_equal(cycles[-1], result.x)
+    assert method(a, b, rtol=1e-8, restart=7, maxiter=2).info == 2
+    with pytest.warns(DeprecationWarning, match="without specifying `callback_type`"):
+        assert method(a, b, rtol=1e-8, maxiter=2, callback=lambda r: None).info == 2
+
+
+def test_info_is_honest():
+    a, b = poisson(20), np.ones(400)
+    few = krysp.cg(a, b, maxiter=3)
+    assert few.info == 3 and not few.report.converged
+    assert "max_iterations" in few.report.advice
+    # symmetric, but not definite
+    indefinite = sp.csr_array([[0.0, 1.0], [1.0, 0.0]])
+    broken = krysp.cg(indefinite, np.array([1.0, 0.0]))
+    assert broken.info < 0 and "broke down" in broken.report.outcome
+    # rounding leaves more than what is asked for
+    rough = krysp.cg(a, b, rtol=1e-20)
+    assert rough.info != 0
+    assert krysp.cg(a, np.full(400, np.nan)).info < 0
+    for rtol in (1e-3, 1e-6, 1e-9, 1e-12):
+        for method in METHODS:
+            x, info = method(a, b, rtol=rtol)
+            assert info == 0 and np.linalg.norm(b - a @ x) <= rtol * np.linalg.norm(b) * (1 + 1e-6)
+
+
+def test_reports_read_well():
+    a, b = poisson(20), np.ones(400)
+    result = krysp.cg(a, b, rtol=1e-8)
+    report = result.report
+    assert report.method == "cg" and report.outcome == "converged" and report.advice is None
+    assert report.history.shape == (report.iterations + 1,)
+    assert report.true_residual <= report.tolerance == 1e-8 * report.rhs_norm
+    assert report.relative_residual == report.true_residual / report.rhs_norm
+    assert 0.0 < report.backward_error < 1e-8 and report.condition > 10.0
+    assert report.time > 0.0 and report.bytes > 0 and report.restarts == 0 and report.rungs == []
+    assert str(report).startswith("cg: converged after") and "<table>" in report._repr_html_()
+    assert "converged" in repr(result) and "<table>" in result._repr_html_()
+
+
+def test_two_threads_solve_at_once():
+    a = poisson(250)
+    operator, b = krysp.Operator(a, "cpu"), np.ones(250 * 250)
+    done: list[int] = []
+    together = threading.Barrier(2)
+
+    def solve() -> None:
+        together.wait()
+        done.append(krysp.cg(operator, b, rtol=1e-8).info)
+
+    threads = [threading.Thread(target=solve) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert done == [0, 0]
+
+
+def test_other_threads_run_during_a_solve():
+    a, b = poisson(300), np.random.default_rng(4).random(90_000)
+    ticks, solving = [], threading.Event()
+    ended = threading.Event()
+
+    def tick() -> None:
+        solving.wait()
+        while not ended.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    solving.set()
+    started = time.perf_counter()
+    krysp.cg(a, b, rtol=0.0, maxiter=1000)
+    stopped = time.perf_counter()
+    ended.set()
+    thread.join()
+    within = [at for at in ticks if started < at < stopped]
+    assert len(within) > 10, (len(within), stopped - started)
+
+
+LONG = """
+import krysp, numpy as np, scipy.sparse as sp
+line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(700, 700))
+a = sp.kronsum(line, line, format="csr")
+print("begins", flush=True)
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "krysp.cg(a, np.random.default_rng(5).random(490_000), rtol=0.0, maxiter=10**9)",
+        "krysp.minres(lambda x: a @ x, np.random.default_rng(5).random(490_000), rtol=0.0, maxiter=10**9)",
+        "krysp.Plan(a - 0.1 * sp.eye_array(490_000), 'cpu', rtol=1e-30, maxiter=10**9).solve(np.ones(490_000))",
+    ],
+)
+def test_an_interrupt_ends_a_solve(call):
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG.format(call=call)], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
+    assert process.stdout is not None and process.stdout.readline() == "begins\n"
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert out == "interrupted\n"
+
+
+def resident() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def test_memory_stays_flat_over_ten_thousand_solves():
+    a, b = poisson(10), np.ones(100)
+    operator = krysp.Operator(a, "cpu")
+    m = krysp.jacobi(operator)
+    for _ in range(200):
+        krysp.cg(a, b, M=m)
+        krysp.gmres(operator, b, callback=lambda r: None, callback_type="pr_norm")
+    before = resident()
+    for _ in range(5000):
+        krysp.cg(a, b, M=m)
+        krysp.gmres(operator, b, callback=lambda r: None, callback_type="pr_norm")
+    assert resident() - before < 2 << 20
+
+
+def test_a_large_matrix_is_not_copied():
+    n = 1_000_000
+    a = sp.diags_array([-1.0, 4.0, -1.0], offsets=[-1000, 0, 1000], shape=(n, n), format="csr")
+    arrays = a.data.nbytes + a.indices.nbytes + a.indptr.nbytes
+    peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # noqa: E731
+    b = np.ones(n)
+    before = peak()
+    assert krysp.cg(a, b).info == 0
+    grown = peak() - before
+    # the vectors of the method, and a little
+    assert grown < 9 * b.nbytes + (16 << 20), (grown, arrays)
+
+
+def test_one_call_solves():
+    a = poisson(40)
+    b = np.random.default_rng(6).random(1600)
+    x, info = krysp.solve(a, b)
+    assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-8 * np.linalg.norm(b)
+    result = krysp.solve(a.astype(np.float32), b, rtol=1e-4, device="cpu")
+    assert result.info == 0 and result.x.dtype == np.float32 and result.report.rungs
+    unsymmetric = (a + sp.diags_array([0.9], offsets=[1], shape=a.shape)).tocsr()
+    x = krysp.spsolve(unsymmetric, b)
+    assert np.linalg.norm(unsymmetric @ x - b) <= 1e-8 * np.linalg.norm(b)
+    singular = sp.csr_array([[1.0, 1.0], [1.0, 1.0]])
+    assert krysp.solve(singular, np.array([1.0, 0.0])).info != 0
+    with pytest.raises(krysp.KryspError):
+        krysp.spsolve(singular, np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="as many equations as unknowns"):
+        krysp.solve(a[:5], np.ones(5))
+
+
+def test_plans_solve_often_and_take_new_values():
+    a, b = poisson(40), np.ones(1600)
+    plan = krysp.Plan(a, "cpu", solves=100, new_values=True, rtol=1e-10)
+    assert str(plan) and "<pre>" in plan._repr_html_() and "1600 x 1600" in repr(plan)
+    for factor in (1.0, 2.0, 4.0):
+        plan.refresh(factor * a.data)
+        x, info = plan.solve(b)
+        assert info == 0 and np.linalg.norm(factor * (a @ x) - b) <= 1e-10 * 40.0 * (1 + 1e-6)
+    assert plan.solve(b, x0=x).report.iterations <= 2
+    with pytest.raises(ValueError, match="shape"):
+        plan.solve(np.ones(3))
+
+
+def test_pictures_are_drawn():
+    pytest.importorskip("matplotlib").use("agg")
+    ax = krysp.spy(poisson(30))
+    assert "900 x 900" in ax.get_title()
+    ax = krysp.cg(poisson(30), np.ones(900)).report.plot()
+    assert ax.get_xlabel() == "iteration"

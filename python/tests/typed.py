@@ -1,0 +1,21 @@
+"""What a type checker must accept: it reads this file, nobody runs it."""
+
+from typing import Any
+
+import krysp
+import numpy as np
+import scipy.sparse as sp
+
+A = sp.csr_array([[2.0, 1.0], [1.0, 3.0]])
+b = np.ones(2)
+
+result: krysp.Result = krysp.cg(A, b, M=krysp.jacobi(A), rtol=1e-8, callback=lambda x: None)
+x, info = result
+iterations: int = result.report.iterations
+history: np.ndarray[Any, Any] = result.report.history
+advice: str | None = krysp.gmres(A, b, restart=10, callback_type="x").report.advice
+operator = krysp.Operator(A, device="cpu", symmetric=True)
+operator.refresh(2.0 * A.data)
+plan: krysp.Plan = krysp.Plan(A, rtol=1e-6, solves=10, time_limit=1.0)
+rungs: list[str] = plan.solve(b).report.rungs
+names: list[str] = krysp.devices()

@@ -1,0 +1,243 @@
+//! Induced dimension reduction, IDR(s) (Sonneveld and van Gijzen 2008; its biorthogonal variant, van Gijzen and Sonneveld
+//! 2011), right-preconditioned, for general `A`.
+//!
+//! Residuals are forced into spaces of ever smaller dimension. `s` shadow vectors `p_i` are fixed. A cycle is `s` steps that
+//! make the residual orthogonal to one shadow vector after the other, and one that leads into the next space:
+//!
+//! ```text
+//! for k = 1 … s:  v = r;       for i = k … s:   c_i = ⟨p_i, v⟩ / μ_i,  v = v − c_i g_i
+//!                 u_k = ω M⁻¹ v + Σ_i c_i u_i,  g_k = A u_k
+//!                 for i = 1 … k−1:              α = ⟨p_i, g_k⟩ / μ_i,  g_k = g_k − α g_i,  u_k = u_k − α u_i
+//!                 μ_k = ⟨p_k, g_k⟩,  β = ⟨p_k, r⟩ / μ_k,  r = r − β g_k,  x = x + β u_k
+//! z = M⁻¹ r,  t = A z,  r = r − ω t,  x = x + ω z
+//! ```
+//!
+//! Departures from the paper:
+//! 1. Coefficients are computed one after the other, from the vector as it has become, not by a triangular solve with stored
+//!    inner products. As many passes, no sums of scalars, and rounding errors do not add up.
+//! 2. The paper lengthens `ω = ⟨t, r⟩ / ⟨t, t⟩` where the angle between `t` and `r` is nearly right: by `κ / ρ` where its
+//!    cosine `ρ` is below `κ = 0.7`. Here the factor is `(1 + (κ/ρ)⁴)^(1/4)`, nearly the larger of 1 and `κ / ρ`: a step must
+//!    not branch on a number.
+//!
+//! A step costs one product and one preconditioning. Over a cycle of `s + 1` steps that is `(s (7 s + 15) + 13) / (s + 1)`
+//! vectors a step, 37 with `s = 4`. It waits for `s + 1` reductions in each of the first `s` steps and for two in the last. Memory:
+//! `3 s + 3` vectors.
+
+use crate::Condition::{Finite, NonZero};
+use crate::{
+    Cost, Element, Identity, LinearOperator, Method, Result, Scalar, ScalarOf, Solver, Space, Steps, System,
+    Vector,
+};
+use num_traits::{One, Zero};
+
+/// Induced dimension reduction, for general `A` where [`BiCgStab`](crate::BiCgStab) breaks down or jumps about:
+/// `Idr::new(op).solve(&b)`.
+///
+/// | option | what it sets |
+/// | --- | --- |
+/// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹` |
+/// | [`shadow_vectors`](Idr::shadow_vectors) | how many, 4 unless told: more converge in fewer products and take more memory |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖r‖ ≤ max(rtol ‖b‖, atol)`; the square root of the element's epsilon, and 0 |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
+/// | [`patience`](Solver::patience) | how long the residual may pause |
+/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+///
+/// An iteration is one product; one of [`BiCgStab`](crate::BiCgStab) is two.
+///
+/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
+/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+///
+/// ```
+/// use krysp::{Csr, Idr, Jacobi};
+///
+/// let a = Csr::from_triplets(2, 2, &[(0, 0, 4.0), (0, 1, -1.0), (1, 1, 2.0)])?;
+/// let solution = Idr::new(&a).shadow_vectors(2).preconditioner(Jacobi::new(&a)?).solve(&[3.0, 2.0])?;
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub type Idr<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<InducedDimensionReduction, A, M>;
+
+/// The `κ` of the paper.
+const KAPPA: f64 = 0.7;
+
+/// The method behind [`Idr`].
+#[derive(Clone, Copy, Debug)]
+pub struct InducedDimensionReduction {
+    shadow_vectors: usize,
+}
+
+impl Default for InducedDimensionReduction {
+    fn default() -> Self {
+        InducedDimensionReduction { shadow_vectors: 4 }
+    }
+}
+
+impl<A, M> Idr<A, M>
+where
+    A: LinearOperator,
+    M: LinearOperator<Vector = A::Vector>,
+{
+    /// The number of shadow vectors `s`, 4 by default. A cycle is `s + 1` iterations.
+    pub fn shadow_vectors(mut self, count: usize) -> Self {
+        self.method.shadow_vectors = count.max(1);
+        self.forget_workspace();
+        self
+    }
+}
+
+/// The state of a cycle.
+pub struct Work<V: Vector> {
+    /// The shadow vectors `p`.
+    p: Vec<V>,
+    g: Vec<V>,
+    u: Vec<V>,
+    /// `⟨p_k, g_k⟩`
+    mu: Vec<ScalarOf<V>>,
+    /// The coefficients of a step, empty between steps.
+    c: Vec<ScalarOf<V>>,
+    r: V,
+    v: V,
+    z: V,
+    /// `⟨p_k, r⟩` of the next step.
+    phi: ScalarOf<V>,
+    omega: ScalarOf<V>,
+    /// `‖r‖²`
+    rr: ScalarOf<V>,
+}
+
+/// Entries of a shadow vector: pseudo-random numbers between −1 and 1, the same every time.
+fn fill<T: Element>(entries: &mut [T], seed: u64) {
+    for (number, entry) in (1u64..).zip(entries) {
+        // the mixing steps of SplitMix64
+        let mut bits = (number ^ seed << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        *entry = T::from_f64((bits >> 40) as f64 / (1u64 << 23) as f64 - 1.0);
+    }
+}
+
+impl<V: Vector> Method<V> for InducedDimensionReduction {
+    type Work = Work<V>;
+
+    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+        let count = self.shadow_vectors;
+        let zeros = || (0..count).map(|_| space.zeros()).collect::<Result<Vec<V>>>();
+        let (mut p, one) = (zeros()?, V::Elem::one());
+        let mut entries = vec![V::Elem::zero(); space.local_len()];
+        for (p, seed) in p.iter_mut().zip(1..) {
+            fill(&mut entries, seed);
+            // where processes share vectors, each has filled its part in the same way: these are as independent
+            space.load(&entries, p)?;
+        }
+        Ok(Work {
+            p,
+            g: zeros()?,
+            u: zeros()?,
+            mu: vec![one.into(); count],
+            c: Vec::with_capacity(count),
+            r: space.zeros()?,
+            v: space.zeros()?,
+            z: space.zeros()?,
+            phi: one.into(),
+            omega: one.into(),
+            rr: one.into(),
+        })
+    }
+
+    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
+        let Work { p, g, u, mu, r, phi, omega, rr, .. } = work;
+        rr.assign(&system.residual(x, r)?); // r = b − A x
+        phi.assign(&p[0].dot(r));
+        // g = u = 0 and μ = ω = 1 make u_k = M⁻¹ r. The one is a number of the hardware, so that all have their places before
+        // a step is recorded.
+        let one = rr.clone().quotient(rr.clone());
+        omega.assign(&one);
+        let zero = V::Elem::zero().into();
+        for ((g, u), mu) in g.iter_mut().zip(u).zip(mu) {
+            g.axpby(&zero, r, &zero);
+            u.axpby(&zero, r, &zero);
+            mu.assign(&one);
+        }
+        Ok(rr.clone())
+    }
+
+    fn step(
+        &self,
+        &System { a, m, .. }: &System<'_, V>,
+        x: &mut V,
+        work: &mut Work<V>,
+        place: usize,
+        steps: &mut V::Steps,
+    ) -> Result<()> {
+        let Work { p, g, u, mu, c, r, v, z, phi, omega, rr } = work;
+        let (k, s) = (place, p.len());
+        if k == s {
+            m.apply(r, z)?; // z = M⁻¹ r
+            a.apply(z, v)?; // t = A z, stored in v
+            let [tr, tt] = v.dot_2(r, v);
+            // (κ / ρ)² = κ² ‖r‖² ‖t‖² / ⟨t, r⟩²
+            let kappa_squared: V::Scalar = V::Elem::from_f64(KAPPA * KAPPA).into();
+            let stretch = rr.clone() / tr.clone() * (tt.clone() / tr.clone()) * kappa_squared;
+            let stretch = (stretch.clone() * stretch + V::Elem::one().into()).sqrt().sqrt();
+            omega.assign(&(tr.quotient(tt) * stretch)); // ω = ⟨t, r⟩ / ⟨t, t⟩ (1 + (κ/ρ)⁴)^(1/4)
+            steps.watch("ω", omega, Finite)?;
+            let [rr_next, phi_next] = r.axpy_dot_2(&-omega.clone(), v, &p[0]); // r = r − ω t
+            steps.watch("‖r‖²", &rr_next, Finite)?;
+            x.axpy(omega, z); // x = x + ω z
+            phi.assign(&phi_next);
+            rr.assign(&rr_next);
+            return steps.residual(&rr_next);
+        }
+        v.copy_from(r);
+        c.clear();
+        let mut along = phi.clone(); // ⟨p_k, v⟩
+        for i in k..s {
+            let part = along / mu[i].clone();
+            [_, along] = v.axpy_dot_2(&-part.clone(), &g[i], &p[(i + 1) % s]); // v = v − c_i g_i,  ⟨p_{i+1}, v⟩
+            c.push(part);
+        }
+        m.apply(v, z)?;
+        let (now, later) = u[k..].split_at_mut(1);
+        let now = &mut now[0];
+        now.axpby(omega, z, &c[0]); // u_k = ω M⁻¹ v + c_k u_k
+        for (part, u) in c[1..].iter().zip(later) {
+            now.axpy(part, u); // u_k = u_k + c_i u_i
+        }
+        c.clear();
+        let (before, now) = u.split_at_mut(k);
+        let now = &mut now[0];
+        let (g_before, g_now) = g.split_at_mut(k);
+        let g_now = &mut g_now[0];
+        a.apply(now, g_now)?; // g_k = A u_k
+        let mut along = p[0].dot(g_now);
+        for i in 0..k {
+            let alpha = -(along / mu[i].clone()); // −⟨p_i, g_k⟩ / μ_i
+            [_, along] = g_now.axpy_dot_2(&alpha, &g_before[i], &p[i + 1]); // g_k = g_k − α g_i
+            now.axpy(&alpha, &before[i]); // u_k = u_k − α u_i
+        }
+        steps.watch("⟨p, Au⟩", &along, NonZero)?;
+        let beta = phi.clone() / along.clone();
+        let [rr_next, phi_next] = r.axpy_dot_2(&-beta.clone(), g_now, &p[(k + 1) % s]); // r = r − β g_k
+        steps.watch("‖r‖²", &rr_next, Finite)?;
+        x.axpy(&beta, now); // x = x + β u_k
+        mu[k].assign(&along);
+        phi.assign(&phi_next);
+        rr.assign(&rr_next);
+        steps.residual(&rr_next)
+    }
+
+    fn places(&self) -> usize {
+        self.shadow_vectors + 1
+    }
+
+    fn cost(&self) -> Cost {
+        let s = self.shadow_vectors as f64;
+        let vectors = (s * (7.0 * s + 15.0) + 13.0) / (s + 1.0);
+        Cost { products: 1.0, preconditionings: 1.0, vectors }
+    }
+
+    fn restarts_after_breakdown(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,63 @@
+//! How fast a device reads memory, and how long a product takes there.
+
+use krysp::{HostSpace, LinearOperator, Space, Vector};
+use std::hint::black_box;
+use std::time::Instant;
+
+/// Bytes that are read: more than caches hold.
+const READ: usize = 256 << 20;
+
+/// Bytes a second of all threads that read memory, the best of some rounds.
+pub(crate) fn of_host() -> krysp::Result<f64> {
+    let x = HostSpace::<f64>::new(READ / size_of::<f64>()).zeros()?;
+    best(&x, &|| Ok(()))
+}
+
+/// Bytes a second of a GPU that reads its memory, the best of some rounds.
+#[cfg(feature = "cuda")]
+pub(crate) fn of_gpu(gpu: &krysp::Cuda) -> krysp::Result<f64> {
+    let x = gpu.space::<f64>(READ / size_of::<f64>()).zeros()?;
+    best(&x, &|| gpu.synchronize())
+}
+
+fn best<V: Vector>(x: &V, wait: &dyn Fn() -> krysp::Result<()>) -> krysp::Result<f64> {
+    let mut best = f64::INFINITY;
+    for round in 0..4 {
+        let started = Instant::now();
+        black_box(x.norm_squared());
+        wait()?;
+        // the first brings pages and kernels there
+        if round > 0 {
+            best = best.min(started.elapsed().as_secs_f64());
+        }
+    }
+    Ok(READ as f64 / best)
+}
+
+/// The seconds of a product: the least of some rounds, which take no longer than a fifth of a second together unless
+/// there are fewer than three.
+pub(crate) fn best_time<A: LinearOperator>(a: &A, wait: &dyn Fn() -> krysp::Result<()>) -> krysp::Result<f64>
+where
+    A::Vector: Vector<Elem = f64>,
+{
+    const LONG_ENOUGH: f64 = 0.2;
+    /// Products of a round, so that starting and waiting weigh little.
+    const PRODUCTS: usize = 4;
+    let host: Vec<f64> = (0..a.domain().len()).map(|i| 1.0 + (i % 7) as f64).collect();
+    let (mut x, mut y) = (a.domain().zeros()?, a.range().zeros()?);
+    a.domain().load(&host, &mut x)?;
+    a.apply(&x, &mut y)?;
+    wait()?;
+    let (mut best, mut rounds) = (f64::INFINITY, 0);
+    let all = Instant::now();
+    while rounds < 3 || (rounds < 200 && all.elapsed().as_secs_f64() < LONG_ENOUGH) {
+        let started = Instant::now();
+        for _ in 0..PRODUCTS {
+            a.apply(&x, &mut y)?;
+        }
+        wait()?;
+        best = best.min(started.elapsed().as_secs_f64() / PRODUCTS as f64);
+        rounds += 1;
+    }
+    Ok(best)
+}

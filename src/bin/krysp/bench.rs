@@ -1,0 +1,150 @@
+//! `krysp bench`
+
+use crate::formats::{Device, Measured};
+use crate::{Failure, chart, inspect, text};
+use clap::Args;
+use krysp::io::read_matrix;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Measures conversions and products of matrices in every format on every device.
+///
+/// The last table is a performance profile (Dolan and Moré, 2002): on how many of the matrices a format takes no more than
+/// so many times what the fastest one takes. A format that does not suit a matrix counts as never fast enough.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  krysp bench A.mtx
+  krysp bench *.mtx.gz --csv products.csv --plot profile.png")]
+pub(crate) struct Bench {
+    /// Files of matrices, in any form that `krysp convert` knows
+    #[arg(required = true)]
+    matrices: Vec<PathBuf>,
+    /// Write all times
+    #[arg(long, value_name = "CSV")]
+    csv: Option<PathBuf>,
+    /// Draw the performance profile, as a PNG file
+    #[arg(long, value_name = "PNG")]
+    plot: Option<PathBuf>,
+}
+
+/// The factors of the table.
+const FACTORS: [f64; 6] = [1.0, 1.05, 1.25, 1.5, 2.0, 4.0];
+
+/// A format on a device, and its time over the least on each matrix; infinite where it does not suit.
+struct Contestant {
+    name: String,
+    ratios: Vec<f64>,
+}
+
+impl Bench {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let devices = Device::all();
+        let mut csv = "matrix,rows,columns,nonzeros,device,format,storage,conversion_time,time\n".to_owned();
+        let mut contestants: Vec<Contestant> = vec![];
+        for (index, path) in self.matrices.iter().enumerate() {
+            let a = read_matrix::<f64>(path)?;
+            let shape =
+                format!("{} x {}, {}", text::count(a.rows()), text::count(a.cols()), text::entries(a.nnz()));
+            println!("{}", text::bold(&format!("{}: {shape}", inspect::title(path))));
+            println!("  {:<24}{:>10}{:>12}{:>12}{:>9}", "format", "bytes", "conversion", "product", "GB/s");
+            let mut all: Vec<(String, Measured)> = vec![];
+            for device in &devices {
+                let named = |one| (device.name(), one);
+                all.extend(device.measure(&a)?.into_iter().map(named));
+            }
+            let least = all.iter().map(|(_, one)| one.product).fold(f64::INFINITY, f64::min);
+            for (device, one) in all {
+                let name = if devices.len() > 1 {
+                    format!("{} on {device}", one.format)
+                } else {
+                    one.format.clone()
+                };
+                let rate = one.bytes as f64 / one.product / 1e9;
+                let (bytes, conversion) = (text::bytes(one.bytes), text::seconds(one.conversion));
+                println!(
+                    "  {name:<24}{bytes:>10}{conversion:>12}{:>12}{rate:>9.1}",
+                    text::seconds(one.product)
+                );
+                csv += &format!(
+                    "{},{},{},{},{device},{},{},{:e},{:e}\n",
+                    inspect::title(path).replace(',', "_"),
+                    a.rows(),
+                    a.cols(),
+                    a.nnz(),
+                    one.format,
+                    one.bytes,
+                    one.conversion,
+                    one.product
+                );
+                note(&mut contestants, name, index, one.product / least);
+            }
+            println!();
+        }
+        let matrices = self.matrices.len();
+        contestants.iter_mut().for_each(|one| one.ratios.resize(matrices, f64::INFINITY));
+        // the one that is most often close to the best first
+        contestants.sort_by(|one, other| other.area().total_cmp(&one.area()));
+        print_profile(&contestants, matrices);
+        if let Some(path) = &self.csv {
+            std::fs::write(path, csv).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        if let Some(path) = &self.plot {
+            draw(path, &contestants)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn note(contestants: &mut Vec<Contestant>, name: String, index: usize, ratio: f64) {
+    let known = contestants.iter().position(|one| one.name == name);
+    let at = known.unwrap_or_else(|| {
+        contestants.push(Contestant { name, ratios: vec![] });
+        contestants.len() - 1
+    });
+    contestants[at].ratios.resize(index, f64::INFINITY);
+    contestants[at].ratios.push(ratio);
+}
+
+impl Contestant {
+    /// The share of matrices on which it takes at most this many times the least time.
+    fn within(&self, factor: f64) -> f64 {
+        let close = self.ratios.iter().filter(|ratio| **ratio <= factor).count();
+        close as f64 / self.ratios.len().max(1) as f64
+    }
+
+    /// The area below its steps.
+    fn area(&self) -> f64 {
+        FACTORS.iter().map(|&factor| self.within(factor)).sum()
+    }
+}
+
+fn print_profile(contestants: &[Contestant], matrices: usize) {
+    let title = format!(
+        "within so many times the least time, of {}",
+        if matrices == 1 { "1 matrix".into() } else { format!("{matrices} matrices") }
+    );
+    println!("{}", text::bold(&title));
+    let heads: String = FACTORS.iter().map(|factor| format!("{factor:>8}")).collect();
+    println!("  {:<24}{heads}", "format");
+    for one in contestants {
+        let shares: String =
+            FACTORS.iter().map(|&factor| format!("{:>6.0} %", 100.0 * one.within(factor))).collect();
+        println!("  {:<24}{shares}", one.name);
+    }
+}
+
+fn draw(path: &Path, contestants: &[Contestant]) -> Result<(), String> {
+    const MOST: f64 = 4.0;
+    let steps = |one: &Contestant| {
+        let mut ratios: Vec<f64> = one.ratios.iter().copied().filter(|ratio| *ratio <= MOST).collect();
+        ratios.sort_by(f64::total_cmp);
+        let mut points = vec![(1.0, one.within(1.0))];
+        for ratio in ratios {
+            points.push((ratio, points.last().map_or(0.0, |point| point.1)));
+            points.push((ratio, one.within(ratio)));
+        }
+        points.push((MOST, one.within(MOST)));
+        (one.name.clone(), points)
+    };
+    chart::profile(path, &contestants.iter().map(steps).collect::<Vec<_>>(), MOST)
+}

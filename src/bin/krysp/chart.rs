@@ -1,0 +1,127 @@
+//! Charts as PNG files: residuals, lengths of rows, performance profiles.
+
+use crate::text;
+use kuva::plot::{BarPlot, LegendPosition, LinePlot, MarkerShape, ScatterPlot};
+use kuva::render::annotations::ReferenceLine;
+use kuva::render::layout::{Layout, TickFormat};
+use kuva::render::plots::Plot;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Colours that are told apart by people who see red and green alike.
+const COLOURS: [&str; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666"];
+
+/// The residuals of one configuration, one after the other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    /// Iterations of all configurations so far, and the residual relative to `‖b‖` by the method's recurrence.
+    pub(crate) points: Vec<(f64, f64)>,
+    /// The last iteration, and the residual relative to `‖b‖` computed anew.
+    pub(crate) recomputed: Option<(f64, f64)>,
+}
+
+/// The residuals of all configurations that were tried.
+pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f64) -> Result<(), String> {
+    let mut plots: Vec<Plot> = vec![];
+    let (mut least, mut most, mut last) = (tolerance, tolerance, 1.0_f64);
+    for (k, curve) in curves.iter().enumerate() {
+        let sound = |(_, residual): &(f64, f64)| residual.is_finite() && *residual > 0.0;
+        let points: Vec<(f64, f64)> = thinned(&curve.points).into_iter().filter(sound).collect();
+        let ends = curve.recomputed.iter().copied().filter(sound).collect::<Vec<_>>();
+        for &(at, residual) in points.iter().chain(&ends) {
+            (least, most, last) = (least.min(residual), most.max(residual), last.max(at));
+        }
+        let colour = COLOURS[k % COLOURS.len()];
+        let line = LinePlot::new().with_data(points).with_color(colour).with_stroke_width(1.8);
+        plots.push(line.with_legend(curve.name.as_str()).into());
+        let circle = ScatterPlot::new().with_data(ends).with_color(colour).with_size(4.5);
+        let circle = circle.with_marker(MarkerShape::Circle);
+        let is_last = k + 1 == curves.len();
+        plots.push(if is_last { circle.with_legend("computed anew").into() } else { circle.into() });
+    }
+    let decade = |number: f64, up: bool| {
+        let log = number.log10();
+        10f64.powf(if up { log.ceil() } else { log.floor() })
+    };
+    let mut line = ReferenceLine::horizontal(tolerance);
+    line.color = "#888888".into();
+    let layout = Layout::auto_from_plots(&plots)
+        .with_title(title)
+        .with_title_size(16)
+        .with_x_label("iterations")
+        .with_y_label("residual relative to b")
+        .with_log_y()
+        .with_y_axis_min(decade(least * 0.99, false))
+        .with_y_axis_max(decade(most, true))
+        .with_x_axis_min(0.0)
+        .with_x_axis_max(1.03 * last)
+        .with_y_tick_format(TickFormat::Custom(Arc::new(|value| format!("{value:.0e}"))))
+        .with_reference_line(line)
+        .with_legend_position(LegendPosition::InsideTopRight);
+    save(path, plots, layout)
+}
+
+/// A curve of no more points than a picture shows: of each stretch its least and its largest value.
+fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    const MOST: usize = 1500;
+    if points.len() <= 2 * MOST {
+        return points.to_vec();
+    }
+    let by_residual = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+    let ends = |stretch: &[(f64, f64)]| {
+        let mut ends =
+            [stretch.iter().min_by(by_residual), stretch.iter().max_by(by_residual)].map(|p| p.copied());
+        ends.sort_by(|a, b| a.map(|p| p.0).partial_cmp(&b.map(|p| p.0)).unwrap_or(std::cmp::Ordering::Equal));
+        ends
+    };
+    let stretches = points.chunks(points.len().div_ceil(MOST));
+    stretches.flat_map(|stretch| ends(stretch).into_iter().flatten()).collect()
+}
+
+/// How many rows have how many entries.
+pub(crate) fn lengths(path: &Path, title: &str, bars: &[(String, usize)]) -> Result<(), String> {
+    let bars = bars.iter().map(|(name, rows)| (name.clone(), *rows as f64));
+    let plots: Vec<Plot> = vec![BarPlot::new().with_bars(bars).with_color(COLOURS[0]).into()];
+    let layout = Layout::auto_from_plots(&plots)
+        .with_title(title)
+        .with_title_size(16)
+        .with_x_label("entries of a row")
+        .with_y_label("rows")
+        .with_y_axis_min(0.0)
+        .with_y_tick_format(TickFormat::Custom(Arc::new(|rows| text::count(rows as usize))));
+    save(path, plots, layout)
+}
+
+/// For each contestant the share of matrices on which it takes no more than so many times the least time.
+pub(crate) fn profile(
+    path: &Path,
+    contestants: &[(String, Vec<(f64, f64)>)],
+    most: f64,
+) -> Result<(), String> {
+    let mut plots: Vec<Plot> = vec![];
+    for (k, (name, steps)) in contestants.iter().enumerate() {
+        let colour = COLOURS[k % COLOURS.len()];
+        let line = LinePlot::new().with_data(steps.iter().copied()).with_color(colour).with_stroke_width(2.0);
+        // a ninth contestant has the colour of the first, and dashes
+        let line = if k >= COLOURS.len() { line.with_dashed() } else { line };
+        plots.push(line.with_legend(name.as_str()).into());
+    }
+    let layout = Layout::auto_from_plots(&plots)
+        .with_title("Performance profile")
+        .with_title_size(16)
+        .with_x_label("times the least time of a product")
+        .with_y_label("share of matrices")
+        .with_x_axis_min(1.0)
+        .with_x_axis_max(most)
+        .with_y_axis_min(0.0)
+        .with_y_axis_max(1.0);
+    save(path, plots, layout)
+}
+
+fn save(path: &Path, plots: Vec<Plot>, layout: Layout) -> Result<(), String> {
+    let layout = layout.with_width(760.0).with_height(500.0).with_label_size(14).with_tick_size(12);
+    let picture = kuva::render_to_raster(plots, layout, 1.5)?;
+    std::fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,116 @@
+//! A matrix in every format on every device, measured.
+
+use crate::bandwidth::{self, best_time};
+use krysp::{Csr, Format, choice::Model};
+use std::time::Instant;
+
+/// A format on a device, measured.
+pub(crate) struct Measured {
+    pub(crate) format: String,
+    /// Bytes that a product reads, vectors apart.
+    pub(crate) bytes: usize,
+    /// Seconds of the conversion.
+    pub(crate) conversion: f64,
+    /// Seconds of a product.
+    pub(crate) product: f64,
+}
+
+/// A device that is there.
+pub(crate) enum Device {
+    Host,
+    #[cfg(feature = "cuda")]
+    Gpu(krysp::Cuda),
+}
+
+impl Device {
+    /// The processor, and every GPU that can be used.
+    pub(crate) fn all() -> Vec<Device> {
+        #[allow(unused_mut)]
+        let mut all = vec![Device::Host];
+        #[cfg(feature = "cuda")]
+        all.extend(
+            (0..krysp::Cuda::devices().len()).filter_map(|k| Some(Device::Gpu(krysp::Cuda::new(k).ok()?))),
+        );
+        all
+    }
+
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Device::Host => "cpu".into(),
+            #[cfg(feature = "cuda")]
+            Device::Gpu(gpu) => format!("gpu {}", gpu.ordinal()),
+        }
+    }
+
+    /// The kind of machine, for choices that are foretold.
+    pub(crate) fn model(&self) -> Model {
+        match self {
+            Device::Host => Model::Host,
+            #[cfg(feature = "cuda")]
+            Device::Gpu(gpu) => Model::Gpu { multiprocessors: gpu.multiprocessors() },
+        }
+    }
+
+    /// Bytes a second that this device reads, measured.
+    pub(crate) fn bandwidth(&self) -> krysp::Result<f64> {
+        match self {
+            Device::Host => bandwidth::of_host(),
+            #[cfg(feature = "cuda")]
+            Device::Gpu(gpu) => bandwidth::of_gpu(gpu),
+        }
+    }
+
+    /// Every format that suits the matrix, the fastest first. Formats that store one triangle are among them if it is
+    /// symmetric.
+    pub(crate) fn measure(&self, a: &Csr<f64>) -> krysp::Result<Vec<Measured>> {
+        let mut all = match self {
+            Device::Host => on_host(a)?,
+            #[cfg(feature = "cuda")]
+            Device::Gpu(gpu) => on_gpu(a, gpu)?,
+        };
+        all.sort_by(|one, other| one.product.total_cmp(&other.product));
+        Ok(all)
+    }
+}
+
+fn on_host(a: &Csr<f64>) -> krysp::Result<Vec<Measured>> {
+    fn measured<F: Format<f64>>(a: &Csr<f64>) -> krysp::Result<Option<Measured>> {
+        let started = Instant::now();
+        let Ok(format) = F::new(a) else { return Ok(None) };
+        let conversion = started.elapsed().as_secs_f64();
+        let product = best_time(&format, &|| Ok(()))?;
+        Ok(Some(Measured { format: F::NAME.into(), bytes: format.bytes(), conversion, product }))
+    }
+    macro_rules! measure {
+        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+            [$(measured::<krysp::$format<f64>>(a)?,)*]
+        };
+    }
+    Ok(krysp::each_format!(measure).into_iter().flatten().collect())
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu(a: &Csr<f64>, gpu: &krysp::Cuda) -> krysp::Result<Vec<Measured>> {
+    use krysp::LinearOperator;
+    use krysp::formats::OnDevice;
+    fn measured<F: OnDevice<f64>>(a: &Csr<f64>, gpu: &krysp::Cuda) -> krysp::Result<Option<Measured>> {
+        // the first conversion compiles kernels
+        if F::on(gpu, a).is_err() {
+            return Ok(None);
+        }
+        let started = Instant::now();
+        let format = F::on(gpu, a)?;
+        gpu.synchronize()?;
+        let conversion = started.elapsed().as_secs_f64();
+        let product = best_time(&format, &|| gpu.synchronize())?;
+        Ok(Some(Measured { format: F::NAME.into(), bytes: format.bytes(), conversion, product }))
+    }
+    macro_rules! measure {
+        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {{
+            let mut all = vec![];
+            $(krysp::where_on_gpu!($memory, all.extend(measured::<krysp::$format<f64>>(a, gpu)?););)*
+            all
+        }};
+    }
+    Ok(krysp::each_format!(measure))
+}

@@ -1,0 +1,164 @@
+//! `krysp inspect`
+
+mod report;
+
+use crate::formats::{Device, Measured};
+use crate::spy::Spy;
+use crate::{Failure, chart, recipe, text};
+use clap::Args;
+use krysp::choice::{Candidate, Choice, Estimate};
+use krysp::io::read_matrix;
+use krysp::plan::Profile;
+use krysp::{Csr, Numbering, Plan};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Says what a matrix is like, which formats suit it, and what to solve it with.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  krysp inspect A.mtx.gz
+  krysp inspect A.mtx --spy spy.png --histogram rows.png    two pictures
+  krysp inspect A.mtx --measure                             formats by measured products
+  krysp inspect A.mtx --solves 1000                         a plan for many right-hand sides
+  krysp inspect A.mtx --json > A.json                       for programs")]
+pub(crate) struct Inspect {
+    /// The file of the matrix, in any form that `krysp convert` knows
+    matrix: PathBuf,
+    /// Draw where the entries are, as a PNG file
+    #[arg(long, value_name = "PNG")]
+    spy: Option<PathBuf>,
+    /// Draw how many entries the rows have, as a PNG file
+    #[arg(long, value_name = "PNG")]
+    histogram: Option<PathBuf>,
+    /// Measure a product in every format on every device, instead of foretelling it
+    #[arg(long)]
+    measure: bool,
+    /// Plan for this many right-hand sides
+    #[arg(long, value_name = "N")]
+    solves: Option<usize>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is found of a matrix, for people and for programs.
+pub(crate) struct Found {
+    file: PathBuf,
+    profile: Profile,
+    /// How far entries lie from the diagonal, as it is and renumbered; of square matrices.
+    bandwidths: Option<[usize; 2]>,
+    devices: Vec<OnDevice>,
+    /// What will be tried, and why; `Err` has why nothing can be.
+    plan: Result<Vec<krysp::plan::Candidate>, String>,
+    solves: Option<usize>,
+}
+
+/// A matrix on a device.
+pub(crate) struct OnDevice {
+    name: String,
+    /// The formats that suit, the best first, with what a product costs: bytes as if streamed.
+    foretold: Vec<Estimate>,
+    unsuitable: Vec<&'static str>,
+    measured: Option<(f64, Vec<Measured>)>,
+}
+
+impl Inspect {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let a = read_matrix::<f64>(&self.matrix)?;
+        let found = self.look(&a)?;
+        if self.json {
+            println!("{}", found.json());
+        } else {
+            found.print(&Spy::in_terminal(&a, 20));
+        }
+        let title = title(&self.matrix);
+        if let Some(path) = &self.spy {
+            let entries = text::entries(a.nnz());
+            let picture =
+                Spy::for_picture(&a).picture(&title, &format!("{entries}, darker where there are more"))?;
+            std::fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        if let Some(path) = &self.histogram {
+            chart::lengths(path, &title, &bars(&a, &found.profile))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn look(&self, a: &Csr<f64>) -> Result<Found, Failure> {
+        let (profile, bandwidths) = rayon::join(|| Profile::of(a), || bandwidths(a));
+        let symmetric = profile.is_symmetric();
+        let mut devices = vec![];
+        for device in Device::all() {
+            let choice = match symmetric {
+                true => Choice::of_symmetric(a, device.model())?,
+                false => Choice::of(a, device.model()),
+            };
+            let measured = if self.measure { Some((device.bandwidth()?, device.measure(a)?)) } else { None };
+            let mut found = OnDevice {
+                name: device.name(),
+                foretold: vec![choice.chosen().clone()],
+                unsuitable: vec![],
+                measured,
+            };
+            for candidate in choice.rejected() {
+                match candidate {
+                    Candidate::Costlier(estimate) => found.foretold.push(estimate.clone()),
+                    Candidate::Unsuitable { format, .. } => found.unsuitable.push(format),
+                }
+            }
+            devices.push(found);
+        }
+        let plan = Plan::new(a).map(|plan| match self.solves {
+            Some(solves) => plan.solves(solves).candidates(),
+            None => plan.candidates(),
+        });
+        let plan = plan.map_err(|error| error.to_string());
+        Ok(Found { file: self.matrix.clone(), profile, bandwidths, devices, plan, solves: self.solves })
+    }
+}
+
+/// The name of a file without folders.
+pub(crate) fn title(path: &Path) -> String {
+    path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The largest distance of an entry from the diagonal, as it is and in the numbering of Cuthill and McKee.
+fn bandwidths(a: &Csr<f64>) -> Option<[usize; 2]> {
+    let numbering = Numbering::rcm(a).ok()?;
+    let new = numbering.new_of_old();
+    let widest = |place: &dyn Fn(usize) -> usize| {
+        let of_row = |row: usize| {
+            let own = place(row);
+            a.row_columns(row).iter().map(move |&column| (own, column)).collect::<Vec<_>>()
+        };
+        (0..a.rows())
+            .flat_map(of_row)
+            .map(|(own, column)| own.abs_diff(place(column as usize)))
+            .max()
+            .unwrap_or(0)
+    };
+    Some([widest(&|row| row), widest(&|row| new[row] as usize)])
+}
+
+/// Bars of a picture: one for each length of rows, or for each doubling of it where there are too many.
+fn bars(a: &Csr<f64>, profile: &Profile) -> Vec<(String, usize)> {
+    const MOST: usize = 30;
+    let [shortest, .., longest] = profile.lengths;
+    if longest - shortest >= MOST {
+        return buckets(profile);
+    }
+    let mut rows = vec![0; longest - shortest + 1];
+    a.row_lengths().for_each(|length| rows[length - shortest] += 1);
+    (shortest..).map(|length| length.to_string()).zip(rows).collect()
+}
+
+/// Lengths of rows in words, with the number of rows of each.
+fn buckets(profile: &Profile) -> Vec<(String, usize)> {
+    let name = |bucket: usize| match bucket {
+        0 => "0".to_owned(),
+        1 => "1".to_owned(),
+        _ => format!("{} to {}", text::count(1 << (bucket - 1)), text::count((1 << bucket) - 1)),
+    };
+    let first = profile.histogram.iter().position(|&rows| rows > 0).unwrap_or(0);
+    profile.histogram.iter().enumerate().skip(first).map(|(bucket, &rows)| (name(bucket), rows)).collect()
+}

@@ -1,0 +1,95 @@
+//! The program `krysp`: looks at matrices in files, solves with them, converts and draws them.
+
+// what a program prints is for its user
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod bandwidth;
+mod bench;
+mod chart;
+mod convert;
+mod devices;
+mod formats;
+mod generate;
+mod inspect;
+mod json;
+mod machine;
+mod manual;
+mod progress;
+mod recipe;
+mod solve;
+mod spy;
+mod text;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What a subcommand fails with: an error that names the file and says what to do.
+type Failure = Box<dyn std::error::Error>;
+
+/// Looks at sparse matrices in files, solves with them, converts and draws them.
+#[derive(Parser)]
+#[command(
+    name = "krysp",
+    version,
+    arg_required_else_help = true,
+    after_help = "Begin with a file:
+  krysp inspect A.mtx              what the matrix is like, and what to solve it with
+  krysp solve A.mtx b.mtx          solve A x = b, and say how it went
+  krysp generate p7_20 A.mtx       no file at hand? a Laplacian on 20 x 20 x 20 points
+
+Files: Matrix Market (.mtx), SciPy (.npz, .npy), PETSc (.petsc), Rutherford-Boeing (.rb), each also gzipped (.gz).
+Exit codes: 0 done and converged, 1 not converged, 2 wrong input or no such file.
+Variables: RAYON_NUM_THREADS sets the number of threads, NO_COLOR turns colours off."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Inspect(inspect::Inspect),
+    Solve(solve::Solve),
+    Convert(convert::Convert),
+    Generate(generate::Generate),
+    Bench(bench::Bench),
+    Devices(devices::Devices),
+    #[command(hide = true)]
+    Completions(manual::Completions),
+    #[command(hide = true)]
+    Manual(manual::Manual),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Inspect(inspect) => inspect.run(),
+        Command::Solve(solve) => solve.run(),
+        Command::Convert(convert) => convert.run(),
+        Command::Generate(generate) => generate.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Devices(devices) => devices.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Manual(manual) => manual.run(),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("krysp: {failure}");
+        if let Some(remedy) = remedy(&failure) {
+            eprintln!("       {remedy}");
+        }
+        ExitCode::from(2)
+    })
+}
+
+/// What to do about a failure whose message does not say it.
+fn remedy(failure: &Failure) -> Option<&'static str> {
+    use krysp::io::matrix_market::ReadError;
+    match failure.downcast_ref()? {
+        krysp::Error::Read(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            Some("is the name right? `krysp generate p7_20 A.mtx` makes a matrix to try")
+        }
+        krysp::Error::Read(ReadError::Syntax { line: 1, .. }) => {
+            Some("Matrix Market, SciPy's .npz, PETSc's binary form and Rutherford-Boeing files are read")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,120 @@
+//! The line that a solve shows while it runs, and what it remembers of each iteration.
+
+use crate::chart::Curve;
+use krysp::Progress;
+use std::io::{IsTerminal, Write, stderr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often the line changes.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What is seen of a solve as it runs. Clones see the same solve.
+#[derive(Clone)]
+pub(crate) struct Seen(Arc<Mutex<State>>);
+
+struct State {
+    rtol: f64,
+    /// One for each configuration that made an iteration.
+    curves: Vec<Curve>,
+    /// Iterations of earlier configurations.
+    before: usize,
+    last: usize,
+    shown: Option<Line>,
+}
+
+/// The line on a terminal.
+struct Line {
+    began: Instant,
+    /// The first residual of this configuration.
+    first: f64,
+    drawn: Instant,
+}
+
+impl Seen {
+    /// `quiet` shows nothing; neither does a pipe.
+    pub(crate) fn new(rtol: f64, quiet: bool) -> Seen {
+        let now = Instant::now();
+        let shown =
+            (!quiet && stderr().is_terminal()).then_some(Line { began: now, first: f64::NAN, drawn: now });
+        Seen(Arc::new(Mutex::new(State { rtol, curves: vec![], before: 0, last: 0, shown })))
+    }
+
+    /// Takes note of an iteration.
+    pub(crate) fn note(&self, progress: &Progress) {
+        self.with(|state| state.note(progress));
+    }
+
+    /// A line on the terminal about what is being done.
+    pub(crate) fn say(&self, what: &str) {
+        self.with(|state| {
+            if state.shown.is_some() {
+                draw(what);
+            }
+        });
+    }
+
+    /// Removes the line, and returns what was seen.
+    pub(crate) fn end(&self) -> Vec<Curve> {
+        self.with(|state| {
+            if state.shown.take().is_some() {
+                draw("");
+            }
+            std::mem::take(&mut state.curves)
+        })
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut State) -> R) -> R {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl State {
+    fn note(&mut self, progress: &Progress) {
+        let &Progress { iteration, residual, threshold } = progress;
+        let relative = residual / (threshold / self.rtol);
+        // counts begin anew with each configuration
+        if self.curves.is_empty() || iteration <= self.last {
+            self.before += self.last;
+            self.curves.push(Curve::default());
+            if let Some(line) = &mut self.shown {
+                (line.began, line.first) = (Instant::now(), relative);
+            }
+        }
+        self.last = iteration;
+        if let Some(curve) = self.curves.last_mut() {
+            curve.points.push(((self.before + iteration) as f64, relative));
+        }
+        if let Some(line) = &mut self.shown
+            && line.drawn.elapsed() >= TICK
+        {
+            line.drawn = Instant::now();
+            let total = self.before + iteration;
+            draw(&format!(
+                "iteration {total}, residual {relative:.1e} of {:.0e}{}",
+                self.rtol,
+                line.left(relative, self.rtol)
+            ));
+        }
+    }
+}
+
+impl Line {
+    /// The time left if the residual goes on to fall as it did.
+    fn left(&self, relative: f64, rtol: f64) -> String {
+        let (done, missing) = ((self.first / relative).ln(), (relative / rtol).ln());
+        let left = self.began.elapsed().as_secs_f64() * missing / done;
+        if left.is_finite() && done > 0.1 && missing > 0.0 {
+            format!(", about {left:.0} s left")
+        } else {
+            String::new()
+        }
+    }
+}
+
+/// Replaces the line.
+fn draw(text: &str) {
+    // an error is ignored: the terminal may be gone
+    let _ = write!(stderr(), "\r\x1b[2K{text}");
+    let _ = stderr().flush();
+}

@@ -1,0 +1,36 @@
+//! A plan as a command to copy, and as Rust to paste.
+
+use std::path::Path;
+
+/// The command that solves as `krysp inspect` says.
+pub(crate) fn command(file: &Path, solves: Option<usize>) -> String {
+    let solves = solves.map_or(String::new(), |solves| format!(" --solves {solves}"));
+    format!("krysp solve {}{solves}", quoted(file))
+}
+
+/// A name as a shell takes it.
+fn quoted(file: &Path) -> String {
+    let name = file.display().to_string();
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:,@%".contains(letter);
+    if !name.is_empty() && name.chars().all(plain) {
+        name
+    } else {
+        format!("'{}'", name.replace('\'', r"'\''"))
+    }
+}
+
+/// The program that does the same.
+pub(crate) fn rust(file: &Path, solves: Option<usize>) -> String {
+    let name = format!("{:?}", file.display().to_string());
+    let solves = solves.map_or(String::new(), |solves| format!(".solves({solves})"));
+    format!(
+        "fn main() -> Result<(), Box<dyn std::error::Error>> {{
+    let a = krysp::io::read_matrix::<f64>({name})?;
+    let b = vec![1.0; a.rows()]; // yours
+    let mut solver = krysp::Plan::new(&a)?{solves}.build()?;
+    let solved = solver.solve(&b)?; // as often as you like
+    println!(\"{{solved}}\");
+    Ok(())
+}}"
+    )
+}

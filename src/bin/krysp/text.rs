@@ -1,0 +1,97 @@
+//! Numbers, bars and headings as the terminal shows them.
+
+use std::io::IsTerminal;
+
+/// A whole number with its digits in groups of three: `4,783,719`.
+pub(crate) fn count(number: usize) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && at % 3 == first {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 row`, `2 rows`.
+pub(crate) fn counted(number: usize, what: &str) -> String {
+    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// `1 entry`, `2 entries`.
+pub(crate) fn entries(number: usize) -> String {
+    format!("{} {}", count(number), if number == 1 { "entry" } else { "entries" })
+}
+
+/// Bytes in powers of ten.
+pub(crate) fn bytes(bytes: usize) -> String {
+    let units = [(1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    let number = bytes as f64;
+    match units.into_iter().find(|(unit, _)| number >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", number / unit),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+/// A time in the unit that suits it.
+pub(crate) fn seconds(time: f64) -> String {
+    match time {
+        t if t < 1e-3 => format!("{:.1} µs", t * 1e6),
+        t if t < 1.0 => format!("{:.1} ms", t * 1e3),
+        t if t < 100.0 => format!("{t:.2} s"),
+        t => format!("{t:.0} s"),
+    }
+}
+
+/// A part of a whole in per cent, as a person says it: `all`, `none`, `99.9 %`.
+pub(crate) fn share(part: usize, of: usize) -> String {
+    match (part, of) {
+        (0, _) => "none".into(),
+        (part, of) if part == of => "all".into(),
+        // never rounded to all or none
+        (part, of) => format!("{:.1} %", (100.0 * part as f64 / of as f64).clamp(0.1, 99.9)),
+    }
+}
+
+/// A bar of this share of a width, to an eighth of a character.
+pub(crate) fn bar(share: f64, width: usize) -> String {
+    const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let eighths = (share.clamp(0.0, 1.0) * (8 * width) as f64).round() as usize;
+    let mut text = "█".repeat(eighths / 8);
+    if !eighths.is_multiple_of(8) {
+        text.push(PARTS[eighths % 8]);
+    }
+    text
+}
+
+/// Whether colours are shown: on a terminal, unless `NO_COLOR` is set.
+fn coloured() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn styled(code: &str, text: &str) -> String {
+    if coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// A heading.
+pub(crate) fn bold(text: &str) -> String {
+    styled("1", text)
+}
+
+/// What went well.
+pub(crate) fn good(text: &str) -> String {
+    styled("1;32", text)
+}
+
+/// What did not.
+pub(crate) fn bad(text: &str) -> String {
+    styled("1;31", text)
+}
+
+/// A line of a report: what it is about, then what is found.
+pub(crate) fn line(about: &str, found: &str) {
+    println!("{about:<12}{found}");
+}

@@ -1,0 +1,152 @@
+//! The bytes of files, and what the readers and writers of binary files share.
+
+use super::matrix_market::ReadError;
+use crate::{Element, Error, Result};
+use flate2::bufread::MultiGzDecoder;
+use krysp_kernels::map::map_file;
+use std::fs::File;
+use std::io::Read;
+use std::ops::Deref;
+use std::path::Path;
+
+/// What gzipped files begin with.
+const GZIP: &[u8] = b"\x1f\x8b";
+
+/// The bytes of a file, inflated if it is gzipped, which its first bytes tell.
+///
+/// The file is mapped into memory and must not be truncated while it is read: most operating systems end the process in
+/// that case.
+pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u8]>>, ReadError> {
+    let failed = |source| ReadError::Io { path: path.to_owned(), source };
+    let mut file = File::open(path).map_err(failed)?;
+    let bytes: Box<dyn Deref<Target = [u8]>> = if file.metadata().map_err(failed)?.is_file() {
+        Box::new(map_file(&file).map_err(failed)?)
+    } else {
+        // for example a pipe
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(failed)?;
+        Box::new(bytes)
+    };
+    match inflated(&bytes) {
+        None => Ok(bytes),
+        Some(Ok(inflated)) => Ok(Box::new(inflated)),
+        Some(Err(error)) => Err(error.in_file(path)),
+    }
+}
+
+/// The bytes inflated; `None` if they are not gzipped.
+pub(super) fn inflated(bytes: &[u8]) -> Option<std::result::Result<Vec<u8>, ReadError>> {
+    bytes.starts_with(GZIP).then(|| {
+        let mut inflated = Vec::new();
+        let outcome = MultiGzDecoder::new(bytes).read_to_end(&mut inflated);
+        outcome.map(|_| inflated).map_err(|source| ReadError::Gzip { path: None, source })
+    })
+}
+
+/// Whether the name of a file ends in this, in any case.
+pub(super) fn ends_in(path: &Path, ending: &str) -> bool {
+    path.to_string_lossy().to_ascii_lowercase().ends_with(ending)
+}
+
+/// Writes all bytes of a file.
+pub(super) fn save(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|error| wrong(path, error.to_string()))
+}
+
+/// An error of a file.
+pub(super) fn wrong(path: &Path, why: impl Into<String>) -> Error {
+    Error::File { path: path.to_owned(), why: why.into() }
+}
+
+/// What a reader of bytes returns: an error says what is wrong, and the caller adds the name of the file.
+pub(super) type Parsed<T> = std::result::Result<T, String>;
+
+/// The order of the bytes of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// The least significant byte first.
+    Little,
+    /// The most significant byte first.
+    Big,
+}
+
+/// The kind of numbers that a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// With a sign.
+    Signed,
+    /// Without a sign.
+    Unsigned,
+    /// With a point.
+    Float,
+}
+
+/// How numbers lie in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) order: Order,
+    pub(super) kind: Kind,
+    /// Bytes of each.
+    pub(super) width: usize,
+}
+
+impl Numbers {
+    /// A whole number. `None` if it is none, or has another width than 1, 2, 4 or 8 bytes.
+    pub(super) fn whole(self, bytes: &[u8]) -> Option<i64> {
+        let mut raw = [0; 8];
+        raw.get_mut(..self.width)?.copy_from_slice(bytes.get(..self.width)?);
+        if self.order == Order::Big {
+            raw[..self.width].reverse();
+        }
+        let bits = u64::from_le_bytes(raw);
+        match self.kind {
+            Kind::Float => None,
+            Kind::Unsigned => i64::try_from(bits).ok(),
+            Kind::Signed => {
+                let unused = 64 - 8 * self.width as u32;
+                Some(((bits << unused) as i64) >> unused)
+            }
+        }
+    }
+
+    fn real(self, bytes: &[u8]) -> Option<f64> {
+        let ordered = |mut raw: [u8; 8]| {
+            if self.order == Order::Big {
+                raw[..self.width].reverse();
+            }
+            raw
+        };
+        match (self.kind, bytes) {
+            (Kind::Float, &[a, b, c, d]) => {
+                let [a, b, c, d, ..] = ordered([a, b, c, d, 0, 0, 0, 0]);
+                Some(f64::from(f32::from_le_bytes([a, b, c, d])))
+            }
+            (Kind::Float, _) => Some(f64::from_le_bytes(ordered(bytes.try_into().ok()?))),
+            _ => Some(self.whole(bytes)? as f64),
+        }
+    }
+
+    /// All of these bytes as whole numbers.
+    pub(super) fn all_whole(self, bytes: &[u8]) -> Parsed<Vec<i64>> {
+        let whole = |one| self.whole(one).ok_or_else(|| "an index is not a whole number".to_owned());
+        bytes.chunks_exact(self.width).map(whole).collect()
+    }
+
+    /// All of these bytes as values.
+    pub(super) fn all_values<T: Element>(self, bytes: &[u8]) -> Parsed<Vec<T>> {
+        let value = |one| self.real(one).map(T::from_f64);
+        let refused = || format!("values of {} bytes are not read: store 32-bit or 64-bit ones", self.width);
+        bytes.chunks_exact(self.width).map(value).collect::<Option<_>>().ok_or_else(refused)
+    }
+}
+
+/// A part of the bytes from the front, which is taken away.
+pub(super) fn take<'a>(bytes: &mut &'a [u8], count: usize, what: &str) -> Parsed<&'a [u8]> {
+    let left = bytes.len();
+    bytes.split_off(..count).ok_or_else(|| format!("it ends within {what}: {count} bytes, {left} are left"))
+}
+
+/// A length as a file states it.
+pub(super) fn length(stated: i64, what: &str) -> Parsed<usize> {
+    usize::try_from(stated).map_err(|_| format!("it states {stated} {what}"))
+}

@@ -1,0 +1,66 @@
+//! Right-hand sides whose squares overflow or vanish: scaled by a power of two, which rounds nothing, and the answer scaled back.
+
+use super::climb::norm;
+use super::solved::Left;
+use super::{Builds, Ladder};
+use crate::{Outcome, Real, Report, Result};
+use krysp_solvers::{Element, Space};
+
+/// A norm is left as it is up to the inverse of this power of the epsilon, and down to the power: 4e19 in `f64`, 5e8 in `f32`.
+/// The squares of a residual are then far from either end.
+const RANGE: f64 = 1.25;
+
+/// Powers of two at most, so that they and their inverses are finite.
+const POWER: f64 = 1000.0;
+
+impl<T: Real, M: Builds<T>> Ladder<T, M> {
+    /// Solves `A x = b` on vectors of [`Ladder::space`], which are not copied. `x` holds the guess and receives the solution,
+    /// or the best that was found.
+    ///
+    /// If squares of `b` would overflow or vanish, copies are scaled by a power of two; observers see the scaled system.
+    pub fn solve_into(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
+        let limit = T::EPSILON.powf(-RANGE);
+        if (1.0 / limit..=limit).contains(&norm(b)?) {
+            return self.climb(b, x);
+        }
+        let space = self.space()?.clone();
+        let mut host = vec![T::default(); space.len()];
+        space.store(b, &mut host)?;
+        let most = host.iter().fold(0.0f64, |most, &entry| most.max(Element::to_f64(entry).abs()));
+        if most == 0.0 || !host.iter().all(|&entry| Element::is_finite(entry)) {
+            return self.climb(b, x);
+        }
+        let factor = (-most.log2().floor()).clamp(-POWER, POWER).exp2();
+        let multiply = |host: &mut [T], factor: f64| {
+            host.iter_mut().for_each(|entry| *entry = T::from_f64(Element::to_f64(*entry) * factor));
+        };
+        let mut scaled = space.zeros()?;
+        multiply(&mut host, factor);
+        space.load(&host, &mut scaled)?;
+        space.store(x, &mut host)?;
+        multiply(&mut host, factor);
+        space.load(&host, x)?;
+        self.climb(&scaled, x)?;
+        let back = 1.0 / factor;
+        space.store(x, &mut host)?;
+        multiply(&mut host, back);
+        space.load(&host, x)?;
+        let Report { outcome, history, true_residual, rhs_norm, .. } = &mut self.report;
+        history.iter_mut().chain([true_residual, rhs_norm]).for_each(|norm| *norm *= back);
+        let endings = self.rungs.iter_mut().filter_map(|rung| match &mut rung.ending {
+            Left::Ended(outcome) => Some(outcome),
+            _ => None,
+        });
+        for outcome in endings.chain([&mut *outcome]) {
+            if let Outcome::Inconsistent { least: norm } | Outcome::PrecisionLimit { limit: norm, .. } =
+                outcome
+            {
+                *norm *= back;
+            }
+        }
+        if !host.iter().all(|&entry| Element::is_finite(entry)) {
+            *outcome = Outcome::NotFinite { whence: "the solution" };
+        }
+        Ok(&self.report)
+    }
+}

@@ -1,0 +1,199 @@
+//! Algebraic multigrid in device memory. `setup_on_cuda.rs` has its setup.
+
+use super::coarsening::{Coarsening, POSITIVE};
+use super::cycle::Level;
+use super::modes::DEPENDENT;
+use super::report::{LevelReport, write_table};
+use super::stored::Stored;
+use super::strength::DOMINANT;
+use super::{Amg, AmgOptions};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::formats::pattern::Pattern;
+use crate::preconditioners::origin::Origin;
+use crate::{Real, Result};
+use krysp_kernels::cuda::multigrid::coarsening::{self, Rules};
+use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
+use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Algebraic multigrid on a GPU. Made by [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or [`Amg::with_on`].
+///
+/// A cycle with two sweeps takes six launches a level, and four more.
+///
+/// ```no_run
+/// use krysp::Amg;
+/// use krysp::prelude::*;
+/// use krysp::testing::matrices;
+///
+/// let csr = matrices::stencil7(100).csr::<f64>()?;
+/// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
+/// let a = csr.to(&gpu)?;
+/// let solution = Cg::new(&a).preconditioner(Amg::on(&gpu, &a)?).solve(&b)?;
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct OnGpu<T: Real> {
+    pub(super) space: CudaSpace<T>,
+    /// The matrix's pattern.
+    pub(super) whole: Arc<Pattern>,
+    /// Rows of a node.
+    pub(super) size: usize,
+    /// The pattern of its nodes.
+    pub(super) nodes: Graph,
+    pub(super) options: AmgOptions,
+    /// As in [`Amg`].
+    pub(super) scale: f64,
+    pub(super) setup: Vec<coarsening::Coarsening>,
+    pub(super) cycle: Cycle<T>,
+    pub(super) reports: Vec<LevelReport>,
+    /// Held while an application is queued: its kernels share the vectors of all levels.
+    pub(super) queueing: Mutex<()>,
+}
+
+/// What decides how levels become coarser.
+pub(super) fn rules(options: &AmgOptions) -> Rules {
+    Rules { strength: options.strength, dominant: DOMINANT, dependent: DEPENDENT, positive: POSITIVE }
+}
+
+impl<T: Real> ToCuda for Amg<T> {
+    type OnCuda = OnGpu<T>;
+
+    /// With all that a refresh there needs.
+    fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
+        let device = gpu.device();
+        let levels = self.levels.iter().map(|level| level.to(gpu)).collect::<Result<_>>()?;
+        let dense = match &self.dense {
+            Some(dense) => Some(Dense { rows: dense.rows, inverse: device.upload(&dense.inverse)? }),
+            None => None,
+        };
+        let nodes = graph(gpu, &self.pattern)?;
+        let (mut setup, mut fine) = (vec![], nodes.clone());
+        for coarsening in &self.setup {
+            let copy = coarsening.to(gpu, &fine, rules(&self.options))?;
+            fine = copy.coarse().clone();
+            setup.push(copy);
+        }
+        Ok(OnGpu {
+            space: CudaSpace::like(gpu, &self.space),
+            whole: self.whole.clone(),
+            size: self.size,
+            nodes,
+            options: self.options,
+            scale: self.scale,
+            setup,
+            cycle: Cycle::new(device, self.space.len(), levels, dense)?,
+            reports: self.reports.clone(),
+            queueing: Mutex::new(()),
+        })
+    }
+}
+
+fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
+    let offsets: Vec<u32> = (0..=pattern.rows()).map(|row| pattern.offsets.at(row) as u32).collect();
+    Ok(Graph::upload(gpu.device(), &offsets, &pattern.columns, pattern.cols())?)
+}
+
+impl Coarsening {
+    fn to(&self, gpu: &Cuda, fine: &Graph, rules: Rules) -> Result<coarsening::Coarsening> {
+        let ([size, modes], count) = (self.shape, self.aggregates.count);
+        let joined = |&node: &usize| (self.aggregates.of_node[node] as usize) < count;
+        let kept: Vec<usize> = (0..self.aggregates.of_node.len()).filter(joined).collect();
+        let mut offsets = vec![0u32; self.aggregates.of_node.len() + 1];
+        kept.iter().for_each(|&node| offsets[node + 1] = 1);
+        for node in 1..offsets.len() {
+            offsets[node] += offsets[node - 1];
+        }
+        let columns: Vec<u32> = kept.iter().map(|&node| self.aggregates.of_node[node]).collect();
+        let block = size * modes;
+        let rows = kept.iter().flat_map(|&node| &self.tentative[node * block..(node + 1) * block]);
+        let values: Vec<f64> = rows.copied().collect();
+        let t = Blocks {
+            graph: Graph::upload(gpu.device(), &offsets, &columns, count)?,
+            shape: self.shape,
+            values: gpu.device().upload(&values)?,
+        };
+        let strong = match &self.strong {
+            Some(strong) if self.shape == [1, 1] => Some(graph(gpu, strong)?),
+            _ => None,
+        };
+        Ok(coarsening::Coarsening::on(fine, rules, strong, t)?)
+    }
+}
+
+impl Level {
+    fn to(&self, gpu: &Cuda) -> Result<cycle::Level> {
+        let transfer = match &self.transfer {
+            Some([p, r]) => Some([p.to(gpu)?, r.to(gpu)?]),
+            None => None,
+        };
+        Ok(cycle::Level {
+            a: self.a.to(gpu)?,
+            inverse: gpu.device().upload(self.inverse.as_slice())?,
+            weights: self.weights.clone(),
+            transfer,
+        })
+    }
+}
+
+impl Stored {
+    fn to(&self, gpu: &Cuda) -> Result<Matrix> {
+        let cols = self.domain().len();
+        let ordered = match self {
+            Stored::Dia(dia) => {
+                let ordered = dia.ordered(gpu)?;
+                if let Some(matrix) = Matrix::by_diagonals(&ordered, cols, dia.diagonals())? {
+                    return Ok(matrix);
+                }
+                ordered
+            }
+            Stored::Csr(matrix) => matrix.ordered(gpu)?,
+            Stored::Bsr(matrix) => matrix.ordered(gpu)?,
+            Stored::Sell(matrix) => matrix.ordered(gpu)?,
+        };
+        Ok(Matrix::sliced(&ordered, cols)?)
+    }
+}
+
+/// A line for each level.
+impl<T: Real> fmt::Display for OnGpu<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_table(&self.reports, f)
+    }
+}
+
+impl<T: Real> OnGpu<T> {
+    fn queueing(&self) -> MutexGuard<'_, ()> {
+        self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Real> LinearOperator for OnGpu<T> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        let _queueing = self.queueing();
+        self.cycle.apply(self.scale, &r.entries, &mut z.entries).map_err(failed)
+    }
+
+    fn apply_dot(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
+        check_spaces(self, r, z)?;
+        let _queueing = self.queueing();
+        Ok(CudaScalar(self.cycle.apply_dot(self.scale, &r.entries, &mut z.entries).map_err(failed)?))
+    }
+
+    fn bytes(&self) -> usize {
+        self.cycle.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+}

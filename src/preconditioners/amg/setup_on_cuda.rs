@@ -1,0 +1,278 @@
+//! Setup of algebraic multigrid on a GPU: all of it, level by level, with the aggregates of the host and its numbers to
+//! rounding. What crosses the bus are sizes, and some ten numbers a level.
+
+use super::on_cuda::{OnGpu, rules};
+use super::report::LevelReport;
+use super::spectrum::{largest, weights};
+use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded, power_below};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::formats::derived::check_pattern;
+use crate::formats::pattern::Pattern;
+use crate::formats::pattern_blocks;
+use crate::preconditioners::origin::{Origin, Refresh, check_space};
+use crate::{Error, Real, Result};
+use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, Modes};
+use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
+use krysp_kernels::cuda::multigrid::graph::Blocks;
+use krysp_kernels::cuda::multigrid::numbers;
+use krysp_kernels::cuda::{Array, Ordered};
+use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Diagonals of the finest level at most, and slots at most for a hundred entries there, for it to be stored by diagonals.
+const DIAGONALS: usize = 64;
+/// See [`DIAGONALS`].
+const SLOTS: usize = 120;
+
+/// Rows that are looked at for diagonals.
+const SAMPLE: usize = 512;
+
+impl<T: Real> Amg<T> {
+    /// [`Amg::new`], on a GPU. Of an operator that is there already, only sizes cross the bus.
+    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+        Amg::with_on::<[T; 0]>(gpu, a, &[], AmgOptions::default())
+    }
+
+    /// [`Amg::with_modes`], on a GPU.
+    pub fn with_modes_on<V: AsRef<[T]> + Sync>(
+        gpu: &Cuda,
+        a: &impl Origin<T>,
+        modes: &[V],
+    ) -> Result<OnGpu<T>> {
+        Amg::with_on(gpu, a, modes, AmgOptions::default())
+    }
+
+    /// [`Amg::with`], on a GPU. Refuses what has too many entries in a row of some level: [`Amg::to`](crate::ToCuda::to) takes it
+    /// there from the host.
+    pub fn with_on<V: AsRef<[T]> + Sync>(
+        gpu: &Cuda,
+        a: &impl Origin<T>,
+        modes: &[V],
+        options: AmgOptions,
+    ) -> Result<OnGpu<T>> {
+        check_square(NAME, a)?;
+        options.check()?;
+        let started = Instant::now();
+        let structure = a.structure();
+        let (pattern, device) = (&structure.pattern, gpu.device());
+        let _keeps = device.keep_memory()?;
+        let size = pattern_blocks(pattern);
+        let modes = match modes.is_empty() {
+            true => Modes { count: size, values: numbers::constants_of(device, pattern.rows(), size)? },
+            false => {
+                let modes = loaded(structure.domain(), modes)?;
+                Modes { count: modes.count, values: device.upload(&modes.values)? }
+            }
+        };
+        let ordered = a.ordered(gpu)?;
+        let mut amg = OnGpu {
+            space: CudaSpace::like(gpu, structure.domain()),
+            whole: pattern.clone(),
+            size,
+            nodes: numbers::nodes(&ordered, size)?,
+            options,
+            scale: 1.0,
+            setup: vec![],
+            cycle: Cycle::new(device, pattern.rows(), vec![], None)?,
+            reports: vec![],
+            queueing: Mutex::new(()),
+        };
+        let (levels, dense) = amg.build(gpu, &ordered, modes, started)?;
+        amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
+        Ok(amg)
+    }
+}
+
+impl<T: Real> OnGpu<T> {
+    fn build(
+        &mut self,
+        gpu: &Cuda,
+        ordered: &Ordered<T>,
+        mut modes: Modes,
+        mut started: Instant,
+    ) -> Result<(Vec<Level>, Option<Dense>)> {
+        let mut a = numbers::blocks(ordered, &self.nodes, self.size)?;
+        let mut levels = vec![];
+        loop {
+            let inverse = inverse_diagonal(&a)?;
+            if levels.is_empty() {
+                self.scale = 1.0 / power_below(numbers::largest(&a)?);
+            }
+            if a.rows() <= self.options.coarsest {
+                let dense = inverted(&a, self.scale)?;
+                self.reports.push(LevelReport::dense(dense.rows, started));
+                return Ok((levels, Some(dense)));
+            }
+            let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
+            let mut level = Level {
+                a: stored(&a, self.scale, &diagonals)?,
+                inverse: numbers::rounded_diagonal(&inverse, self.scale)?,
+                weights: vec![],
+                transfer: None,
+            };
+            let omega = weigh(gpu, &mut level, &inverse, self.scale, self.options.sweeps)?;
+            let coarsening = match levels.len() < LEVELS {
+                true => Coarsening::new(&a, &inverse, omega, &modes, rules(&self.options))?,
+                false => None,
+            };
+            let Some((coarsening, numbers, coarse_modes)) = coarsening else {
+                self.reports.push(LevelReport::on_gpu(&level, started));
+                levels.push(level);
+                return Ok((levels, None));
+            };
+            let [p, r] = [&numbers.prolongation, &numbers.restriction].map(|blocks| stored(blocks, 1.0, &[]));
+            level.transfer = Some([p?, r?]);
+            self.reports.push(LevelReport::on_gpu(&level, started));
+            started = Instant::now();
+            levels.push(level);
+            self.setup.push(coarsening);
+            (a, modes) = (numbers.coarse, coarse_modes);
+        }
+    }
+
+    /// The aggregate of each node of each level, none for what is left out.
+    #[doc(hidden)]
+    pub fn aggregates(&self) -> Result<Vec<Vec<Option<u32>>>> {
+        let of_level = |coarsening: &Coarsening| {
+            let (offsets, columns) = coarsening.aggregates().read()?;
+            let of_node = |node: &[u32]| (node[0] < node[1]).then(|| columns[node[0] as usize]);
+            Ok(offsets.windows(2).map(of_node).collect())
+        };
+        self.setup.iter().map(of_level).collect()
+    }
+}
+
+/// The inverse of the diagonal, zero for rows of nothing; refuses what is not positive.
+fn inverse_diagonal(a: &Blocks) -> Result<Array<f64>> {
+    match numbers::inverse_diagonal(a)? {
+        Ok(inverse) => Ok(inverse),
+        Err((row, pivot)) => Err(Error::NotPositive { what: NAME, row, pivot }),
+    }
+}
+
+/// A matrix times `scale` in the format that suits it.
+fn stored(blocks: &Blocks, scale: f64, diagonals: &[i64]) -> Result<Matrix> {
+    let mut ordered = numbers::expanded(&blocks.graph, blocks.shape)?;
+    numbers::round(blocks, scale, &mut ordered)?;
+    let cols = blocks.graph.cols() * blocks.shape[1];
+    if !diagonals.is_empty()
+        && let Some(matrix) = Matrix::by_diagonals(&ordered, cols, diagonals)?
+    {
+        return Ok(matrix);
+    }
+    Ok(Matrix::sliced(&ordered, cols)?)
+}
+
+/// New numbers for what [`stored`] made.
+fn refill(blocks: &Blocks, scale: f64, to: &mut Matrix) -> Result<()> {
+    let mut ordered = numbers::expanded(&blocks.graph, blocks.shape)?;
+    numbers::round(blocks, scale, &mut ordered)?;
+    Ok(to.fill(&ordered)?)
+}
+
+/// The diagonals that some rows have entries on, if most of their slots would be entries; none where they are many, or
+/// where a numbering has scattered them.
+fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
+    let rows = pattern.rows();
+    if space.numbering().is_some() {
+        return vec![];
+    }
+    let mut found = vec![];
+    // shifted from each other: a grid's sides divide equal distances
+    for row in (0..SAMPLE).map(|k| (k * rows / SAMPLE + 37 * k) % rows) {
+        for &column in pattern.row(row) {
+            let diagonal = i64::from(column) - row as i64;
+            if let Err(at) = found.binary_search(&diagonal) {
+                found.insert(at, diagonal);
+            }
+        }
+        if found.len() > DIAGONALS {
+            return vec![];
+        }
+    }
+    let few = 100 * rows * found.len() <= SLOTS * pattern.entries();
+    if few { found } else { vec![] }
+}
+
+/// Chooses weights for a level; `ω` of the prolongation.
+fn weigh(gpu: &Cuda, level: &mut Level, inverse: &Array<f64>, scale: f64, sweeps: usize) -> Result<f64> {
+    let space = gpu.space::<f32>(inverse.len());
+    let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
+    diagonal.entries = numbers::rounded_diagonal(inverse, scale)?;
+    numbers::noise(&mut noise.entries)?;
+    let largest = largest(&Products { matrix: &level.a, space }, &Diagonal::new(diagonal), &noise)?;
+    level.weights = weights(largest, sweeps);
+    Ok(4.0 / 3.0 / largest)
+}
+
+/// A level's matrix as an operator.
+struct Products<'a> {
+    matrix: &'a Matrix,
+    space: CudaSpace<f32>,
+}
+
+impl LinearOperator for Products<'_> {
+    type Vector = CudaVector<f32>;
+
+    fn domain(&self) -> &CudaSpace<f32> {
+        &self.space
+    }
+
+    fn apply(&self, x: &CudaVector<f32>, y: &mut CudaVector<f32>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        self.matrix.product().product(&x.entries, &mut y.entries).map_err(failed)
+    }
+
+    fn apply_dot(
+        &self,
+        x: &CudaVector<f32>,
+        y: &mut CudaVector<f32>,
+    ) -> krysp_solvers::Result<CudaScalar<f32>> {
+        check_spaces(self, x, y)?;
+        Ok(CudaScalar(self.matrix.product().product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+    }
+}
+
+/// The inverse of the last level; one that is singular but for rounding is moved away from that.
+fn inverted(a: &Blocks, scale: f64) -> Result<Dense> {
+    let refused = |row, pivot: f64| Error::NotPositive { what: NAME, row, pivot: pivot / scale };
+    match numbers::inverted(a, scale, 1.0)? {
+        Ok(dense) => Ok(dense),
+        Err((row, pivot, diagonal)) if pivot < -SINGULAR * diagonal => Err(refused(row, pivot)),
+        Err((row, pivot, _)) => numbers::inverted(a, scale, 1.0 + SHIFT)?.map_err(|_| refused(row, pivot)),
+    }
+}
+
+/// Aggregates, modes and patterns stay; the numbers of all levels are computed anew, of an operator on the GPU without the host.
+/// After an error there are no numbers to apply: refresh again.
+impl<T: Real> Refresh<T> for OnGpu<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.space.host())?;
+        check_pattern(&self.whole, &a.structure().pattern)?;
+        let gpu = self.space.gpu().clone();
+        let _keeps = gpu.device().keep_memory()?;
+        let mut a = numbers::blocks(&a.ordered(&gpu)?, &self.nodes, self.size)?;
+        for at in 0..=self.cycle.levels.len() {
+            let inverse = inverse_diagonal(&a)?;
+            if at == 0 {
+                self.scale = 1.0 / power_below(numbers::largest(&a)?);
+            }
+            let Some(level) = self.cycle.levels.get_mut(at) else {
+                if self.cycle.dense.is_some() {
+                    self.cycle.dense = Some(inverted(&a, self.scale)?);
+                }
+                break;
+            };
+            refill(&a, self.scale, &mut level.a)?;
+            level.inverse = numbers::rounded_diagonal(&inverse, self.scale)?;
+            let omega = weigh(&gpu, level, &inverse, self.scale, self.options.sweeps)?;
+            let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else { break };
+            let numbers = coarsening.numbers(&a, &inverse, omega)?;
+            refill(&numbers.prolongation, 1.0, p)?;
+            refill(&numbers.restriction, 1.0, r)?;
+            a = numbers.coarse;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! The largest eigenvalue of a level's `D⁻¹ A`, and the weights of sweeps that follow from it.
+
+use crate::Result;
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};
+
+/// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
+const STEPS: usize = 8;
+
+/// The inverse roots of Chebyshev's polynomial on the upper part of the eigenvalues up to `largest`.
+pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
+    let fraction = match sweeps {
+        1 => 0.5,
+        _ => 0.25,
+    };
+    let [low, high] = [fraction * largest, largest];
+    let root = |k: usize| {
+        let angle = std::f64::consts::PI * (2 * k + 1) as f64 / (2 * sweeps) as f64;
+        0.5 * (high + low) + 0.5 * (high - low) * angle.cos()
+    };
+    (0..sweeps).map(|k| (1.0 / root(k)) as f32).collect()
+}
+
+/// Numbers between −1 and 1 that look random.
+pub(super) fn noise(rows: usize) -> Vec<f32> {
+    map_rows(rows, 2, &|row| {
+        let bits = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let bits = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (bits >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    })
+}
+
+/// The largest eigenvalue of `D⁻¹ A`, a little more, from what conjugate gradients tell of it that start with [`noise`]. On a GPU
+/// all steps are queued before the first number is read.
+pub(super) fn largest<A>(a: &A, inverse: &Diagonal<A::Vector>, noise: &A::Vector) -> Result<f64>
+where
+    A: LinearOperator<Vector: Vector<Elem = f32>>,
+{
+    let zeros = || a.domain().zeros();
+    let (mut r, mut z, mut p, mut q) = (zeros()?, zeros()?, zeros()?, zeros()?);
+    r.copy_from(noise);
+    let mut rho = inverse.apply_dot(&r, &mut z)?;
+    p.copy_from(&z);
+    let mut steps = vec![];
+    for _ in 0..STEPS {
+        let energy = a.apply_dot(&p, &mut q)?;
+        r.axpy(&-rho.clone().quotient(energy.clone()), &q);
+        let next = inverse.apply_dot(&r, &mut z)?;
+        p.axpby(&1.0.into(), &z, &next.clone().quotient(rho.clone()));
+        steps.push([std::mem::replace(&mut rho, next), energy]);
+    }
+    // the tridiagonal matrix of Lanczos: its diagonal, and the squares beside it
+    let (mut diagonal, mut beside, mut before, mut first) = (vec![], vec![], None, 0.0);
+    for [rho, energy] in &steps {
+        let [rho, energy] = [rho.read()?, energy.read()?].map(f64::from);
+        if energy < 0.0 {
+            return Err(krysp_solvers::Error::Breakdown { what: "⟨p, A p⟩", value: energy }.into());
+        }
+        first = if diagonal.is_empty() { rho } else { first };
+        // what is left is rounding, or nothing
+        if !(rho > 1e-12 * first && energy > 0.0 && rho.is_finite() && energy.is_finite()) {
+            break;
+        }
+        let inverse_step = energy / rho;
+        let (shared, squared) = match before {
+            Some((rho_before, inverse_before)) => {
+                let beta: f64 = rho / rho_before;
+                (beta * inverse_before, beta * inverse_before * inverse_before)
+            }
+            None => (0.0, 0.0),
+        };
+        diagonal.push(inverse_step + shared);
+        beside.push(squared);
+        before = Some((rho, inverse_step));
+    }
+    Ok(if diagonal.is_empty() { 2.0 } else { 1.05 * largest_eigenvalue(&diagonal, &beside) })
+}
+
+/// The largest eigenvalue of a symmetric tridiagonal matrix with positive ones, by bisection; `beside` has the squares before
+/// each row.
+fn largest_eigenvalue(diagonal: &[f64], beside: &[f64]) -> f64 {
+    let trace: f64 = diagonal.iter().sum();
+    let (mut low, mut high) = (0.0, trace);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        // whether `middle` minus the matrix has positive pivots only
+        let mut pivot = 1.0;
+        let above = diagonal.iter().zip(beside).all(|(d, squared)| {
+            pivot = middle - d - squared / pivot;
+            pivot > 0.0
+        });
+        if above {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    high
+}

@@ -1,0 +1,266 @@
+//! ILUT: an incomplete LU factorisation that keeps what is large (Saad 1994), for systems on which patterns chosen
+//! beforehand fail.
+//!
+//! `A ≈ L U` row by row. Entries below a tolerance are dropped, and of the others a row keeps the largest, as many as there is room
+//! for. Where the diagonal is much smaller than another entry of its row of `U`, both columns change places (ILUTP). Rows are
+//! eliminated in an order of their own, by reverse Cuthill and McKee, which keeps the fill small.
+//!
+//! A pivot smaller than what is dropped, where no other column helps, is replaced by a number of that size, and counted: the
+//! factors are an approximation anyway, and a solver tells whether it is one of use. A row without entries is refused.
+//!
+//! Setup is a recurrence on one thread, and so are the two triangular solves of an application: they move `L` and `U` once and 6
+//! vectors. In `f32` they take two thirds of the bytes: `Narrow::new(Ilut::new(&a.cast::<f32>())?)`.
+
+mod elimination;
+
+use super::{Origin, Refresh, check_space, check_square};
+use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
+use elimination::{Factors, eliminate};
+use krysp_kernels::cpu::preconditioners::triangular::{Schedule, Triangle, solve};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
+use std::sync::{Mutex, PoisonError};
+
+const NAME: &str = "ILUT";
+
+/// Options of [`Ilut`].
+#[derive(Clone, Debug)]
+pub struct IlutOptions {
+    /// What is dropped: entries below this, times the mean magnitude of their row's entries in the matrix.
+    pub drop_tolerance: f64,
+    /// How many entries the factors may have beyond those of the matrix, as a multiple of these.
+    pub fill: f64,
+    /// How many bytes the factors may take: more is an error.
+    pub most_bytes: usize,
+}
+
+impl Default for IlutOptions {
+    fn default() -> Self {
+        IlutOptions { drop_tolerance: 1e-3, fill: 5.0, most_bytes: usize::MAX }
+    }
+}
+
+impl IlutOptions {
+    fn check(&self) -> Result<()> {
+        let wrong = |what, got: f64, expected| Err(Error::Option { what, got: got.to_string(), expected });
+        if !(0.0..1.0).contains(&self.drop_tolerance) {
+            return wrong(
+                "`drop_tolerance`",
+                self.drop_tolerance,
+                "at least 0, which drops nothing, and below 1",
+            );
+        }
+        if !(0.0..).contains(&self.fill) {
+            return wrong(
+                "`fill`",
+                self.fill,
+                "at least 0, where the factors have as many entries as the matrix",
+            );
+        }
+        Ok(())
+    }
+}
+
+/// An incomplete LU factorisation with thresholds, in host memory, for general systems that are hard.
+///
+/// On a matrix whose diagonal has zeros or is weak, factorise the one that
+/// [`Scaling::matched`](crate::Scaling::matched) makes of it.
+///
+/// ```
+/// use krysp::testing::matrices;
+/// use krysp::{BiCgStab, Ilut};
+///
+/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let ilut = Ilut::new(&a)?;
+/// let report = BiCgStab::new(&a).preconditioner(&ilut).solve(&vec![1.0; a.rows()])?.report;
+/// assert!(report.converged() && report.iterations <= 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Ilut<T: Real> {
+    space: HostSpace<T>,
+    options: IlutOptions,
+    /// The row of the matrix that each row of the factors is.
+    rows: Numbering,
+    /// The column of the matrix that each column of the factors is.
+    columns: Vec<u32>,
+    lower: Csr<T>,
+    upper: Csr<T>,
+    replaced: usize,
+    x: Mutex<Vec<T>>,
+}
+
+impl<T: Real> Ilut<T> {
+    /// Factorises a matrix with default options.
+    pub fn new(csr: &Csr<T>) -> Result<Ilut<T>> {
+        Ilut::with(csr, IlutOptions::default())
+    }
+
+    /// Factorises a matrix.
+    pub fn with(csr: &Csr<T>, options: IlutOptions) -> Result<Ilut<T>> {
+        check_square(NAME, csr)?;
+        options.check()?;
+        let rows = Numbering::rcm(csr)?;
+        let none = || Csr::from_triplets::<u32>(0, 0, &[]);
+        let mut ilut = Ilut {
+            space: csr.source().domain().clone(),
+            options,
+            rows,
+            columns: vec![],
+            lower: none()?,
+            upper: none()?,
+            replaced: 0,
+            x: Mutex::new(vec![T::zero(); csr.rows()]),
+        };
+        ilut.factorise(csr)?;
+        Ok(ilut)
+    }
+
+    fn factorise(&mut self, csr: &Csr<T>) -> Result<()> {
+        let n = csr.rows();
+        let Factors { lower, upper, columns, replaced } =
+            eliminate(csr, self.rows.old_of_new(), &self.options)?;
+        let matrix = |t: elimination::Triangle<T>| Csr::from_sorted(n, t.offsets, t.columns, t.values);
+        (self.lower, self.upper) = (matrix(lower)?, matrix(upper)?);
+        (self.columns, self.replaced) = (columns, replaced);
+        Ok(())
+    }
+
+    /// The entries of both factors.
+    pub fn entries(&self) -> usize {
+        self.lower.nnz() + self.upper.nnz()
+    }
+
+    /// How many pivots were too small and were replaced. Where they are more than a few, the factors are of little use.
+    pub fn replaced(&self) -> usize {
+        self.replaced
+    }
+}
+
+/// From a matrix of the same size. Rows keep their order; what is dropped is decided anew.
+impl<T: Real> Refresh<T> for Ilut<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, self.domain())?;
+        self.factorise(&*a.in_host_memory()?)
+    }
+}
+
+impl<T: Real> LinearOperator for Ilut<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
+        let (r, z) = (r.as_slice(), z.as_mut_slice());
+        x.iter_mut().zip(self.rows.old_of_new()).for_each(|(x, &row)| *x = r[row as usize]);
+        let all = Schedule::blocks(x.len(), 1);
+        solve(Triangle::Lower, &all, self.lower.arrays(), &mut x);
+        solve(Triangle::Upper, &all, self.upper.arrays(), &mut x);
+        self.columns.iter().zip(&*x).for_each(|(&column, &x)| z[column as usize] = x);
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let orders = 2 * self.space.len() * size_of::<u32>();
+        LinearOperator::bytes(&self.lower) + LinearOperator::bytes(&self.upper) + orders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+    use crate::{BiCgStab, HostVector, Vector};
+
+    /// Pseudo-random entries without a pattern, and zeros on half of the diagonal.
+    fn scattered(n: usize) -> Csr<f64> {
+        let value = |k: usize| ((k * 7919) % 201) as f64 / 100.0 - 1.003;
+        let entries: Vec<_> = (0..n * 6)
+            .map(|k| (k / 6, (k * k * 31 + k / 5) % n, value(k)))
+            .chain((0..n).map(|i| (i, i, if i % 2 == 0 { 0.0 } else { 3.0 })))
+            .filter(|&(i, j, _)| i != j || i % 2 == 1)
+            .chain((0..n).map(|i| (i, (i + 1) % n, 4.0)))
+            .collect();
+        Csr::from_triplets(n, n, &entries).unwrap()
+    }
+
+    fn residual(a: &Csr<f64>, ilut: &Ilut<f64>) -> f64 {
+        let b: Vec<f64> = (0..a.rows()).map(|i| 1.0 + (i % 7) as f64).collect();
+        let (r, mut z) = (HostVector::from_slice(&b), HostVector::from_slice(&b));
+        ilut.apply(&r, &mut z).unwrap();
+        let mut az = HostVector::from_slice(&b);
+        a.apply(&z, &mut az).unwrap();
+        az.axpy(&-1.0, &r);
+        (az.norm_squared() / r.norm_squared()).sqrt()
+    }
+
+    /// Where nothing is dropped it is Gaussian elimination with pivots, whatever the diagonal.
+    #[test]
+    fn without_dropping_it_is_exact() {
+        let all = IlutOptions { drop_tolerance: 0.0, fill: 1e9, ..IlutOptions::default() };
+        for a in [scattered(200), matrices::stencil7(6).csr::<f64>().unwrap()] {
+            let ilut = Ilut::with(&a, all.clone()).unwrap();
+            assert_eq!(ilut.replaced(), 0);
+            let residual = residual(&a, &ilut);
+            assert!(residual < 1e-10, "{residual:e}");
+        }
+    }
+
+    #[test]
+    fn less_is_kept_where_more_is_dropped() {
+        let a = matrices::stencil7(12).csr::<f64>().unwrap();
+        let mut before = (usize::MAX, 0);
+        for drop_tolerance in [1e-4, 1e-2, 0.3] {
+            let options = IlutOptions { drop_tolerance, fill: 20.0, ..IlutOptions::default() };
+            let ilut = Ilut::with(&a, options).unwrap();
+            let solver = BiCgStab::new(&a).preconditioner(&ilut).rtol(1e-8);
+            let iterations = { solver }.solve(&vec![1.0; a.rows()]).unwrap().report.iterations;
+            assert!(ilut.entries() < before.0 && iterations > before.1, "{drop_tolerance}: {iterations}");
+            before = (ilut.entries(), iterations);
+        }
+        let narrow = IlutOptions { drop_tolerance: 0.0, fill: 0.0, ..IlutOptions::default() };
+        assert!(Ilut::with(&a, narrow).unwrap().entries() <= a.nnz() + a.rows());
+    }
+
+    #[test]
+    fn new_values_are_those_of_a_new_one() {
+        let a = scattered(150);
+        let doubled: Vec<f64> = a.triplets().map(|(i, j, v)| v * (1.0 + ((i + j) % 3) as f64)).collect();
+        let mut b = a.clone();
+        Format::fill(&mut b, &doubled);
+        let mut ilut = Ilut::new(&a).unwrap();
+        ilut.refresh(&b).unwrap();
+        let anew = Ilut::new(&b).unwrap();
+        assert_eq!(ilut.upper.entries(), anew.upper.entries());
+        assert_eq!(ilut.columns, anew.columns);
+    }
+
+    #[test]
+    fn small_pivots_are_replaced_and_counted() {
+        // singular: two equal rows
+        let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 1.0), (1, 1, 2.0)]).unwrap();
+        assert_eq!(Ilut::new(&a).unwrap().replaced(), 1);
+        let gap = Csr::from_triplets(2, 2, &[(0, 0, 1.0)]).unwrap();
+        assert!(matches!(Ilut::new(&gap), Err(Error::ZeroPivot { row: 1, pivot: 0.0, .. })));
+        let infinite = Csr::from_triplets(1, 1, &[(0, 0, f64::NAN)]).unwrap();
+        assert!(matches!(Ilut::new(&infinite), Err(Error::ZeroPivot { row: 0, .. })));
+        assert!(Ilut::new(&Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap()).is_err());
+    }
+
+    #[test]
+    fn what_takes_too_much_memory_is_refused() {
+        let a = matrices::stencil7(8).csr::<f64>().unwrap();
+        let little = IlutOptions { most_bytes: 10_000, ..IlutOptions::default() };
+        let error = Ilut::with(&a, little).unwrap_err().to_string();
+        assert!(error.contains("10000 are allowed"), "{error}");
+        for options in [
+            IlutOptions { drop_tolerance: f64::NAN, ..IlutOptions::default() },
+            IlutOptions { fill: -1.0, ..IlutOptions::default() },
+        ] {
+            assert!(matches!(Ilut::with(&a, options), Err(Error::Option { .. })));
+        }
+    }
+}

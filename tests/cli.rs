@@ -1,0 +1,291 @@
+//! The program as a user meets it: what it prints, draws and writes, its exit codes, and every command of the documents.
+//!
+//! `KRYSP_BLESS=1 cargo test --features cli --test cli` writes what is printed and drawn to `tests/cli`. Look at it before
+//! you commit it.
+
+#[path = "cli/picture.rs"]
+mod picture;
+/// What `krysp inspect` offers to paste: it compiles.
+#[allow(dead_code, missing_docs, clippy::print_stdout)]
+mod recipe {
+    include!("cli/recipe.rs");
+}
+#[path = "cli/masked.rs"]
+mod masked;
+
+use masked::masked;
+use picture::Picture;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_krysp");
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn blessing() -> bool {
+    std::env::var_os("KRYSP_BLESS").is_some()
+}
+
+/// A folder of a test, with a positive definite matrix, an unsymmetric one, and right-hand sides.
+struct Folder(PathBuf);
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cli_{name}"));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        let folder = Folder(path);
+        let matrix = krysp::testing::matrices::stencil7(6).csr::<f64>().unwrap();
+        for file in ["A.mtx", "A.npz", "A.mtx.gz"] {
+            krysp::io::write_matrix(folder.at(file), &matrix).unwrap();
+        }
+        for file in ["b.mtx", "b.npy"] {
+            krysp::io::write_vector(folder.at(file), &vec![1.0; matrix.rows()]).unwrap();
+        }
+        std::fs::create_dir(folder.at("tests")).unwrap();
+        std::fs::create_dir(folder.at("tests/data")).unwrap();
+        let circuit = "tests/data/jpwh_991.mtx.gz";
+        std::fs::copy(repository().join(circuit), folder.at(circuit)).unwrap();
+        folder
+    }
+
+    fn at(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    fn write(&self, file: &str, text: &str) {
+        std::fs::write(self.at(file), text).unwrap();
+    }
+
+    /// Runs a line of a shell in which `krysp` is this program.
+    fn run(&self, line: &str) -> Ran {
+        let program = Path::new(PROGRAM).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+        let output = Command::new("sh")
+            .args(["-c", line])
+            .current_dir(&self.0)
+            .env("PATH", path)
+            .env("HOME", &self.0)
+            .env("RAYON_NUM_THREADS", "2")
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// Compares with a file of `tests/cli`, numbers that differ from run to run apart.
+fn compare(name: &str, found: &str) {
+    let path = repository().join("tests/cli").join(name);
+    let found = masked(found);
+    if blessing() {
+        std::fs::write(&path, &found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(found, expected, "{} shows what it should be", path.display());
+}
+
+#[test]
+fn help_teaches() {
+    let folder = Folder::new("help");
+    let mut all = folder.run("krysp --help").out;
+    for command in ["inspect", "solve", "convert", "generate", "bench", "devices"] {
+        all += &format!("\n# krysp {command} --help\n{}", folder.run(&format!("krysp {command} --help")).out);
+    }
+    compare("help.txt", &all);
+}
+
+#[test]
+fn every_command_of_the_documents_runs() {
+    let mut documents = vec![];
+    for document in ["README.md", "docs/guide.md"] {
+        let text = std::fs::read_to_string(repository().join(document)).unwrap();
+        let lines = text.lines().map(|line| line.strip_prefix("$ ").unwrap_or(line));
+        documents
+            .push(lines.filter(|line| line.starts_with("krysp ")).map(str::to_owned).collect::<Vec<_>>());
+    }
+    let help = Folder::new("documents");
+    for command in
+        ["", "inspect", "solve", "convert", "generate", "bench", "devices", "completions", "manual"]
+    {
+        let text = help.run(&format!("krysp {command} --help")).out;
+        let examples = text.lines().filter(|line| line.starts_with("  ")).map(str::trim_start);
+        documents.push(examples.filter(|line| line.starts_with("krysp ")).map(str::to_owned).collect());
+    }
+    assert!(documents.iter().map(Vec::len).sum::<usize>() >= 25, "{documents:#?}");
+    for commands in documents {
+        // commands of one page follow each other
+        let folder = Folder::new("documents");
+        folder.run("mkdir -p .local/share/bash-completion/completions");
+        for command in commands {
+            // what stands behind three blanks or a number sign explains
+            let line = command.split("   ").next().unwrap_or("").split(" #").next().unwrap_or("");
+            let ran = folder.run(line);
+            assert_eq!(ran.code, 0, "{line}\n{}{}", ran.out, ran.err);
+        }
+    }
+}
+
+#[test]
+fn inspect_says_what_a_matrix_is_like() {
+    let folder = Folder::new("inspect");
+    let ran = folder.run("krysp inspect A.mtx --solves 100");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    let recipe: String = include_str!("cli/recipe.rs").lines().map(|line| format!("  {line}\n")).collect();
+    assert!(ran.out.ends_with(&recipe), "the program to paste is that of tests/cli/recipe.rs");
+    compare("inspect.txt", &ran.out);
+    compare("inspect_circuit.txt", &folder.run("krysp inspect tests/data/jpwh_991.mtx.gz").out);
+    folder
+        .write("wide.mtx", "%%MatrixMarket matrix coordinate real general\n2 4 3\n1 1 0\n2 2 1.5\n2 3 nan\n");
+    compare("inspect_wide.txt", &folder.run("krysp inspect wide.mtx").out);
+    let measured = folder.run("krysp inspect A.mtx --measure").out;
+    assert!(measured.contains("GB/s") && measured.contains("SELL-P"), "{measured}");
+}
+
+#[test]
+fn pictures_are_those_that_were_looked_at() {
+    let folder = Folder::new("pictures");
+    let ran = folder.run("krysp inspect tests/data/jpwh_991.mtx.gz --spy spy.png --histogram rows.png");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let ran = folder.run("krysp solve A.mtx --method cg --preconditioner jacobi --plot residual.png");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for name in ["spy.png", "rows.png", "residual.png"] {
+        let golden = repository().join("tests/cli/golden").join(name);
+        if blessing() {
+            std::fs::copy(folder.at(name), &golden).unwrap();
+        }
+        let difference = Picture::read(&folder.at(name)).difference(&Picture::read(&golden));
+        assert!(difference < 0.01, "{name} differs from {} by {difference}", golden.display());
+    }
+    assert_eq!(folder.run("krysp bench A.mtx --plot profile.png --csv products.csv").code, 0);
+    assert!(Picture::read(&folder.at("profile.png")).has_ink());
+    let csv = std::fs::read_to_string(folder.at("products.csv")).unwrap();
+    assert!(csv.lines().skip(1).any(|line| line.starts_with("A.mtx,216,216,1296,cpu,CSR,")), "{csv}");
+}
+
+#[test]
+fn solve_tells_how_it_went() {
+    let folder = Folder::new("solve");
+    let ran = folder.run("krysp solve A.mtx b.mtx --out x.mtx --history h.csv --json r.json");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+    compare("solve.txt", &ran.out);
+    let x: Vec<f64> = krysp::io::read_vector(folder.at("x.mtx")).unwrap();
+    let a = krysp::io::read_matrix::<f64>(folder.at("A.mtx")).unwrap();
+    for row in 0..a.rows() {
+        let product: f64 =
+            a.row_columns(row).iter().zip(a.row_values(row)).map(|(&j, v)| v * x[j as usize]).sum();
+        assert!((product - 1.0).abs() < 1e-5);
+    }
+    let history = std::fs::read_to_string(folder.at("h.csv")).unwrap();
+    assert!(
+        history.starts_with("configuration,iteration,residual\n") && history.lines().count() > 2,
+        "{history}"
+    );
+    let report = std::fs::read_to_string(folder.at("r.json")).unwrap();
+    for field in ["\"converged\": true", "\"recurrent_residuals\": [", "\"rhs_norm\": 14.696938456699069"] {
+        assert!(report.contains(field), "{field} in\n{report}");
+    }
+    let quiet = folder.run("krysp solve A.mtx --quiet");
+    assert_eq!((quiet.code, quiet.out.as_str(), quiet.err.as_str()), (0, "", ""));
+    // a guess that is the solution takes no iteration
+    assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
+}
+
+/// What programs read is JSON, also of matrices that have no finite numbers to tell.
+#[test]
+fn json_is_read_by_others() {
+    let folder = Folder::new("json");
+    folder.write("zero.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 0\n");
+    for command in [
+        "inspect A.mtx --json",
+        "inspect A.mtx --json --measure",
+        "inspect zero.mtx --json",
+        "solve A.mtx --json -",
+        "solve zero.mtx b2.mtx --json -",
+        "devices --json",
+        "devices --json --measure",
+    ] {
+        folder.write("b2.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n1\n");
+        let ran = folder.run(&format!("krysp {command} | python3 -m json.tool"));
+        assert!(ran.code == 0 && ran.out.len() > 20, "{command}: {}{}", ran.out, ran.err);
+    }
+}
+
+#[test]
+fn exit_codes_and_errors_say_what_to_do() {
+    let folder = Folder::new("errors");
+    folder.write("text.mtx", "hello\n");
+    folder.write("line.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n3 1 1\n");
+    folder.write("wide.mtx", "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n");
+    folder.write("singular.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n1 2 1\n");
+    folder.write("short.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n2\n");
+    let mut all = String::new();
+    for (code, command) in [
+        (2, "inspect nothing.mtx"),
+        (2, "inspect text.mtx"),
+        (2, "inspect line.mtx"),
+        (2, "inspect b.npy"),
+        (2, "solve wide.mtx"),
+        (2, "solve A.mtx short.mtx"),
+        (2, "solve A.mtx --method best"),
+        (2, "solve A.mtx --format best"),
+        (2, "solve A.mtx --device moon"),
+        (2, "solve A.mtx --rtol 2"),
+        (1, "solve A.mtx --max-iterations 2 --method cg --preconditioner jacobi"),
+        (2, "convert A.mtx"),
+        (2, "convert --vector b.mtx b.rb"),
+        (2, "convert A.mtx nowhere/A.npz"),
+        (2, "generate none A.mtx"),
+    ] {
+        let ran = folder.run(&format!("krysp {command}"));
+        assert_eq!(ran.code, code, "{command}: {}{}", ran.out, ran.err);
+        all += &format!("$ krysp {command}\n{}{}\n", ran.out, ran.err);
+    }
+    compare("errors.txt", &all);
+    assert_eq!(folder.run("krysp solve singular.mtx short.mtx").code, 1);
+}
+
+#[test]
+fn completions_and_manual_are_made() {
+    let folder = Folder::new("manual");
+    assert!(folder.run("krysp completions bash").out.contains("inspect"));
+    assert_eq!(folder.run("krysp manual pages").code, 0);
+    for page in ["krysp.1", "krysp-inspect.1", "krysp-solve.1"] {
+        assert!(std::fs::read_to_string(folder.at("pages").join(page)).unwrap().contains(".SH"), "{page}");
+    }
+}
+
+/// On a terminal progress is shown, and Ctrl-C ends the solve with what there is. In a pipe nothing is shown.
+#[test]
+fn ctrl_c_ends_a_solve_and_writes_what_there_is() {
+    let folder = Folder::new("terminal");
+    let script = repository().join("tests/cli/terminal.py");
+    let script = script.display();
+    // an indefinite matrix of 27,000 unknowns takes thousands of iterations
+    assert_eq!(folder.run("krysp generate st7_30 hard.mtx --quiet").code, 0);
+    let solve =
+        "solve hard.mtx --method minres --preconditioner jacobi --rtol 1e-13 --max-iterations 1000000";
+    let ran = folder.run(&format!("python3 {script} 'iteration ' krysp {solve} --out x.mtx --json r.json"));
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("cancelled") && ran.out.contains(", residual "), "{}", ran.out);
+    assert!(ran.out.contains("\r\x1b[2K"), "a line was shown and removed: {:?}", ran.out);
+    assert!(krysp::io::read_vector::<f64>(folder.at("x.mtx")).unwrap().iter().any(|x| *x != 0.0));
+    assert!(std::fs::read_to_string(folder.at("r.json")).unwrap().contains("\"cancelled\""));
+
+    let ran = folder.run(&format!("python3 {script} '' krysp solve A.mtx --quiet"));
+    assert_eq!((ran.code, ran.out.as_str()), (0, ""));
+    let coloured = folder.run(&format!("python3 {script} '' krysp solve A.mtx"));
+    assert!(coloured.out.contains("\x1b[1;32mconverged"), "{:?}", coloured.out);
+    let plain = folder.run(&format!("NO_COLOR=1 python3 {script} '' krysp solve A.mtx"));
+    assert!(plain.out.contains("converged") && !plain.out.contains("\x1b[1"), "{:?}", plain.out);
+    let piped = folder.run("krysp solve A.mtx");
+    assert!(piped.err.is_empty() && !piped.out.contains('\x1b'));
+}

@@ -1,0 +1,111 @@
+//! Plans for a GPU: every kind of system is solved there, and the residual holds in host memory.
+
+use super::{gpu, residual};
+use krysp::plan::{Method, Preconditioner, Solved};
+use krysp::testing::laws;
+use krysp::testing::matrices;
+use krysp::{Csr, Cuda, Plan};
+
+/// `‖b‖` as `‖b − A 0‖`.
+fn norm(a: &Csr<f64>, b: &[f64]) -> f64 {
+    residual(a, b, &vec![0.0; b.len()])
+}
+
+/// Solves for the image of rough numbers, as often as said. Returns the last.
+fn solves(gpu: &Cuda, name: &str, a: &Csr<f64>, times: usize) -> Solved<f64> {
+    let plan = Plan::new(a).unwrap().on(gpu).solves(times);
+    let mut solver = plan.build().unwrap();
+    let mut last = None;
+    for round in 0..times.min(3) {
+        let x = laws::numbers::<f64>(a.rows(), round as u64);
+        let mut b = vec![0.0; a.rows()];
+        a.triplets().for_each(|(i, j, v)| b[i] += v * x[j]);
+        let solved = solver.solve(&b).unwrap();
+        println!("{name}, {times} solves: {solved}");
+        assert!(solved.converged(), "{name}: {solved}");
+        let left = residual(a, &b, &solved.x) / norm(a, &b);
+        assert!(left <= 1.001e-8, "{name}: {left:e}, {solved}");
+        last = Some(solved);
+    }
+    last.unwrap()
+}
+
+/// A matrix with entries above the diagonal multiplied, as if something flowed.
+fn convection(side: usize) -> Csr<f64> {
+    let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
+    let entries: Vec<_> =
+        stencil.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();
+    Csr::from_triplets(stencil.rows(), stencil.rows(), &entries).unwrap()
+}
+
+/// A stencil shifted by a number between its eigenvalues, some of which become negative; its diagonal stays positive.
+fn indefinite(side: usize) -> Csr<f64> {
+    let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
+    let entries: Vec<_> =
+        stencil.triplets().map(|(i, j, v)| (i, j, if i == j { v - 0.5 } else { v })).collect();
+    Csr::from_triplets(stencil.rows(), stencil.rows(), &entries).unwrap()
+}
+
+/// A chain of points that is held nowhere: constants are its null space.
+fn floating_chain(n: usize) -> Csr<f64> {
+    let link = |i: usize| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)];
+    Csr::from_triplets(n, n, &(0..n - 1).flat_map(link).collect::<Vec<_>>()).unwrap()
+}
+
+gpu_test!(every_kind_of_system_is_solved);
+fn every_kind_of_system_is_solved() {
+    let gpu = gpu();
+    let stencil = matrices::stencil7(40).csr::<f64>().unwrap();
+    let few = solves(&gpu, "stencil", &stencil, 1);
+    assert_eq!((few.rungs[0].method, few.rungs[0].preconditioner), (Method::Cg, Preconditioner::Jacobi));
+    let many = solves(&gpu, "stencil", &stencil, 1000);
+    assert_eq!(many.rungs.len(), 1, "{many}");
+    solves(&gpu, "elasticity", &matrices::elasticity(12).csr().unwrap(), 1);
+    solves(&gpu, "elasticity", &matrices::elasticity(12).csr().unwrap(), 100);
+    let unsymmetric = solves(&gpu, "convection", &convection(30), 1);
+    assert_eq!(unsymmetric.rungs[0].method, Method::BiCgStab);
+    solves(&gpu, "convection", &convection(30), 1000);
+    solves(&gpu, "indefinite", &indefinite(12), 1);
+    solves(&gpu, "singular", &floating_chain(200), 1);
+}
+
+gpu_test!(each_preconditioner_is_taken_and_takes_new_values);
+fn each_preconditioner_is_taken_and_takes_new_values() {
+    use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};
+    let gpu = gpu();
+    let a = matrices::elasticity(8).csr::<f64>().unwrap();
+    let b = laws::numbers::<f64>(a.rows(), 5);
+    let values: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+    let other = a.with_values(&values).unwrap();
+    for preconditioner in [None, Jacobi, TwoLevel, Amg, Fsai, Spai] {
+        let method = if preconditioner == Spai { Method::Gmres } else { Method::Cg };
+        let plan = Plan::new(&a).unwrap().on(&gpu).new_values(true);
+        let mut solver = plan.method(method).preconditioner(preconditioner).build().unwrap();
+        for matrix in [&a, &other] {
+            let solved = solver.solve(&b).unwrap();
+            println!("{preconditioner}: {solved}");
+            assert!(solved.converged() && solved.rungs.len() == 1, "{solved}");
+            assert!(residual(matrix, &b, &solved.x) <= 1.001e-8 * norm(matrix, &b), "{solved}");
+            solver.refresh(&values).unwrap();
+        }
+    }
+    // what does not run on a GPU is refused by name
+    let refused = Plan::new(&a).unwrap().on(&gpu).preconditioner(Preconditioner::Ic0);
+    let error = refused.build().unwrap().solve(&b).unwrap_err();
+    assert!(error.to_string().contains("Amg"), "{error}");
+}
+
+gpu_test!(right_hand_sides_of_any_size_are_taken);
+fn right_hand_sides_of_any_size_are_taken() {
+    let gpu = gpu();
+    let a = matrices::stencil7(10).csr::<f64>().unwrap();
+    let base = laws::numbers::<f64>(a.rows(), 6);
+    let mut solver = Plan::new(&a).unwrap().on(&gpu).build().unwrap();
+    for size in [1.0, 1e200, 1e-200] {
+        let b: Vec<f64> = base.iter().map(|b| b * size).collect();
+        let solved = solver.solve(&b).unwrap();
+        let x: Vec<f64> = solved.x.iter().map(|x| x / size).collect();
+        assert!(solved.converged(), "{solved}");
+        assert!(residual(&a, &base, &x) <= 1.001e-8 * norm(&a, &base), "{solved}");
+    }
+}
