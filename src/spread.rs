@@ -75,6 +75,7 @@ impl<T: Real> Spread<T> {
     /// Shares a matrix among GPUs, up to eight, which must reach each other's memory: among as many of them, from the first on, as
     /// an iteration is likely to be fastest with. One may be.
     pub fn new(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
+        each_once(gpus)?;
         let forecast = Forecast::new(gpus, csr)?;
         let spread = Spread::among(&gpus[..forecast.best()], csr, forecast.clone())?;
         // how much GPUs read of each other is known now
@@ -88,6 +89,14 @@ impl<T: Real> Spread<T> {
 
     /// Shares a matrix among all of these GPUs, whether that is faster or not; those that would have no row are left out.
     pub fn on_all(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
+        each_once(gpus)?;
+        Spread::among(gpus, csr, Forecast::new(gpus, csr)?)
+    }
+
+    /// Shares a matrix among queues, several of which may be on one GPU: for tests where there is only one. Parts wait for each
+    /// other, so that the matrix must be small enough for all of them to find room on that GPU at once.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn on_queues(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
         Spread::among(gpus, csr, Forecast::new(gpus, csr)?)
     }
 
@@ -95,12 +104,6 @@ impl<T: Real> Spread<T> {
         let (rows, cols) = (csr.rows(), csr.cols());
         if rows != cols || Format::source(csr).domain() != Format::source(csr).range() {
             return Err(Error::NotSquare { what: "a matrix on several GPUs", rows, cols });
-        }
-        let ordinals: Vec<usize> = gpus.iter().map(Cuda::ordinal).collect();
-        if let Some(twice) = (1..ordinals.len()).find(|&at| ordinals[..at].contains(&ordinals[at])) {
-            // its parts would wait for each other on one device
-            let (what, got) = ("the GPUs", format!("GPU {} twice", ordinals[twice]));
-            return Err(Error::Option { what, got, expected: "each named once" });
         }
         // unknowns of a node stay together
         let mut bounds = even_parts(&*csr.pattern().offsets, gpus.len(), row_blocks(csr));
@@ -187,8 +190,13 @@ impl<T: Real> Spread<T> {
             .map(|numbering| numbering.old_of_new().iter().map(|&old| b[old as usize]).collect());
         let b = ordered.as_deref().unwrap_or(b);
         let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
-        self.parts.iter().for_each(|part| part.member().begin());
-        let solutions = std::thread::scope(|scope| {
+        let first = self.parts.first().map(Part::member);
+        let given_up_by = || first.and_then(|member| member.given_up_by());
+        if let Some(failed) = given_up_by() {
+            return Err(used_up(format!("GPU {failed} of this team has failed before")));
+        }
+        first.iter().for_each(|member| member.begin());
+        let mut solutions = std::thread::scope(|scope| {
             let threads: Vec<_> = self
                 .parts
                 .iter()
@@ -197,20 +205,20 @@ impl<T: Real> Spread<T> {
                     scope.spawn(move || part.run(|part| solve(part, b)))
                 })
                 .collect();
+            first.iter().for_each(|member| member.attend());
             let joined = threads.into_iter().map(|thread| match thread.join() {
                 Ok(solution) => solution,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
             joined.collect::<Vec<_>>()
         });
-        // the other parts failed because this one did
-        let failed_first = self.parts.first().and_then(|part| part.member().given_up_by());
-        let mut solutions = solutions;
-        if let Some(failed) = failed_first.filter(|&at| solutions[at].is_err()) {
-            return Ok(solutions.swap_remove(failed)?);
+        if let Some(failed) = given_up_by() {
+            // the other parts failed because this one did
+            solutions.swap_remove(failed)?;
+            let why = "took no part in what others waited for: all parts must do the same";
+            return Err(used_up(format!("GPU {failed} of this team {why}")));
         }
         let solutions = solutions.into_iter().collect::<krysp_solvers::Result<Vec<_>>>()?;
-        self.check_equal_work()?;
         let mut x = Vec::with_capacity(n);
         let mut report = None;
         for solution in solutions {
@@ -223,22 +231,22 @@ impl<T: Real> Spread<T> {
         }
         Ok(Solution { x, report: report.unwrap_or_default() })
     }
+}
 
-    /// Refuses the outcome of a solve in which a part ended before the others: these have waited for it in vain.
-    fn check_equal_work(&self) -> Result<()> {
-        let sums =
-            self.parts.iter().map(|part| part.member().sums()).collect::<std::result::Result<Vec<_>, _>>()?;
-        let (Some(least), Some(most)) = (sums.iter().min(), sums.iter().max()) else { return Ok(()) };
-        if least == most {
-            return Ok(());
+/// Refuses a GPU that is named twice: its parts would wait for each other on one device.
+fn each_once(gpus: &[Cuda]) -> Result<()> {
+    let ordinals: Vec<usize> = gpus.iter().map(Cuda::ordinal).collect();
+    match (1..ordinals.len()).find(|&at| ordinals[..at].contains(&ordinals[at])) {
+        Some(twice) => {
+            let (what, got) = ("the GPUs", format!("GPU {} twice", ordinals[twice]));
+            Err(Error::Option { what, got, expected: "each named once" })
         }
-        self.parts.iter().for_each(|part| part.member().give_up());
-        let early = sums.iter().position(|sum| sum == least).unwrap_or_default();
-        let why = format!(
-            "GPU {early} of this team ended its solve before the others: all parts must do the same; spread the matrix again"
-        );
-        Err(krysp_solvers::Error::Backend(why.into()).into())
+        None => Ok(()),
     }
+}
+
+fn used_up(why: String) -> Error {
+    krysp_solvers::Error::Backend(format!("{why}; spread the matrix again").into()).into()
 }
 
 /// A table of the parts, and why there are no more.

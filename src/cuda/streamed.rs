@@ -58,6 +58,10 @@ struct Piece<T: Real> {
     rows: Range<usize>,
     source: Source<T>,
     matrix: Box<dyn Product<T>>,
+    /// Those in the memory of the GPU.
+    bytes: usize,
+    /// Those in host memory.
+    streamed: usize,
 }
 
 /// What a product with a [`Streamed`] matrix reads, and from where.
@@ -97,6 +101,21 @@ impl fmt::Display for Traffic {
     }
 }
 
+impl<T: Real> Piece<T> {
+    /// Moves its large arrays to host memory, unless they are there.
+    fn spill(&mut self, traffic: &mut Traffic) -> Result<()> {
+        if self.streamed == 0 {
+            let whole = self.matrix.bytes();
+            self.streamed = self.matrix.spill()?;
+            let stays = if self.streamed == 0 { self.bytes } else { whole - self.streamed };
+            traffic.kept -= self.bytes - stays;
+            traffic.streamed += self.streamed;
+            self.bytes = stays;
+        }
+        Ok(())
+    }
+}
+
 impl<T: Real> Streamed<T> {
     /// Lays a matrix out, of which no more than `limit` bytes are in the memory of a GPU at any time, while it is made neither.
     /// Vectors are not counted.
@@ -107,24 +126,28 @@ impl<T: Real> Streamed<T> {
         let bounds = even_parts(&*csr.pattern().offsets, bytes.div_ceil(of_piece), GRAIN);
         let bus = gpu.device().bus()?;
         let mut traffic = Traffic { kept: 0, streamed: 0, bus };
-        let mut pieces = vec![];
+        let mut pieces: Vec<Piece<T>> = vec![];
         for rows in ranges(&bounds) {
             let piece = rows_of(csr, rows.clone())?;
-            let mut matrix = lay_out(gpu, &piece)?;
-            let whole = matrix.bytes();
+            let matrix = lay_out(gpu, &piece)?;
             // beside it, while the next is made: its entries row by row, and their slots
             let room = 2 * (piece.nnz() * entry + piece.rows() * size_of::<u64>());
-            // where its rows begin stays, for new values
+            // where its rows begin stays with it, for new values
             let starts = (piece.rows() + 1) * size_of::<u32>();
-            let spilled = if traffic.kept + whole + starts + room > limit { matrix.spill()? } else { 0 };
-            traffic.kept += whole + starts - spilled;
-            traffic.streamed += spilled;
-            if traffic.kept > limit {
-                let (requested, free) =
-                    (whole, limit.saturating_sub(traffic.kept - (whole + starts - spilled)));
-                return Err(Error::OutOfMemory { requested, free, total: limit }.into());
+            let bytes = matrix.bytes() + starts;
+            let mut piece = Piece { rows, source: piece.source().clone(), matrix, bytes, streamed: 0 };
+            traffic.kept += bytes;
+            // even a piece in host memory leaves something here, for which others may have to go
+            for piece in std::iter::once(&mut piece).chain(pieces.iter_mut().rev()) {
+                if traffic.kept + room > limit {
+                    piece.spill(&mut traffic)?;
+                }
             }
-            pieces.push(Piece { rows, source: piece.source().clone(), matrix });
+            if traffic.kept > limit {
+                let free = limit.saturating_sub(traffic.kept - piece.bytes);
+                return Err(Error::OutOfMemory { requested: piece.bytes, free, total: limit }.into());
+            }
+            pieces.push(piece);
         }
         let source = csr.source().clone();
         let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));

@@ -54,14 +54,9 @@ impl<T: Real> Part<T> {
                 if !self.2 {
                     self.1.give_up();
                 }
-                let _ = self.0.synchronize();
                 self.1.end();
                 self.0.device().join(None);
             }
-        }
-        if self.member.given_up_by().is_some() {
-            let why = "a GPU of this team has failed before: spread the matrix again";
-            return Err(krysp_solvers::Error::Backend(why.into()));
         }
         if !self.matrix.is_whole() {
             self.gpu.device().join(Some(self.member.clone()));

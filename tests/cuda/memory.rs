@@ -23,6 +23,7 @@ fn streamed_matrices_obey_the_laws() {
     cases.push(("wide".into(), matrices::random(3000, 9000, 0.01, 1)));
     cases.push(("tall".into(), matrices::random(9000, 3000, 0.01, 2)));
     cases.push(("a dense row".into(), matrices::edge::dense_row(20_000, 7)));
+    cases.push(("three diagonals".into(), matrices::edge::tridiagonal(50_000)));
     cases.push(("empty".into(), matrices::edge::empty(1000, 1000)));
     for (name, triplets) in cases {
         let csr = triplets.csr::<f64>().unwrap();

@@ -1,6 +1,7 @@
 //! Systems on several GPUs, and on a team of one.
 
 use krysp::ToCuda;
+use krysp::cuda::{CudaSpace, CudaVector};
 use krysp::solvers::{Composed, LinearOperator, Space};
 use krysp::spread::Part;
 use krysp::testing::matrices;
@@ -8,15 +9,20 @@ use krysp::{
     BiCgStab, Cg, Csr, Cuda, Error, Fcg, Fgmres, Fsai, Gmres, Idr, Jacobi, Minres, Numbering, Operator,
     Outcome, PipelinedCg, Solution, Spread,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// The first GPU alone, and all of the machine where there are several.
+/// The first GPU alone, two and three queues of it, and all of the machine where there are several.
 fn teams() -> Vec<Vec<Cuda>> {
-    let all = Cuda::devices().len().min(8);
-    let mut sizes = vec![1, all];
-    sizes.dedup();
-    sizes.into_iter().map(|size| (0..size).map(|at| Cuda::new(at).unwrap()).collect()).collect()
+    let mut teams = vec![vec![0], vec![0; 2], vec![0; 3]];
+    match Cuda::devices().len() {
+        0 | 1 => krysp::testing::skipped("teams of several GPUs: this machine has one; queues of it instead"),
+        all => teams.push((0..all.min(8)).collect()),
+    }
+    let team = |ordinals: Vec<usize>| ordinals.into_iter().map(|at| Cuda::new(at).unwrap()).collect();
+    teams.into_iter().map(team).collect()
 }
 
 /// A method on a part.
@@ -36,7 +42,7 @@ fn every_method_solves_on_several_gpus() {
     let a = matrices::stencil7(24).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_all(&team, &a).unwrap();
+        let spread = Spread::on_queues(&team, &a).unwrap();
         println!("{spread}");
         for (name, solve) in methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres, Fgmres] {
             let solution = spread.solve(&b, solve).unwrap();
@@ -78,7 +84,7 @@ fn a_numbering_stays_between_matrix_and_parts() {
     let b = matrices::vector(a.rows());
     let numbered = a.renumbered(&Numbering::clustered(&a, 256).unwrap()).unwrap();
     for team in teams() {
-        let solution = Spread::on_all(&team, &numbered)
+        let solution = Spread::on_queues(&team, &numbered)
             .unwrap()
             .solve(&b, |part, b| Cg::new(part).preconditioner(part.jacobi()?).rtol(1e-10).solve(b))
             .unwrap();
@@ -93,7 +99,7 @@ fn a_gpu_that_fails_ends_the_solve() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_all(&team, &a).unwrap();
+        let spread = Spread::on_queues(&team, &a).unwrap();
         let failed = spread.solve(&b, |part, b| {
             if part.rows().end == 16 * 16 * 16 {
                 return Err(Error::ZeroDiagonal { row: 7, value: 0.0 }.into());
@@ -105,7 +111,48 @@ fn a_gpu_that_fails_ends_the_solve() {
         assert_eq!(failed.unwrap_err().to_string(), Error::ZeroDiagonal { row: 7, value: 0.0 }.to_string());
         // the team is not used again; another is built
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
-        let spread = Spread::on_all(&team, &a).unwrap();
+        let spread = Spread::on_queues(&team, &a).unwrap();
+        assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
+    }
+}
+
+/// A part that fails at a product in the middle of a solve.
+struct Fails<'p>(&'p Part<f64>, AtomicUsize);
+
+impl LinearOperator for Fails<'_> {
+    type Vector = CudaVector<f64>;
+
+    fn domain(&self) -> &CudaSpace<f64> {
+        self.0.domain()
+    }
+
+    fn apply(&self, x: &CudaVector<f64>, y: &mut CudaVector<f64>) -> Result<()> {
+        if self.0.rows().start == 0 && self.1.fetch_add(1, Ordering::Relaxed) == 9 {
+            return Err(krysp::solvers::Error::Backend("the tenth product fails".into()));
+        }
+        self.0.apply(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+gpu_test!(a_failure_in_the_middle_ends_the_solve);
+fn a_failure_in_the_middle_ends_the_solve() {
+    let a = matrices::stencil7(16).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for team in teams() {
+        let spread = Spread::on_queues(&team, &a).unwrap();
+        for _ in 0..2 {
+            let started = Instant::now();
+            let failed =
+                spread.solve(&b, |part, b| Cg::new(Fails(part, AtomicUsize::new(0))).rtol(0.0).solve(b));
+            let why = failed.unwrap_err().to_string();
+            assert!(why.contains("tenth product") || why.contains("spread the matrix again"), "{why}");
+            assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
+        }
+        let spread = Spread::on_queues(&team, &a).unwrap();
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
     }
 }
@@ -115,7 +162,7 @@ fn parts_end_together() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_all(&team, &a).unwrap();
+        let spread = Spread::on_queues(&team, &a).unwrap();
         let stopped = spread.solve(&b, |part, b| {
             let first = part.rows().start == 0; // the others know nothing of it
             Cg::new(part).rtol(0.0).stop_when(move |p| first && p.iteration == 9).solve(b)
@@ -130,15 +177,14 @@ gpu_test!(small_systems_stay_on_one_gpu);
 fn small_systems_stay_on_one_gpu() {
     let a = matrices::named("st7_20k").unwrap().diagonally_dominant().csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
-    for team in teams() {
-        let spread = Spread::new(&team, &a).unwrap();
-        println!("{spread}");
-        assert_eq!(spread.parts().count(), 1);
-        let shared = spread.solve(&b, methods![Cg][0].1).unwrap();
-        let jacobi = Jacobi::new(&a).unwrap().to(&team[0]).unwrap();
-        let mut alone = Cg::new(Operator::auto(&a, &team[0]).unwrap()).preconditioner(jacobi).rtol(1e-10);
-        assert_eq!(shared.x, alone.solve(&b).unwrap().x);
-    }
+    let gpus: Vec<Cuda> = (0..Cuda::devices().len().min(8)).map(|at| Cuda::new(at).unwrap()).collect();
+    let spread = Spread::new(&gpus, &a).unwrap();
+    println!("{spread}");
+    assert_eq!(spread.parts().count(), 1);
+    let shared = spread.solve(&b, methods![Cg][0].1).unwrap();
+    let jacobi = Jacobi::new(&a).unwrap().to(&gpus[0]).unwrap();
+    let mut alone = Cg::new(Operator::auto(&a, &gpus[0]).unwrap()).preconditioner(jacobi).rtol(1e-10);
+    assert_eq!(shared.x, alone.solve(&b).unwrap().x);
 }
 
 gpu_test!(any_number_of_rows_and_gpus);
@@ -146,12 +192,14 @@ fn any_number_of_rows_and_gpus() {
     let none = Spread::<f64>::new(&[], &matrices::stencil7(4).csr().unwrap());
     assert!(matches!(none, Err(Error::Option { got, .. }) if got == "none"));
     let gpu = Cuda::new(0).unwrap();
-    let twice = Spread::<f64>::on_all(&[gpu.clone(), gpu], &matrices::stencil7(4).csr().unwrap());
-    assert!(matches!(twice, Err(Error::Option { got, .. }) if got == "GPU 0 twice"));
+    for make in [Spread::<f64>::on_all, Spread::new] {
+        let twice = make(&[gpu.clone(), gpu.clone()], &matrices::stencil7(4).csr().unwrap());
+        assert!(matches!(twice, Err(Error::Option { got, .. }) if got == "GPU 0 twice"));
+    }
     for team in teams() {
         for rows in 1..=5 {
             let a = matrices::edge::tridiagonal(rows).csr::<f64>().unwrap();
-            let spread = Spread::on_all(&team, &a).unwrap();
+            let spread = Spread::on_queues(&team, &a).unwrap();
             assert_eq!(spread.parts().count(), rows.min(team.len()));
             let solution = spread.solve(&vec![1.0; rows], methods![Cg][0].1).unwrap();
             assert!(solution.report.converged(), "{rows} rows: {}", solution.report);
@@ -166,7 +214,7 @@ fn new_values_and_other_matrices_are_shared_alike() {
     let b = matrices::vector(a.rows());
     let fsai = Fsai::new(&a).unwrap();
     for team in teams() {
-        let mut spread = Spread::on_all(&team, &a).unwrap();
+        let mut spread = Spread::on_queues(&team, &a).unwrap();
         let [lower, upper] = [fsai.lower(), fsai.upper()].map(|factor| spread.matrix(factor).unwrap());
         let by_fsai = spread.solve(&b, |part, b| {
             let inverse = Composed::new(upper.of(part), lower.of(part))?;
@@ -198,20 +246,23 @@ fn new_values_and_other_matrices_are_shared_alike() {
     }
 }
 
-gpu_test!(a_part_that_ends_early_leaves_nobody_waiting, 2);
+gpu_test!(a_part_that_ends_early_leaves_nobody_waiting);
 fn a_part_that_ends_early_leaves_nobody_waiting() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
-    for team in teams().into_iter().filter(|team| team.len() > 1) {
-        let spread = Spread::on_all(&team, &a).unwrap();
+    for team in teams().into_iter().filter(|team| team.len() == 2) {
+        let spread = Spread::on_queues(&team, &a).unwrap();
+        let started = Instant::now();
         let ended = spread.solve(&b, |part, b| {
             let iterations = if part.rows().start == 0 { 3 } else { 9 };
             Cg::new(part).rtol(0.0).max_iterations(iterations).solve(b)
         });
+        // what waits in vain does so for ten seconds
+        assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
         println!("{}", ended.as_ref().unwrap_err());
         // the team is not used again; another is built
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
-        let spread = Spread::on_all(&team, &a).unwrap();
+        let spread = Spread::on_queues(&team, &a).unwrap();
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
     }
 }
@@ -221,7 +272,7 @@ fn a_thousand_products_are_bitwise_equal() {
     let a = matrices::named("p1_0.1M_perm").unwrap().csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_all(&team, &a).unwrap();
+        let spread = Spread::on_queues(&team, &a).unwrap();
         let product = |part: &Part<f64>, b: &[f64]| {
             let x = part.domain().vector(b)?;
             let (mut y, mut first, mut again) =

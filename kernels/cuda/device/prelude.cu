@@ -258,7 +258,7 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
 struct Team {
     u32 members, own;         // how many there are, and which of them this device is
     u32* calls;               // sums of the team before this one
-    const volatile u32* absent;  // in host memory: what `gone` looks at
+    volatile u32* notice;     // in host memory: what `Wait` looks at
     Parcel* mail[TEAM_MEMBERS];  // of each member: [2][members][TEAM_MAIL] parcels
 };
 
@@ -285,13 +285,22 @@ __device__ __forceinline__ bool received_from_member(const Parcel* from, u32 cal
     }
 }
 
-// Whether nothing more comes from a member: some member has failed, the first word says, or this one has ended, says its bit of
-// the second; what it sent before is there then. Asked rarely, for the answer comes from host memory.
-__device__ __forceinline__ bool gone(const volatile u32* absent, u32 member, u32 polls) {
-    if ((polls & 0xfff) != 0xfff || !(absent[0] || absent[1] >> member & 1)) return false;
-    __threadfence_system();
-    return true;
-}
+// A wait for a member that may send nothing more. It is in vain once a member has failed, says the first word of the notice, or
+// once the hosts have beaten so often since it began, says the second; then this member is the one that failed, and all others
+// wait no longer either. Asked rarely, for the answer comes from host memory.
+struct Wait {
+    u32 polls = 0, since = 0;
+
+    __device__ __forceinline__ bool in_vain(volatile u32* notice, u32 member) {
+        if (++polls & 0xfff) return false;
+        const u32 beat = notice[1];
+        if (polls == 0x1000) since = beat;
+        if (notice[0]) return true;
+        if (beat - since < TEAM_PATIENCE) return false;
+        notice[0] = member + 1;
+        return true;
+    }
+};
 
 // Where a member's parcel for a sum lies in a mailbox. Two halves take turns: who sends for one sum has received all of the
 // sum before, and so nobody still reads the half that it writes to.
@@ -302,16 +311,16 @@ __device__ __forceinline__ Parcel* parcel_of(const Team& team, Parcel* mail, u32
 __device__ __forceinline__ void send_to_team(const Team& team, real own, u32 place, u32 call) {
     for (u32 m = 0; m < team.members; m++) send_to_member(parcel_of(team, team.mail[m], team.own, place, call), own, call);
 }
-// Adds up what all members have sent, in the order of the members; not a number where one sends nothing more.
-__device__ __forceinline__ real receive_from_team(const Team& team, u32 place, u32 call) {
+// Adds up what all members have sent, in the order of the members; not a number where a wait is in vain. Called, not inlined:
+// kernels that work alone need its registers for loads.
+__device__ __noinline__ real receive_from_team(const Team& team, u32 place, u32 call) {
     real total = 0;
     for (u32 m = 0; m < team.members; m++) {
         const Parcel* from = parcel_of(team, team.mail[team.own], m, place, call);
         real part;
-        for (u32 polls = 0; !received_from_member(from, call, part); polls++) {
-            if (!gone(team.absent, m, polls)) continue;
-            if (received_from_member(from, call, part)) break;
-            return __longlong_as_double(0x7ff8000000000000ll);
+        Wait wait;
+        while (!received_from_member(from, call, part)) {
+            if (wait.in_vain(team.notice, m)) return __longlong_as_double(0x7ff8000000000000ll);
         }
         total += part;
     }

@@ -4,8 +4,9 @@
 //! each sends its part to the mailboxes of the others, and adds up what comes in the order of the members, so that all have
 //! the same bits. The host takes no part in it.
 //!
-//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN. So are
-//! those that wait for a member that has ended its work.
+//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN. A device
+//! that waits in vain for ten seconds gives up for the member that it waits for, so that no wait is without end: nothing else
+//! may end before it, for the driver may let a call for one device wait for what runs on another.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -28,56 +29,62 @@ pub(crate) const SOURCE: Source = Source {
 /// Words of 64 bits that a number takes on its way.
 const WORDS: usize = 2;
 
-/// Two words in host memory that all devices see: zero, or one more than the place of the member that gave up first; and a bit
-/// for each member that has ended its work.
+/// How often hosts beat.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// Two words in host memory that all devices see: zero, or one more than the place of the member that failed first; and how often
+/// the hosts have beaten.
 #[derive(Debug)]
-pub(crate) struct Absent(*mut u32);
+pub(crate) struct Notice(*mut u32);
 
-// SAFETY: hosts access the words as atomics, devices through volatile loads
-unsafe impl Send for Absent {}
+// SAFETY: hosts access the words as atomics, devices through volatile loads and stores
+unsafe impl Send for Notice {}
 // SAFETY: as above
-unsafe impl Sync for Absent {}
+unsafe impl Sync for Notice {}
 
-impl Absent {
-    fn new(device: &Device) -> Result<Absent> {
+impl Notice {
+    fn new(device: &Device) -> Result<Notice> {
         device.inner.context.bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
         let words = unsafe { result::malloc_host(8, flags) }?.cast::<u32>();
         // SAFETY: just allocated, for two of them
         unsafe { words.cast::<[u32; 2]>().write_volatile([0; 2]) };
-        Ok(Absent(words))
+        Ok(Notice(words))
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.0 as u64
     }
 
-    fn given_up(&self) -> &AtomicU32 {
+    fn failed(&self) -> &AtomicU32 {
         // SAFETY: the word lives as long as this, and is aligned
         unsafe { AtomicU32::from_ptr(self.0) }
     }
 
-    fn ended(&self) -> &AtomicU32 {
+    fn beats(&self) -> &AtomicU32 {
         // SAFETY: as above; it is the second of two
         unsafe { AtomicU32::from_ptr(self.0.add(1)) }
     }
 }
 
-impl Drop for Absent {
+impl Drop for Notice {
     fn drop(&mut self) {
         // SAFETY: allocated by `malloc_host` and freed once; members have waited for their devices
         let _ = unsafe { result::free_host(self.0.cast()) };
     }
 }
 
-/// What hosts of members say to each other: the wishes of this round, and what came of the last.
+/// What hosts of members say to each other: the wishes of this round, and what came of the last; how many members will say no
+/// more, and how many of their devices are done.
 #[derive(Debug, Default)]
 struct Talk {
     said: usize,
     most: u8,
     round: u64,
     agreed: u8,
+    silent: usize,
+    done: usize,
 }
 
 /// Where the threads of the members meet.
@@ -98,9 +105,9 @@ pub struct Member {
     team: Array<RawTeam>,
     /// What others write to lives as long as any member.
     _mail: Vec<Arc<Array<u64>>>,
-    calls: Array<u32>,
+    _calls: Array<u32>,
     table: Arc<Table>,
-    pub(crate) absent: Arc<Absent>,
+    pub(crate) notice: Arc<Notice>,
 }
 
 /// Lets the work queued on one device read and write the memory of the other.
@@ -134,7 +141,7 @@ impl Member {
         for device in devices {
             devices.iter().try_for_each(|other| connect(device, other))?;
         }
-        let absent = Arc::new(Absent::new(&devices[0])?);
+        let notice = Arc::new(Notice::new(&devices[0])?);
         let words = 2 * devices.len() * TEAM_MAIL * WORDS;
         let mail = devices.iter().map(|device| Ok(Arc::new(device.zeros(words)?)));
         let mail = mail.collect::<Result<Vec<Arc<Array<u64>>>>>()?;
@@ -147,7 +154,7 @@ impl Member {
                 members: devices.len() as u32,
                 own: own as u32,
                 calls: calls.address(0),
-                absent: absent.address(),
+                notice: notice.address(),
                 mail: addresses,
             };
             let team = device.upload(&[raw])?;
@@ -160,9 +167,9 @@ impl Member {
                 lengths: [length, total],
                 team,
                 _mail: mail.clone(),
-                calls,
+                _calls: calls,
                 table: table.clone(),
-                absent: absent.clone(),
+                notice: notice.clone(),
             })
         };
         devices.iter().zip(lengths).enumerate().map(member).collect()
@@ -192,29 +199,39 @@ impl Member {
     pub fn give_up(&self) {
         let (mine, relaxed) = (self.own as u32 + 1, Ordering::Relaxed);
         // where another was first, its reason is the one to tell
-        let _ = self.absent.given_up().compare_exchange(0, mine, relaxed, relaxed);
-    }
-
-    /// The work of the team begins: nobody has ended it.
-    pub fn begin(&self) {
-        self.absent.ended().store(0, Ordering::Relaxed);
-    }
-
-    /// This member has ended its work, and all that was queued is done: who waits for more of it waits in vain.
-    pub fn end(&self) {
-        self.absent.ended().fetch_or(1 << self.own, Ordering::Relaxed);
-    }
-
-    /// How many sums of the team it has taken part in, when all work queued before is done.
-    pub fn sums(&self) -> Result<u32> {
-        let mut calls = [0];
-        self.calls.read(&mut calls)?;
-        Ok(calls[0])
+        let _ = self.notice.failed().compare_exchange(0, mine, relaxed, relaxed);
+        self.table.changed.notify_all();
     }
 
     /// The member that gave up first, if one did.
     pub fn given_up_by(&self) -> Option<usize> {
-        (self.absent.given_up().load(Ordering::Relaxed) as usize).checked_sub(1)
+        (self.notice.failed().load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
+    /// The work of the team begins.
+    pub fn begin(&self) {
+        *lock(&self.table.talk) = Talk::default();
+    }
+
+    /// This member queues no more, and its device does what it has.
+    pub fn end(&self) {
+        lock(&self.table.talk).silent += 1;
+        self.table.changed.notify_all();
+        self.device.park(self.device.synchronize());
+        lock(&self.table.talk).done += 1;
+        self.table.changed.notify_all();
+    }
+
+    /// Beats for the devices that wait, until all members have ended. It must ask nothing of any device.
+    pub fn attend(&self) {
+        let mut talk = lock(&self.table.talk);
+        while talk.done < self.count {
+            let waited = self.table.changed.wait_timeout(talk, BEAT).unwrap_or_else(PoisonError::into_inner);
+            talk = waited.0;
+            if waited.1.timed_out() {
+                self.notice.beats().fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The largest wish of all members, each of which asks on a thread of its own.
@@ -224,18 +241,18 @@ impl Member {
         talk.most = talk.most.max(wish);
         talk.said += 1;
         if talk.said == self.count {
-            *talk = Talk { said: 0, most: 0, round: round + 1, agreed: talk.most };
+            *talk = Talk { said: 0, most: 0, round: round + 1, agreed: talk.most, ..*talk };
             self.table.changed.notify_all();
             return Ok(talk.agreed);
         }
         // nobody enters the next round before all have left this one: each asks again only after an answer
         while talk.round == round {
-            if self.given_up_by().is_some() || self.absent.ended().load(Ordering::Relaxed) != 0 {
+            if self.given_up_by().is_some() || talk.silent > 0 {
                 return Err(Error::Driver(
                     "another member of the team has given up, or ended its work".into(),
                 ));
             }
-            let waited = self.table.changed.wait_timeout(talk, Duration::from_millis(100));
+            let waited = self.table.changed.wait_timeout(talk, BEAT);
             talk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(talk.agreed)

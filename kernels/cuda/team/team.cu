@@ -14,7 +14,7 @@ struct Halo {
     u32 members, own;
     u64* product;             // products so far
     u32* tickets;             // [2]: blocks that have sent, and blocks that have used what came
-    const volatile u32* absent;  // as in `Team`
+    volatile u32* notice;     // as in `Team`
     const u32* places;        // entries of x to send, member after member
     u32 firsts[TEAM_MEMBERS + 1];        // where those of each member begin, and the end
     u32 senders;              // a bit for each member that sends to this one
@@ -42,18 +42,17 @@ __device__ __forceinline__ u64 look(const u64* word) {
 __device__ __forceinline__ void tell(u64* word, u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }
-// Waits until the word of a member is at least so large, or nothing more comes from it.
-__device__ __forceinline__ void wait(const u64* words, u32 member, u64 least, const volatile u32* absent) {
-    for (u32 polls = 0; look(words + member) < least; polls++) {
-        if (gone(absent, member, polls)) return;
-    }
+// Waits until the word of a member is at least so large, or that is in vain.
+__device__ __forceinline__ void wait_for(const u64* words, u32 member, u64 least, volatile u32* notice) {
+    Wait wait;
+    while (look(words + member) < least && !wait.in_vain(notice, member)) {}
 }
 
 extern "C" __global__ __launch_bounds__(256) void push(Halo h, const real* x) {
     begin();
     const u64 product = *(const volatile u64*)h.product + 1;
     const u32 m = threadIdx.x;
-    if (m < h.members && h.firsts[m + 1] > h.firsts[m]) wait(h.used, m, product - 1, h.absent);
+    if (m < h.members && h.firsts[m + 1] > h.firsts[m]) wait_for(h.used, m, product - 1, h.notice);
     __syncthreads();
     for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < h.firsts[h.members]; i += gridDim.x * blockDim.x) {
         u32 to = 0;
@@ -77,7 +76,7 @@ extern "C" __global__ __launch_bounds__(256) void add_ghosts(
     begin();
     const u64 product = *(const volatile u64*)h.product + 1;
     const u32 m = threadIdx.x;
-    if (m < h.members && (h.senders >> m & 1)) wait(h.sent, m, product, h.absent);
+    if (m < h.members && (h.senders >> m & 1)) wait_for(h.sent, m, product, h.notice);
     __syncthreads();
     real dot[1] = {0};
     const u32 lane = threadIdx.x & 7;
