@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     println!("{name}: {} rows, {} entries; alone as {}", a.rows(), a.nnz(), op.choice().stored());
     let gpus = (0..count).map(Cuda::new).collect::<std::result::Result<Vec<_>, _>>()?;
     let spread = Spread::on_all(&gpus, &a)?;
-    println!("{spread}");
+    println!("{spread}\n{}", spread.balance()?);
     macro_rules! compare {
         ($($method:ident),*) => {$({
             let alone = milliseconds(|iterations| {

@@ -23,16 +23,18 @@
 //! it; sums are added up by the GPUs, in their order. The host waits for neither. So all GPUs have the same numbers, bit by
 //! bit, decide alike, and need the same number of iterations; a second solve gives the same bits.
 
+mod balance;
 mod forecast;
 mod matrix;
 mod part;
 
+pub use balance::Balance;
 pub use matrix::{PartMatrix, SpreadMatrix};
 pub use part::Part;
 
 use crate::cuda::Cuda;
 use crate::formats::{Format, Source, entries_of, row_blocks};
-use crate::partition::even_parts;
+use crate::partition::{by_nonzeros, even_parts};
 use crate::{Csr, Error, HostSpace, Real, Result};
 use forecast::Forecast;
 use krysp_kernels::buffer::Buffer;
@@ -77,12 +79,12 @@ impl<T: Real> Spread<T> {
     pub fn new(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
         each_once(gpus)?;
         let forecast = Forecast::new(gpus, csr)?;
-        let spread = Spread::among(&gpus[..forecast.best()], csr, forecast.clone())?;
+        let spread = Spread::evenly(&gpus[..forecast.best()], csr, forecast.clone())?;
         // how much GPUs read of each other is known now
         let received = spread.parts().map(|part| part.received).max().unwrap_or(0);
         match spread.parts.len() > 1 && forecast.one_is_faster(spread.parts.len(), received * size_of::<T>())
         {
-            true => Spread::among(&gpus[..1], csr, forecast),
+            true => Spread::evenly(&gpus[..1], csr, forecast),
             false => Ok(spread),
         }
     }
@@ -90,25 +92,53 @@ impl<T: Real> Spread<T> {
     /// Shares a matrix among all of these GPUs, whether that is faster or not; those that would have no row are left out.
     pub fn on_all(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
         each_once(gpus)?;
-        Spread::among(gpus, csr, Forecast::new(gpus, csr)?)
+        Spread::evenly(gpus, csr, Forecast::new(gpus, csr)?)
     }
 
-    /// Shares a matrix among queues, several of which may be on one GPU: for tests where there is only one. Parts wait for each
-    /// other, so that the matrix must be small enough for all of them to find room on that GPU at once.
+    /// Shares a matrix among all of these GPUs so that entries are as their computing powers, which [`Spread::balance`] measures.
+    /// Rows are cut by the second algorithm of [`partition`](crate::partition), nodes of several unknowns kept whole.
+    pub fn by_powers(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
+        each_once(gpus)?;
+        Spread::cut(gpus, csr, powers)
+    }
+
+    /// As [`Spread::by_powers`] among queues, several of which may be on one GPU: for tests where there is only one. Parts wait
+    /// for each other, so that the matrix must be small enough for all of them to find room on that GPU at once.
     #[cfg(any(test, feature = "testing"))]
-    pub fn on_queues(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
-        Spread::among(gpus, csr, Forecast::new(gpus, csr)?)
+    pub fn on_queues(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
+        Spread::cut(gpus, csr, powers)
     }
 
-    fn among(gpus: &[Cuda], csr: &Csr<T>, forecast: Forecast) -> Result<Spread<T>> {
+    fn evenly(gpus: &[Cuda], csr: &Csr<T>, forecast: Forecast) -> Result<Spread<T>> {
+        let bounds = even_parts(&*csr.pattern().offsets, gpus.len(), row_blocks(csr));
+        Spread::among(gpus, csr, bounds, forecast)
+    }
+
+    fn cut(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
+        if powers.len() != gpus.len() {
+            let (what, got) = ("the powers", format!("{} for {} GPUs", powers.len(), gpus.len()));
+            return Err(Error::Option { what, got, expected: "one for each" });
+        }
+        let (at, rows, node) = (&csr.pattern().offsets, csr.rows(), row_blocks(csr));
+        let entries = |first: usize| at.at((first + node).min(rows)) - at.at(first);
+        let lengths: Vec<usize> = (0..rows).step_by(node).map(entries).collect();
+        let bounds = by_nonzeros(&lengths, powers)?;
+        let bounds = bounds.iter().map(|bound| (bound * node).min(rows)).collect();
+        Spread::among(gpus, csr, bounds, Forecast::new(gpus, csr)?)
+    }
+
+    /// Each has the rows between two boundaries. GPUs without rows are left out, but for one where there are none.
+    fn among(all: &[Cuda], csr: &Csr<T>, bounds: Vec<usize>, forecast: Forecast) -> Result<Spread<T>> {
         let (rows, cols) = (csr.rows(), csr.cols());
         if rows != cols || Format::source(csr).domain() != Format::source(csr).range() {
             return Err(Error::NotSquare { what: "a matrix on several GPUs", rows, cols });
         }
-        // unknowns of a node stay together
-        let mut bounds = even_parts(&*csr.pattern().offsets, gpus.len(), row_blocks(csr));
-        bounds.resize(bounds.len().max(2), rows);
-        let ranges: Vec<Range<usize>> = bounds.windows(2).map(|b| b[0]..b[1]).collect();
+        let ranges = all.iter().zip(bounds.windows(2)).map(|(gpu, b)| (gpu, b[0]..b[1]));
+        let (mut gpus, mut ranges): (Vec<&Cuda>, Vec<Range<usize>>) =
+            ranges.filter(|(_, rows)| !rows.is_empty()).unzip();
+        if rows == 0 {
+            (gpus, ranges) = (all.iter().take(1).collect(), vec![0..0]);
+        }
         let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
         // queues of their own: what else runs on these GPUs does not get in between
         let queue = |gpu: &Cuda| {
@@ -116,7 +146,7 @@ impl<T: Real> Spread<T> {
             own.limit_memory(gpu.device().limit());
             Ok(own)
         };
-        let gpus = gpus.iter().take(ranges.len()).map(queue).collect::<Result<Vec<_>>>()?;
+        let gpus = gpus.into_iter().map(queue).collect::<Result<Vec<_>>>()?;
         let devices: Vec<_> = gpus.iter().map(|gpu| gpu.device().clone()).collect();
         let members: Vec<Arc<Member>> = Member::team(&devices, &lengths)?.into_iter().map(Arc::new).collect();
         let places: Vec<_> = gpus.into_iter().zip(members).zip(ranges).collect();
@@ -135,6 +165,28 @@ impl<T: Real> Spread<T> {
     /// What each GPU has.
     pub fn parts(&self) -> impl Iterator<Item = PartReport> {
         self.parts.iter().map(Part::report)
+    }
+
+    /// Measures what each GPU takes for its part of a product, one after the other. Where they are unequal, a cut by the powers
+    /// that this shows makes products faster, and says by how much:
+    ///
+    /// ```no_run
+    /// # use krysp::testing::matrices;
+    /// # use krysp::{Cuda, Spread};
+    /// # let a = matrices::stencil7(100).csr::<f64>()?;
+    /// # let gpus = [Cuda::new(0)?, Cuda::new(1)?];
+    /// let mut spread = Spread::new(&gpus, &a)?;
+    /// let balance = spread.balance()?;
+    /// println!("{balance}");
+    /// if balance.gain() > 0.05 {
+    ///     spread = Spread::by_powers(&gpus, &a, &balance.powers())?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn balance(&self) -> Result<Balance> {
+        let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = self.parts.iter().map(Part::seconds).collect::<Result<_>>()?;
+        Ok(Balance { seconds, entries: self.parts().map(|part| part.entries).collect() })
     }
 
     /// Another matrix of the same unknowns, cut like this one: an approximate inverse, for example, that preconditions.

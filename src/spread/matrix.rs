@@ -9,6 +9,10 @@ use krysp_kernels::cuda::team::member::Member;
 use krysp_solvers::{Form, LinearOperator, Space, check_spaces};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
+
+/// Products that are timed together.
+const PRODUCTS: usize = 20;
 
 /// A matrix of the unknowns that a [`Spread`](super::Spread) shares, cut alike.
 pub struct SpreadMatrix<T: Real> {
@@ -124,6 +128,21 @@ impl<T: Real> PartMatrix<T> {
             bytes: self.bytes(),
             format: self.own.choice().stored().to_string(),
         }
+    }
+
+    /// The seconds of a product with entries in columns of its own: the least of three times, each the mean of several.
+    pub(super) fn seconds(&self) -> Result<f64> {
+        let (x, mut y) = (self.own.domain().zeros()?, self.own.range().zeros()?);
+        let mut least = f64::INFINITY;
+        for _ in 0..3 {
+            self.own.apply(&x, &mut y)?;
+            self.space.gpu().synchronize()?;
+            let started = Instant::now();
+            (0..PRODUCTS).try_for_each(|_| self.own.apply(&x, &mut y))?;
+            self.space.gpu().synchronize()?;
+            least = least.min(started.elapsed().as_secs_f64() / PRODUCTS as f64);
+        }
+        Ok(least)
     }
 
     /// Takes the values of a matrix of the same pattern.

@@ -37,6 +37,11 @@ impl<T: Real> Part<T> {
         self.matrix.report(self.gpu.name())
     }
 
+    /// What a product takes, beside what waits for other GPUs.
+    pub(super) fn seconds(&self) -> Result<f64> {
+        self.matrix.seconds()
+    }
+
     pub(super) fn refresh(&mut self, csr: &Csr<T>, diagonal: &[T]) -> Result<()> {
         self.diagonal = diagonal[self.rows.clone()].to_vec();
         self.matrix.refresh(csr, &self.rows)

@@ -25,6 +25,11 @@ fn teams() -> Vec<Vec<Cuda>> {
     teams.into_iter().map(team).collect()
 }
 
+/// A matrix shared evenly.
+fn shared(team: &[Cuda], a: &Csr<f64>) -> Spread<f64> {
+    Spread::on_queues(team, a, &vec![1.0; team.len()]).unwrap()
+}
+
 /// A method on a part.
 type Solve = fn(&Part<f64>, &[f64]) -> Result<Solution<f64>>;
 
@@ -42,7 +47,7 @@ fn every_method_solves_on_several_gpus() {
     let a = matrices::stencil7(24).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         println!("{spread}");
         for (name, solve) in methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres, Fgmres] {
             let solution = spread.solve(&b, solve).unwrap();
@@ -84,8 +89,7 @@ fn a_numbering_stays_between_matrix_and_parts() {
     let b = matrices::vector(a.rows());
     let numbered = a.renumbered(&Numbering::clustered(&a, 256).unwrap()).unwrap();
     for team in teams() {
-        let solution = Spread::on_queues(&team, &numbered)
-            .unwrap()
+        let solution = shared(&team, &numbered)
             .solve(&b, |part, b| Cg::new(part).preconditioner(part.jacobi()?).rtol(1e-10).solve(b))
             .unwrap();
         assert!(solution.report.converged());
@@ -99,7 +103,7 @@ fn a_gpu_that_fails_ends_the_solve() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         let failed = spread.solve(&b, |part, b| {
             if part.rows().end == 16 * 16 * 16 {
                 return Err(Error::ZeroDiagonal { row: 7, value: 0.0 }.into());
@@ -111,7 +115,7 @@ fn a_gpu_that_fails_ends_the_solve() {
         assert_eq!(failed.unwrap_err().to_string(), Error::ZeroDiagonal { row: 7, value: 0.0 }.to_string());
         // the team is not used again; another is built
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
     }
 }
@@ -143,7 +147,7 @@ fn a_failure_in_the_middle_ends_the_solve() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         for _ in 0..2 {
             let started = Instant::now();
             let failed =
@@ -152,7 +156,7 @@ fn a_failure_in_the_middle_ends_the_solve() {
             assert!(why.contains("tenth product") || why.contains("spread the matrix again"), "{why}");
             assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
         }
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
     }
 }
@@ -162,7 +166,7 @@ fn parts_end_together() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         let stopped = spread.solve(&b, |part, b| {
             let first = part.rows().start == 0; // the others know nothing of it
             Cg::new(part).rtol(0.0).stop_when(move |p| first && p.iteration == 9).solve(b)
@@ -199,7 +203,7 @@ fn any_number_of_rows_and_gpus() {
     for team in teams() {
         for rows in 1..=5 {
             let a = matrices::edge::tridiagonal(rows).csr::<f64>().unwrap();
-            let spread = Spread::on_queues(&team, &a).unwrap();
+            let spread = shared(&team, &a);
             assert_eq!(spread.parts().count(), rows.min(team.len()));
             let solution = spread.solve(&vec![1.0; rows], methods![Cg][0].1).unwrap();
             assert!(solution.report.converged(), "{rows} rows: {}", solution.report);
@@ -214,7 +218,7 @@ fn new_values_and_other_matrices_are_shared_alike() {
     let b = matrices::vector(a.rows());
     let fsai = Fsai::new(&a).unwrap();
     for team in teams() {
-        let mut spread = Spread::on_queues(&team, &a).unwrap();
+        let mut spread = shared(&team, &a);
         let [lower, upper] = [fsai.lower(), fsai.upper()].map(|factor| spread.matrix(factor).unwrap());
         let by_fsai = spread.solve(&b, |part, b| {
             let inverse = Composed::new(upper.of(part), lower.of(part))?;
@@ -251,7 +255,7 @@ fn a_part_that_ends_early_leaves_nobody_waiting() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams().into_iter().filter(|team| team.len() == 2) {
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         let started = Instant::now();
         let ended = spread.solve(&b, |part, b| {
             let iterations = if part.rows().start == 0 { 3 } else { 9 };
@@ -262,9 +266,26 @@ fn a_part_that_ends_early_leaves_nobody_waiting() {
         println!("{}", ended.as_ref().unwrap_err());
         // the team is not used again; another is built
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
     }
+}
+
+gpu_test!(shares_move_towards_equal_times);
+fn shares_move_towards_equal_times() {
+    let a = matrices::stencil7(180).csr::<f64>().unwrap();
+    let team = [Cuda::new(0).unwrap(), Cuda::new(0).unwrap()];
+    let balance = |powers: &[f64]| Spread::on_queues(&team, &a, powers).unwrap().balance().unwrap();
+    // one queue has three times the rows of the other, on the same GPU
+    let uneven = balance(&[3.0, 1.0]);
+    println!("{uneven}");
+    assert!(uneven.gain() > 0.1, "{uneven}");
+    let even = balance(&balance(&uneven.powers()).powers());
+    println!("{even}");
+    let [one, other] = [even.seconds[0], even.seconds[1]];
+    assert!((one - other).abs() < 0.05 * one.max(other) && even.gain() < 0.05, "{even}");
+    let one = Spread::on_queues(&team, &a, &[1.0]);
+    assert!(matches!(one, Err(Error::Option { got, .. }) if got == "1 for 2 GPUs"));
 }
 
 gpu_test!(a_thousand_products_are_bitwise_equal);
@@ -272,7 +293,7 @@ fn a_thousand_products_are_bitwise_equal() {
     let a = matrices::named("p1_0.1M_perm").unwrap().csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::on_queues(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         let product = |part: &Part<f64>, b: &[f64]| {
             let x = part.domain().vector(b)?;
             let (mut y, mut first, mut again) =

@@ -5,8 +5,8 @@
 //! the same bits. The host takes no part in it.
 //!
 //! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN. A device
-//! that waits in vain for ten seconds gives up for the member that it waits for, so that no wait is without end: nothing else
-//! may end before it, for the driver may let a call for one device wait for what runs on another.
+//! that waits in vain for ten seconds gives up for the member that it waits for. So no wait is without end, not even where the
+//! driver makes a call of that member's host wait for the device that waits.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
