@@ -137,7 +137,8 @@ impl<T: Real> Spread<T> {
         let (mut gpus, mut ranges): (Vec<&Cuda>, Vec<Range<usize>>) =
             ranges.filter(|(_, rows)| !rows.is_empty()).unzip();
         if rows == 0 {
-            (gpus, ranges) = (all.iter().take(1).collect(), vec![0..0]);
+            gpus.extend(all.first());
+            ranges.push(0..0);
         }
         let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
         // queues of their own: what else runs on these GPUs does not get in between
