@@ -61,6 +61,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // the main thread computes with the others: from outside of them it would wake them for each operation, and then be woken.
+    // Where this fails the threads are there already, and all goes on, if slower.
+    let _ = rayon::ThreadPoolBuilder::new().use_current_thread().build_global();
     let outcome = match Cli::parse().command {
         Command::Inspect(inspect) => inspect.run(),
         Command::Solve(solve) => solve.run(),
