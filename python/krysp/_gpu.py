@@ -94,9 +94,9 @@ class Library:
 
 
 @functools.cache
-def library_of(kind: type) -> Library:
-    """The library that has this type of arrays."""
-    return Library(importlib.import_module(kind.__module__.partition(".")[0]))
+def library_of(module: str) -> Library:
+    """The library that has this module."""
+    return Library(importlib.import_module(module.partition(".")[0]))
 
 
 def solve(
@@ -115,7 +115,7 @@ def solve(
     """Solves with a matrix and a right-hand side that are on one GPU. `x` is of the kind of `b`; nothing passes through host
     memory, and what the caller has queued on his stream is waited for.
     """
-    library = library_of(type(b))
+    library = library_of(type(b).__module__)
     rhs = library.vector(b, n, dtype, "b")
     x = library.empty_like(rhs) if x0 is None else library.copy(library.vector(x0, n, dtype, "x0"))
     library.hold(_krysp.stream(matrix), rhs)

@@ -120,7 +120,8 @@ def ilut(A: Any, *, drop_tolerance: float = 1e-3, fill: float = 5.0) -> Precondi
     Examples
     --------
     >>> import numpy as np, scipy.sparse as sp, krysp
-    >>> A = sp.diags_array([-1.0, 2.0, -1.5, 0.1], offsets=[-1, 0, 1, 30], shape=(900, 900), format="csr")
+    >>> line = sp.diags_array([-1.5, 2.0, -0.5], offsets=[-1, 0, 1], shape=(30, 30))
+    >>> A = sp.kronsum(line, line, format="csr")
     >>> result = krysp.bicgstab(A, np.ones(900), M=krysp.ilut(A), rtol=1e-8)
     >>> result.info, result.report.iterations < 10
     (0, True)
