@@ -255,7 +255,12 @@ impl Solve {
             &format!("{outcome}: {iterations}, {} in all, residual {residual:.1e} of b", time(report.time)),
         );
         if let Some(error) = run.error {
-            line("", &format!("x differs by {error:.1e} from the x that b was made of"));
+            let mut found = format!("x differs by {error:.1e} from the x that b was made of");
+            // with a condition number below 1e4 it would not
+            if solved.converged() && error > 1e4 * residual.max(f64::EPSILON) {
+                found += ": other x have as small residuals, the matrix is nearly singular";
+            }
+            line("", &found);
         }
         if let Some(rate) = run.rate() {
             line("memory", &rate);
