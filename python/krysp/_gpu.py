@@ -83,15 +83,6 @@ class Library:
     def address(self, array: Any) -> int:
         return int(array.data_ptr() if self._torch else array.data.ptr)
 
-    def hold(self, address: int, array: Any) -> None:
-        """What the stream at an address is given from now on comes after what the caller has queued on his, of the array's GPU."""
-        cuda = self._module.cuda
-        if self._torch:
-            cuda.ExternalStream(address, array.device).wait_stream(cuda.current_stream(array.device))
-        else:
-            event = cuda.get_current_stream().record(cuda.Event(disable_timing=True))
-            cuda.ExternalStream(address).wait_event(event)
-
 
 @functools.cache
 def library_of(module: str) -> Library:
@@ -118,7 +109,8 @@ def solve(
     library = library_of(type(b).__module__)
     rhs = library.vector(b, n, dtype, "b")
     x = library.empty_like(rhs) if x0 is None else library.copy(library.vector(x0, n, dtype, "x0"))
-    library.hold(_krysp.stream(matrix), rhs)
+    # what the caller has queued comes before what the matrix's stream is given from now on
+    rhs.__dlpack__(stream=_krysp.stream(matrix))
     info, report = _krysp.solve_on_device(
         method,
         matrix,

@@ -64,7 +64,11 @@ impl Found {
             println!("  {}. {name:<22} {}", at + 1, text::wrapped(&candidate.reason, 28));
         }
         println!("\n{}", bold("to solve"));
-        println!("  {}", recipe::command(&self.file, self.solves));
+        let command = recipe::command(&self.file, self.solves);
+        println!("  {command}");
+        if self.devices.len() > 1 {
+            println!("  {command} --device gpu");
+        }
         println!("\n{}", bold("in Rust"));
         recipe::rust(&self.file, self.solves).lines().for_each(|line| println!("  {line}"));
     }
