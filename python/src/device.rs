@@ -42,17 +42,13 @@ fn elsewhere() -> PyErr {
     )
 }
 
-/// The queue of a matrix on a GPU, as other libraries take it.
+/// The queue of a matrix on a GPU, as other libraries take it; `None` in host memory.
 #[pyfunction]
-pub(crate) fn stream(matrix: &Matrix) -> PyResult<usize> {
+pub(crate) fn stream(matrix: &Matrix) -> Option<usize> {
     with_either!(&matrix.inner, placed => match placed {
-        Placed::Cuda(operator) => Ok(operator.domain().gpu().stream() as usize),
-        _ => Err(nowhere()),
+        Placed::Cuda(operator) => Some(operator.domain().gpu().stream() as usize),
+        _ => None,
     })
-}
-
-fn nowhere() -> PyErr {
-    PyTypeError::new_err("the matrix is not on a GPU")
 }
 
 /// Solves `A x = b` with `b` and `x` at addresses in the memory of the GPU: `(info, report)`. What writes them must be queued on
@@ -88,7 +84,7 @@ fn there<T: Number>(
     m: &Bound<'_, PyAny>,
 ) -> PyResult<(isize, Report)> {
     let (a, m, py) = (Given::<T>::new(a, 0)?, Given::<T>::new(m, 0)?, m.py());
-    let a = operator(&a).ok_or_else(nowhere)?;
+    let a = operator(&a).ok_or_else(|| PyTypeError::new_err("the matrix is not on a GPU"))?;
     let m = preconditioner(&m, a)?;
     let vector = || a.domain().zeros().map_err(raised_by_solver);
     let (mut rhs, mut solution) = (vector()?, vector()?);

@@ -32,6 +32,7 @@ type Failure = Box<dyn std::error::Error>;
     name = "krysp",
     version,
     arg_required_else_help = true,
+    max_term_width = 80,
     after_help = "Begin with a file:
   krysp inspect A.mtx              what the matrix is like, and what to solve it with
   krysp solve A.mtx b.mtx          solve A x = b, and say how it went

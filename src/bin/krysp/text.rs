@@ -96,9 +96,13 @@ pub(crate) fn line(about: &str, found: &str) {
     println!("{about:<12}{}", wrapped(found, 12));
 }
 
-/// A text in lines of 80 characters at most, all but the first moved in, as the first is by whoever prints it.
+/// A text for a terminal: in lines of 80 characters at most, all but the first moved in, as the first is by whoever prints it.
+/// For a pipe it is one line.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 80;
+    if !std::io::stdout().is_terminal() {
+        return text.to_owned();
+    }
     let mut lines = String::new();
     let mut at = indent;
     for (index, word) in text.split(' ').enumerate() {
