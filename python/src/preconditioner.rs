@@ -113,8 +113,7 @@ fn on_gpu<T: Number>(
         ("spai", _) => Spai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("two_level", _) => TwoLevel::on(&gpu, a).map(|m| Box::new(m) as _),
         _ => {
-            let why =
-                format!("{name} has no version on a GPU: jacobi, fsai, spai and two_level have one");
+            let why = format!("{name} has no version on a GPU: jacobi, fsai, spai and two_level have one");
             return Err(PyValueError::new_err(why));
         }
     };
