@@ -216,7 +216,7 @@ def amg(
     sweeps: int = 2,
     coarsest: int = 600,
 ) -> Preconditioner:
-    """Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better. On a CPU.
+    """Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better.
 
     Parameters
     ----------

@@ -106,18 +106,24 @@ fn on_gpu<T: Number>(
     options: Options<T>,
 ) -> PyResult<(Ready<T>, String)> {
     let gpu = a.domain().gpu().clone();
+    let mut text = name.to_string();
     let made: krysp::Result<Box<dyn Fresh<T, CudaVector<T>>>> = match (name, options.block) {
         ("jacobi", None) => Jacobi::on(&gpu, a).map(|m| Box::new(m) as _),
         ("jacobi", Some(size)) => Jacobi::blocks_on(&gpu, a, size).map(|m| Box::new(m) as _),
         ("fsai", _) => Fsai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("spai", _) => Spai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("two_level", _) => TwoLevel::on(&gpu, a).map(|m| Box::new(m) as _),
+        ("amg", _) => Amg::with_on(&gpu, a, &options.modes, options.amg).map(|m| {
+            text = m.to_string();
+            Box::new(m) as _
+        }),
         _ => {
-            let why = format!("{name} has no version on a GPU: jacobi, fsai, spai and two_level have one");
+            let why =
+                format!("{name} has no version on a GPU: jacobi, fsai, spai, two_level and amg have one");
             return Err(PyValueError::new_err(why));
         }
     };
-    Ok((Ready::Cuda(made.map_err(raised)?), name.to_string()))
+    Ok((Ready::Cuda(made.map_err(raised)?), text))
 }
 
 /// An operator that applies `M⁻¹`, where its matrix is.
