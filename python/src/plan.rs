@@ -5,18 +5,15 @@ use crate::errors::raised;
 use crate::matrix::{Either, Number, Place, with_either};
 use crate::report::Report as Described;
 use crate::solve::{AGAIN, info, joined};
+use crate::watch::watched;
 #[cfg(feature = "cuda")]
 use krysp::Cuda;
 use krysp::plan::{Builds, Ladder, Solved};
 use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
 use numpy::PyArray1;
 use pyo3::prelude::*;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// How often signals are looked at.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// What was built of a plan, on the machine it was made for.
 enum Built<T: Number> {
@@ -105,31 +102,6 @@ fn built<T: Number, M: Builds<T>>(
     token: &CancelToken,
 ) -> krysp::Result<(Box<Ladder<T, M>>, String)> {
     Ok((Box::new(plan.build()?.cancel_token(token)), plan.to_string()))
-}
-
-/// Runs what may take long on another thread, without the lock of the interpreter, and looks at signals meanwhile: an exception
-/// cancels the token and is raised when the work has ended.
-fn watched<R: Send>(py: Python<'_>, token: &CancelToken, work: impl FnOnce() -> R + Send) -> PyResult<R> {
-    py.detach(|| {
-        std::thread::scope(|scope| {
-            let (done, ended) = channel();
-            let worker = scope.spawn(move || {
-                let result = work();
-                // nobody listens any more only if the other end was dropped, which waits for this thread first
-                let _ = done.send(());
-                result
-            });
-            let mut raised = None;
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(BETWEEN_LOOKS) {
-                if let Err(exception) = Python::attach(|py| py.check_signals()) {
-                    token.cancel();
-                    raised.get_or_insert(exception);
-                }
-            }
-            let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            raised.map_or(Ok(result), Err)
-        })
-    })
 }
 
 /// What was built, for one thread at a time: others wait.
