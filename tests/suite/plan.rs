@@ -235,7 +235,7 @@ fn many_solves_take_the_fastest_format_and_numbering() {
     let side = 184;
     let n = side * side;
     let place = |i: usize| i * 12_347 % n;
-    let beside = |i: usize| [(i % side > 0, i.wrapping_sub(1)), (i >= side, i.wrapping_sub(side))];
+    let beside = |i: usize| [(!i.is_multiple_of(side), i.wrapping_sub(1)), (i >= side, i.wrapping_sub(side))];
     let mut entries: Vec<_> = (0..n).map(|i| (place(i), place(i), 4.01)).collect();
     for i in 0..n {
         for (_, j) in beside(i).into_iter().filter(|(is_there, _)| *is_there) {
