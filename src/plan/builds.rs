@@ -5,13 +5,23 @@ use super::magnitudes::Magnitudes;
 use super::matched::Matched;
 use super::rung::AnyPreconditioner;
 use crate::choice::Machine;
+use crate::preconditioners::Symbolic;
 use crate::{
-    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Operator, Real, Result, Spai,
-    TwoLevel,
+    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Numbering, Operator, Real, Result,
+    Spai, TwoLevel,
 };
 #[cfg(feature = "cuda")]
-use crate::{Cuda, Error};
+use crate::{Cuda, Error, Halo};
 use krysp_solvers::Identity;
+
+/// What factors without gaps are built with.
+#[derive(Debug)]
+pub struct ForDirect {
+    /// The order of `Cholesky`, if it has been found.
+    pub(super) ordered: Option<Result<Symbolic>>,
+    /// The most multiplications of `Lu`.
+    pub(super) most: f64,
+}
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Builds<T: Real>: Machine<T> + Clone {
@@ -23,6 +33,10 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn has(&self, preconditioner: Preconditioner) -> bool;
 
+    /// The numbering in which products are likely to be fast here.
+    #[doc(hidden)]
+    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering>;
+
     /// Builds one of a matrix, in the space of an operator made from it.
     #[doc(hidden)]
     fn preconditioner(
@@ -30,6 +44,7 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
+        direct: ForDirect,
     ) -> Result<AnyPreconditioner<T, Self::Vector>>;
 }
 
@@ -40,11 +55,16 @@ impl<T: Real> Builds<T> for Host {
         true
     }
 
+    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering> {
+        Numbering::rcm(csr)
+    }
+
     fn preconditioner(
         &self,
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
+        direct: ForDirect,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
@@ -56,8 +76,11 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Ic0 => Box::new(Ic0::shifted(csr)?),
             Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
             Preconditioner::Ilut => Box::new(Matched::new(csr, Ilut::new)?),
-            Preconditioner::Cholesky => Box::new(Cholesky::new(csr)?),
-            Preconditioner::Lu => Box::new(Matched::new(csr, Lu::new)?),
+            Preconditioner::Cholesky => Box::new(match direct.ordered {
+                Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
+                None => Cholesky::new(csr)?,
+            }),
+            Preconditioner::Lu => Box::new(Matched::new(csr, move |csr| Lu::tolerant(csr, direct.most))?),
         })
     }
 }
@@ -71,11 +94,16 @@ impl<T: Real> Builds<T> for Cuda {
         matches!(preconditioner, None | Jacobi | TwoLevel | Amg | Fsai | Spai)
     }
 
+    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering> {
+        Numbering::clustered_on(self, csr, Halo::rows_per_block(self, csr))
+    }
+
     fn preconditioner(
         &self,
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
+        _: ForDirect,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
