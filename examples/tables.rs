@@ -34,8 +34,29 @@ fn main() -> Result<(), Box<dyn Error>> {
             preconditioners(&name, &machine.path())?;
             read(&name, &machine.path())?;
             endings(&name, &machine.path())?;
+            for (file, title) in [
+                ("mpi.csv", "Ranks of MPI, Poisson's equation on a cube, 1e-8, beside PETSc"),
+                ("scaling_check.csv", "Ranks of MPI, the model of `benches/scaling.rs` beside what is measured"),
+                ("scaling.csv", "Ranks of MPI, many of them, by that model"),
+            ] {
+                whole(&machine.path().join(file), &format!("{title}, {name}"))?;
+            }
         }
     }
+    Ok(())
+}
+
+/// A record as it is.
+fn whole(path: &Path, title: &str) -> Result<(), Box<dyn Error>> {
+    let Ok(record) = fs::read_to_string(path) else { return Ok(()) };
+    println!("### {title}\n");
+    for (at, line) in record.lines().enumerate() {
+        println!("| {} |", line.replace('_', " ").replace(',', " | "));
+        if at == 0 {
+            println!("|{}", " --- |".repeat(line.split(',').count()));
+        }
+    }
+    println!();
     Ok(())
 }
 
