@@ -36,7 +36,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             endings(&name, &machine.path())?;
             for (file, title) in [
                 ("mpi.csv", "Ranks of MPI, Poisson's equation on a cube, 1e-8, beside PETSc"),
-                ("scaling_check.csv", "Ranks of MPI, the model of `benches/scaling.rs` beside what is measured"),
+                (
+                    "scaling_check.csv",
+                    "Ranks of MPI, the model of `benches/scaling.rs` beside what is measured",
+                ),
                 ("scaling.csv", "Ranks of MPI, many of them, by that model"),
             ] {
                 whole(&machine.path().join(file), &format!("{title}, {name}"))?;

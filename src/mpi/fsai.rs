@@ -39,7 +39,7 @@ impl<T: Real> RankFsai<T> {
         let lower = ranks.all(lower)?;
         let name = |&place: &u32| near.name(place);
         let columns: Vec<u64> = lower.columns().iter().map(name).collect();
-        let offsets: Vec<usize> = lower.offsets().iter().copied().collect();
+        let offsets: Vec<usize> = lower.offsets().to_vec();
         let first = space.rows().start;
         let entries = lower
             .triplets()
