@@ -18,7 +18,7 @@ pub mod tuning;
 pub use csr::speculative_on_host::SpeculativeOnHost;
 pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
-pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
+pub use device::{Array, Device, Element, Info, KeepsMemory, Real, Storage, count, devices};
 pub use matrix::ordered::Ordered;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};
 pub use matrix::product::Product;
@@ -62,6 +62,7 @@ pub const SOURCES: &[&Source] = &[
     &resident::SOURCE,
     &multigrid::NUMBERS,
     &multigrid::PRODUCTS,
+    &multigrid::PROLONGATION,
     &numbering::runs::SOURCE,
     &formats::sliced::SOURCE,
     &matrix::scan::SOURCE,
@@ -85,8 +86,9 @@ mod tests {
 
     /// Kernels that may keep registers in memory: up to 16 bytes, the first, a whole solve with as many threads as fit the
     /// chip; the next two 8 on sm_100; the fourth 16 on sm_75, whose shared memory it does not fit; the fifth 4 on sm_80; two
-    /// around calls of square roots on sm_100, one of them 64; the last 4 on sm_100.
-    const MAY_SPILL: [&str; 8] = [
+    /// around calls of square roots on sm_100, one of them 64; the last two 4 on sm_100
+    /// and on sm_80.
+    const MAY_SPILL: [&str; 9] = [
         "resident_cg_corrected",
         "restrict_rows",
         "prolong_dot",
@@ -95,6 +97,7 @@ mod tests {
         "count_strong",
         "orthonormal",
         "widen_dot",
+        "blocks_axpy_product_dot",
     ];
 
     /// Architectures that there are kernels for.

@@ -75,6 +75,10 @@ impl<T: Real> Space for CudaSpace<T> {
         self.team.as_ref().map_or(Ok(wish), |team| team.agree(wish).map_err(failed))
     }
 
+    fn give_up(&self, _: &Error) {
+        self.team.iter().for_each(|team| team.give_up());
+    }
+
     fn zeros(&self) -> Result<CudaVector<T>> {
         let entries = self.gpu.device().zeros(self.local_len()).map_err(failed)?;
         Ok(CudaVector { entries, space: self.clone() })
@@ -157,6 +161,11 @@ impl<T: Real> Scalar<T> for CudaScalar<T> {
 
     fn read(&self) -> Result<T> {
         self.0.read().map_err(failed)
+    }
+
+    fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
+        let scalars: Vec<_> = scalars.iter().map(|scalar| &scalar.0).collect();
+        cuda::Scalar::read_all(&scalars).map_err(failed)
     }
 
     fn quotient(self, divisor: Self) -> Self {

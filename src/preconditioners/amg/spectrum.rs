@@ -52,8 +52,9 @@ where
     }
     // the tridiagonal matrix of Lanczos: its diagonal, and the squares beside it
     let (mut diagonal, mut beside, mut before, mut first) = (vec![], vec![], None, 0.0);
-    for [rho, energy] in &steps {
-        let [rho, energy] = [rho.read()?, energy.read()?].map(f64::from);
+    let scalars: Vec<_> = steps.iter().flatten().collect();
+    for numbers in Scalar::read_all(&scalars)?.chunks_exact(2) {
+        let [rho, energy] = [numbers[0], numbers[1]].map(f64::from);
         if energy < 0.0 {
             return Err(krysp_solvers::Error::Breakdown { what: "⟨p, A p⟩", value: energy }.into());
         }
