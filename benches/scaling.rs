@@ -65,7 +65,10 @@ fn measure(ranks: &Ranks) -> Result<()> {
     // zeros that nobody wrote would all lie in one page
     let ones = vec![1.0; 4 << 20];
     let (x, mut y) = (large.vector(&ones)?, large.vector(&ones)?);
-    let memory = fastest(ranks, 5, 4, || Ok(y.axpby(&2.0.into(), &x, &0.5.into())))?;
+    let memory = fastest(ranks, 5, 4, || {
+        y.axpby(&2.0.into(), &x, &0.5.into());
+        Ok(())
+    })?;
     say("memory", 24.0 * (4 << 20) as f64 / memory);
     let small = RankSpace::<f64>::new(ranks, 1)?;
     let one = small.vector(&[1.0])?;
