@@ -199,45 +199,6 @@ fn solve_tells_how_it_went() {
     assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
 }
 
-/// Under `mpirun` the ranks share one system; the first one prints and writes.
-#[cfg(feature = "mpi")]
-#[test]
-fn ranks_solve_together() {
-    let folder = Folder::new("ranks");
-    if folder.run("mpirun --version").code != 0 {
-        return krysp::testing::skipped("no `mpirun` on this machine");
-    }
-    let ranks =
-        "OMPI_MCA_mpi_yield_when_idle=0 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2";
-    for (matrix, options) in
-        [("A.mtx", ""), ("A.mtx.gz", "--method bicgstab"), ("A.npz", "--preconditioner fsai")]
-    {
-        let ran = folder.run(&format!("{ranks} krysp solve {matrix} b.mtx --out x.mtx {options}"));
-        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
-        assert!(
-            ran.out.contains("216 rows on 2 ranks") && ran.out.matches("result").count() == 1,
-            "{}",
-            ran.out
-        );
-        let x: Vec<f64> = krysp::io::read_vector(folder.at("x.mtx")).unwrap();
-        let a = krysp::io::read_matrix::<f64>(folder.at("A.mtx")).unwrap();
-        for row in 0..a.rows() {
-            let product: f64 =
-                a.row_columns(row).iter().zip(a.row_values(row)).map(|(&j, v)| v * x[j as usize]).sum();
-            assert!((product - 1.0).abs() < 1e-5);
-        }
-        std::fs::remove_file(folder.at("x.mtx")).unwrap();
-    }
-    // an unsymmetric matrix, a b that is made
-    let ran = folder.run(&format!("{ranks} krysp solve tests/data/jpwh_991.mtx.gz --history h.csv"));
-    assert!(ran.code == 0 && ran.out.contains("BiCgStab with Ilu0"), "{}{}", ran.out, ran.err);
-    assert!(std::fs::read_to_string(folder.at("h.csv")).unwrap().lines().count() > 2);
-    // an error is told once
-    let ran = folder.run(&format!("{ranks} krysp solve nothing.mtx"));
-    assert_ne!(ran.code, 0);
-    assert_eq!(ran.err.matches("krysp: ").count(), 1, "{}", ran.err);
-}
-
 /// What programs read is JSON, also of matrices that have no finite numbers to tell.
 #[test]
 fn json_is_read_by_others() {

@@ -1,8 +1,5 @@
 //! `krysp solve`
 
-#[cfg(feature = "mpi")]
-mod on_ranks;
-
 use crate::chart::{self, Curve};
 use crate::json::Json;
 use crate::progress::Seen;
@@ -26,7 +23,6 @@ use std::time::{Duration, Instant};
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
-  mpirun -n 4 krysp solve A.mtx b.mtx     on ranks of MPI, where the program was built with the feature `mpi`
 
 Ctrl-C ends the solve after the next iteration; x and reports are written all the same.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
@@ -95,10 +91,6 @@ impl Solve {
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         if !(self.rtol > 0.0 && self.rtol < 1.0) {
             return Err(format!("--rtol is {}: it lies between 0 and 1, 1e-8 for example", self.rtol).into());
-        }
-        #[cfg(feature = "mpi")]
-        if on_ranks::several() {
-            return self.on_ranks();
         }
         // what goes to the terminal is JSON and nothing else
         let to_terminal = self.json.as_deref() == Some(Path::new("-"));
