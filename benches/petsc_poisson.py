@@ -2,28 +2,31 @@
 true residual 1e-8 of `b`. Needs petsc4py, NumPy and SciPy. (Debian: python3-petsc4py-real, with its folder on PYTHONPATH.)
 
     OMP_NUM_THREADS=1 mpirun --bind-to core -n 2 python3 benches/petsc_poisson.py SIDE
-    RAYON_NUM_THREADS=1 mpirun --bind-to core -n 2 target/release/examples/mpi_poisson SIDE
+
+Both in turns, and the medians of so many rounds as CSV, which benches/record/<machine>/mpi.csv is:
+
+    cargo build --release --features mpi --example mpi_poisson
+    python3 benches/petsc_poisson.py rounds SIDE ROUNDS RANKS
 """
 
+import os
+import re
+import statistics
+import subprocess
 import sys
 import time
 
-import numpy as np
-import petsc4py
-import scipy.sparse as sp
 
-petsc4py.init(["petsc_poisson"])
-from petsc4py import PETSc
-
-# method, preconditioner, and what else it is told
+# a name, method, preconditioner, and what else it is told
 SOLVERS = [
-    ("cg", "jacobi", {}),
-    ("pipecg", "jacobi", {}),
-    ("cg", "bjacobi", {"sub_pc_type": "icc"}),
-    ("cg", "gamg", {}),
-    ("cg", "hypre", {}),
-    # what suits a Laplacian in space, by the manual of hypre
+    ("CG and Jacobi", "cg", "jacobi", {}),
+    ("pipelined CG and Jacobi", "pipecg", "jacobi", {}),
+    ("CG and ICC of each block", "cg", "bjacobi", {"sub_pc_type": "icc"}),
+    ("CG and GAMG", "cg", "gamg", {}),
+    ("CG and BoomerAMG", "cg", "hypre", {}),
+    # as hypre's manual has it for Laplacians in space
     (
+        "CG and BoomerAMG tuned",
         "cg",
         "hypre",
         {
@@ -35,6 +38,33 @@ SOLVERS = [
         },
     ),
 ]
+
+
+def rounds(side, count, ranks):
+    """Runs both programs in turns; prints the median of each figure."""
+    programs = {
+        "PETSc": [sys.executable, __file__, side],
+        "krysp": ["target/release/examples/mpi_poisson", side],
+    }
+    told = {"PETSc": r"PETSc (.+): (\d+) iterations in (\S+) s, setup (\S+) s", "krysp": OURS}
+    start = ["mpirun", "--allow-run-as-root", "--bind-to", "core", "-n", ranks]
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
+    found = {}
+    for _ in range(int(count)):
+        for library, program in programs.items():
+            ran = subprocess.run(start + program, env=one_thread, stdout=subprocess.PIPE, text=True, check=True)
+            for solver, iterations, solve, setup in re.findall(told[library], ran.stdout):
+                key = (library, solver.replace(", ", " and "), iterations)
+                found.setdefault(key, []).append((float(setup), float(solve)))
+    print("unknowns,ranks,library,solver,iterations,setup_s,solve_s,together_s")
+    for (library, solver, iterations), seconds in found.items():
+        setup, solve = (statistics.median(part) for part in zip(*seconds))
+        together = statistics.median(sum(both) for both in seconds)
+        print(f"{int(side) ** 3},{ranks},{library},{solver},{iterations},{setup:.3f},{solve:.3f},{together:.3f}")
+
+
+# how mpi_poisson tells of a solve
+OURS = r"(.+): converged after (\d+) iterations in (\S+) s.*, setup (\S+) s"
 
 
 def assemble(side, comm):
@@ -57,13 +87,14 @@ def assemble(side, comm):
     return a
 
 
-def main():
+def solve():
+    """What one rank does."""
     comm = PETSc.COMM_WORLD
     a = assemble(int(sys.argv[1]) if len(sys.argv) > 1 else 64, comm)
     x, b = a.createVecs()
     b.set(1.0)
     options = PETSc.Options()
-    for method, preconditioner, told in SOLVERS:
+    for label, method, preconditioner, told in SOLVERS:
         for name, value in told.items():
             options[name] = value
         ksp = PETSc.KSP().create(comm)
@@ -89,13 +120,22 @@ def main():
         residual = b.duplicate()
         a.mult(x, residual)
         residual.aypx(-1.0, b)
-        told_of = "".join(f" {name}={value}" for name, value in told.items())
         PETSc.Sys.Print(
-            f"PETSc {method}, {preconditioner}{told_of}: {ksp.getIterationNumber()} iterations in {seconds:.3f} s,"
+            f"PETSc {label}: {ksp.getIterationNumber()} iterations in {seconds:.3f} s,"
             f" setup {setup:.3f} s, residual {residual.norm() / b.norm():.1e}"
         )
         for name in told:
             options.delValue(name)
 
 
-main()
+if sys.argv[1:2] == ["rounds"]:
+    rounds(*sys.argv[2:5])
+else:
+    import numpy as np
+    import petsc4py
+    import scipy.sparse as sp
+
+    petsc4py.init(["petsc_poisson"])
+    from petsc4py import PETSc
+
+    solve()

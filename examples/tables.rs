@@ -35,6 +35,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             read(&name, &machine.path())?;
             endings(&name, &machine.path())?;
             plans(&name, &machine.path())?;
+            for (file, title) in [
+                ("mpi.csv", "Ranks of MPI, Poisson's equation on a cube, 1e-8, beside PETSc"),
+                (
+                    "scaling_check.csv",
+                    "Ranks of MPI, the model of `benches/scaling.rs` beside what is measured",
+                ),
+                ("scaling.csv", "Ranks of MPI, many of them, by that model"),
+            ] {
+                whole(&machine.path().join(file), &format!("{title}, {name}"))?;
+            }
         }
     }
     Ok(())
@@ -64,6 +74,20 @@ fn plans(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
         let (name, rhs, rungs) = (text(row, "matrix"), text(row, "rhs"), text(row, "rungs"));
         let [seconds, residual] = ["first_s", "residual"].map(|column| number(row, column));
         println!("| {name} | {rhs} | {seconds:.3} | {residual:.0e} | {rungs}{ending} |");
+    }
+    println!();
+    Ok(())
+}
+
+/// A record as it is.
+fn whole(path: &Path, title: &str) -> Result<(), Box<dyn Error>> {
+    let Ok(record) = fs::read_to_string(path) else { return Ok(()) };
+    println!("### {title}\n");
+    for (at, line) in record.lines().enumerate() {
+        println!("| {} |", line.replace('_', " ").replace(',', " | "));
+        if at == 0 {
+            println!("|{}", " --- |".repeat(line.split(',').count()));
+        }
     }
     println!();
     Ok(())

@@ -22,6 +22,13 @@
 //! none of it. Sums wait until one of them is needed and then take one message together; they are added up in the order of
 //! the ranks, so that all have the same bits and decide alike.
 //!
+//! | preconditioner | what it is |
+//! | --- | --- |
+//! | [`BlockJacobi`] | any preconditioner of each rank's own rows and columns; with [`Jacobi`](crate::Jacobi) that of the whole matrix |
+//! | [`RankFsai`] | [`Fsai`](crate::Fsai) of the whole matrix |
+//! | [`RankTwoLevel`] | any other, and a coarse system of all ranks |
+//! | [`RankAmg`] | multigrid of the whole system |
+//!
 //! A rank that fails ends the work of all: constructors return an error on all ranks if one has an error; where one fails
 //! later, the others stop waiting and return an error with its message. See [`Ranks::run`].
 //!
@@ -29,19 +36,23 @@
 
 mod assemble;
 mod block_jacobi;
+mod fsai;
 pub(crate) mod halo;
 mod matrix;
 mod ranks;
 mod raw;
 mod scalar;
 mod steps;
+mod two_level;
 mod vector;
 
 pub use crate::preconditioners::amg::RankAmg;
 pub use assemble::Rows;
 pub use block_jacobi::BlockJacobi;
+pub use fsai::RankFsai;
 pub use matrix::{RankMatrix, RankReport};
 pub use ranks::{Ranks, Traffic};
 pub use scalar::RankScalar;
 pub use steps::RankSteps;
+pub use two_level::RankTwoLevel;
 pub use vector::{RankBasis, RankSpace, RankVector};

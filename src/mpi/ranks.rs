@@ -56,7 +56,7 @@ pub struct Traffic {
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Times at which all ranks added up numbers, or agreed.
+    /// Times at which all ranks added up numbers, agreed, or gathered something small.
     pub reductions: u64,
     /// Numbers that were added up.
     pub numbers: u64,
@@ -184,15 +184,22 @@ impl Ranks {
         Ok(())
     }
 
-    fn landed<X: Plain + Default>(&self, mut flight: Flight<X>) -> Result<Vec<X>> {
+    /// Waits for the numbers of all ranks.
+    pub(super) fn landed<X: Plain + Default>(&self, mut flight: Flight<X>) -> Result<Vec<X>> {
         self.wait(|| flight.landed())?;
         Ok(flight.received())
     }
 
     /// The numbers of all ranks, in their order; each gives as many.
     pub(crate) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
+        self.landed(self.depart(own)?)
+    }
+
+    /// Sends this rank's numbers on their way to all; each gives as many.
+    pub(super) fn depart<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         self.check()?;
-        self.landed(self.0.comm.gather(own)?)
+        self.0.traffic[2].fetch_add(1, Relaxed);
+        self.0.comm.gather(own)
     }
 
     /// Sends numbers to each rank; returns what comes of each.
@@ -239,7 +246,6 @@ impl Ranks {
 
     /// The largest of the numbers of all ranks.
     pub(super) fn largest(&self, own: u8) -> Result<u8> {
-        self.0.traffic[2].fetch_add(1, Relaxed);
         Ok(self.gather(vec![own])?.into_iter().max().unwrap_or(own))
     }
 

@@ -113,10 +113,7 @@ impl<T: Real> Fsai<T> {
 
     fn of(csr: &Csr<T>, pattern: Pattern) -> Result<Fsai<T>> {
         let space = csr.source().domain();
-        let values = Buffer::zeros(pattern.entries());
-        let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
-        let mut lower = Csr::from_source(source, values);
-        solve(csr, &mut lower)?;
+        let lower = factor(csr, pattern, space.clone(), space.clone())?;
         let (upper, transposition) = Derivation::transposed(&lower)?;
         let product = Composed::new(upper, lower)?;
         Ok(Fsai { product, transposition })
@@ -178,6 +175,19 @@ fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
     let refused = lower.row(row).iter().find_map(|&member| system.push(a, member).err());
     // what is positive by a rounding here is none there
     refused.unwrap_or(Error::NotPositive { what: NAME, row, pivot: 0.0 })
+}
+
+/// Rows of `G` on a pattern, the last entry of each on the diagonal.
+pub(crate) fn factor<T: Real>(
+    a: &Csr<T>,
+    pattern: Pattern,
+    domain: HostSpace<T>,
+    range: HostSpace<T>,
+) -> Result<Csr<T>> {
+    let values = Buffer::zeros(pattern.entries());
+    let mut lower = Csr::from_source(Source::new(Arc::new(pattern), domain, range), values);
+    solve(a, &mut lower)?;
+    Ok(lower)
 }
 
 /// Every row of `G`, on the pattern that it has.

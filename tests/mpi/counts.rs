@@ -1,9 +1,9 @@
 //! What travels is what theory says.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Traffic};
+use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankTwoLevel, RankVector, Ranks, Traffic};
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Fcg, Gmres, Jacobi, LinearOperator, Minres, PipelinedCg, Space};
+use krysp::{AmgOptions, BiCgStab, Cg, Fcg, Gmres, Jacobi, LinearOperator, Minres, PipelinedCg, Space};
 use std::collections::BTreeSet;
 
 /// A product sends to each rank each entry that it reads, once, in one message.
@@ -86,4 +86,51 @@ pub(super) fn sums_of_an_iteration(ranks: &Ranks) {
     // two projections and a norm in each step; products, norms and agreement of a start besides
     let gmres = counted!(Gmres, restart);
     assert!(gmres.reductions <= 33, "GMRES: {gmres:?}");
+}
+
+/// What an application of each preconditioner sends.
+pub(super) fn preconditioners(ranks: &Ranks) {
+    let a = matrices::stencil7(14).csr::<f64>().unwrap();
+    let cut = &cuts(a.rows(), ranks.size())[0];
+    let rows = share(ranks, &a, cut);
+    let jacobi = || BlockJacobi::new(&rows, Jacobi::new).unwrap();
+    let fsai = RankFsai::new(&rows).unwrap();
+    let factors = fsai.lower().report().messages + fsai.upper().report().messages;
+    // one way each: to the next rank, and back to it
+    assert_eq!(factors, rows.report().messages);
+    let options = AmgOptions { coarsest: 60, ..AmgOptions::default() };
+    let amg = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
+    // four products of each level with two sweeps before and after, one with `P` and one with `Pᵀ`
+    let levels = amg.to_string().matches(',').count();
+    assert_eq!(levels, 2, "{amg}");
+    let sends = [
+        count(ranks, &rows, &jacobi()),
+        count(ranks, &rows, &fsai),
+        count(ranks, &rows, &RankTwoLevel::over(jacobi(), &rows, 60).unwrap()),
+        count(ranks, &rows, &amg),
+    ];
+    assert_eq!(sends.map(|sent| sent.reductions), [0, 0, 1, 1]);
+    let [block, factors, two_level, cycle] = sends.map(|sent| sent.messages as usize);
+    assert_eq!([block, factors, two_level], [0, rows.report().messages, 0]);
+    match ranks.size() {
+        // neighbours of coarse levels may be more than those of the finest
+        3.. => assert!(cycle >= 6 * levels * rows.report().messages, "{cycle} messages"),
+        _ => assert_eq!(cycle, 6 * levels * rows.report().messages),
+    }
+}
+
+/// What one application sends: the second, as the first may find out how large numbers are.
+fn count<M: LinearOperator<Vector = RankVector<f64>>>(
+    ranks: &Ranks,
+    rows: &RankMatrix<f64>,
+    m: &M,
+) -> Traffic {
+    let b = matrices::vector(rows.domain().len());
+    let own = rows.domain().rows();
+    let r = rows.domain().vector(&b[own.start as usize..own.end as usize]).unwrap();
+    let mut z = rows.domain().zeros().unwrap();
+    m.apply(&r, &mut z).unwrap();
+    let before = ranks.traffic();
+    m.apply(&r, &mut z).unwrap();
+    ranks.traffic() - before
 }

@@ -1,7 +1,7 @@
 //! Vectors, bases and operators obey the laws that those of one process obey.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankSpace, Ranks};
+use krysp::mpi::{BlockJacobi, RankSpace, RankTwoLevel, Ranks};
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::edge;
 use krysp::{Jacobi, LinearOperator, Real, Space};
@@ -33,6 +33,12 @@ pub(super) fn operators(ranks: &Ranks) {
             laws::second_product(&rows).unwrap();
             let jacobi = BlockJacobi::new(&rows, Jacobi::new).unwrap();
             laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
+            let two_level = RankTwoLevel::over(jacobi, &rows, 8);
+            // a saddle point has no coarse matrix that is positive definite
+            if let Ok(two_level) = two_level {
+                laws::operator_fusions(&two_level, Agreement::Rounding).unwrap();
+                laws::second_product(&two_level).unwrap();
+            }
         }
     }
 }

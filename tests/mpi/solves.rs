@@ -1,12 +1,12 @@
 //! Every method and every preconditioner solves on ranks as on one.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankAmg, RankMatrix, Ranks};
+use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankTwoLevel, Ranks};
 use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
     Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Ilu0, Jacobi,
-    Minres, PipelinedCg, Real, Spai,
+    Minres, PipelinedCg, Real, Spai, TwoLevel,
 };
 
 type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
@@ -94,6 +94,72 @@ pub(super) fn preconditioners(ranks: &Ranks) {
         let report =
             Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(part(ranks, &b, &cut)).unwrap().report;
         assert!(report.converged(), "Chebyshev {cut:?}: {report}");
+    }
+}
+
+/// The factors are those of one rank: so are iterations.
+pub(super) fn inverse_factors(ranks: &Ranks) {
+    for a in [matrices::stencil7(9).csr::<f64>().unwrap(), edge::tridiagonal(40).csr().unwrap()] {
+        let b = matrices::vector(a.rows());
+        let alone = Cg::new(&a).preconditioner(Fsai::new(&a).unwrap()).rtol(1e-10).solve(&b).unwrap();
+        for cut in cuts(a.rows(), ranks.size()) {
+            let mut rows = share(ranks, &a, &cut);
+            let mut m = RankFsai::new(&rows).unwrap();
+            let b = part(ranks, &b, &cut);
+            let solution = Cg::new(&rows).preconditioner(&m).rtol(1e-10).solve(b).unwrap();
+            assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
+            let apart = solution.report.iterations.abs_diff(alone.report.iterations);
+            assert!(apart <= 1, "{cut:?}: {}, {}", solution.report, alone.report);
+            let own = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
+            let scaled: Vec<f64> = a.entries()[own.clone()].iter().map(|v| 4.0 * v).collect();
+            rows.refresh(&scaled).unwrap();
+            m.refresh(&rows).unwrap();
+            let again = Cg::new(&rows).preconditioner(&m).rtol(1e-10).solve(b).unwrap();
+            assert_eq!(again.report.iterations, solution.report.iterations);
+            // what is not positive is refused on all ranks, which name the row
+            rows.refresh(&vec![-1.0; own.len()]).unwrap();
+            let refused = RankFsai::new(&rows).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains("row"), "{refused}");
+        }
+    }
+}
+
+/// A coarse space whose aggregates lie within ranks is worth about as much.
+pub(super) fn two_levels(ranks: &Ranks) {
+    let a = matrices::stencil7(16).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let alone = Cg::new(&a).preconditioner(TwoLevel::new(&a).unwrap()).rtol(1e-9).solve(&b).unwrap();
+    for cut in cuts(a.rows(), ranks.size()) {
+        let rows = share(ranks, &a, &cut);
+        let jacobi = BlockJacobi::new(&rows, Jacobi::new).unwrap();
+        let mut m = RankTwoLevel::over(jacobi, &rows, 128).unwrap();
+        assert!((64..=140).contains(&m.unknowns()), "{}", m.unknowns());
+        let b = part(ranks, &b, &cut);
+        let solution = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(b).unwrap();
+        let (got, expected) = (solution.report.iterations, alone.report.iterations);
+        assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
+        assert!(10 * got <= 13 * expected, "{cut:?}: {got} iterations, {expected} on one rank");
+        m.refresh_coarse(&rows).unwrap();
+        let again = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(b).unwrap();
+        assert_eq!(again.x, solution.x);
+    }
+    // rigid motions of an elastic body
+    let side = 6;
+    let a = matrices::elasticity(side).csr::<f64>().unwrap();
+    let points: Vec<_> = (0..side.pow(3)).map(|i| [i % side, i / side % side, i / side / side]).collect();
+    let points: Vec<_> = points.iter().map(|point| point.map(|x| x as f64)).collect();
+    let modes = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    let b = matrices::vector(a.rows());
+    for cut in cuts(points.len(), ranks.size()) {
+        let cut: Vec<usize> = cut.iter().map(|node| 3 * node).collect();
+        let rows = share(ranks, &a, &cut);
+        let own: Vec<&[f64]> = modes.iter().map(|mode| part(ranks, mode, &cut)).collect();
+        let jacobi = || BlockJacobi::new(&rows, Jacobi::new).unwrap();
+        let m = RankTwoLevel::over_modes(jacobi(), &rows, 60, &own).unwrap();
+        let b = part(ranks, &b, &cut);
+        let both = Cg::new(&rows).preconditioner(m).solve(b).unwrap().report;
+        let plain = Cg::new(&rows).preconditioner(jacobi()).solve(b).unwrap().report;
+        assert!(both.converged() && both.iterations < plain.iterations, "{cut:?}: {both}, {plain}");
     }
 }
 
@@ -210,8 +276,12 @@ pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
                 let report = Cg::new(&rows).preconditioner(m).solve(&b).unwrap().report;
                 assert!(report.converged(), "{n} rows, {cut:?}: {report}");
             }
-            let m = RankAmg::new(&rows).unwrap();
             let b = vec![1.0; cut[ranks.rank() + 1] - cut[ranks.rank()]];
+            let report =
+                Cg::new(&rows).preconditioner(RankAmg::new(&rows).unwrap()).solve(&b).unwrap().report;
+            assert!(report.converged(), "{n} rows, {cut:?}: {report}");
+            let fsai = RankFsai::new(&rows).unwrap();
+            let m = RankTwoLevel::over(fsai, &rows, 1).unwrap();
             let report = Cg::new(&rows).preconditioner(m).solve(&b).unwrap().report;
             assert!(report.converged(), "{n} rows, {cut:?}: {report}");
         }

@@ -165,8 +165,15 @@ fn sum_of<T: Value>(rows: &[u32], term: impl Fn(usize) -> T) -> T {
 pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     let stride = row_stride(n);
     assert!(e.len() == n * stride && x.len() == stride && y.len() == stride, "rows of whole registers");
+    dense_rows(e, x, &mut y[..n]);
+}
+
+/// `y ← E x` for some rows of a dense matrix, each as long as `x`, which is a multiple of a [`row_stride`].
+pub fn dense_rows<T: Value>(e: &[T], x: &[T], y: &mut [T]) {
+    let (stride, n) = (x.len(), y.len());
+    assert_eq!(e.len(), n * stride, "rows as long as `x`");
     let parts = tasks(e.len()).min(n);
-    over_parts(parts, &|part| part * n / parts.max(1), &mut y[..n], &|rows, y: &mut [T]| {
+    over_parts(parts, &|part| part * n / parts.max(1), y, &|rows, y: &mut [T]| {
         for (row, y) in rows.zip(y) {
             *y = block_dot(&e[row * stride..(row + 1) * stride], x);
         }

@@ -1,0 +1,186 @@
+//! Two levels over ranks.
+
+use super::halo::Routes;
+use super::matrix::RankMatrix;
+use super::vector::{RankSpace, RankVector};
+use crate::preconditioners::{CoarseSpace, Origin};
+use crate::{Csr, Error, Real, Result};
+use krysp_kernels::cpu::preconditioners::coarse::{NONE, dense_rows};
+use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
+use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
+use std::ops::Range;
+
+/// A preconditioner over ranks and a coarse correction, added, as [`TwoLevel`](crate::TwoLevel). Aggregates lie within ranks.
+/// All ranks gather the coarse residual, while the other preconditioner computes, and each multiplies by its rows of the
+/// inverse.
+///
+/// ```no_run
+/// use krysp::mpi::{BlockJacobi, RankMatrix, RankTwoLevel};
+/// use krysp::{Cg, Jacobi};
+///
+/// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {
+///     let jacobi = BlockJacobi::new(a, Jacobi::new)?;
+///     let m = RankTwoLevel::over(jacobi, a, 512)?;
+///     Ok(Cg::new(a).preconditioner(m).rtol(1e-8).solve(b)?.x)
+/// }
+/// ```
+#[derive(Debug)]
+pub struct RankTwoLevel<T: Real, M> {
+    space: RankSpace<T>,
+    inner: M,
+    coarse: CoarseSpace<T>,
+    /// Where the coarse unknowns of each rank begin, and their number.
+    bounds: Vec<usize>,
+    /// This rank's rows of the inverse.
+    inverse: Vec<T>,
+}
+
+impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
+    /// With a constant on each aggregate for every unknown of a node: about so many coarse unknowns over all ranks, at least
+    /// one for each rank. All ranks call this.
+    pub fn over(inner: M, matrix: &RankMatrix<T>, unknowns: usize) -> Result<RankTwoLevel<T, M>> {
+        RankTwoLevel::with(inner, matrix, |block| CoarseSpace::new(block, share(matrix, unknowns)))
+    }
+
+    /// With modes on each aggregate, each rank with its part of them, as [`CoarseSpace::with_modes`]. All ranks call this.
+    pub fn over_modes<V: AsRef<[T]> + Sync>(
+        inner: M,
+        matrix: &RankMatrix<T>,
+        unknowns: usize,
+        modes: &[V],
+    ) -> Result<RankTwoLevel<T, M>> {
+        RankTwoLevel::with(inner, matrix, |block| {
+            CoarseSpace::with_modes(block, share(matrix, unknowns), modes)
+        })
+    }
+
+    fn with(
+        inner: M,
+        matrix: &RankMatrix<T>,
+        make: impl FnOnce(&Csr<T>) -> Result<CoarseSpace<T>>,
+    ) -> Result<RankTwoLevel<T, M>> {
+        let space = matrix.domain().clone();
+        let fits = *inner.domain() == space && *inner.range() == space;
+        let wrong = krysp_solvers::Error::Space { what: "the preconditioner", than: "the matrix" };
+        let made = if fits { matrix.own_block().in_host_memory() } else { Err(wrong.into()) };
+        let coarse = matrix.ranks().all(made.and_then(|block| make(&block)))?;
+        let counts = matrix.ranks().gather(vec![coarse.unknowns() as u64])?;
+        let mut bounds = vec![0];
+        counts.iter().for_each(|&count| bounds.push(bounds[bounds.len() - 1] + count as usize));
+        let inverse = inverse(matrix, &coarse, &bounds)?;
+        Ok(RankTwoLevel { space, inner, coarse, bounds, inverse })
+    }
+
+    /// The preconditioner that the coarse space completes, to refresh it. Its spaces must stay.
+    pub fn inner_mut(&mut self) -> &mut M {
+        &mut self.inner
+    }
+
+    /// Takes new values for the coarse level alone, from a matrix of the same pattern. All ranks call this.
+    pub fn refresh_coarse(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
+        self.inverse = inverse(matrix, &self.coarse, &self.bounds)?;
+        Ok(())
+    }
+
+    /// The number of coarse unknowns on all ranks.
+    pub fn unknowns(&self) -> usize {
+        self.bounds[self.bounds.len() - 1]
+    }
+
+    fn own(&self) -> Range<usize> {
+        let rank = self.space.ranks().rank();
+        self.bounds[rank]..self.bounds[rank + 1]
+    }
+}
+
+/// A rank's share of the coarse unknowns.
+fn share<T: Real>(matrix: &RankMatrix<T>, unknowns: usize) -> usize {
+    let space = matrix.domain();
+    (unknowns * space.local_len()).div_ceil(space.len().max(1)).max(1)
+}
+
+/// This rank's rows of `(Zᵀ A Z)⁻¹`, which all ranks compute.
+fn inverse<T: Real>(matrix: &RankMatrix<T>, coarse: &CoarseSpace<T>, bounds: &[usize]) -> Result<Vec<T>> {
+    let (ranks, space, z) = (matrix.ranks(), matrix.domain(), coarse.kernel());
+    let csr = ranks.all(matrix.whole())?;
+    let (n, own) = (bounds[ranks.size()], bounds[ranks.rank()]..bounds[ranks.rank() + 1]);
+    // rows of Z: a coarse unknown and its weight for each mode
+    let row = |row: usize| -> Vec<(u64, f64)> {
+        let aggregate = z.of_row[row];
+        let modes = if aggregate == NONE { 0 } else { z.modes };
+        let first = own.start + aggregate as usize * modes;
+        (0..modes).map(|mode| ((first + mode) as u64, Element::to_f64(z.weight(mode, row)))).collect()
+    };
+    let routes = Routes::new(ranks, space.bounds(), matrix.ghosts())?;
+    let lengths: Vec<u64> = routes.rows(|at| vec![row(at).len() as u64])?;
+    let names: Vec<u64> = routes.rows(|at| row(at).iter().map(|entry| entry.0).collect())?;
+    let weights: Vec<u64> = routes.rows(|at| row(at).iter().map(|entry| entry.1.to_bits()).collect())?;
+    let mut ends = names.iter().copied().zip(weights.iter().map(|&bits| f64::from_bits(bits)));
+    let mut rows: Vec<Vec<(u64, f64)>> = (0..csr.rows()).map(row).collect();
+    rows.extend(lengths.iter().map(|&length| ends.by_ref().take(length as usize).collect()));
+
+    let mut product = vec![0.0; own.len() * n];
+    for at in 0..csr.rows() {
+        for (&column, &value) in csr.row_columns(at).iter().zip(csr.row_values(at)) {
+            for &(to, weight) in &rows[at] {
+                let factor = weight * Element::to_f64(value);
+                let sums = &mut product[(to as usize - own.start) * n..][..n];
+                rows[column as usize].iter().for_each(|&(k, weight)| sums[k as usize] += factor * weight);
+            }
+        }
+    }
+    for (at, sums) in product.chunks_exact_mut(n.max(1)).enumerate() {
+        // a mode that was left out: its coarse number is zero times one
+        let mut members = z.rows_of(at / z.modes).iter();
+        if sums[own.start + at] == 0.0 && members.all(|&row| z.weight(at % z.modes, row as usize).is_zero()) {
+            sums[own.start + at] = 1.0;
+        }
+    }
+    let bits: Vec<u64> = product.iter().map(|number| number.to_bits()).collect();
+    let whole = ranks.exchange(vec![bits; ranks.size()])?.concat();
+    let stride = row_stride(n);
+    let mut dense = vec![0.0; n * stride];
+    for (to, from) in dense.chunks_exact_mut(stride.max(1)).zip(whole.chunks_exact(n.max(1))) {
+        to.iter_mut().zip(from).for_each(|(to, &bits)| *to = f64::from_bits(bits));
+    }
+    // the same on all ranks
+    invert_positive(&mut dense, n).map_err(|(at, pivot)| {
+        let what = "the coarse matrix";
+        Error::NotPositive { what, row: at, pivot }
+    })?;
+    Ok(dense[own.start * stride..own.end * stride].iter().map(|&v| T::from_f64(v)).collect())
+}
+
+impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> LinearOperator for RankTwoLevel<T, M> {
+    type Vector = RankVector<T>;
+
+    fn domain(&self) -> &RankSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &RankVector<T>, z: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        let (ranks, aggregates, own) = (self.space.ranks(), self.coarse.kernel(), self.own());
+        let lengths = || self.bounds.windows(2).map(|pair| pair[1] - pair[0]);
+        let most = lengths().max().unwrap_or(0);
+        let mut restricted = vec![T::zero(); most];
+        aggregates.restrict(r.own.as_slice(), &mut restricted);
+        let flight = ranks.depart(restricted)?;
+        self.inner.apply(r, z)?;
+        let parts = ranks.landed(flight)?;
+        let stride = row_stride(self.unknowns());
+        let mut whole: Vec<T> = Vec::with_capacity(stride);
+        for (part, length) in parts.chunks_exact(most.max(1)).zip(lengths()) {
+            whole.extend_from_slice(&part[..length]);
+        }
+        whole.resize(stride, T::zero());
+        let mut corrected = vec![T::zero(); own.len()];
+        dense_rows(&self.inverse, &whole, &mut corrected);
+        aggregates.prolong(&corrected, z.own.as_mut_slice());
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.inner.bytes() + size_of_val(&*self.inverse)
+    }
+}
