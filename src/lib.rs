@@ -81,7 +81,7 @@ pub mod testing;
 
 pub use choice::{Choice, Host, Operator};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, ToCuda};
+pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, Streamed, ToCuda};
 pub use error::{Error, Result};
 pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
