@@ -128,7 +128,7 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
         return Err("--gpu needs the feature cuda".into());
     }
     if let Some(unknowns) = options.two_level {
-        let coarse = match system::System::new(&name)?.rigid {
+        let coarse = match system::System::new(&name, false)?.rigid {
             Some(motions) => CoarseSpace::with_modes(&a, unknowns, &motions)?,
             None => CoarseSpace::new(&a, unknowns)?,
         };
