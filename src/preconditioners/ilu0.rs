@@ -43,28 +43,22 @@ pub struct Ilu0<T: Real> {
 impl<T: Real> Ilu0<T> {
     /// Factorises a matrix in its own space.
     pub fn new(csr: &Csr<T>) -> Result<Ilu0<T>> {
-        Ilu0::build(csr, Scheduled::by_levels(NAME, csr)?)
-    }
-
-    /// Factorises so many blocks of consecutive rows by themselves. What joins two blocks is left out: a few more
-    /// iterations, and no thread waits for another. As many blocks as threads is best.
-    pub fn blocks(csr: &Csr<T>, count: usize) -> Result<Ilu0<T>> {
-        Ilu0::build(csr, Scheduled::by_blocks(NAME, csr, count)?)
+        Ilu0::build(csr, Scheduled::new(NAME, csr)?)
     }
 
     fn build(csr: &Csr<T>, scheduled: Scheduled<T>) -> Result<Ilu0<T>> {
-        let Scheduled { schedule, numbering, csr: factors, from: from_a } = scheduled;
+        let Scheduled { levels, numbering, csr: factors, from: from_a } = scheduled;
         let (lower, below) = Derivation::part(&factors, |row, column| column <= row)?;
         let (upper, above) = Derivation::part(&factors, |row, column| column >= row)?;
-        let solves = Solves::new(csr.source().domain(), (schedule, numbering), (lower, upper))?;
+        let solves = Solves::new(csr.source().domain(), (levels, numbering), (lower, upper));
         let mut ilu0 = Ilu0 { solves, factors, from_a, parts: [below, above] };
         ilu0.refresh(csr)?;
         Ok(ilu0)
     }
 
-    /// How many levels the rows form, each of which is waited for twice in an application; or how many blocks.
+    /// How many levels the rows form, each of which is waited for twice in an application.
     pub fn stages(&self) -> usize {
-        self.solves.schedule.count()
+        self.solves.levels.len() - 1
     }
 
     /// `L`, its ones included, in the matrix's space.
@@ -86,7 +80,7 @@ impl<T: Real> Refresh<T> for Ilu0<T> {
         from_a.refresh(&*a.in_host_memory()?, factors)?;
         let pattern = factors.source().pattern.clone();
         let (offsets, columns) = ((&*pattern.offsets).into(), (&*pattern.columns).into());
-        if let Err((place, pivot)) = incomplete_lu(&solves.schedule, offsets, columns, factors.values_mut()) {
+        if let Err((place, pivot)) = incomplete_lu(&solves.levels, offsets, columns, factors.values_mut()) {
             let row = solves.row(place);
             return Err(Error::ZeroPivot { what: NAME, row, pivot: Element::to_f64(pivot) });
         }
@@ -95,6 +89,7 @@ impl<T: Real> Refresh<T> for Ilu0<T> {
         let lower = solves.lower.source().pattern.clone();
         let values = solves.lower.values_mut();
         (0..lower.rows()).for_each(|row| values[lower.offsets.at(row + 1) - 1] = T::one());
+        solves.fill();
         Ok(())
     }
 }
@@ -152,7 +147,6 @@ mod tests {
     fn the_product_of_the_factors_is_the_matrix_on_its_pattern() {
         let a = convection(8);
         check(&a, &Ilu0::new(&a).unwrap());
-        check(&a, &Ilu0::blocks(&a, 1).unwrap());
         let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
         check(&a, &Ilu0::new(&a).unwrap());
     }
