@@ -29,8 +29,9 @@ pub(crate) const LEAST_OF_GROUP: usize = 128;
 /// How often a thread looks whether the others are done until it lets other programs have its processor.
 pub(crate) const SPINS: usize = 2000;
 
-/// How often a triangular solve looks whether all threads have come: some ten microseconds, in which a thread wakes up.
-pub(crate) const PATIENCE: usize = 1000;
+/// How often a thread looks whether another one is done with its part until it takes over what that one did not begin: about as long
+/// as a part takes.
+pub(crate) const PATIENCE: usize = 100;
 
 /// Bytes of a vector from which on it is written past the caches: it does not fit beside what else an iteration touches, and an
 /// ordinary store would read every line before it overwrites it.

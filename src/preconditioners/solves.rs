@@ -3,7 +3,7 @@
 use super::check_square;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, HostSpace, HostVector, Numbering, Real, Result};
-use krysp_kernels::cpu::preconditioners::levels::{Sliced, Slices, solve_both};
+use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, levels};
 use krysp_kernels::index::Columns;
 use std::sync::{Mutex, PoisonError};
@@ -47,7 +47,7 @@ pub(super) struct Solves<T: Real> {
     slices: Slices,
     /// What solves read: `lower` and `upper` in slices.
     sliced: [Sliced<T>; 2],
-    x: Mutex<Vec<T>>,
+    scratch: Mutex<Scratch<T>>,
 }
 
 impl<T: Real> Solves<T> {
@@ -61,8 +61,8 @@ impl<T: Real> Solves<T> {
             || Sliced::new(&slices, Triangle::Lower, lower.arrays()),
             || Sliced::new(&slices, Triangle::Upper, upper.arrays()),
         );
-        let (sliced, x) = ([below, above], Mutex::new(vec![T::zero(); lower.rows() + 1]));
-        Solves { space: space.clone(), levels, numbering, lower, upper, slices, sliced, x }
+        let (sliced, scratch) = ([below, above], Mutex::new(Scratch::new(&slices)));
+        Solves { space: space.clone(), levels, numbering, lower, upper, slices, sliced, scratch }
     }
 
     /// Takes the values that the triangles have now.
@@ -73,8 +73,8 @@ impl<T: Real> Solves<T> {
 
     pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) {
         // what a solve that failed left behind is overwritten
-        let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
-        solve_both(&self.slices, &self.sliced, r.as_slice(), &mut x, z.as_mut_slice());
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        solve_both(&self.slices, &self.sliced, &mut scratch, r.as_slice(), z.as_mut_slice());
     }
 
     /// A triangle in the numbering of the preconditioner's space.

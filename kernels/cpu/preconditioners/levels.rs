@@ -15,7 +15,7 @@
 //! fills its cache lines one after the other. Level after level, a level would touch as many pages of `r` as it has rows.
 //!
 //! Threads wait awake, for a stage takes a few microseconds, and a thread has the same parts in all stages, whose rows are in its
-//! caches. Only threads that have come take part: see [`team`](Slices::team). How many there are shows in no result.
+//! caches. A part whose thread is late is done by another: one thread alone comes to the end. Who does a part shows in no result.
 //!
 //! Budget: `L` and `U` once, padded; 8 vectors.
 
@@ -26,7 +26,7 @@ use crate::cpu::simd::{Lanes, Simd, Task, Value, run};
 use crate::cpu::tuning::{LEAST_OF_PART, PATIENCE, SPINS};
 use crate::index::Columns;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The most rows of a slice: the most lanes of a register.
 pub const HEIGHT: usize = crate::cpu::simd::MOST_LANES;
@@ -93,52 +93,50 @@ impl Slices {
         self.places.len()
     }
 
-    /// Runs every stage of `L`, then every stage of `U` in the opposite order.
-    ///
-    /// Threads that have nothing else to do come and are counted, for a moment; then nobody is let in, and the work is shared by
-    /// those who are here. So nobody waits for a thread that does not come.
-    fn team(&self, work: &(impl Fn(Triangle, Range<usize>) + Sync)) {
-        let threads = rayon::current_num_threads();
-        let [come, sharing, arrived] = [(); 3].map(|()| Line(AtomicUsize::new(0)));
-        let share = |mine: usize, sharing: usize| {
+    /// Runs every stage of `L`, then every stage of `U` in the opposite order, on all threads that have nothing else to do.
+    fn team(&self, taken: &mut [AtomicBool], work: &(impl Fn(Triangle, Range<usize>) + Sync)) {
+        taken.iter_mut().for_each(|taken| *taken.get_mut() = false);
+        let (taken, threads) = (&*taken, rayon::current_num_threads());
+        let [come, done] = [(); 2].map(|()| Line(AtomicUsize::new(0)));
+        let share = || {
+            let mine = come.0.fetch_add(1, Ordering::Relaxed);
             let stages = self.stages.iter().map(|stage| (Triangle::Lower, stage));
             let back = self.stages.iter().rev().map(|stage| (Triangle::Upper, stage));
-            for ((triangle, bounds), turn) in stages.chain(back).zip(1..) {
+            let is_done = |parts| done.0.load(Ordering::Acquire) >= parts;
+            // parts of all stages before this one, and whether another thread was late in the last one
+            let (mut before, mut late) = (0, false);
+            for (triangle, bounds) in stages.chain(back) {
                 let parts = bounds.len() - 1;
-                let [first, end] = [mine, mine + 1].map(|at| bounds[at * parts / sharing]);
-                if first < end {
-                    work(triangle, first..end);
+                wait(|| is_done(before));
+                let take = |part: usize| {
+                    let free = !taken[before + part].swap(true, Ordering::Relaxed);
+                    if free {
+                        work(triangle, bounds[part]..bounds[part + 1]);
+                        done.0.fetch_add(1, Ordering::Release);
+                    }
+                    free
+                };
+                let [first, end] = [mine, mine + 1].map(|at| (at * parts).div_ceil(threads).min(parts));
+                for part in first..end {
+                    take(part);
                 }
-                arrived.0.fetch_add(1, Ordering::AcqRel);
-                wait(|| arrived.0.load(Ordering::Acquire) >= turn * sharing);
+                let mut looks = if late { 0..0 } else { 0..PATIENCE };
+                while !is_done(before + parts) && looks.next().is_some() {
+                    std::hint::spin_loop();
+                }
+                late = !is_done(before + parts) && (0..parts).filter(|&part| take(part)).count() > 0;
+                before += parts;
             }
         };
         if threads == 1 || self.stages.iter().all(|stage| stage.len() == 2) {
-            return share(0, 1);
+            return share();
         }
         rayon::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|_| {
-                    let mine = come.0.fetch_add(1, Ordering::Relaxed) + 1;
-                    if mine < CLOSED {
-                        wait(|| sharing.0.load(Ordering::Acquire) > 0);
-                        share(mine, sharing.0.load(Ordering::Acquire));
-                    }
-                });
-            }
-            let mut patience = 0..PATIENCE;
-            while come.0.load(Ordering::Relaxed) + 1 < threads && patience.next().is_some() {
-                std::hint::spin_loop();
-            }
-            let all = come.0.fetch_add(CLOSED, Ordering::Relaxed) + 1;
-            sharing.0.store(all, Ordering::Release);
-            share(0, all);
+            (1..threads).for_each(|_| scope.spawn(|_| share()));
+            share();
         });
     }
 }
-
-/// Added to the count of threads that have come when no more are let in.
-const CLOSED: usize = 1 << 32;
 
 /// A number that threads write while others wait for another one: in a cache line by itself.
 #[repr(align(128))]
@@ -149,6 +147,24 @@ fn wait(until: impl Fn() -> bool) {
     while !until() {
         spins += 1;
         if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+    }
+}
+
+/// What solves with some slices need beside their vectors.
+#[derive(Debug)]
+pub struct Scratch<T> {
+    /// The unknowns of all rows, and a zero.
+    x: Vec<T>,
+    /// Which parts a thread has taken, those of `L`, then those of `U`.
+    taken: Vec<AtomicBool>,
+}
+
+impl<T: Value> Scratch<T> {
+    /// For these slices.
+    pub fn new(slices: &Slices) -> Scratch<T> {
+        let parts: usize = slices.stages.iter().map(|stage| stage.len() - 1).sum();
+        let taken = (0..2 * parts).map(|_| AtomicBool::new(false)).collect();
+        Scratch { x: vec![T::zero(); slices.len() + 1], taken }
     }
 }
 
@@ -302,18 +318,18 @@ impl<T: Value> Task for Walk<'_, T> {
     }
 }
 
-/// `z = U⁻¹ (L⁻¹ r)`. What `x` holds is overwritten; it has one entry more than there are rows.
+/// `z = U⁻¹ (L⁻¹ r)`
 ///
 /// # Panics
 /// If sizes do not fit each other.
 pub fn solve_both<T: Value>(
     slices: &Slices,
     [lower, upper]: &[Sliced<T>; 2],
+    scratch: &mut Scratch<T>,
     r: &[T],
-    x: &mut [T],
     z: &mut [T],
 ) {
-    let n = slices.len();
+    let (n, Scratch { x, taken }) = (slices.len(), scratch);
     assert!(r.len() == n && z.len() == n && x.len() == n + 1, "vectors have an entry for each row");
     assert!(lower.triangle == Triangle::Lower && upper.triangle == Triangle::Upper, "L comes first");
     let fits = |a: &Sliced<T>| a.starts.len() == slices.rows.len() && a.inverse.len() == n;
@@ -328,7 +344,7 @@ pub fn solve_both<T: Value>(
             unsafe { *x.add(place as usize) = r };
         }
     });
-    slices.team(&|triangle, range| {
+    slices.team(taken, &|triangle, range| {
         let (a, first, end) = match triangle {
             Triangle::Lower => (lower, range.start, range.end),
             Triangle::Upper => (upper, slices.count() - range.end, slices.count() - range.start),

@@ -267,7 +267,7 @@ pub fn incomplete_lu<T: Value>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::preconditioners::levels::{Sliced, Slices, solve_both};
+    use crate::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
     use crate::index::{Columns, Offsets};
 
     /// An arrow that points at the last row, with a chain besides.
@@ -344,9 +344,10 @@ mod tests {
                         sliced.fill(&slices, csr(a));
                         sliced
                     });
-                    // what was left in `x` is of no importance
-                    let (mut x, mut z) = (vec![f64::NAN; n + 1], vec![f64::NAN; n]);
-                    solve_both(&slices, &sliced, &reversed, &mut x, &mut z);
+                    // what an earlier solve left behind is of no importance
+                    let (mut scratch, mut z) = (Scratch::new(&slices), vec![f64::NAN; n]);
+                    solve_both(&slices, &sliced, &mut scratch, &vec![f64::NAN; n], &mut z);
+                    solve_both(&slices, &sliced, &mut scratch, &reversed, &mut z);
                     z
                 });
                 assert!(y.iter().rev().zip(&z).all(|(y, z)| (y - z).abs() < 1e-12), "{n} {threads}");
