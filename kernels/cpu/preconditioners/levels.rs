@@ -26,6 +26,7 @@ use crate::cpu::simd::{Lanes, Simd, Task, Value, run};
 use crate::cpu::tuning::{LEAST_OF_PART, PATIENCE, SPINS};
 use crate::index::Columns;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The most rows of a slice: the most lanes of a register.
@@ -42,6 +43,8 @@ pub struct Slices {
     stages: Vec<Vec<usize>>,
     /// The row that each entry of `r` and `z` is.
     places: Vec<u32>,
+    /// What triangles that are cut this way share.
+    key: Arc<()>,
 }
 
 impl Slices {
@@ -82,7 +85,7 @@ impl Slices {
             stages.push(bounds);
         }
         rows.push(count);
-        Slices { levels: levels.to_vec(), rows, stages, places: places.to_vec() }
+        Slices { levels: levels.to_vec(), rows, stages, places: places.to_vec(), key: Arc::new(()) }
     }
 
     fn count(&self) -> usize {
@@ -91,6 +94,10 @@ impl Slices {
 
     fn len(&self) -> usize {
         self.places.len()
+    }
+
+    fn parts(&self) -> usize {
+        self.stages.iter().map(|stage| stage.len() - 1).sum()
     }
 
     /// Runs every stage of `L`, then every stage of `U` in the opposite order, on all threads that have nothing else to do.
@@ -162,8 +169,7 @@ pub struct Scratch<T> {
 impl<T: Value> Scratch<T> {
     /// For these slices.
     pub fn new(slices: &Slices) -> Scratch<T> {
-        let parts: usize = slices.stages.iter().map(|stage| stage.len() - 1).sum();
-        let taken = (0..2 * parts).map(|_| AtomicBool::new(false)).collect();
+        let taken = (0..2 * slices.parts()).map(|_| AtomicBool::new(false)).collect();
         Scratch { x: vec![T::zero(); slices.len() + 1], taken }
     }
 }
@@ -172,6 +178,8 @@ impl<T: Value> Scratch<T> {
 #[derive(Clone, Debug)]
 pub struct Sliced<T> {
     triangle: Triangle,
+    /// Of the slices.
+    key: Arc<()>,
     /// Where the entries of each slice begin, and the end.
     starts: Vec<usize>,
     columns: Vec<u32>,
@@ -198,8 +206,9 @@ impl<T: Value> Sliced<T> {
                 assert!(columns.iter().all(waits), "row {row} waits for other levels only");
             }
         }
+        let key = slices.key.clone();
         let mut sliced =
-            Sliced { triangle, starts: vec![0], columns: vec![], values: vec![], inverse: vec![] };
+            Sliced { triangle, key, starts: vec![0], columns: vec![], values: vec![], inverse: vec![] };
         for place in 0..slices.count() {
             let rows = slices.rows_at(triangle, place);
             let columns = |row: usize| others(triangle, &a.columns[a.offsets.range(row)]);
@@ -222,6 +231,7 @@ impl<T: Value> Sliced<T> {
     /// # Panics
     /// If it is not.
     pub fn fill(&mut self, slices: &Slices, a: Csr<'_, T>) {
+        assert!(Arc::ptr_eq(&self.key, &slices.key), "the triangle was cut into these slices");
         for place in 0..slices.count() {
             let rows = slices.rows_at(self.triangle, place);
             let values = &mut self.values[self.starts[place]..self.starts[place + 1]];
@@ -332,8 +342,8 @@ pub fn solve_both<T: Value>(
     let (n, Scratch { x, taken }) = (slices.len(), scratch);
     assert!(r.len() == n && z.len() == n && x.len() == n + 1, "vectors have an entry for each row");
     assert!(lower.triangle == Triangle::Lower && upper.triangle == Triangle::Upper, "L comes first");
-    let fits = |a: &Sliced<T>| a.starts.len() == slices.rows.len() && a.inverse.len() == n;
-    assert!(fits(lower) && fits(upper), "triangles have these slices");
+    let fits = |a: &Sliced<T>| Arc::ptr_eq(&a.key, &slices.key);
+    assert!(fits(lower) && fits(upper) && taken.len() == 2 * slices.parts(), "all have these slices");
     x[n] = T::zero();
     let shared = Shared(x.as_mut_ptr());
     over_rows(n, 3, (), &|range, ()| {
