@@ -3,11 +3,9 @@
 //! `A ≈ L U`, exact where `A` has entries, `L` with a diagonal of ones. Rows of a level run in parallel, as in
 //! [`Ic0`](super::Ic0); no pivots are sought.
 //!
-//! **Measured, it is slower than [`Jacobi`](super::Jacobi).** On two threads a solve of `convdiff_channel_p1_186k`, the one general
-//! system of the records (`benches/record/zen3-2t/preconditioners.csv`), took 5.0 s, setup included, with Jacobi 3.4 s, for a
-//! third of the iterations. It does not run on a GPU, as [`Ic0`](super::Ic0) does not; [`Isai`](super::Isai) of it does.
+//! An application costs what one of [`Ic0`](super::Ic0) costs. It does not run on a GPU; [`Isai`](super::Isai) of it does.
 //!
-//! Budget: an application moves `L` and `U` once, 8 vectors, and waits for all threads twice a level.
+//! Budget: an application moves `L` and `U` once, padded to slices, 8 vectors, and waits for all threads twice a level.
 
 use super::solves::{Scheduled, Solves};
 use super::{Origin, Refresh, check_space};
@@ -18,8 +16,7 @@ use krysp_solvers::{Element, LinearOperator, check_spaces};
 
 const NAME: &str = "ILU(0)";
 
-/// An incomplete LU factorisation in host memory. [`Jacobi`](super::Jacobi) was faster on the recorded system. It has no copy on a
-/// GPU; [`Isai`](super::Isai) of it has.
+/// An incomplete LU factorisation in host memory. It has no copy on a GPU; [`Isai`](super::Isai) of it has.
 ///
 /// ```
 /// use krysp::testing::matrices;
