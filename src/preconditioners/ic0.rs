@@ -6,7 +6,7 @@
 //!
 //! **Measured** on two threads of an EPYC with AVX-512: an application took 4.7 ms on `heat_sink_p1_340k`, 798 levels, and 3.4 ms
 //! as `Narrow::new(Ic0::new(&a.cast::<f32>())?)`; on the 7-point Laplacian on 128³ nodes, 382 levels, 9.4 and 6.0 ms. Products
-//! take 2.1 and 3.6 ms there. Iterations were a third of those with [`Jacobi`](super::Jacobi). `cargo bench --bench incomplete`
+//! take 2.1 and 3.6 ms there. Iterations of `heat_sink_p1_340k` were 485, 1,373 with [`Jacobi`](super::Jacobi). `cargo bench --bench incomplete`
 //! compares whole solves. Levels of less than a hundred rows leave threads little to share.
 //!
 //! It does not run on a GPU: there are no triangular solves there, because rows that wait for each other leave a GPU idle. What
@@ -201,7 +201,7 @@ mod tests {
         let one = solve(1);
         assert!(one == solve(2) && one == solve(3) && one == solve(5));
         let jacobi = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).solve(&b).unwrap();
-        assert!(jacobi.report.iterations * 2 > one.1 * 5, "{} {}", jacobi.report.iterations, one.1);
+        assert!(jacobi.report.iterations > 2 * one.1, "{} {}", jacobi.report.iterations, one.1);
     }
 
     #[test]
