@@ -3,11 +3,9 @@
 //! `A ≈ L U`, exact where `A` has entries, `L` with a diagonal of ones. Rows of a level run in parallel, as in
 //! [`Ic0`](super::Ic0); no pivots are sought.
 //!
-//! **Measured, it is slower than [`Jacobi`](super::Jacobi).** On two threads a solve of `convdiff_channel_p1_186k`, the one general
-//! system of the records (`benches/record/zen3-2t/preconditioners.csv`), took 5.0 s, setup included, with Jacobi 3.4 s, for a
-//! third of the iterations. It does not run on a GPU, as [`Ic0`](super::Ic0) does not; [`Isai`](super::Isai) of it does.
+//! An application costs what one of [`Ic0`](super::Ic0) costs. It does not run on a GPU; [`Isai`](super::Isai) of it does.
 //!
-//! Budget: an application moves `L` and `U` once, 8 vectors, and waits for all threads twice a level.
+//! Budget: an application moves `L` and `U` once, padded to slices, 8 vectors, and waits for all threads twice a level.
 
 use super::solves::{Scheduled, Solves};
 use super::{Origin, Refresh, check_space};
@@ -18,8 +16,7 @@ use krysp_solvers::{Element, LinearOperator, check_spaces};
 
 const NAME: &str = "ILU(0)";
 
-/// An incomplete LU factorisation in host memory. [`Jacobi`](super::Jacobi) was faster on the recorded system. It has no copy on a
-/// GPU; [`Isai`](super::Isai) of it has.
+/// An incomplete LU factorisation in host memory. It has no copy on a GPU; [`Isai`](super::Isai) of it has.
 ///
 /// ```
 /// use krysp::testing::matrices;
@@ -43,28 +40,22 @@ pub struct Ilu0<T: Real> {
 impl<T: Real> Ilu0<T> {
     /// Factorises a matrix in its own space.
     pub fn new(csr: &Csr<T>) -> Result<Ilu0<T>> {
-        Ilu0::build(csr, Scheduled::by_levels(NAME, csr)?)
-    }
-
-    /// Factorises so many blocks of consecutive rows by themselves. What joins two blocks is left out: a few more
-    /// iterations, and no thread waits for another. As many blocks as threads is best.
-    pub fn blocks(csr: &Csr<T>, count: usize) -> Result<Ilu0<T>> {
-        Ilu0::build(csr, Scheduled::by_blocks(NAME, csr, count)?)
+        Ilu0::build(csr, Scheduled::new(NAME, csr)?)
     }
 
     fn build(csr: &Csr<T>, scheduled: Scheduled<T>) -> Result<Ilu0<T>> {
-        let Scheduled { schedule, numbering, csr: factors, from: from_a } = scheduled;
+        let Scheduled { levels, numbering, csr: factors, from: from_a } = scheduled;
         let (lower, below) = Derivation::part(&factors, |row, column| column <= row)?;
         let (upper, above) = Derivation::part(&factors, |row, column| column >= row)?;
-        let solves = Solves::new(csr.source().domain(), (schedule, numbering), (lower, upper))?;
+        let solves = Solves::new(csr.source().domain(), (levels, numbering), (lower, upper));
         let mut ilu0 = Ilu0 { solves, factors, from_a, parts: [below, above] };
         ilu0.refresh(csr)?;
         Ok(ilu0)
     }
 
-    /// How many levels the rows form, each of which is waited for twice in an application; or how many blocks.
+    /// How many levels the rows form, each of which is waited for twice in an application.
     pub fn stages(&self) -> usize {
-        self.solves.schedule.count()
+        self.solves.levels.len() - 1
     }
 
     /// `L`, its ones included, in the matrix's space.
@@ -86,7 +77,7 @@ impl<T: Real> Refresh<T> for Ilu0<T> {
         from_a.refresh(&*a.in_host_memory()?, factors)?;
         let pattern = factors.source().pattern.clone();
         let (offsets, columns) = ((&*pattern.offsets).into(), (&*pattern.columns).into());
-        if let Err((place, pivot)) = incomplete_lu(&solves.schedule, offsets, columns, factors.values_mut()) {
+        if let Err((place, pivot)) = incomplete_lu(&solves.levels, offsets, columns, factors.values_mut()) {
             let row = solves.row(place);
             return Err(Error::ZeroPivot { what: NAME, row, pivot: Element::to_f64(pivot) });
         }
@@ -95,6 +86,7 @@ impl<T: Real> Refresh<T> for Ilu0<T> {
         let lower = solves.lower.source().pattern.clone();
         let values = solves.lower.values_mut();
         (0..lower.rows()).for_each(|row| values[lower.offsets.at(row + 1) - 1] = T::one());
+        solves.fill();
         Ok(())
     }
 }
@@ -152,7 +144,6 @@ mod tests {
     fn the_product_of_the_factors_is_the_matrix_on_its_pattern() {
         let a = convection(8);
         check(&a, &Ilu0::new(&a).unwrap());
-        check(&a, &Ilu0::blocks(&a, 1).unwrap());
         let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
         check(&a, &Ilu0::new(&a).unwrap());
     }

@@ -16,7 +16,7 @@ mod elimination;
 use super::{Origin, Refresh, check_space, check_square};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
 use elimination::{Factors, eliminate};
-use krysp_kernels::cpu::preconditioners::triangular::{Schedule, Triangle, solve};
+use krysp_kernels::cpu::preconditioners::triangular::{Triangle, solve};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
@@ -156,9 +156,8 @@ impl<T: Real> LinearOperator for Ilut<T> {
         let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
         let (r, z) = (r.as_slice(), z.as_mut_slice());
         x.iter_mut().zip(self.rows.old_of_new()).for_each(|(x, &row)| *x = r[row as usize]);
-        let all = Schedule::blocks(x.len(), 1);
-        solve(Triangle::Lower, &all, self.lower.arrays(), &mut x);
-        solve(Triangle::Upper, &all, self.upper.arrays(), &mut x);
+        solve(Triangle::Lower, self.lower.arrays(), &mut x);
+        solve(Triangle::Upper, self.upper.arrays(), &mut x);
         self.columns.iter().zip(&*x).for_each(|(&column, &x)| z[column as usize] = x);
         Ok(())
     }

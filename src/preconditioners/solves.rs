@@ -1,47 +1,37 @@
-//! Two triangular solves as a preconditioner: their rows numbered level by level, or in blocks.
+//! Two triangular solves as a preconditioner, their rows numbered level by level.
 
 use super::check_square;
 use crate::formats::derived::Derivation;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
-use krysp_kernels::cpu::preconditioners::triangular::{Schedule, Triangle, solve};
-use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::Space;
+use crate::{Csr, Error, HostSpace, HostVector, Numbering, Real, Result};
+use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
+use krysp_kernels::cpu::preconditioners::triangular::{Triangle, levels};
+use krysp_kernels::index::Columns;
 use std::sync::{Mutex, PoisonError};
 
 /// In which order the rows of a matrix are eliminated, and the matrix that way.
 pub(super) struct Scheduled<T: Real> {
-    pub(super) schedule: Schedule,
+    /// Where levels begin, and the end.
+    pub(super) levels: Vec<usize>,
     pub(super) numbering: Numbering,
     pub(super) csr: Csr<T>,
     pub(super) from: Derivation,
 }
 
 impl<T: Real> Scheduled<T> {
-    /// By levels: renumbers a matrix. Rows that are joined keep their order: what is below the diagonal stays there.
-    pub(super) fn by_levels(what: &'static str, a: &Csr<T>) -> Result<Scheduled<T>> {
+    /// Renumbers a matrix level by level. Rows that are joined keep their order: what is below the diagonal stays there.
+    pub(super) fn new(what: &'static str, a: &Csr<T>) -> Result<Scheduled<T>> {
         check_square(what, a)?;
-        let (schedule, places) = Schedule::levels(a.rows(), |row| a.row_columns(row));
-        let mut old_of_new = vec![0; a.rows()];
+        let rows = a.rows();
+        if rows >= Columns::LIMIT {
+            let why = format!("{rows} rows are more than SIMD lanes can look up");
+            return Err(Error::Unsuitable { format: what, why });
+        }
+        let (levels, places) = levels(rows, |row| a.row_columns(row));
+        let mut old_of_new = vec![0; rows];
         places.iter().zip(0..).for_each(|(&place, row)| old_of_new[place as usize] = row);
         let numbering = Numbering::from_old_of_new(old_of_new)?;
-        let (csr, from) = Derivation::renumbered(a, numbering.new_of_old(), &HostSpace::new(a.rows()))?;
-        Ok(Scheduled { schedule, numbering, csr, from })
-    }
-
-    /// By blocks: leaves out what joins two of them.
-    pub(super) fn by_blocks(what: &'static str, a: &Csr<T>, count: usize) -> Result<Scheduled<T>> {
-        check_square(what, a)?;
-        if count == 0 {
-            let expected = "at least one block of rows, as many as threads is best";
-            return Err(Error::Option { what: "the number of blocks", got: "0".into(), expected });
-        }
-        let schedule = Schedule::blocks(a.rows(), count);
-        let block = |row: usize| schedule.bounds().partition_point(|&bound| bound <= row);
-        let of_row: Vec<usize> = (0..a.rows()).map(block).collect();
-        let numbering = Numbering::from_old_of_new((0..a.rows() as u32).collect())?;
-        let (csr, from) = Derivation::part(a, |row, column| of_row[row] == of_row[column])?;
-        let csr = csr.declared_in(&HostSpace::new(a.rows()));
-        Ok(Scheduled { schedule, numbering, csr, from })
+        let (csr, from) = Derivation::renumbered(a, numbering.new_of_old(), &HostSpace::new(rows))?;
+        Ok(Scheduled { levels, numbering, csr, from })
     }
 }
 
@@ -50,30 +40,41 @@ impl<T: Real> Scheduled<T> {
 pub(super) struct Solves<T: Real> {
     /// Of the preconditioner; the triangles live in one of their own.
     pub(super) space: HostSpace<T>,
-    pub(super) schedule: Schedule,
-    pub(super) numbering: Numbering,
+    pub(super) levels: Vec<usize>,
+    numbering: Numbering,
     pub(super) lower: Csr<T>,
     pub(super) upper: Csr<T>,
-    x: Mutex<HostVector<T>>,
+    slices: Slices,
+    /// What solves read: `lower` and `upper` in slices.
+    sliced: [Sliced<T>; 2],
+    scratch: Mutex<Scratch<T>>,
 }
 
 impl<T: Real> Solves<T> {
     pub(super) fn new(
         space: &HostSpace<T>,
-        (schedule, numbering): (Schedule, Numbering),
+        (levels, numbering): (Vec<usize>, Numbering),
         (lower, upper): (Csr<T>, Csr<T>),
-    ) -> Result<Solves<T>> {
-        let x = Mutex::new(lower.source().domain().zeros()?);
-        Ok(Solves { space: space.clone(), schedule, numbering, lower, upper, x })
+    ) -> Solves<T> {
+        let slices = Slices::new(&levels, |row| lower.row_columns(row).len(), numbering.new_of_old());
+        let (below, above) = rayon::join(
+            || Sliced::new(&slices, Triangle::Lower, lower.arrays()),
+            || Sliced::new(&slices, Triangle::Upper, upper.arrays()),
+        );
+        let (sliced, scratch) = ([below, above], Mutex::new(Scratch::new(&slices)));
+        Solves { space: space.clone(), levels, numbering, lower, upper, slices, sliced, scratch }
+    }
+
+    /// Takes the values that the triangles have now.
+    pub(super) fn fill(&mut self) {
+        let Solves { lower, upper, slices, sliced: [below, above], .. } = self;
+        rayon::join(|| below.fill(slices, lower.arrays()), || above.fill(slices, upper.arrays()));
     }
 
     pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) {
         // what a solve that failed left behind is overwritten
-        let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
-        gather(r.as_slice(), self.numbering.old_of_new(), x.as_mut_slice());
-        solve(Triangle::Lower, &self.schedule, self.lower.arrays(), x.as_mut_slice());
-        solve(Triangle::Upper, &self.schedule, self.upper.arrays(), x.as_mut_slice());
-        gather(x.as_slice(), self.numbering.new_of_old(), z.as_mut_slice());
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        solve_both(&self.slices, &self.sliced, &mut scratch, r.as_slice(), z.as_mut_slice());
     }
 
     /// A triangle in the numbering of the preconditioner's space.
@@ -87,18 +88,7 @@ impl<T: Real> Solves<T> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let numbering = size_of_val(self.numbering.old_of_new()) + size_of_val(self.numbering.new_of_old());
-        array_bytes(&self.lower) + array_bytes(&self.upper) + numbering
+        let triangles = self.sliced.iter().map(Sliced::bytes).sum::<usize>();
+        triangles + 2 * size_of_val(self.numbering.old_of_new())
     }
-}
-
-fn array_bytes<T: Real>(csr: &Csr<T>) -> usize {
-    krysp_solvers::LinearOperator::bytes(csr)
-}
-
-/// `y_i ← x_{from_i}`
-fn gather<T: Real>(x: &[T], from: &[u32], y: &mut [T]) {
-    over_rows(y.len(), 3, y, &|rows, y: &mut [T]| {
-        y.iter_mut().zip(&from[rows]).for_each(|(y, &from)| *y = x[from as usize]);
-    });
 }

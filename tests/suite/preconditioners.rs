@@ -38,9 +38,7 @@ fn all_obey<T: Real>(a: &Csr<T>) {
         obeys(|| Spai::adaptive(a, side, Sparsity::Power(0), Spai::<T>::GROWTH));
     }
     obeys(|| Ic0::new(a));
-    obeys(|| Ic0::blocks(a, 3));
     obeys(|| Ilu0::new(a));
-    obeys(|| Ilu0::blocks(a, 3));
     obeys(|| Ilut::new(a));
     obeys(|| Isai::new(Ic0::new(a)?, Sparsity::Power(1)));
     obeys(|| Isai::new(Ilu0::new(a)?, Sparsity::Power(1)));
@@ -102,11 +100,10 @@ fn a_small_heat_sink() {
     let ic0 = Ic0::new(&a).unwrap();
     let exact = cg(&a, &b, &ic0);
     let isai = cg(&a, &b, Isai::new(&ic0, Sparsity::Power(1)).unwrap());
-    let blocks = cg(&a, &b, Ic0::blocks(&a, 4).unwrap());
-    println!("jacobi {jacobi} fsai {fixed} {grown} {narrow} ic0 {exact} isai {isai} blocks {blocks}");
+    println!("jacobi {jacobi} fsai {fixed} {grown} {narrow} ic0 {exact} isai {isai}");
     assert!(jacobi >= 2.2 * fixed && fixed >= 1.25 * grown);
     assert!(narrow <= 1.05 * fixed);
-    assert!(jacobi >= 2.4 * exact && jacobi >= 2.0 * isai && jacobi >= 1.2 * blocks);
+    assert!(jacobi >= 2.4 * exact && jacobi >= 2.0 * isai);
 }
 
 /// Factors stored in single precision, with vectors in double precision, take half of the bytes for values and no more

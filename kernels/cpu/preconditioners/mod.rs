@@ -5,4 +5,5 @@ pub mod coarse;
 pub mod dense;
 pub mod frontal;
 pub mod inverse;
+pub mod levels;
 pub mod triangular;

@@ -1,90 +1,85 @@
-//! Triangular solves and factorisations without fill, by levels or by blocks.
+//! Factorisations without fill, level by level, and triangular solves row by row.
 //!
-//! A row of a recurrence waits for the rows that it has entries in. By levels, rows are numbered so that those of a level
-//! stand together and wait for earlier levels only: a level is as parallel as a vector, and what is written and what is
-//! read lie apart. By blocks, no entry joins rows of two blocks: each is a recurrence of its own, for one thread.
+//! A row of a recurrence waits for the rows that it has entries in. Rows are numbered so that those of a level stand together and
+//! wait for earlier levels only: a level is as parallel as a vector, and what is written and what is read lie apart.
 //!
 //! ```text
-//! for each level:                         backward: the last level first
-//!     for each row i of it, in parallel:  x_i ← (x_i − Σ_k v_k x_{c_k}) / v_diagonal
+//! for each level:
+//!     for each row of it, in parallel:    eliminate what the row has in columns of earlier levels
 //! ```
 //!
-//! A solve moves the triangle once, and 2 vectors; it waits for all threads once a level, or once.
+//! A solve on one thread, [`solve`], moves the triangle once, and 2 vectors. [`levels`](super::levels) has solves on all threads.
 
 use crate::cpu::formats::csr::Csr;
+use crate::cpu::preconditioners::levels::HEIGHT;
 use crate::cpu::run::threads::{ByRow, over_parts};
 use crate::cpu::simd::Value;
-use crate::cpu::tuning::LEAST_OF_LEVEL;
+use crate::cpu::tuning::{GROUPS, LEAST_OF_GROUP, LEAST_OF_LEVEL};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// In which order rows may be eliminated: where levels or blocks begin, and the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Schedule {
-    /// Level after level, the rows of each in parallel.
-    Levels(Vec<usize>),
-    /// Row after row, the blocks in parallel.
-    Blocks(Vec<usize>),
-}
-
-impl Schedule {
-    /// The levels of rows that wait for the rows before them that they have entries in, and for those that have entries in
-    /// them: what a triangle and its transpose both need. Comes with the place of each row, level by level.
-    pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Schedule, Vec<u32>) {
-        let mut level = vec![0u32; rows];
-        let mut count = 0;
-        for row in 0..rows {
-            let columns = columns_of(row);
-            let (before, after) =
-                columns.split_at(columns.partition_point(|&column| (column as usize) < row));
-            let waits = before.iter().map(|&column| level[column as usize] + 1).max().unwrap_or(0);
-            let mine = level[row].max(waits);
-            level[row] = mine;
-            count = count.max(mine as usize + 1);
-            for &column in after.iter().filter(|&&column| column as usize > row) {
-                let other = &mut level[column as usize];
-                *other = (*other).max(mine + 1);
-            }
+/// The levels of rows that wait for the rows before them that they have entries in, and for those that have entries in them:
+/// what a triangle and its transpose both need. Returns where levels begin, and the end, and the place of each row, level by
+/// level.
+///
+/// The rows of a level stand in groups, one beside the other as the rows are that they wait for: a thread that has the same share of
+/// each level finds most of what it needs in its own caches. In a group, shorter rows come first, for slices without gaps, and rows
+/// of one length keep their order.
+pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<usize>, Vec<u32>) {
+    let mut level = vec![0u32; rows];
+    let mut count = 0;
+    for row in 0..rows {
+        let columns = columns_of(row);
+        let (before, after) = columns.split_at(columns.partition_point(|&column| (column as usize) < row));
+        let waits = before.iter().map(|&column| level[column as usize] + 1).max().unwrap_or(0);
+        let mine = level[row].max(waits);
+        level[row] = mine;
+        count = count.max(mine as usize + 1);
+        for &column in after.iter().filter(|&&column| column as usize > row) {
+            let other = &mut level[column as usize];
+            *other = (*other).max(mine + 1);
         }
-        let mut bounds = vec![0; count + 1];
-        level.iter().for_each(|&level| bounds[level as usize + 1] += 1);
-        for k in 1..bounds.len() {
-            bounds[k] += bounds[k - 1];
-        }
-        let mut next = bounds.clone();
-        let place = |&level: &u32| {
-            let at = &mut next[level as usize];
-            *at += 1;
-            (*at - 1) as u32
+    }
+    let mut bounds = vec![0; count + 1];
+    level.iter().for_each(|&level| bounds[level as usize + 1] += 1);
+    for k in 1..bounds.len() {
+        bounds[k] += bounds[k - 1];
+    }
+    let mut next = bounds.clone();
+    let mut order = vec![0; rows];
+    for (row, &level) in (0..).zip(&level) {
+        let at = &mut next[level as usize];
+        order[*at] = row;
+        *at += 1;
+    }
+    // how far along its level a row stands, from 0 to 1: where those stand, in the mean, that it waits for
+    let mut along = vec![0f32; rows];
+    for range in ranges(&bounds) {
+        let mine = &mut order[range];
+        mine.sort_by_cached_key(|&row| {
+            let columns = columns_of(row as usize).iter().map(|&column| column as usize);
+            let earlier = columns.filter(|&column| level[column] < level[row as usize]);
+            let (sum, count) = earlier.fold((0.0, 0.0), |(sum, count), at| (sum + along[at], count + 1.0));
+            let mean: f32 = if count > 0.0 { sum / count } else { row as f32 / rows as f32 };
+            // neither negative nor NaN: its bits have its order
+            mean.to_bits()
+        });
+        let step = 1.0 / mine.len() as f32;
+        (0..).zip(&*mine).for_each(|(at, &row)| along[row as usize] = step * at as f32);
+        let lengths = |&row: &u32| {
+            let columns = columns_of(row as usize);
+            (columns.partition_point(|&column| column < row), columns.len())
         };
-        let places = level.iter().map(place).collect();
-        (Schedule::Levels(bounds), places)
+        let group = mine.len().div_ceil(GROUPS).next_multiple_of(HEIGHT).max(LEAST_OF_GROUP);
+        mine.chunks_mut(group).for_each(|group| group.sort_by_cached_key(|row| (lengths(row), *row)));
     }
-
-    /// So many blocks of equally many rows.
-    pub fn blocks(rows: usize, count: usize) -> Schedule {
-        let count = count.clamp(1, rows.max(1));
-        Schedule::Blocks((0..=count).map(|k| (rows as u128 * k as u128 / count as u128) as usize).collect())
-    }
-
-    /// The number of levels or blocks.
-    pub fn count(&self) -> usize {
-        self.bounds().len() - 1
-    }
-
-    /// Where they begin, and the end.
-    pub fn bounds(&self) -> &[usize] {
-        let (Schedule::Levels(bounds) | Schedule::Blocks(bounds)) = self;
-        bounds
-    }
-
-    fn rows(&self) -> usize {
-        self.bounds().last().copied().unwrap_or(0)
-    }
+    let mut places = vec![0; rows];
+    (0..).zip(order).for_each(|(place, row)| places[row as usize] = place);
+    (bounds, places)
 }
 
-fn ranges(bounds: &[usize]) -> impl DoubleEndedIterator<Item = Range<usize>> + '_ {
+fn ranges(bounds: &[usize]) -> impl Iterator<Item = Range<usize>> + '_ {
     bounds.windows(2).map(|b| b[0]..b[1])
 }
 
@@ -105,76 +100,43 @@ pub enum Triangle {
     Upper,
 }
 
-/// `x ← T⁻¹ x`
+/// `x ← T⁻¹ x`, on one thread.
 ///
 /// # Panics
-/// If sizes do not fit each other, or an entry stands outside the triangle or, by blocks, joins two of them.
-pub fn solve<T: Value>(triangle: Triangle, schedule: &Schedule, a: Csr<'_, T>, x: &mut [T]) {
-    assert!(x.len() == schedule.rows() && a.offsets.ranges() == x.len(), "one row for each unknown");
+/// If sizes do not fit each other, or an entry stands outside the triangle.
+pub fn solve<T: Value>(triangle: Triangle, a: Csr<'_, T>, x: &mut [T]) {
+    assert!(a.offsets.ranges() == x.len(), "one row for each unknown");
     match a.offsets {
-        OffsetsRef::Short(offsets) => solve_at(triangle, schedule, &offsets, a, x),
-        OffsetsRef::Long(offsets) => solve_at(triangle, schedule, &offsets, a, x),
+        OffsetsRef::Short(offsets) => solve_at(triangle, &offsets, a, x),
+        OffsetsRef::Long(offsets) => solve_at(triangle, &offsets, a, x),
     }
 }
 
-fn solve_at<T: Value, O: Offset>(
-    triangle: Triangle,
-    schedule: &Schedule,
-    offsets: &[O],
-    a: Csr<'_, T>,
-    x: &mut [T],
-) {
-    let at = |row: usize| offsets[row].get();
-    // x_row, from the known unknowns, the first of which is the one numbered `first`
-    let solved = |row: usize, b: T, known: &[T], first: usize| {
-        let (columns, values) = (&a.columns[at(row)..at(row + 1)], &a.values[at(row)..at(row + 1)]);
-        let last = columns.len().saturating_sub(1);
-        let add = |sum: T, (&c, &v): (&u32, &T)| sum + v * known[c as usize - first];
-        // what was solved last is added last: all else can be done before it is there
-        let (sum, diagonal) = match triangle {
-            Triangle::Lower => (columns[..last].iter().zip(values).fold(T::zero(), add), values[last]),
-            Triangle::Upper => {
-                let terms = columns[1..].iter().zip(&values[1..]);
-                (terms.rev().fold(T::zero(), add), values[0])
-            }
-        };
-        (b - sum) / diagonal
+fn solve_at<T: Value, O: Offset>(triangle: Triangle, offsets: &[O], a: Csr<'_, T>, x: &mut [T]) {
+    let row = |row: usize| {
+        let range = offsets[row].get()..offsets[row + 1].get();
+        (&a.columns[range.clone()], &a.values[range])
     };
-    let level = |level: Range<usize>| {
-        let (count, bound) = share(&level, at(level.end) - at(level.start));
-        let (known, first, mine) = match triangle {
-            Triangle::Lower => {
-                let (known, rest) = x.split_at_mut(level.start);
-                (&*known, 0, &mut rest[..level.len()])
+    // what was solved last is added last: all else can be done before it is there
+    match triangle {
+        Triangle::Lower => {
+            for i in 0..x.len() {
+                let (columns, values) = row(i);
+                let (known, rest) = x.split_at_mut(i);
+                let last = columns.len().saturating_sub(1);
+                let terms = columns[..last].iter().zip(values);
+                let sum = terms.fold(T::zero(), |sum, (&c, &v)| sum + v * known[c as usize]);
+                rest[0] = (rest[0] - sum) / values[last];
             }
-            Triangle::Upper => {
-                let (head, known) = x.split_at_mut(level.end);
-                (&*known, level.end, &mut head[level.start..])
-            }
-        };
-        over_parts(count, &bound, mine, &|rows, x: &mut [T]| {
-            rows.zip(x).for_each(|(row, x)| *x = solved(row, *x, known, first));
-        });
-    };
-    match (schedule, triangle) {
-        // from within the pool, whose threads stay awake from level to level
-        (Schedule::Levels(bounds), Triangle::Lower) => rayon::scope(|_| ranges(bounds).for_each(level)),
-        (Schedule::Levels(bounds), Triangle::Upper) => rayon::scope(|_| ranges(bounds).rev().for_each(level)),
-        (Schedule::Blocks(bounds), Triangle::Lower) => {
-            over_parts(bounds.len() - 1, &|block| bounds[block], x, &|rows, x: &mut [T]| {
-                for row in rows.clone() {
-                    let (known, rest) = x.split_at_mut(row - rows.start);
-                    rest[0] = solved(row, rest[0], known, rows.start);
-                }
-            });
         }
-        (Schedule::Blocks(bounds), Triangle::Upper) => {
-            over_parts(bounds.len() - 1, &|block| bounds[block], x, &|rows, x: &mut [T]| {
-                for row in rows.clone().rev() {
-                    let (head, known) = x.split_at_mut(row - rows.start + 1);
-                    head[row - rows.start] = solved(row, head[row - rows.start], known, row + 1);
-                }
-            });
+        Triangle::Upper => {
+            for i in (0..x.len()).rev() {
+                let (columns, values) = row(i);
+                let (head, known) = x.split_at_mut(i + 1);
+                let terms = columns[1..].iter().zip(&values[1..]).rev();
+                let sum = terms.fold(T::zero(), |sum, (&c, &v)| sum + v * known[c as usize - i - 1]);
+                head[i] = (head[i] - sum) / values[0];
+            }
         }
     }
 }
@@ -182,28 +144,16 @@ fn solve_at<T: Value, O: Offset>(
 /// A row whose pivot must not be what it is.
 pub type Refused<T> = (usize, T);
 
-/// The rows that were eliminated already, as far as a row may need them.
-struct Earlier<'a, T> {
-    values: &'a [T],
-    /// The entry that the first value is.
-    first: usize,
-}
-
-impl<T> Earlier<'_, T> {
-    fn row(&self, range: Range<usize>) -> &[T] {
-        &self.values[range.start - self.first..range.end - self.first]
-    }
-}
-
 /// Eliminates all rows in their turn: `eliminate(row, earlier rows, its own values)` returns a pivot that it refuses. Of
-/// rows that are refused, the first of the first level is returned, or the first of all blocks.
+/// rows that are refused, the first of the first level is returned.
 fn eliminate_all<T: Value>(
-    schedule: &Schedule,
+    levels: &[usize],
     offsets: OffsetsRef<'_>,
     values: &mut [T],
-    eliminate: &(impl Fn(usize, &Earlier<'_, T>, &mut [T]) -> Result<(), T> + Sync),
+    eliminate: &(impl Fn(usize, &[T], &mut [T]) -> Result<(), T> + Sync),
 ) -> Result<(), Refused<T>> {
-    assert!(offsets.ranges() == schedule.rows() && offsets.end() == values.len(), "one value for each entry");
+    let rows = levels.last().copied().unwrap_or(0);
+    assert!(offsets.ranges() == rows && offsets.end() == values.len(), "one value for each entry");
     let offset = |row: usize| offsets.at(row);
     let refused: Mutex<Option<Refused<T>>> = Mutex::new(None);
     let refuse = |row: usize, pivot: T| {
@@ -214,38 +164,20 @@ fn eliminate_all<T: Value>(
         let (start, end) = (offset(level.start), offset(level.end));
         let (count, bound) = share(&level, end - start);
         let (earlier, rest) = values.split_at_mut(start);
-        let earlier = Earlier { values: earlier, first: 0 };
         let mine = ByRow::starting(level.start, &mut rest[..end - start], &offset);
         over_parts(count, &bound, mine, &|rows, mine: ByRow<'_, T>| {
             let (mut values, _) = mine.all();
             for row in rows {
                 let (mine, rest) = values.split_at_mut(offsets.range(row).len());
                 values = rest;
-                eliminate(row, &earlier, mine).unwrap_or_else(|pivot| refuse(row, pivot));
+                eliminate(row, earlier, mine).unwrap_or_else(|pivot| refuse(row, pivot));
             }
         });
         let refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
         refused.map_or(Ok(()), Err)
     };
-    match schedule {
-        Schedule::Levels(bounds) => return rayon::scope(|_| ranges(bounds).try_for_each(level)),
-        Schedule::Blocks(bounds) => {
-            let all = ByRow::new(values, &offset);
-            over_parts(bounds.len() - 1, &|block| bounds[block], all, &|rows, mine: ByRow<'_, T>| {
-                let (values, first) = mine.all();
-                for row in rows {
-                    let range = offsets.range(row);
-                    let (earlier, rest) = values.split_at_mut(range.start - first);
-                    let earlier = Earlier { values: earlier, first };
-                    if let Err(pivot) = eliminate(row, &earlier, &mut rest[..range.len()]) {
-                        return refuse(row, pivot);
-                    }
-                }
-            });
-        }
-    }
-    let refused = refused.into_inner().unwrap_or_else(PoisonError::into_inner);
-    refused.map_or(Ok(()), Err)
+    // from within the pool, whose threads stay awake from level to level
+    rayon::scope(|_| ranges(levels).try_for_each(level))
 }
 
 /// `A ≈ L Lᵀ` on the pattern of `A`'s lower triangle, diagonals last in their rows. `values` are those of `A`, and become
@@ -256,13 +188,13 @@ fn eliminate_all<T: Value>(
 /// # Panics
 /// If sizes do not fit each other.
 pub fn incomplete_cholesky<T: Value>(
-    schedule: &Schedule,
+    levels: &[usize],
     offsets: OffsetsRef<'_>,
     columns: ColumnsRef<'_>,
     values: &mut [T],
 ) -> Result<(), Refused<T>> {
     let columns_of = |row: usize| &columns[offsets.range(row)];
-    eliminate_all(schedule, offsets, values, &|i, earlier, mine| {
+    eliminate_all(levels, offsets, values, &|i, earlier, mine| {
         let columns = columns_of(i);
         if columns.last().is_none_or(|&last| last as usize != i) {
             return Err(T::zero());
@@ -270,7 +202,7 @@ pub fn incomplete_cholesky<T: Value>(
         let last = columns.len() - 1;
         for at in 0..last {
             let j = columns[at] as usize;
-            let (others, row) = (columns_of(j), earlier.row(offsets.range(j)));
+            let (others, row) = (columns_of(j), &earlier[offsets.range(j)]);
             let sum = common(&columns[..at], mine, others, row);
             mine[at] = (mine[at] - sum) / row[row.len() - 1];
         }
@@ -302,21 +234,21 @@ fn common<T: Value>(columns: &[u32], x: &[T], others: &[u32], y: &[T]) -> T {
 /// # Panics
 /// If sizes do not fit each other.
 pub fn incomplete_lu<T: Value>(
-    schedule: &Schedule,
+    levels: &[usize],
     offsets: OffsetsRef<'_>,
     columns: ColumnsRef<'_>,
     values: &mut [T],
 ) -> Result<(), Refused<T>> {
     let columns_of = |row: usize| &columns[offsets.range(row)];
     let diagonal_of = |row: usize| columns_of(row).partition_point(|&column| (column as usize) < row);
-    eliminate_all(schedule, offsets, values, &|i, earlier, mine| {
+    eliminate_all(levels, offsets, values, &|i, earlier, mine| {
         let (columns, diagonal) = (columns_of(i), diagonal_of(i));
         if columns.get(diagonal).is_none_or(|&column| column as usize != i) {
             return Err(T::zero());
         }
         for at in 0..diagonal {
             let k = columns[at] as usize;
-            let (others, row, pivot) = (columns_of(k), earlier.row(offsets.range(k)), diagonal_of(k));
+            let (others, row, pivot) = (columns_of(k), &earlier[offsets.range(k)], diagonal_of(k));
             let factor = mine[at] / row[pivot];
             mine[at] = factor;
             let mut to = at + 1;
@@ -335,6 +267,7 @@ pub fn incomplete_lu<T: Value>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
     use crate::index::{Columns, Offsets};
 
     /// An arrow that points at the last row, with a chain besides.
@@ -349,49 +282,77 @@ mod tests {
     #[test]
     fn levels_wait_for_earlier_ones_only() {
         let rows: [&[u32]; 5] = [&[0, 3], &[1], &[1, 2], &[3], &[3, 4]];
-        let (levels, places) = Schedule::levels(5, |row| rows[row]);
-        // 0 and 1 wait for nothing, 2 for 1, 3 for 0, 4 for 3
-        assert_eq!(levels, Schedule::Levels(vec![0, 2, 4, 5]));
-        assert_eq!(places, [0, 1, 2, 3, 4]);
-        let (levels, places) = Schedule::levels(3, |row| [&[0, 1][..], &[1], &[2]][row]);
-        assert_eq!((levels.bounds(), places), (&[0, 2, 3][..], vec![0, 2, 1]));
-        assert_eq!(Schedule::levels(0, |_| &[]).0.count(), 0);
-        assert_eq!(Schedule::blocks(10, 3).bounds(), [0, 3, 6, 10]);
-        assert_eq!(Schedule::blocks(2, 9).bounds(), [0, 1, 2]);
-        assert_eq!(Schedule::blocks(0, 2).bounds(), [0, 0]);
+        // 0 and 1 wait for nothing, 2 for 1, 3 for 0, 4 for 3; of each level the shorter comes first
+        assert_eq!(levels(5, |row| rows[row]), (vec![0, 2, 4, 5], vec![1, 0, 3, 2, 4]));
+        assert_eq!(levels(3, |row| [&[0, 1][..], &[1], &[2]][row]), (vec![0, 2, 3], vec![1, 2, 0]));
+        assert_eq!(levels(0, |_| &[]), (vec![0], vec![]));
     }
 
+    /// On one thread and level by level, on any number of threads.
     #[test]
     fn solves_undo_products() {
-        let n = 40;
-        let (offsets, columns) = arrow(n);
-        let (levels, places) = Schedule::levels(n, |row| &columns[offsets.range(row)]);
-        assert_eq!(levels.count(), 3);
-        // the same triangle with its rows by level
-        let mut dense = vec![vec![0.0; n]; n];
-        for row in 0..n {
-            for &column in &columns[offsets.range(row)] {
-                let value = if column as usize == row { 2.0 } else { 1.0 / (1 + column) as f64 };
-                dense[places[row] as usize][places[column as usize] as usize] = value;
+        for n in [1, 40, 3000] {
+            let (offsets, columns) = arrow(n);
+            let (bounds, places) = levels(n, |row| &columns[offsets.range(row)]);
+            assert!(n < 40 || bounds.len() == 4);
+            // the triangle and its transpose with their rows by level, and entries that make sums differ by their order
+            let mut entries: Vec<(u32, u32, f64)> = vec![];
+            for row in 0..n {
+                for &column in &columns[offsets.range(row)] {
+                    let value =
+                        if column as usize == row { 2.0 } else { 1.0 / (n as f64 + f64::from(column)) };
+                    entries.push((places[row], places[column as usize], value));
+                }
             }
-        }
-        let x: Vec<f64> = (0..n).map(|i| (i % 7) as f64 - 3.0).collect();
-        for (triangle, transposed) in [(Triangle::Lower, false), (Triangle::Upper, true)] {
-            let entry = |i: usize, j: usize| if transposed { dense[j][i] } else { dense[i][j] };
-            let stored = |i: usize, j: usize| entry(i, j) != 0.0;
-            let rows: Vec<Vec<u32>> =
-                (0..n).map(|i| (0..n as u32).filter(|&j| stored(i, j as usize)).collect()).collect();
-            let offsets = Offsets::from_lengths(rows.iter().map(Vec::len));
-            let values: Vec<f64> =
-                (0..n).flat_map(|i| rows[i].iter().map(move |&j| entry(i, j as usize))).collect();
-            let columns = Columns::new(rows.concat(), n).unwrap();
-            let mut y: Vec<f64> = (0..n).map(|i| (0..n).map(|j| entry(i, j) * x[j]).sum()).collect();
-            let a = Csr { offsets: (&offsets).into(), columns: (&columns).into(), values: &values };
-            let mut one_block = y.clone();
-            solve(triangle, &Schedule::blocks(n, 1), a, &mut one_block);
-            solve(triangle, &levels, a, &mut y);
-            assert_eq!(one_block, y);
-            assert!(x.iter().zip(&y).all(|(x, y)| (x - y).abs() < 1e-14), "{triangle:?}");
+            let triangle = |transposed: bool| {
+                let mut entries: Vec<_> =
+                    entries.iter().map(|&(i, j, v)| if transposed { (j, i, v) } else { (i, j, v) }).collect();
+                entries.sort_by_key(|&(i, j, _)| (i, j));
+                let mut lengths = vec![0; n];
+                entries.iter().for_each(|&(i, ..)| lengths[i as usize] += 1);
+                let columns = Columns::new(entries.iter().map(|e| e.1).collect::<Vec<_>>(), n).unwrap();
+                let values: Vec<f64> = entries.iter().map(|e| e.2).collect();
+                (Offsets::from_lengths(lengths), columns, values)
+            };
+            let [lower, upper] = [triangle(false), triangle(true)];
+            let csr = |(offsets, columns, values)| Csr {
+                offsets: OffsetsRef::from(offsets),
+                columns: ColumnsRef::from(columns),
+                values: values,
+            };
+            let (lower, upper) = ((&lower.0, &lower.1, &*lower.2), (&upper.0, &upper.1, &*upper.2));
+            let product = |(offsets, columns, values): (&Offsets, &Columns, &[f64]), x: &[f64]| -> Vec<f64> {
+                let term = |k: usize| values[k] * x[columns[k] as usize];
+                (0..n).map(|i| offsets.range(i).map(term).sum()).collect()
+            };
+            let x: Vec<f64> = (0..n).map(|i| (i % 7) as f64 - 3.0).collect();
+            let r = product(lower, &product(upper, &x));
+            let mut y = r.clone();
+            solve(Triangle::Lower, csr(lower), &mut y);
+            solve(Triangle::Upper, csr(upper), &mut y);
+            assert!(x.iter().zip(&y).all(|(x, y)| (x - y).abs() < 1e-12));
+            // `r` and `z` in another order
+            let from: Vec<u32> = (0..n as u32).rev().collect();
+            let reversed: Vec<f64> = r.iter().rev().copied().collect();
+            let mut first: Option<Vec<f64>> = None;
+            for threads in [1, 2, 3] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let z = pool.install(|| {
+                    let slices = Slices::new(&bounds, |row| lower.0.range(row).len(), &from);
+                    let sliced = [(Triangle::Lower, lower), (Triangle::Upper, upper)].map(|(triangle, a)| {
+                        let mut sliced = Sliced::new(&slices, triangle, csr(a));
+                        sliced.fill(&slices, csr(a));
+                        sliced
+                    });
+                    // what an earlier solve left behind is of no importance
+                    let (mut scratch, mut z) = (Scratch::new(&slices), vec![f64::NAN; n]);
+                    solve_both(&slices, &sliced, &mut scratch, &vec![f64::NAN; n], &mut z);
+                    solve_both(&slices, &sliced, &mut scratch, &reversed, &mut z);
+                    z
+                });
+                assert!(y.iter().rev().zip(&z).all(|(y, z)| (y - z).abs() < 1e-12), "{n} {threads}");
+                assert_eq!(*first.get_or_insert(z.clone()), z, "{n} {threads}");
+            }
         }
     }
 }
