@@ -318,7 +318,7 @@ mod tests {
             let csr = |(offsets, columns, values)| Csr {
                 offsets: OffsetsRef::from(offsets),
                 columns: ColumnsRef::from(columns),
-                values: values,
+                values,
             };
             let (lower, upper) = ((&lower.0, &lower.1, &*lower.2), (&upper.0, &upper.1, &*upper.2));
             let product = |(offsets, columns, values): (&Offsets, &Columns, &[f64]), x: &[f64]| -> Vec<f64> {
