@@ -59,7 +59,8 @@ pub const SOURCES: &[&Source] = &[
     &matrix::ordered::SOURCE,
     &matrix::renumbered::SOURCE,
     &matrix::residual::SOURCE,
-    &resident::SOURCE,
+    &resident::CORRECTED,
+    &resident::PLAIN,
     &multigrid::NUMBERS,
     &multigrid::PRODUCTS,
     &numbering::runs::SOURCE,
@@ -73,8 +74,25 @@ pub const SOURCES: &[&Source] = &[
     &matrix::transposition::SOURCE,
     &team::member::SOURCE,
     &solve::gate::SOURCE,
+    &solve::vector::FUSED,
     &solve::vector::SOURCE,
     &matrix::windows::SOURCE,
+];
+
+/// Files that a first solve is likely to need, the most likely first, and whether one serves all elements.
+const LIKELY: &[(&Source, bool)] = &[
+    (&solve::vector::SOURCE, false),
+    (&solve::vector::FUSED, false),
+    (&resident::PLAIN, false),
+    (&formats::sliced::SOURCE, false),
+    (&matrix::slices::SOURCE, false),
+    (&solve::gate::SOURCE, false),
+    (&matrix::residual::SOURCE, false),
+    (&formats::dia::SOURCE, false),
+    (&matrix::scan::SOURCE, true),
+    (&formats::bsr::SOURCE, false),
+    (&csr::classical::SOURCE, false),
+    (&matrix::ordered::SOURCE, false),
 ];
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use krysp::plan::{Builds, Ladder, Solved};
 use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
 use numpy::PyArray1;
 use pyo3::prelude::*;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,19 @@ struct Wishes {
 }
 
 impl<T: Number> Built<T> {
+    fn of(
+        csr: &Csr<T>,
+        place: &Place,
+        wishes: &Wishes,
+        token: &CancelToken,
+        saved: Option<&Path>,
+    ) -> krysp::Result<(Self, String)> {
+        match saved {
+            Some(path) => Built::load(path, csr, place, wishes, token),
+            None => Built::new(csr, place, wishes, token),
+        }
+    }
+
     fn new(
         csr: &Csr<T>,
         place: &Place,
@@ -61,6 +75,36 @@ impl<T: Number> Built<T> {
                 let (ladder, text) = built(&plan, token)?;
                 Ok((Built::Host(ladder), text))
             }
+        }
+    }
+
+    /// What was saved, for a matrix of the same pattern.
+    fn load(
+        path: &Path,
+        csr: &Csr<T>,
+        place: &Place,
+        wishes: &Wishes,
+        token: &CancelToken,
+    ) -> krysp::Result<(Self, String)> {
+        match place {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(ordinal) => {
+                let ladder = Ladder::load(path, csr, &Cuda::new(*ordinal)?)?;
+                let (ladder, text) = loaded(ladder, path, wishes, token)?;
+                Ok((Built::Cuda(ladder), text))
+            }
+            _ => {
+                let (ladder, text) = loaded(Ladder::load(path, csr, &Host)?, path, wishes, token)?;
+                Ok((Built::Host(ladder), text))
+            }
+        }
+    }
+
+    fn save(&self, path: &Path) -> krysp::Result<()> {
+        match self {
+            Built::Host(ladder) => ladder.save(path),
+            #[cfg(feature = "cuda")]
+            Built::Cuda(ladder) => ladder.save(path),
         }
     }
 
@@ -107,6 +151,17 @@ fn built<T: Number, M: Builds<T>>(
     Ok((Box::new(plan.build()?.cancel_token(token)), plan.to_string()))
 }
 
+fn loaded<T: Number, M: Builds<T>>(
+    ladder: Ladder<T, M>,
+    path: &Path,
+    wishes: &Wishes,
+    token: &CancelToken,
+) -> krysp::Result<(Box<Ladder<T, M>>, String)> {
+    let text = format!("loaded from {}\n{}", path.display(), ladder.operator()?.choice());
+    let ladder = ladder.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
+    Ok((Box::new(ladder.cancel_token(token)), text))
+}
+
 /// Runs what may take long on another thread, without the lock of the interpreter, and looks at signals meanwhile: an exception
 /// cancels the token and is raised when the work has ended.
 fn watched<R: Send>(py: Python<'_>, token: &CancelToken, work: impl FnOnce() -> R + Send) -> PyResult<R> {
@@ -148,7 +203,7 @@ pub(crate) struct Plan {
 
 #[pymethods]
 impl Plan {
-    /// From arrays of SciPy, which are copied. `place` is "cpu" or "cuda:0".
+    /// From arrays of SciPy, which are copied. `place` is "cpu" or "cuda:0"; `saved` a file to begin with instead of planning.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
     fn new(
@@ -163,6 +218,7 @@ impl Plan {
         new_values: bool,
         max_iterations: Option<usize>,
         time_limit: Option<f64>,
+        saved: Option<PathBuf>,
     ) -> PyResult<Plan> {
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
@@ -170,12 +226,12 @@ impl Plan {
         let token = CancelToken::new();
         let (inner, text) = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
-            let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
+            let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             (Either::Single(Mutex::new(built)), text)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-            let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
+            let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             (Either::Double(Mutex::new(built)), text)
         };
@@ -206,6 +262,11 @@ impl Plan {
             let rungs = rungs.iter().map(ToString::to_string).collect();
             Ok((PyArray1::from_vec(py, x).into_any(), info, Described::new("solve", report, tolerance, rungs)))
         })
+    }
+
+    /// Writes what was decided and built.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        with_either!(&self.inner, built => py.detach(|| alone(built).save(&path)).map_err(raised))
     }
 
     /// New values, in the order in which the matrix was given.

@@ -4,6 +4,7 @@
 //! so does not depend on the machine's speed, nor on what else runs there.
 
 use super::{Method, Preconditioner, Profile};
+use crate::saved::saved;
 
 /// A configuration that may be tried. Costs are in iterations of [`Cg`](crate::Cg) with [`Jacobi`](crate::Jacobi).
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct Candidate {
     /// The iterations to hope for. What is ready at once has none: it is tried, and its residual tells.
     pub hope: f64,
 }
+
+saved!(impl[] Candidate { method, preconditioner, reason, setup, iteration, hope });
 
 /// What a direct factorisation of a symmetric matrix takes beside its ordering: some `5.4 n²` operations, as for a mesh in space
 /// numbered well, ten times as fast as those of a product, which makes two for each entry.

@@ -3,7 +3,7 @@
 use super::candidates::Candidate;
 use super::pace::Pace;
 use super::plan::Options;
-use super::rung::{Outside, Running, Watch, Watcher, solver};
+use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
 use super::solved::{Left, Rung, Solved};
 use super::{Builds, Plan};
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
@@ -19,21 +19,23 @@ const RESTART: usize = 60;
 ///
 /// The next solve begins with the configuration that solved the last one, or with one that has become worth building.
 pub struct Ladder<T: Real, M: Builds<T>> {
-    machine: M,
+    pub(super) machine: M,
     pub(super) matrix: Csr<T>,
-    symmetric: bool,
+    pub(super) symmetric: bool,
     pub(super) candidates: Vec<Candidate>,
     /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
     pub(super) known: Vec<Option<f64>>,
     pub(super) options: Options,
-    cancel: Option<CancelToken>,
+    pub(super) cancel: Option<CancelToken>,
     pub(super) watch: Watch,
     /// Solves made, and what they cost.
     pub(super) solves: usize,
     pub(super) spent: f64,
     pub(super) running: Running<T, M::Vector>,
     /// Where no rung has it.
-    operator: Option<Operator<M::Vector>>,
+    pub(super) operator: Option<Operator<M::Vector>>,
+    /// A preconditioner that was read from a file, and which of the candidates it is of.
+    pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
     /// Whether a direct factorisation has met a pivot of zero.
     pub(super) singular: bool,
     pub(super) report: Report,
@@ -45,24 +47,39 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let matrix = plan.a.clone();
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
         let operator = operator(&plan.machine, &matrix, symmetric, plan.options.format.as_deref())?;
-        let candidates = plan.candidates();
-        Ok(Ladder {
-            machine: plan.machine.clone(),
+        let (machine, candidates) = (plan.machine.clone(), plan.candidates());
+        let singular = plan.profile.has_empty_lines();
+        let options = plan.options.clone();
+        Ok(Ladder { singular, ..Ladder::over(machine, matrix, symmetric, candidates, options, operator) })
+    }
+
+    /// That has not solved yet.
+    pub(super) fn over(
+        machine: M,
+        matrix: Csr<T>,
+        symmetric: bool,
+        candidates: Vec<Candidate>,
+        options: Options,
+        operator: Operator<M::Vector>,
+    ) -> Self {
+        Ladder {
+            machine,
             matrix,
             symmetric,
             known: vec![None; candidates.len()],
             candidates,
-            options: plan.options.clone(),
+            options,
             cancel: None,
             watch: Arc::new(Mutex::new(Watcher { pace: Pace::new(), observers: vec![] })),
             solves: 0,
             spent: 0.0,
             running: None,
             operator: Some(operator),
-            singular: plan.profile.has_empty_lines(),
+            read: None,
+            singular: false,
             report: Report::default(),
             rungs: vec![],
-        })
+        }
     }
 
     /// Ends solves when another thread cancels the token. To be said before the first solve.
@@ -74,6 +91,24 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// Calls `observer` for each iteration of each rung; iterations of a rung count from 1. To be said before the first solve.
     pub fn observe(self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner).observers.push(Box::new(observer));
+        self
+    }
+
+    /// As [`Plan::rtol`], from now on: for a ladder that was [loaded](Ladder::load).
+    pub fn rtol(mut self, rtol: f64) -> Self {
+        self.options.rtol = rtol;
+        self
+    }
+
+    /// As [`Plan::max_iterations`], from now on; no limit where `None`.
+    pub fn max_iterations(mut self, iterations: Option<usize>) -> Self {
+        self.options.max_iterations = iterations;
+        self
+    }
+
+    /// As [`Plan::time_limit`], from now on; no limit where `None`.
+    pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
+        self.options.time_limit = limit;
         self
     }
 
@@ -140,7 +175,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             // the preconditioner refuses these values: the ladder begins anew
             self.running = None;
         }
-        self.operator = None;
+        (self.operator, self.read) = (None, None);
         let format = self.options.format.as_deref();
         self.operator = Some(operator(&self.machine, &self.matrix, symmetric, format)?);
         Ok(())
@@ -156,7 +191,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             self.operator = Some(rung.into_operator());
         }
         let candidate = &self.candidates[index];
-        let m = self.machine.preconditioner(candidate.preconditioner, &self.matrix, self.operator()?);
+        let m = match self.read.take_if(|(read, _)| *read == index) {
+            Some((_, read)) => Ok(read),
+            None => self.machine.preconditioner(candidate.preconditioner, &self.matrix, self.operator()?),
+        };
         let m = m.inspect_err(|error| {
             self.singular |= matches!(error, Error::Singular { .. });
             let ending = Left::Refused(error.to_string());

@@ -2,9 +2,10 @@
 
 use super::check_square;
 use crate::formats::derived::Derivation;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
 use krysp_kernels::cpu::preconditioners::triangular::{Schedule, Triangle, solve};
-use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_kernels::cpu::run::threads::{find_row, over_rows};
 use krysp_solvers::Space;
 use std::sync::{Mutex, PoisonError};
 
@@ -55,6 +56,38 @@ pub(super) struct Solves<T: Real> {
     pub(super) lower: Csr<T>,
     pub(super) upper: Csr<T>,
     x: Mutex<HostVector<T>>,
+}
+
+impl<T: Real> Saved for Solves<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Solves { space, schedule, numbering, lower, upper, x: _ } = self;
+        space.save(to);
+        schedule.save(to);
+        numbering.save(to);
+        lower.save(to);
+        upper.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Solves<T>> {
+        let (space, (schedule, numbering)): (HostSpace<T>, (Schedule, Numbering)) = from.load()?;
+        let (lower, upper): (Csr<T>, Csr<T>) = from.load()?;
+        let n = space.len();
+        let triangles = has_diagonal(Triangle::Lower, &lower) && has_diagonal(Triangle::Upper, &upper);
+        let last = schedule.bounds().last().copied().unwrap_or(0);
+        if !(triangles && [numbering.len(), lower.rows(), upper.rows(), last] == [n; 4]) {
+            return Err(Broken);
+        }
+        Solves::new(&space, (schedule, numbering), (lower, upper)).map_err(|_| Broken)
+    }
+}
+
+/// Whether a matrix is a square triangle with every diagonal entry, as solves take it.
+pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
+    let end = |row: usize| match triangle {
+        Triangle::Lower => csr.row_columns(row).last(),
+        Triangle::Upper => csr.row_columns(row).first(),
+    };
+    csr.rows() == csr.cols() && find_row(csr.rows(), 2, &|row| end(row) != Some(&(row as u32))).is_none()
 }
 
 impl<T: Real> Solves<T> {

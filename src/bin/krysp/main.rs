@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod bench;
+mod calibrate;
 mod chart;
 mod convert;
 mod devices;
@@ -54,6 +55,7 @@ enum Command {
     Generate(generate::Generate),
     Bench(bench::Bench),
     Devices(devices::Devices),
+    Calibrate(calibrate::Calibrate),
     #[command(hide = true)]
     Completions(manual::Completions),
     #[command(hide = true)]
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Generate(generate) => generate.run(),
         Command::Bench(bench) => bench.run(),
         Command::Devices(devices) => devices.run(),
+        Command::Calibrate(calibrate) => calibrate.run(),
         Command::Completions(completions) => completions.run(),
         Command::Manual(manual) => manual.run(),
     };

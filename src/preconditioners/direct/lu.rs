@@ -19,8 +19,9 @@ use super::tree::{Both, Foretold, NONE};
 use super::{Budget, DirectOptions};
 use crate::formats::derived::Derivation;
 use crate::numbering::minimum_degree;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
-use krysp_solvers::{Element, LinearOperator, check_spaces};
+use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
 const NAME: &str = "LU";
@@ -67,6 +68,32 @@ pub struct Lu<T: Real> {
     work: Mutex<Vec<T>>,
 }
 
+impl<T: Real> Saved for Lu<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Lu { space, budget, columns, from_a, order, factors, work: _ } = self;
+        space.save(to);
+        budget.save(to);
+        columns.save(to);
+        from_a.save(to);
+        order.save(to);
+        factors.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Lu<T>> {
+        let (space, budget): (HostSpace<T>, Budget) = (from.load()?, Budget::load(NAME, from)?);
+        let (columns, from_a) = from.load()?;
+        let (order, factors): (Order, Factors<T>) = from.load()?;
+        let rows = space.len();
+        let places = |places: &[u32]| places.len() == rows && places.iter().all(|&at| (at as usize) < rows);
+        let whole = [&factors.scale, &factors.pivots].into_iter().all(|list| list.len() == rows);
+        let triangles = [&factors.lower, &factors.upper].into_iter().all(|triangle| triangle.fits(rows));
+        if !(whole && triangles && places(&order.column_of) && places(&factors.row_of)) {
+            return Err(Broken);
+        }
+        Ok(Lu { space, budget, columns, from_a, order, factors, work: Mutex::new(vec![T::zero(); rows]) })
+    }
+}
+
 /// In which order columns are eliminated.
 #[derive(Debug)]
 struct Order {
@@ -75,6 +102,8 @@ struct Order {
     by_diagonal: Option<usize>,
 }
 
+saved!(impl[] Order { column_of, by_diagonal });
+
 /// A triangle, column by column, without its diagonal.
 #[derive(Debug, Default)]
 struct Triangle<T> {
@@ -82,6 +111,8 @@ struct Triangle<T> {
     rows: Vec<u32>,
     values: Vec<T>,
 }
+
+saved!(impl[T: Real] Triangle<T> { starts, rows, values });
 
 impl<T: Real> Triangle<T> {
     fn new(n: usize) -> Triangle<T> {
@@ -98,6 +129,17 @@ impl<T: Real> Triangle<T> {
     fn push(&mut self, row: u32, value: T) {
         self.rows.push(row);
         self.values.push(value);
+    }
+
+    /// Whether it has so many rows and columns.
+    fn fits(&self, n: usize) -> bool {
+        let within = |&row: &u32| (row as usize) < n;
+        self.starts.len() == n + 1
+            && self.starts[0] == 0
+            && self.starts.is_sorted()
+            && self.starts[n] == self.rows.len()
+            && self.values.len() == self.rows.len()
+            && self.rows.iter().all(within)
     }
 
     fn bytes(&self) -> usize {
@@ -129,6 +171,8 @@ struct Factors<T> {
     upper: Triangle<T>,
     pivots: Vec<T>,
 }
+
+saved!(impl[T: Real] Factors<T> { scale, row_of, lower, upper, pivots });
 
 impl<T: Real> Lu<T> {
     /// Factorises a matrix in its own space.
