@@ -18,7 +18,7 @@ pub mod tuning;
 pub use csr::speculative_on_host::SpeculativeOnHost;
 pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
-pub use device::{Array, Device, Element, Info, Real, Storage, count, devices};
+pub use device::{Array, Device, Element, Info, KeepsMemory, Real, Storage, count, devices};
 pub use matrix::ordered::Ordered;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};
 pub use matrix::product::Product;
@@ -63,6 +63,7 @@ pub const SOURCES: &[&Source] = &[
     &resident::PLAIN,
     &multigrid::NUMBERS,
     &multigrid::PRODUCTS,
+    &multigrid::PROLONGATION,
     &numbering::runs::SOURCE,
     &formats::sliced::SOURCE,
     &matrix::scan::SOURCE,

@@ -159,6 +159,11 @@ impl<T: Real> Scalar<T> for CudaScalar<T> {
         self.0.read().map_err(failed)
     }
 
+    fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
+        let scalars: Vec<_> = scalars.iter().map(|scalar| &scalar.0).collect();
+        cuda::Scalar::read_all(&scalars).map_err(failed)
+    }
+
     fn quotient(self, divisor: Self) -> Self {
         CudaScalar(self.0.quotient(&divisor.0))
     }

@@ -1,6 +1,6 @@
 //! A matrix whose rows are shared out among ranks.
 
-use super::halo::Halo;
+use super::halo::{Halo, Routes};
 use super::ranks::Ranks;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
@@ -26,6 +26,8 @@ pub struct RankMatrix<T: Real> {
     /// The places of those entries among all that were given, and how many these are.
     places: Vec<usize>,
     given: usize,
+    /// The columns of other ranks that this rank's rows have entries in, ascending.
+    ghosts: Vec<u64>,
     exchange: Mutex<Exchange<T>>,
     report: RankReport,
     /// On the first rank, the numbering of the matrix that it gave.
@@ -80,17 +82,17 @@ impl<T: Real> RankMatrix<T> {
             Ok((Operator::auto(&cut.inside, &Host)?, Operator::auto(&outside, &Host)?))
         };
         let (inside, outside) = ranks.all(stored())?;
-        let (halo, own) = (Halo::new(&space, &cut.ghosts)?, space.rows());
-        let [messages, sent] = halo.sent();
+        let (routes, own) = (Routes::new(ranks, space.bounds(), &cut.ghosts)?, space.rows());
         let report = RankReport {
             rows: offsets.len() - 1,
             entries: columns.len(),
             outside: cut.values.len(),
-            messages,
-            sent,
+            messages: routes.neighbours(),
+            sent: routes.sent().len(),
             received: cut.ghosts.len(),
             format: inside.choice().stored().to_string(),
         };
+        let halo = routes.halo()?;
         let exchange = Exchange { halo, ghosts: zeros(outside.domain())?, sums: zeros(outside.range())? };
         Ok(RankMatrix {
             space,
@@ -99,6 +101,7 @@ impl<T: Real> RankMatrix<T> {
             outside,
             places: (0..columns.len()).filter(|&at| !own.contains(&columns[at])).collect(),
             given: values.len(),
+            ghosts: cut.ghosts,
             exchange: Mutex::new(exchange),
             report,
             numbering: None,
@@ -174,8 +177,13 @@ impl<T: Real> RankMatrix<T> {
         Ok((result, dot))
     }
 
+    /// The columns of other ranks that this rank's rows have entries in, ascending.
+    pub(crate) fn ghosts(&self) -> &[u64] {
+        &self.ghosts
+    }
+
     /// This rank's rows as one matrix: own columns first, then ghosts.
-    fn whole(&self) -> Result<Csr<T>> {
+    pub(crate) fn whole(&self) -> Result<Csr<T>> {
         let [inside, outside]: [Cow<'_, Csr<T>>; 2] =
             [self.inside.in_host_memory()?, self.outside.in_host_memory()?];
         let (rows, ghosts) = (inside.rows(), outside.cols());

@@ -29,7 +29,7 @@
 
 mod assemble;
 mod block_jacobi;
-mod halo;
+pub(crate) mod halo;
 mod matrix;
 mod ranks;
 mod raw;
@@ -37,6 +37,7 @@ mod scalar;
 mod steps;
 mod vector;
 
+pub use crate::preconditioners::amg::RankAmg;
 pub use assemble::Rows;
 pub use block_jacobi::BlockJacobi;
 pub use matrix::{RankMatrix, RankReport};

@@ -190,13 +190,13 @@ impl Ranks {
     }
 
     /// The numbers of all ranks, in their order; each gives as many.
-    pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
+    pub(crate) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
         self.check()?;
         self.landed(self.0.comm.gather(own)?)
     }
 
     /// Sends numbers to each rank; returns what comes of each.
-    pub(super) fn exchange<X: Plain + Default>(&self, to: Vec<Vec<X>>) -> Result<Vec<Vec<X>>> {
+    pub(crate) fn exchange<X: Plain + Default>(&self, to: Vec<Vec<X>>) -> Result<Vec<Vec<X>>> {
         self.check()?;
         let announced = self.0.comm.turn(to.iter().map(|part| part.len() as u64).collect())?;
         let expected = self.landed(announced)?;

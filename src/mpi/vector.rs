@@ -42,6 +42,11 @@ impl<T: Real> RankSpace<T> {
         self.rows_of(self.ranks.rank())
     }
 
+    /// Where the rows of each rank begin, and the number of rows.
+    pub(crate) fn bounds(&self) -> &[u64] {
+        &self.bounds
+    }
+
     /// The rows of a rank.
     pub(super) fn rows_of(&self, rank: usize) -> Range<u64> {
         self.bounds[rank]..self.bounds[rank + 1]

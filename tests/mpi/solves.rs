@@ -1,12 +1,12 @@
 //! Every method and every preconditioner solves on ranks as on one.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankMatrix, Ranks};
+use krysp::mpi::{BlockJacobi, RankAmg, RankMatrix, Ranks};
 use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Amg, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Ilu0, Jacobi, Minres,
-    PipelinedCg, Real, Spai,
+    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Ilu0, Jacobi,
+    Minres, PipelinedCg, Real, Spai,
 };
 
 type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
@@ -97,6 +97,106 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     }
 }
 
+/// Multigrid over ranks takes as many iterations as on one, whatever the cut.
+pub(super) fn multigrid(ranks: &Ranks) {
+    let layers = {
+        let a = matrices::stencil7(14).csr::<f64>().unwrap();
+        let weak = |i: usize, j: usize, v: f64| if i.abs_diff(j) >= 14 * 14 { 0.01 * v } else { v };
+        let entries: Vec<_> = a.triplets().map(|(i, j, v)| (i, j, weak(i, j, v))).collect();
+        Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap()
+    };
+    let systems = [
+        ("cube", matrices::stencil7(18).csr::<f64>().unwrap()),
+        ("layers", layers),
+        ("small", matrices::stencil7(8).csr::<f64>().unwrap()),
+    ];
+    for (name, a) in systems {
+        let b = matrices::vector(a.rows());
+        // several levels on ranks
+        let options = AmgOptions { coarsest: 60, ..AmgOptions::default() };
+        let alone = Amg::with::<[f64; 0]>(&a, &[], options).unwrap();
+        let alone = Cg::new(&a).preconditioner(alone).rtol(1e-9).solve(&b).unwrap();
+        for cut in cuts(a.rows(), ranks.size()) {
+            let rows = share(ranks, &a, &cut);
+            let m = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
+            let solution = Cg::new(&rows).preconditioner(m).rtol(1e-9).solve(part(ranks, &b, &cut)).unwrap();
+            let report = solution.report;
+            assert!(report.converged(), "{name}, {cut:?}: {report}");
+            let (got, expected) = (report.iterations, alone.report.iterations);
+            assert!(got <= expected + 2, "{name}, {cut:?}: {got} iterations, {expected} on one rank");
+            for (x, expected) in solution.x.iter().zip(part(ranks, &alone.x, &cut)) {
+                assert!(
+                    (x - expected).abs() <= 1e-5 * (1.0 + expected.abs()),
+                    "{name}, {cut:?}: {x} {expected}"
+                );
+            }
+        }
+    }
+}
+
+/// Nodes with several unknowns, and modes of the user.
+pub(super) fn multigrid_of_nodes(ranks: &Ranks) {
+    let side = 8;
+    let a = matrices::elasticity(side).csr::<f64>().unwrap();
+    let points: Vec<_> = (0..side * side * side)
+        .map(|i| [i % side, i / side % side, i / side / side].map(|x| x as f64))
+        .collect();
+    let modes = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    let b = matrices::vector(a.rows());
+    let alone = Amg::with_modes(&a, &modes).unwrap();
+    let expected = Cg::new(&a).preconditioner(alone).solve(&b).unwrap().report.iterations;
+    for cut in cuts(points.len(), ranks.size()) {
+        // rows of a node stay together, or not
+        let whole: Vec<usize> = cut.iter().map(|node| 3 * node).collect();
+        let mut torn = whole.clone();
+        torn[1..ranks.size()].iter_mut().for_each(|bound| *bound = (*bound + 1).min(a.rows()));
+        for (cut, most) in [(whole, expected + 2), (torn, 3 * expected)] {
+            let rows = share(ranks, &a, &cut);
+            let own: Vec<&[f64]> = modes.iter().map(|mode| part(ranks, mode, &cut)).collect();
+            let m = RankAmg::with_modes(&rows, &own).unwrap();
+            let solution = Cg::new(&rows).preconditioner(m).solve(part(ranks, &b, &cut)).unwrap();
+            assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
+            assert!(
+                solution.report.iterations <= most,
+                "{cut:?}: {}, {expected} on one rank",
+                solution.report
+            );
+        }
+    }
+}
+
+/// The size of numbers does not matter, new values count, and solves have the same bits.
+pub(super) fn multigrid_again(ranks: &Ranks) {
+    let a = matrices::stencil7(12).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for cut in cuts(a.rows(), ranks.size()) {
+        let mut rows = share(ranks, &a, &cut);
+        let mut m = RankAmg::new(&rows).unwrap();
+        let mut found = vec![];
+        for scale in [1.0, 1e-60, 1e60, 1.0] {
+            let b: Vec<f64> = part(ranks, &b, &cut).iter().map(|b| scale * b).collect();
+            let Solution { x, report } = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
+            assert!(report.converged(), "{cut:?}, {scale:e}: {report}");
+            found.push((x, report.iterations));
+        }
+        assert!(found.iter().all(|(_, iterations)| *iterations == found[0].1), "{cut:?}");
+        assert_eq!(found[0].0, found[3].0);
+        let values: Vec<f64> = {
+            let entries = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
+            a.entries()[entries].iter().map(|value| 1e-3 * value).collect()
+        };
+        rows.refresh(&values).unwrap();
+        m.refresh(&rows).unwrap();
+        let report =
+            Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(part(ranks, &b, &cut)).unwrap().report;
+        assert_eq!(report.iterations, found[0].1, "{cut:?}: {report}");
+        // an entry of the diagonal that is not positive is refused on all ranks
+        let negative: Vec<f64> = values.iter().map(|value| -value).collect();
+        rows.refresh(&negative).unwrap();
+        assert!(RankAmg::new(&rows).is_err());
+    }
+}
+
 pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
     for n in 1..4 {
         let a = edge::tridiagonal(n).csr::<f64>().unwrap();
@@ -110,6 +210,10 @@ pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
                 let report = Cg::new(&rows).preconditioner(m).solve(&b).unwrap().report;
                 assert!(report.converged(), "{n} rows, {cut:?}: {report}");
             }
+            let m = RankAmg::new(&rows).unwrap();
+            let b = vec![1.0; cut[ranks.rank() + 1] - cut[ranks.rank()]];
+            let report = Cg::new(&rows).preconditioner(m).solve(&b).unwrap().report;
+            assert!(report.converged(), "{n} rows, {cut:?}: {report}");
         }
     }
 }

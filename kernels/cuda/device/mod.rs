@@ -16,6 +16,7 @@ pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::Source;
+pub use crate::cuda::device::pool::KeepsMemory;
 use crate::cuda::device::pool::Pool;
 use crate::cuda::device::transfer::Staging;
 use crate::cuda::tuning::STAGED_FROM;
@@ -260,8 +261,8 @@ impl Device {
     }
 
     /// All memory that is given back stays at hand, until what is returned is dropped.
-    pub fn keep_memory(&self) -> Result<Option<pool::KeepsAll<'_>>> {
-        self.inner.pool.as_ref().map(Pool::keep_all).transpose()
+    pub fn keep_memory(&self) -> Result<KeepsMemory> {
+        KeepsMemory::of(self)
     }
 
     /// Lets another device read and write the arrays of this one.

@@ -7,10 +7,12 @@
 //! Each queue has a pool of its own. With one for all, the driver lets a queue have what another gave back and wait for that one to
 //! come so far: sixteen threads with a queue each came to a stand (CUDA 13.0 on an H200).
 
+use crate::cuda::device::Device;
 use crate::cuda::device::error::Result;
 use crate::cuda::tuning::POOL_SHARE;
 use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A pool of one queue's own, which other users of the device do not see.
 #[derive(Debug)]
@@ -18,16 +20,33 @@ pub(crate) struct Pool {
     handle: sys::CUmemoryPool,
     /// Bytes that it keeps for the next ones.
     share: u64,
+    /// How many want it to keep all.
+    keepers: AtomicUsize,
 }
 
-/// A pool that gives nothing back to the driver: what takes gigabytes by turns would wait for the driver each time.
+/// A device whose pool gives nothing back to the driver, as long as this lives: what takes gigabytes by turns would wait for the
+/// driver each time.
 #[derive(Debug)]
-pub struct KeepsAll<'a>(&'a Pool);
+pub struct KeepsMemory(Device);
 
-impl Drop for KeepsAll<'_> {
+impl KeepsMemory {
+    pub(crate) fn of(device: &Device) -> Result<KeepsMemory> {
+        if let Some(pool) = &device.inner.pool {
+            pool.keep(u64::MAX)?;
+            pool.keepers.fetch_add(1, Ordering::SeqCst);
+        }
+        Ok(KeepsMemory(device.clone()))
+    }
+}
+
+impl Drop for KeepsMemory {
     fn drop(&mut self) {
-        // a pool that keeps more than its share works as well
-        let _ = self.0.keep(self.0.share);
+        if let Some(pool) = &self.0.inner.pool
+            && pool.keepers.fetch_sub(1, Ordering::SeqCst) == 1
+        {
+            // a pool that keeps more than its share works as well
+            let _ = pool.keep(pool.share);
+        }
     }
 }
 
@@ -54,7 +73,7 @@ impl Pool {
         };
         // SAFETY: properties of a pool of device memory, that live until the call returns
         let handle = unsafe { result::mem_pool::create(&properties) }?;
-        let pool = Pool { handle, share: (total / POOL_SHARE) as u64 };
+        let pool = Pool { handle, share: (total / POOL_SHARE) as u64, keepers: AtomicUsize::new(0) };
         pool.keep(pool.share)?;
         Ok(pool)
     }
@@ -64,12 +83,6 @@ impl Pool {
         let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: the pool lives; the attribute is a number of 64 bits
         unsafe { result::mem_pool::set_attribute(self.handle, threshold, (&raw mut bytes).cast()) }
-    }
-
-    /// All that is given back stays, until what is returned is dropped.
-    pub(crate) fn keep_all(&self) -> Result<KeepsAll<'_>> {
-        self.keep(u64::MAX)?;
-        Ok(KeepsAll(self))
     }
 
     /// Memory for `len` entries on a stream of the device, whose context is bound.

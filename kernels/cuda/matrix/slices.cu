@@ -47,7 +47,8 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
 
 // Lengths that are told apart by a key, with the place of a row in its window below.
 constexpr u32 LENGTHS = 1 << 22;
-static_assert(SORTED_ROWS <= 1024, "10 bits below 22");
+constexpr u32 KEYS = 1024;
+static_assert(SORTED_ROWS <= KEYS, "10 bits below 22");
 
 // The groups of each slice of a window, with one slot of a lane and with `pack`, and their sums.
 __device__ __forceinline__ void groups_of(
@@ -68,13 +69,29 @@ __device__ __forceinline__ void groups_of(
     }
 }
 
+// Sorts KEYS keys, by a block: runs twice as long each time, by pairs that come closer (Batcher 1968).
+__device__ __forceinline__ void put_in_order(u32* keys) {
+    for (u32 size = 2; size <= KEYS; size *= 2) {
+        for (u32 apart = size / 2; apart; apart /= 2) {
+            for (u32 pair = threadIdx.x; pair < KEYS / 2; pair += blockDim.x) {
+                const u32 low = pair / apart * 2 * apart + pair % apart, a = keys[low], b = keys[low + apart];
+                // runs ascend and descend by turns, the last one ascends
+                if (a > b == !(low & size)) {
+                    keys[low] = b;
+                    keys[low + apart] = a;
+                }
+            }
+            __syncthreads();
+        }
+    }
+}
+
 // Groups of slices, of rows in order and, where they are to be sorted, by falling length, of equal ones in order; the row at
 // each place is then in `order`. A block for each window. Moves offsets, and writes 4 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
     RowStarts rows, u32 lanes, u32 pack, u32 sort, u32* order, u32* one, u32* all, u32* one_sorted, u32* all_sorted, u64* totals) {
     begin();
-    __shared__ u32 lengths[SORTED_ROWS], by_length[SORTED_ROWS];
-    __shared__ uint4 keys[SORTED_ROWS / 4];
+    __shared__ u32 lengths[SORTED_ROWS], keys[KEYS];
     __shared__ u64 sums[4];
     if (threadIdx.x < 4) sums[threadIdx.x] = 0;
     for (u64 first = (u64)blockIdx.x * SORTED_ROWS; first < rows.count; first += (u64)gridDim.x * SORTED_ROWS) {
@@ -84,24 +101,20 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
             lengths[i] = length;
             // a longer row has a smaller key, and all keys are different
             const u32 rest = i >= count ? LENGTHS - 1 : length < LENGTHS ? LENGTHS - 1 - length : 0;
-            ((u32*)keys)[i] = rest << 10 | i;
+            keys[i] = rest << 10 | i;
         }
+        for (u32 i = SORTED_ROWS + threadIdx.x; i < KEYS; i += blockDim.x) keys[i] = ALL;
         __syncthreads();
         groups_of(lengths, first, count, lanes, pack, one, all, sums);
         if (sort) {
+            put_in_order(keys);
             for (u32 i = threadIdx.x; i < count; i += blockDim.x) {
-                const u32 own = ((u32*)keys)[i];
-                u32 before = 0;
-#pragma unroll 8
-                for (u32 k = 0; k < SORTED_ROWS / 4; k++) {
-                    const uint4 four = keys[k];
-                    before += (four.x < own) + (four.y < own) + (four.z < own) + (four.w < own);
-                }
-                order[first + before] = u32(first + i);
-                by_length[before] = lengths[i];
+                const u32 place = keys[i] % KEYS;
+                order[first + i] = u32(first + place);
+                keys[i] = lengths[place];
             }
             __syncthreads();
-            groups_of(by_length, first, count, lanes, pack, one_sorted, all_sorted, sums + 2);
+            groups_of(keys, first, count, lanes, pack, one_sorted, all_sorted, sums + 2);
         }
         // the next rows are written over these
         __syncthreads();
@@ -120,6 +133,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_wide(Slices a, RowS
 extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
     Slices a, RowStarts rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
     begin();
+    // once there is one, all columns are stored another way
+    if (*(volatile u32*)misfit) return;
     each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
         const u32 column = entry != NO_ENTRY ? columns[entry] : PADDING;
         u32 base = column;
@@ -128,7 +143,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
             const u32 other = __shfl_xor_sync(ALL, base, step);
             if (other < base) base = other;
         }
-        if (column != PADDING && column - base >= SHORT_PADDING) *misfit = 1;
+        if (__any_sync(ALL, column != PADDING && column - base >= SHORT_PADDING) && threadIdx.x % 32 == 0) *misfit = 1;
         slots[slot] = column != PADDING ? u16(column - base) : SHORT_PADDING;
         if (threadIdx.x % 32 == 0) bases[read] = base != PADDING ? base : 0;
     });

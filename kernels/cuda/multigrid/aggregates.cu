@@ -33,21 +33,18 @@ extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, const u32* dr
     if (node >= a.rows || largest[node] == 0 || largest[node] == ROOT) return;
     largest[node] = most_among(a, drawn, node);
 }
-// Roots, and nodes that have one two steps away or nearer; marks that some are still open.
+// Roots, and nodes that have one two steps away or nearer. Marks that some are still open, once a block: writes to one place
+// wait for each other. `open` may be null.
 extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, const u32* largest, u32* drawn, u32* open) {
     begin();
-    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
-    if (node >= a.rows) return;
-    const u32 own = drawn[node];
-    if (own == 0 || own == ROOT) return;
-    const u32 most = most_among(a, largest, node);
-    if (most == own) {
-        drawn[node] = ROOT;
-    } else if (most == ROOT) {
-        drawn[node] = 0;
-    } else {
-        *open = 1;
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x, own = node < a.rows ? drawn[node] : 0;
+    bool is_open = false;
+    if (own != 0 && own != ROOT) {
+        const u32 most = most_among(a, largest, node);
+        is_open = most != own && most != ROOT;
+        if (!is_open) drawn[node] = most == own ? ROOT : 0;
     }
+    if (__syncthreads_or(is_open) && open && threadIdx.x == 0) *open = 1;
 }
 
 extern "C" __global__ __launch_bounds__(THREADS) void mark_roots(const u32* drawn, u32 nodes, u32* marks) {

@@ -27,11 +27,10 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     let (d, l, out, count) = (drawn.address(0), largest.address(0), left_out.address(0), nodes as u32);
     queue!(device, f64, "draw", config(nodes), out, count, d, l);
     loop {
-        let mut open = Misfit::none(device)?;
-        for _ in 0..ROUNDS {
+        let open = Misfit::none(device)?;
+        for round in 1..=ROUNDS {
             // the last round says what is open
-            open = Misfit::none(device)?;
-            let mark = open.address();
+            let mark = if round == ROUNDS { open.address() } else { 0 };
             queue!(device, f64, "ask", config(nodes), raw, d, l);
             queue!(device, f64, "decide", config(nodes), raw, l, d, mark);
         }

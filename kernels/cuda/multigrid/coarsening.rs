@@ -4,6 +4,7 @@ use super::aggregates::{aggregates, orthonormal};
 use super::graph::{Blocks, Graph};
 use super::numbers::smoothing;
 use super::products;
+use super::prolongation::Smoothing;
 use super::strength::strength;
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
@@ -39,6 +40,8 @@ pub struct Coarsening {
     /// `T`, a row for each node.
     t: Blocks,
     prolongation: Graph,
+    /// The kernels that make its numbers at once, if some do.
+    at_once: Option<usize>,
     restriction: Graph,
     /// The block of `P` that each block of `Pᵀ` is.
     from: Array<u32>,
@@ -80,28 +83,57 @@ impl Coarsening {
         let t = Blocks { graph: joined, shape, values };
         // what is added to a diagonal is there for constants alone
         let strong = strong.filter(|_| shape == [1, 1]);
-        let coarsening = Coarsening::on(&a.graph, rules, strong, t)?;
-        let numbers = coarsening.numbers(a, inverse, omega)?;
-        Ok(Some((coarsening, numbers, below)))
+        let smoothing =
+            Smoothing { a, strong: strong.as_ref(), t: &t, inverse, omega, positive: rules.positive };
+        let Some((kernels, prolongation)) = smoothing.prolongation()? else {
+            let coarsening = Coarsening::on(&a.graph, rules, strong, t)?;
+            let numbers = coarsening.numbers(a, inverse, omega)?;
+            return Ok(Some((coarsening, numbers, below)));
+        };
+        let (graph, from) = products::transposed_pattern(&prolongation.graph)?;
+        let values = products::transposed(&prolongation, &from)?;
+        let restriction = Blocks { graph, shape, values };
+        let product = products::product(a, &prolongation)?;
+        let coarse = products::product(&restriction, &product)?;
+        let coarsening = Coarsening {
+            rules,
+            strong,
+            t,
+            prolongation: prolongation.graph.clone(),
+            at_once: Some(kernels),
+            restriction: restriction.graph.clone(),
+            from,
+            product: product.graph,
+            coarse: coarse.graph.clone(),
+        };
+        Ok(Some((coarsening, Numbers { prolongation, restriction, coarse }, below)))
     }
 
     /// On aggregates and modes that are known: `T` has a row of at most one block for each node, `strong` is there where blocks
     /// are numbers and not all of them strong.
     pub fn on(a: &Graph, rules: Rules, strong: Option<Graph>, t: Blocks) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows() && strong.as_ref().is_none_or(|strong| strong.rows() == a.rows()));
-        let prolongation = products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph), 0)?;
+        let prolongation = products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph))?;
         let (restriction, from) = products::transposed_pattern(&prolongation)?;
-        let product = products::pattern(a, &prolongation, None, 0)?;
-        let coarse = products::pattern(&restriction, &product, None, 1)?;
-        Ok(Coarsening { rules, strong, t, prolongation, restriction, from, product, coarse })
+        let product = products::pattern(a, &prolongation, None)?;
+        let coarse = products::pattern(&restriction, &product, None)?;
+        Ok(Coarsening { rules, strong, t, prolongation, at_once: None, restriction, from, product, coarse })
     }
 
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
     pub fn numbers(&self, a: &Blocks, inverse: &Array<f64>, omega: f64) -> Result<Numbers> {
         let [rows, modes] = self.t.shape;
-        let s = smoothing(a, self.strong.as_ref(), inverse, omega, self.rules.positive)?;
-        let values = products::numbers(&s, &self.t, &self.prolongation)?;
-        drop(s);
+        let (strong, positive) = (self.strong.as_ref(), self.rules.positive);
+        let values = match self.at_once {
+            Some(kernels) => {
+                let smoothing = Smoothing { a, strong, t: &self.t, inverse, omega, positive };
+                smoothing.numbers(kernels, &self.prolongation)?
+            }
+            None => {
+                let s = smoothing(a, strong, inverse, omega, positive)?;
+                products::numbers(&s, &self.t, &self.prolongation)?
+            }
+        };
         let prolongation = Blocks { graph: self.prolongation.clone(), shape: [rows, modes], values };
         let values = products::transposed(&prolongation, &self.from)?;
         let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };

@@ -19,9 +19,11 @@ pub mod cycle;
 pub mod graph;
 pub mod numbers;
 mod products;
+mod prolongation;
 mod strength;
 
 pub(crate) use aggregates::SOURCE as AGGREGATES;
 pub(crate) use numbers::SOURCE as NUMBERS;
 pub(crate) use products::SOURCE as PRODUCTS;
+pub(crate) use prolongation::SOURCE as PROLONGATION;
 pub(crate) use strength::SOURCE as STRENGTH;

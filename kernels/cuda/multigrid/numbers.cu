@@ -47,7 +47,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void smoothing(
         }
     }
 }
-// The same on strong connections alone, where blocks are numbers: what is weak is added to the diagonal, if that leaves more of
+// I - omega D^-1 A on strong connections alone, where blocks are numbers: what is weak is added to the diagonal, if that leaves more of
 // it than `positive`.
 extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
     Graph a, const double* values, Graph strong, const double* inverse, double omega, double positive, double* to) {

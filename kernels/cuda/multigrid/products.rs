@@ -1,6 +1,7 @@
 //! Products of sparse matrices of blocks on a device, and transposes.
 //!
-//! Budget of a product: a row of `B` read twice for each entry of `A` while its pattern is found, and once more for the numbers.
+//! Budget of a product: a row of `B` read twice for each entry of `A` while its pattern is found, and once more for the numbers;
+//! once and once where blocks are numbers.
 
 use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
 use crate::cuda::device::Array;
@@ -23,35 +24,61 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Kernels by how many columns a row has room for: those that count and fill, and lanes of a row; those that sum, and lanes.
-const ROOM: [(usize, [&str; 3], [usize; 2]); 4] = [
-    (64, ["count_64", "fill_64", "sums_64"], [8, 4]),
-    (128, ["count_128", "fill_128", "sums_128"], [WARP, 16]),
-    (512, ["count_512", "fill_512", "sums_512"], [WARP, WARP]),
-    (4096, ["count_4096", "fill_4096", "sums_4096"], [THREADS as usize, THREADS as usize]),
+/// Kernels by how many columns a row has room for, and terms of a mean row with which they are tried: those that count and fill,
+/// and lanes of a row; those that sum, and lanes.
+const ROOM: [(usize, f64, [&str; 3], [usize; 2]); 5] = [
+    (32, 32.0, ["count_32", "fill_32", "sums_32"], [8, 4]),
+    (64, 160.0, ["count_64", "fill_64", "sums_64"], [8, 8]),
+    (128, f64::INFINITY, ["count_128", "fill_128", "sums_128"], [WARP, 16]),
+    (512, f64::INFINITY, ["count_512", "fill_512", "sums_512"], [WARP, WARP]),
+    (4096, f64::INFINITY, ["count_4096", "fill_4096", "sums_4096"], [THREADS as usize, THREADS as usize]),
 ];
 
-/// Where `A B` has blocks. Rows that `skip` has nothing in are empty. `room` is the first of [`ROOM`] to try.
-pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>, room: usize) -> Result<Graph> {
+/// Where rows of `A B` begin; columns are not known yet. Rows that `skip` has nothing in are empty.
+fn counted(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
     let (device, rows) = (a.device(), a.rows());
     let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
-    for (room, (_, [count, fill, _], [lanes, _])) in ROOM.iter().enumerate().skip(room) {
+    let mean = |graph: &Graph| graph.entries() as f64 / graph.rows().max(1) as f64;
+    let terms = mean(a) * mean(b);
+    for (room, (_, most, [count, ..], [lanes, _])) in ROOM.iter().enumerate() {
+        if terms > *most {
+            continue;
+        }
         let (counts, overflow) = (device.uninitialised::<u32>(rows + 1)?, Misfit::none(device)?);
         let (to, mark, config) = (counts.address(0), overflow.address(), config(rows * lanes));
         queue!(device, f64, count, config, left, right, skip, to, mark);
-        if overflow.is_set()? {
-            continue;
+        if !overflow.is_set()? {
+            return Ok(Graph { room, ..Graph::of_lengths(counts, b.cols())? });
         }
-        let c = Graph { room, ..Graph::of_lengths(counts, b.cols())? };
-        let (offsets, columns) = (c.offsets(), c.columns.address(0));
-        queue!(device, f64, fill, config, left, right, skip, offsets, columns, mark);
-        return Ok(c);
     }
     let [.., (limit, ..)] = ROOM;
     Err(Error::TooLarge { what: "the number of entries of a row of a level", got: limit + 1, limit })
 }
 
-/// The numbers of `A B`, whose pattern is known.
+/// Where `A B` has blocks. Rows that `skip` has nothing in are empty.
+pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
+    let (c, device) = (counted(a, b, skip)?, a.device());
+    let (_, _, [_, fill, _], [lanes, _]) = ROOM[c.room];
+    let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
+    let overflow = Misfit::none(device)?;
+    let (offsets, columns, mark) = (c.offsets(), c.columns.address(0), overflow.address());
+    queue!(device, f64, fill, config(a.rows() * lanes), left, right, skip, offsets, columns, mark);
+    Ok(c)
+}
+
+/// `A B`
+pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
+    let shape = [a.shape[0], b.shape[1]];
+    // where numbers are summed they bring their columns
+    let graph = match shape == [1, 1] && a.shape == [1, 1] {
+        true => counted(&a.graph, &b.graph, None)?,
+        false => pattern(&a.graph, &b.graph, None)?,
+    };
+    let values = numbers(a, b, &graph)?;
+    Ok(Blocks { graph, shape, values })
+}
+
+/// The numbers of `A B`, whose rows are known to begin where those of `c` do. Where blocks are numbers, columns are written, too.
 pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
     let ([rows, inner], [_, columns]) = (a.shape, b.shape);
@@ -59,16 +86,14 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let values = device.uninitialised(c.entries() * rows * columns)?;
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
-    let are_numbers = rows * inner * columns == 1;
-    // rows of one entry, as those of `T`, leave nothing to share
-    if are_numbers && b.graph.entries() > b.graph.rows() {
-        let (_, [.., name], [_, lanes]) = ROOM[c.room];
-        queue!(device, f64, name, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
+    if rows * inner * columns == 1 {
+        let (_, _, [.., name], [_, lanes]) = ROOM[c.room];
+        let of_columns = c.columns.address(0);
+        queue!(device, f64, name, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, of_columns, to);
         return Ok(values);
     }
-    let (name, lanes) = if are_numbers { ("numbers_1", 1) } else { ("blocks_32", WARP) };
-    let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.rows() * lanes));
-    queue!(device, f64, name, config, raw_a, left, raw_b, right, shape, inner, raw_c, to);
+    let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.rows() * WARP));
+    queue!(device, f64, "sums_of_blocks", config, raw_a, left, raw_b, right, shape, inner, raw_c, to);
     Ok(values)
 }
 

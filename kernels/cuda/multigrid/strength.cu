@@ -1,6 +1,6 @@
 // Strength of connection, as strength.rs of the host has it: every number is rounded as there, so that both decide alike.
 //
-// A thread has a node. Moves the matrix once for each of `coupling_rows`, `count_strong` and `fill_strong`.
+// Some lanes share a node. Moves the matrix once for each of `coupling_rows`, `count_strong` and `fill_strong`.
 
 // ‖A_ij‖
 __device__ __forceinline__ double norm(const double* block, u32 size) {
@@ -22,50 +22,74 @@ extern "C" __global__ __launch_bounds__(THREADS) void inverse_roots(Graph a, con
 
 __device__ __forceinline__ double coupling(double root, double other, double norm) { return __dmul_rn(__dmul_rn(root, other), norm); }
 
-// The strongest connection of each node, and which are left out; marks a matrix with weak ones.
-extern "C" __global__ __launch_bounds__(THREADS) void coupling_rows(
-    Graph a, const double* values, u32 size, const double* roots, double theta, double dominant, double* strongest, u8* left_out, u32* weak) {
-    begin();
-    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
-    if (node >= a.rows) return;
-    const double root = roots[node];
-    double most = 0, least = __longlong_as_double(0x7ff0000000000000ll), sum = 0;
-    for (u32 entry = a.offsets[node]; entry < a.offsets[node + 1]; entry++) {
-        const u32 column = a.columns[entry];
-        if (column == node) continue;
-        const double v = norm(values + (u64)entry * size, size), s = coupling(root, roots[column], v);
-        most = fmax(most, s);
-        least = fmin(least, s);
-        sum = __dadd_rn(sum, v);
-    }
-    strongest[node] = most;
-    left_out[node] = __dmul_rn(__dmul_rn(sum, root), root) <= dominant || root == 0;
-    if (!(least >= __dmul_rn(theta, most))) *weak = 1;
+// Hands out the entries of a lane's node, LANES at a time: visit(entry, whether there is one), all lanes of a warp together.
+template <int LANES, class Visit> __device__ __forceinline__ void each_entry(const Graph& a, u32 node, Visit visit) {
+    const u32 end = node < a.rows ? a.offsets[node + 1] : 0;
+    u32 entry = (node < a.rows ? a.offsets[node] : 0) + threadIdx.x % LANES;
+    for (; __any_sync(ALL, entry - threadIdx.x % LANES < end); entry += LANES) visit(entry, entry < end);
 }
 
-template <bool FILL> __device__ __forceinline__ u32 strong(
-    const Graph& a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32 node, u32* to) {
-    const double root = roots[node], own = __dmul_rn(theta, strongest[node]);
-    u32 count = 0;
-    for (u32 entry = a.offsets[node]; entry < a.offsets[node + 1]; entry++) {
-        const u32 column = a.columns[entry];
-        const double s = coupling(root, roots[column], norm(values + (u64)entry * size, size));
-        if (s >= own || s >= __dmul_rn(theta, strongest[column]) || column == node) {
-            if (FILL) to[count] = column;
-            count++;
+// The strongest connection of each node, and which are left out; marks a matrix with weak ones, once a block.
+template <int LANES> __device__ __forceinline__ void coupling_of_rows(
+    const Graph& a, const double* values, u32 size, const double* roots, double theta, double dominant, double* strongest, u8* left_out, u32* weak) {
+    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    const double root = node < a.rows ? roots[node] : 0.0;
+    double most = 0, least = __longlong_as_double(0x7ff0000000000000ll), sum = 0;
+    each_entry<LANES>(a, node, [&](u32 entry, bool there) {
+        const u32 column = there ? a.columns[entry] : node;
+        const double v = column == node ? 0.0 : norm(values + (u64)entry * size, size);
+        if (column != node) {
+            const double s = coupling(root, roots[column], v);
+            most = fmax(most, s);
+            least = fmin(least, s);
         }
+        // entry by entry, as on the host: what is left out may hang on the last bit
+#pragma unroll
+        for (int k = 0; k < LANES; k++) sum = __dadd_rn(sum, __shfl_sync(ALL, v, k, LANES));
+    });
+#pragma unroll
+    for (int step = LANES / 2; step; step /= 2) {
+        most = fmax(most, __shfl_xor_sync(ALL, most, step));
+        least = fmin(least, __shfl_xor_sync(ALL, least, step));
     }
-    return count;
+    if (node < a.rows && threadIdx.x % LANES == 0) {
+        strongest[node] = most;
+        left_out[node] = __dmul_rn(__dmul_rn(sum, root), root) <= dominant || root == 0;
+    }
+    if (__syncthreads_or(node < a.rows && !(least >= __dmul_rn(theta, most))) && threadIdx.x == 0) *weak = 1;
 }
-extern "C" __global__ __launch_bounds__(THREADS) void count_strong(
-    Graph a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32* counts) {
-    begin();
-    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
-    if (node < a.rows) counts[node] = strong<false>(a, values, size, roots, theta, strongest, node, 0);
+
+template <int LANES, bool FILL> __device__ __forceinline__ void strong(
+    const Graph& a, const double* values, u32 size, const double* roots, double theta, const double* strongest, const u32* offsets, u32* to) {
+    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, group = threadIdx.x % 32 / LANES * LANES;
+    const double root = node < a.rows ? roots[node] : 0.0, own = node < a.rows ? __dmul_rn(theta, strongest[node]) : 0.0;
+    u32 count = FILL && node < a.rows ? offsets[node] : 0;
+    each_entry<LANES>(a, node, [&](u32 entry, bool there) {
+        const u32 column = there ? a.columns[entry] : 0;
+        const double s = there ? coupling(root, roots[column], norm(values + (u64)entry * size, size)) : 0.0;
+        const bool kept = there && (s >= own || s >= __dmul_rn(theta, strongest[column]) || column == node);
+        const u32 all = __ballot_sync(ALL, kept) >> group & (ALL >> (32 - LANES));
+        if (FILL && kept) to[count + __popc(all & ((1u << threadIdx.x % LANES) - 1))] = column;
+        count += __popc(all);
+    });
+    if (!FILL && node < a.rows && threadIdx.x % LANES == 0) to[node] = count;
 }
-extern "C" __global__ __launch_bounds__(THREADS) void fill_strong(
-    Graph a, const double* values, u32 size, const double* roots, double theta, const double* strongest, const u32* offsets, u32* columns) {
-    begin();
-    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
-    if (node < a.rows) strong<true>(a, values, size, roots, theta, strongest, node, columns + offsets[node]);
-}
+
+#define STRENGTH(LANES)                                                                                                 \
+    extern "C" __global__ __launch_bounds__(THREADS) void coupling_rows_##LANES(                                        \
+        Graph a, const double* values, u32 size, const double* roots, double theta, double dominant, double* strongest, u8* left_out, u32* weak) { \
+        begin();                                                                                                        \
+        coupling_of_rows<LANES>(a, values, size, roots, theta, dominant, strongest, left_out, weak);                    \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(THREADS) void count_strong_##LANES(                                         \
+        Graph a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32* counts) { \
+        begin();                                                                                                        \
+        strong<LANES, false>(a, values, size, roots, theta, strongest, 0, counts);                                      \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(THREADS) void fill_strong_##LANES(                                          \
+        Graph a, const double* values, u32 size, const double* roots, double theta, const double* strongest, const u32* offsets, u32* columns) { \
+        begin();                                                                                                        \
+        strong<LANES, true>(a, values, size, roots, theta, strongest, offsets, columns);                                \
+    }
+STRENGTH(4)
+STRENGTH(16)

@@ -15,6 +15,9 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
+/// Rows of so many blocks are shared by sixteen lanes, shorter ones by four.
+const LONG: usize = 10;
+
 /// Where connections are strong, none where all are; and nodes that are left out. As on the host, bit by bit.
 pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<Graph>, Array<u8>)> {
     let (device, nodes) = (a.values.device(), a.graph.rows());
@@ -22,17 +25,22 @@ pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<
     let (roots, strongest) = (device.uninitialised::<f64>(nodes)?, device.uninitialised::<f64>(nodes)?);
     let (left_out, weak) = (device.uninitialised::<u8>(nodes)?, Misfit::none(device)?);
     let (r, s) = (roots.address(0), strongest.address(0));
+    let (lanes, [couple, count, fill]) = match a.graph.entries() >= LONG * nodes {
+        true => (16, ["coupling_rows_16", "count_strong_16", "fill_strong_16"]),
+        false => (4, ["coupling_rows_4", "count_strong_4", "fill_strong_4"]),
+    };
+    let shared = config(nodes * lanes);
     queue!(device, f64, "inverse_roots", config(nodes), raw, values, size, r);
     let (out, mark) = (left_out.address(0), weak.address());
-    queue!(device, f64, "coupling_rows", config(nodes), raw, values, size, r, theta, dominant, s, out, mark);
+    queue!(device, f64, couple, shared, raw, values, size, r, theta, dominant, s, out, mark);
     if !weak.is_set()? {
         return Ok((None, left_out));
     }
     let counts = device.uninitialised::<u32>(nodes + 1)?;
     let to = counts.address(0);
-    queue!(device, f64, "count_strong", config(nodes), raw, values, size, r, theta, s, to);
+    queue!(device, f64, count, shared, raw, values, size, r, theta, s, to);
     let strong = Graph::of_lengths(counts, nodes)?;
     let (offsets, columns) = (strong.offsets(), strong.columns.address(0));
-    queue!(device, f64, "fill_strong", config(nodes), raw, values, size, r, theta, s, offsets, columns);
+    queue!(device, f64, fill, shared, raw, values, size, r, theta, s, offsets, columns);
     Ok((Some(strong), left_out))
 }

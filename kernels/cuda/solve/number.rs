@@ -105,6 +105,13 @@ impl<T: Real> Cells<T> {
         device.synchronize()?;
         Ok(value[0])
     }
+
+    fn read_all(&self, device: &Device) -> Result<Vec<T>> {
+        let mut values = vec![T::zero(); CELLS];
+        device.inner.stream.memcpy_dtoh(&self.memory, &mut values)?;
+        device.synchronize()?;
+        Ok(values)
+    }
 }
 
 /// `factor · Π above / Π below`, of numbers in cells.
@@ -161,6 +168,22 @@ impl<T: Real> Number<T> {
             device.park(Err(error));
             self
         })
+    }
+
+    /// Its value, of what its cells hold.
+    fn value(&self, read: impl Fn(&Cell) -> Result<T>) -> Result<T> {
+        let mut value = self.factor;
+        for i in 0..self.above.len().max(self.below.len()) {
+            if let Some(cell) = self.above.get(i) {
+                value *= read(cell)?;
+            }
+            if let Some(cell) = self.below.get(i) {
+                let below = read(cell)?;
+                let nothing = self.zero_over_zero && value == T::zero() && below == T::zero();
+                value = if nothing { T::zero() } else { value / below };
+            }
+        }
+        Ok(value)
     }
 
     fn times(mut self, mut other: Self) -> Self {
@@ -319,17 +342,19 @@ impl<T: Real> Scalar<T> {
         let Some(device) = number.device() else { return Ok(number.factor) };
         let device = device?;
         let cells = device.cells::<T>()?;
-        let mut value = number.factor;
-        for i in 0..number.above.len().max(number.below.len()) {
-            if let Some(cell) = number.above.get(i) {
-                value *= cells.read(cell, &device)?;
+        number.value(|cell| cells.read(cell, &device))
+    }
+
+    /// The values of scalars of one device, with one wait.
+    pub fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
+        let numbers: Vec<_> = scalars.iter().map(|scalar| scalar.number()).collect();
+        let all = match numbers.iter().find_map(Number::device) {
+            Some(device) => {
+                let device = device?;
+                device.cells::<T>()?.read_all(&device)?
             }
-            if let Some(cell) = number.below.get(i) {
-                let below = cells.read(cell, &device)?;
-                let nothing = number.zero_over_zero && value == T::zero() && below == T::zero();
-                value = if nothing { T::zero() } else { value / below };
-            }
-        }
-        Ok(value)
+            None => vec![],
+        };
+        numbers.iter().map(|number| number.value(|cell| Ok(all[cell.index as usize]))).collect()
     }
 }

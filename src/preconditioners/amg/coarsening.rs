@@ -64,7 +64,7 @@ impl Coarsening {
         modes: &Modes,
         theta: f64,
     ) -> Result<Option<(Coarsening, Numbers, Modes)>> {
-        let Strength { strong, left_out } = Strength::new(a, theta)?;
+        let Strength { strong, left_out } = Strength::new(a, theta, &Ok)?;
         let aggregates = Aggregates::new(strong.as_ref().unwrap_or(a.pattern), &left_out);
         let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
         if aggregates.count == 0 || 10 * aggregates.count * modes.count > 9 * nodes * size {
@@ -155,18 +155,18 @@ impl Coarsening {
 }
 
 /// What computes rows of `(I − ω D⁻¹ A_F) T`.
-struct Smoother<'a> {
-    a: Blocks<'a>,
-    strong: Option<&'a Pattern>,
-    of_node: &'a [u32],
-    tentative: &'a [f64],
-    modes: usize,
-    inverse_diagonal: &'a [f64],
-    omega: f64,
+pub(super) struct Smoother<'a> {
+    pub(super) a: Blocks<'a>,
+    pub(super) strong: Option<&'a Pattern>,
+    pub(super) of_node: &'a [u32],
+    pub(super) tentative: &'a [f64],
+    pub(super) modes: usize,
+    pub(super) inverse_diagonal: &'a [f64],
+    pub(super) omega: f64,
 }
 
 impl Smoother<'_> {
-    fn each_row<R>(&self, does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R) -> R {
+    pub(super) fn each_row<R>(&self, does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R) -> R {
         let size = self.a.shape[0] * self.modes;
         match (size, self.strong) {
             (1, None) => does(1, &|node, to| self.numbers(node, to)),

@@ -116,7 +116,7 @@ fn down_and_up(
 }
 
 /// `x ← w D⁻¹ b`
-fn scaled(weight: f32, inverse: &HostVector<f32>, b: &HostVector<f32>, x: &mut HostVector<f32>) {
+pub(super) fn scaled(weight: f32, inverse: &HostVector<f32>, b: &HostVector<f32>, x: &mut HostVector<f32>) {
     let (inverse, b) = (inverse.as_slice(), b.as_slice());
     over_rows(b.len(), 3, x.as_mut_slice(), &|rows, x: &mut [f32]| {
         for ((x, b), d) in x.iter_mut().zip(&b[rows.clone()]).zip(&inverse[rows]) {
@@ -141,12 +141,16 @@ fn sweep(
     x: &mut HostVector<f32>,
 ) -> Result<()> {
     a.apply(x, t)?;
-    let (inverse, b, t) = (inverse.as_slice(), b.as_slice(), t.as_slice());
-    over_rows(b.len(), 5, x.as_mut_slice(), &|rows, x: &mut [f32]| {
+    relax(weight, inverse.as_slice(), b.as_slice(), t.as_slice(), x.as_mut_slice());
+    Ok(())
+}
+
+/// `x ← x + w D⁻¹ (b − t)`
+pub(super) fn relax(weight: f32, inverse: &[f32], b: &[f32], t: &[f32], x: &mut [f32]) {
+    over_rows(b.len(), 5, x, &|rows, x: &mut [f32]| {
         let parts = b[rows.clone()].iter().zip(&t[rows.clone()]).zip(&inverse[rows]);
         for (x, ((b, t), d)) in x.iter_mut().zip(parts) {
             *x += weight * d * (b - t);
         }
     });
-    Ok(())
 }

@@ -33,6 +33,8 @@ mod cycle;
 mod modes;
 #[cfg(feature = "cuda")]
 mod on_cuda;
+#[cfg(feature = "mpi")]
+mod on_ranks;
 mod product;
 mod report;
 #[cfg(feature = "cuda")]
@@ -44,6 +46,8 @@ mod strength;
 pub use modes::{Unknowns, rigid_motions};
 #[cfg(feature = "cuda")]
 pub use on_cuda::OnGpu;
+#[cfg(feature = "mpi")]
+pub use on_ranks::RankAmg;
 
 use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::derived::check_pattern;
@@ -211,13 +215,18 @@ impl<T: Real> Amg<T> {
     pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
         check_square(NAME, csr)?;
         options.check()?;
-        let started = Instant::now();
         let size = row_blocks(csr);
         let modes = if modes.is_empty() {
             Modes::constants(csr.rows(), size)
         } else {
             loaded(csr.source().domain(), modes)?
         };
+        Amg::of_nodes(csr, size, modes, options)
+    }
+
+    /// Of a matrix with `size` rows for each node.
+    fn of_nodes(csr: &Csr<T>, size: usize, modes: Modes, options: AmgOptions) -> Result<Amg<T>> {
+        let started = Instant::now();
         let pattern = match size {
             1 => csr.source().pattern.clone(),
             size => {
@@ -316,7 +325,7 @@ impl Level {
                 *to = if from == 0.0 { 1.0 } else { (from / scale) as f32 };
             }
         });
-        let noise = self.a.range().vector(&noise(inverse.len()))?;
+        let noise = self.a.range().vector(&noise(0..inverse.len()))?;
         let largest = largest(&self.a, &Diagonal::new(self.inverse.clone()), &noise)?;
         self.weights = weights(largest, sweeps);
         Ok(4.0 / 3.0 / largest)

@@ -11,6 +11,7 @@ use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::origin::Origin;
 use crate::{Real, Result};
+use krysp_kernels::cuda::KeepsMemory;
 use krysp_kernels::cuda::multigrid::coarsening::{self, Rules};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
@@ -20,7 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Algebraic multigrid on a GPU. Made by [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or [`Amg::with_on`].
 ///
-/// A cycle with two sweeps takes six launches a level, and four more.
+/// A cycle with two sweeps takes six launches a level, and four more. As long as it lives, memory that is given back on its GPU
+/// stays at hand: setup and refresh work in some three times what it holds.
 ///
 /// ```no_run
 /// use krysp::Amg;
@@ -51,6 +53,8 @@ pub struct OnGpu<T: Real> {
     pub(super) reports: Vec<LevelReport>,
     /// Held while an application is queued: its kernels share the vectors of all levels.
     pub(super) queueing: Mutex<()>,
+    /// What a refresh works in stays at hand.
+    pub(super) _keeps: KeepsMemory,
 }
 
 /// What decides how levels become coarser.
@@ -87,6 +91,7 @@ impl<T: Real> ToCuda for Amg<T> {
             cycle: Cycle::new(device, self.space.len(), levels, dense)?,
             reports: self.reports.clone(),
             queueing: Mutex::new(()),
+            _keeps: device.keep_memory()?,
         })
     }
 }

@@ -56,7 +56,7 @@ impl<T: Real> Amg<T> {
         let started = Instant::now();
         let structure = a.structure();
         let (pattern, device) = (&structure.pattern, gpu.device());
-        let _keeps = device.keep_memory()?;
+        let keeps = device.keep_memory()?;
         let size = pattern_blocks(pattern);
         let modes = match modes.is_empty() {
             true => Modes { count: size, values: numbers::constants_of(device, pattern.rows(), size)? },
@@ -77,6 +77,7 @@ impl<T: Real> Amg<T> {
             cycle: Cycle::new(device, pattern.rows(), vec![], None)?,
             reports: vec![],
             queueing: Mutex::new(()),
+            _keeps: keeps,
         };
         let (levels, dense) = amg.build(gpu, &ordered, modes, started)?;
         amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
@@ -251,7 +252,6 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
         check_space(a, self.space.host())?;
         check_pattern(&self.whole, &a.structure().pattern)?;
         let gpu = self.space.gpu().clone();
-        let _keeps = gpu.device().keep_memory()?;
         let mut a = numbers::blocks(&a.ordered(&gpu)?, &self.nodes, self.size)?;
         for at in 0..=self.cycle.levels.len() {
             let inverse = inverse_diagonal(&a)?;

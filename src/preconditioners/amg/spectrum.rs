@@ -3,6 +3,7 @@
 use crate::Result;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};
+use std::ops::Range;
 
 /// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
 const STEPS: usize = 8;
@@ -21,10 +22,10 @@ pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
     (0..sweeps).map(|k| (1.0 / root(k)) as f32).collect()
 }
 
-/// Numbers between −1 and 1 that look random.
-pub(super) fn noise(rows: usize) -> Vec<f32> {
-    map_rows(rows, 2, &|row| {
-        let bits = (row as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+/// Numbers between −1 and 1 that look random, for these rows.
+pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
+    map_rows(rows.len(), 2, &|at| {
+        let bits = ((rows.start + at) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let bits = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (bits >> 40) as f32 / (1u32 << 23) as f32 - 1.0
     })
@@ -51,8 +52,9 @@ where
     }
     // the tridiagonal matrix of Lanczos: its diagonal, and the squares beside it
     let (mut diagonal, mut beside, mut before, mut first) = (vec![], vec![], None, 0.0);
-    for [rho, energy] in &steps {
-        let [rho, energy] = [rho.read()?, energy.read()?].map(f64::from);
+    let scalars: Vec<_> = steps.iter().flatten().collect();
+    for numbers in Scalar::read_all(&scalars)?.chunks_exact(2) {
+        let [rho, energy] = [numbers[0], numbers[1]].map(f64::from);
         if energy < 0.0 {
             return Err(krysp_solvers::Error::Breakdown { what: "⟨p, A p⟩", value: energy }.into());
         }

@@ -33,16 +33,29 @@ pub(super) struct Strength {
 }
 
 impl Strength {
-    /// Of a matrix with a positive diagonal, or rows of nothing.
-    pub(super) fn new(a: Blocks<'_>, theta: f64) -> Result<Strength> {
+    /// Of a matrix with a positive diagonal, or rows of nothing. Where columns go on beyond the rows, `beyond` adds the numbers
+    /// of those nodes to the numbers of these.
+    pub(super) fn new(
+        a: Blocks<'_>,
+        theta: f64,
+        beyond: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
+    ) -> Result<Strength> {
         match a.shape {
-            [1, 1] => Strength::with_norm(a, theta, |block| block[0].abs()),
-            _ => Strength::with_norm(a, theta, |block| block.iter().map(|v| v * v).sum::<f64>().sqrt()),
+            [1, 1] => Strength::with_norm(a, theta, beyond, |block| block[0].abs()),
+            _ => {
+                let norm = |block: &[f64]| block.iter().map(|v| v * v).sum::<f64>().sqrt();
+                Strength::with_norm(a, theta, beyond, norm)
+            }
         }
     }
 
     #[inline(always)]
-    fn with_norm(a: Blocks<'_>, theta: f64, norm: impl Fn(&[f64]) -> f64 + Sync) -> Result<Strength> {
+    fn with_norm(
+        a: Blocks<'_>,
+        theta: f64,
+        beyond: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
+        norm: impl Fn(&[f64]) -> f64 + Sync,
+    ) -> Result<Strength> {
         let nodes = a.pattern.rows();
         // ‖A_ii‖^−½
         let roots = map_rows(nodes, 8, &|node| {
@@ -52,6 +65,7 @@ impl Strength {
                 .map_or(0.0, |at| norm(a.block(a.pattern.offsets.at(node) + at)));
             if own > 0.0 { 1.0 / own.sqrt() } else { 0.0 }
         });
+        let roots = beyond(roots)?;
         let coupling =
             |root: f64, (column, block): (u32, &[f64])| root * roots[column as usize] * norm(block);
         // the largest, whether the smallest is strong beside it, whether all together are next to nothing
@@ -67,18 +81,19 @@ impl Strength {
             }
             (largest, smallest >= theta * largest, sum * root * root <= DOMINANT || root == 0.0)
         });
+        let largest = beyond(map_rows(nodes, 2, &|node| rows[node].0))?;
         let left_out = map_rows(nodes, 2, &|node| rows[node].2);
         let all = find_row(nodes, 2, &|node| !rows[node].1).is_none();
         let find = |node: usize, (): &mut (), columns: &mut Vec<u32>| {
-            let (own, root) = (theta * rows[node].0, roots[node]);
+            let (own, root) = (theta * largest[node], roots[node]);
             let strong = |entry: &(u32, &[f64])| {
                 let s = coupling(root, *entry);
-                s >= own || s >= theta * rows[entry.0 as usize].0 || entry.0 as usize == node
+                s >= own || s >= theta * largest[entry.0 as usize] || entry.0 as usize == node
             };
             columns.extend(a.row(node).filter(strong).map(|(column, _)| column));
             Ok(())
         };
-        let strong = if all { None } else { Some(find_rows(nodes, nodes, &|| (), &find)?) };
+        let strong = if all { None } else { Some(find_rows(nodes, a.pattern.cols(), &|| (), &find)?) };
         Ok(Strength { strong, left_out })
     }
 }

@@ -1,0 +1,122 @@
+// P = (I − ω D⁻¹ A) T in one go, where blocks are numbers and a row of T has one entry at most: P_ij is a sum over the entries of
+// row i of A whose columns belong to aggregate j.
+//
+// Some lanes share a row. What each entry adds, and to which aggregate, is put into shared memory; a lane then sums what has
+// the aggregate of its entry, in the order of entries, if no entry before has that, and counts the smaller ones for its place.
+// Moves a row of A and four numbers of T for each of its entries.
+
+struct Smoothing {
+    Graph a, strong;          // `strong` has no offsets where all is strong
+    Graph t;
+    const double* values;     // of A
+    const double* t_values;
+    const double* inverse;    // D⁻¹
+    double omega, positive;
+};
+
+// Counts the columns of rows, or fills them in with their numbers. Marks rows that have more entries than there is ROOM for.
+template <int LANES, int ROOM, bool FILL> __device__ __forceinline__ void smoothed_rows(
+    const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
+    constexpr int GROUPS = THREADS / LANES, OWN = ROOM / LANES;
+    // one more, so that groups read different banks
+    __shared__ u32 keys_of[GROUPS][ROOM + 1];
+    __shared__ double terms_of[GROUPS][FILL ? ROOM + 1 : 1];
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, lane = threadIdx.x % LANES;
+    u32* keys = keys_of[threadIdx.x / LANES];
+    double* terms = terms_of[threadIdx.x / LANES];
+    const bool inside = row < of.a.rows;
+    const u32 own_place = inside ? of.t.offsets[row] : 0;
+    // what has no aggregate has an empty row
+    const bool kept = inside && own_place < of.t.offsets[row + 1];
+    const u32 first = kept ? of.a.offsets[row] : 0;
+    u32 length = kept ? of.a.offsets[row + 1] - first : 0;
+    if (length > ROOM) {
+        if (lane == 0) *overflow = 1;
+        length = ROOM;
+    }
+    const bool all_strong = !of.strong.offsets;
+    const u32 strong_first = all_strong || !kept ? 0 : of.strong.offsets[row], strong_end = all_strong || !kept ? 0 : of.strong.offsets[row + 1];
+    // of strong connections alone: what is weak is added here
+    double diagonal = 0;
+    for (u32 k = lane; k < length; k += LANES) {
+        const u32 column = __ldg(of.a.columns + first + k);
+        bool is_strong = all_strong || column == row;
+        if (!is_strong) {
+            const u32 place = place_of(of.strong.columns, strong_first, strong_end, column);
+            is_strong = place < strong_end && __ldg(of.strong.columns + place) == column;
+        }
+        const u32 place = __ldg(of.t.offsets + column);
+        const bool there = is_strong && place < __ldg(of.t.offsets + column + 1);
+        keys[k] = there ? __ldg(of.t.columns + place) : NONE;
+        if constexpr (FILL) {
+            const double v = __ldg(of.values + first + k);
+            if (!is_strong || column == row) diagonal += v;
+            // the diagonal comes below, where something was added to it
+            const bool later = column == row && !all_strong;
+            terms[k] = there && !later ? v * __ldg(of.t_values + place) : 0.0;
+        }
+    }
+    __syncwarp();
+    double factor = 0, own_value = 0;
+    u32 own_key = NONE;
+    if constexpr (FILL) {
+        for (int step = LANES / 2; step; step /= 2) diagonal += __shfl_xor_sync(ALL, diagonal, step);
+        if (kept) {
+            double inverse = of.inverse[row];
+            if (!all_strong && diagonal * inverse > of.positive) inverse = 1.0 / diagonal;
+            factor = -of.omega * inverse;
+            own_key = of.t.columns[own_place];
+            own_value = of.t_values[own_place];
+            if (!all_strong) own_value *= 1.0 + factor * diagonal;
+        }
+    }
+    double sums[OWN];
+    u32 own[OWN], count = 0;
+#pragma unroll
+    for (int s = 0; s < OWN; s++) {
+        const u32 k = lane + s * LANES;
+        own[s] = k < length ? keys[k] : NONE;
+        for (u32 other = 0; other < k && own[s] != NONE; other++) {
+            if (keys[other] == own[s]) own[s] = NONE;
+        }
+        count += own[s] != NONE;
+        if constexpr (FILL) {
+            sums[s] = own[s] == own_key ? own_value : 0.0;
+            for (u32 other = k; other < length && own[s] != NONE; other++) {
+                if (keys[other] == own[s]) sums[s] += factor * terms[other];
+            }
+        }
+    }
+    if constexpr (!FILL) {
+        for (int step = LANES / 2; step; step /= 2) count += __shfl_xor_sync(ALL, count, step);
+        if (inside && lane == 0) counts[row] = count;
+    } else {
+        __syncwarp();
+#pragma unroll
+        for (int s = 0; s < OWN; s++) {
+            if (lane + s * LANES < length) keys[lane + s * LANES] = own[s];
+        }
+        __syncwarp();
+#pragma unroll
+        for (int s = 0; s < OWN; s++) {
+            if (own[s] == NONE) continue;
+            u32 place = offsets[row];
+            for (u32 other = 0; other < length; other++) place += keys[other] < own[s];
+            columns[place] = own[s];
+            values[place] = sums[s];
+        }
+    }
+}
+#define SMOOTHED(ROOM, LANES)                                                                                           \
+    extern "C" __global__ __launch_bounds__(THREADS) void count_smoothed_##ROOM(Smoothing of, u32* counts, u32* overflow) { \
+        begin();                                                                                                        \
+        smoothed_rows<LANES, ROOM, false>(of, 0, counts, 0, 0, overflow);                                               \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(THREADS) void fill_smoothed_##ROOM(                                         \
+        Smoothing of, const u32* offsets, u32* columns, double* values, u32* overflow) {                                \
+        begin();                                                                                                        \
+        smoothed_rows<LANES, ROOM, true>(of, offsets, 0, columns, values, overflow);                                    \
+    }
+SMOOTHED(32, 8)
+SMOOTHED(64, 16)
+SMOOTHED(128, 32)

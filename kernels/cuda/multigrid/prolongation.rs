@@ -1,0 +1,108 @@
+//! The smoothed prolongation in one go, where blocks are numbers and rows are short.
+
+use super::graph::{Blocks, Graph, RawGraph};
+use crate::cuda::device::Array;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::matrix::ordered::Misfit;
+use cudarc::driver::DeviceRepr;
+
+/// The kernels.
+pub(crate) const SOURCE: Source = Source {
+    file: "prolongation.cu",
+    text: concat!(include_str!("graph.cu"), "#line 1 \"prolongation.cu\"\n", include_str!("prolongation.cu")),
+    constants: constants![],
+    mirrors: &[
+        mirror!("Graph" = RawGraph { offsets, columns, rows }),
+        mirror!("Smoothing" = RawSmoothing { a, strong, t, values, t_values, inverse, omega, positive }),
+    ],
+};
+
+/// Kernels by how many entries a row may have: those that count and fill, and lanes of a row.
+const ROOM: [(usize, [&str; 2], usize); 3] = [
+    (32, ["count_smoothed_32", "fill_smoothed_32"], 8),
+    (64, ["count_smoothed_64", "fill_smoothed_64"], 16),
+    (128, ["count_smoothed_128", "fill_smoothed_128"], 32),
+];
+
+/// What a prolongation is made of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Smoothing<'a> {
+    pub(super) a: &'a Blocks,
+    /// Strong connections; none where all are.
+    pub(super) strong: Option<&'a Graph>,
+    pub(super) t: &'a Blocks,
+    /// `D⁻¹`
+    pub(super) inverse: &'a Array<f64>,
+    pub(super) omega: f64,
+    /// What of a weak entry's diagonal must be left for it to be added there.
+    pub(super) positive: f64,
+}
+
+/// The same as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawSmoothing {
+    a: RawGraph,
+    strong: RawGraph,
+    t: RawGraph,
+    values: u64,
+    t_values: u64,
+    inverse: u64,
+    omega: f64,
+    positive: f64,
+}
+// SAFETY: as `Smoothing` of prolongation.cu
+unsafe impl DeviceRepr for RawSmoothing {}
+
+impl Smoothing<'_> {
+    fn raw(&self) -> RawSmoothing {
+        let nowhere = RawGraph { offsets: 0, columns: 0, rows: 0 };
+        RawSmoothing {
+            a: self.a.graph.raw(),
+            strong: self.strong.map_or(nowhere, Graph::raw),
+            t: self.t.graph.raw(),
+            values: self.a.address(),
+            t_values: self.t.address(),
+            inverse: self.inverse.address(0),
+            omega: self.omega,
+            positive: self.positive,
+        }
+    }
+
+    /// `P`, and which of [`ROOM`] it took. None where blocks are no numbers or a row is too long.
+    pub(super) fn prolongation(&self) -> Result<Option<(usize, Blocks)>> {
+        if self.t.shape != [1, 1] {
+            return Ok(None);
+        }
+        let (graph, device, raw) = (&self.a.graph, self.a.values.device(), self.raw());
+        let mean = graph.entries() / graph.rows().max(1);
+        for (at, (room, [count, _], lanes)) in ROOM.iter().enumerate() {
+            // the longest row is seldom shorter than twice the mean
+            if 2 * mean > *room {
+                continue;
+            }
+            let (counts, overflow) = (device.uninitialised::<u32>(graph.rows() + 1)?, Misfit::none(device)?);
+            let (to, mark) = (counts.address(0), overflow.address());
+            queue!(device, f64, count, config(graph.rows() * lanes), raw, to, mark);
+            if overflow.is_set()? {
+                continue;
+            }
+            let pattern = Graph::of_lengths(counts, self.t.graph.cols())?;
+            let values = self.numbers(at, &pattern)?;
+            return Ok(Some((at, Blocks { graph: pattern, shape: [1, 1], values })));
+        }
+        Ok(None)
+    }
+
+    /// The numbers of `P`, whose rows begin where its pattern says, with the kernel `room` of [`ROOM`]; columns are written, too.
+    pub(super) fn numbers(&self, room: usize, pattern: &Graph) -> Result<Array<f64>> {
+        let (device, raw, (_, [_, fill], lanes)) = (self.a.values.device(), self.raw(), ROOM[room]);
+        let (values, overflow) = (device.uninitialised(pattern.entries())?, Misfit::none(device)?);
+        let (offsets, columns, to) = (pattern.offsets(), pattern.columns.address(0), values.address(0));
+        let mark = overflow.address();
+        queue!(device, f64, fill, config(pattern.rows() * lanes), raw, offsets, columns, to, mark);
+        Ok(values)
+    }
+}

@@ -1,0 +1,363 @@
+//! Multigrid over ranks of MPI.
+//!
+//! Aggregates lie within ranks. Everything else is as on one process: prolongations are smoothed across ranks, and coarse
+//! matrices are those of the whole system. A level that is small enough to be inverted, or has few rows for each rank, is put
+//! together on all ranks, which go on alike: such rows would cost more in messages than they cost to compute.
+//!
+//! Budget, beside what a cycle costs anyway: for each level on ranks and each neighbour, as many messages as products with
+//! the level's matrix, which travel while own columns are multiplied, and one with `P` and one with `Pᵀ`; and one gathering.
+
+mod setup;
+
+use super::cycle::{relax, scaled};
+use super::modes::Modes;
+use super::spectrum::{largest, noise, weights};
+use super::stored::Stored;
+use super::{Amg, AmgOptions, LEVELS, largest_of, power_below, strength};
+use crate::mpi::halo::{Back, Halo};
+use crate::mpi::{RankMatrix, RankSpace, RankVector, Ranks};
+use crate::{HostVector, Real, Result};
+use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_solvers::{Diagonal, Element, LinearOperator, Space, Vector, check_spaces};
+use setup::Rows;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// A level with fewer rows for each rank is put together on all.
+const FEW: u64 = 8;
+
+/// Numbers may grow or shrink by so much before they are scaled anew: single precision reaches from 1e-38 to 1e38.
+const REACH: f64 = 1e12;
+
+/// [`Amg`] over ranks: one hierarchy for the whole system. Printed, it says how large its levels are.
+///
+/// ```no_run
+/// use krysp::Cg;
+/// use krysp::mpi::{RankAmg, RankMatrix};
+///
+/// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {
+///     let m = RankAmg::new(a)?;
+///     Ok(Cg::new(a).preconditioner(m).rtol(1e-8).solve(b)?.x)
+/// }
+/// ```
+#[derive(Debug)]
+pub struct RankAmg<T: Real> {
+    space: RankSpace<T>,
+    modes: Vec<Vec<T>>,
+    options: AmgOptions,
+    hierarchy: Mutex<Hierarchy>,
+    report: String,
+}
+
+/// What a cycle reads and works in.
+#[derive(Debug)]
+struct Hierarchy {
+    /// A power of two that brings the largest entry near one.
+    scale: f64,
+    /// What the last vector was divided by.
+    size: f64,
+    levels: Vec<Level>,
+    last: Last,
+}
+
+/// A level on ranks.
+#[derive(Debug)]
+struct Level {
+    a: RankMatrix<f32>,
+    /// `D⁻¹`
+    inverse: HostVector<f32>,
+    weights: Vec<f32>,
+    /// None on the last level where that is smoothed alone.
+    transfer: Option<Transfer>,
+    b: RankVector<f32>,
+    x: RankVector<f32>,
+    t: RankVector<f32>,
+}
+
+/// To the next level and back: rows of `P` and columns of `Pᵀ` are those of this rank.
+struct Transfer {
+    p: Stored,
+    r: Stored,
+    halo: Halo<f32>,
+    back: Back<f32>,
+    /// A vector of the next level, own entries and ghosts.
+    coarse: HostVector<f32>,
+}
+
+impl fmt::Debug for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "P in {}, its transpose in {}", self.p.name(), self.r.name())
+    }
+}
+
+/// What all ranks have alike, behind the levels on ranks.
+#[derive(Debug)]
+struct Last {
+    ranks: Ranks,
+    /// None where the last level on ranks is smoothed alone.
+    amg: Option<Amg<f64>>,
+    /// Where the rows of each rank begin, and their number.
+    bounds: Vec<usize>,
+    b: Vec<f32>,
+    x: Vec<f32>,
+}
+
+impl<T: Real> RankAmg<T> {
+    /// As [`Amg::new`]. All ranks call this.
+    pub fn new(matrix: &RankMatrix<T>) -> Result<RankAmg<T>> {
+        RankAmg::with::<[T; 0]>(matrix, &[], AmgOptions::default())
+    }
+
+    /// As [`Amg::with_modes`], each rank with its part of the modes. All ranks call this.
+    pub fn with_modes<V: AsRef<[T]> + Sync>(matrix: &RankMatrix<T>, modes: &[V]) -> Result<RankAmg<T>> {
+        RankAmg::with(matrix, modes, AmgOptions::default())
+    }
+
+    /// As [`Amg::with`], each rank with its part of the modes. All ranks call this.
+    pub fn with<V: AsRef<[T]> + Sync>(
+        matrix: &RankMatrix<T>,
+        modes: &[V],
+        options: AmgOptions,
+    ) -> Result<RankAmg<T>> {
+        let space = matrix.domain();
+        let check = || {
+            options.check()?;
+            modes.iter().try_for_each(|mode| space.vector(mode.as_ref()).map(|_| ()))?;
+            Ok(())
+        };
+        matrix.ranks().all(check())?;
+        let modes: Vec<Vec<T>> = modes.iter().map(|mode| mode.as_ref().to_vec()).collect();
+        let (hierarchy, report) = Hierarchy::new(matrix, &modes, options)?;
+        let hierarchy = Mutex::new(hierarchy);
+        Ok(RankAmg { space: space.clone(), modes, options, hierarchy, report })
+    }
+
+    /// Takes new values from a matrix: all levels are made anew. All ranks call this.
+    pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
+        *self = RankAmg::with(matrix, &self.modes, self.options)?;
+        Ok(())
+    }
+}
+
+impl Hierarchy {
+    fn new<T: Real>(
+        matrix: &RankMatrix<T>,
+        modes: &[Vec<T>],
+        options: AmgOptions,
+    ) -> Result<(Hierarchy, String)> {
+        let mut rows = Rows::of(matrix)?;
+        let ranks = rows.ranks.clone();
+        let own = matrix.domain().local_len();
+        let mut modes = match modes.len() {
+            0 => Modes::constants(own, rows.size),
+            count => {
+                let entry = |at: usize| Element::to_f64(modes[at % count][at / count]);
+                Modes { count, values: (0..own * count).map(entry).collect() }
+            }
+        };
+        let most = ranks.gather(vec![largest_of(rows.blocks().values)])?;
+        let scale = 1.0 / power_below(most.into_iter().fold(0.0, f64::max));
+        let (mut levels, mut report) = (vec![], String::new());
+        let last = loop {
+            report += &format!("{}{} rows", if levels.is_empty() { "" } else { ", " }, rows.all());
+            let inverse = ranks.all(strength::inverse_diagonal(rows.blocks()))?;
+            if rows.all() <= (options.coarsest as u64).max(FEW * ranks.size() as u64) {
+                let (csr, modes) = rows.everywhere(&modes)?;
+                let amg = ranks.all(Amg::of_nodes(&csr, rows.size, modes, options))?;
+                report += " on each rank";
+                break Last::new(&ranks, Some(amg), &rows);
+            }
+            let mut level = Level::new(&rows, &inverse, scale)?;
+            let omega = level.weigh(options.sweeps)?;
+            let coarser = match levels.len() < LEVELS {
+                true => rows.coarser(&inverse, omega, &modes, options.strength)?,
+                false => None,
+            };
+            let Some((transfer, coarse, coarse_modes)) = coarser else {
+                levels.push(level);
+                break Last::new(&ranks, None, &rows);
+            };
+            level.transfer = Some(transfer);
+            levels.push(level);
+            (rows, modes) = (coarse, coarse_modes);
+        };
+        Ok((Hierarchy { scale, size: 1.0, levels, last }, report))
+    }
+}
+
+impl Level {
+    fn new(rows: &Rows, inverse: &[f64], scale: f64) -> Result<Level> {
+        let a = rows.narrow(scale)?;
+        let space = a.domain().clone();
+        let of = |&inverse: &f64| if inverse == 0.0 { 1.0 } else { (inverse / scale) as f32 };
+        let inverse = HostVector::from_slice(&inverse.iter().map(of).collect::<Vec<_>>());
+        let [b, x, t] = [space.zeros()?, space.zeros()?, space.zeros()?];
+        Ok(Level { a, inverse, weights: vec![], transfer: None, b, x, t })
+    }
+
+    /// Chooses weights for the diagonal; `ω` of the prolongation.
+    fn weigh(&mut self, sweeps: usize) -> Result<f64> {
+        let space = self.a.domain();
+        let own = space.rows();
+        let noise = space.vector(&noise(own.start as usize..own.end as usize))?;
+        let diagonal = Diagonal::new(space.vector(self.inverse.as_slice())?);
+        let largest = largest(&self.a, &diagonal, &noise)?;
+        self.weights = weights(largest, sweeps);
+        Ok(4.0 / 3.0 / largest)
+    }
+
+    /// `t ← A x`
+    fn product(&mut self) -> krysp_solvers::Result<()> {
+        self.a.apply(&self.x, &mut self.t)
+    }
+
+    /// `x ← x + w D⁻¹ (b − A x)`
+    fn sweep(&mut self, weight: f32) -> krysp_solvers::Result<()> {
+        self.product()?;
+        let (b, t, x) = (self.b.own().as_slice(), self.t.own().as_slice(), self.x.own_mut().as_mut_slice());
+        relax(weight, self.inverse.as_slice(), b, t, x);
+        Ok(())
+    }
+}
+
+impl Last {
+    fn new(ranks: &Ranks, amg: Option<Amg<f64>>, rows: &Rows) -> Last {
+        let all = amg.as_ref().map_or(0, |amg| amg.domain().len());
+        let row = |&bound: &u64| if all == 0 { 0 } else { bound as usize * rows.size };
+        let bounds: Vec<usize> = rows.bounds.iter().map(row).collect();
+        let own = bounds[ranks.rank() + 1] - bounds[ranks.rank()];
+        Last { ranks: ranks.clone(), amg, bounds, b: vec![0.0; own], x: vec![0.0; own] }
+    }
+
+    /// Solves with the matrix times `scale`; returns the largest of `own` on all ranks, which travels along.
+    fn solve(&mut self, scale: f64, own: f64) -> Result<f64> {
+        let Last { ranks, amg, bounds, b, x } = self;
+        let lengths = || bounds.windows(2).map(|pair| pair[1] - pair[0]);
+        let most = lengths().max().unwrap_or(0);
+        let mut message = vec![0.0f32; most + 1];
+        message[..b.len()].copy_from_slice(b);
+        // single precision has room for the exponent
+        message[most] = own.log2() as f32;
+        let parts = ranks.gather(message)?;
+        let parts = parts.chunks_exact(most + 1);
+        if let Some(amg) = amg {
+            let whole = parts.clone().zip(lengths()).flat_map(|(part, length)| &part[..length]);
+            let whole: Vec<f64> = whole.map(|&b| f64::from(b)).collect();
+            let mut solved = amg.domain().zeros()?;
+            amg.apply(&HostVector::from_slice(&whole), &mut solved)?;
+            let own = &solved.as_slice()[bounds[ranks.rank()]..bounds[ranks.rank() + 1]];
+            x.iter_mut().zip(own).for_each(|(x, &own)| *x = (own / scale) as f32);
+        }
+        Ok(parts.map(|part| f64::from(part[most])).fold(f64::NEG_INFINITY, f64::max).exp2())
+    }
+}
+
+impl Hierarchy {
+    /// One V-cycle for a vector of which `own` is the largest entry here; returns the largest of all.
+    fn cycle(&mut self, own: f64) -> krysp_solvers::Result<f64> {
+        let Hierarchy { scale, levels, last, .. } = self;
+        for at in 0..levels.len() {
+            let (level, below) = levels[at..].split_at_mut(1);
+            let level = &mut level[0];
+            scaled(level.weights[0], &level.inverse, level.b.own(), level.x.own_mut());
+            for sweep in 1..level.weights.len() {
+                level.sweep(level.weights[sweep])?;
+            }
+            if level.transfer.is_some() {
+                level.product()?;
+            }
+            let Level { transfer: Some(Transfer { r, back, coarse, .. }), b, t, .. } = level else { break };
+            t.own_mut().axpby(&1.0, b.own(), &-1.0);
+            r.apply(t.own(), coarse)?;
+            let to = match below.first_mut() {
+                Some(below) => below.b.own_mut().as_mut_slice(),
+                None => &mut last.b,
+            };
+            let (own, ghosts) = coarse.as_slice().split_at(to.len());
+            to.copy_from_slice(own);
+            back.add(ghosts, to)?;
+        }
+        let largest = last.solve(*scale, own)?;
+        for at in (0..levels.len()).rev() {
+            let (level, below) = levels[at..].split_at_mut(1);
+            let level = &mut level[0];
+            if let Level { transfer: Some(Transfer { p, halo, coarse, .. }), x, t, .. } = level {
+                let from = match below.first() {
+                    Some(below) => below.x.own().as_slice(),
+                    None => &last.x,
+                };
+                halo.start(from)?;
+                let (own, ghosts) = coarse.as_mut_slice().split_at_mut(from.len());
+                own.copy_from_slice(from);
+                ghosts.copy_from_slice(halo.receive()?);
+                p.apply(coarse, t.own_mut())?;
+                x.own_mut().axpy(&1.0, t.own());
+            }
+            for sweep in (0..level.weights.len()).rev() {
+                level.sweep(level.weights[sweep])?;
+            }
+        }
+        Ok(largest)
+    }
+
+    /// What goes in, and what comes out.
+    fn ends(&mut self) -> [&mut [f32]; 2] {
+        match self.levels.first_mut() {
+            Some(Level { b, x, .. }) => [b.own_mut().as_mut_slice(), x.own_mut().as_mut_slice()],
+            None => [&mut self.last.b, &mut self.last.x],
+        }
+    }
+}
+
+impl<T: Real> LinearOperator for RankAmg<T> {
+    type Vector = RankVector<T>;
+
+    fn domain(&self) -> &RankSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &RankVector<T>, z: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        let hierarchy = &mut *self.hierarchy.lock().unwrap_or_else(PoisonError::into_inner);
+        let wide = r.own().as_slice();
+        let own = largest_of(wide);
+        loop {
+            let down = 1.0 / hierarchy.size;
+            let [b, _] = hierarchy.ends();
+            over_rows(wide.len(), 2, b, &|rows, b: &mut [f32]| {
+                b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
+            });
+            // how large the whole vector is, ranks learn on the way: of one that was scaled wrongly they start again
+            let largest = hierarchy.cycle(own)?;
+            let apart = largest / hierarchy.size;
+            if !(largest.is_normal()) || (apart < REACH && apart > 1.0 / REACH) {
+                break;
+            }
+            hierarchy.size = power_below(largest);
+        }
+        let up = hierarchy.scale * hierarchy.size;
+        let [_, x] = hierarchy.ends();
+        let narrow = &*x;
+        over_rows(wide.len(), 2, z.own_mut().as_mut_slice(), &|rows, z: &mut [T]| {
+            z.iter_mut().zip(&narrow[rows]).for_each(|(z, &x)| *z = T::from_f64(f64::from(x) * up));
+        });
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let hierarchy = self.hierarchy.lock().unwrap_or_else(PoisonError::into_inner);
+        let level = |level: &Level| {
+            let transfers = level.transfer.as_ref().map_or(0, |both| both.p.bytes() + both.r.bytes());
+            2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
+        };
+        let last = hierarchy.last.amg.as_ref().map_or(0, LinearOperator::bytes);
+        hierarchy.levels.iter().map(level).sum::<usize>() + last
+    }
+}
+
+/// The rows of each level on all ranks together.
+impl<T: Real> fmt::Display for RankAmg<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.report)
+    }
+}

@@ -1,0 +1,373 @@
+//! Levels of which each rank has the rows of its own nodes.
+//!
+//! ```text
+//! columns of a level:     own nodes, then ghosts, ascending
+//! aggregates, T           of own nodes alone
+//! P = (I − ω D⁻¹ A_F) T   reads aggregates and T of ghosts
+//! A P                     reads rows of P of ghosts
+//! Pᵀ (A P)                rows that belong to others are sent there, and added
+//! ```
+
+use super::super::aggregates::{Aggregates, NONE};
+use super::super::blocks::{self, Blocks, transposed_pattern};
+use super::super::coarsening::Smoother;
+use super::super::modes::Modes;
+use super::super::product::{self, Pieces};
+use super::super::stored::{Stored, expanded, gathered, rounded};
+use super::super::strength::Strength;
+use super::Transfer;
+use crate::formats::pattern::Pattern;
+use crate::formats::{block_pattern, row_blocks};
+use crate::mpi::halo::Routes;
+use crate::mpi::{RankMatrix, Ranks};
+use crate::{Csr, Format, HostSpace, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::index::Offsets;
+use krysp_solvers::{Element, LinearOperator, Space};
+use std::sync::Arc;
+
+/// No aggregate, counted over all ranks.
+const NOWHERE: u64 = u64::MAX;
+
+/// A level's matrix in double precision: the rows of own nodes.
+pub(super) struct Rows {
+    pub(super) ranks: Ranks,
+    /// Where the nodes of each rank begin, and the number of nodes.
+    pub(super) bounds: Vec<u64>,
+    /// The nodes of others that own rows read.
+    ghosts: Vec<u64>,
+    routes: Routes,
+    pattern: Arc<Pattern>,
+    /// Rows of a node.
+    pub(super) size: usize,
+    values: Buffer<f64>,
+}
+
+/// What becomes of a level: how vectors go to the next and come back, that level, and its modes.
+pub(super) type Coarser = (Transfer, Rows, Modes);
+
+impl Rows {
+    /// Of a matrix. All ranks call this.
+    pub(super) fn of<T: Real>(matrix: &RankMatrix<T>) -> Result<Rows> {
+        let (ranks, space) = (matrix.ranks().clone(), matrix.domain());
+        let whole = matrix.whole();
+        let csr = ranks.all(whole)?;
+        let size = common_size(&ranks, &csr, space.bounds(), matrix.ghosts())?;
+        let entries = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
+        let (pattern, values) = match size {
+            1 => (csr.source().pattern.in_order(), entries.into()),
+            size => {
+                let (offsets, columns) = ranks.all(block_pattern(&csr, size))?;
+                let pattern = Pattern::sorted(offsets, columns.to_vec(), csr.cols() / size);
+                let pattern = ranks.all(pattern)?;
+                let values = gathered(&entries, &pattern, size);
+                (Arc::new(pattern), values)
+            }
+        };
+        let bounds: Vec<u64> = space.bounds().iter().map(|bound| bound / size as u64).collect();
+        let ghosts: Vec<u64> =
+            matrix.ghosts().iter().step_by(size).map(|ghost| ghost / size as u64).collect();
+        let routes = Routes::new(&ranks, &bounds, &ghosts)?;
+        Ok(Rows { ranks, bounds, ghosts, routes, pattern, size, values })
+    }
+
+    pub(super) fn blocks(&self) -> Blocks<'_> {
+        Blocks { pattern: &self.pattern, shape: [self.size; 2], values: &self.values }
+    }
+
+    fn first(&self) -> u64 {
+        self.bounds[self.ranks.rank()]
+    }
+
+    /// Rows on all ranks.
+    pub(super) fn all(&self) -> u64 {
+        self.bounds[self.ranks.size()] * self.size as u64
+    }
+
+    /// A column of [`Rows::expanded`], counted over all ranks.
+    fn column(&self, local: u32) -> u64 {
+        let (local, size) = (local as usize, self.size);
+        let (node, own) = (local / size, self.pattern.rows());
+        let node = if node < own { self.first() + node as u64 } else { self.ghosts[node - own] };
+        node * size as u64 + (local % size) as u64
+    }
+
+    /// Where numbers stand, row by row.
+    fn expanded(&self) -> Result<(Vec<usize>, Vec<u64>)> {
+        let pattern = expanded(&self.pattern, [self.size; 2])?;
+        let offsets = (0..=pattern.rows()).map(|row| pattern.offsets.at(row)).collect();
+        Ok((offsets, map_rows(pattern.entries(), 3, &|at| self.column(pattern.columns[at]))))
+    }
+
+    /// In single precision, times `scale`. All ranks call this.
+    pub(super) fn narrow(&self, scale: f64) -> Result<RankMatrix<f32>> {
+        let (offsets, columns) = self.ranks.all(self.expanded())?;
+        RankMatrix::from_rows(&self.ranks, &offsets, &columns, &rounded(self.blocks(), scale))
+    }
+
+    /// The rows of all ranks, on each. All ranks call this.
+    pub(super) fn everywhere(&self, modes: &Modes) -> Result<(Csr<f64>, Modes)> {
+        let everywhere = |own: Vec<u64>| -> Result<Vec<u64>> {
+            Ok(self.ranks.exchange(vec![own; self.ranks.size()])?.concat())
+        };
+        let (offsets, columns) = self.ranks.all(self.expanded())?;
+        let lengths = everywhere(offsets.windows(2).map(|pair| (pair[1] - pair[0]) as u64).collect())?;
+        let columns = everywhere(columns)?;
+        let bits = |numbers: &[f64]| numbers.iter().map(|number| number.to_bits()).collect();
+        let numbers = |bits: Vec<u64>| -> Vec<f64> { bits.into_iter().map(f64::from_bits).collect() };
+        let values = numbers(everywhere(bits(&by_rows(self.blocks())))?);
+        let values_of_modes = numbers(everywhere(bits(&modes.values))?);
+        let mut offsets = vec![0usize];
+        for length in lengths {
+            offsets.push(offsets[offsets.len() - 1] + length as usize);
+        }
+        let rows = self.all() as usize;
+        let csr = Csr::from_csr(rows, rows, &offsets, &columns, &values);
+        Ok((self.ranks.all(csr)?, Modes { count: modes.count, values: values_of_modes }))
+    }
+
+    /// The next level; none where too little would be gained. All ranks call this.
+    pub(super) fn coarser(
+        &self,
+        inverse_diagonal: &[f64],
+        omega: f64,
+        modes: &Modes,
+        theta: f64,
+    ) -> Result<Option<Coarser>> {
+        let (ranks, a, nodes) = (&self.ranks, self.blocks(), self.pattern.rows());
+        let beyond = |mut own: Vec<f64>| {
+            let ghosts = self.routes.ghosts(1, &own)?;
+            own.extend(ghosts);
+            Ok(own)
+        };
+        let Strength { strong, left_out } = ranks.all(Strength::new(a, theta, &beyond))?;
+        let graph = ranks.all(own_part(strong.as_ref().unwrap_or(a.pattern)))?;
+        let Aggregates { count, of_node } = Aggregates::new(&graph, &left_out);
+        let counts = ranks.gather(vec![count as u64])?;
+        let bounds: Vec<u64> = sums(&counts);
+        let all = bounds[ranks.size()];
+        if all == 0 || 10 * all * modes.count as u64 > 9 * self.all() {
+            return Ok(None);
+        }
+        let (mut tentative, coarse_modes) =
+            modes.orthonormal(&Aggregates { count, of_node: of_node.clone() }, self.size);
+        let strong = strong.filter(|_| modes.count == 1);
+
+        // aggregates of ghosts become columns behind the own ones
+        let first = bounds[ranks.rank()];
+        let name = |&own: &u32| if own == NONE { NOWHERE } else { first + u64::from(own) };
+        let names: Vec<u64> = of_node.iter().map(name).collect();
+        let of_ghosts = self.routes.ghosts(1, &names)?;
+        let width = self.size * modes.count;
+        tentative.extend(self.routes.ghosts(width, &tentative)?);
+        let near = Columns::new(first, count, of_ghosts.iter().copied().filter(|&of| of != NOWHERE));
+        let place = |&of: &u64| if of == NOWHERE { NONE } else { near.place(of) };
+        let of_node: Vec<u32> = of_node.into_iter().chain(of_ghosts.iter().map(place)).collect();
+        let shape = [self.size, modes.count];
+        let smoother = Smoother {
+            a,
+            strong: strong.as_ref(),
+            of_node: &of_node,
+            tentative: &tentative,
+            modes: modes.count,
+            inverse_diagonal,
+            omega,
+        };
+        let made = smoother.each_row(|size, row| product::assembled([nodes, near.count()], size, row));
+        let (pattern, prolongation) = ranks.all(made)?;
+        let pattern = Arc::new(pattern);
+        let p = Blocks { pattern: &pattern, shape, values: &prolongation };
+        let (transposed, from) = ranks.all(transposed_pattern(&pattern))?;
+        let transposed = Arc::new(transposed);
+        let restriction = blocks::transposed(p, &from);
+        let r = Blocks { pattern: &transposed, shape: [modes.count, self.size], values: &restriction };
+
+        let routes = Routes::new(ranks, &bounds, &near.ghosts)?;
+        let (with_ghosts, values, columns) = self.with_ghosts(p, &near)?;
+        let product = Pieces::product(a, &Blocks { pattern: &with_ghosts, shape, values: &values });
+        let (partial, values) = ranks.all(product::product(r, &product))?;
+        let partial = Blocks { pattern: &partial, shape: [modes.count; 2], values: &values };
+        let coarse = self.joined(partial, &columns, &routes, bounds, count)?;
+        let stored = || {
+            let stored = |pattern: &Arc<Pattern>, blocks: Blocks<'_>| {
+                Stored::new(&expanded(pattern, blocks.shape)?, rounded(blocks, 1.0))
+            };
+            Ok([stored(&pattern, p)?, stored(&transposed, r)?])
+        };
+        let [p, r] = ranks.all(stored())?;
+        let routes = routes.widened(modes.count);
+        let zeros = HostSpace::new(near.count() * modes.count).zeros()?;
+        let transfer = Transfer { p, r, halo: routes.halo()?, back: routes.back()?, coarse: zeros };
+        Ok(Some((transfer, coarse, coarse_modes)))
+    }
+
+    /// Rows of `P` for own nodes and for ghosts, and the aggregates that are its columns.
+    fn with_ghosts(&self, p: Blocks<'_>, near: &Columns) -> Result<(Pattern, Vec<f64>, Columns)> {
+        let width = p.shape[0] * p.shape[1];
+        let names = |row: usize| p.pattern.row(row).iter().map(|&column| near.name(column)).collect();
+        let lengths = self.routes.rows(|row| vec![p.pattern.row(row).len() as u64])?;
+        let of_ghosts: Vec<u64> = self.routes.rows(names)?;
+        let bits = |row: usize| p.row(row).flat_map(|(_, block)| block).map(|v| v.to_bits()).collect();
+        let values: Vec<u64> = self.routes.rows(bits)?;
+        let others = of_ghosts.iter().copied().filter(|&name| !near.is_own(name));
+        let columns = Columns::new(near.first, near.own, others.chain(near.ghosts.iter().copied()));
+        let own = p.pattern.columns.iter().map(|&column| columns.place(near.name(column)));
+        let mut all: Vec<u32> = own.collect();
+        let mut numbers = p.values.to_vec();
+        // what comes is sorted by names, not by places
+        let mut order: Vec<(u32, usize)> = vec![];
+        let mut end = 0;
+        for &length in &lengths {
+            let row = end..end + length as usize;
+            end = row.end;
+            order.clear();
+            order.extend(row.map(|at| (columns.place(of_ghosts[at]), at)));
+            order.sort_unstable();
+            all.extend(order.iter().map(|&(place, _)| place));
+            let blocks = order.iter().flat_map(|&(_, at)| &values[at * width..(at + 1) * width]);
+            numbers.extend(blocks.map(|&bits| f64::from_bits(bits)));
+        }
+        let own = (0..p.pattern.rows()).map(|row| p.pattern.offsets.range(row).len());
+        let offsets = Offsets::from_lengths(own.chain(lengths.iter().map(|&length| length as usize)));
+        let pattern = Pattern::sorted(offsets, all, columns.count());
+        Ok((self.ranks.all(pattern)?, numbers, columns))
+    }
+
+    /// The next level: own rows of `partial`, and what other ranks have of them.
+    fn joined(
+        &self,
+        partial: Blocks<'_>,
+        columns: &Columns,
+        routes: &Routes,
+        bounds: Vec<u64>,
+        own: usize,
+    ) -> Result<Rows> {
+        let (ranks, size, square) = (&self.ranks, partial.shape[0], partial.shape[0].pow(2));
+        let row = |ghost: usize| partial.pattern.row(own + ghost);
+        let lengths = routes.rows_back(|ghost| vec![row(ghost).len() as u64])?;
+        let names: Vec<u64> =
+            routes.rows_back(|ghost| row(ghost).iter().map(|&column| columns.name(column)).collect())?;
+        let bits = |ghost: usize| {
+            partial.row(own + ghost).flat_map(|(_, block)| block).map(|v| v.to_bits()).collect()
+        };
+        let values: Vec<u64> = routes.rows_back(bits)?;
+        let values: Vec<f64> = values.into_iter().map(f64::from_bits).collect();
+        // what came for each row, in the order of the ranks
+        let starts: Vec<u64> = sums(&lengths);
+        let mut came: Vec<Vec<usize>> = vec![vec![]; own];
+        routes.sent().iter().enumerate().for_each(|(at, &row)| came[row as usize].push(at));
+        let here = &partial.pattern.columns[..partial.pattern.offsets.at(own)];
+        let mut used = vec![false; columns.count()];
+        here.iter().for_each(|&column| used[column as usize] = true);
+        let here = (own..columns.count()).filter(|&at| used[at]).map(|at| columns.name(at as u32));
+        let others = names.iter().copied().filter(|&name| !columns.is_own(name));
+        let joined = Columns::new(columns.first, own, here.chain(others));
+        let moved: Vec<u32> = (0..columns.count() as u32)
+            .map(|at| if used[at as usize] { joined.place(columns.name(at)) } else { NONE })
+            .collect();
+        let made = product::assembled([own, joined.count()], square, &|row, to| {
+            let mut add = |place: u32, block: &[f64]| {
+                to.block(place).iter_mut().zip(block).for_each(|(to, from)| *to += from);
+            };
+            partial.row(row).for_each(|(column, block)| add(moved[column as usize], block));
+            for &at in &came[row] {
+                for at in starts[at] as usize..starts[at + 1] as usize {
+                    add(joined.place(names[at]), &values[at * square..][..square]);
+                }
+            }
+        });
+        let (pattern, values) = ranks.all(made)?;
+        let routes = Routes::new(ranks, &bounds, &joined.ghosts)?;
+        let (ranks, pattern) = (ranks.clone(), Arc::new(pattern));
+        Ok(Rows { ranks, bounds, ghosts: joined.ghosts, routes, pattern, size, values })
+    }
+}
+
+/// The columns that a rank sees: its own, and behind them those of others, ascending.
+struct Columns {
+    first: u64,
+    own: usize,
+    ghosts: Vec<u64>,
+}
+
+impl Columns {
+    fn new(first: u64, own: usize, others: impl Iterator<Item = u64>) -> Columns {
+        let mut ghosts: Vec<u64> = others.collect();
+        ghosts.sort_unstable();
+        ghosts.dedup();
+        Columns { first, own, ghosts }
+    }
+
+    fn count(&self) -> usize {
+        self.own + self.ghosts.len()
+    }
+
+    fn is_own(&self, name: u64) -> bool {
+        name >= self.first && name < self.first + self.own as u64
+    }
+
+    /// The place of a column that is counted over all ranks.
+    fn place(&self, name: u64) -> u32 {
+        let ghost = || self.own + self.ghosts.partition_point(|&ghost| ghost < name);
+        (if self.is_own(name) { (name - self.first) as usize } else { ghost() }) as u32
+    }
+
+    fn name(&self, place: u32) -> u64 {
+        let place = place as usize;
+        if place < self.own { self.first + place as u64 } else { self.ghosts[place - self.own] }
+    }
+}
+
+/// Rows of a node, the same on all ranks: as the patterns of all ranks' rows tell.
+fn common_size<T: Real>(ranks: &Ranks, csr: &Csr<T>, bounds: &[u64], ghosts: &[u64]) -> Result<usize> {
+    let size = row_blocks(csr);
+    let starts =
+        |nodes: &[u64]| nodes[0].is_multiple_of(size as u64) && nodes[size - 1] == nodes[0] + size as u64 - 1;
+    let whole = ghosts.len().is_multiple_of(size) && ghosts.chunks_exact(size).all(starts);
+    let blocks =
+        || block_pattern(csr, size).is_ok_and(|(_, columns)| columns.len() * size * size == csr.nnz());
+    let fits = size > 1 && whole && bounds.iter().all(|bound| bound.is_multiple_of(size as u64)) && blocks();
+    // a rank without rows does as the others do
+    let own = if csr.rows() == 0 {
+        0
+    } else if fits {
+        size as u64
+    } else {
+        1
+    };
+    let mut sizes = ranks.gather(vec![own])?;
+    sizes.retain(|&size| size > 0);
+    sizes.dedup();
+    Ok(if let [size] = sizes[..] { size as usize } else { 1 })
+}
+
+/// Entries in columns that are rows, too.
+fn own_part(pattern: &Pattern) -> Result<Pattern> {
+    let rows = pattern.rows();
+    let own = |row: usize| pattern.row(row).partition_point(|&column| (column as usize) < rows);
+    let offsets = Offsets::of_rows(rows, &own);
+    let columns = (0..rows).flat_map(|row| pattern.row(row)[..own(row)].iter().copied()).collect();
+    Pattern::sorted(offsets, columns, rows)
+}
+
+/// The numbers of blocks, row by row.
+fn by_rows(blocks: Blocks<'_>) -> Vec<f64> {
+    let [rows, columns] = blocks.shape;
+    let of_node = |node: usize| {
+        (0..rows).flat_map(move |row| {
+            blocks.row(node).flat_map(move |(_, block)| block[row * columns..][..columns].iter().copied())
+        })
+    };
+    (0..blocks.pattern.rows()).flat_map(of_node).collect()
+}
+
+/// Zero, and the sums of the first, of the first two, and so on.
+fn sums(numbers: &[u64]) -> Vec<u64> {
+    let mut sum = 0;
+    let sums = numbers.iter().map(|number| {
+        sum += number;
+        sum
+    });
+    std::iter::once(0).chain(sums).collect()
+}
