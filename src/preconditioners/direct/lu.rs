@@ -14,14 +14,15 @@
 //!
 //! Budget: time goes with the multiplications, some 10⁹ a second, on one thread; an application moves `L` and `U` once.
 
+mod saved;
+
 use super::super::{Origin, Refresh, check_space, check_square};
 use super::tree::{Both, Foretold, NONE};
 use super::{Budget, DirectOptions};
 use crate::formats::derived::Derivation;
 use crate::numbering::minimum_degree;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
-use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
+use krysp_solvers::{Element, LinearOperator, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
 const NAME: &str = "LU";
@@ -68,32 +69,6 @@ pub struct Lu<T: Real> {
     work: Mutex<Vec<T>>,
 }
 
-impl<T: Real> Saved for Lu<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Lu { space, budget, columns, from_a, order, factors, work: _ } = self;
-        space.save(to);
-        budget.save(to);
-        columns.save(to);
-        from_a.save(to);
-        order.save(to);
-        factors.save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Lu<T>> {
-        let (space, budget): (HostSpace<T>, Budget) = (from.load()?, Budget::load(NAME, from)?);
-        let (columns, from_a) = from.load()?;
-        let (order, factors): (Order, Factors<T>) = from.load()?;
-        let rows = space.len();
-        let places = |places: &[u32]| places.len() == rows && places.iter().all(|&at| (at as usize) < rows);
-        let whole = [&factors.scale, &factors.pivots].into_iter().all(|list| list.len() == rows);
-        let triangles = [&factors.lower, &factors.upper].into_iter().all(|triangle| triangle.fits(rows));
-        if !(whole && triangles && places(&order.column_of) && places(&factors.row_of)) {
-            return Err(Broken);
-        }
-        Ok(Lu { space, budget, columns, from_a, order, factors, work: Mutex::new(vec![T::zero(); rows]) })
-    }
-}
-
 /// In which order columns are eliminated.
 #[derive(Debug)]
 struct Order {
@@ -102,8 +77,6 @@ struct Order {
     by_diagonal: Option<usize>,
 }
 
-saved!(impl[] Order { column_of, by_diagonal });
-
 /// A triangle, column by column, without its diagonal.
 #[derive(Debug, Default)]
 struct Triangle<T> {
@@ -111,8 +84,6 @@ struct Triangle<T> {
     rows: Vec<u32>,
     values: Vec<T>,
 }
-
-saved!(impl[T: Real] Triangle<T> { starts, rows, values });
 
 impl<T: Real> Triangle<T> {
     fn new(n: usize) -> Triangle<T> {
@@ -129,17 +100,6 @@ impl<T: Real> Triangle<T> {
     fn push(&mut self, row: u32, value: T) {
         self.rows.push(row);
         self.values.push(value);
-    }
-
-    /// Whether it has so many rows and columns.
-    fn fits(&self, n: usize) -> bool {
-        let within = |&row: &u32| (row as usize) < n;
-        self.starts.len() == n + 1
-            && self.starts[0] == 0
-            && self.starts.is_sorted()
-            && self.starts[n] == self.rows.len()
-            && self.values.len() == self.rows.len()
-            && self.rows.iter().all(within)
     }
 
     fn bytes(&self) -> usize {
@@ -171,8 +131,6 @@ struct Factors<T> {
     upper: Triangle<T>,
     pivots: Vec<T>,
 }
-
-saved!(impl[T: Real] Factors<T> { scale, row_of, lower, upper, pivots });
 
 impl<T: Real> Lu<T> {
     /// Factorises a matrix in its own space.
