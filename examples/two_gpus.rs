@@ -5,7 +5,7 @@
 //! ```
 
 use krysp::testing::matrices;
-use krysp::{Cg, Csr, Cuda, Halo, Jacobi, Numbering, Operator, Spread, ToCuda};
+use krysp::{BiCgStab, Cg, Csr, Cuda, Gmres, Halo, Jacobi, Minres, Numbering, Operator, Spread, ToCuda};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -26,25 +26,30 @@ fn main() -> Result<()> {
 
     let (op, jacobi) = (Operator::auto(&a, &first)?, Jacobi::new(&a)?.to(&first)?);
     println!("{name}: {} rows, {} entries; alone as {}", a.rows(), a.nnz(), op.choice().stored());
-    let alone = milliseconds(|iterations| {
-        let solver = Cg::new(&op).preconditioner(&jacobi).rtol(0.0).patience(usize::MAX);
-        Ok(solver.max_iterations(iterations).solve(&b)?.report.time.as_secs_f64())
-    })?;
-
     let gpus = (0..count).map(Cuda::new).collect::<std::result::Result<Vec<_>, _>>()?;
-    let spread = Spread::new(&gpus, &a)?;
-    println!("{spread}");
-    let together = milliseconds(|iterations| {
-        let solution = spread.solve(&b, |part, b| {
-            let solver = Cg::new(part).preconditioner(part.jacobi()?).rtol(0.0).patience(usize::MAX);
-            solver.max_iterations(iterations).solve(b)
-        })?;
-        Ok(solution.report.time.as_secs_f64())
-    })?;
-    println!(
-        "{alone:.4} ms an iteration alone, {together:.4} ms on {count}: {:.2} times as fast",
-        alone / together
-    );
+    let spread = Spread::on_all(&gpus, &a)?;
+    println!("{spread}\n{}", spread.balance()?);
+    macro_rules! compare {
+        ($($method:ident),*) => {$({
+            let alone = milliseconds(|iterations| {
+                let solver = $method::new(&op).preconditioner(&jacobi).rtol(0.0).patience(usize::MAX);
+                Ok(solver.max_iterations(iterations).solve(&b)?.report.time.as_secs_f64())
+            })?;
+            let together = milliseconds(|iterations| {
+                let solution = spread.solve(&b, |part, b| {
+                    let solver = $method::new(part).preconditioner(part.jacobi()?).rtol(0.0).patience(usize::MAX);
+                    solver.max_iterations(iterations).solve(b)
+                })?;
+                Ok(solution.report.time.as_secs_f64())
+            })?;
+            println!(
+                "{}: {alone:.4} ms an iteration alone, {together:.4} ms on {count}: {:.2} times as fast",
+                stringify!($method),
+                alone / together
+            );
+        })*};
+    }
+    compare!(Cg, BiCgStab, Gmres, Minres);
     Ok(())
 }
 

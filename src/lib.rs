@@ -82,7 +82,7 @@ pub mod testing;
 
 pub use choice::{Choice, Host, Operator, calibrate};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, ToCuda};
+pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, Streamed, ToCuda};
 pub use error::{Error, Result, Unusable};
 pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};

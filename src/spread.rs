@@ -15,43 +15,43 @@
 //! ```
 //!
 //! Rows are cut into ranges of about equally many entries, in the numbering that the matrix has: number an irregular matrix
-//! first ([`Csr::renumbered`] by clusters), so that few rows read what other GPUs own.
+//! first ([`Csr::renumbered`] by clusters), so that few rows read what other GPUs own. A matrix that one GPU would be faster
+//! with stays on one; [`Spread::on_all`] shares it all the same.
 //!
 //! The closure runs once for each GPU, on a thread of its own, with that GPU's [`Part`] and its slice of `b`. All must do
 //! the same. What a product reads of other GPUs travels from memory to memory while rows are multiplied that need none of
 //! it; sums are added up by the GPUs, in their order. The host waits for neither. So all GPUs have the same numbers, bit by
 //! bit, decide alike, and need the same number of iterations; a second solve gives the same bits.
 
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::formats::{Format, row_blocks};
-use crate::partition::{Cut, even_parts};
-use crate::{Csr, Error, HostSpace, Operator, Real, Result};
-use krysp_kernels::cuda::team::halo::{Halo, Plan};
+mod balance;
+mod forecast;
+mod matrix;
+mod part;
+
+pub use balance::Balance;
+pub use matrix::{PartMatrix, SpreadMatrix};
+pub use part::Part;
+
+use crate::cuda::Cuda;
+use crate::formats::{Format, Source, entries_of, row_blocks};
+use crate::partition::{by_nonzeros, even_parts};
+use crate::{Csr, Error, HostSpace, Real, Result};
+use forecast::Forecast;
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::team::member::Member;
-use krysp_solvers::{Diagonal, Element, Form, LinearOperator, Solution, Space, check_spaces};
+use krysp_solvers::{Solution, Space};
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A square matrix whose rows are shared by several GPUs.
 pub struct Spread<T: Real> {
+    source: Source<T>,
     space: HostSpace<T>,
     parts: Vec<Part<T>>,
-    /// Held during a solve: there is one team.
-    solving: Mutex<()>,
-}
-
-/// A GPU's rows of a matrix: an operator on its part of the vectors.
-pub struct Part<T: Real> {
-    gpu: Cuda,
-    rows: Range<usize>,
-    member: Arc<Member>,
-    space: CudaSpace<T>,
-    /// The entries in columns that this GPU owns.
-    own: Operator<CudaVector<T>>,
-    halo: Halo<T>,
-    diagonal: Vec<T>,
-    report: PartReport,
+    forecast: Forecast,
+    /// Held while GPUs work in the team: there is one.
+    working: Mutex<()>,
 }
 
 /// What a GPU has of a matrix.
@@ -74,62 +74,156 @@ pub struct PartReport {
 }
 
 impl<T: Real> Spread<T> {
-    /// Shares a matrix among GPUs, up to eight, which must reach each other's memory.
+    /// Shares a matrix among GPUs, up to eight, which must reach each other's memory: among as many of them, from the first on, as
+    /// an iteration is likely to be fastest with. One may be.
     pub fn new(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
+        each_once(gpus)?;
+        let forecast = Forecast::new(gpus, csr)?;
+        let spread = Spread::evenly(&gpus[..forecast.best()], csr, forecast.clone())?;
+        // how much GPUs read of each other is known now
+        let received = spread.parts().map(|part| part.received).max().unwrap_or(0);
+        match spread.parts.len() > 1 && forecast.one_is_faster(spread.parts.len(), received * size_of::<T>())
+        {
+            true => Spread::evenly(&gpus[..1], csr, forecast),
+            false => Ok(spread),
+        }
+    }
+
+    /// Shares a matrix among all of these GPUs, whether that is faster or not; those that would have no row are left out.
+    pub fn on_all(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
+        each_once(gpus)?;
+        Spread::evenly(gpus, csr, Forecast::new(gpus, csr)?)
+    }
+
+    /// Shares a matrix among all of these GPUs so that entries are as their computing powers, which [`Spread::balance`] measures.
+    /// Rows are cut by the second algorithm of [`partition`](crate::partition), nodes of several unknowns kept whole.
+    pub fn by_powers(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
+        each_once(gpus)?;
+        Spread::cut(gpus, csr, powers)
+    }
+
+    /// As [`Spread::by_powers`] among queues, several of which may be on one GPU: for tests where there is only one. Parts wait
+    /// for each other, so that the matrix must be small enough for all of them to find room on that GPU at once.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn on_queues(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
+        Spread::cut(gpus, csr, powers)
+    }
+
+    fn evenly(gpus: &[Cuda], csr: &Csr<T>, forecast: Forecast) -> Result<Spread<T>> {
+        let bounds = even_parts(&*csr.pattern().offsets, gpus.len(), row_blocks(csr));
+        Spread::among(gpus, csr, bounds, forecast)
+    }
+
+    fn cut(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
+        if powers.len() != gpus.len() {
+            let (what, got) = ("the powers", format!("{} for {} GPUs", powers.len(), gpus.len()));
+            return Err(Error::Option { what, got, expected: "one for each" });
+        }
+        let (at, rows, node) = (&csr.pattern().offsets, csr.rows(), row_blocks(csr));
+        let entries = |first: usize| at.at((first + node).min(rows)) - at.at(first);
+        let lengths: Vec<usize> = (0..rows).step_by(node).map(entries).collect();
+        let bounds = by_nonzeros(&lengths, powers)?;
+        let bounds = bounds.iter().map(|bound| (bound * node).min(rows)).collect();
+        Spread::among(gpus, csr, bounds, Forecast::new(gpus, csr)?)
+    }
+
+    /// Each has the rows between two boundaries. GPUs without rows are left out, but for one where there are none.
+    fn among(all: &[Cuda], csr: &Csr<T>, bounds: Vec<usize>, forecast: Forecast) -> Result<Spread<T>> {
         let (rows, cols) = (csr.rows(), csr.cols());
         if rows != cols || Format::source(csr).domain() != Format::source(csr).range() {
             return Err(Error::NotSquare { what: "a matrix on several GPUs", rows, cols });
         }
-        let ordinals: Vec<usize> = gpus.iter().map(Cuda::ordinal).collect();
-        if let Some(twice) = (1..ordinals.len()).find(|&at| ordinals[..at].contains(&ordinals[at])) {
-            // its parts would wait for each other on one device
-            let (what, got) = ("the GPUs", format!("GPU {} twice", ordinals[twice]));
-            return Err(Error::Option { what, got, expected: "each named once" });
+        let ranges = all.iter().zip(bounds.windows(2)).map(|(gpu, b)| (gpu, b[0]..b[1]));
+        let (mut gpus, mut ranges): (Vec<&Cuda>, Vec<Range<usize>>) =
+            ranges.filter(|(_, rows)| !rows.is_empty()).unzip();
+        if rows == 0 {
+            gpus.extend(all.first());
+            ranges.push(0..0);
         }
-        // unknowns of a node stay together
-        let mut bounds = even_parts(&*csr.pattern().offsets, gpus.len(), row_blocks(csr));
-        bounds.resize(gpus.len() + 1, rows);
-        let ranges: Vec<Range<usize>> = bounds.windows(2).map(|b| b[0]..b[1]).collect();
         let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
         // queues of their own: what else runs on these GPUs does not get in between
-        let gpus = gpus.iter().map(|gpu| Cuda::new(gpu.ordinal())).collect::<Result<Vec<_>>>()?;
+        let queue = |gpu: &Cuda| {
+            let own = Cuda::new(gpu.ordinal())?;
+            own.limit_memory(gpu.device().limit());
+            Ok(own)
+        };
+        let gpus = gpus.into_iter().map(queue).collect::<Result<Vec<_>>>()?;
         let devices: Vec<_> = gpus.iter().map(|gpu| gpu.device().clone()).collect();
         let members: Vec<Arc<Member>> = Member::team(&devices, &lengths)?.into_iter().map(Arc::new).collect();
-        let offsets = csr.offsets();
-        let cut = ranges.iter().map(|part| {
-            let (range, offsets) = (part.start as u64..part.end as u64, &offsets[part.start..=part.end]);
-            Cut::new(rows as u64, range, offsets, csr.columns(), csr.entries())
+        let places: Vec<_> = gpus.into_iter().zip(members).zip(ranges).collect();
+        let places = places.iter().map(|((gpu, member), rows)| (gpu, member, rows.clone()));
+        let matrices = matrix::cut(csr, places.clone())?;
+        let diagonal = csr.diagonal_entries();
+        let parts = places.zip(matrices).map(|((gpu, member, rows), matrix)| {
+            let diagonal = diagonal[rows.clone()].to_vec();
+            Part::new(gpu.clone(), member.clone(), rows, matrix, diagonal)
         });
-        let cut = cut.collect::<Result<Vec<Cut<T>>>>()?;
-        let plans: Vec<Plan<T>> = (0..cut.len()).map(|own| plan(&cut, &ranges, own)).collect();
-        let halos = Halo::connect(&members, &plans)?;
-        let mut parts = vec![];
-        for ((((gpu, rows), member), cut), halo) in
-            gpus.into_iter().zip(ranges).zip(members).zip(cut).zip(halos)
-        {
-            // spaces that are made now are those of the team
-            gpu.device().join(Some(member.clone()));
-            let own = Operator::auto(&cut.inside, &gpu)?;
-            let space = CudaSpace::like(&gpu, &HostSpace::new(rows.len()));
-            gpu.device().join(None);
-            let report = PartReport {
-                gpu: gpu.name().into(),
-                rows: rows.len(),
-                entries: cut.inside.nnz() + cut.values.len(),
-                outside: cut.values.len(),
-                received: cut.ghosts.len(),
-                bytes: own.bytes() + halo.bytes(),
-                format: own.choice().stored().to_string(),
-            };
-            let diagonal = csr.diagonal_entries()[rows.clone()].to_vec();
-            parts.push(Part { gpu, rows, member, space, own, halo, diagonal, report });
-        }
-        Ok(Spread { space: Format::source(csr).domain().clone(), parts, solving: Mutex::default() })
+        let parts = parts.collect();
+        let source = Format::source(csr).clone();
+        Ok(Spread { space: source.domain().clone(), source, parts, forecast, working: Mutex::default() })
     }
 
     /// What each GPU has.
-    pub fn parts(&self) -> impl Iterator<Item = &PartReport> {
-        self.parts.iter().map(|part| &part.report)
+    pub fn parts(&self) -> impl Iterator<Item = PartReport> {
+        self.parts.iter().map(Part::report)
+    }
+
+    /// Measures what each GPU takes for its part of a product, one after the other. Where they are unequal, a cut by the powers
+    /// that this shows makes products faster, and says by how much:
+    ///
+    /// ```no_run
+    /// # use krysp::testing::matrices;
+    /// # use krysp::{Cuda, Spread};
+    /// # let a = matrices::stencil7(100).csr::<f64>()?;
+    /// # let gpus = [Cuda::new(0)?, Cuda::new(1)?];
+    /// let mut spread = Spread::new(&gpus, &a)?;
+    /// let balance = spread.balance()?;
+    /// println!("{balance}");
+    /// if balance.gain() > 0.05 {
+    ///     spread = Spread::by_powers(&gpus, &a, &balance.powers())?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn balance(&self) -> Result<Balance> {
+        let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let seconds = self.parts.iter().map(Part::seconds).collect::<Result<_>>()?;
+        Ok(Balance { seconds, entries: self.parts().map(|part| part.entries).collect() })
+    }
+
+    /// Another matrix of the same unknowns, cut like this one: an approximate inverse, for example, that preconditions.
+    ///
+    /// ```no_run
+    /// use krysp::solvers::Composed;
+    /// use krysp::testing::matrices;
+    /// use krysp::{Cg, Cuda, Fsai, Spread};
+    ///
+    /// let a = matrices::stencil7(100).csr::<f64>()?;
+    /// let spread = Spread::new(&[Cuda::new(0)?, Cuda::new(1)?], &a)?;
+    /// let fsai = Fsai::new(&a)?;
+    /// let [lower, upper] = [spread.matrix(fsai.lower())?, spread.matrix(fsai.upper())?];
+    /// let solution = spread.solve(&vec![1.0; a.rows()], |part, b| {
+    ///     let inverse = Composed::new(upper.of(part), lower.of(part))?;
+    ///     Cg::new(part).preconditioner(inverse).rtol(1e-8).solve(b)
+    /// })?;
+    /// assert!(solution.report.converged());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn matrix(&self, csr: &Csr<T>) -> Result<SpreadMatrix<T>> {
+        let source = Format::source(csr);
+        if *source.domain() != self.space || *source.range() != self.space {
+            return Err(krysp_solvers::Error::Space { what: "the matrix", than: "`A`" }.into());
+        }
+        let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = self.parts.iter().map(|part| (part.gpu(), part.member(), part.rows()));
+        Ok(SpreadMatrix::new(matrix::cut(csr, places)?))
+    }
+
+    /// New values for the same pattern, in the order in which the matrix was given.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        let entries = entries_of(&self.source.pattern, values)?;
+        let csr = Csr::from_source(self.source.clone(), Buffer::copy_of(&entries));
+        let diagonal = csr.diagonal_entries();
+        self.parts.iter_mut().try_for_each(|part| part.refresh(&csr, &diagonal))
     }
 
     /// Solves on all GPUs at once: `solve` is called on a thread for each, with its part of the matrix and of `b`, and does
@@ -148,27 +242,34 @@ impl<T: Real> Spread<T> {
             .as_ref()
             .map(|numbering| numbering.old_of_new().iter().map(|&old| b[old as usize]).collect());
         let b = ordered.as_deref().unwrap_or(b);
-        let _solving = self.solving.lock().unwrap_or_else(PoisonError::into_inner);
-        let solutions = std::thread::scope(|scope| {
+        let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = self.parts.first().map(Part::member);
+        let given_up_by = || first.and_then(|member| member.given_up_by());
+        if let Some(failed) = given_up_by() {
+            return Err(used_up(format!("GPU {failed} of this team has failed before")));
+        }
+        first.iter().for_each(|member| member.begin());
+        let mut solutions = std::thread::scope(|scope| {
             let threads: Vec<_> = self
                 .parts
                 .iter()
                 .map(|part| {
-                    let (solve, b) = (&solve, &b[part.rows.clone()]);
+                    let (solve, b) = (&solve, &b[part.rows()]);
                     scope.spawn(move || part.run(|part| solve(part, b)))
                 })
                 .collect();
+            first.iter().for_each(|member| member.attend());
             let joined = threads.into_iter().map(|thread| match thread.join() {
                 Ok(solution) => solution,
                 Err(panic) => std::panic::resume_unwind(panic),
             });
             joined.collect::<Vec<_>>()
         });
-        // the other parts failed because this one did
-        let failed_first = self.parts.first().and_then(|part| part.member.given_up_by());
-        let mut solutions = solutions;
-        if let Some(failed) = failed_first.filter(|&at| solutions[at].is_err()) {
-            return Ok(solutions.swap_remove(failed)?);
+        if let Some(failed) = given_up_by() {
+            // the other parts failed because this one did
+            solutions.swap_remove(failed)?;
+            let why = "took no part in what others waited for: all parts must do the same";
+            return Err(used_up(format!("GPU {failed} of this team {why}")));
         }
         let solutions = solutions.into_iter().collect::<krysp_solvers::Result<Vec<_>>>()?;
         let mut x = Vec::with_capacity(n);
@@ -185,128 +286,36 @@ impl<T: Real> Spread<T> {
     }
 }
 
-/// A table of the parts.
+/// Refuses a GPU that is named twice: its parts would wait for each other on one device.
+fn each_once(gpus: &[Cuda]) -> Result<()> {
+    let ordinals: Vec<usize> = gpus.iter().map(Cuda::ordinal).collect();
+    match (1..ordinals.len()).find(|&at| ordinals[..at].contains(&ordinals[at])) {
+        Some(twice) => {
+            let (what, got) = ("the GPUs", format!("GPU {} twice", ordinals[twice]));
+            Err(Error::Option { what, got, expected: "each named once" })
+        }
+        None => Ok(()),
+    }
+}
+
+fn used_up(why: String) -> Error {
+    krysp_solvers::Error::Backend(format!("{why}; spread the matrix again").into()).into()
+}
+
+/// A table of the parts, and why there are no more.
 impl<T: Real> fmt::Display for Spread<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: usize = self.parts().map(|part| part.entries).sum();
         write!(f, "{} rows, {all} entries on {} GPUs", self.space.len(), self.parts.len())?;
         for (at, part) in self.parts().enumerate() {
             let PartReport { gpu, rows, entries, outside, received, bytes, format } = part;
-            let share = 100.0 * *entries as f64 / all.max(1) as f64;
+            let share = 100.0 * entries as f64 / all.max(1) as f64;
             write!(
                 f,
                 "\n{at}: {gpu}, {rows} rows, {entries} entries ({share:.1} %), {outside} outside its columns, "
             )?;
-            write!(f, "receives {received} entries of x, reads {:.1} MB ({format})", *bytes as f64 / 1e6)?;
+            write!(f, "receives {received} entries of x, reads {:.1} MB ({format})", bytes as f64 / 1e6)?;
         }
-        Ok(())
-    }
-}
-
-impl<T: Real> Part<T> {
-    /// Works in the team for as long as `solve` takes.
-    fn run<R>(&self, solve: impl FnOnce(&Self) -> krysp_solvers::Result<R>) -> krysp_solvers::Result<R> {
-        /// Leaves the team, and lets the others go where this thread ends early.
-        struct Leave<'p>(&'p Cuda, &'p Member, bool);
-        impl Drop for Leave<'_> {
-            fn drop(&mut self) {
-                if !self.2 {
-                    self.1.give_up();
-                }
-                let _ = self.0.synchronize();
-                self.0.device().join(None);
-            }
-        }
-        if self.member.given_up_by().is_some() {
-            let why = "a GPU of this team has failed before: spread the matrix again";
-            return Err(krysp_solvers::Error::Backend(why.into()));
-        }
-        self.gpu.device().join(Some(self.member.clone()));
-        let mut leave = Leave(&self.gpu, &self.member, false);
-        let result = solve(self);
-        leave.2 = result.is_ok();
-        result
-    }
-
-    /// The GPU, and the queue on it that works for this matrix.
-    pub fn gpu(&self) -> &Cuda {
-        &self.gpu
-    }
-
-    /// Its rows, in the numbering of the matrix.
-    pub fn rows(&self) -> Range<usize> {
-        self.rows.clone()
-    }
-
-    /// Jacobi's preconditioner: the inverse of this part of the diagonal.
-    pub fn jacobi(&self) -> Result<Diagonal<CudaVector<T>>> {
-        if let Some(row) = self.diagonal.iter().position(|&d| {
-            let inverse = T::one() / d;
-            !Element::is_finite(inverse) || inverse.is_zero()
-        }) {
-            return Err(Error::ZeroDiagonal {
-                row: self.rows.start + row,
-                value: self.diagonal[row].to_f64(),
-            });
-        }
-        let inverse: Vec<T> = self.diagonal.iter().map(|&d| T::one() / d).collect();
-        Ok(Diagonal::new(self.space.vector(&inverse)?))
-    }
-}
-
-impl<T: Real> LinearOperator for Part<T> {
-    type Vector = CudaVector<T>;
-
-    fn domain(&self) -> &CudaSpace<T> {
-        &self.space
-    }
-
-    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, x, y)?;
-        self.halo.send(&x.entries).map_err(failed)?;
-        self.own.apply(x, y)?;
-        self.halo.add(&x.entries, &mut y.entries).map_err(failed)
-    }
-
-    fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        check_spaces(self, x, y)?;
-        self.halo.send(&x.entries).map_err(failed)?;
-        let own = self.gpu.device().apart(|| self.own.apply_dot(x, y))?;
-        Ok(CudaScalar(self.halo.add_dot(&x.entries, &mut y.entries, &own.0).map_err(failed)?))
-    }
-
-    fn form(&self) -> Form<'_, CudaVector<T>> {
-        Form::General
-    }
-
-    fn bytes(&self) -> usize {
-        self.report.bytes
-    }
-
-    fn replays(&self) -> bool {
-        true
-    }
-}
-
-/// What a member sends, receives and adds.
-fn plan<T: Real>(cut: &[Cut<T>], ranges: &[Range<usize>], own: usize) -> Plan<T> {
-    let mine = &cut[own];
-    let of = |cut: &Cut<T>, member: usize| {
-        let Range { start, end } = ranges[member];
-        cut.ghosts_of(&(start as u64..end as u64))
-    };
-    let first = ranges[own].start as u64;
-    let sends = cut
-        .iter()
-        .map(|other| other.ghosts[of(other, own)].iter().map(|&column| (column - first) as u32).collect());
-    let mut ghosts_from: Vec<usize> = (0..cut.len()).map(|member| of(mine, member).start).collect();
-    ghosts_from.push(mine.ghosts.len());
-    Plan {
-        sends: sends.collect(),
-        ghosts_from,
-        rows: mine.rows.clone(),
-        offsets: mine.offsets.clone(),
-        columns: mine.columns.clone(),
-        values: mine.values.clone(),
+        write!(f, "\n{}", self.forecast)
     }
 }

@@ -104,8 +104,9 @@ mod tests {
 
     /// Kernels that may keep registers in memory: up to 16 bytes, the first, a whole solve with as many threads as fit the
     /// chip; the next two 8 on sm_100; the fourth 16 on sm_75, whose shared memory it does not fit; the fifth 4 on sm_80; two
-    /// around calls of square roots on sm_100, one of them 64; the last 4 on sm_100.
-    const MAY_SPILL: [&str; 8] = [
+    /// around calls of square roots on sm_100, one of them 64; the last two 4 on sm_100
+    /// and on sm_80.
+    const MAY_SPILL: [&str; 9] = [
         "resident_cg_corrected",
         "restrict_rows",
         "prolong_dot",
@@ -114,6 +115,7 @@ mod tests {
         "count_strong",
         "orthonormal",
         "widen_dot",
+        "blocks_axpy_product_dot",
     ];
 
     /// Architectures that there are kernels for.

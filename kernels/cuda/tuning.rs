@@ -186,3 +186,13 @@ pub const LAG: usize = 8;
 pub const LAG_OF_LONG: usize = 2;
 /// See [`LAG_OF_LONG`].
 pub const LONG_STEP: u64 = 64 << 20;
+
+/// Bytes a second that an iteration moves in memory, those that one GPU sends another, and the seconds that launches and meetings of
+/// an iteration take on one GPU and on several (`docs/several_gpus.md`: st7_20k, p1_10M_perm, p1_100M_perm, el3_100M_perm).
+pub const MEMORY_SPEED: f64 = 4.2e12;
+/// See [`MEMORY_SPEED`].
+pub const LINK_SPEED: f64 = 0.2e12;
+/// See [`MEMORY_SPEED`].
+pub const STEP_ALONE: f64 = 6e-6;
+/// See [`MEMORY_SPEED`].
+pub const STEP_TOGETHER: f64 = 24e-6;

@@ -17,12 +17,14 @@
 
 mod operator;
 mod steps;
+mod streamed;
 mod to_cuda;
 mod vector;
 
 pub use krysp_kernels::cuda::{Error, Info};
 pub use operator::CudaMatrix;
 pub use steps::{CudaSteps, OnChip};
+pub use streamed::{Streamed, Traffic};
 pub use to_cuda::{OnCuda, ToCuda};
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 
@@ -64,7 +66,21 @@ impl Cuda {
         self.device.multiprocessors()
     }
 
-    /// Bytes of its memory that are free, and all of them.
+    /// From now on the arrays of this queue take no more bytes than this, vectors among them. Asking for more gives
+    /// [`Error::OutOfMemory`], as if the GPU was full.
+    ///
+    /// ```no_run
+    /// use krysp::Cuda;
+    ///
+    /// let gpu = Cuda::new(0)?;
+    /// gpu.limit_memory(8 << 30); // others want some of it, too
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    pub fn limit_memory(&self, bytes: usize) {
+        self.device.limit_memory(bytes);
+    }
+
+    /// Bytes of its memory that are free, and all of them, as far as its limit allows.
     pub fn memory(&self) -> Result<(usize, usize)> {
         Ok(self.device.memory()?)
     }

@@ -42,6 +42,9 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
 
     fn new(space: &CudaSpace<T>, numbers: usize) -> Result<Self> {
         let steps = cuda::Steps::new(space.gpu().device(), numbers).map_err(failed)?;
+        // GPUs wait for each other only so long, and memory that is taken may wait for all of them: what came before may have
+        // taken one longer than others
+        space.agree(0)?;
         Ok(CudaSteps { steps, alone: space.len() == space.local_len() })
     }
 

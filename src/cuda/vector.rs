@@ -75,6 +75,10 @@ impl<T: Real> Space for CudaSpace<T> {
         self.team.as_ref().map_or(Ok(wish), |team| team.agree(wish).map_err(failed))
     }
 
+    fn give_up(&self, _: &Error) {
+        self.team.iter().for_each(|team| team.give_up());
+    }
+
     fn zeros(&self) -> Result<CudaVector<T>> {
         let entries = self.gpu.device().zeros(self.local_len()).map_err(failed)?;
         Ok(CudaVector { entries, space: self.clone() })

@@ -1,21 +1,40 @@
 //! Systems on several GPUs, and on a team of one.
 
 use krysp::ToCuda;
+use krysp::cuda::{CudaSpace, CudaVector};
+use krysp::solvers::{Composed, LinearOperator, Space};
 use krysp::spread::Part;
 use krysp::testing::matrices;
 use krysp::{
-    BiCgStab, Cg, Csr, Cuda, Fcg, Fgmres, Gmres, Idr, Jacobi, Minres, Numbering, Outcome, PipelinedCg,
-    Solution, Spread,
+    BiCgStab, Cg, Csr, Cuda, Error, Fcg, Fgmres, Fsai, Gmres, Idr, Jacobi, Minres, Numbering, Operator,
+    Outcome, PipelinedCg, Solution, Spread,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// The first GPU alone, and all of the machine where there are several.
+/// The first GPU alone, and all of the machine where there are several. Where there is one, two queues of it make a team if the
+/// environment says `CUDA_MODULE_LOADING=EAGER`. That is for people who read the outcome: what CUDA loads while one queue waits for
+/// the other may wait for both, and the solve then ends with an error after ten seconds.
 fn teams() -> Vec<Vec<Cuda>> {
-    let all = Cuda::devices().len().min(8);
-    let mut sizes = vec![1, all];
-    sizes.dedup();
-    sizes.into_iter().map(|size| (0..size).map(|at| Cuda::new(at).unwrap()).collect()).collect()
+    let mut teams = vec![vec![0]];
+    match Cuda::devices().len() {
+        0 | 1 if std::env::var("CUDA_MODULE_LOADING").is_ok_and(|how| how == "EAGER") => {
+            teams.push(vec![0, 0])
+        }
+        0 | 1 => krysp::testing::skipped(
+            "teams of several GPUs: this machine has one; CUDA_MODULE_LOADING=EAGER makes a team of its queues",
+        ),
+        all => teams.push((0..all.min(8)).collect()),
+    }
+    let team = |ordinals: Vec<usize>| ordinals.into_iter().map(|at| Cuda::new(at).unwrap()).collect();
+    teams.into_iter().map(team).collect()
+}
+
+/// A matrix shared evenly.
+fn shared(team: &[Cuda], a: &Csr<f64>) -> Spread<f64> {
+    Spread::on_queues(team, a, &vec![1.0; team.len()]).unwrap()
 }
 
 /// A method on a part.
@@ -35,7 +54,7 @@ fn every_method_solves_on_several_gpus() {
     let a = matrices::stencil7(24).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         println!("{spread}");
         for (name, solve) in methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres, Fgmres] {
             let solution = spread.solve(&b, solve).unwrap();
@@ -77,8 +96,7 @@ fn a_numbering_stays_between_matrix_and_parts() {
     let b = matrices::vector(a.rows());
     let numbered = a.renumbered(&Numbering::clustered(&a, 256).unwrap()).unwrap();
     for team in teams() {
-        let solution = Spread::new(&team, &numbered)
-            .unwrap()
+        let solution = shared(&team, &numbered)
             .solve(&b, |part, b| Cg::new(part).preconditioner(part.jacobi()?).rtol(1e-10).solve(b))
             .unwrap();
         assert!(solution.report.converged());
@@ -92,22 +110,60 @@ fn a_gpu_that_fails_ends_the_solve() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         let failed = spread.solve(&b, |part, b| {
             if part.rows().end == 16 * 16 * 16 {
-                return Err(krysp::Error::ZeroDiagonal { row: 7, value: 0.0 }.into());
+                return Err(Error::ZeroDiagonal { row: 7, value: 0.0 }.into());
             }
             Cg::new(part).rtol(1e-10).solve(b)
         });
         println!("{:?}", failed.as_ref().map(|solution| &solution.report.outcome));
         // the reason of the part that failed, whatever the others say
-        assert_eq!(
-            failed.unwrap_err().to_string(),
-            krysp::Error::ZeroDiagonal { row: 7, value: 0.0 }.to_string()
-        );
+        assert_eq!(failed.unwrap_err().to_string(), Error::ZeroDiagonal { row: 7, value: 0.0 }.to_string());
         // the team is not used again; another is built
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = shared(&team, &a);
+        assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
+    }
+}
+
+/// A part that fails at a product in the middle of a solve.
+struct Fails<'p>(&'p Part<f64>, AtomicUsize);
+
+impl LinearOperator for Fails<'_> {
+    type Vector = CudaVector<f64>;
+
+    fn domain(&self) -> &CudaSpace<f64> {
+        self.0.domain()
+    }
+
+    fn apply(&self, x: &CudaVector<f64>, y: &mut CudaVector<f64>) -> Result<()> {
+        if self.0.rows().start == 0 && self.1.fetch_add(1, Ordering::Relaxed) == 9 {
+            return Err(krysp::solvers::Error::Backend("the tenth product fails".into()));
+        }
+        self.0.apply(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+gpu_test!(a_failure_in_the_middle_ends_the_solve);
+fn a_failure_in_the_middle_ends_the_solve() {
+    let a = matrices::stencil7(16).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for team in teams() {
+        let spread = shared(&team, &a);
+        for _ in 0..2 {
+            let started = Instant::now();
+            let failed =
+                spread.solve(&b, |part, b| Cg::new(Fails(part, AtomicUsize::new(0))).rtol(0.0).solve(b));
+            let why = failed.unwrap_err().to_string();
+            assert!(why.contains("tenth product") || why.contains("spread the matrix again"), "{why}");
+            assert!(started.elapsed().as_secs() < 5, "{:?}", started.elapsed());
+        }
+        let spread = shared(&team, &a);
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
     }
 }
@@ -117,7 +173,7 @@ fn parts_end_together() {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for team in teams() {
-        let spread = Spread::new(&team, &a).unwrap();
+        let spread = shared(&team, &a);
         let stopped = spread.solve(&b, |part, b| {
             let first = part.rows().start == 0; // the others know nothing of it
             Cg::new(part).rtol(0.0).stop_when(move |p| first && p.iteration == 9).solve(b)
@@ -125,5 +181,147 @@ fn parts_end_together() {
         let report = stopped.unwrap().report;
         assert_eq!(report.outcome, Outcome::Stopped);
         assert!(report.iterations < 40, "{report}");
+    }
+}
+
+gpu_test!(small_systems_stay_on_one_gpu);
+fn small_systems_stay_on_one_gpu() {
+    let a = matrices::named("st7_20k").unwrap().diagonally_dominant().csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let gpus: Vec<Cuda> = (0..Cuda::devices().len().min(8)).map(|at| Cuda::new(at).unwrap()).collect();
+    let spread = Spread::new(&gpus, &a).unwrap();
+    println!("{spread}");
+    assert_eq!(spread.parts().count(), 1);
+    let shared = spread.solve(&b, methods![Cg][0].1).unwrap();
+    let jacobi = Jacobi::new(&a).unwrap().to(&gpus[0]).unwrap();
+    let mut alone = Cg::new(Operator::auto(&a, &gpus[0]).unwrap()).preconditioner(jacobi).rtol(1e-10);
+    assert_eq!(shared.x, alone.solve(&b).unwrap().x);
+}
+
+gpu_test!(any_number_of_rows_and_gpus);
+fn any_number_of_rows_and_gpus() {
+    let none = Spread::<f64>::new(&[], &matrices::stencil7(4).csr().unwrap());
+    assert!(matches!(none, Err(Error::Option { got, .. }) if got == "none"));
+    let gpu = Cuda::new(0).unwrap();
+    for make in [Spread::<f64>::on_all, Spread::new] {
+        let twice = make(&[gpu.clone(), gpu.clone()], &matrices::stencil7(4).csr().unwrap());
+        assert!(matches!(twice, Err(Error::Option { got, .. }) if got == "GPU 0 twice"));
+    }
+    for team in teams() {
+        for rows in 1..=5 {
+            let a = matrices::edge::tridiagonal(rows).csr::<f64>().unwrap();
+            let spread = shared(&team, &a);
+            // two rows may be one node
+            assert!((1..=rows.min(team.len())).contains(&spread.parts().count()));
+            let solution = spread.solve(&vec![1.0; rows], methods![Cg][0].1).unwrap();
+            assert!(solution.report.converged(), "{rows} rows: {}", solution.report);
+        }
+    }
+}
+
+gpu_test!(new_values_and_other_matrices_are_shared_alike);
+fn new_values_and_other_matrices_are_shared_alike() {
+    let a = matrices::named("el3_0.3M_nat").unwrap().diagonally_dominant().csr::<f64>().unwrap();
+    let a = a.renumbered(&Numbering::clustered(&a, 256).unwrap()).unwrap();
+    let b = matrices::vector(a.rows());
+    let fsai = Fsai::new(&a).unwrap();
+    for team in teams() {
+        let mut spread = shared(&team, &a);
+        let [lower, upper] = [fsai.lower(), fsai.upper()].map(|factor| spread.matrix(factor).unwrap());
+        let by_fsai = spread.solve(&b, |part, b| {
+            let inverse = Composed::new(upper.of(part), lower.of(part))?;
+            Cg::new(part).preconditioner(inverse).rtol(1e-10).solve(b)
+        });
+        let alone = Cg::new(&a).preconditioner(&fsai).rtol(1e-10).solve(&b).unwrap();
+        let by_fsai = by_fsai.unwrap();
+        assert!(by_fsai.report.converged(), "{}", by_fsai.report);
+        assert!(by_fsai.report.iterations.abs_diff(alone.report.iterations) <= 1);
+
+        let by_blocks = spread.solve(&b, |part, b| {
+            let jacobi = Jacobi::blocks(&part.block()?, 3)?.to(part.gpu())?;
+            Cg::new(part).preconditioner(jacobi).rtol(1e-10).solve(b)
+        });
+        let by_blocks = by_blocks.unwrap();
+        let blocks = Jacobi::blocks(&a, 3).unwrap();
+        let alone = Cg::new(&a).preconditioner(blocks).rtol(1e-10).solve(&b).unwrap();
+        assert!(by_blocks.report.converged(), "{}", by_blocks.report);
+        assert!(by_blocks.report.iterations.abs_diff(alone.report.iterations) <= 1);
+
+        // twice the matrix, half the solution; values come in the order in which the matrix was given
+        let given = matrices::named("el3_0.3M_nat").unwrap().diagonally_dominant().csr::<f64>().unwrap();
+        let twice: Vec<f64> = given.entries().iter().map(|value| 2.0 * value).collect();
+        spread.refresh(&twice).unwrap();
+        let half = spread.solve(&b, methods![Cg][0].1).unwrap();
+        for (half, whole) in half.x.iter().zip(&by_blocks.x) {
+            assert!((2.0 * half - whole).abs() <= 1e-7 * (1.0 + whole.abs()), "{half} {whole}");
+        }
+    }
+}
+
+gpu_test!(a_part_that_ends_early_leaves_nobody_waiting);
+fn a_part_that_ends_early_leaves_nobody_waiting() {
+    let a = matrices::stencil7(16).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for team in teams().into_iter().filter(|team| team.len() > 1) {
+        let spread = shared(&team, &a);
+        let started = Instant::now();
+        let ended = spread.solve(&b, |part, b| {
+            let iterations = if part.rows().start == 0 { 3 } else { 9 };
+            Cg::new(part).rtol(0.0).max_iterations(iterations).solve(b)
+        });
+        // what waits in vain does so for ten seconds
+        assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+        println!("{}", ended.as_ref().unwrap_err());
+        // the team is not used again; another is built
+        assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
+        let spread = shared(&team, &a);
+        assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).unwrap().report.converged());
+    }
+}
+
+gpu_test!(shares_move_towards_equal_times);
+fn shares_move_towards_equal_times() {
+    let a = matrices::stencil7(180).csr::<f64>().unwrap();
+    let team = [Cuda::new(0).unwrap(), Cuda::new(0).unwrap()];
+    let balance = |powers: &[f64]| Spread::on_queues(&team, &a, powers).unwrap().balance().unwrap();
+    // one queue has three times the rows of the other, on the same GPU
+    let uneven = balance(&[3.0, 1.0]);
+    println!("{uneven}");
+    assert!(uneven.gain() > 0.1, "{uneven}");
+    let even = balance(&balance(&uneven.powers()).powers());
+    println!("{even}");
+    let [one, other] = [even.seconds[0], even.seconds[1]];
+    assert!((one - other).abs() < 0.05 * one.max(other) && even.gain() < 0.05, "{even}");
+    let one = Spread::on_queues(&team, &a, &[1.0]);
+    assert!(matches!(one, Err(Error::Option { got, .. }) if got == "1 for 2 GPUs"));
+}
+
+gpu_test!(a_thousand_products_are_bitwise_equal);
+fn a_thousand_products_are_bitwise_equal() {
+    let a = matrices::named("p1_0.1M_perm").unwrap().csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for team in teams() {
+        let spread = shared(&team, &a);
+        let product = |part: &Part<f64>, b: &[f64]| {
+            let x = part.domain().vector(b)?;
+            let (mut y, mut first, mut again) =
+                (part.domain().zeros()?, vec![0.0; b.len()], vec![0.0; b.len()]);
+            part.apply(&x, &mut y)?;
+            part.domain().store(&y, &mut first)?;
+            for time in 0..1000 {
+                part.apply(&x, &mut y)?;
+                if time % 10 == 9 {
+                    part.domain().store(&y, &mut again)?;
+                    assert!(first.iter().zip(&again).all(|(a, b)| a.to_bits() == b.to_bits()), "{time}");
+                }
+            }
+            Ok(Solution { x: first, report: krysp::Report::default() })
+        };
+        let y = spread.solve(&b, product).unwrap().x;
+        let mut whole = a.range().zeros().unwrap();
+        a.apply(&a.domain().vector(&b).unwrap(), &mut whole).unwrap();
+        for (y, whole) in y.iter().zip(whole.as_slice()) {
+            assert!((y - whole).abs() <= 1e-12 * (1.0 + whole.abs()), "{y} {whole}");
+        }
     }
 }

@@ -83,6 +83,12 @@ pub enum Error {
         /// What fits.
         most: usize,
     },
+    /// A device that failed in the middle of its work. Its arrays are gone, and CUDA lets this process do nothing more on it;
+    /// other devices and the host go on.
+    #[error(
+        "a GPU has failed and takes no more work from this process: {0}; build what was on it again on another, or start anew"
+    )]
+    Lost(String),
     /// The driver reports an error.
     #[error("CUDA: {0}")]
     Driver(String),
@@ -90,6 +96,64 @@ pub enum Error {
 
 impl From<cudarc::driver::DriverError> for Error {
     fn from(error: cudarc::driver::DriverError) -> Self {
-        Error::Driver(format!("{error}"))
+        use cudarc::driver::sys::CUresult;
+        let why = format!("{error}");
+        match error.0 {
+            CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE
+            | CUresult::CUDA_ERROR_ECC_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_NVLINK_UNCORRECTABLE
+            | CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+            | CUresult::CUDA_ERROR_LAUNCH_TIMEOUT
+            | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
+            | CUresult::CUDA_ERROR_ASSERT
+            | CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+            | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+            | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+            | CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+            | CUresult::CUDA_ERROR_INVALID_PC
+            | CUresult::CUDA_ERROR_LAUNCH_FAILED => Error::Lost(why),
+            _ => Error::Driver(why),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::device::launch::config;
+    use crate::cuda::device::module::{Source, constants};
+    use crate::cuda::device::{Device, count};
+
+    const SOURCE: Source = Source {
+        file: "fault.cu",
+        text: "extern \"C\" __global__ void fault() { begin(); asm volatile(\"trap;\"); }",
+        constants: constants![],
+        mirrors: &[],
+    };
+
+    /// A kernel that fails takes its device with it, for the rest of the process, and nothing else.
+    #[test]
+    #[ignore = "fails the first GPU for all of this process"]
+    fn a_device_that_fails_is_lost_alone() {
+        assert!(count() > 0, "this test needs a GPU");
+        let others: Vec<Device> = (1..count()).map(|at| Device::new(at).unwrap()).collect();
+        let device = Device::new(0).unwrap();
+        let before = device.upload(&[1.0, 2.0, 3.0]).unwrap();
+        let fault = device.function::<f64>(&SOURCE, "fault").unwrap();
+        // SAFETY: the kernel has no arguments, and touches no memory
+        unsafe { device.launch(&fault).launch(config(1)) }.unwrap();
+        let lost = |outcome: Result<()>| matches!(outcome, Err(Error::Lost(_)));
+        assert!(lost(device.synchronize()));
+        assert!(lost(device.zeros::<f64>(10).map(drop)));
+        assert!(lost(before.read(&mut [0.0; 3])));
+        for other in others {
+            let (array, mut back) = (other.upload(&[1.0, 2.0]).unwrap(), [0.0; 2]);
+            array.read(&mut back).unwrap();
+            assert_eq!(back, [1.0, 2.0]);
+        }
+        // neither beside what was there, nor after it
+        assert!(lost(Device::new(0).map(drop)));
+        drop((fault, before, device));
+        assert!(lost(Device::new(0).map(drop)));
     }
 }

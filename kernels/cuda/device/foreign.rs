@@ -10,14 +10,14 @@ impl<T: Element> Array<T> {
     /// Queues that all entries are copied from an address in the memory of this device, where another library keeps as many.
     /// What is queued elsewhere to write them must be done, or queued before.
     pub fn copy_from_address(&mut self, address: u64) -> Result<()> {
-        self.device.check_address(address, self.bytes())?;
+        self.device().check_address(address, self.bytes())?;
         self.copy(address, self.address(0))
     }
 
     /// Queues that all entries are copied to an address in the memory of this device, where another library has room for as
     /// many.
     pub fn copy_to_address(&self, address: u64) -> Result<()> {
-        self.device.check_address(address, self.bytes())?;
+        self.device().check_address(address, self.bytes())?;
         self.copy(self.address(0), address)
     }
 
@@ -25,7 +25,7 @@ impl<T: Element> Array<T> {
         if self.is_empty() {
             return Ok(());
         }
-        let inner = &self.device.inner;
+        let inner = &self.device().inner;
         inner.context.bind_to_thread()?;
         // SAFETY: one is the memory of the array, the other was found to be in an allocation of this device that has room
         unsafe { result::memcpy_dtod_async(to, from, self.bytes(), inner.stream.cu_stream())? };

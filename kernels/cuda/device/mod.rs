@@ -7,6 +7,7 @@ mod foreign;
 mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;
+pub(crate) mod pinned;
 pub(crate) mod pool;
 pub(crate) mod prelude;
 pub(crate) mod transfer;
@@ -16,6 +17,7 @@ pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::Source;
+use crate::cuda::device::pinned::Pinned;
 pub use crate::cuda::device::pool::KeepsMemory;
 use crate::cuda::device::pool::Pool;
 use crate::cuda::device::transfer::Staging;
@@ -26,6 +28,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A device with a stream of its own: work queued on it runs in the order it was queued in. Clones share the stream.
@@ -46,6 +51,9 @@ pub(crate) struct Inner {
     error: Mutex<Option<Error>>,
     /// None where memory is not taken in the order of a stream.
     pool: Option<Pool>,
+    /// Bytes of all arrays, and how many there may be.
+    held: AtomicUsize,
+    limit: AtomicUsize,
     /// Made for the first large array that comes or goes.
     staging: Mutex<Option<Staging>>,
     modules: Mutex<HashMap<Key, Arc<CudaModule>>>,
@@ -150,6 +158,8 @@ impl Device {
             multiprocessors: multiprocessors.max(1) as usize,
             error: Mutex::default(),
             pool,
+            held: AtomicUsize::new(0),
+            limit: AtomicUsize::new(usize::MAX),
             staging: Mutex::default(),
             modules: Mutex::default(),
             ahead,
@@ -185,10 +195,37 @@ impl Device {
         Ok(self.inner.context.attribute(most)?.max(0) as usize)
     }
 
-    /// Bytes free and bytes in all. What was given back is free.
+    /// Bytes free and bytes in all, as far as its limit allows. What was given back is free.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let (free, total) = self.inner.context.mem_get_info()?;
-        Ok((free + self.inner.pool.as_ref().map_or(Ok(0), Pool::spare)?, total))
+        let free = free + self.inner.pool.as_ref().map_or(Ok(0), Pool::spare)?;
+        let limit = self.limit();
+        let left = limit.saturating_sub(self.inner.held.load(Ordering::Relaxed));
+        Ok((free.min(left), total.min(limit)))
+    }
+
+    /// From now on arrays take no more bytes than this; one that would is refused as if memory was full.
+    pub fn limit_memory(&self, bytes: usize) {
+        self.inner.limit.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The bytes that arrays may take.
+    pub fn limit(&self) -> usize {
+        self.inner.limit.load(Ordering::Relaxed)
+    }
+
+    /// Counts an array, if there may be one more so large.
+    fn hold(&self, bytes: usize) -> Result<Held> {
+        let before = self.inner.held.fetch_add(bytes, Ordering::Relaxed);
+        let (held, limit) = (Held { device: self.clone(), bytes }, self.limit());
+        if before.saturating_add(bytes) > limit {
+            return Err(Error::OutOfMemory {
+                requested: bytes,
+                free: limit.saturating_sub(before),
+                total: limit,
+            });
+        }
+        Ok(held)
     }
 
     /// The stream, a `CUstream`, alive as long as this device.
@@ -280,6 +317,7 @@ impl Device {
         let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
         context.bind_to_thread()?;
         let requested = stored.saturating_mul(size_of::<T>());
+        let held = self.hold(requested)?;
         // more than there can be is not asked for: the driver takes all that is free before it gives up
         if requested > HUGE {
             let (free, total) = self.memory()?;
@@ -299,7 +337,7 @@ impl Device {
             }
             _ => error.into(),
         })?;
-        Ok(Array { slice, len, device: self.clone() })
+        Ok(Array { slice, spilled: None, len, held })
     }
 
     /// An array of zeros.
@@ -317,16 +355,30 @@ impl Device {
     }
 }
 
-/// An array in device memory.
+/// What an array counts for in the memory of its device.
+struct Held {
+    device: Device,
+    bytes: usize,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.device.inner.held.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// An array in device memory, or one that was moved to host memory, where the device reads it over the bus.
 pub struct Array<T> {
     pub(crate) slice: CudaSlice<T>,
+    /// Where the entries are instead.
+    spilled: Option<Box<Pinned>>,
     len: usize,
-    device: Device,
+    held: Held,
 }
 
 impl<T> fmt::Debug for Array<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {} on {:?}", self.len, std::any::type_name::<T>(), self.device)
+        write!(f, "{} x {} on {:?}", self.len, std::any::type_name::<T>(), self.held.device)
     }
 }
 
@@ -353,20 +405,64 @@ impl<T: Element> Array<T> {
 
     /// Where it lives.
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.held.device
+    }
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        &self.held.device.inner.stream
     }
 
     /// The address of an entry, for kernels.
     pub(crate) fn address(&self, entry: usize) -> u64 {
         assert!(entry <= self.len, "entry {entry} of {}", self.len);
         use cudarc::driver::DevicePtr;
-        self.slice.device_ptr(&self.device.inner.stream).0 + (entry * size_of::<T>()) as u64
+        let first = match &self.spilled {
+            Some(pinned) => pinned.address(),
+            None => self.slice.device_ptr(self.stream()).0,
+        };
+        first + (entry * size_of::<T>()) as u64
+    }
+
+    /// Moves the entries to host memory, when all work queued before is done. Kernels find them there, at the speed of the
+    /// bus; device memory is given back.
+    pub(crate) fn spill(&mut self) -> Result<()> {
+        if self.spilled.is_some() || self.is_empty() {
+            return Ok(());
+        }
+        let device = self.device().clone();
+        let mut pinned = Pinned::new(&device.inner.context, self.bytes())?;
+        let from = self.address(0);
+        // SAFETY: as many bytes as the array has; they are there when the stream has come here
+        unsafe { result::memcpy_dtoh_async(pinned.bytes_mut(), from, device.inner.stream.cu_stream()) }?;
+        device.synchronize()?;
+        let nothing = device.uninitialised::<T>(0)?;
+        (self.slice, self.held) = (nothing.slice, nothing.held);
+        self.spilled = Some(Box::new(pinned));
+        Ok(())
+    }
+
+    /// Lends a range of entries as an array of its own.
+    pub fn with_part<R>(&mut self, range: Range<usize>, work: impl FnOnce(&mut Array<T>) -> R) -> R {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
+        let (address, len) = (self.address(range.start), range.len());
+        // SAFETY: entries of this array, which is borrowed for as long as the part is there, and keeps the memory
+        let slice = unsafe { self.stream().upgrade_device_ptr(address, len) };
+        let held = Held { device: self.device().clone(), bytes: 0 };
+        let mut part = ManuallyDrop::new(Array { slice, spilled: None, len, held });
+        let result = work(&mut part);
+        ManuallyDrop::into_inner(part).into_slice().leak();
+        result
     }
 
     /// Copies host data into the array, as many entries as the array has.
     pub fn write(&mut self, host: &[T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
-        let inner = &self.device.inner;
+        if let Some(pinned) = &mut self.spilled {
+            self.held.device.synchronize()?;
+            pinned.bytes_mut().copy_from_slice(crate::buffer::bytes_of(host));
+            return Ok(());
+        }
+        let inner = &self.held.device.inner;
         if self.bytes() >= STAGED_FROM {
             let to = self.address(0);
             return inner.staged(|staging| {
@@ -382,13 +478,23 @@ impl<T: Element> Array<T> {
 
     /// Queues that all entries become zero.
     pub fn clear(&mut self) -> Result<()> {
-        Ok(self.device.inner.stream.memset_zeros(&mut self.slice)?)
+        if let Some(pinned) = &mut self.spilled {
+            self.held.device.synchronize()?;
+            pinned.bytes_mut().fill(0);
+            return Ok(());
+        }
+        Ok(self.held.device.inner.stream.memset_zeros(&mut self.slice)?)
     }
 
     /// Copies all entries to host memory, when all work queued before is done.
     pub fn read(&self, host: &mut [T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
-        let inner = &self.device.inner;
+        let inner = &self.held.device.inner;
+        if let Some(pinned) = &self.spilled {
+            self.held.device.synchronize()?;
+            crate::buffer::bytes_of_mut(host).copy_from_slice(pinned.bytes());
+            return Ok(());
+        }
         if self.bytes() >= STAGED_FROM {
             let from = self.address(0);
             inner.staged(|staging| {
@@ -398,6 +504,6 @@ impl<T: Element> Array<T> {
         } else if self.len > 0 {
             inner.stream.memcpy_dtoh(&self.slice.slice(..self.len), host)?;
         }
-        self.device.synchronize()
+        self.held.device.synchronize()
     }
 }

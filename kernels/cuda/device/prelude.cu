@@ -258,7 +258,7 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
 struct Team {
     u32 members, own;         // how many there are, and which of them this device is
     u32* calls;               // sums of the team before this one
-    const volatile u32* given_up;  // in host memory: not 0 once a member has failed
+    volatile u32* notice;     // in host memory: what `Wait` looks at
     Parcel* mail[TEAM_MEMBERS];  // of each member: [2][members][TEAM_MAIL] parcels
 };
 
@@ -285,8 +285,22 @@ __device__ __forceinline__ bool received_from_member(const Parcel* from, u32 cal
     }
 }
 
-// Whether a member has failed: asked rarely, for the answer comes from host memory.
-__device__ __forceinline__ bool given_up(const volatile u32* word, u32 polls) { return (polls & 0xfff) == 0xfff && *word; }
+// A wait for a member that may send nothing more. It is in vain once a member has failed, says the first word of the notice, or
+// once the hosts have beaten so often since it began, says the second; then this member is the one that failed, and all others
+// wait no longer either. Asked rarely, for the answer comes from host memory.
+struct Wait {
+    u32 polls = 0, since = 0;
+
+    __device__ __forceinline__ bool in_vain(volatile u32* notice, u32 member) {
+        if (++polls & 0xfff) return false;
+        const u32 beat = notice[1];
+        if (polls == 0x1000) since = beat;
+        if (notice[0]) return true;
+        if (beat - since < TEAM_PATIENCE) return false;
+        notice[0] = member + 1;
+        return true;
+    }
+};
 
 // Where a member's parcel for a sum lies in a mailbox. Two halves take turns: who sends for one sum has received all of the
 // sum before, and so nobody still reads the half that it writes to.
@@ -297,24 +311,37 @@ __device__ __forceinline__ Parcel* parcel_of(const Team& team, Parcel* mail, u32
 __device__ __forceinline__ void send_to_team(const Team& team, real own, u32 place, u32 call) {
     for (u32 m = 0; m < team.members; m++) send_to_member(parcel_of(team, team.mail[m], team.own, place, call), own, call);
 }
-// Adds up what all members have sent, in the order of the members; not a number where one has failed.
-__device__ __forceinline__ real receive_from_team(const Team& team, u32 place, u32 call) {
+// Adds up what all members have sent, in the order of the members; not a number where a wait is in vain. Called, not inlined:
+// kernels that work alone need its registers for loads.
+__device__ __noinline__ real receive_from_team(const Team& team, u32 place, u32 call) {
     real total = 0;
     for (u32 m = 0; m < team.members; m++) {
         const Parcel* from = parcel_of(team, team.mail[team.own], m, place, call);
         real part;
-        for (u32 polls = 0; !received_from_member(from, call, part); polls++) {
-            if (given_up(team.given_up, polls)) return total + __longlong_as_double(0x7ff8000000000000ll);
+        Wait wait;
+        while (!received_from_member(from, call, part)) {
+            if (wait.in_vain(team.notice, m)) return __longlong_as_double(0x7ff8000000000000ll);
         }
         total += part;
     }
     return total;
 }
 
+// Adds up what the devices have of K sums. One thread of each device calls it.
+template <int K> __device__ __forceinline__ void sum_in_team(const Team& team, real (&v)[K]) {
+    const u32 call = *(volatile u32*)team.calls + 1;
+#pragma unroll
+    for (int k = 0; k < K; k++) send_to_team(team, v[k], k, call);
+#pragma unroll
+    for (int k = 0; k < K; k++) v[k] = receive_from_team(team, k, call);
+    *team.calls = call;
+}
+
 struct Sum {
     Parcel* parcels;          // K of each block, sum by sum
     u32* calls;               // before this one
     real* results[RESULTS];
+    const Team* team;         // whose sums these are; null where they are this device's own
 };
 
 __device__ __forceinline__ real warp_sum(real v) {
@@ -343,6 +370,7 @@ template <int K> __device__ __forceinline__ void block_sum(real (&v)[K]) {
 // Adds v over all threads of the grid into sum.results[0..K]; the block of the highest index, as a rule the last to begin, waits
 // for all others: it alone does, so that they find room. They leave at once: with a ticket that each had to wait for, a product
 // of 4,700 blocks took 0.2765 ms where it takes 0.2665 (Halo, p1_100M_perm on an H200, f64). All threads call it.
+// In a team that block sends the sums of this device to the others, and waits for theirs.
 template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Sum& sum) {
     const u32 call = *(volatile u32*)sum.calls + 1;
     block_sum(v);
@@ -355,6 +383,7 @@ template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Su
     collect(total, sum.parcels, call);
     block_sum(total);
     if (threadIdx.x == 0) {
+        if (sum.team) sum_in_team(*sum.team, total);
 #pragma unroll
         for (int k = 0; k < K; k++) *sum.results[k] = total[k];
         *sum.calls = call;

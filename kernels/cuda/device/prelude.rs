@@ -27,7 +27,8 @@ pub(crate) const PRELUDE: Source = Source {
         FAILED,
         RESULTS,
         TEAM_MEMBERS,
-        TEAM_MAIL
+        TEAM_MAIL,
+        TEAM_PATIENCE
     ],
     mirrors: &[
         mirror!("bfloat" = Bf16 {}),
@@ -36,8 +37,8 @@ pub(crate) const PRELUDE: Source = Source {
         mirror!("Watch" = RawWatch<f32> | RawWatch<f64> { number, condition, id }),
         mirror!("Gate" = RawGate<f32> | RawGate<f64> { control, watches, watch }),
         mirror!("Control" = [u64; CONTROL] {}),
-        mirror!("Sum" = RawSum { parcels, calls, results }),
-        mirror!("Team" = RawTeam { members, own, calls, given_up, mail }),
+        mirror!("Sum" = RawSum { parcels, calls, results, team }),
+        mirror!("Team" = RawTeam { members, own, calls, notice, mail }),
         mirror!("Parcel" = [f32; PARCEL] | [f64; PARCEL] {}),
         mirror!("Windows" = RawWindows { bounds, halos, halo, blocks, cols }),
     ],
@@ -132,6 +133,7 @@ pub(crate) struct RawSum {
     pub(crate) parcels: u64,
     pub(crate) calls: u64,
     pub(crate) results: [u64; RESULTS],
+    pub(crate) team: u64,
 }
 // SAFETY: as `Sum` of prelude.cu
 unsafe impl DeviceRepr for RawSum {}
@@ -141,6 +143,10 @@ pub(crate) const TEAM_MEMBERS: usize = 8;
 /// Numbers that a member sends to another for one sum, at most.
 pub(crate) const TEAM_MAIL: usize = 1024;
 
+/// Beats of the hosts after which nobody waits any longer for a member: ten seconds, in which it should have queued its part of a
+/// sum or a product. Where the process is stopped, so are the beats.
+pub(crate) const TEAM_PATIENCE: u32 = 100;
+
 /// A team as kernels see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -148,7 +154,7 @@ pub(crate) struct RawTeam {
     pub(crate) members: u32,
     pub(crate) own: u32,
     pub(crate) calls: u64,
-    pub(crate) given_up: u64,
+    pub(crate) notice: u64,
     pub(crate) mail: [u64; TEAM_MEMBERS],
 }
 // SAFETY: as `Team` of prelude.cu

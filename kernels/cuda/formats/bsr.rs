@@ -141,6 +141,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
         self.slices.bytes() + self.values.bytes()
     }
 
+    fn spill(&mut self) -> Result<usize> {
+        self.values.spill()?;
+        Ok(self.values.bytes() + self.slices.spill_columns()?)
+    }
+
     fn device(&self) -> &Device {
         self.values.device()
     }

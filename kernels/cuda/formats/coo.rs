@@ -189,6 +189,13 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             + self.values.bytes()
             + self.borders.bytes()
     }
+
+    fn spill(&mut self) -> Result<usize> {
+        self.starts.spill()?;
+        self.columns.spill()?;
+        self.values.spill()?;
+        Ok(self.starts.bytes() + self.columns.bytes() + self.values.bytes())
+    }
 }
 
 /// A matrix in coordinates.
@@ -324,6 +331,13 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
         match &self.sorted {
             Sorted::Rows(coordinates) => coordinates.bytes(),
             Sorted::Slabs(slabs) => slabs.bytes(),
+        }
+    }
+
+    fn spill(&mut self) -> Result<usize> {
+        match &mut self.sorted {
+            Sorted::Rows(coordinates) => coordinates.spill(),
+            Sorted::Slabs(_) => Ok(0),
         }
     }
 }

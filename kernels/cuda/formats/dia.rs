@@ -166,6 +166,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
         self.offsets.bytes() + self.values.bytes()
     }
 
+    fn spill(&mut self) -> Result<usize> {
+        self.values.spill()?;
+        Ok(self.values.bytes())
+    }
+
     fn device(&self) -> &Device {
         self.values.device()
     }

@@ -44,8 +44,9 @@ fn lane<V>() -> Lane {
 #[derive(Debug)]
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Where the entries of each row begin, 4 or 8 B a row: needed to copy values into slots and back.
-    rows: Arc<RowStarts>,
+    /// Where the entries of each row begin, 4 or 8 B a row: needed to copy values into slots and back. Not kept once values
+    /// are in host memory.
+    rows: Option<Arc<RowStarts>>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
     values: Array<V>,
@@ -106,7 +107,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         };
         let sliced = Sliced {
             shape,
-            rows: ordered.rows.clone(),
+            rows: Some(ordered.rows.clone()),
             lengths,
             values: device.uninitialised(slices.slots())?,
             kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
@@ -181,6 +182,12 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
         self.slices.bytes() + lengths + self.values.bytes()
     }
 
+    fn spill(&mut self) -> Result<usize> {
+        self.rows = None;
+        self.values.spill()?;
+        Ok(self.values.bytes() + self.slices.spill_columns()?)
+    }
+
     fn device(&self) -> &Device {
         self.values.device()
     }
@@ -190,7 +197,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
     }
 
     fn rows(&self) -> Option<&Arc<RowStarts>> {
-        Some(&self.rows)
+        self.rows.as_ref()
     }
 
     fn columns(&self, rows: &RowStarts) -> Result<Option<Array<u32>>> {

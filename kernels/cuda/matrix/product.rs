@@ -44,6 +44,12 @@ pub trait Product<T: Real>: Send + Sync + Debug {
 
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
+
+    /// Moves the arrays that a product streams to host memory, from where it reads them over the bus. Returns their bytes: none
+    /// where this is not known how.
+    fn spill(&mut self) -> Result<usize> {
+        Ok(0)
+    }
 }
 
 /// An array that values of a matrix lie in, of elements or of numbers with fewer bits.
@@ -93,6 +99,11 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     fn shape(&self) -> Shape;
 
     fn bytes(&self) -> usize;
+
+    /// [`Product::spill`].
+    fn spill(&mut self) -> Result<usize> {
+        Ok(0)
+    }
 
     fn device(&self) -> &Device;
 
@@ -168,6 +179,10 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 
     fn bytes(&self) -> usize {
         Layout::bytes(self)
+    }
+
+    fn spill(&mut self) -> Result<usize> {
+        Layout::spill(self)
     }
 }
 

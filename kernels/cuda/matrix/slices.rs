@@ -208,6 +208,14 @@ struct RawSlices {
 unsafe impl DeviceRepr for RawSlices {}
 
 impl SliceArrays {
+    /// Moves the columns to host memory; where slices begin, and what columns count from, stays.
+    pub(crate) fn spill_columns(&mut self) -> Result<usize> {
+        match &mut self.columns {
+            ColumnArrays::Wide(columns) => columns.spill().map(|()| columns.bytes()),
+            ColumnArrays::Short { offsets, .. } => offsets.spill().map(|()| offsets.bytes()),
+        }
+    }
+
     /// Slices of rows on a device, filled with their columns, for vectors of `T` and values stored as `V`.
     pub(crate) fn new<T: Real, V: Storage<T>>(
         slices: Slices,

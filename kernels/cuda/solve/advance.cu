@@ -23,7 +23,8 @@ __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
 // Adds v over all threads of the grid; all threads have the sums. Blocks must all be on the chip.
-template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], const Sum& sum, const Team* team) {
+template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], const Sum& sum) {
+    const Team* const team = sum.team;
     __shared__ real totals[K];
     const u32 call = *(volatile u32*)sum.calls + 1;
     const u32 together = team ? *(volatile u32*)team->calls + 1 : 0;
@@ -74,7 +75,7 @@ struct Three { Pack r, q, d; };
 struct Two { Pack x, p; };
 
 extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
-    Gate gate, i64 n, Number alpha, Number rho, const real* q, const real* d, real* x, real* r, real* p, u32 kept, Sum out, const Team* team) {
+    Gate gate, i64 n, Number alpha, Number rho, const real* q, const real* d, real* x, real* r, real* p, u32 kept, Sum out) {
     begin();
     Pack* const z = (Pack*)shared_memory + threadIdx.x;
     const i64 packs = n / PACK, step = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -127,7 +128,7 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
     Two two[DEPTH];
 #pragma unroll
     for (int k = 0; k < DEPTH; k++) ask_two(two[k], turns - 1 - k);
-    sum_everywhere(sum, out, team);
+    sum_everywhere(sum, out);
     const real b = sum[1] / before;
     const auto finish = [&](const Two& v, u32 turn) {
         const i64 at = (first + turn * step) * PACK;

@@ -108,10 +108,9 @@ fn queue<T: Real>(at: Advance<'_, T>) -> Result<Option<[Scalar<T>; 2]>> {
     let [x, r, p] = [&*x, &*r, &*p].map(|vector| vector.address(0));
     let mut launch = device.launch(&kernel.function);
     launch.arg(&gate).arg(&n).arg(&alpha).arg(&rho).arg(&q).arg(&d).arg(&x).arg(&r).arg(&p).arg(&kept);
-    let team = device.team_address();
-    launch.arg(&sums.raw).arg(&team);
+    launch.arg(&sums.raw);
     // SAFETY: arguments as in advance.cu; the vectors hold `n` entries, shared memory `kept` packs of each thread, and a
     // multiprocessor has room for a block
     unsafe { launch.cooperative().launch(config) }?;
-    Ok(Some(sums.of_this_launch()))
+    Ok(Some(sums.scalars()))
 }

@@ -210,6 +210,7 @@ impl<T: Real> Basis<T> {
             launch.arg(&blocks).arg(&partials).arg(&result);
             // SAFETY: arguments as in basis.cu; one column, whose sum goes to a cell
             unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), ..self.config() }) }?;
+            self.device.sum_over_team::<T>(result, 1)?;
             let [norm] = sums.scalars();
             Ok(norm)
         };

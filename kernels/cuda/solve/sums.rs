@@ -32,7 +32,6 @@ impl<T: Real> Parcels<T> {
 /// `K` sums to come: what a kernel writes to, and the scalars that it gives.
 pub(crate) struct Sums<T, const K: usize> {
     pub(crate) raw: RawSum,
-    device: Device,
     cells: [Arc<Cell>; K],
     element: PhantomData<T>,
 }
@@ -53,13 +52,14 @@ impl<T: Real, const K: usize> Sums<T, K> {
             parcels: parcels.parcels.device_ptr(stream).0,
             calls: parcels.calls.device_ptr(stream).0,
             results,
+            team: device.team_address(),
         };
-        Ok(Sums { raw, device: device.clone(), cells: taken, element: PhantomData })
+        Ok(Sums { raw, cells: taken, element: PhantomData })
     }
 
     /// For a kernel that is told not to sum.
     pub(crate) fn nowhere() -> RawSum {
-        RawSum { parcels: 0, calls: 0, results: [0; RESULTS] }
+        RawSum { parcels: 0, calls: 0, results: [0; RESULTS], team: 0 }
     }
 
     /// The address of the first result.
@@ -69,12 +69,6 @@ impl<T: Real, const K: usize> Sums<T, K> {
 
     /// The sums, of all of the team where the device works in one.
     pub(crate) fn scalars(self) -> [Scalar<T>; K] {
-        self.device.park(self.device.sum_cells_over_team::<T>(self.raw.results, K));
-        self.of_this_launch()
-    }
-
-    /// The sums as the launch has left them.
-    pub(crate) fn of_this_launch(self) -> [Scalar<T>; K] {
         self.cells.map(Scalar::in_cell)
     }
 }

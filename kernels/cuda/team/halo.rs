@@ -18,7 +18,7 @@ struct RawHalo {
     own: u32,
     product: u64,
     tickets: u64,
-    given_up: u64,
+    notice: u64,
     places: u64,
     firsts: [u32; TEAM_MEMBERS + 1],
     senders: u32,
@@ -30,10 +30,6 @@ struct RawHalo {
 }
 // SAFETY: as `Halo` of team.cu
 unsafe impl DeviceRepr for RawHalo {}
-// SAFETY: zero bits are zero
-unsafe impl cudarc::driver::ValidAsZeroBits for RawHalo {}
-// SAFETY: numbers without padding: twelve of 32 bits, and thirty of 64
-unsafe impl crate::buffer::Plain for RawHalo {}
 
 /// [`RawHalo`] as kernels have it.
 pub(crate) const MIRROR: Mirror = mirror!(
@@ -42,7 +38,7 @@ pub(crate) const MIRROR: Mirror = mirror!(
         own,
         product,
         tickets,
-        given_up,
+        notice,
         places,
         firsts,
         senders,
@@ -108,7 +104,7 @@ struct Arrays<T: Real> {
 #[derive(Debug)]
 pub struct Halo<T: Real> {
     member: Arc<Member>,
-    raw: Array<RawHalo>,
+    raw: RawHalo,
     border: RawBorder,
     own: usize,
     sends: usize,
@@ -158,7 +154,7 @@ impl<T: Real> Halo<T> {
                 own: own as u32,
                 product: product.address(0),
                 tickets: tickets.address(0),
-                given_up: member.given_up.address(),
+                notice: member.notice.address(),
                 places: places.address(0),
                 firsts,
                 senders,
@@ -180,7 +176,7 @@ impl<T: Real> Halo<T> {
             };
             Ok(Halo {
                 member: member.clone(),
-                raw: device.upload(&[raw])?,
+                raw,
                 border,
                 own,
                 sends,
@@ -199,6 +195,11 @@ impl<T: Real> Halo<T> {
         values.bytes() + border.iter().map(Array::bytes).sum::<usize>() + places.bytes()
     }
 
+    /// New values for the entries in columns of others.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        self.arrays.values.write(values)
+    }
+
     fn device(&self) -> &Device {
         self.member.device()
     }
@@ -206,9 +207,9 @@ impl<T: Real> Halo<T> {
     /// Sends entries of `x` to the members that read them.
     pub fn send(&self, x: &Array<T>) -> Result<()> {
         assert!(x.device() == self.device() && x.len() == self.member.own_length(), "a part of the member's");
-        let (halo, x) = (self.raw.address(0), x.address(0));
+        let x = x.address(0);
         let mut launch = self.device().launch(&self.push);
-        launch.arg(&halo).arg(&x);
+        launch.arg(&self.raw).arg(&x);
         // SAFETY: arguments as in team.cu; places to send are entries of `x`, and inboxes have room for them
         unsafe { launch.launch(config_at_once(self.device(), self.sends, 1)) }
     }
@@ -221,7 +222,7 @@ impl<T: Real> Halo<T> {
         sums: Option<&Sums<T, 1>>,
     ) -> Result<()> {
         assert!(y.device() == self.device() && y.len() == self.member.own_length(), "a part of the member's");
-        let (halo, ghosts) = (self.raw.address(0), self.inboxes[self.own].ghosts.address(0));
+        let ghosts = self.inboxes[self.own].ghosts.address(0);
         let (x, y, with_sums) = (x.address(0), y.address(0), u32::from(sums.is_some()));
         let nothing;
         let out = match sums {
@@ -232,7 +233,15 @@ impl<T: Real> Halo<T> {
             }
         };
         let mut launch = self.device().launch(&self.add_ghosts);
-        launch.arg(&halo).arg(&self.border).arg(&ghosts).arg(&x).arg(&y).arg(&with_sums).arg(&own).arg(out);
+        launch
+            .arg(&self.raw)
+            .arg(&self.border)
+            .arg(&ghosts)
+            .arg(&x)
+            .arg(&y)
+            .arg(&with_sums)
+            .arg(&own)
+            .arg(out);
         // SAFETY: arguments as in team.cu; rows of the border are rows of `y`, its columns places among the ghosts
         unsafe { launch.launch(config_at_once(self.device(), 8 * self.border.count as usize, 1)) }
     }

@@ -4,7 +4,9 @@
 //! each sends its part to the mailboxes of the others, and adds up what comes in the order of the members, so that all have
 //! the same bits. The host takes no part in it.
 //!
-//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN.
+//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN. A device
+//! that waits in vain for ten seconds gives up for the member that it waits for. So no wait is without end, not even where the
+//! driver makes a call of that member's host wait for the device that waits.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -27,50 +29,62 @@ pub(crate) const SOURCE: Source = Source {
 /// Words of 64 bits that a number takes on its way.
 const WORDS: usize = 2;
 
-/// A word in host memory that all devices see: zero, or one more than the place of the member that gave up first.
+/// How often hosts beat.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// Two words in host memory that all devices see: zero, or one more than the place of the member that failed first; and how often
+/// the hosts have beaten.
 #[derive(Debug)]
-pub(crate) struct GivenUp(*mut u32);
+pub(crate) struct Notice(*mut u32);
 
-// SAFETY: hosts access it as an atomic, devices through volatile loads
-unsafe impl Send for GivenUp {}
+// SAFETY: hosts access the words as atomics, devices through volatile loads and stores
+unsafe impl Send for Notice {}
 // SAFETY: as above
-unsafe impl Sync for GivenUp {}
+unsafe impl Sync for Notice {}
 
-impl GivenUp {
-    fn new(device: &Device) -> Result<GivenUp> {
+impl Notice {
+    fn new(device: &Device) -> Result<Notice> {
         device.inner.context.bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
-        let word = unsafe { result::malloc_host(8, flags) }?.cast::<u32>();
-        // SAFETY: just allocated
-        unsafe { word.write_volatile(0) };
-        Ok(GivenUp(word))
+        let words = unsafe { result::malloc_host(8, flags) }?.cast::<u32>();
+        // SAFETY: just allocated, for two of them
+        unsafe { words.cast::<[u32; 2]>().write_volatile([0; 2]) };
+        Ok(Notice(words))
     }
 
     pub(crate) fn address(&self) -> u64 {
         self.0 as u64
     }
 
-    fn word(&self) -> &AtomicU32 {
+    fn failed(&self) -> &AtomicU32 {
         // SAFETY: the word lives as long as this, and is aligned
         unsafe { AtomicU32::from_ptr(self.0) }
     }
+
+    fn beats(&self) -> &AtomicU32 {
+        // SAFETY: as above; it is the second of two
+        unsafe { AtomicU32::from_ptr(self.0.add(1)) }
+    }
 }
 
-impl Drop for GivenUp {
+impl Drop for Notice {
     fn drop(&mut self) {
         // SAFETY: allocated by `malloc_host` and freed once; members have waited for their devices
         let _ = unsafe { result::free_host(self.0.cast()) };
     }
 }
 
-/// What hosts of members say to each other: the wishes of this round, and what came of the last.
+/// What hosts of members say to each other: the wishes of this round, and what came of the last; how many members will say no
+/// more, and how many of their devices are done.
 #[derive(Debug, Default)]
 struct Talk {
     said: usize,
     most: u8,
     round: u64,
     agreed: u8,
+    silent: usize,
+    done: usize,
 }
 
 /// Where the threads of the members meet.
@@ -93,7 +107,7 @@ pub struct Member {
     _mail: Vec<Arc<Array<u64>>>,
     _calls: Array<u32>,
     table: Arc<Table>,
-    pub(crate) given_up: Arc<GivenUp>,
+    pub(crate) notice: Arc<Notice>,
 }
 
 /// Lets the work queued on one device read and write the memory of the other.
@@ -127,7 +141,7 @@ impl Member {
         for device in devices {
             devices.iter().try_for_each(|other| connect(device, other))?;
         }
-        let given_up = Arc::new(GivenUp::new(&devices[0])?);
+        let notice = Arc::new(Notice::new(&devices[0])?);
         let words = 2 * devices.len() * TEAM_MAIL * WORDS;
         let mail = devices.iter().map(|device| Ok(Arc::new(device.zeros(words)?)));
         let mail = mail.collect::<Result<Vec<Arc<Array<u64>>>>>()?;
@@ -140,7 +154,7 @@ impl Member {
                 members: devices.len() as u32,
                 own: own as u32,
                 calls: calls.address(0),
-                given_up: given_up.address(),
+                notice: notice.address(),
                 mail: addresses,
             };
             let team = device.upload(&[raw])?;
@@ -155,7 +169,7 @@ impl Member {
                 _mail: mail.clone(),
                 _calls: calls,
                 table: table.clone(),
-                given_up: given_up.clone(),
+                notice: notice.clone(),
             })
         };
         devices.iter().zip(lengths).enumerate().map(member).collect()
@@ -185,12 +199,39 @@ impl Member {
     pub fn give_up(&self) {
         let (mine, relaxed) = (self.own as u32 + 1, Ordering::Relaxed);
         // where another was first, its reason is the one to tell
-        let _ = self.given_up.word().compare_exchange(0, mine, relaxed, relaxed);
+        let _ = self.notice.failed().compare_exchange(0, mine, relaxed, relaxed);
+        self.table.changed.notify_all();
     }
 
     /// The member that gave up first, if one did.
     pub fn given_up_by(&self) -> Option<usize> {
-        (self.given_up.word().load(Ordering::Relaxed) as usize).checked_sub(1)
+        (self.notice.failed().load(Ordering::Relaxed) as usize).checked_sub(1)
+    }
+
+    /// The work of the team begins.
+    pub fn begin(&self) {
+        *lock(&self.table.talk) = Talk::default();
+    }
+
+    /// This member queues no more, and its device does what it has.
+    pub fn end(&self) {
+        lock(&self.table.talk).silent += 1;
+        self.table.changed.notify_all();
+        self.device.park(self.device.synchronize());
+        lock(&self.table.talk).done += 1;
+        self.table.changed.notify_all();
+    }
+
+    /// Beats for the devices that wait, until all members have ended. It must ask nothing of any device.
+    pub fn attend(&self) {
+        let mut talk = lock(&self.table.talk);
+        while talk.done < self.count {
+            let waited = self.table.changed.wait_timeout(talk, BEAT).unwrap_or_else(PoisonError::into_inner);
+            talk = waited.0;
+            if waited.1.timed_out() {
+                self.notice.beats().fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The largest wish of all members, each of which asks on a thread of its own.
@@ -200,16 +241,18 @@ impl Member {
         talk.most = talk.most.max(wish);
         talk.said += 1;
         if talk.said == self.count {
-            *talk = Talk { said: 0, most: 0, round: round + 1, agreed: talk.most };
+            *talk = Talk { said: 0, most: 0, round: round + 1, agreed: talk.most, ..*talk };
             self.table.changed.notify_all();
             return Ok(talk.agreed);
         }
         // nobody enters the next round before all have left this one: each asks again only after an answer
         while talk.round == round {
-            if self.given_up_by().is_some() {
-                return Err(Error::Driver("another member of the team has given up".into()));
+            if self.given_up_by().is_some() || talk.silent > 0 {
+                return Err(Error::Driver(
+                    "another member of the team has given up, or ended its work".into(),
+                ));
             }
-            let waited = self.table.changed.wait_timeout(talk, Duration::from_millis(100));
+            let waited = self.table.changed.wait_timeout(talk, BEAT);
             talk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(talk.agreed)
@@ -273,19 +316,6 @@ impl Device {
         let mut launch = self.launch(&function);
         launch.arg(&team).arg(&numbers).arg(&array);
         // SAFETY: arguments as in team.cu; the array has so many places, and the launch a thread for each
-        unsafe { launch.launch(one_block(count)) }
-    }
-
-    /// Adds one or two numbers over the team, where the device works in one.
-    pub(crate) fn sum_cells_over_team<T: Real>(&self, [a, b]: [u64; 2], count: usize) -> Result<()> {
-        let team = self.team_address();
-        if team == 0 {
-            return Ok(());
-        }
-        let (function, numbers) = (self.function::<T>(&SOURCE, "sum_cells")?, count as u32);
-        let mut launch = self.launch(&function);
-        launch.arg(&team).arg(&numbers).arg(&a).arg(&b);
-        // SAFETY: arguments as in team.cu; both addresses are those of numbers that live
         unsafe { launch.launch(one_block(count)) }
     }
 }

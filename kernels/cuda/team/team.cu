@@ -14,7 +14,7 @@ struct Halo {
     u32 members, own;
     u64* product;             // products so far
     u32* tickets;             // [2]: blocks that have sent, and blocks that have used what came
-    const volatile u32* given_up;  // in host memory: not 0 once a member has failed
+    volatile u32* notice;     // as in `Team`
     const u32* places;        // entries of x to send, member after member
     u32 firsts[TEAM_MEMBERS + 1];        // where those of each member begin, and the end
     u32 senders;              // a bit for each member that sends to this one
@@ -42,42 +42,41 @@ __device__ __forceinline__ u64 look(const u64* word) {
 __device__ __forceinline__ void tell(u64* word, u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }
-// Waits until a word is at least so large, or a member has failed.
-__device__ __forceinline__ void wait(const u64* word, u64 least, const volatile u32* failed) {
-    for (u32 polls = 0; look(word) < least; polls++) {
-        if (given_up(failed, polls)) return;
-    }
+// Waits until the word of a member is at least so large, or that is in vain.
+__device__ __forceinline__ void wait_for(const u64* words, u32 member, u64 least, volatile u32* notice) {
+    Wait wait;
+    while (look(words + member) < least && !wait.in_vain(notice, member)) {}
 }
 
-extern "C" __global__ __launch_bounds__(256) void push(const Halo* h, const real* x) {
+extern "C" __global__ __launch_bounds__(256) void push(Halo h, const real* x) {
     begin();
-    const u64 product = *(const volatile u64*)h->product + 1;
+    const u64 product = *(const volatile u64*)h.product + 1;
     const u32 m = threadIdx.x;
-    if (m < h->members && h->firsts[m + 1] > h->firsts[m]) wait(h->used + m, product - 1, h->given_up);
+    if (m < h.members && h.firsts[m + 1] > h.firsts[m]) wait_for(h.used, m, product - 1, h.notice);
     __syncthreads();
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < h->firsts[h->members]; i += gridDim.x * blockDim.x) {
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < h.firsts[h.members]; i += gridDim.x * blockDim.x) {
         u32 to = 0;
-        while (i >= h->firsts[to + 1]) to++;
-        h->ghosts[to][i - h->firsts[to]] = x[h->places[i]];
+        while (i >= h.firsts[to + 1]) to++;
+        h.ghosts[to][i - h.firsts[to]] = x[h.places[i]];
     }
     __threadfence_system();
     __syncthreads();
-    if (threadIdx.x == 0 && atomicAdd(h->tickets, 1) == gridDim.x - 1) {
-        *h->tickets = 0;
+    if (threadIdx.x == 0 && atomicAdd(h.tickets, 1) == gridDim.x - 1) {
+        *h.tickets = 0;
         __threadfence_system();
-        for (u32 to = 0; to < h->members; to++) {
-            if (h->firsts[to + 1] > h->firsts[to]) tell(h->sent_at[to], product);
+        for (u32 to = 0; to < h.members; to++) {
+            if (h.firsts[to + 1] > h.firsts[to]) tell(h.sent_at[to], product);
         }
     }
 }
 
 // With `sums`, ⟨x, y⟩ over the whole team as well, to which `own` is what the rows have of it without ghosts.
 extern "C" __global__ __launch_bounds__(256) void add_ghosts(
-    const Halo* h, Border border, const real* ghosts, const real* x, real* y, u32 sums, Number own, Sum out) {
+    Halo h, Border border, const real* ghosts, const real* x, real* y, u32 sums, Number own, Sum out) {
     begin();
-    const u64 product = *(const volatile u64*)h->product + 1;
+    const u64 product = *(const volatile u64*)h.product + 1;
     const u32 m = threadIdx.x;
-    if (m < h->members && (h->senders >> m & 1)) wait(h->sent + m, product, h->given_up);
+    if (m < h.members && (h.senders >> m & 1)) wait_for(h.sent, m, product, h.notice);
     __syncthreads();
     real dot[1] = {0};
     const u32 lane = threadIdx.x & 7;
@@ -96,11 +95,11 @@ extern "C" __global__ __launch_bounds__(256) void add_ghosts(
         }
     }
     __syncthreads();
-    if (threadIdx.x == 0 && atomicAdd(h->tickets + 1, 1) == gridDim.x - 1) {
-        h->tickets[1] = 0;
-        *h->product = product;
-        for (u32 from = 0; from < h->members; from++) {
-            if (h->senders >> from & 1) tell(h->used_at[from], product);
+    if (threadIdx.x == 0 && atomicAdd(h.tickets + 1, 1) == gridDim.x - 1) {
+        h.tickets[1] = 0;
+        *h.product = product;
+        for (u32 from = 0; from < h.members; from++) {
+            if (h.senders >> from & 1) tell(h.used_at[from], product);
         }
     }
     if (!sums) return;
@@ -109,23 +108,14 @@ extern "C" __global__ __launch_bounds__(256) void add_ghosts(
 }
 
 // A thread for each number: sends this device's, and adds up what all members have sent.
-__device__ __forceinline__ void sum_number(const Team* team, u32 count, real* number) {
+extern "C" __global__ void sum_array(const Team* team, u32 count, real* array) {
+    begin();
     const u32 call = *(volatile u32*)team->calls + 1, place = threadIdx.x;
     __syncthreads();
     if (place < count) {
-        send_to_team(*team, *number, place, call);
-        *number = receive_from_team(*team, place, call);
+        send_to_team(*team, array[place], place, call);
+        array[place] = receive_from_team(*team, place, call);
     }
     __syncthreads();
     if (place == 0) *team->calls = call;
-}
-
-extern "C" __global__ void sum_array(const Team* team, u32 count, real* array) {
-    begin();
-    sum_number(team, count, array + threadIdx.x);
-}
-
-extern "C" __global__ void sum_cells(const Team* team, u32 count, real* a, real* b) {
-    begin();
-    sum_number(team, count, threadIdx.x ? b : a);
 }

@@ -39,7 +39,7 @@ pub struct OnGpu<T: Real> {
 #[derive(Debug)]
 enum Inverse<T: Real> {
     Diagonal {
-        inverse: Diagonal<CudaVector<T>>,
+        inverse: Box<Diagonal<CudaVector<T>>>,
         /// Where operators on the GPU have their diagonal; found when one is first asked for it.
         places: Option<DiagonalPlaces>,
     },
@@ -87,8 +87,8 @@ impl<T: Real> Jacobi<T> {
 }
 
 impl<T: Real> OnGpu<T> {
-    fn zeros(space: &CudaSpace<T>) -> Result<Diagonal<CudaVector<T>>> {
-        Ok(Diagonal::new(space.zeros()?))
+    fn zeros(space: &CudaSpace<T>) -> Result<Box<Diagonal<CudaVector<T>>>> {
+        Ok(Box::new(Diagonal::new(space.zeros()?)))
     }
 
     /// As [`Jacobi::rounded`], from the whole inverses: what the host inverted is rounded there, or after a refresh.

@@ -1,0 +1,240 @@
+//! Matrices larger than the memory of a GPU.
+//!
+//! A matrix is cut into pieces of rows. Each is laid out on the GPU, once. As many as fit stay there; the large arrays of
+//! the others move to pinned host memory, and kernels read them from there over the bus, entry after entry, as they would
+//! read them from memory of the GPU. So a product needs no copies beside it: it multiplies while it reads, and is recorded
+//! and replayed like any other.
+//!
+//! ```no_run
+//! use krysp::prelude::*;
+//! use krysp::testing::matrices;
+//! use krysp::{Csr, Streamed};
+//!
+//! let a: Csr<f64> = matrices::stencil7(200).csr()?;
+//! let gpu = Cuda::new(0)?;
+//! let streamed = Streamed::on(&gpu, &a, 200 << 20)?; // 200 MiB of the GPU's memory
+//! println!("{}", streamed.traffic()); // what a product will take, and what would help
+//! let mut solver = Cg::new(streamed).preconditioner(Jacobi::new(&a)?.to(&gpu)?);
+//! assert!(solver.solve(&vec![1.0; a.rows()])?.report.converged());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The bus decides what a product takes, so each piece is stored in the format that has the fewest bytes, of those that can be
+//! read over it: DIA, BSR, SELL-P and COO.
+
+use super::{Cuda, CudaSpace, CudaVector, Error, failed};
+use crate::choice::{Candidate, Choice, Estimate, Model};
+use crate::formats::{Bsr, Coo, CooOptions, Crossing, Dia, Format, OnDevice, Sell, Source, entries_of};
+use crate::partition::{even_parts, ranges};
+use crate::{Csr, Real, Result};
+use krysp_kernels::cuda::Product;
+use krysp_solvers::{LinearOperator, check_spaces};
+use std::fmt;
+use std::ops::Range;
+
+/// Pieces that together are as large as the limit. Building one takes as much memory again as two of them, which are then
+/// not there for others; each is a launch.
+const PIECES: usize = 24;
+
+/// Entries of a piece at most: places in its arrays are numbers of 32 bits.
+const LARGEST: usize = 1 << 28;
+
+/// Boundaries of pieces are multiples of so many rows: of all blocks, and of whole lines of memory.
+const GRAIN: usize = 768;
+
+/// A matrix of which a part is in the memory of a GPU, and the rest in host memory.
+#[derive(Debug)]
+pub struct Streamed<T: Real> {
+    source: Source<T>,
+    domain: CudaSpace<T>,
+    range: CudaSpace<T>,
+    pieces: Vec<Piece<T>>,
+    traffic: Traffic,
+}
+
+/// Some rows of a matrix.
+#[derive(Debug)]
+struct Piece<T: Real> {
+    rows: Range<usize>,
+    source: Source<T>,
+    matrix: Box<dyn Product<T>>,
+    /// Those in the memory of the GPU.
+    bytes: usize,
+    /// Those in host memory.
+    streamed: usize,
+}
+
+/// What a product with a [`Streamed`] matrix reads, and from where.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Traffic {
+    /// Bytes of the matrix in the memory of the GPU.
+    pub kept: usize,
+    /// Bytes that cross the bus in a product.
+    pub streamed: usize,
+    /// Bytes that the bus moves in a second, as measured when the matrix was made.
+    pub bus: f64,
+}
+
+impl Traffic {
+    /// The seconds that a product takes at least.
+    pub fn seconds(&self) -> f64 {
+        self.streamed as f64 / self.bus
+    }
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Traffic { kept, streamed, bus } = self;
+        let mb = |bytes: usize| bytes as f64 / 1e6;
+        write!(f, "{:.1} of {:.1} MB are kept on the GPU", mb(kept), mb(kept + streamed))?;
+        if streamed == 0 {
+            return write!(f, "; a product reads nothing over the bus");
+        }
+        let (gbs, ms) = (bus / 1e9, 1e3 * self.seconds());
+        write!(f, "; a product reads {:.1} MB over the bus, at {gbs:.1} GB/s: {ms:.3} ms", mb(streamed))?;
+        write!(f, ". What would help: {:.1} MB more of the GPU's memory", mb(streamed))?;
+        if kept > 0 {
+            let gpus = (kept + streamed).div_ceil(kept);
+            write!(f, "; {gpus} GPUs that keep as much each (`Spread`)")?;
+        }
+        write!(f, "; values of 32 bits instead of 64")
+    }
+}
+
+impl<T: Real> Piece<T> {
+    /// Moves its large arrays to host memory, unless they are there.
+    fn spill(&mut self, traffic: &mut Traffic) -> Result<()> {
+        if self.streamed == 0 {
+            let whole = self.matrix.bytes();
+            self.streamed = self.matrix.spill()?;
+            let stays = if self.streamed == 0 { self.bytes } else { whole - self.streamed };
+            traffic.kept -= self.bytes - stays;
+            traffic.streamed += self.streamed;
+            self.bytes = stays;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Real> Streamed<T> {
+    /// Lays a matrix out, of which no more than `limit` bytes are in the memory of a GPU at any time, while it is made neither.
+    /// Vectors are not counted.
+    pub fn on(gpu: &Cuda, csr: &Csr<T>, limit: usize) -> Result<Streamed<T>> {
+        let entry = size_of::<T>() + size_of::<u32>();
+        let bytes = csr.nnz() * entry + csr.rows() * size_of::<u64>();
+        let of_piece = (limit / PIECES).clamp(1, LARGEST * entry);
+        let bounds = even_parts(&*csr.pattern().offsets, bytes.div_ceil(of_piece), GRAIN);
+        let bus = gpu.device().bus()?;
+        let mut traffic = Traffic { kept: 0, streamed: 0, bus };
+        let mut pieces: Vec<Piece<T>> = vec![];
+        for rows in ranges(&bounds) {
+            let piece = rows_of(csr, rows.clone())?;
+            let matrix = lay_out(gpu, &piece)?;
+            // beside it, while the next is made: its entries row by row, and their slots
+            let room = 2 * (piece.nnz() * entry + piece.rows() * size_of::<u64>());
+            // where its rows begin stays with it, for new values
+            let starts = (piece.rows() + 1) * size_of::<u32>();
+            let bytes = matrix.bytes() + starts;
+            let mut piece = Piece { rows, source: piece.source().clone(), matrix, bytes, streamed: 0 };
+            traffic.kept += bytes;
+            // even a piece in host memory leaves something here, for which others may have to go
+            for piece in std::iter::once(&mut piece).chain(pieces.iter_mut().rev()) {
+                if traffic.kept + room > limit {
+                    piece.spill(&mut traffic)?;
+                }
+            }
+            if traffic.kept > limit {
+                let free = limit.saturating_sub(traffic.kept - piece.bytes);
+                return Err(Error::OutOfMemory { requested: piece.bytes, free, total: limit }.into());
+            }
+            pieces.push(piece);
+        }
+        let source = csr.source().clone();
+        let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
+        Ok(Streamed { source, domain, range, pieces, traffic })
+    }
+
+    /// What a product reads over the bus, how long that takes, and what would help.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    /// New values for the same pattern, in the order in which the matrix was given. Each piece stays where it is.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        let entries = entries_of(&self.source.pattern, values)?;
+        let mut first = 0;
+        for Piece { source, matrix, .. } in &mut self.pieces {
+            let end = first + source.nnz();
+            matrix.fill(source.on_device(), &entries[first..end])?;
+            first = end;
+        }
+        Ok(())
+    }
+}
+
+/// Some rows, with all columns.
+fn rows_of<T: Real>(csr: &Csr<T>, rows: Range<usize>) -> Result<Csr<T>> {
+    let at = &csr.pattern().offsets;
+    let entries = at.at(rows.start)..at.at(rows.end);
+    let offsets: Vec<usize> = (rows.start..=rows.end).map(|row| at.at(row) - entries.start).collect();
+    let (columns, values) = (&csr.columns()[entries.clone()], &csr.entries()[entries]);
+    Csr::from_csr(rows.len(), csr.cols(), &offsets, columns, values)
+}
+
+/// Lays a piece out on the GPU in the format of the fewest bytes, of those that can be moved to host memory.
+fn lay_out<T: Real>(gpu: &Cuda, piece: &Csr<T>) -> Result<Box<dyn Product<T>>> {
+    let device = gpu.device();
+    let choice = Choice::of(piece, Model::Gpu { multiprocessors: device.multiprocessors() });
+    let costlier = choice.rejected().iter().filter_map(|candidate| match candidate {
+        Candidate::Costlier(estimate) => Some(estimate),
+        Candidate::Unsuitable { .. } => None,
+    });
+    let bytes_as = |name: &str| {
+        let mut estimates = costlier.clone().chain([choice.chosen()]);
+        estimates.find(|estimate| estimate.stored.format() == name).map_or(usize::MAX, |e: &Estimate| e.bytes)
+    };
+    let names = [Dia::<T>::NAME, Bsr::<T>::NAME, Sell::<T>::NAME, Coo::<T>::NAME];
+    let least = names.into_iter().min_by_key(|name| bytes_as(name));
+    Ok(match least {
+        Some(name) if name == Dia::<T>::NAME => Box::new(Dia::lay_out::<T>(piece, (), device)?),
+        Some(name) if name == Bsr::<T>::NAME => {
+            Box::new(Bsr::lay_out::<T>(piece, Default::default(), device)?)
+        }
+        Some(name) if name == Sell::<T>::NAME => {
+            Box::new(Sell::lay_out::<T>(piece, Default::default(), device)?)
+        }
+        _ => {
+            let options = CooOptions { crossing: Crossing::CarriedOut };
+            Box::new(Coo::lay_out::<T>(piece, options, device)?)
+        }
+    })
+}
+
+impl<T: Real> LinearOperator for Streamed<T> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        &self.domain
+    }
+
+    fn range(&self) -> &CudaSpace<T> {
+        &self.range
+    }
+
+    fn apply(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, x, y)?;
+        for Piece { rows, matrix, .. } in &self.pieces {
+            let product = |part: &mut _| matrix.product(&x.entries, part);
+            y.entries.with_part(rows.clone(), product).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.traffic.kept + self.traffic.streamed
+    }
+
+    fn replays(&self) -> bool {
+        true
+    }
+}
