@@ -91,9 +91,6 @@ const LIKELY: &[(&Source, bool)] = &[
     (&matrix::residual::SOURCE, false),
     (&formats::dia::SOURCE, false),
     (&matrix::scan::SOURCE, true),
-    (&formats::bsr::SOURCE, false),
-    (&csr::classical::SOURCE, false),
-    (&matrix::ordered::SOURCE, false),
 ];
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Inspect(inspect::Inspect),
-    Solve(solve::Solve),
+    Solve(Box<solve::Solve>),
     Convert(convert::Convert),
     Generate(generate::Generate),
     Bench(bench::Bench),
