@@ -1,17 +1,20 @@
 //! Every system of ../shared/matrices by one call, without options: what was tried, how long it took, and the residual.
 //!
 //! ```text
-//! cargo bench --bench plan [-- [--rows FROM..TO] [--against SECONDS] [--explain] [heat_sink_p1_27k ...]]
+//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against SECONDS] [--explain]
+//!     [heat_sink_p1_27k ...]]
 //! ```
 //!
-//! Prints a line for each right-hand side: that of the file, or `A` times a smooth vector; and all ones. `--against` also
-//! solves each system by fixed configurations, with so many seconds for each, and compares the whole time of the one call
-//! with that of the fastest, which nobody knows beforehand. `--explain` prints plan and rungs. The last lines count.
+//! Prints a line for each right-hand side: that of the file, or `A` times a smooth vector; and all ones. A solve may take
+//! `--limit` seconds. `--solves` says how often each system is solved; what happens no more is counted, not computed.
+//! `--against` also solves each system by fixed configurations, with so many seconds for each, and compares the whole time of
+//! the plan with that of the fastest, which nobody knows beforehand. `--explain` prints plan, rungs, and what each fixed
+//! configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
 
 use krysp::io::{read_matrix, read_vector};
-use krysp::plan::{Method, Preconditioner};
+use krysp::plan::{Builds, Method, Preconditioner, Solved};
 use krysp::testing::{SHARED_FOLDERS, shared_matrices};
-use krysp::{Csr, Plan};
+use krysp::{Csr, Host, Plan};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,8 +24,11 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// What a solution must reach, computed here.
 const RTOL: f64 = 1e-8;
 
+/// The most solves that are computed: the last stands for all that follow.
+const COMPUTED: usize = 12;
+
 /// Configurations that somebody might take for every matrix.
-const FIXED: [(Method, Preconditioner); 12] = [
+const FIXED: [(Method, Preconditioner); 13] = [
     (Method::Cg, Preconditioner::Jacobi),
     (Method::Cg, Preconditioner::TwoLevel),
     (Method::Cg, Preconditioner::Amg),
@@ -34,11 +40,15 @@ const FIXED: [(Method, Preconditioner); 12] = [
     (Method::BiCgStab, Preconditioner::Ilu0),
     (Method::Gmres, Preconditioner::Jacobi),
     (Method::Gmres, Preconditioner::Ilu0),
+    (Method::Idr, Preconditioner::Ilut),
     (Method::Gmres, Preconditioner::Lu),
 ];
 
 struct Options {
+    gpu: bool,
     rows: Range<usize>,
+    solves: Vec<usize>,
+    limit: Duration,
     against: Option<Duration>,
     explain: bool,
     wanted: Vec<String>,
@@ -50,35 +60,21 @@ struct Totals {
     systems: usize,
     solved: usize,
     missed: Vec<String>,
-    /// The time of the one call over that of the fastest fixed configuration.
-    ratios: Vec<f64>,
+    /// The time of the plan over that of the fastest fixed configuration, and for how many solves.
+    ratios: Vec<(usize, f64)>,
 }
 
 fn main() -> Result<()> {
-    let mut options = Options { rows: 0..usize::MAX, against: None, explain: false, wanted: vec![] };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        match &*arg {
-            "--bench" => {}
-            "--explain" => options.explain = true,
-            "--against" => {
-                let seconds = args.next().ok_or("--against needs seconds")?.parse()?;
-                options.against = Some(Duration::from_secs_f64(seconds));
-            }
-            "--rows" => {
-                let range = args.next().ok_or("--rows needs FROM..TO")?;
-                let (from, to) = range.split_once("..").ok_or("--rows needs FROM..TO")?;
-                options.rows = from.parse()?..to.parse()?;
-            }
-            name => options.wanted.push(name.into()),
-        }
-    }
-    println!("matrix,rows,nnz,rhs,ending,iterations,residual,plan_s,total_s,best,best_s,ratio,rungs");
+    let options = options()?;
+    println!("matrix,rows,nnz,rhs,solves,ending,iterations,residual,first_s,total_s,best,best_s,ratio,rungs");
     let mut totals = Totals::default();
-    for path in matrices(&options) {
-        if let Err(error) = system(&options, &path, &mut totals) {
-            eprintln!("{}: {error}", name_of(&path));
-        }
+    if options.gpu {
+        #[cfg(feature = "cuda")]
+        all(&krysp::Cuda::new(0)?, &options, &mut totals);
+        #[cfg(not(feature = "cuda"))]
+        return Err("--gpu needs the feature cuda".into());
+    } else {
+        all(&Host, &options, &mut totals);
     }
     if totals.systems == 0 {
         eprintln!("no system: is ../shared/matrices beside this checkout?");
@@ -86,16 +82,61 @@ fn main() -> Result<()> {
     }
     println!("# {} of {} to {RTOL:e}", totals.solved, totals.systems);
     println!("# missed: {}", totals.missed.join(" "));
-    if !totals.ratios.is_empty() {
-        let count = totals.ratios.len() as f64;
-        let mean = (totals.ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / count).exp();
-        let worst = totals.ratios.iter().copied().fold(0.0, f64::max);
-        let beyond = totals.ratios.iter().filter(|ratio| **ratio > 2.0).count();
-        println!(
-            "# time against the best in hindsight: {mean:.2} in the mean, {worst:.1} at worst, {beyond} beyond 2"
-        );
+    for &solves in &options.solves {
+        let of = totals.ratios.iter().filter(|(of, _)| *of == solves).map(|(_, ratio)| *ratio);
+        let (count, logs) =
+            of.clone().fold((0.0, 0.0), |(count, sum), ratio| (count + 1.0, sum + ratio.ln()));
+        if count > 0.0 {
+            let (mean, worst) = ((logs / count).exp(), of.clone().fold(0.0, f64::max));
+            let beyond = of.filter(|ratio| *ratio > 2.0).count();
+            println!(
+                "# {solves} solves against the best in hindsight: {mean:.2} in the mean of {count}, {worst:.1} at worst, {beyond} beyond 2"
+            );
+        }
     }
     Ok(())
+}
+
+fn options() -> Result<Options> {
+    let mut options = Options {
+        gpu: false,
+        rows: 0..usize::MAX,
+        solves: vec![1],
+        limit: Duration::from_secs(60),
+        against: None,
+        explain: false,
+        wanted: vec![],
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = |what: &str| args.next().ok_or(format!("{arg} needs {what}"));
+        match &*arg {
+            "--bench" => {}
+            "--gpu" => options.gpu = true,
+            "--explain" => options.explain = true,
+            "--against" => options.against = Some(Duration::from_secs_f64(value("seconds")?.parse()?)),
+            "--limit" => options.limit = Duration::from_secs_f64(value("seconds")?.parse()?),
+            "--solves" => {
+                options.solves =
+                    value("numbers")?.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
+            }
+            "--rows" => {
+                let range = value("FROM..TO")?;
+                let (from, to) = range.split_once("..").ok_or("--rows needs FROM..TO")?;
+                options.rows = from.parse()?..to.parse()?;
+            }
+            name => options.wanted.push(name.into()),
+        }
+    }
+    Ok(options)
+}
+
+fn all(machine: &impl Builds<f64>, options: &Options, totals: &mut Totals) {
+    for path in matrices(options) {
+        if let Err(error) = system(machine, options, &path, totals) {
+            eprintln!("{}: {error}", name_of(&path));
+        }
+    }
 }
 
 /// The files of matrices, without their vectors.
@@ -122,7 +163,7 @@ fn name_of(path: &Path) -> String {
     file.split(".mtx").next().unwrap_or_default().into()
 }
 
-fn system(options: &Options, path: &Path, totals: &mut Totals) -> Result<()> {
+fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &mut Totals) -> Result<()> {
     let name = name_of(path);
     let a: Csr<f64> = read_matrix(path)?;
     if a.rows() != a.cols() || !options.rows.contains(&a.rows()) {
@@ -137,74 +178,160 @@ fn system(options: &Options, path: &Path, totals: &mut Totals) -> Result<()> {
         Err(_) => ("smooth", image),
     };
     for (rhs, b) in [given, ("ones", vec![1.0; a.rows()])] {
-        let started = Instant::now();
-        let plan = Plan::new(&a)?.solves(1);
-        let planned = started.elapsed();
-        let solved = plan.build()?.solve(&b)?;
-        let time = started.elapsed();
-        let residual = residual(&a, &b, &solved.x);
-        totals.systems += 1;
-        if residual <= RTOL {
-            totals.solved += 1;
-        } else {
-            totals.missed.push(format!("{name}/{rhs}"));
-        }
-        let best = options.against.map_or((String::new(), f64::NAN), |limit| best(&a, &b, limit));
-        let ratio = time.as_secs_f64() / best.1;
-        if ratio.is_finite() && residual <= RTOL {
-            totals.ratios.push(ratio);
-        }
-        let text = solved.report.to_string();
-        let ending = text.split(" after ").next().unwrap_or_default().replace(',', ";");
-        let rungs: Vec<String> = solved
-            .rungs
-            .iter()
-            .map(|rung| {
-                let seconds = (rung.setup + rung.time).as_secs_f64();
-                format!(
-                    "{}+{} {} {seconds:.2}s {:.0e}",
-                    rung.method, rung.preconditioner, rung.iterations, rung.residual
-                )
-            })
-            .collect();
-        println!(
-            "{name},{},{},{rhs},{ending},{},{residual:.1e},{:.4},{:.4},{},{:.4},{ratio:.2},{}",
-            a.rows(),
-            a.nnz(),
-            solved.report.iterations,
-            planned.as_secs_f64(),
-            time.as_secs_f64(),
-            best.0,
-            best.1,
-            rungs.join(" > ")
-        );
-        if options.explain {
-            println!("{plan}\n{solved}\n");
+        let fixed = options.against.map_or(vec![], |limit| fixed(machine, &a, &b, limit, options.explain));
+        for &solves in &options.solves {
+            let plan = || Ok(Plan::new(&a)?.on(machine).solves(solves).time_limit(options.limit));
+            if options.explain {
+                println!("{}", plan()?);
+            }
+            let run = run(plan, &b, solves)?;
+            let residual = residual(&a, &b, &run.solved.x);
+            if solves == options.solves[0] {
+                totals.systems += 1;
+                totals.solved += usize::from(residual <= RTOL);
+                if residual > RTOL {
+                    totals.missed.push(format!("{name}/{rhs}"));
+                }
+            }
+            let seconds = run.seconds(solves);
+            let by_time = |(_, one): &&(String, Run), (_, other): &&(String, Run)| {
+                one.seconds(solves).total_cmp(&other.seconds(solves))
+            };
+            let best = fixed.iter().min_by(by_time);
+            let (best, best_seconds) =
+                best.map_or((String::new(), f64::NAN), |(name, run)| (name.clone(), run.seconds(solves)));
+            let ratio = seconds / best_seconds;
+            // where one configuration alone solves it, others are no choice
+            if fixed.len() > 1 && residual <= RTOL {
+                totals.ratios.push((solves, ratio));
+            }
+            let Run { solved, first, .. } = run;
+            let text = solved.report.to_string();
+            let ending = text.split(" after ").next().unwrap_or_default().replace(',', ";");
+            println!(
+                "{name},{},{},{rhs},{solves},{ending},{},{residual:.1e},{:.5},{seconds:.5},{best},{best_seconds:.5},{ratio:.2},{}",
+                a.rows(),
+                a.nnz(),
+                solved.report.iterations,
+                first.as_secs_f64(),
+                rungs(&solved)
+            );
+            if options.explain {
+                println!("{solved}\n");
+            }
         }
     }
     Ok(())
 }
 
-/// The fastest of the fixed configurations, from the matrix to the solution.
-fn best(a: &Csr<f64>, b: &[f64], limit: Duration) -> (String, f64) {
-    let mut best = (String::new(), f64::INFINITY);
-    for (method, preconditioner) in FIXED {
-        let Ok(plan) = Plan::new(a) else { continue };
-        let plan = plan.solves(1).method(method).preconditioner(preconditioner).time_limit(limit);
-        let started = Instant::now();
-        let Ok(solved) = plan.build().and_then(|mut solver| solver.solve(b)) else { continue };
-        let time = started.elapsed().as_secs_f64();
-        if solved.converged() && time < best.1 {
-            best = (format!("{method}+{preconditioner}"), time);
-        }
-    }
-    best
+fn rungs(solved: &Solved<f64>) -> String {
+    let text = |rung: &krysp::plan::Rung| {
+        let seconds = (rung.setup + rung.time).as_secs_f64();
+        format!(
+            "{}+{} {} {seconds:.3} {:.0e}",
+            rung.method, rung.preconditioner, rung.iterations, rung.residual
+        )
+    };
+    solved.rungs.iter().map(text).collect::<Vec<_>>().join(" > ")
 }
 
-/// `‖b − A x‖ / ‖b‖`, by a loop of its own.
+/// What solving often took.
+struct Run {
+    /// The first solution.
+    solved: Solved<f64>,
+    /// From the matrix to that.
+    first: Duration,
+    /// The solves after it.
+    others: Vec<Duration>,
+}
+
+impl Run {
+    /// The time of so many solves.
+    fn seconds(&self, solves: usize) -> f64 {
+        let made = self.others.len().min(solves - 1);
+        let known: f64 = self.others[..made].iter().map(Duration::as_secs_f64).sum();
+        // the fastest of the last: others are disturbed
+        let last = self.others.iter().rev().take(3).min().map_or(0.0, Duration::as_secs_f64);
+        self.first.as_secs_f64() + known + (solves - 1 - made) as f64 * last
+    }
+}
+
+/// Solves as often as it takes to know how long all solves take.
+fn run<'a, M: Builds<f64>>(
+    plan: impl Fn() -> krysp::Result<Plan<'a, f64, M>>,
+    b: &[f64],
+    solves: usize,
+) -> Result<Run> {
+    let started = Instant::now();
+    let mut solver = plan()?.build()?;
+    let solved = solver.solve(b)?;
+    let first = started.elapsed();
+    let mut others = vec![];
+    for _ in 1..solves.min(COMPUTED) {
+        let started = Instant::now();
+        solver.solve(b)?;
+        others.push(started.elapsed());
+    }
+    Ok(Run { solved, first, others })
+}
+
+/// The fixed configurations that solve this system.
+fn fixed(
+    machine: &impl Builds<f64>,
+    a: &Csr<f64>,
+    b: &[f64],
+    limit: Duration,
+    explain: bool,
+) -> Vec<(String, Run)> {
+    let mut runs = vec![];
+    // seconds of an iteration of Cg with Jacobi
+    let mut unit = f64::NAN;
+    for (method, preconditioner) in FIXED {
+        let plan = || {
+            let plan = Plan::new(a)?.on(machine).solves(1).time_limit(limit);
+            Ok(plan.method(method).preconditioner(preconditioner))
+        };
+        let foretold = plan().map_or(0.0, |plan| plan.candidates().first().map_or(0.0, |one| one.setup));
+        if foretold * unit > 3.0 * limit.as_secs_f64() {
+            continue;
+        }
+        let Ok(run) = run(plan, b, 3) else { continue };
+        let [rung] = &*run.solved.rungs else { continue };
+        let (setup, time) = (rung.setup.as_secs_f64(), rung.time.as_secs_f64());
+        let each = time / rung.iterations.max(1) as f64;
+        if unit.is_nan() {
+            unit = each;
+        }
+        if explain {
+            println!(
+                "# {method}+{preconditioner}: {} after {} iterations, {:.1e}; setup {setup:.4} s, {:.0} units, foretold {foretold:.0}; an iteration {:.1} units; then {:.4} s",
+                rung.ending,
+                rung.iterations,
+                rung.residual,
+                setup / unit,
+                each / unit,
+                run.others.iter().min().map_or(f64::NAN, Duration::as_secs_f64)
+            );
+        }
+        if run.solved.converged() {
+            runs.push((format!("{method}+{preconditioner}"), run));
+        }
+    }
+    runs
+}
+
+/// `‖b − A x‖ / ‖b‖`, by a loop of its own in twice the precision: of an `x` as large as those of hard systems, plain sums would
+/// show their own rounding.
 fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
-    let mut r = b.to_vec();
-    a.triplets().for_each(|(i, j, v)| r[i] -= v * x[j]);
+    let mut r: Vec<[f64; 2]> = b.iter().map(|&b| [b, 0.0]).collect();
+    for (i, j, v) in a.triplets() {
+        let term = -v * x[j];
+        let [sum, rest] = r[i];
+        let (rounded, next) = ((-v).mul_add(x[j], -term), sum + term);
+        let part = next - sum;
+        r[i] = [next, rest + rounded + (sum - (next - part)) + (term - part)];
+    }
+    let r: Vec<f64> = r.iter().map(|[sum, rest]| sum + rest).collect();
     let norm = |v: &[f64]| {
         let most = v.iter().fold(0.0f64, |most, v| most.max(v.abs()));
         if most == 0.0 { 0.0 } else { most * v.iter().map(|v| (v / most).powi(2)).sum::<f64>().sqrt() }

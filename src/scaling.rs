@@ -197,6 +197,17 @@ impl<T: Real> Scaling<T> {
         Ok(scaled)
     }
 
+    /// The transpose of what [`Scaling::rhs`] does: `vᵀ rhs(b) = rhs_transposed(v)ᵀ b`.
+    pub(crate) fn rhs_transposed(&self, v: &[T]) -> Result<Vec<T>> {
+        self.check_length(v)?;
+        let mut scaled = v.to_vec();
+        for place in 0..v.len() {
+            let row = self.row(place);
+            scaled[self.user(row)] = self.row_factors[row] * v[self.user(place)];
+        }
+        Ok(scaled)
+    }
+
     /// Turns the solution of the scaled system into that of the original one: `x ← C x`.
     pub fn unscale(&self, x: &mut [T]) -> Result<()> {
         self.check_length(x)?;

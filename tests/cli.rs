@@ -304,4 +304,16 @@ fn ctrl_c_ends_a_solve_and_writes_what_there_is() {
     assert!(plain.out.contains("converged") && !plain.out.contains("\x1b[1"), "{:?}", plain.out);
     let piped = folder.run("krysp solve A.mtx");
     assert!(piped.err.is_empty() && !piped.out.contains('\x1b'));
+
+    // lines of 80 characters, with texts moved in below each other
+    for command in ["inspect tests/data/jpwh_991.mtx.gz", "inspect A.mtx", "solve A.mtx --max-iterations 1"] {
+        let shown = folder.run(&format!("NO_COLOR=1 python3 {script} '' krysp {command}"));
+        // what stands behind the last `\r` of a line is what is left of it
+        let lines = shown.out.lines().map(|line| line.trim_end().rsplit('\r').next().unwrap_or(""));
+        for line in lines.filter(|line| !line.contains('\x1b')) {
+            assert!(line.chars().count() <= 80, "{command}: {line}");
+        }
+    }
+    let circuit = folder.run(&format!("python3 {script} '' krysp inspect tests/data/jpwh_991.mtx.gz"));
+    assert!(circuit.out.contains("are mirrored,\r\n            "), "{}", circuit.out);
 }

@@ -50,10 +50,13 @@ def compare(name: str) -> None:
     inverse = diags_array(1.0 / a.diagonal()).tocsr()
     operator = krysp.Operator(a, "cpu", symmetric=True)
     jacobi = krysp.jacobi(operator)
+    near = krysp.Operator(a, "cpu", symmetric=True, renumber=True)
+    jacobi_near = krysp.jacobi(near)
     contestants = {
         "scipy cg, Jacobi": lambda: relative(scipy_linalg.cg(a, b, M=inverse, rtol=RTOL)[0]),
         "krysp.cg, Jacobi, SciPy's arrays": lambda: relative(krysp.cg(a, b, M=krysp.jacobi(a), rtol=RTOL).x),
         "krysp.cg, Jacobi, of an Operator": lambda: relative(krysp.cg(operator, b, M=jacobi, rtol=RTOL).x),
+        "krysp.cg, Jacobi, of one renumbered": lambda: relative(krysp.cg(near, b, M=jacobi_near, rtol=RTOL).x),
         "krysp.cg, amg, with setup": lambda: relative(krysp.cg(a, b, M=krysp.amg(a), rtol=RTOL).x),
         "krysp.solve, with setup": lambda: relative(krysp.solve(a, b, rtol=RTOL, device="cpu").x),
     }

@@ -22,13 +22,14 @@ from ._preconditioners import (
     fsai,
     ic0,
     ilu0,
+    ilut,
     jacobi,
     lu,
     rigid_motions,
     spai,
     two_level,
 )
-from ._solvers import Result, bicgstab, cg, fgmres, gmres, minres
+from ._solvers import Result, bicgstab, cg, fcg, fgmres, gmres, idr, minres
 
 __all__ = [
     "KryspError",
@@ -43,11 +44,14 @@ __all__ = [
     "cg",
     "cholesky",
     "devices",
+    "fcg",
     "fgmres",
     "fsai",
     "gmres",
     "ic0",
+    "idr",
     "ilu0",
+    "ilut",
     "jacobi",
     "lu",
     "minres",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -56,6 +57,39 @@ def matrix_of(matrix: Any) -> Any:
     return matrix
 
 
+class Library:
+    """CuPy or PyTorch, as far as a solve needs it."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._torch = module.__name__ == "torch"
+
+    def vector(self, array: Any, n: int, dtype: np.dtype[Any], what: str) -> Any:
+        """The array as a vector of `n` entries of an element type, side by side; itself if it is one."""
+        if tuple(array.shape) not in ((n,), (n, 1)):
+            raise ValueError(f"{what} has shape {tuple(array.shape)}, the matrix has {n} rows")
+        if self._torch:
+            return array.detach().to(getattr(self._module, dtype.name)).reshape(-1).contiguous()
+        if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
+            array = self._module.ascontiguousarray(array.astype(dtype, copy=False).reshape(-1))
+        return array
+
+    def copy(self, array: Any) -> Any:
+        return array.clone() if self._torch else array.copy()
+
+    def empty_like(self, array: Any) -> Any:
+        return self._module.empty_like(array)
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr() if self._torch else array.data.ptr)
+
+
+@functools.cache
+def library_of(module: str) -> Library:
+    """The library that has this module."""
+    return Library(importlib.import_module(module.partition(".")[0]))
+
+
 def solve(
     method: str,
     matrix: Any,
@@ -70,29 +104,25 @@ def solve(
     restart: int,
 ) -> tuple[Any, int, Report]:
     """Solves with a matrix and a right-hand side that are on one GPU. `x` is of the kind of `b`; nothing passes through host
-    memory, and what the caller has queued on its stream is waited for.
+    memory, and what the caller has queued on his stream is waited for.
     """
-    library = importlib.import_module(type(b).__module__.partition(".")[0])
-    kind = getattr(library, dtype.name)
-    torch = library.__name__ == "torch"
-
-    def flat(array: Any, what: str) -> Any:
-        if tuple(array.shape) not in ((n,), (n, 1)):
-            raise ValueError(f"{what} has shape {tuple(array.shape)}, the matrix has {n} rows")
-        array = array.detach().to(kind) if torch else array.astype(kind, copy=False)
-        array = array.reshape(-1)
-        return array.contiguous() if torch else library.ascontiguousarray(array)
-
-    stream = _krysp.stream(matrix)
-    rhs = flat(b, "b")
-    x = library.empty_like(rhs) if x0 is None else flat(x0, "x0")
-    if x0 is not None:
-        x = x.clone() if torch else x.copy()
+    library = library_of(type(b).__module__)
+    rhs = library.vector(b, n, dtype, "b")
+    x = library.empty_like(rhs) if x0 is None else library.copy(library.vector(x0, n, dtype, "x0"))
     # what the caller has queued comes before what the matrix's stream is given from now on
+    stream = _krysp.stream(matrix)
     for array in (rhs, x):
         array.__dlpack__(stream=stream)
-    from_b, to_x = (array.__cuda_array_interface__["data"][0] for array in (rhs, x))
     info, report = _krysp.solve_on_device(
-        method, matrix, from_b, to_x, x0 is not None, preconditioner, rtol, atol, most, restart
+        method,
+        matrix,
+        library.address(rhs),
+        library.address(x),
+        x0 is not None,
+        preconditioner,
+        rtol,
+        atol,
+        most,
+        restart,
     )
     return x, info, report

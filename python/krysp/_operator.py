@@ -36,6 +36,10 @@ class Operator(LinearOperator):  # type: ignore[misc]
     symmetric : bool
         Declares that the matrix is symmetric and stays so: formats that store one triangle are considered, too. A matrix that
         is not symmetric is refused.
+    renumber : bool
+        Renumbers rows and columns inside so that neighbours lie close in memory (reverse Cuthill-McKee): for matrices of meshes
+        that were numbered without order, in host memory. Vectors stay in your order. Preconditioners must be made of the
+        operator, not of `A`.
 
     Attributes
     ----------
@@ -65,13 +69,14 @@ class Operator(LinearOperator):  # type: ignore[misc]
     dtype: np.dtype[Any]
     shape: tuple[int, int]
 
-    def __init__(self, A: Any, device: str = "auto", *, symmetric: bool = False) -> None:
+    def __init__(self, A: Any, device: str = "auto", *, symmetric: bool = False, renumber: bool = False) -> None:
         layout, shape, first, second, data = _input.arrays(A)
         dtype = _input.real(data.dtype, "the matrix")
         self.device = place(device)
-        self._core = Matrix(
-            layout, shape, first, second, _input.values(data, dtype), self.device, symmetric
-        )
+        if renumber and self.device != "cpu":
+            raise ValueError('`renumber` is for matrices in host memory: say device="cpu"')
+        values = _input.values(data, dtype)
+        self._core = Matrix(layout, shape, first, second, values, self.device, symmetric, renumber)
         super().__init__(dtype, shape)
 
     @property

@@ -17,8 +17,8 @@ from ._operator import Operator
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
-    """An operator that applies ``M⁻¹``, made by `jacobi`, `ilu0`, `ic0`, `fsai`, `spai`, `two_level`, `amg`, `lu` or
-    `cholesky`.
+    """An operator that applies ``M⁻¹``, made by `jacobi`, `ilu0`, `ilut`, `ic0`, `fsai`, `spai`, `two_level`, `amg`,
+    `lu` or `cholesky`.
 
     Give it to a solver as `M`, of this package or of SciPy. It lives where its matrix does: made of an `Operator` on a GPU, it
     is on that GPU.
@@ -27,21 +27,12 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     dtype: np.dtype[Any]
     shape: tuple[int, int]
 
-    def __init__(
-        self,
-        name: str,
-        A: Any,
-        *,
-        block: int | None = None,
-        modes: list[FloatArray] | None = None,
-        strength: float = 0.1,
-        sweeps: int = 2,
-        coarsest: int = 600,
-    ) -> None:
+    def __init__(self, name: str, A: Any, **options: Any) -> None:
         matrix, dtype, shape, self.device = _matrix(A)
-        given = [np.ascontiguousarray(mode, dtype=dtype) for mode in modes or []]
+        if "modes" in options:
+            options["modes"] = [np.ascontiguousarray(mode, dtype=dtype) for mode in options["modes"]]
         self._name = name
-        self._core = _krysp.Preconditioner(name, matrix, block, given, strength, sweeps, coarsest)
+        self._core = _krysp.Preconditioner(name, matrix, options)
         super().__init__(dtype, shape)
 
     def refresh(self, A: Any) -> None:
@@ -75,7 +66,7 @@ def _matrix(A: Any) -> tuple[Matrix, np.dtype[Any], tuple[int, int], str]:
         return A._core, A.dtype, A.shape, A.device
     layout, shape, first, second, data = _input.arrays(A)
     dtype = _input.real(data.dtype, "the matrix")
-    matrix = Matrix(layout, shape, first, second, _input.values(data, dtype), "given", False)
+    matrix = Matrix(layout, shape, first, second, _input.values(data, dtype), "given", False, False)
     return matrix, dtype, shape, "cpu"
 
 
@@ -113,6 +104,29 @@ def ilu0(A: Any) -> Preconditioner:
     array([1., 2.])
     """
     return Preconditioner("ilu0", A)
+
+
+def ilut(A: Any, *, drop_tolerance: float = 1e-3, fill: float = 5.0) -> Preconditioner:
+    """An incomplete LU factorisation with pivoting, which keeps what is large: for hard systems that are not symmetric. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    drop_tolerance : float
+        What is dropped: entries below this, times the mean magnitude of their row's entries in the matrix.
+    fill : float
+        How many entries the factors may have beyond those of the matrix, as a multiple of these.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> line = sp.diags_array([-1.5, 2.0, -0.5], offsets=[-1, 0, 1], shape=(30, 30))
+    >>> A = sp.kronsum(line, line, format="csr")
+    >>> result = krysp.bicgstab(A, np.ones(900), M=krysp.ilut(A), rtol=1e-8)
+    >>> result.info, result.report.iterations < 10
+    (0, True)
+    """
+    return Preconditioner("ilut", A, drop_tolerance=drop_tolerance, fill=fill)
 
 
 def ic0(A: Any) -> Preconditioner:
@@ -202,7 +216,7 @@ def amg(
     sweeps: int = 2,
     coarsest: int = 600,
 ) -> Preconditioner:
-    """Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better. On a CPU.
+    """Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better.
 
     Parameters
     ----------
@@ -226,7 +240,7 @@ def amg(
     >>> result.info, result.report.iterations < 15
     (0, True)
     """
-    vectors = []
+    vectors: list[FloatArray] = []
     if modes is not None:
         array = np.asarray(modes)
         array = array[:, None] if array.ndim == 1 else array

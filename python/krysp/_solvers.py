@@ -153,6 +153,67 @@ def bicgstab(
     return _run("bicgstab", A, b, x0, rtol, atol, maxiter, M, callback)
 
 
+def fcg(
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callback | None = None,
+) -> Result:
+    """Flexible conjugate gradients: as `cg`, with a preconditioner that may change from iteration to iteration.
+
+    Parameters are those of `cg`.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[4.0, 1.0], [1.0, 3.0]])
+    >>> inner = lambda r: krysp.cg(A, r, rtol=0.1).x
+    >>> krysp.fcg(A, A @ np.array([1.0, 2.0]), rtol=1e-10, M=inner).info
+    0
+    """
+    return _run("fcg", A, b, x0, rtol, atol, maxiter, M, callback)
+
+
+def idr(
+    A: Any,
+    b: ArrayLike,
+    x0: ArrayLike | None = None,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 0.0,
+    maxiter: int | None = None,
+    M: Any = None,
+    callback: Callback | None = None,
+) -> Result:
+    """Induced dimension reduction, IDR(4): for any matrix, in fixed memory, where `bicgstab` breaks down or jumps about.
+
+    Parameters are those of `cg`.
+
+    Returns
+    -------
+    Result
+        Unpacks as ``x, info``, and has ``.report``.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[4.0, 1.0], [2.0, 3.0]])
+    >>> krysp.idr(A, A @ np.array([1.0, 2.0]), rtol=1e-10).info
+    0
+    """
+    return _run("idr", A, b, x0, rtol, atol, maxiter, M, callback)
+
+
 def gmres(
     A: Any,
     b: ArrayLike,

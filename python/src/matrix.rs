@@ -3,7 +3,8 @@
 use crate::arrays::{Layout, array, entries, matrix};
 use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
-use krysp::{Csr, Format, Host, HostVector, LinearOperator, Operator, Real, Space, Vector};
+use crate::watch::computed;
+use krysp::{Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Vector};
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, CudaVector};
 use numpy::PyArray1;
@@ -80,7 +81,11 @@ pub(crate) enum Placed<T: Real> {
 }
 
 impl<T: Number> Placed<T> {
-    fn new(csr: Csr<T>, place: &Place, symmetric: bool) -> krysp::Result<Placed<T>> {
+    fn new(csr: Csr<T>, place: &Place, symmetric: bool, renumber: bool) -> krysp::Result<Placed<T>> {
+        let csr = match renumber {
+            true => csr.renumbered(&Numbering::rcm(&csr)?)?,
+            false => csr,
+        };
         Ok(match place {
             Place::Given => Placed::Given(csr),
             Place::Host if symmetric => Placed::Host(Operator::symmetric(&csr, &Host)?),
@@ -175,6 +180,7 @@ pub(crate) struct Matrix {
 impl Matrix {
     /// From arrays of SciPy, which are copied. `place` is "given", "cpu" or "cuda:0".
     #[new]
+    #[expect(clippy::too_many_arguments, reason = "the package calls it, in two places")]
     fn new(
         layout: &str,
         shape: (usize, usize),
@@ -183,14 +189,15 @@ impl Matrix {
         data: &Bound<'_, PyAny>,
         place: &str,
         symmetric: bool,
+        renumber: bool,
     ) -> PyResult<Matrix> {
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let inner = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
-            Either::Single(py.detach(|| Placed::new(csr, &place, symmetric)).map_err(raised)?)
+            Either::Single(computed(py, || Placed::new(csr, &place, symmetric, renumber)).map_err(raised)?)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-            Either::Double(py.detach(|| Placed::new(csr, &place, symmetric)).map_err(raised)?)
+            Either::Double(computed(py, || Placed::new(csr, &place, symmetric, renumber)).map_err(raised)?)
         };
         Ok(Matrix { inner })
     }

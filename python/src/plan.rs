@@ -5,6 +5,7 @@ use crate::errors::raised;
 use crate::matrix::{Either, Number, Place, with_either};
 use crate::report::Report as Described;
 use crate::solve::{AGAIN, info, joined};
+use crate::watch::watched;
 #[cfg(feature = "cuda")]
 use krysp::Cuda;
 use krysp::plan::{Builds, Ladder, Solved};
@@ -12,12 +13,8 @@ use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
 use numpy::PyArray1;
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// How often signals are looked at.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// What was built of a plan, on the machine it was made for.
 enum Built<T: Number> {
@@ -160,31 +157,6 @@ fn loaded<T: Number, M: Builds<T>>(
     let text = format!("loaded from {}\n{}", path.display(), ladder.operator()?.choice());
     let ladder = ladder.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
     Ok((Box::new(ladder.cancel_token(token)), text))
-}
-
-/// Runs what may take long on another thread, without the lock of the interpreter, and looks at signals meanwhile: an exception
-/// cancels the token and is raised when the work has ended.
-fn watched<R: Send>(py: Python<'_>, token: &CancelToken, work: impl FnOnce() -> R + Send) -> PyResult<R> {
-    py.detach(|| {
-        std::thread::scope(|scope| {
-            let (done, ended) = channel();
-            let worker = scope.spawn(move || {
-                let result = work();
-                // nobody listens any more only if the other end was dropped, which waits for this thread first
-                let _ = done.send(());
-                result
-            });
-            let mut raised = None;
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(BETWEEN_LOOKS) {
-                if let Err(exception) = Python::attach(|py| py.check_signals()) {
-                    token.cancel();
-                    raised.get_or_insert(exception);
-                }
-            }
-            let result = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            raised.map_or(Ok(result), Err)
-        })
-    })
 }
 
 /// What was built, for one thread at a time: others wait.

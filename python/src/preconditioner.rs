@@ -3,15 +3,17 @@
 use crate::arrays::{array, entries};
 use crate::errors::{raised, raised_by_solver};
 use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
+use crate::watch::computed;
 use krysp::{
-    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Jacobi, LinearOperator, Lu, Origin, Real,
-    Refresh, Spai, TwoLevel, Unknowns, Vector,
+    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, LinearOperator,
+    Lu, Origin, Real, Refresh, Spai, TwoLevel, Unknowns, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{CudaVector, Operator};
 use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::borrow::Cow;
 
 /// A preconditioner that takes new values.
@@ -25,13 +27,14 @@ pub(crate) enum Ready<T: Real> {
     Cuda(Box<dyn Fresh<T, CudaVector<T>>>),
 }
 
-/// What may be said about a preconditioner beside its name.
+/// What may be said about a preconditioner beside its name; each takes what is its own.
 struct Options<T> {
     /// Rows of a diagonal block.
     block: Option<usize>,
     /// Vectors that the matrix maps to nearly nothing.
     modes: Vec<Vec<T>>,
     amg: AmgOptions,
+    ilut: IlutOptions,
 }
 
 impl<T: Number> Ready<T> {
@@ -80,6 +83,7 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
             },
             "ilu0" => Box::new(Ilu0::new(csr)?) as _,
             "ic0" => Box::new(Ic0::shifted(csr)?) as _,
+            "ilut" => Box::new(Ilut::with(csr, options.ilut)?) as _,
             "lu" => Box::new(Lu::new(csr)?) as _,
             "cholesky" => Box::new(Cholesky::new(csr)?) as _,
             "fsai" => Box::new(Fsai::new(csr)?) as _,
@@ -102,18 +106,24 @@ fn on_gpu<T: Number>(
     options: Options<T>,
 ) -> PyResult<(Ready<T>, String)> {
     let gpu = a.domain().gpu().clone();
+    let mut text = name.to_string();
     let made: krysp::Result<Box<dyn Fresh<T, CudaVector<T>>>> = match (name, options.block) {
         ("jacobi", None) => Jacobi::on(&gpu, a).map(|m| Box::new(m) as _),
         ("jacobi", Some(size)) => Jacobi::blocks_on(&gpu, a, size).map(|m| Box::new(m) as _),
         ("fsai", _) => Fsai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("spai", _) => Spai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("two_level", _) => TwoLevel::on(&gpu, a).map(|m| Box::new(m) as _),
+        ("amg", _) => Amg::with_on(&gpu, a, &options.modes, options.amg).map(|m| {
+            text = m.to_string();
+            Box::new(m) as _
+        }),
         _ => {
-            let why = format!("{name} has no version on a GPU: jacobi, fsai, spai and two_level have one");
+            let why =
+                format!("{name} has no version on a GPU: jacobi, fsai, spai, two_level and amg have one");
             return Err(PyValueError::new_err(why));
         }
     };
-    Ok((Ready::Cuda(made.map_err(raised)?), name.to_string()))
+    Ok((Ready::Cuda(made.map_err(raised)?), text))
 }
 
 /// An operator that applies `M⁻¹`, where its matrix is.
@@ -123,36 +133,51 @@ pub(crate) struct Preconditioner {
     text: String,
 }
 
-fn modes<T: Number>(given: &[Bound<'_, PyAny>]) -> PyResult<Vec<Vec<T>>> {
-    let mode = |mode| Ok(entries("a mode", &array::<T>("a mode", mode)?)?.to_vec());
-    given.iter().map(mode).collect()
+impl<T: Number> Options<T> {
+    /// From names and values; what is not named is as the library has it.
+    fn from(given: &Bound<'_, PyDict>) -> PyResult<Options<T>> {
+        let mut options =
+            Options { block: None, modes: vec![], amg: AmgOptions::default(), ilut: IlutOptions::default() };
+        for (name, value) in given {
+            match name.extract::<String>()?.as_str() {
+                "block" => options.block = value.extract()?,
+                "modes" => options.modes = modes(&value)?,
+                "strength" => options.amg.strength = value.extract()?,
+                "sweeps" => options.amg.sweeps = value.extract()?,
+                "coarsest" => options.amg.coarsest = value.extract()?,
+                "drop_tolerance" => options.ilut.drop_tolerance = value.extract()?,
+                "fill" => options.ilut.fill = value.extract()?,
+                other => return Err(PyTypeError::new_err(format!("no option is called {other}"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn modes<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<T>>> {
+    let mode = |mode| Ok(entries("a mode", &array::<T>("a mode", &mode)?)?.to_vec());
+    given.extract::<Vec<Bound<'_, PyAny>>>()?.into_iter().map(mode).collect()
 }
 
 #[pymethods]
 impl Preconditioner {
     /// The preconditioner of this name for a matrix.
     #[new]
-    #[expect(clippy::too_many_arguments, reason = "the package calls it, by names")]
     fn new(
         py: Python<'_>,
         name: &str,
         matrix: &Matrix,
-        block: Option<usize>,
-        given_modes: Vec<Bound<'_, PyAny>>,
-        strength: f64,
-        sweeps: usize,
-        coarsest: usize,
+        options: &Bound<'_, PyDict>,
     ) -> PyResult<Preconditioner> {
-        let amg = AmgOptions { strength, sweeps, coarsest };
         let (inner, text) = match &matrix.inner {
             Either::Single(a) => {
-                let options = Options { block, modes: modes(&given_modes)?, amg };
-                let (ready, text) = py.detach(|| Ready::new(name, a, options))?;
+                let options = Options::from(options)?;
+                let (ready, text) = computed(py, || Ready::new(name, a, options))?;
                 (Either::Single(ready), text)
             }
             Either::Double(a) => {
-                let options = Options { block, modes: modes(&given_modes)?, amg };
-                let (ready, text) = py.detach(|| Ready::new(name, a, options))?;
+                let options = Options::from(options)?;
+                let (ready, text) = computed(py, || Ready::new(name, a, options))?;
                 (Either::Double(ready), text)
             }
         };
@@ -162,8 +187,8 @@ impl Preconditioner {
     /// Takes new values from a matrix of the same pattern.
     fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
         match (&mut self.inner, &matrix.inner) {
-            (Either::Single(ready), Either::Single(a)) => py.detach(|| ready.refresh(a)).map_err(raised),
-            (Either::Double(ready), Either::Double(a)) => py.detach(|| ready.refresh(a)).map_err(raised),
+            (Either::Single(ready), Either::Single(a)) => computed(py, || ready.refresh(a)).map_err(raised),
+            (Either::Double(ready), Either::Double(a)) => computed(py, || ready.refresh(a)).map_err(raised),
             _ => Err(PyTypeError::new_err("the matrix has another element type than the preconditioner")),
         }
     }

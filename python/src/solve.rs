@@ -6,10 +6,11 @@ use crate::function::Function;
 use crate::matrix::{Matrix, Number, Placed};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
-use crate::watch::{Callback, Watch};
+use crate::watch::{Callback, Watch, watched};
 use krysp::solvers::{Identity, Method, Solver};
 use krysp::{
-    BiCgStab, Cg, Fgmres, Gmres, HostSpace, HostVector, LinearOperator, Minres, Outcome, Stopping, Vector,
+    BiCgStab, Cg, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, LinearOperator, Minres, Outcome, Stopping,
+    Vector,
 };
 use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -18,6 +19,12 @@ use pyo3::types::PyTuple;
 
 /// How often a solve goes on that ended between the tolerance and twice that.
 pub(crate) const AGAIN: usize = 4;
+
+/// The methods, as Python calls them.
+const METHODS: [&str; 7] = ["cg", "fcg", "minres", "bicgstab", "idr", "gmres", "fgmres"];
+
+/// Rows of systems that are solved where they are given: to hand them over takes as long as some of their iterations.
+const SHORT: usize = 2048;
 
 /// When to end, and whom to tell.
 pub(crate) struct Wishes {
@@ -51,6 +58,13 @@ impl<'py, T: Number> Given<'py, T> {
         } else {
             Ok(Given::Function(Function::new(given, n)))
         }
+    }
+}
+
+impl<T: Number> Given<'_, T> {
+    /// Whether it calls a function of the user.
+    fn is_of_user(&self) -> bool {
+        matches!(self, Given::Function(_))
     }
 }
 
@@ -134,8 +148,13 @@ fn typed<'py, T: Number>(
         let (info, report) = wishes.ended(solved)?;
         return Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report));
     }
+    let of_user = callback.is_some() || a.is_of_user() || m.is_of_user();
     let (a, m) = (on_host(&a, b.len())?, on_host(&m, b.len())?);
-    let solved = py.detach(|| by_name(&wishes, &*a, &*m, &mut system, callback));
+    let solve = || by_name(&wishes, &*a, &*m, &mut system, callback);
+    let solved = match of_user || b.len() < SHORT {
+        true => py.detach(solve),
+        false => watched(py, &wishes.watch.token, solve)?,
+    };
     let (info, report) = wishes.ended(solved)?;
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
@@ -157,7 +176,7 @@ impl Wishes {
         max_iterations: usize,
         restart: usize,
     ) -> PyResult<Wishes> {
-        let method = ["cg", "minres", "bicgstab", "gmres", "fgmres"].into_iter().find(|name| *name == method);
+        let method = METHODS.into_iter().find(|name| *name == method);
         let method = method.ok_or_else(|| PyValueError::new_err("no method has this name"))?;
         Ok(Wishes { method, rtol, atol, max_iterations, restart, watch: Watch::default() })
     }
@@ -228,6 +247,8 @@ pub(crate) fn by_name<V: Vector<Elem: Number>>(
 ) -> krysp::solvers::Result<krysp::Report> {
     match wishes.method {
         "cg" => run(wishes, Cg::new(a).preconditioner(m), system, callback),
+        "fcg" => run(wishes, Fcg::new(a).preconditioner(m), system, callback),
+        "idr" => run(wishes, Idr::new(a).preconditioner(m), system, callback),
         "minres" => run(wishes, Minres::new(a).preconditioner(m), system, callback),
         "bicgstab" => run(wishes, BiCgStab::new(a).preconditioner(m), system, callback),
         "gmres" => run(wishes, Gmres::new(a).preconditioner(m).restart(wishes.restart), system, callback),

@@ -4,13 +4,54 @@ use krysp::solvers::Method;
 use krysp::solvers::Solver;
 use krysp::{CancelToken, LinearOperator, Progress, Space, Vector};
 use numpy::PyArray1;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyFloat;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often signals are looked at: soon enough for a person, too rarely to cost anything.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
+/// Runs what may take long on one of the threads that compute, without the lock of the interpreter: from any other thread, each
+/// operation on vectors would wake those first, and then the caller. Signals are looked at meanwhile: an exception cancels the
+/// token and is raised when the work has ended. The work calls no function of the user: such a function may wait for another
+/// solve, which the same thread would have to run.
+pub(crate) fn watched<R: Send>(
+    py: Python<'_>,
+    token: &CancelToken,
+    work: impl FnOnce() -> R + Send,
+) -> PyResult<R> {
+    py.detach(|| {
+        rayon::in_place_scope(|scope| {
+            let (done, ended) = channel();
+            scope.spawn(move |_| {
+                // nobody listens any more only if the other end was dropped, which waits for this first
+                let _ = done.send(work());
+            });
+            let mut raised = None;
+            loop {
+                match ended.recv_timeout(BETWEEN_LOOKS) {
+                    Ok(result) => return raised.map_or(Ok(result), Err),
+                    Err(RecvTimeoutError::Timeout) => {
+                        if let Err(exception) = Python::attach(|py| py.check_signals()) {
+                            token.cancel();
+                            raised.get_or_insert(exception);
+                        }
+                    }
+                    // the end of the scope raises what the work panicked with
+                    Err(RecvTimeoutError::Disconnected) => return Err(PyRuntimeError::new_err("no result")),
+                }
+            }
+        })
+    })
+}
+
+/// As [`watched`], of what cannot be ended before its time.
+pub(crate) fn computed<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
+    py.detach(|| rayon::scope(|_| work()))
+}
 
 /// What a callback is given.
 pub(crate) enum Callback {
@@ -24,7 +65,7 @@ pub(crate) enum Callback {
 #[derive(Clone, Default)]
 pub(crate) struct Watch {
     raised: Arc<Mutex<Option<PyErr>>>,
-    token: CancelToken,
+    pub(crate) token: CancelToken,
 }
 
 impl Watch {
@@ -49,7 +90,8 @@ impl Watch {
     {
         let (watch, mut looked) = (self.clone(), Instant::now());
         let signals = move |_: &Progress| {
-            if looked.elapsed() >= BETWEEN_LOOKS {
+            // a thread that computes for another, which looks itself, sees none
+            if looked.elapsed() >= BETWEEN_LOOKS && rayon::current_thread_index().is_none() {
                 watch.note(Python::attach(|py| py.check_signals()));
                 looked = Instant::now();
             }

@@ -67,9 +67,10 @@ def test_python_in_documents_runs(document):
         exec(compile(block, document, "exec"), names)
 
 
-def test_types():
-    pytest.importorskip("mypy")
-    checked = subprocess.run([sys.executable, "-m", "mypy"], cwd=HERE.parent, capture_output=True, text=True)
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_types(checker):
+    pytest.importorskip(checker)
+    checked = subprocess.run([sys.executable, "-m", checker], cwd=HERE.parent, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
 
 

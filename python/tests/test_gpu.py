@@ -21,7 +21,7 @@ def test_methods(method, dtype):
         assert np.linalg.norm(b - a @ x) <= rtol * np.linalg.norm(b) * (1.0 + (1e-6 if rtol < 1e-6 else 0.1))
 
 
-@pytest.mark.parametrize("name", ["jacobi", "fsai", "spai", "two_level"])
+@pytest.mark.parametrize("name", ["jacobi", "fsai", "spai", "two_level", "amg"])
 def test_preconditioners(name):
     a, b = poisson(60), np.ones(3600)
     operator = krysp.Operator(a, "cuda:0")

@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
-METHODS = [krysp.cg, krysp.minres, krysp.bicgstab, krysp.gmres, krysp.fgmres]
+METHODS = [krysp.cg, krysp.fcg, krysp.minres, krysp.bicgstab, krysp.idr, krysp.gmres, krysp.fgmres]
 
 
 def poisson(n: int = 12):
@@ -80,11 +80,14 @@ def test_a_matrix_of_scipy_is_read_where_it_is():
     assert arrays[3] is a.data or np.shares_memory(arrays[3], a.data)
 
 
-@pytest.mark.parametrize("name", ["jacobi", "ilu0", "ic0", "fsai", "spai", "two_level", "amg", "lu", "cholesky"])
+PRECONDITIONERS = ["jacobi", "ilu0", "ilut", "ic0", "fsai", "spai", "two_level", "amg", "lu", "cholesky"]
+
+
+@pytest.mark.parametrize("name", PRECONDITIONERS)
 def test_preconditioners_save_iterations_and_take_new_values(name):
     a, b = poisson(30), np.ones(900)
     make = getattr(krysp, name)
-    method = krysp.gmres if name in ("ilu0", "spai", "lu") else krysp.cg
+    method = krysp.gmres if name in ("ilu0", "ilut", "spai", "lu") else krysp.cg
     plain = method(a, b, rtol=1e-8).report.iterations
     for matrix in (a, krysp.Operator(a, "cpu")):
         m = make(matrix)
@@ -97,6 +100,23 @@ def test_preconditioners_save_iterations_and_take_new_values(name):
         m.refresh(2.0 * a)
         np.testing.assert_allclose(m @ b, before / 2.0, rtol=1e-5)
     assert "krysp." in repr(m) and str(m)
+
+
+def test_renumbered_operators_take_and_give_vectors_of_the_user():
+    order = np.random.default_rng(8).permutation(80 * 80)
+    a, b = poisson(80)[order][:, order].tocsr(), np.arange(6400.0)
+    operator = krysp.Operator(a, "cpu", renumber=True)
+    np.testing.assert_allclose(operator @ b, a @ b)
+    m = krysp.ic0(operator)
+    for k in (1.0, 3.0):
+        operator.refresh(k * a.data)
+        m.refresh(operator)
+        x, info = krysp.cg(operator, b, x0=np.ones(6400), M=m, rtol=1e-10)
+        assert info == 0 and np.linalg.norm(k * (a @ x) - b) <= 1.1e-10 * np.linalg.norm(b)
+    with pytest.raises(ValueError, match="space"):
+        krysp.cg(operator, b, M=krysp.ic0(a))
+    with pytest.raises(ValueError, match="host memory"):
+        krysp.Operator(a, "cuda:0", renumber=True)
 
 
 def test_preconditioners_may_come_from_elsewhere():

@@ -3,12 +3,13 @@
 use super::pattern::{Given, Pattern, made};
 use super::{Csr, Ehyb, Format, Halo};
 use crate::Real;
-use crate::saved::checksum::{checksum, joined};
+use crate::saved::checksum::joined;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
-use krysp_kernels::buffer::{Plain, bytes_of};
-use krysp_kernels::cpu::run::threads::find_row;
+use krysp_kernels::cpu::run::threads::{find_row, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
+use krysp_solvers::Element;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Saved for Pattern {
     fn save(&self, to: &mut Writer<'_>) {
@@ -88,21 +89,30 @@ macro_rules! as_matrix {
 as_matrix!(Halo, Ehyb);
 
 impl<T: Real> Csr<T> {
-    /// Fingerprints of where the entries stand, in which order they were given and how they are numbered, and of their values.
+    /// Fingerprints of where the entries stand and in which order they were given, and of their values; the same in every
+    /// numbering.
     pub(crate) fn fingerprints(&self) -> [u64; 2] {
         let (pattern, numbering) = (self.pattern(), self.source().domain().numbering());
-        let pattern = [
-            joined(&[pattern.rows(), pattern.cols(), pattern.given.len()].map(|number| number as u64)),
-            of_offsets(&pattern.offsets),
-            of(&pattern.columns),
-            match &*pattern.given {
-                Given::InOrder { .. } => 0,
-                Given::Permuted { from, .. } => of(from),
-                Given::Summed { starts, from, .. } => joined(&[of_offsets(starts), of(from)]),
-            },
-            numbering.map_or(0, |numbering| of(numbering.old_of_new())),
-        ];
-        [joined(&pattern), of(self.entries())]
+        let user = |index: usize| numbering.map_or(index as u64, |n| u64::from(n.old_of_new()[index]));
+        // sums do not ask for an order
+        let [places, values] = [(); 2].map(|()| AtomicU64::new(0));
+        over_rows(pattern.rows(), 32, (), &|rows, ()| {
+            let (mut of_places, mut of_values) = (0u64, 0u64);
+            for row in rows {
+                for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
+                    let place = joined(&[user(row), user(column as usize)]);
+                    let given =
+                        pattern.given.sources(entry).map(|source| joined(&[place, u64::from(source)]));
+                    of_places = given.fold(of_places, u64::wrapping_add);
+                    let value = Element::to_f64(self.entries()[entry]).to_bits();
+                    of_values = of_values.wrapping_add(joined(&[place, value]));
+                }
+            }
+            places.fetch_add(of_places, Ordering::Relaxed);
+            values.fetch_add(of_values, Ordering::Relaxed);
+        });
+        let sizes = [pattern.rows(), pattern.cols(), pattern.given.len()].map(|size| size as u64);
+        [joined(&[joined(&sizes), places.into_inner()]), values.into_inner()]
     }
 
     /// Values in the order given that make up the entries: of several that are added up, the first is their sum.
@@ -115,16 +125,5 @@ impl<T: Real> Csr<T> {
             }
         }
         values
-    }
-}
-
-fn of<X: Plain>(numbers: &[X]) -> u64 {
-    checksum(bytes_of(numbers))
-}
-
-fn of_offsets(offsets: &Offsets) -> u64 {
-    match offsets {
-        Offsets::Short(offsets) => of(offsets),
-        Offsets::Long(offsets) => of(offsets),
     }
 }

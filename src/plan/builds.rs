@@ -5,15 +5,25 @@ use super::magnitudes::Magnitudes;
 use super::matched::Matched;
 use super::rung::{AnyPreconditioner, Prepared};
 use crate::choice::Machine;
+use crate::preconditioners::Symbolic;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{
-    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Operator, Real, Result, Spai,
-    TwoLevel, Vector,
+    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Numbering, Operator, Real, Result,
+    Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
-use crate::{Cuda, Error};
+use crate::{Cuda, Error, Halo};
 use krysp_solvers::Identity;
 use std::any::Any;
+
+/// What factors without gaps are built with.
+#[derive(Debug)]
+pub struct ForDirect {
+    /// The order of `Cholesky`, if it has been found.
+    pub(super) ordered: Option<Result<Symbolic>>,
+    /// The most multiplications of `Lu`.
+    pub(super) most: f64,
+}
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Builds<T: Real>: Machine<T> + Clone {
@@ -25,6 +35,10 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn has(&self, preconditioner: Preconditioner) -> bool;
 
+    /// The numbering in which products are likely to be fast here.
+    #[doc(hidden)]
+    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering>;
+
     /// Builds one of a matrix, in the space of an operator made from it.
     #[doc(hidden)]
     fn preconditioner(
@@ -32,6 +46,7 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
+        direct: ForDirect,
     ) -> Result<AnyPreconditioner<T, Self::Vector>>;
 
     /// Writes `true` and one that is dear to build; does nothing and returns `false` if it is better built again.
@@ -69,11 +84,16 @@ impl<T: Real> Builds<T> for Host {
         true
     }
 
+    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering> {
+        Numbering::rcm(csr)
+    }
+
     fn preconditioner(
         &self,
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
+        direct: ForDirect,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
@@ -85,8 +105,11 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Ic0 => Box::new(Ic0::shifted(csr)?),
             Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
             Preconditioner::Ilut => Box::new(Matched::new(csr, Ilut::new)?),
-            Preconditioner::Cholesky => Box::new(Cholesky::new(csr)?),
-            Preconditioner::Lu => Box::new(Matched::new(csr, Lu::new)?),
+            Preconditioner::Cholesky => Box::new(match direct.ordered {
+                Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
+                None => Cholesky::new(csr)?,
+            }),
+            Preconditioner::Lu => Box::new(Matched::new(csr, move |csr| Lu::tolerant(csr, direct.most))?),
         })
     }
 
@@ -123,7 +146,7 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Ilu0 => Box::new(from.load::<Ilu0<T>>()?),
             Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(from.load::<Cholesky<T>>()?),
-            Preconditioner::Lu => Box::new(Matched::load(from, Lu::new)?),
+            Preconditioner::Lu => Box::new(Matched::load(from, |csr| Lu::tolerant(csr, f64::INFINITY))?),
         })
     }
 }
@@ -137,11 +160,16 @@ impl<T: Real> Builds<T> for Cuda {
         matches!(preconditioner, None | Jacobi | TwoLevel | Amg | Fsai | Spai)
     }
 
+    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering> {
+        Numbering::clustered_on(self, csr, Halo::rows_per_block(self, csr))
+    }
+
     fn preconditioner(
         &self,
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
+        _: ForDirect,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),

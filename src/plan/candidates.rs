@@ -4,6 +4,8 @@
 //! so does not depend on the machine's speed, nor on what else runs there.
 
 use super::{Method, Preconditioner, Profile};
+use crate::Result;
+use crate::preconditioners::Symbolic;
 use crate::saved::saved;
 
 /// A configuration that may be tried. Costs are in iterations of [`Cg`](crate::Cg) with [`Jacobi`](crate::Jacobi).
@@ -26,35 +28,82 @@ pub struct Candidate {
 
 saved!(impl[] Candidate { method, preconditioner, reason, setup, iteration, hope });
 
-/// What a direct factorisation of a symmetric matrix takes beside its ordering: some `5.4 n²` operations, as for a mesh in space
-/// numbered well, ten times as fast as those of a product, which makes two for each entry.
-fn direct(profile: &Profile) -> f64 {
-    let (rows, entries) = (profile.rows as f64, profile.entries.max(1) as f64);
-    5.4 * rows * rows / (10.0 * 2.0 * entries)
+/// What the factor of a symmetric pattern takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Direct {
+    /// Entries of the factor.
+    pub(super) entries: f64,
+    /// Multiplications.
+    pub(super) work: f64,
+}
+
+saved!(impl[] Direct { entries, work });
+
+impl Direct {
+    /// Infinite where it would not fit.
+    pub(super) fn of(symbolic: &Result<Symbolic>) -> Direct {
+        let refused = Direct { entries: f64::INFINITY, work: f64::INFINITY };
+        symbolic.as_ref().map_or(refused, |known| Direct { entries: known.entries(), work: known.work() })
+    }
+
+    /// That of a mesh in the plane with so many rows. Meshes in space take more, and networks less: what this one takes is known
+    /// once it has been ordered.
+    fn hoped(profile: &Profile) -> Direct {
+        let rows = profile.rows.max(2) as f64;
+        Direct { entries: 4.0 * rows * rows.log2(), work: 30.0 * rows.powf(1.5) }
+    }
 }
 
 /// What a preconditioner takes: to build, to apply, and the iterations to hope for.
 ///
-/// Measured on two threads of a CPU, with stencils and finite elements of 60,000 to 2 million unknowns. `Amg` took 140 to 330
-/// to build and 5 to 7 to apply, of blocks 2 to 3; `TwoLevel` 30 to 90 and a half; incomplete factors wait for threads more than
-/// for memory. Factors of 3,000 to 60,000 unknowns took 4 to 80 to apply. Pivoting, in an order for columns alone, makes `Lu`
-/// three to seventeen times as dear as `Cholesky`.
-fn price(preconditioner: Preconditioner, profile: &Profile) -> (f64, f64, f64) {
-    // levels of blocks have fewer indices, and numbers of half the size count for more
-    let cycle = if profile.block > 1 { 2.5 } else { 5.5 };
+/// Measured on two threads of a CPU, with stencils and finite elements of 1,000 to 2 million unknowns. `Amg` took 120 to 330
+/// to build and 5 to 7 to apply, of blocks 2 to 4; `TwoLevel` 30 to 90 and a half; incomplete factors wait for threads more than
+/// for memory. What factors without gaps take follows from their entries and multiplications.
+fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direct>) -> (f64, f64, f64) {
+    // levels of blocks have fewer indices, and numbers of half the size count for more; how things move rigidly is not known
+    let (cycle, cycles) = if profile.block > 1 { (2.5, 60.0) } else { (5.5, 20.0) };
+    let iteration = iteration(profile);
+    let Direct { entries, work } = direct.unwrap_or_else(|| Direct::hoped(profile));
+    let length = profile.entries as f64 / profile.rows.max(1) as f64;
+    let [entries, work, rows] = [entries, work, profile.rows as f64].map(|count| count / iteration);
     match preconditioner {
         Preconditioner::None => (0.0, 0.0, 5000.0),
         Preconditioner::Jacobi => (2.0, 0.0, 500.0),
         Preconditioner::TwoLevel => (60.0, 0.5, 300.0),
-        Preconditioner::Amg => (240.0, cycle, 30.0),
+        Preconditioner::Amg => (170.0, cycle, cycles),
         Preconditioner::Fsai => (150.0, 1.5, 200.0),
         Preconditioner::Spai => (250.0, 1.0, 250.0),
-        Preconditioner::Ic0 | Preconditioner::Ilu0 => (80.0, 4.0, 150.0),
-        Preconditioner::Ilut => (400.0, 6.0, 60.0),
-        Preconditioner::Cholesky => (120.0 + direct(profile), 30.0, 2.0),
-        Preconditioner::Lu => (200.0 + 6.0 * direct(profile), 30.0, 4.0),
+        Preconditioner::Ic0 => (80.0, 5.0, 150.0),
+        Preconditioner::Ilu0 => (140.0, 5.0, 150.0),
+        // each entry takes a row
+        Preconditioner::Ilut => (120.0 * length * profile.entries as f64 / iteration, 10.0, 60.0),
+        Preconditioner::Cholesky => {
+            (ORDER + 10.0 * entries + work / 5.0, 3.0 + 12.0 * entries + FRONT * rows, 1.0)
+        }
+        Preconditioner::Lu => (ORDER + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 16.0 * entries, 1.0),
     }
 }
+
+/// What an iteration counts for, in multiplications by entries: it goes over the entries once, and over some vectors.
+fn iteration(profile: &Profile) -> f64 {
+    (profile.entries + 8 * profile.rows).max(1) as f64
+}
+
+/// What a multiplication of `Lu` takes, whose numbers are chosen as they come, one after the other, beside those of an iteration.
+const ONE_BY_ONE: f64 = 8.0;
+
+/// What applying `Cholesky` takes for its fronts, of which there is one for some rows.
+const FRONT: f64 = 130.0;
+
+/// `Lu` is given up at so many times what was foretold, and then foretold to take so many times that.
+const GIVEN_UP: f64 = 3.0;
+const GROWN: f64 = 8.0;
+
+/// Rows from which on `Lu` may take so long that it is worth finding out.
+const LARGE: usize = 20_000;
+
+/// What it takes to find an order of elimination.
+const ORDER: f64 = 200.0;
 
 impl Candidate {
     pub(super) fn new(
@@ -63,16 +112,43 @@ impl Candidate {
         reason: &str,
         profile: &Profile,
     ) -> Candidate {
-        let (setup, application, hope) = price(preconditioner, profile);
+        Candidate { method, preconditioner, reason: reason.into(), setup: 0.0, iteration: 0.0, hope: 0.0 }
+            .weighed(profile, None)
+    }
+
+    /// With what a factor takes, where that is known.
+    pub(super) fn weighed(self, profile: &Profile, direct: Option<Direct>) -> Candidate {
+        let (setup, application, hope) = price(self.preconditioner, profile, direct);
         // two products and two preconditionings
-        let twice = if method == Method::BiCgStab { 2.0 } else { 1.0 };
+        let twice = if self.method == Method::BiCgStab { 2.0 } else { 1.0 };
         let iteration = twice * (1.0 + application);
-        Candidate { method, preconditioner, reason: reason.into(), setup, iteration, hope: hope / twice }
+        Candidate { setup, iteration, hope: hope / twice, ..self }
     }
 
     /// What a solve is likely to cost, without building; zero where only a trial tells.
     pub(super) fn solve(&self) -> f64 {
         self.hope * self.iteration
+    }
+
+    /// Whether what it takes can be known from an order of elimination: of a pattern that is nearly symmetric.
+    pub(super) fn is_direct(&self, profile: &Profile) -> bool {
+        let alike =
+            2 * profile.mirrored >= profile.off_diagonal && 10 * profile.zero_diagonal <= profile.rows;
+        match self.preconditioner {
+            Preconditioner::Cholesky => true,
+            Preconditioner::Lu => alike && profile.rows >= LARGE,
+            _ => false,
+        }
+    }
+
+    /// The multiplications after which `Lu` is given up, for now.
+    pub(super) fn most_multiplications(&self, profile: &Profile) -> f64 {
+        GIVEN_UP * self.setup * iteration(profile) / ONE_BY_ONE
+    }
+
+    /// Notes that `Lu` was given up.
+    pub(super) fn grow(&mut self) {
+        self.setup *= GROWN;
     }
 
     /// Whether it needs a positive definite matrix.

@@ -4,15 +4,20 @@
 //! begin with what cost the least so far, or with what has become worth building
 //! loop:
 //!     build the rung; if that fails, the next
-//!     run it from the best x so far, until it ends or the next one promises to be faster
+//!     run it from the best x so far, until it ends or another one promises to be faster
 //!     r = b − A x anew; small enough: done
-//! nothing left: is r orthogonal to the range of A? then the system has no solution
+//!     next: the cheapest of what is untried and of what was left
+//!     all tried: is r orthogonal to the range of A? then the system has no solution
 //! ```
 
+use super::candidates::Direct;
+use super::ladder::Foretold;
 use super::least_squares::least_squares;
+use super::pace::{Weigh, needed};
 use super::solved::{Left, Rung};
 use super::{Builds, Candidate, Ladder, Method, Preconditioner};
-use crate::{Error, Operator, Outcome, Real, Report, Result};
+use crate::preconditioners::Symbolic;
+use crate::{Csr, DirectOptions, Error, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -22,6 +27,10 @@ const ITERATIONS: usize = 100_000;
 
 /// A known rung is left before it begins if the next one costs this much less: what is known is worth more than a guess.
 const CLEARLY: f64 = 1.5;
+
+/// With many solves ahead, so many times what it takes to try another, guesses are tried that may be too high by as much.
+const LITTLE: f64 = 30.0;
+const PERHAPS: f64 = 0.5;
 
 /// What a rung may cost that has no other after it: those of the least residual.
 const LAST: f64 = 20_000.0;
@@ -33,8 +42,37 @@ const UNKNOWN: f64 = 0.75;
 /// As `UNKNOWN`, where the matrix is known to be singular.
 const SINGULAR: f64 = 0.375;
 
+/// A rung that has cost this part of `LAST` without an end has failed.
+const EXHAUSTED: f64 = 0.5;
+
+/// What it costs, about, to find out whether there is a solution at all: done before something is tried again that costs more.
+const DEAR: f64 = 2_000.0;
+
 /// On a GPU nobody looks at iterations: a rung ends when it has cost this many times the next.
 const BLIND: f64 = 1.5;
+
+/// Where the rungs of one solve stand.
+struct Standing {
+    /// What the rest of each costs that has been left: infinite for what has failed, nothing for what is untried.
+    rest: Vec<Option<f64>>,
+    /// What each has cost.
+    made: Vec<f64>,
+    /// Whether the matrix has turned out not to be positive definite.
+    indefinite: bool,
+}
+
+/// What of a setup counts for one solve. If nobody said how many solves there will be, those that are done pay for it.
+#[derive(Clone, Copy)]
+struct Share {
+    left: Option<f64>,
+    spent: f64,
+}
+
+impl Share {
+    fn of(self, setup: f64) -> f64 {
+        self.left.map_or_else(|| (setup - self.spent).max(0.0), |left| setup / left)
+    }
+}
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// [`Ladder::solve_into`], where squares of `b` neither overflow nor vanish.
@@ -47,37 +85,47 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let mut refused = None;
         // what a user asked for by name is not left
         let alone = self.candidates.len() == 1;
-        let (mut iterations, mut bytes, mut cost) = (0, 0, 0.0);
+        let (mut iterations, mut bytes) = (0, 0);
         if self.known.iter().all(|cost| cost.is_some_and(f64::is_infinite)) {
             // another right-hand side may be easier
             self.known.fill(None);
         }
+        let count = self.candidates.len();
+        let mut standing = Standing { rest: vec![None; count], made: vec![0.0; count], indefinite: false };
+        let mut explained = alone;
         let mut at = self.first();
-        let mut tried = vec![false; self.candidates.len()];
-        let (mut indefinite, mut ended) = (false, false);
         while let Some(index) = at {
-            // what is tried again has nothing beside it
-            let again = std::mem::replace(&mut tried[index], true);
             let fresh = self.running.as_ref().is_none_or(|(running, _)| *running != index);
             let setup = match self.build(index) {
                 Ok(setup) => setup,
                 Err(Error::Lost) => return Err(Error::Lost),
+                // factors that took more than was foretold: later, perhaps
+                Err(Error::Unsuitable { .. })
+                    if self.candidates[index].preconditioner == Preconditioner::Lu =>
+                {
+                    self.spent += self.candidates[index].setup;
+                    self.candidates[index].grow();
+                    at = self.next(&standing);
+                    continue;
+                }
                 Err(error) => {
                     refused = Some(error);
-                    self.known[index] = Some(f64::INFINITY);
-                    at = self.next(&tried, indefinite);
+                    (self.known[index], standing.rest[index]) = (Some(f64::INFINITY), Some(f64::INFINITY));
+                    at = self.next(&standing);
                     continue;
                 }
             };
-            let next = self.untried(&tried, indefinite);
-            let promised = match next.filter(|_| !again) {
-                Some(next) => self.price(next),
-                None if alone => f64::INFINITY,
+            standing.made[index] += if fresh { self.share().of(self.candidates[index].setup) } else { 0.0 };
+            let promised = match self.other(&standing, index) {
+                _ if alone => f64::INFINITY,
+                Some(next) => self.price(next, &standing).min(LAST),
                 None => LAST,
             };
+            let weigh = self.weigh(&standing, index);
             let Candidate { iteration: each, hope, .. } = self.candidates[index];
-            cost += if fresh { self.candidates[index].setup } else { 0.0 };
-            self.watch.lock().unwrap_or_else(PoisonError::into_inner).pace.begin(each, hope, promised);
+            // what was left and is gone on with has had its hope
+            let hope = if standing.rest[index].is_some() { 0.0 } else { hope };
+            self.watch.lock().unwrap_or_else(PoisonError::into_inner).pace.begin(each, hope, promised, weigh);
             let allowed = self.options.max_iterations.map_or(ITERATIONS, |most| most - iterations);
             let blind = if M::WATCHED { usize::MAX } else { (BLIND * promised / each).ceil() as usize };
             let stopping = Stopping {
@@ -87,28 +135,34 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 ..Stopping::new(T::EPSILON)
             };
             let (mut report, residual) = self.run(b, x, stopping)?;
+            self.reweigh();
             iterations += report.iterations;
             bytes += report.bytes;
-            cost += report.iterations as f64 * each;
+            self.spent += if fresh { self.candidates[index].setup } else { 0.0 };
+            self.spent += report.iterations as f64 * each;
+            standing.made[index] += report.iterations as f64 * each;
             let solved = residual <= self.options.rtol;
-            let needed = self.watch.lock().unwrap_or_else(PoisonError::into_inner).pace.needed;
             let blinded = report.outcome == Outcome::IterationLimit && report.iterations < allowed;
+            let threshold = self.options.rtol * report.rhs_norm;
             let ending = match &report.outcome {
                 _ if solved => Left::Ended(Outcome::Converged),
-                Outcome::Stopped => Left::Overtaken { needed: needed.unwrap_or(f64::INFINITY) },
-                _ if blinded => Left::Overtaken { needed: f64::INFINITY },
+                Outcome::Stopped => Left::Overtaken { needed: needed(&report.history, threshold) },
+                _ if blinded => Left::Overtaken { needed: needed(&report.history, threshold) },
                 outcome => Left::Ended(outcome.clone()),
             };
-            let per_solve = report.iterations as f64 * each;
-            self.known[index] = Some(match &ending {
-                Left::Ended(Outcome::Converged) => per_solve,
-                Left::Overtaken { needed } if !again => per_solve + needed * each,
+            let rest = match &ending {
+                Left::Ended(Outcome::Converged) => 0.0,
+                // it has had what the last of all may cost
+                Left::Overtaken { .. } if standing.made[index] >= EXHAUSTED * LAST => f64::INFINITY,
+                Left::Overtaken { needed } => needed * each,
                 _ => f64::INFINITY,
-            });
-            indefinite |= matches!(report.outcome, Outcome::Breakdown { value, .. }
+            };
+            standing.rest[index] = Some(rest);
+            self.known[index] = Some(standing.made[index] + rest);
+            standing.indefinite |= matches!(report.outcome, Outcome::Breakdown { value, .. }
                 if value < 0.0 && self.candidates[index].needs_definite());
-            let no_better = matches!(report.outcome, Outcome::PrecisionLimit { limit, .. }
-                if limit > self.options.rtol * report.rhs_norm);
+            let no_better =
+                matches!(report.outcome, Outcome::PrecisionLimit { limit, .. } if limit > threshold);
             let over = matches!(
                 report.outcome,
                 Outcome::Cancelled | Outcome::TimeLimit | Outcome::NotFinite { whence: "`b`" }
@@ -124,21 +178,30 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             if solved {
                 self.report.outcome = Outcome::Converged;
                 self.report.true_residual = residual * self.report.rhs_norm;
-                ended = true;
                 break;
             }
             self.keep_best(&mut best, x, residual)?;
-            ended = over;
-            at = if over { None } else { self.next(&tried, indefinite) };
+            if over {
+                break;
+            }
+            at = self.next(&standing);
+            // before much more is spent: is there a solution at all?
+            let goes_on = |next: usize| {
+                standing.rest[next].is_none() && self.price(next, &standing) <= LAST
+                    || self.price(next, &standing) <= DEAR
+            };
+            if !explained && (self.has_failed_direct(&standing) || !at.is_some_and(goes_on)) {
+                explained = true;
+                iterations += self.explain(&standing, b, x, &mut best)?;
+                if matches!(self.report.outcome, Outcome::Converged | Outcome::Inconsistent { .. }) {
+                    break;
+                }
+            }
         }
         if let (Some(error), true) = (refused, self.rungs.iter().all(|rung| rung.residual.is_nan())) {
             return Err(error);
         }
-        if !ended && !alone {
-            iterations += self.explain(b, x, &mut best)?;
-        }
         self.solves += 1;
-        self.spent += cost;
         self.report.iterations = iterations;
         self.report.bytes = bytes;
         self.report.time = started.elapsed();
@@ -148,15 +211,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// Runs the running rung. A solver is content with twice the tolerance: then it goes on from there.
     fn run(&mut self, b: &M::Vector, x: &mut M::Vector, stopping: Stopping) -> Result<(Report, f64)> {
         let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
+        let r = &mut self.residual;
         let rtol = stopping.rtol;
         *running.stopping() = stopping;
         let mut report = running.solve_into(b, x)?.clone();
-        let mut residual = recomputed(running.operator(), b, x, report.rhs_norm)?;
+        let mut residual = recomputed(running.operator(), b, x, r, report.rhs_norm)?;
         if report.converged() && residual > rtol {
             let (iterations, bytes, time) = (report.iterations, report.bytes, report.time);
             running.stopping().rtol = 0.5 * rtol;
             report = running.solve_into(b, x)?.clone();
-            residual = recomputed(running.operator(), b, x, report.rhs_norm)?;
+            residual = recomputed(running.operator(), b, x, r, report.rhs_norm)?;
             report.iterations += iterations;
             report.bytes += bytes;
             report.time += time;
@@ -194,6 +258,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// Nothing is left to try: looks for the least residual, and whether it is the least. Returns the iterations made.
     fn explain(
         &mut self,
+        standing: &Standing,
         b: &M::Vector,
         x: &mut M::Vector,
         best: &mut Option<(M::Vector, f64)>,
@@ -204,9 +269,12 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         space.store(x, &mut host[1])?;
         let [b_host, x_host] = &host;
         let slope = T::EPSILON.powf(if self.singular { SINGULAR } else { UNKNOWN });
-        let Some(least) = least_squares(&self.matrix, b_host, x_host, slope)? else { return Ok(0) };
+        let factorised = self.has_failed_direct(standing);
+        let Some(least) = least_squares(&self.matrix, b_host, x_host, slope, factorised)? else {
+            return Ok(0);
+        };
         space.load(&least.x, x)?;
-        let residual = recomputed(self.operator()?, b, x, self.report.rhs_norm)?;
+        let residual = recomputed(self.operator()?, b, x, &mut None, self.report.rhs_norm)?;
         self.keep_best(best, x, residual)?;
         let norm = self.report.true_residual;
         self.report.outcome = match residual <= self.options.rtol {
@@ -233,67 +301,151 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     }
 
     /// Where to begin.
-    fn first(&self) -> Option<usize> {
+    fn first(&mut self) -> Option<usize> {
+        let count = self.candidates.len();
+        let standing = Standing { rest: vec![None; count], made: vec![0.0; count], indefinite: false };
         let known = self.known.iter().enumerate().filter_map(|(index, cost)| Some((index, (*cost)?)));
         let known = known.filter(|(_, cost)| cost.is_finite());
         let cheapest = known.min_by(|(_, a), (_, b)| a.total_cmp(b));
-        let unknown = |index: usize| self.known[index].is_none();
-        let soon = self.cheapest(|index| unknown(index) && !self.is_second(index));
-        let untried = soon.or_else(|| self.cheapest(unknown));
-        match (cheapest, untried) {
-            (Some((at, cost)), Some(next)) => Some(if CLEARLY * self.price(next) < cost { next } else { at }),
-            (Some((at, _)), None) => Some(at),
-            (None, untried) => untried,
+        loop {
+            let unknown = |index: &usize| self.known[*index].is_none();
+            let untried =
+                self.cheapest(&standing, |index| unknown(&index) && !self.is_second(index, &standing));
+            let untried = untried.or_else(|| self.cheapest(&standing, |index| unknown(&index)));
+            let first = match (cheapest, untried) {
+                (Some((at, cost)), Some(next)) if !self.is_worth_trying(next, cost, &standing) => Some(at),
+                (Some((at, _)), None) => Some(at),
+                (_, untried) => untried,
+            };
+            if !first.is_some_and(|first| self.needs_weighing(first)) {
+                return first;
+            }
+            analyse(&self.matrix, &self.symbolic);
+            self.reweigh();
         }
     }
 
-    /// The next rung: the cheapest that is untried, or else the cheapest that was left although it would have ended.
-    fn next(&self, tried: &[bool], indefinite: bool) -> Option<usize> {
-        let left = |index: usize| self.known[index].is_some() && self.is_possible(index, indefinite);
-        self.untried(tried, indefinite).or_else(|| self.cheapest(left))
+    /// Whether to try a rung where another is known to cost this much a solve: it promises to be cheaper, or might be, and what
+    /// it takes to find out is little beside all solves that are ahead.
+    fn is_worth_trying(&self, index: usize, cost: f64, standing: &Standing) -> bool {
+        let ahead = self.options.solves.map_or(1, |solves| solves.saturating_sub(self.solves)) as f64;
+        let candidate = &self.candidates[index];
+        let little = LITTLE * (candidate.setup + candidate.solve()) < ahead * cost;
+        (if little { PERHAPS } else { CLEARLY }) * self.price(index, standing) < cost
     }
 
-    /// The cheapest of those that are possible and untried. Where conjugate gradients are slow, so are minimal residuals: these
+    /// The next rung: the cheapest that is untried, or was left although it would have ended.
+    fn next(&mut self, standing: &Standing) -> Option<usize> {
+        loop {
+            let next = self.other(standing, usize::MAX);
+            if !next.is_some_and(|next| self.needs_weighing(next)) {
+                return next;
+            }
+            analyse(&self.matrix, &self.symbolic);
+            self.reweigh();
+        }
+    }
+
+    /// The cheapest of those that are possible, but for one. Where conjugate gradients are slow, so are minimal residuals: these
     /// wait until the matrix is known not to be definite, or for the end.
-    fn untried(&self, tried: &[bool], indefinite: bool) -> Option<usize> {
-        let untried = |index: usize| !tried[index] && self.is_possible(index, indefinite);
-        let soon = |index: usize| untried(index) && (indefinite || !self.is_second(index));
-        self.cheapest(soon).or_else(|| self.cheapest(untried))
+    fn other(&self, standing: &Standing, but: usize) -> Option<usize> {
+        let possible = |index: usize| {
+            let failed = [self.known[index], standing.rest[index]].contains(&Some(f64::INFINITY));
+            let excluded = standing.indefinite && self.candidates[index].needs_definite();
+            index != but && !failed && !excluded
+        };
+        let soon = self.cheapest(standing, |index| possible(index) && !self.is_second(index, standing));
+        soon.or_else(|| self.cheapest(standing, possible))
     }
 
-    fn is_possible(&self, index: usize, indefinite: bool) -> bool {
-        let failed = self.known[index].is_some_and(f64::is_infinite);
-        !(failed || indefinite && self.candidates[index].needs_definite())
+    /// Whether factors without gaps were no help: then the system is hardly regular.
+    fn has_failed_direct(&self, standing: &Standing) -> bool {
+        (0..).zip(&self.candidates).any(|(index, candidate): (usize, _)| {
+            candidate.preconditioner == Preconditioner::Lu && standing.made[index] > 0.0
+        })
     }
 
     /// Whether it is for a matrix that turns out not to be definite.
-    fn is_second(&self, index: usize) -> bool {
-        self.candidates[index].method == Method::Minres && self.candidates[0].needs_definite()
+    fn is_second(&self, index: usize, standing: &Standing) -> bool {
+        let [first, this] = [&self.candidates[0], &self.candidates[index]];
+        let definite = !standing.indefinite && standing.rest[0] != Some(f64::INFINITY);
+        this.method == Method::Minres && first.needs_definite() && definite
     }
 
     /// The cheapest rung of some; of equal ones the first.
-    fn cheapest(&self, some: impl Fn(usize) -> bool) -> Option<usize> {
+    fn cheapest(&self, standing: &Standing, some: impl Fn(usize) -> bool) -> Option<usize> {
         let some = (0..self.candidates.len()).filter(|&index| some(index));
-        some.min_by(|&a, &b| self.price(a).total_cmp(&self.price(b)))
+        some.min_by(|&a, &b| self.price(a, standing).total_cmp(&self.price(b, standing)))
     }
 
-    /// What a solve with this rung is likely to cost, with its share of what it takes to build. If nobody said how many solves
-    /// there will be, those that are done pay for it.
-    fn price(&self, index: usize) -> f64 {
+    /// What a solve with this rung, or the rest of it, is likely to cost, with its share of what it takes to build.
+    fn price(&self, index: usize, standing: &Standing) -> f64 {
         let candidate = &self.candidates[index];
-        let share = match self.options.solves {
-            Some(solves) => candidate.setup / solves.saturating_sub(self.solves).max(1) as f64,
-            None => (candidate.setup - self.spent).max(0.0),
-        };
-        share + self.known[index].filter(|cost| cost.is_finite()).unwrap_or_else(|| candidate.solve())
+        let built = self.running.as_ref().is_some_and(|(running, _)| *running == index);
+        let setup = if built { 0.0 } else { self.share().of(candidate.setup) };
+        let known = self.known[index].filter(|cost| cost.is_finite());
+        setup + standing.rest[index].or(known).unwrap_or_else(|| candidate.solve())
+    }
+
+    fn share(&self) -> Share {
+        let left = self.options.solves.map(|solves| solves.saturating_sub(self.solves).max(1) as f64);
+        Share { left, spent: self.spent }
+    }
+
+    /// Whether what it costs is not known and can be.
+    fn needs_weighing(&self, index: usize) -> bool {
+        self.direct.is_none() && self.candidates[index].is_direct(&self.profile)
+    }
+
+    /// Takes in what an order of elimination has told.
+    fn reweigh(&mut self) {
+        let symbolic = self.symbolic.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (None, Some(symbolic)) = (self.direct, &*symbolic) {
+            self.direct = Some(Direct::of(symbolic));
+            for candidate in self.candidates.iter_mut().filter(|one| one.is_direct(&self.profile)) {
+                *candidate = candidate.clone().weighed(&self.profile, self.direct);
+            }
+        }
+    }
+
+    /// How to find out what comes after a rung really costs, while that rung waits.
+    fn weigh(&self, standing: &Standing, index: usize) -> Option<Weigh> {
+        let next = self.other(standing, index).filter(|&next| self.needs_weighing(next))?;
+        let others = self.cheapest(standing, |other| {
+            other != index
+                && standing.rest[other].is_none()
+                && !self.candidates[other].is_direct(&self.profile)
+        });
+        let others = others.map_or(LAST, |other| self.price(other, standing));
+        let (matrix, symbolic, profile) = (self.matrix.clone(), self.symbolic.clone(), self.profile.clone());
+        let (candidate, share) = (self.candidates[next].clone(), self.share());
+        Some(Box::new(move || {
+            let candidate = candidate.weighed(&profile, Some(analyse(&matrix, &symbolic)));
+            others.min(share.of(candidate.setup) + candidate.solve())
+        }))
     }
 }
 
-/// `‖b − A x‖ / ‖b‖`, in twice the precision.
-fn recomputed<T: Real, V: Vector<Elem = T>>(a: &Operator<V>, b: &V, x: &V, rhs_norm: f64) -> Result<f64> {
-    let mut r = a.range().zeros()?;
-    a.residual(b, x, &mut r)?;
-    let norm = norm(&r)?;
+/// Finds an order of elimination, if there is none yet, and says what the factor takes.
+fn analyse<T: Real>(matrix: &Csr<T>, symbolic: &Foretold) -> Direct {
+    let mut symbolic = symbolic.lock().unwrap_or_else(PoisonError::into_inner);
+    Direct::of(symbolic.get_or_insert_with(|| Symbolic::new(matrix, DirectOptions::default())))
+}
+
+/// `‖b − A x‖ / ‖b‖`, in twice the precision; `r` is memory for it.
+fn recomputed<T: Real, V: Vector<Elem = T>>(
+    a: &Operator<V>,
+    b: &V,
+    x: &V,
+    r: &mut Option<V>,
+    rhs_norm: f64,
+) -> Result<f64> {
+    let r = match r {
+        Some(r) => r,
+        None => r.insert(a.range().zeros()?),
+    };
+    a.residual(b, x, r)?;
+    let norm = norm(r)?;
     Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
 }
 

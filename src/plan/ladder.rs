@@ -1,11 +1,14 @@
 //! What a plan builds: a solver that climbs from one configuration to the next.
 
-use super::candidates::Candidate;
+use super::builds::ForDirect;
+use super::candidates::{Candidate, Direct};
+use super::measured::fastest;
 use super::pace::Pace;
 use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
 use super::solved::{Left, Rung, Solved};
-use super::{Builds, Plan};
+use super::{Builds, Plan, Preconditioner, Profile};
+use crate::preconditioners::Symbolic;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
 use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +17,27 @@ use std::time::{Duration, Instant};
 /// Steps of GMRES before it starts again: longer than its default, because what is hard needs a longer memory.
 const RESTART: usize = 60;
 
+/// Solves from which on formats and numberings are compared by measuring.
+const MANY: usize = 10;
+
+/// What is known of the factor of a matrix, or why it would not fit.
+pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;
+
 /// A solver that tries one configuration after the other, until the residual, computed anew, meets the tolerance. Made by
 /// [`Plan::build`].
 ///
 /// The next solve begins with the configuration that solved the last one, or with one that has become worth building.
 pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) machine: M,
-    pub(super) matrix: Csr<T>,
+    pub(super) matrix: Arc<Csr<T>>,
+    pub(super) profile: Profile,
     pub(super) symmetric: bool,
     pub(super) candidates: Vec<Candidate>,
     /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
     pub(super) known: Vec<Option<f64>>,
+    /// What is known of factors, once their order has been found; and that order until it is used.
+    pub(super) direct: Option<Direct>,
+    pub(super) symbolic: Foretold,
     pub(super) options: Options,
     pub(super) cancel: Option<CancelToken>,
     pub(super) watch: Watch,
@@ -36,6 +49,8 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) operator: Option<Operator<M::Vector>>,
     /// A preconditioner that was read from a file, and which of the candidates it is of.
     pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
+    /// Memory for `b − A x`.
+    pub(super) residual: Option<M::Vector>,
     /// Whether a direct factorisation has met a pivot of zero.
     pub(super) singular: bool,
     pub(super) report: Report,
@@ -44,30 +59,37 @@ pub struct Ladder<T: Real, M: Builds<T>> {
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
-        let matrix = plan.a.clone();
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
-        let operator = operator(&plan.machine, &matrix, symmetric, plan.options.format.as_deref())?;
-        let (machine, candidates) = (plan.machine.clone(), plan.candidates());
-        let singular = plan.profile.has_empty_lines();
-        let options = plan.options.clone();
-        Ok(Ladder { singular, ..Ladder::over(machine, matrix, symmetric, candidates, options, operator) })
+        let Options { solves, format, .. } = &plan.options;
+        let (matrix, operator) = if format.is_none() && solves.is_some_and(|solves| solves >= MANY) {
+            fastest(&plan.machine, plan.a.clone(), symmetric)?
+        } else {
+            (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, format.as_deref())?)
+        };
+        let (machine, profile) = (plan.machine.clone(), plan.profile.clone());
+        let decided = (plan.candidates(), plan.options.clone());
+        let singular = profile.has_empty_lines();
+        Ok(Ladder { singular, ..Ladder::over(machine, matrix, profile, symmetric, decided, operator) })
     }
 
     /// That has not solved yet.
     pub(super) fn over(
         machine: M,
         matrix: Csr<T>,
+        profile: Profile,
         symmetric: bool,
-        candidates: Vec<Candidate>,
-        options: Options,
+        (candidates, options): (Vec<Candidate>, Options),
         operator: Operator<M::Vector>,
     ) -> Self {
         Ladder {
             machine,
-            matrix,
+            matrix: Arc::new(matrix),
+            profile,
             symmetric,
             known: vec![None; candidates.len()],
             candidates,
+            direct: None,
+            symbolic: Arc::default(),
             options,
             cancel: None,
             watch: Arc::new(Mutex::new(Watcher { pace: Pace::new(), observers: vec![] })),
@@ -76,6 +98,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             running: None,
             operator: Some(operator),
             read: None,
+            residual: None,
             singular: false,
             report: Report::default(),
             rungs: vec![],
@@ -162,7 +185,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 
     /// New values for the same pattern, in the order in which the matrix was given. What was built stays if it can take them.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.matrix.refresh(values)?;
+        Arc::make_mut(&mut self.matrix).refresh(values)?;
         self.known.fill(None);
         self.singular = false;
         let symmetric = self.symmetric && self.matrix.check_symmetric(100.0 * T::EPSILON).is_ok();
@@ -190,10 +213,19 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         if let Some((_, rung)) = self.running.take() {
             self.operator = Some(rung.into_operator());
         }
+        let read = self.read.take_if(|(read, _)| *read == index);
         let candidate = &self.candidates[index];
-        let m = match self.read.take_if(|(read, _)| *read == index) {
+        let ordered = match candidate.preconditioner {
+            Preconditioner::Cholesky => self.symbolic.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            _ => None,
+        };
+        // what was asked for by name may take as long as it does
+        let alone = self.candidates.len() == 1;
+        let most = if alone { f64::INFINITY } else { candidate.most_multiplications(&self.profile) };
+        let (matrix, operator, direct) = (&*self.matrix, self.operator()?, ForDirect { ordered, most });
+        let m = match read {
             Some((_, read)) => Ok(read),
-            None => self.machine.preconditioner(candidate.preconditioner, &self.matrix, self.operator()?),
+            None => self.machine.preconditioner(candidate.preconditioner, matrix, operator, direct),
         };
         let m = m.inspect_err(|error| {
             self.singular |= matches!(error, Error::Singular { .. });
@@ -209,7 +241,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 }
 
 /// The matrix in the format asked for, or in the one of the least cost.
-fn operator<T: Real, M: Builds<T>>(
+pub(super) fn operator<T: Real, M: Builds<T>>(
     machine: &M,
     matrix: &Csr<T>,
     symmetric: bool,

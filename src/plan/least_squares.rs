@@ -1,15 +1,22 @@
 //! Whether a system has a solution at all: the least residual, and the proof that it is the least.
 //!
-//! Conjugate gradients on `Aᵀ A x = Aᵀ b`, scaled by the norms of the columns, lead to the least residual `r`. It is that if
-//! `Aᵀ r = 0`: then `‖b − A y‖² = ‖r‖² + ‖A (x − y)‖²` for every `y`.
+//! `r = b − A x` is the least if `Aᵀ r = 0`: then `‖b − A y‖² = ‖r‖² + ‖A (x − y)‖²` for every `y`. Two ways lead there:
+//!
+//! - Factors of a matrix whose columns depend on each other give an `N` whose rows span all `v` with `vᵀ A = 0`. Then
+//!   `r = Nᵀ (N Nᵀ)⁻¹ N b`, and `A x = b − r` has a solution, which they find.
+//! - Conjugate gradients on `Aᵀ A x = Aᵀ b`, scaled by the norms of the columns.
 
+use super::matched::Matched;
 use crate::formats::derived::Derivation;
-use crate::{Cg, Csr, LinearOperator, Outcome, Real, Result};
+use crate::{Cg, Csr, Gmres, HostVector, LinearOperator, Lu, Outcome, Real, Result};
 use krysp_solvers::{Composed, Diagonal, Element, Space, Stopping, Vector};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Iterations at most: two products each.
 const ITERATIONS: usize = 5_000;
+
+/// Iterations of GMRES over factors at most.
+const REFINEMENTS: usize = 20;
 
 /// The least residual that was found.
 pub(super) struct Least<T> {
@@ -23,54 +30,107 @@ pub(super) struct Least<T> {
     pub(super) outcome: Outcome,
 }
 
-/// Looks for it from a guess. It is certain where `Aᵀ r` is at most this part of `r`. `None` if the matrix has no transpose here, or nothing finite came out.
+/// The normal equations of a system.
+struct Normal<'a, T: Real> {
+    a: &'a Csr<T>,
+    transposed: Csr<T>,
+    /// Of the columns.
+    norms: Vec<f64>,
+    b: HostVector<T>,
+    /// `Aᵀ r` counts as zero where it is at most this part of `r`.
+    slope: f64,
+}
+
+/// Looks for it from a guess, and by factors where these are worth their time. It is certain where `Aᵀ r` is at most this part
+/// of `r`. `None` if the matrix has no transpose here, or nothing finite came out.
 pub(super) fn least_squares<T: Real>(
     a: &Csr<T>,
     b: &[T],
     guess: &[T],
     slope: f64,
+    factorised: bool,
 ) -> Result<Option<Least<T>>> {
+    let started = Instant::now();
     let Ok((transposed, _)) = Derivation::transposed(a) else { return Ok(None) };
     let space = a.domain();
-    let (b, mut x) = (space.vector(b)?, space.vector(guess)?);
     // the norms of the columns of A are those of the rows of Aᵀ
     let norm = |row: usize| {
         let squares = transposed.row_values(row).iter().map(|&value| value.to_f64().powi(2));
         squares.sum::<f64>().sqrt()
     };
-    let norms: Vec<f64> = (0..a.rows()).map(norm).collect();
-    let mut scale = space.zeros()?;
-    for (entry, &norm) in scale.as_mut_slice().iter_mut().zip(&norms) {
-        let inverse = T::from_f64(1.0 / (norm * norm));
-        *entry = if norm > 0.0 && Element::is_finite(inverse) { inverse } else { T::from_f64(1.0) };
+    let norms = (0..a.rows()).map(norm).collect();
+    let normal = Normal { a, transposed, norms, b: space.vector(b)?, slope };
+    let factors = match factorised {
+        true => Matched::new(a, |csr| Lu::tolerant(csr, f64::INFINITY))
+            .ok()
+            .filter(|factors| factors.inner().missing() > 0),
+        false => None,
+    };
+    let mut least = None;
+    if let Some(factors) = factors {
+        least = normal.finished(normal.by_factors(&factors)?, started)?;
     }
-    // from the residual of the guess, which is where the normal equations are solved best
-    let (mut r, mut rhs, mut gain) = (space.zeros()?, space.zeros()?, space.zeros()?);
-    a.residual(&b, &x, &mut r)?;
-    transposed.apply(&r, &mut rhs)?;
-    let normal = Composed::new(&transposed, a)?;
-    let mut solver = Cg::new(normal).preconditioner(Diagonal::new(scale));
-    *solver.stopping_mut() =
-        Stopping { rtol: T::EPSILON, max_iterations: ITERATIONS, ..Stopping::new(T::EPSILON) };
-    let report = solver.solve_into(&rhs, &mut gain)?.clone();
-    x.axpby(&T::from_f64(1.0), &gain, &T::from_f64(1.0));
-    a.residual(&b, &x, &mut r)?;
-    transposed.apply(&r, &mut rhs)?;
-    let size = |vector: &[T]| vector.iter().map(|&v| v.to_f64().powi(2)).sum::<f64>().sqrt();
-    let rest = size(r.as_slice());
-    let scaled = rhs.as_slice().iter().zip(&norms).filter(|(_, norm)| **norm > 0.0);
-    let rise = scaled.map(|(&v, norm)| (v.to_f64() / norm).powi(2)).sum::<f64>().sqrt();
-    let mut found = vec![T::default(); guess.len()];
-    space.store(&x, &mut found)?;
-    if !found.iter().all(|&entry| Element::is_finite(entry)) {
-        return Ok(None);
+    if least.as_ref().is_none_or(|least| !least.certain) {
+        let by_gradients = normal.by_gradients(space.vector(guess)?)?;
+        least = normal.finished(by_gradients, started)?.or(least);
     }
-    let certain = rise <= slope * rest;
-    Ok(Some(Least {
-        x: found,
-        certain,
-        iterations: report.iterations,
-        time: report.time,
-        outcome: report.outcome,
-    }))
+    Ok(least)
+}
+
+impl<T: Real> Normal<'_, T> {
+    /// The least residual that factors of a deficient rank leave.
+    fn by_factors(&self, factors: &Matched<T, Lu<T>>) -> Result<(HostVector<T>, usize, Outcome)> {
+        let space = self.a.domain();
+        let (mut rhs, one) = (factors.unreachable(&self.b)?, T::from_f64(1.0));
+        rhs.axpby(&one, &self.b, &T::from_f64(-1.0));
+        let mut x = space.zeros()?;
+        let mut solver = Gmres::new(self.a).preconditioner(factors);
+        *solver.stopping_mut() = Stopping {
+            rtol: T::EPSILON.sqrt() * T::EPSILON.sqrt().sqrt(),
+            max_iterations: REFINEMENTS,
+            ..Stopping::new(T::EPSILON)
+        };
+        let report = solver.solve_into(&rhs, &mut x)?.clone();
+        Ok((x, report.iterations, report.outcome))
+    }
+
+    /// From a guess, whose residual is where the normal equations are solved best.
+    fn by_gradients(&self, mut x: HostVector<T>) -> Result<(HostVector<T>, usize, Outcome)> {
+        let space = self.a.domain();
+        let mut scale = space.zeros()?;
+        for (entry, &norm) in scale.as_mut_slice().iter_mut().zip(&self.norms) {
+            let inverse = T::from_f64(1.0 / (norm * norm));
+            *entry = if norm > 0.0 && Element::is_finite(inverse) { inverse } else { T::from_f64(1.0) };
+        }
+        let (mut r, mut rhs, mut gain) = (space.zeros()?, space.zeros()?, space.zeros()?);
+        self.a.residual(&self.b, &x, &mut r)?;
+        self.transposed.apply(&r, &mut rhs)?;
+        let mut solver =
+            Cg::new(Composed::new(&self.transposed, self.a)?).preconditioner(Diagonal::new(scale));
+        *solver.stopping_mut() =
+            Stopping { rtol: T::EPSILON, max_iterations: ITERATIONS, ..Stopping::new(T::EPSILON) };
+        let report = solver.solve_into(&rhs, &mut gain)?.clone();
+        x.axpby(&T::from_f64(1.0), &gain, &T::from_f64(1.0));
+        Ok((x, report.iterations, report.outcome))
+    }
+
+    /// Whether that is the least; `None` if it is not finite.
+    fn finished(
+        &self,
+        (x, iterations, outcome): (HostVector<T>, usize, Outcome),
+        started: Instant,
+    ) -> Result<Option<Least<T>>> {
+        let space = self.a.domain();
+        let (mut r, mut rhs) = (space.zeros()?, space.zeros()?);
+        self.a.residual(&self.b, &x, &mut r)?;
+        self.transposed.apply(&r, &mut rhs)?;
+        let rest = r.as_slice().iter().map(|&v| v.to_f64().powi(2)).sum::<f64>().sqrt();
+        let scaled = rhs.as_slice().iter().zip(&self.norms).filter(|(_, norm)| **norm > 0.0);
+        let rise = scaled.map(|(&v, norm)| (v.to_f64() / norm).powi(2)).sum::<f64>().sqrt();
+        let certain = rise <= self.slope * rest;
+        let mut found = vec![T::default(); x.as_slice().len()];
+        space.store(&x, &mut found)?;
+        let finite = found.iter().all(|&entry| Element::is_finite(entry));
+        Ok(finite.then_some(Least { x: found, certain, iterations, time: started.elapsed(), outcome }))
+    }
 }

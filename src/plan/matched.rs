@@ -6,11 +6,11 @@
 
 use crate::preconditioners::origin::{check_space, check_square};
 use crate::saved::{Loaded, Reader, Saved, Writer};
-use crate::{Csr, HostSpace, HostVector, Matching, Origin, Real, Refresh, Result, Scaling};
+use crate::{Cg, Csr, Error, HostSpace, HostVector, Lu, Matching, Origin, Real, Refresh, Result, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
 /// What factorises a matrix.
-type Factorise<T, M> = fn(&Csr<T>) -> Result<M>;
+type Factorise<T, M> = Box<dyn Fn(&Csr<T>) -> Result<M> + Send + Sync>;
 
 /// A factorisation of the matrix that a matching makes of another.
 pub(super) struct Matched<T: Real, M> {
@@ -27,18 +27,93 @@ impl<T: Real, M: Saved> Matched<T, M> {
     }
 
     /// Reads what was saved.
-    pub(super) fn load(from: &mut Reader<'_>, factorise: Factorise<T, M>) -> Loaded<Self> {
-        Ok(Matched { scaling: from.load()?, inner: from.load()?, factorise })
+    pub(super) fn load(
+        from: &mut Reader<'_>,
+        factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
+    ) -> Loaded<Self> {
+        Ok(Matched { scaling: from.load()?, inner: from.load()?, factorise: Box::new(factorise) })
     }
 }
 
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Matched<T, M> {
     /// Finds the matching, and factorises what it makes of the matrix.
-    pub(super) fn new(csr: &Csr<T>, factorise: Factorise<T, M>) -> Result<Self> {
+    pub(super) fn new(
+        csr: &Csr<T>,
+        factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
+    ) -> Result<Self> {
         check_square("a matching", csr)?;
-        let scaling = Scaling::matched(csr, &Matching::of(csr)?)?;
-        let inner = factorise(&scaling.matrix(csr)?)?;
-        Ok(Matched { scaling, inner, factorise })
+        let (scaling, inner) = factors(csr, &factorise)?;
+        Ok(Matched { scaling, inner, factorise: Box::new(factorise) })
+    }
+
+    /// The factors of `A'`.
+    pub(super) fn inner(&self) -> &M {
+        &self.inner
+    }
+}
+
+fn factors<T: Real, M>(csr: &Csr<T>, factorise: impl Fn(&Csr<T>) -> Result<M>) -> Result<(Scaling<T>, M)> {
+    let scaling = match Matching::of(csr) {
+        Ok(matching) => Scaling::matched(csr, &matching)?,
+        // nothing to put on the whole diagonal
+        Err(Error::Singular { .. }) => Scaling::equilibrated(csr)?,
+        Err(error) => return Err(error),
+    };
+    let inner = factorise(&scaling.matrix(csr)?)?;
+    Ok((scaling, inner))
+}
+
+impl<T: Real> Matched<T, Lu<T>> {
+    /// The part of `b` that no `A x` has anything of: `Nᵀ (N Nᵀ)⁻¹ N b`, where the rows of `N` span all `v` with `vᵀ A = 0`.
+    pub(super) fn unreachable(&self, b: &HostVector<T>) -> Result<HostVector<T>> {
+        let few = HostSpace::new(self.inner.missing());
+        let mut w = few.zeros()?;
+        let rhs = few.vector(&self.missed(b)?)?;
+        Cg::new(Gram { factors: self, few }).rtol(T::EPSILON).solve_into(&rhs, &mut w)?;
+        self.missed_transposed(w.as_slice())
+    }
+
+    /// `N b`.
+    fn missed(&self, b: &HostVector<T>) -> Result<Vec<T>> {
+        let space = self.inner.domain();
+        let mut host = vec![T::zero(); space.len()];
+        space.store(b, &mut host)?;
+        Ok(self.inner.missed(space.vector(&self.scaling.rhs(&host)?)?.as_slice()))
+    }
+
+    /// `Nᵀ w`.
+    fn missed_transposed(&self, w: &[T]) -> Result<HostVector<T>> {
+        let space = self.inner.domain();
+        let mut v = space.zeros()?;
+        v.as_mut_slice().copy_from_slice(&self.inner.missed_transposed(w));
+        let mut host = vec![T::zero(); space.len()];
+        space.store(&v, &mut host)?;
+        Ok(space.vector(&self.scaling.rhs_transposed(&host)?)?)
+    }
+}
+
+/// `N Nᵀ`.
+struct Gram<'a, T: Real> {
+    factors: &'a Matched<T, Lu<T>>,
+    few: HostSpace<T>,
+}
+
+impl<T: Real> LinearOperator for Gram<'_, T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.few
+    }
+
+    fn apply(&self, w: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, w, y)?;
+        let v = self.factors.missed_transposed(w.as_slice())?;
+        y.as_mut_slice().copy_from_slice(&self.factors.missed(&v)?);
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.factors.bytes()
     }
 }
 
@@ -46,7 +121,9 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Matched<T, M> {
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Refresh<T> for Matched<T, M> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.inner.domain())?;
-        *self = Matched::new(&*a.in_host_memory()?, self.factorise)?;
+        let csr = a.in_host_memory()?;
+        let (scaling, inner) = factors(&csr, &self.factorise)?;
+        (self.scaling, self.inner) = (scaling, inner);
         Ok(())
     }
 }

@@ -35,6 +35,7 @@ mod ladder;
 mod least_squares;
 mod magnitudes;
 mod matched;
+mod measured;
 mod names;
 mod pace;
 mod parts;

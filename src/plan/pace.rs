@@ -12,33 +12,39 @@ const EARNED: f64 = 0.25;
 /// The rest must seem to cost so many times the next: rates improve, above all those of conjugate gradients.
 const MARGIN: f64 = 1.5;
 
+/// A rung needs at most so many times the iterations it has made, as far as anybody can tell. The residual of conjugate gradients
+/// may rest, or rise, for a third of all iterations while the error falls.
+const FORESEEN: f64 = MARGIN / EARNED;
+
 /// Between two looks the iterations grow by a part of this: looking costs a logarithm or two.
 const LOOK: usize = 16;
 
+/// Says what the next rung costs, once it matters: finding out takes time.
+pub(super) type Weigh = Box<dyn FnOnce() -> f64 + Send>;
+
 /// Follows the residual of a rung.
-#[derive(Debug)]
 pub(super) struct Pace {
     /// What an iteration costs.
     iteration: f64,
     /// What the next rung costs.
     next: f64,
+    /// How to find out what the next rung really costs.
+    weigh: Option<Weigh>,
     /// The residual after each iteration.
     residuals: Vec<f64>,
     /// No look before this iteration.
     look_at: usize,
-    /// The iterations that seemed to be missing when it was decided to leave.
-    pub(super) needed: Option<f64>,
 }
 
 impl Pace {
     pub(super) fn new() -> Pace {
-        Pace { iteration: 1.0, next: f64::INFINITY, residuals: vec![], look_at: 0, needed: None }
+        Pace { iteration: 1.0, next: f64::INFINITY, weigh: None, residuals: vec![], look_at: 0 }
     }
 
-    /// Begins a rung. It has at least twice the iterations that are hoped for.
-    pub(super) fn begin(&mut self, iteration: f64, hope: f64, next: f64) {
-        (self.iteration, self.next) = (iteration, next);
-        (self.look_at, self.needed) = ((2.0 * hope).max(EARNED * next / iteration) as usize, None);
+    /// Begins a rung. It has at least the iterations that are hoped for.
+    pub(super) fn begin(&mut self, iteration: f64, hope: f64, next: f64, weigh: Option<Weigh>) {
+        (self.iteration, self.next, self.weigh) = (iteration, next, weigh);
+        self.look_at = hope.max(EARNED * next / iteration) as usize;
         self.residuals.clear();
     }
 
@@ -49,30 +55,31 @@ impl Pace {
         if made < self.look_at {
             return false;
         }
-        self.look_at = made + 1 + made / LOOK;
-        let needed = needed(&self.residuals, progress.threshold);
-        let leave = needed * self.iteration > MARGIN * self.next;
-        if leave {
-            self.needed = Some(needed);
+        let rest = needed(&self.residuals, progress.threshold) * self.iteration;
+        if rest >= MARGIN * self.next
+            && let Some(weigh) = self.weigh.take()
+        {
+            self.next = weigh();
         }
-        leave
+        self.look_at = (made + 1 + made / LOOK).max((EARNED * self.next / self.iteration) as usize);
+        rest >= MARGIN * self.next
     }
 }
 
 /// The iterations that a threshold is away, if the residual goes on as it fell from the second quarter of the iterations so far
 /// to the last: each gives its least. That of conjugate gradients may first rise far above where it began.
-fn needed(residuals: &[f64], threshold: f64) -> f64 {
+pub(super) fn needed(residuals: &[f64], threshold: f64) -> f64 {
     let made = residuals.len();
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
     let (then, now) = (least(&residuals[made / 4..made / 2]), least(&residuals[made * 3 / 4..]));
     if now <= threshold {
         return 0.0;
     }
-    let fall = (then / now).ln();
+    let (fall, most) = ((then / now).ln(), FORESEEN * made as f64);
     if fall > 0.0 && fall.is_finite() {
-        (now / threshold).ln() / fall * (made - made / 2) as f64
+        most.min((now / threshold).ln() / fall * (made - made / 2) as f64)
     } else {
-        f64::INFINITY
+        most
     }
 }
 
@@ -81,9 +88,9 @@ mod tests {
     use super::*;
 
     /// When a rung with these residuals is left, if an iteration costs one and the next rung this much.
-    fn left(next: f64, residual: impl Fn(usize) -> f64) -> Option<usize> {
+    fn left(next: f64, weigh: Option<Weigh>, residual: impl Fn(usize) -> f64) -> Option<usize> {
         let mut pace = Pace::new();
-        pace.begin(1.0, 0.0, next);
+        pace.begin(1.0, 0.0, next, weigh);
         let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };
         (1..10_000).take_while(|&k| residual(k) > 1e-8).find(|&k| pace.leave(&at(k)))
     }
@@ -92,16 +99,35 @@ mod tests {
     fn what_is_nearly_done_is_not_left() {
         let rate = |rate: f64| move |k: usize| rate.powi(k as i32);
         // 184 iterations in all
-        assert_eq!(left(150.0, rate(0.905)), None);
+        assert_eq!(left(150.0, None, rate(0.905)), None);
         // 18,400
-        assert_eq!(left(400.0, rate(0.999)), Some(100));
-        assert_eq!(left(f64::INFINITY, rate(0.999)), None);
+        assert_eq!(left(400.0, None, rate(0.999)), Some(100));
+        assert_eq!(left(f64::INFINITY, None, rate(0.999)), None);
         // what rests is left as soon as that is allowed
-        assert_eq!(left(1000.0, |_| 1.0), Some(250));
+        assert_eq!(left(1000.0, None, |_| 1.0), Some(250));
         // a rise by a hundred in ten iterations, and a steady fall
         let rate = |k: usize| if k < 10 { 1.6f64.powi(k as i32) } else { 100.0 * 0.9f64.powi(k as i32 - 10) };
-        assert_eq!(left(240.0, rate), None);
+        assert_eq!(left(240.0, None, rate), None);
         // a fall with jumps
-        assert_eq!(left(240.0, |k| 0.9f64.powi(k as i32) * if k % 7 == 0 { 1e3 } else { 1.0 }), None);
+        assert_eq!(left(240.0, None, |k| 0.9f64.powi(k as i32) * if k % 7 == 0 { 1e3 } else { 1.0 }), None);
+    }
+
+    #[test]
+    fn what_comes_next_is_weighed_before_anything_is_left() {
+        // rises for 800 iterations and falls in 1,300 more: what costs 5,000 is no better
+        let slow =
+            |k: usize| if k < 800 { 1.005f64.powi(k as i32) } else { 54.0 * 0.983f64.powi(k as i32 - 800) };
+        assert_eq!(left(400.0, None, slow), Some(100));
+        assert_eq!(left(400.0, Some(Box::new(|| 5000.0)), slow), None);
+        assert_eq!(left(400.0, Some(Box::new(|| 600.0)), slow), Some(150));
+    }
+
+    #[test]
+    fn what_rests_is_not_given_up() {
+        assert_eq!(needed(&[1.0; 100], 1e-8), 600.0);
+        assert_eq!(needed(&[1.0, 0.5, 0.2, 1e-9], 1e-8), 0.0);
+        // a hundredth in a hundred iterations: a rate is better than a guess
+        let falls: Vec<f64> = (0..100).map(|k| 10f64.powf(-0.02 * k as f64)).collect();
+        assert!((needed(&falls, 1e-8) - 300.0).abs() < 20.0);
     }
 }

@@ -3,15 +3,14 @@
 //! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
 //! taken as [`Ladder::refresh`] takes them.
 
+use super::candidates::Direct;
 use super::plan::Options;
 use super::rung::AnyPreconditioner;
-use super::{Builds, Candidate, Ladder};
+use super::{Builds, Candidate, Ladder, Profile};
 use crate::choice::{Choice, Stores};
-use crate::formats::pattern::Pattern;
 use crate::saved::{Broken, Keys, Loaded, Reader, Saved, read, write};
-use crate::{Csr, Format, Numbering, Operator, Real, Result};
+use crate::{Csr, Format, LinearOperator, Operator, Real, Result};
 use std::path::Path;
-use std::sync::Arc;
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// Saves what was built, so that the next run of a program can [`load`](Ladder::load) it and begin without building. Best
@@ -44,17 +43,25 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             (None, None) => None,
         };
         write(path.as_ref(), &keys::<T, M>(&self.matrix), |to| {
-            let (pattern, numbering) = shared(&self.matrix);
-            to.knows(pattern);
-            numbering.inspect(|numbering| to.knows(numbering));
+            // one that was renumbered is in the file: whoever loads has it in the user's numbering
+            let renumbered = self.matrix.domain().numbering().is_some();
+            renumbered.save(to);
+            if renumbered {
+                Saved::save(&*self.matrix, to);
+            } else {
+                to.knows(&self.matrix.source().pattern);
+            }
             #[rustfmt::skip]
             let Ladder {
-                symmetric, candidates, known, options, solves, spent, singular,
+                symmetric, candidates, known, options, solves, spent, singular, profile, direct,
                 // what is written below, of the process or of the last solve
                 machine: _, matrix: _, running: _, operator: _, read: _, cancel: _, watch: _, report: _, rungs: _,
+                symbolic: _, residual: _,
             } = self;
             (*symmetric, *singular).save(to);
             (*solves, *spent).save(to);
+            profile.save(to);
+            direct.save(to);
             options.save(to);
             candidates.save(to);
             known.save(to);
@@ -75,24 +82,43 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// was written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most
     /// operating systems end the process in that case.
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
-        let (parts, other_values) = read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
-            let (pattern, numbering) = shared(a);
-            from.knows(pattern);
-            numbering.inspect(|numbering| from.knows(numbering));
-            Ok((Parts::<T, M>::load(from)?, other_values))
+        let (own, parts, other_values) = read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
+            let own: Option<Csr<T>> = from.load()?;
+            if own.is_none() {
+                from.knows(&a.source().pattern);
+            }
+            let numbered = own.as_ref().unwrap_or(a).domain().numbering().is_some();
+            if numbered != own.is_some() {
+                return Err(Broken);
+            }
+            Ok((own, Parts::<T, M>::load(from)?, other_values))
         })?;
-        let Parts { symmetric, singular, solves, spent, options, candidates, known, operator, read } = parts;
+        let Parts {
+            symmetric,
+            singular,
+            solves,
+            spent,
+            profile,
+            direct,
+            options,
+            candidates,
+            known,
+            operator,
+            read,
+        } = parts;
+        let matrix = own.unwrap_or_else(|| a.clone());
         let operator = match operator {
             Ok(operator) => operator,
-            Err(choice) => Operator::in_format(a, machine, choice.stored().format())?,
+            Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
         };
         let mut ladder = Ladder {
             known,
             solves,
             spent,
             singular,
+            direct,
             read,
-            ..Ladder::over(machine.clone(), a.clone(), symmetric, candidates, options, operator)
+            ..Ladder::over(machine.clone(), matrix, profile, symmetric, (candidates, options), operator)
         };
         if other_values {
             ladder.refresh(&a.given_values())?;
@@ -107,6 +133,8 @@ struct Parts<T: Real, M: Builds<T>> {
     singular: bool,
     solves: usize,
     spent: f64,
+    profile: Profile,
+    direct: Option<Direct>,
     options: Options,
     candidates: Vec<Candidate>,
     known: Vec<Option<f64>>,
@@ -117,6 +145,7 @@ struct Parts<T: Real, M: Builds<T>> {
 impl<T: Real, M: Builds<T>> Parts<T, M> {
     fn load(from: &mut Reader<'_>) -> Loaded<Self> {
         let ((symmetric, singular), (solves, spent)) = from.load()?;
+        let (profile, direct) = from.load()?;
         let (options, (candidates, known)): (_, (Vec<Candidate>, Vec<_>)) = from.load()?;
         let operator = <M as Stores<T>>::load(from)?;
         let built: Option<usize> = from.load()?;
@@ -130,7 +159,19 @@ impl<T: Real, M: Builds<T>> Parts<T, M> {
             }
             _ => None,
         };
-        Ok(Parts { symmetric, singular, solves, spent, options, candidates, known, operator, read })
+        Ok(Parts {
+            symmetric,
+            singular,
+            solves,
+            spent,
+            profile,
+            direct,
+            options,
+            candidates,
+            known,
+            operator,
+            read,
+        })
     }
 }
 
@@ -139,11 +180,6 @@ fn keys<T: Real, M: Builds<T>>(a: &Csr<T>) -> Keys {
     let [pattern, values] = a.fingerprints();
     let kind = format!("a plan of {} for {}", std::any::type_name::<T>(), <M as Stores<T>>::KIND);
     Keys::new(&kind, pattern, values)
-}
-
-/// What formats and preconditioners share with the matrix.
-fn shared<T: Real>(a: &Csr<T>) -> (&Arc<Pattern>, Option<&Arc<Numbering>>) {
-    (&a.source().pattern, a.source().domain().numbering())
 }
 
 #[cfg(test)]

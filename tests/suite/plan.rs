@@ -183,6 +183,81 @@ fn a_singular_system_is_solved_or_called_so() {
     assert!(matches!(solved.report.outcome, Outcome::Inconsistent { least } if (least - 1.0).abs() < 1e-6));
 }
 
+/// Who is whose neighbour in a ring: cosines and sines with a period of four rows are its null space.
+fn ring(n: usize) -> Csr<f64> {
+    let entries: Vec<_> = (0..n).flat_map(|i| [(i, (i + 1) % n, 1.0), ((i + 1) % n, i, 1.0)]).collect();
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+#[test]
+fn factors_of_deficient_rank_solve_what_has_a_solution() {
+    for a in [floating_chain(300), ring(400)] {
+        let x: Vec<f64> = (0..a.rows()).map(|i| (i as f64 * 0.3).sin()).collect();
+        let mut b = vec![0.0; a.rows()];
+        a.triplets().for_each(|(i, j, v)| b[i] += v * x[j]);
+        let plan = Plan::new(&a).unwrap().method(Method::Gmres).preconditioner(Preconditioner::Lu);
+        let solved = plan.build().unwrap().solve(&b).unwrap();
+        assert!(solved.converged() && solved.report.iterations <= 2, "{solved}");
+        assert!(residual(&a, &b, &solved.x) <= 1e-8, "{solved}");
+    }
+    // a vector of the null space beside one of the range
+    let a = ring(400);
+    let b: Vec<f64> = (0..400).map(|i| [1.0, 0.0, -1.0, 0.0][i % 4] + 2.0 * [1.0, -1.0][i % 2]).collect();
+    let solved = solve(&a, &b).unwrap();
+    let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
+    assert!((least - 200f64.sqrt()).abs() < 1e-9, "{least}: {solved}");
+    // no entry of the last rows can be on the diagonal, however rows are ordered
+    let entries: Vec<_> = (0..60).flat_map(|i| [(i, i, 2.0), (i, (7 * i + 1) % 50, 1.0)]).collect();
+    let holes: Vec<_> = entries.into_iter().filter(|(i, j, _)| *i < 50 && *j < 50).collect();
+    let holes = Csr::from_triplets(60, 60, &holes).unwrap();
+    let b: Vec<f64> = (0..60).map(|i| if i < 50 { 1.0 + i as f64 } else { 0.0 }).collect();
+    let solved = solve(&holes, &b).unwrap();
+    assert!(solved.converged() && residual(&holes, &b, &solved.x) <= 1e-8, "{solved}");
+}
+
+#[test]
+fn what_was_left_is_gone_on_with() {
+    // an indefinite saddle point, singular and inconsistent: no rung ends with a solution, and all of them end
+    let a = saddle_point(120);
+    let n = a.rows();
+    let entries: Vec<_> = a.triplets().filter(|(i, j, _)| *i < n - 1 && *j < n - 1).collect();
+    let singular = Csr::from_triplets(n, n, &entries).unwrap();
+    let solved = solve(&singular, &vec![1.0; n]).unwrap();
+    assert!(
+        matches!(solved.report.outcome, Outcome::Inconsistent { least } if (least - 1.0).abs() < 1e-6),
+        "{solved}"
+    );
+}
+
+#[test]
+fn many_solves_take_the_fastest_format_and_numbering() {
+    // a grid whose neighbours are far apart, with an `x` larger than a cache
+    let side = 184;
+    let n = side * side;
+    let place = |i: usize| i * 12_347 % n;
+    let beside = |i: usize| [(!i.is_multiple_of(side), i.wrapping_sub(1)), (i >= side, i.wrapping_sub(side))];
+    let mut entries: Vec<_> = (0..n).map(|i| (place(i), place(i), 4.01)).collect();
+    for i in 0..n {
+        for (_, j) in beside(i).into_iter().filter(|(is_there, _)| *is_there) {
+            entries.extend([(place(i), place(j), -1.0), (place(j), place(i), -1.0)]);
+        }
+    }
+    let a = Csr::from_triplets(n, n, &entries).unwrap();
+    let b: Vec<f64> = (0..n).map(|i| (i as f64 * 0.01).cos()).collect();
+    let mut solver = Plan::new(&a).unwrap().solves(50).new_values(true).build().unwrap();
+    for _ in 0..2 {
+        let solved = solver.solve(&b).unwrap();
+        assert!(solved.converged() && residual(&a, &b, &solved.x) <= 1e-8, "{solved}");
+    }
+    let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+    solver.refresh(&doubled).unwrap();
+    let solved = solver.solve(&b).unwrap();
+    assert!(
+        solved.converged() && residual(&a.with_values(&doubled).unwrap(), &b, &solved.x) <= 1e-8,
+        "{solved}"
+    );
+}
+
 #[test]
 fn bad_scaling_and_empty_diagonals_are_no_obstacle() {
     let poisson = matrices::stencil7(7).csr::<f64>().unwrap();

@@ -11,6 +11,9 @@ use std::process::ExitCode;
 ///
 /// The last table is a performance profile (Dolan and Moré, 2002): on how many of the matrices a format takes no more than
 /// so many times what the fastest one takes. A format that does not suit a matrix counts as never fast enough.
+///
+/// Other libraries are not among them, so that this program builds without them: in a checkout, `cargo bench --features
+/// peers --bench record -- spmv A.mtx --dry` has them.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp bench A.mtx

@@ -25,11 +25,14 @@ pub(crate) struct Curve {
 /// The residuals of all configurations that were tried.
 pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f64) -> Result<(), String> {
     let mut plots: Vec<Plot> = vec![];
-    let (mut least, mut most, mut last) = (tolerance, tolerance, 1.0_f64);
+    let threshold = tolerance.log10();
+    let (mut least, mut most, mut last) = (threshold, threshold, 1.0_f64);
     for (k, curve) in curves.iter().enumerate() {
         let sound = |(_, residual): &(f64, f64)| residual.is_finite() && *residual > 0.0;
-        let points: Vec<(f64, f64)> = thinned(&curve.points).into_iter().filter(sound).collect();
-        let ends = curve.recomputed.iter().copied().filter(sound).collect::<Vec<_>>();
+        // logarithms on a plain axis: kuva's own logarithmic axis ends at 1e-10
+        let logarithm = |(at, residual): (f64, f64)| (at, residual.log10());
+        let points: Vec<_> = thinned(&curve.points).into_iter().filter(sound).map(logarithm).collect();
+        let ends: Vec<_> = curve.recomputed.iter().copied().filter(sound).map(logarithm).collect();
         for &(at, residual) in points.iter().chain(&ends) {
             (least, most, last) = (least.min(residual), most.max(residual), last.max(at));
         }
@@ -41,23 +44,23 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         let is_last = k + 1 == curves.len();
         plots.push(if is_last { circle.with_legend("computed anew").into() } else { circle.into() });
     }
-    let decade = |number: f64, up: bool| {
-        let log = number.log10();
-        10f64.powf(if up { log.ceil() } else { log.floor() })
-    };
-    let mut line = ReferenceLine::horizontal(tolerance);
+    // whole decades, at most twelve of them with a number
+    let top = most.ceil();
+    let step = ((top - (least - 0.01).floor()) / 12.0).ceil().max(1.0);
+    let bottom = top - step * ((top - least + 0.01) / step).ceil();
+    let mut line = ReferenceLine::horizontal(threshold);
     line.color = "#888888".into();
     let layout = Layout::auto_from_plots(&plots)
         .with_title(title)
         .with_title_size(16)
         .with_x_label("iterations")
         .with_y_label("residual relative to b")
-        .with_log_y()
-        .with_y_axis_min(decade(least * 0.99, false))
-        .with_y_axis_max(decade(most, true))
+        .with_y_axis_min(bottom)
+        .with_y_axis_max(top)
+        .with_y_tick_step(step)
         .with_x_axis_min(0.0)
         .with_x_axis_max(1.03 * last)
-        .with_y_tick_format(TickFormat::Custom(Arc::new(|value| format!("{value:.0e}"))))
+        .with_y_tick_format(TickFormat::Custom(Arc::new(|value| format!("1e{value:.0}"))))
         .with_reference_line(line)
         .with_legend_position(LegendPosition::InsideTopRight);
     save(path, plots, layout)

@@ -62,6 +62,12 @@ pub(crate) struct OnDevice {
     measured: Option<(f64, Vec<Measured>)>,
 }
 
+impl OnDevice {
+    fn has_measured(&self, format: &str) -> bool {
+        self.measured.iter().flat_map(|(_, all)| all).any(|one| one.format == format)
+    }
+}
+
 impl Inspect {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let a = read_matrix::<f64>(&self.matrix)?;
@@ -103,7 +109,11 @@ impl Inspect {
             for candidate in choice.rejected() {
                 match candidate {
                     Candidate::Costlier(estimate) => found.foretold.push(estimate.clone()),
-                    Candidate::Unsuitable { format, .. } => found.unsuitable.push(format),
+                    // one that was measured is too costly to be considered, but can be had
+                    Candidate::Unsuitable { format, .. } if !found.has_measured(format) => {
+                        found.unsuitable.push(format);
+                    }
+                    Candidate::Unsuitable { .. } => {}
                 }
             }
             devices.push(found);

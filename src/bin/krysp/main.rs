@@ -33,6 +33,7 @@ type Failure = Box<dyn std::error::Error>;
     name = "krysp",
     version,
     arg_required_else_help = true,
+    max_term_width = 80,
     after_help = "Begin with a file:
   krysp inspect A.mtx              what the matrix is like, and what to solve it with
   krysp solve A.mtx b.mtx          solve A x = b, and say how it went
@@ -63,6 +64,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // the main thread computes with the others: from outside of them it would wake them for each operation, and then be woken.
+    // Where this fails the threads are there already, and all goes on, if slower.
+    let _ = rayon::ThreadPoolBuilder::new().use_current_thread().build_global();
     let outcome = match Cli::parse().command {
         Command::Inspect(inspect) => inspect.run(),
         Command::Solve(solve) => solve.run(),

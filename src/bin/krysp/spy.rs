@@ -34,7 +34,7 @@ impl Spy {
 
     /// A grid for a picture: fine, unless so few of its cells had entries that they would hardly be seen.
     pub(crate) fn for_picture(a: &Csr<f64>) -> Spy {
-        const SIDES: [usize; 3] = [900, 450, 300];
+        const SIDES: [usize; 2] = [450, 300];
         let seen = |spy: &Spy| 25 * spy.counts.iter().filter(|&&count| count > 0).count() >= spy.counts.len();
         let mut spy = Spy::of(a, SIDES[0]);
         for side in &SIDES[1..] {

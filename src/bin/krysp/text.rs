@@ -93,5 +93,37 @@ pub(crate) fn bad(text: &str) -> String {
 
 /// A line of a report: what it is about, then what is found.
 pub(crate) fn line(about: &str, found: &str) {
-    println!("{about:<12}{found}");
+    println!("{about:<12}{}", wrapped(found, 12));
+}
+
+/// A text for a terminal: in lines of 80 characters at most, all but the first moved in, as the first is by whoever prints it.
+/// For a pipe it is one line.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    const WIDTH: usize = 80;
+    if !std::io::stdout().is_terminal() {
+        return text.to_owned();
+    }
+    let mut lines = String::new();
+    let mut at = indent;
+    for (index, word) in text.split(' ').enumerate() {
+        let width = width(word);
+        if index > 0 && at + 1 + width > WIDTH {
+            lines += &format!("\n{:indent$}", "");
+            at = indent;
+        } else if index > 0 {
+            lines.push(' ');
+            at += 1;
+        }
+        lines += word;
+        at += width;
+    }
+    lines
+}
+
+/// The characters of a word that are seen: what colours it is not.
+fn width(word: &str) -> usize {
+    let mut coloured = word.split('\x1b');
+    let plain = coloured.next().map_or(0, |text| text.chars().count());
+    plain
+        + coloured.map(|text| text.split_once('m').map_or(0, |(_, seen)| seen.chars().count())).sum::<usize>()
 }

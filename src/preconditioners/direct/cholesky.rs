@@ -14,7 +14,7 @@
 //! twice, on one thread.
 
 use super::super::{Origin, Refresh, check_space, check_square};
-use super::tree::{Both, Front, NONE, Tree};
+use super::tree::{Both, NONE, Tree};
 use super::{Budget, DirectOptions};
 use crate::formats::derived::{Derivation, check_same_pattern};
 use crate::formats::pattern::Pattern;
@@ -56,6 +56,36 @@ saved!(impl[T: Real] Cholesky<T> { space, pattern, tree, numbers; work = Mutex::
     read.pattern.rows() == read.space.len() && read.tree.fits(read.space.len(), read.numbers.len())
 });
 
+/// What is known of a factor before its first number is computed: order, fronts, memory and work.
+#[derive(Debug)]
+pub(crate) struct Symbolic {
+    budget: Budget,
+    pattern: Arc<Pattern>,
+    tree: Tree,
+}
+
+impl Symbolic {
+    /// Of the pattern of `A + Aᵀ`. Refuses what would not fit.
+    pub(crate) fn new<T: Real>(csr: &Csr<T>, options: DirectOptions) -> Result<Symbolic> {
+        check_square(NAME, csr)?;
+        let budget = Budget::new(NAME, options);
+        let (transposed, _) = Derivation::transposed(csr)?;
+        let order = minimum_degree::of_sum(csr, &transposed);
+        let tree = Tree::new(order, &Both([csr, &transposed]), size_of::<T>(), budget)?;
+        Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
+    }
+
+    /// The entries of `L`, with the zeros that are stored.
+    pub(crate) fn entries(&self) -> f64 {
+        self.tree.entries() as f64
+    }
+
+    /// The multiplications of factorising.
+    pub(crate) fn work(&self) -> f64 {
+        self.tree.work()
+    }
+}
+
 /// What a front left for its parent, column by column: a square of which the lower triangle counts.
 type Left<T> = Vec<T>;
 
@@ -67,14 +97,16 @@ impl<T: Real> Cholesky<T> {
 
     /// As [`Cholesky::new`], within a limit of memory.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Cholesky<T>> {
+        Cholesky::from_symbolic(csr, Symbolic::new(csr, options)?)
+    }
+
+    /// With what is known of the factor of this pattern.
+    pub(crate) fn from_symbolic(csr: &Csr<T>, symbolic: Symbolic) -> Result<Cholesky<T>> {
         check_square(NAME, csr)?;
-        let budget = Budget::new(NAME, options);
-        let (transposed, _) = Derivation::transposed(csr)?;
-        let order = minimum_degree::of_sum(csr, &transposed);
-        let tree = Tree::new(order, &Both([csr, &transposed]), size_of::<T>(), budget)?;
-        drop(transposed);
+        let Symbolic { budget, pattern, tree } = symbolic;
+        check_same_pattern(&pattern, csr)?;
         let numbers = budget.zeros(tree.numbers())?;
-        let (space, pattern) = (csr.source().domain().clone(), csr.source().pattern.clone());
+        let space = csr.source().domain().clone();
         let mut cholesky = Cholesky { space, pattern, tree, numbers, work: Mutex::default() };
         cholesky.factorise(csr)?;
         Ok(cholesky)
@@ -82,8 +114,7 @@ impl<T: Real> Cholesky<T> {
 
     /// The entries of `L`, with the zeros that are stored.
     pub fn nnz(&self) -> usize {
-        let own = |front: &Front| front.columns.len() * (front.columns.len() + 1) / 2;
-        self.tree.fronts.iter().map(|front| own(front) + front.columns.len() * front.below()).sum()
+        self.tree.entries()
     }
 
     fn factorise(&mut self, csr: &Csr<T>) -> Result<()> {

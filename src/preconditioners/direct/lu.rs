@@ -17,10 +17,11 @@
 mod saved;
 
 use super::super::{Origin, Refresh, check_space, check_square};
-use super::tree::{Both, Foretold, NONE};
+use super::order::{Order, Pivoting};
+use super::tree::NONE;
+use super::triangle::Triangle;
 use super::{Budget, DirectOptions};
 use crate::formats::derived::Derivation;
-use crate::numbering::minimum_degree;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_solvers::{Element, LinearOperator, check_spaces};
 use std::sync::{Mutex, PoisonError};
@@ -34,13 +35,6 @@ const OTHERS: f64 = 0.1;
 
 /// New values are given to old pivots if none is smaller than this, beside the largest of its column.
 const SOUND: f64 = 1e-5;
-
-/// The order is that of `A + Aᵀ` if so many of the off-diagonal entries have a partner, and so many rows a diagonal.
-const PARTNERS: f64 = 0.5;
-const DIAGONALS: f64 = 0.9;
-
-/// Fill beyond so many times that of diagonal pivots says that these do not serve.
-const MOST_BY_FORETOLD: usize = 3;
 
 /// A factorisation of a square matrix, applied as `A⁻¹`.
 ///
@@ -65,60 +59,9 @@ pub struct Lu<T: Real> {
     columns: Csr<T>,
     from_a: Derivation,
     order: Order,
+    pivoting: Pivoting,
     factors: Factors<T>,
     work: Mutex<Vec<T>>,
-}
-
-/// In which order columns are eliminated.
-#[derive(Debug)]
-struct Order {
-    column_of: Vec<u32>,
-    /// The entries of the factors up to which diagonals come first for pivots; `None` where any row will do.
-    by_diagonal: Option<usize>,
-}
-
-/// A triangle, column by column, without its diagonal.
-#[derive(Debug, Default)]
-struct Triangle<T> {
-    starts: Vec<usize>,
-    rows: Vec<u32>,
-    values: Vec<T>,
-}
-
-impl<T: Real> Triangle<T> {
-    fn new(n: usize) -> Triangle<T> {
-        let mut starts = Vec::with_capacity(n + 1);
-        starts.push(0);
-        Triangle { starts, rows: vec![], values: vec![] }
-    }
-
-    fn column(&self, step: usize) -> (&[u32], &[T]) {
-        let range = self.starts[step]..self.starts[step + 1];
-        (&self.rows[range.clone()], &self.values[range])
-    }
-
-    fn push(&mut self, row: u32, value: T) {
-        self.rows.push(row);
-        self.values.push(value);
-    }
-
-    fn bytes(&self) -> usize {
-        size_of_val(&*self.starts) + size_of_val(&*self.rows) + size_of_val(&*self.values)
-    }
-
-    /// Sorts rows within columns.
-    fn sort(&mut self) {
-        let mut entries: Vec<(u32, T)> = vec![];
-        for range in self.starts.windows(2).map(|bounds| bounds[0]..bounds[1]) {
-            let (rows, values) = (&mut self.rows[range.clone()], &mut self.values[range]);
-            entries.clear();
-            entries.extend(rows.iter().copied().zip(values.iter().copied()));
-            entries.sort_unstable_by_key(|&(row, _)| row);
-            for ((row, value), &entry) in rows.iter_mut().zip(values).zip(&entries) {
-                (*row, *value) = entry;
-            }
-        }
-    }
 }
 
 /// `L`, with a diagonal of ones, and `U`, in the order of steps.
@@ -130,6 +73,8 @@ struct Factors<T> {
     lower: Triangle<T>,
     upper: Triangle<T>,
     pivots: Vec<T>,
+    /// Steps without a pivot, in ascending order.
+    missing: Vec<u32>,
 }
 
 impl<T: Real> Lu<T> {
@@ -140,12 +85,55 @@ impl<T: Real> Lu<T> {
 
     /// As [`Lu::new`], within a limit of memory.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Lu<T>> {
+        Lu::pivoted(csr, options, Pivoting::Regular)
+    }
+
+    /// As [`Lu::new`], but of any rank: unknowns whose columns depend on others are zero, which solves what has a solution.
+    /// Refuses what takes more multiplications than these.
+    pub(crate) fn tolerant(csr: &Csr<T>, most: f64) -> Result<Lu<T>> {
+        Lu::pivoted(csr, DirectOptions::default(), Pivoting::Tolerant { most })
+    }
+
+    fn pivoted(csr: &Csr<T>, options: DirectOptions, pivoting: Pivoting) -> Result<Lu<T>> {
         check_square(NAME, csr)?;
         let budget = Budget::new(NAME, options);
         let (columns, from_a) = Derivation::transposed(csr)?;
-        let (order, factors) = factorised(csr, &columns, Order::of(csr, &columns), budget)?;
+        let (order, factors) = factorised(csr, &columns, Order::of(csr, &columns), pivoting, budget)?;
         let work = Mutex::new(vec![T::zero(); csr.rows()]);
-        Ok(Lu { space: csr.source().domain().clone(), budget, columns, from_a, order, factors, work })
+        let space = csr.source().domain().clone();
+        Ok(Lu { space, budget, columns, from_a, order, pivoting, factors, work })
+    }
+
+    /// How many columns depend on others.
+    pub(crate) fn missing(&self) -> usize {
+        self.factors.missing.len()
+    }
+
+    /// `N b`, where the rows of `N` span all `v` with `vᵀ A = 0`: zero if `A x = b` has a solution.
+    pub(crate) fn missed(&self, b: &[T]) -> Vec<T> {
+        let mut x = vec![T::zero(); b.len()];
+        self.factors.forward(b, &mut x);
+        self.factors.missing.iter().map(|&step| x[step as usize]).collect()
+    }
+
+    /// `Nᵀ w`.
+    pub(crate) fn missed_transposed(&self, w: &[T]) -> Vec<T> {
+        let Factors { scale, row_of, lower, missing, .. } = &self.factors;
+        let mut x = vec![T::zero(); row_of.len()];
+        missing.iter().zip(w).for_each(|(&step, &w)| x[step as usize] = w);
+        let mut own = missing.iter().rev().peekable();
+        for step in (0..x.len()).rev() {
+            if own.next_if(|&&missing| missing as usize == step).is_none() {
+                let (rows, values) = lower.column(step);
+                let sum = rows.iter().zip(values).map(|(&row, &value)| value * x[row as usize]);
+                x[step] = -sum.fold(T::zero(), |sum, term| sum + term);
+            }
+        }
+        let mut v = vec![T::zero(); x.len()];
+        for (&row, &x) in row_of.iter().zip(&x) {
+            v[row as usize] = scale[row as usize] * x;
+        }
+        v
     }
 
     /// The entries of both factors.
@@ -163,7 +151,7 @@ impl<T: Real> Refresh<T> for Lu<T> {
         self.from_a.refresh(csr, &mut self.columns)?;
         if !self.factors.refresh(&self.columns, &self.order) {
             let order = Order::of(csr, &self.columns);
-            (self.order, self.factors) = factorised(csr, &self.columns, order, self.budget)?;
+            (self.order, self.factors) = factorised(csr, &self.columns, order, self.pivoting, self.budget)?;
         }
         Ok(())
     }
@@ -192,49 +180,20 @@ impl<T: Real> LinearOperator for Lu<T> {
     }
 }
 
-impl Order {
-    fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Order {
-        let n = a.rows();
-        let (mut partners, mut diagonals) = (0, 0);
-        for row in 0..n {
-            let (mut left, mut right) = (a.row_columns(row), columns.row_columns(row));
-            while let (Some(x), Some(y)) = (left.first(), right.first()) {
-                partners += usize::from(x == y);
-                let (skip, other) = (usize::from(x <= y), usize::from(y <= x));
-                (left, right) = (&left[skip..], &right[other..]);
-            }
-            diagonals += usize::from(a.get(row, row).is_some_and(|value| !value.is_zero()));
-        }
-        let stored = (0..n).filter(|&row| a.row_columns(row).binary_search(&(row as u32)).is_ok()).count();
-        let by_diagonal = (partners - stored) as f64 >= PARTNERS * (a.nnz() - stored) as f64
-            && diagonals as f64 >= DIAGONALS * n as f64;
-        if !by_diagonal {
-            return Order::of_columns(a, columns);
-        }
-        let Foretold { order, lengths, .. } =
-            Foretold::new(minimum_degree::of_sum(a, columns), &Both([a, columns]));
-        let entries: usize = lengths.iter().map(|&length| 2 * length as usize).sum();
-        Order { column_of: order, by_diagonal: Some(MOST_BY_FORETOLD * entries) }
-    }
-
-    fn of_columns<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Order {
-        Order { column_of: minimum_degree::of_columns(a, columns), by_diagonal: None }
-    }
-}
-
 /// Factorises in an order, or in that of columns if its fill gets out of hand.
 fn factorised<T: Real>(
     csr: &Csr<T>,
     columns: &Csr<T>,
     order: Order,
+    pivoting: Pivoting,
     budget: Budget,
 ) -> Result<(Order, Factors<T>)> {
     let most = order.by_diagonal.unwrap_or(usize::MAX);
-    if let Some(factors) = Factors::new(columns, &order, most, budget)? {
+    if let Some(factors) = Factors::new(columns, &order, most, pivoting, budget)? {
         return Ok((order, factors));
     }
     let order = Order::of_columns(csr, columns);
-    let factors = Factors::new(columns, &order, usize::MAX, budget)?;
+    let factors = Factors::new(columns, &order, usize::MAX, pivoting, budget)?;
     factors.map(|factors| (order, factors)).ok_or(budget.refused(usize::MAX))
 }
 
@@ -308,7 +267,13 @@ impl<T: Real> Progress<'_, T> {
 
 impl<T: Real> Factors<T> {
     /// `None` if the factors would have more than `most` entries.
-    fn new(columns: &Csr<T>, order: &Order, most: usize, budget: Budget) -> Result<Option<Factors<T>>> {
+    fn new(
+        columns: &Csr<T>,
+        order: &Order,
+        most: usize,
+        pivoting: Pivoting,
+        budget: Budget,
+    ) -> Result<Option<Factors<T>>> {
         let n = columns.rows();
         let scale = scale(columns);
         let mut lengths = vec![0u32; n];
@@ -325,6 +290,7 @@ impl<T: Real> Factors<T> {
             path: vec![],
         };
         let (mut upper, mut pivots) = (Triangle::new(n), Vec::with_capacity(n));
+        let (mut missing, mut work) = (vec![], 0.0);
         let mut x = vec![T::zero(); n];
         for (step, &column) in (0..).zip(&order.column_of) {
             progress.search(column);
@@ -344,6 +310,7 @@ impl<T: Real> Factors<T> {
                 largest = largest.max(x[row as usize].abs());
             }
             for &earlier in reach.iter() {
+                work += (lower.starts[earlier as usize + 1] - lower.starts[earlier as usize]) as f64;
                 let factor = std::mem::take(&mut x[row_of[earlier as usize] as usize]);
                 upper.push(earlier, factor);
                 largest = largest.max(factor.abs());
@@ -352,11 +319,27 @@ impl<T: Real> Factors<T> {
                     x[row as usize] -= value * factor;
                 }
             }
+            if matches!(pivoting, Pivoting::Tolerant { most } if work > most) {
+                let why = format!("it takes more than {work:.1e} multiplications");
+                return Err(Error::Unsuitable { format: NAME, why });
+            }
             let row = choose(fresh, &x, order.by_diagonal.map(|_| column), &lengths);
             let pivot = row.map_or(T::zero(), |row| x[row as usize]);
             // what cancellation leaves of a column that depends on others
-            let rounding = largest * T::epsilon();
+            let rounding = largest * pivoting.rounding();
             let (Some(row), true) = (row, pivot.abs() > rounding && Element::is_finite(pivot)) else {
+                let tolerant = matches!(pivoting, Pivoting::Tolerant { .. });
+                if tolerant && (row.is_none() || Element::is_finite(pivot)) {
+                    fresh.iter().for_each(|&other| x[other as usize] = T::zero());
+                    upper.starts.push(upper.rows.len());
+                    lower.starts.push(lower.rows.len());
+                    // what is divided by it is zero
+                    pivots.push(T::infinity());
+                    row_of.push(NONE);
+                    missing.push(step);
+                    progress.pruned.push(progress.lower.rows.len());
+                    continue;
+                }
                 return Err(Error::Singular { what: NAME, column: column as usize, pivot: pivot.to_f64() });
             };
             for &other in fresh.iter() {
@@ -375,16 +358,24 @@ impl<T: Real> Factors<T> {
                 progress.prune(progress.reach[at], row);
             }
         }
-        let Progress { mut lower, step_of, row_of, .. } = progress;
+        let Progress { mut lower, mut step_of, mut row_of, .. } = progress;
+        // rows that no column needs stand where a column has none
+        let spare = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
+        for (&step, row) in missing.iter().zip(spare) {
+            (row_of[step as usize], step_of[row as usize]) = (row, step);
+        }
         lower.rows.iter_mut().for_each(|row| *row = step_of[*row as usize]);
         lower.sort();
-        Ok(Some(Factors { scale, row_of, lower, upper, pivots }))
+        Ok(Some(Factors { scale, row_of, lower, upper, pivots, missing }))
     }
 
     /// Computes with new values for the same pivots; `false` if one of them is too small for that.
     fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> bool {
         let n = columns.rows();
-        let Factors { scale, row_of, lower, upper, pivots } = self;
+        let Factors { scale, row_of, lower, upper, pivots, missing } = self;
+        if !missing.is_empty() {
+            return false;
+        }
         *scale = self::scale(columns);
         let mut step_of = vec![0u32; n];
         (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
@@ -424,18 +415,23 @@ impl<T: Real> Factors<T> {
         true
     }
 
-    /// `x = U⁻¹ L⁻¹ b`, in the order of steps.
-    fn solve(&self, b: &[T], x: &mut [T]) {
-        let Factors { scale, row_of, lower, upper, pivots } = self;
-        for (x, &row) in x.iter_mut().zip(row_of) {
-            *x = b[row as usize] * scale[row as usize];
+    /// `x = L⁻¹ b`, in the order of steps.
+    fn forward(&self, b: &[T], x: &mut [T]) {
+        for (x, &row) in x.iter_mut().zip(&self.row_of) {
+            *x = b[row as usize] * self.scale[row as usize];
         }
         for step in 0..x.len() {
-            let (solved, (rows, values)) = (x[step], lower.column(step));
+            let (solved, (rows, values)) = (x[step], self.lower.column(step));
             if !solved.is_zero() {
                 rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
             }
         }
+    }
+
+    /// `x = U⁻¹ L⁻¹ b`, in the order of steps.
+    fn solve(&self, b: &[T], x: &mut [T]) {
+        let Factors { upper, pivots, .. } = self;
+        self.forward(b, x);
         for step in (0..x.len()).rev() {
             let (solved, (rows, values)) = (x[step] / pivots[step], upper.column(step));
             x[step] = solved;

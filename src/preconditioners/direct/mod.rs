@@ -14,9 +14,12 @@
 mod cholesky;
 mod lu;
 mod memory;
+mod order;
 mod tree;
+mod triangle;
 
 pub use cholesky::Cholesky;
+pub(crate) use cholesky::Symbolic;
 pub use lu::Lu;
 pub use memory::DirectOptions;
 

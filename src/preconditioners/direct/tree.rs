@@ -124,6 +124,18 @@ impl Tree {
             && self.fronts.iter().all(front)
     }
 
+    /// The entries of the lower triangle.
+    pub(super) fn entries(&self) -> usize {
+        let own = |front: &Front| front.columns.len() * (front.columns.len() + 1) / 2;
+        self.fronts.iter().map(|front| own(front) + front.columns.len() * front.below()).sum()
+    }
+
+    /// The multiplications that eliminate all columns: half the square of the rows below each.
+    pub(super) fn work(&self) -> f64 {
+        let cubes = |rows: f64| rows * (rows + 1.0) * (2.0 * rows + 1.0) / 12.0;
+        self.fronts.iter().map(|front| cubes(front.height() as f64) - cubes(front.below() as f64)).sum()
+    }
+
     /// The children of each front: `first[front]`, then `next[child]`, in the order of fronts.
     pub(super) fn children(&self) -> (Vec<u32>, Vec<u32>) {
         let (mut first, mut next) = (vec![NONE; self.fronts.len()], vec![NONE; self.fronts.len()]);

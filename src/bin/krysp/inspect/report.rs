@@ -61,10 +61,14 @@ impl Found {
         println!("{}", bold("plan        tried in this order until one converges"));
         for (at, candidate) in plan.iter().enumerate() {
             let name = format!("{} with {}", candidate.method, candidate.preconditioner);
-            println!("  {}. {name:<22} {}", at + 1, candidate.reason);
+            println!("  {}. {name:<22} {}", at + 1, text::wrapped(&candidate.reason, 28));
         }
         println!("\n{}", bold("to solve"));
-        println!("  {}", recipe::command(&self.file, self.solves));
+        let command = recipe::command(&self.file, self.solves);
+        println!("  {command}");
+        if self.devices.len() > 1 {
+            println!("  {command} --device gpu");
+        }
         println!("\n{}", bold("in Rust"));
         recipe::rust(&self.file, self.solves).lines().for_each(|line| println!("  {line}"));
     }
@@ -222,7 +226,7 @@ impl OnDevice {
             None => {
                 println!(
                     "{}",
-                    bold(&format!("{:<11} bytes      padding  product as if it streamed", self.name))
+                    bold(&format!("{:<15}    bytes   padding   a product costs as reading", self.name))
                 );
                 let least = self.foretold.first().map_or(1.0, |first| first.cost);
                 let most = self.foretold.last().map_or(least, |last| last.cost).min(4.0 * least);
