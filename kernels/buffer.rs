@@ -30,15 +30,13 @@ unsafe impl Plain for f32 {}
 unsafe impl Plain for f64 {}
 
 /// The bytes of plain numbers.
-#[cfg(feature = "cuda")]
-pub(crate) fn bytes_of<T: Plain>(numbers: &[T]) -> &[u8] {
+pub fn bytes_of<T: Plain>(numbers: &[T]) -> &[u8] {
     // SAFETY: plain numbers are bytes without gaps
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
 /// The bytes of plain numbers.
-#[cfg(feature = "cuda")]
-pub(crate) fn bytes_of_mut<T: Plain>(numbers: &mut [T]) -> &mut [u8] {
+pub fn bytes_of_mut<T: Plain>(numbers: &mut [T]) -> &mut [u8] {
     // SAFETY: plain numbers are bytes without gaps, and valid for any bit pattern
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }

@@ -163,9 +163,10 @@ impl Offsets {
     }
 
     /// Adopts offsets that are 32 bits wide already.
-    pub fn from_short(offsets: Vec<u32>) -> Result<Offsets, Invalid> {
+    pub fn from_short(offsets: impl Into<Buffer<u32>>) -> Result<Offsets, Invalid> {
+        let offsets = offsets.into();
         OffsetsRef::from_short(&offsets)?;
-        Ok(Offsets::Short(Ascending(offsets.into())))
+        Ok(Offsets::Short(Ascending(offsets)))
     }
 
     /// The offsets of ranges with these lengths.

@@ -17,6 +17,7 @@
 
 pub mod block_diagonal;
 pub mod buffer;
+pub mod cache;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;

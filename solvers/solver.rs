@@ -186,6 +186,11 @@ where
         &mut self.operator
     }
 
+    /// The operator and the preconditioner.
+    pub fn operators(&self) -> (&A, &M) {
+        (&self.operator, &self.preconditioner)
+    }
+
     /// Lends the operator and the preconditioner, to refresh both between solves.
     pub fn operators_mut(&mut self) -> (&mut A, &mut M) {
         self.forget_operator_facts();

@@ -264,6 +264,14 @@ pub enum Error {
         /// What is wrong, and what to do.
         why: String,
     },
+    /// What was saved is of no use here.
+    #[error("{}: {why}", path.display())]
+    Saved {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: Unusable,
+    },
     /// A Matrix Market file could not be read, or any file opened.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -300,4 +308,54 @@ impl From<Error> for krysp_solvers::Error {
             other => krysp_solvers::Error::Backend(Box::new(other)),
         }
     }
+}
+
+/// Why a file that something was saved in is of no use: build anew, and save again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// It is another kind of file.
+    #[error("nothing was saved in this file: it is of another kind")]
+    NotSaved,
+    /// It was cut off, or something was appended.
+    #[error("it has {found} bytes where {stated} were saved: save again")]
+    Length {
+        /// The bytes that were written.
+        stated: u64,
+        /// The bytes that are there.
+        found: u64,
+    },
+    /// Its checksum is wrong.
+    #[error("it is damaged, its checksum is wrong: save again")]
+    Damaged,
+    /// Its parts do not fit together, although its checksum is right.
+    #[error("its parts do not fit together: save again")]
+    Inconsistent,
+    /// Another version of this library saved it.
+    #[error("version {saved} saved it, this is {here}: save again")]
+    Version {
+        /// The version that saved it.
+        saved: String,
+        /// This version.
+        here: String,
+    },
+    /// It was saved on another kind of processor.
+    #[error("it was saved on {saved}, this is {here}: save again")]
+    Architecture {
+        /// The processor and its registers there.
+        saved: String,
+        /// The processor and its registers here.
+        here: String,
+    },
+    /// It is for another machine or of other numbers.
+    #[error("it is {saved}, needed is {here}: save again")]
+    Kind {
+        /// What was saved.
+        saved: String,
+        /// What is loaded.
+        here: String,
+    },
+    /// It belongs to a matrix with another pattern.
+    #[error("it belongs to another matrix: the entries of this one stand in other places")]
+    OtherMatrix,
 }

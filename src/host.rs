@@ -1,6 +1,7 @@
 //! Vectors in host memory.
 
 use crate::memory::room;
+use crate::saved::saved;
 use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
@@ -18,6 +19,10 @@ pub struct HostSpace<T> {
     numbering: Option<Arc<Numbering>>,
     element: PhantomData<fn() -> T>,
 }
+
+saved!(impl[T: Real] HostSpace<T> { len, numbering; element = PhantomData } where |read| {
+    read.numbering.as_ref().is_none_or(|numbering| numbering.len() == read.len)
+});
 
 impl<T: Real> HostSpace<T> {
     /// The space of vectors of `len` entries in the user's numbering.
@@ -121,6 +126,8 @@ pub struct HostVector<T: Real> {
     entries: Buffer<T>,
     space: HostSpace<T>,
 }
+
+saved!(impl[T: Real] HostVector<T> { entries, space } where |read| read.entries.len() == read.space.len);
 
 impl<T: Real> HostVector<T> {
     /// A vector in the user's numbering.

@@ -73,16 +73,17 @@ mod numbers;
 pub mod partition;
 pub mod plan;
 pub mod preconditioners;
+mod saved;
 mod scaling;
 #[cfg(feature = "cuda")]
 pub mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use choice::{Choice, Host, Operator};
+pub use choice::{Choice, Host, Operator, calibrate};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, Streamed, ToCuda};
-pub use error::{Error, Result};
+pub use error::{Error, Result, Unusable};
 pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;

@@ -1,6 +1,26 @@
 //! How much host memory there is, asked before large arrays are made: an allocation that fails would end the program.
 
-use crate::{Error, Result};
+use crate::{Error, Host, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What this program may take in all.
+static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+impl Host {
+    /// The most memory that this program may have, its own included. What would take more is refused: an array with
+    /// [`Error::Allocation`], factors with [`Error::Memory`], and a format is not chosen. Without a limit all that is free may be
+    /// taken.
+    ///
+    /// ```
+    /// use krysp::Host;
+    ///
+    /// Host.limit_memory(8 << 30); // other programs want some of it, too
+    /// # Host.limit_memory(usize::MAX);
+    /// ```
+    pub fn limit_memory(&self, bytes: usize) {
+        LIMIT.store(bytes, Ordering::Relaxed);
+    }
+}
 
 /// Smaller arrays are not asked for: whatever made the matrix took as much.
 const LARGE: usize = 64 << 20;
@@ -17,8 +37,23 @@ pub(crate) fn room(what: &'static str, bytes: u128) -> Result<()> {
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| refused())
 }
 
-/// The bytes of memory that are free, where the system says so.
+/// The bytes of memory that are free and within the limit, where the system says so.
 pub(crate) fn free() -> Option<usize> {
+    let limit = LIMIT.load(Ordering::Relaxed);
+    let left = (limit < usize::MAX).then(|| limit.saturating_sub(held().unwrap_or(0)));
+    let all = [free_in_all(), left];
+    all.into_iter().flatten().min()
+}
+
+/// The bytes that this program has.
+fn held() -> Option<usize> {
+    let own = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = own.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+fn free_in_all() -> Option<usize> {
     let system = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = system.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

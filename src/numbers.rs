@@ -1,5 +1,6 @@
 //! The numbers that matrices are made of, and what matrices may store in their place.
 
+use crate::saved::Saved;
 use krysp_kernels::cpu::simd::{Value, storage};
 use krysp_solvers::Element;
 
@@ -20,8 +21,8 @@ mod on_device {
 }
 
 /// A number that matrices are made of and kernels compute with: `f32` or `f64`.
-pub trait Real: Element<Real = Self> + Value + on_device::Real {}
-impl<T: Element<Real = T> + Value + on_device::Real> Real for T {}
+pub trait Real: Element<Real = Self> + Value + on_device::Real + Saved {}
+impl<T: Element<Real = T> + Value + on_device::Real + Saved> Real for T {}
 
 /// What a matrix stores of a number of type `T`: that number, or one of fewer bits, widened when it is loaded.
 pub trait Storage<T: Real>: storage::Storage<T> + on_device::Storage<T> {}

@@ -24,6 +24,7 @@
 mod matching;
 
 use crate::preconditioners::origin::check_square;
+use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, Real, Result};
 use krysp_solvers::{Element, LinearOperator, Space};
 pub use matching::Matching;
@@ -43,6 +44,12 @@ pub struct Scaling<T: Real> {
     /// A factor for each column.
     column_factors: Vec<T>,
 }
+
+saved!(impl[T: Real] Scaling<T> { space, rows, row_factors, column_factors } where |read| {
+    let rows = read.space.len();
+    let places = |places: &Vec<u32>| places.len() == rows && places.iter().all(|&at| (at as usize) < rows);
+    read.rows.as_ref().is_none_or(places) && [read.row_factors.len(), read.column_factors.len()] == [rows; 2]
+});
 
 impl<T: Real> Scaling<T> {
     /// The symmetric scaling `S A S` of a matrix whose diagonal is positive, `S = diag(A)^(−1/2)`.

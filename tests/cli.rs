@@ -97,7 +97,7 @@ fn compare(name: &str, found: &str) {
 fn help_teaches() {
     let folder = Folder::new("help");
     let mut all = folder.run("krysp --help").out;
-    for command in ["inspect", "solve", "convert", "generate", "bench", "devices"] {
+    for command in ["inspect", "solve", "convert", "generate", "bench", "devices", "calibrate"] {
         all += &format!("\n# krysp {command} --help\n{}", folder.run(&format!("krysp {command} --help")).out);
     }
     compare("help.txt", &all);
@@ -113,9 +113,18 @@ fn every_command_of_the_documents_runs() {
             .push(lines.filter(|line| line.starts_with("krysp ")).map(str::to_owned).collect::<Vec<_>>());
     }
     let help = Folder::new("documents");
-    for command in
-        ["", "inspect", "solve", "convert", "generate", "bench", "devices", "completions", "manual"]
-    {
+    for command in [
+        "",
+        "inspect",
+        "solve",
+        "convert",
+        "generate",
+        "bench",
+        "devices",
+        "calibrate",
+        "completions",
+        "manual",
+    ] {
         let text = help.run(&format!("krysp {command} --help")).out;
         let examples = text.lines().filter(|line| line.starts_with("  ")).map(str::trim_start);
         documents.push(examples.filter(|line| line.starts_with("krysp ")).map(str::to_owned).collect());
@@ -195,6 +204,13 @@ fn solve_tells_how_it_went() {
     }
     let quiet = folder.run("krysp solve A.mtx --quiet");
     assert_eq!((quiet.code, quiet.out.as_str(), quiet.err.as_str()), (0, "", ""));
+    // what was built is not built again, and belongs to its matrix
+    let saved = folder.run("krysp solve A.mtx b.mtx --out x.mtx --save plan --quiet && krysp solve A.mtx b.mtx --out y.mtx --load plan");
+    assert_eq!((saved.code, saved.err.as_str()), (0, ""));
+    assert!(saved.out.contains("converged"), "{}", saved.out);
+    assert_eq!(std::fs::read(folder.at("x.mtx")).unwrap(), std::fs::read(folder.at("y.mtx")).unwrap());
+    let other = folder.run("krysp solve tests/data/jpwh_991.mtx.gz --load plan");
+    assert!(other.code == 2 && other.err.contains("plan: it belongs to another matrix"), "{}", other.err);
     // a guess that is the solution takes no iteration
     assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
 }

@@ -59,7 +59,8 @@ pub const SOURCES: &[&Source] = &[
     &matrix::ordered::SOURCE,
     &matrix::renumbered::SOURCE,
     &matrix::residual::SOURCE,
-    &resident::SOURCE,
+    &resident::CORRECTED,
+    &resident::PLAIN,
     &multigrid::NUMBERS,
     &multigrid::PRODUCTS,
     &multigrid::PROLONGATION,
@@ -74,8 +75,22 @@ pub const SOURCES: &[&Source] = &[
     &matrix::transposition::SOURCE,
     &team::member::SOURCE,
     &solve::gate::SOURCE,
+    &solve::vector::FUSED,
     &solve::vector::SOURCE,
     &matrix::windows::SOURCE,
+];
+
+/// Files that a first solve is likely to need, the most likely first, and whether one serves all elements.
+const LIKELY: &[(&Source, bool)] = &[
+    (&solve::vector::SOURCE, false),
+    (&solve::vector::FUSED, false),
+    (&resident::PLAIN, false),
+    (&formats::sliced::SOURCE, false),
+    (&matrix::slices::SOURCE, false),
+    (&solve::gate::SOURCE, false),
+    (&matrix::residual::SOURCE, false),
+    (&formats::dia::SOURCE, false),
+    (&matrix::scan::SOURCE, true),
 ];
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -58,14 +59,80 @@ class Plan:
         maxiter: int | None = None,
         time_limit: float | None = None,
     ) -> None:
+        self._make(A, device, rtol, solves, new_values, maxiter, time_limit, None)
+
+    def _make(
+        self,
+        A: Any,
+        device: str,
+        rtol: float,
+        solves: int | None,
+        new_values: bool,
+        maxiter: int | None,
+        time_limit: float | None,
+        saved: str | None,
+    ) -> None:
         layout, shape, first, second, data = _input.arrays(A)
         self.dtype = _input.real(data.dtype, "the matrix")
         self.shape = shape
         self.device = place(device)
         values = _input.values(data, self.dtype)
         self._core = _krysp.Plan(
-            layout, shape, first, second, values, self.device, rtol, solves, new_values, maxiter, time_limit
+            layout, shape, first, second, values, self.device, rtol, solves, new_values, maxiter, time_limit, saved
         )
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        A: Any,
+        device: str = "auto",
+        *,
+        rtol: float = 1e-8,
+        maxiter: int | None = None,
+        time_limit: float | None = None,
+    ) -> Plan:
+        """What `save` wrote: the first solve begins without planning or building.
+
+        Parameters
+        ----------
+        path : str or path
+        A : sparse matrix or array of SciPy
+            With entries in the same places as when the plan was saved. Other values are taken as by `refresh`.
+        device : str
+            As for a new plan; the same kind of device as when it was saved.
+        rtol, maxiter, time_limit
+            As for a new plan.
+
+        Raises
+        ------
+        KryspError
+            If the file is damaged, of another version or kind of processor, or of another matrix; the message says which.
+
+        Examples
+        --------
+        >>> import numpy as np, scipy.sparse as sp, krysp, os, tempfile
+        >>> A = sp.diags_array([-1.0, 3.0, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000), format="csr")
+        >>> plan = krysp.Plan(A, device="cpu")
+        >>> x, info = plan.solve(np.ones(1000))
+        >>> path = os.path.join(tempfile.mkdtemp(), "plan.krysp")
+        >>> plan.save(path)
+        >>> y, info = krysp.Plan.load(path, A, device="cpu").solve(np.ones(1000))
+        >>> bool(np.array_equal(x, y))
+        True
+        """
+        plan = cls.__new__(cls)
+        plan._make(A, device, rtol, None, False, maxiter, time_limit, os.fspath(path))
+        return plan
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Saves what was decided and built, for `load`. Best after a solve, which builds what suits.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        self._core.save(os.fspath(path))
 
     def solve(self, b: ArrayLike, x0: ArrayLike | None = None) -> Result:
         """Solves ``A @ x = b``.

@@ -25,6 +25,7 @@ pub(crate) fn raised(error: krysp::Error) -> PyErr {
         | Error::SingularBlock { .. }
         | Error::Unsuitable { .. }
         | Error::Memory { .. }
+        | Error::Saved { .. }
         | Error::Lost => KryspError::new_err(error.to_string()),
         #[cfg(feature = "cuda")]
         Error::Cuda(_) => KryspError::new_err(error.to_string()),

@@ -12,6 +12,7 @@ use krysp::plan::{Builds, Ladder, Solved};
 use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
 use numpy::PyArray1;
 use pyo3::prelude::*;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,19 @@ struct Wishes {
 }
 
 impl<T: Number> Built<T> {
+    fn of(
+        csr: &Csr<T>,
+        place: &Place,
+        wishes: &Wishes,
+        token: &CancelToken,
+        saved: Option<&Path>,
+    ) -> krysp::Result<(Self, String)> {
+        match saved {
+            Some(path) => Built::load(path, csr, place, wishes, token),
+            None => Built::new(csr, place, wishes, token),
+        }
+    }
+
     fn new(
         csr: &Csr<T>,
         place: &Place,
@@ -58,6 +72,36 @@ impl<T: Number> Built<T> {
                 let (ladder, text) = built(&plan, token)?;
                 Ok((Built::Host(ladder), text))
             }
+        }
+    }
+
+    /// What was saved, for a matrix of the same pattern.
+    fn load(
+        path: &Path,
+        csr: &Csr<T>,
+        place: &Place,
+        wishes: &Wishes,
+        token: &CancelToken,
+    ) -> krysp::Result<(Self, String)> {
+        match place {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(ordinal) => {
+                let ladder = Ladder::load(path, csr, &Cuda::new(*ordinal)?)?;
+                let (ladder, text) = loaded(ladder, path, wishes, token)?;
+                Ok((Built::Cuda(ladder), text))
+            }
+            _ => {
+                let (ladder, text) = loaded(Ladder::load(path, csr, &Host)?, path, wishes, token)?;
+                Ok((Built::Host(ladder), text))
+            }
+        }
+    }
+
+    fn save(&self, path: &Path) -> krysp::Result<()> {
+        match self {
+            Built::Host(ladder) => ladder.save(path),
+            #[cfg(feature = "cuda")]
+            Built::Cuda(ladder) => ladder.save(path),
         }
     }
 
@@ -104,6 +148,17 @@ fn built<T: Number, M: Builds<T>>(
     Ok((Box::new(plan.build()?.cancel_token(token)), plan.to_string()))
 }
 
+fn loaded<T: Number, M: Builds<T>>(
+    ladder: Ladder<T, M>,
+    path: &Path,
+    wishes: &Wishes,
+    token: &CancelToken,
+) -> krysp::Result<(Box<Ladder<T, M>>, String)> {
+    let text = format!("loaded from {}\n{}", path.display(), ladder.operator()?.choice());
+    let ladder = ladder.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
+    Ok((Box::new(ladder.cancel_token(token)), text))
+}
+
 /// What was built, for one thread at a time: others wait.
 fn alone<B>(built: &Mutex<B>) -> MutexGuard<'_, B> {
     built.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,7 +175,7 @@ pub(crate) struct Plan {
 
 #[pymethods]
 impl Plan {
-    /// From arrays of SciPy, which are copied. `place` is "cpu" or "cuda:0".
+    /// From arrays of SciPy, which are copied. `place` is "cpu" or "cuda:0"; `saved` a file to begin with instead of planning.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
     fn new(
@@ -135,6 +190,7 @@ impl Plan {
         new_values: bool,
         max_iterations: Option<usize>,
         time_limit: Option<f64>,
+        saved: Option<PathBuf>,
     ) -> PyResult<Plan> {
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
@@ -142,12 +198,12 @@ impl Plan {
         let token = CancelToken::new();
         let (inner, text) = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
-            let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
+            let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             (Either::Single(Mutex::new(built)), text)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-            let built = watched(py, &token, || Built::new(&csr, &place, &wishes, &token))?;
+            let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             (Either::Double(Mutex::new(built)), text)
         };
@@ -178,6 +234,11 @@ impl Plan {
             let rungs = rungs.iter().map(ToString::to_string).collect();
             Ok((PyArray1::from_vec(py, x).into_any(), info, Described::new("solve", report, tolerance, rungs)))
         })
+    }
+
+    /// Writes what was decided and built.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        with_either!(&self.inner, built => py.detach(|| alone(built).save(&path)).map_err(raised))
     }
 
     /// New values, in the order in which the matrix was given.

@@ -234,6 +234,24 @@ def test_plans_solve_often_and_take_new_values():
         plan.solve(np.ones(3))
 
 
+def test_plans_are_saved_and_loaded(tmp_path):
+    a, b = poisson(40), np.ones(1600)
+    path = tmp_path / "plan.krysp"
+    plan = krysp.Plan(a, "cpu")
+    x, _ = plan.solve(b)
+    plan.save(path)
+    loaded = krysp.Plan.load(path, a, "cpu")
+    again = loaded.solve(b)
+    assert np.array_equal(again.x, x) and str(path) in str(loaded)
+    y, info = krysp.Plan.load(path, 2.0 * a, "cpu", rtol=1e-10).solve(b)
+    assert info == 0 and np.allclose(2.0 * y, x, rtol=1e-5)
+    with pytest.raises(krysp.KryspError, match="another matrix"):
+        krysp.Plan.load(path, poisson(30), "cpu")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(krysp.KryspError, match="were saved"):
+        krysp.Plan.load(path, a, "cpu")
+
+
 def test_pictures_are_drawn():
     pytest.importorskip("matplotlib").use("agg")
     ax = krysp.spy(poisson(30))

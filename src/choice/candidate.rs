@@ -1,5 +1,7 @@
 //! What could be chosen, what it costs, and how that reads.
 
+use super::model::names;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use krysp_kernels::price::Work;
 use std::fmt;
 
@@ -9,6 +11,23 @@ pub struct Stored {
     pub(super) format: &'static str,
     /// May be empty.
     pub(super) detail: String,
+}
+
+impl Saved for Stored {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.format.to_owned().save(to);
+        self.detail.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Stored> {
+        Ok(Stored { format: known_name(from)?, detail: from.load()? })
+    }
+}
+
+/// The name of a format.
+fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
+    let name: String = from.load()?;
+    names().into_iter().find(|known| *known == name).ok_or(Broken)
 }
 
 impl Stored {
@@ -54,6 +73,10 @@ pub struct RowStatistics {
     /// Of the entries of `x` that rows read, the share that lies neither beside nor close after others.
     pub scattering: f64,
 }
+
+saved!(impl[] RowStatistics {
+    rows, cols, entries, shortest, longest, quantile_at, quantile, hyb_bytes, value, scattering
+});
 
 impl RowStatistics {
     /// Entries of a row, in the mean.
@@ -107,6 +130,8 @@ pub struct Estimate {
     pub cost: f64,
 }
 
+saved!(impl[] Estimate { stored, bytes, padding, work, cost });
+
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Estimate { stored, bytes, padding, cost, .. } = self;
@@ -135,6 +160,28 @@ pub enum Candidate {
     },
 }
 
+impl Saved for Candidate {
+    fn save(&self, to: &mut Writer<'_>) {
+        match self {
+            Candidate::Costlier(estimate) => {
+                true.save(to);
+                estimate.save(to);
+            }
+            Candidate::Unsuitable { format, why } => {
+                false.save(to);
+                ((*format).to_owned(), why.clone()).save(to);
+            }
+        }
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Candidate> {
+        match from.load()? {
+            true => Ok(Candidate::Costlier(from.load()?)),
+            false => Ok(Candidate::Unsuitable { format: known_name(from)?, why: from.load()? }),
+        }
+    }
+}
+
 /// Which format was chosen, why, and why no other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
@@ -142,6 +189,8 @@ pub struct Choice {
     chosen: Estimate,
     rejected: Vec<Candidate>,
 }
+
+saved!(impl[] Choice { rows, chosen, rejected });
 
 impl Choice {
     /// `others` have their estimates, the least cost first; `unsuitable` have none.

@@ -2,9 +2,10 @@
 
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
-use super::{Analysis, Model, Operator};
+use super::{Analysis, Choice, Model, Operator};
 use crate::cuda::CudaMatrix;
 use crate::formats::OnDevice;
+use crate::saved::{Loaded, Reader, Writer};
 use crate::{Csr, Cuda, CudaVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
@@ -34,9 +35,16 @@ impl<T: Real> Stores<T> for Cuda {
     type Vector = CudaVector<T>;
 
     fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>) -> Result<Operator<CudaVector<T>>> {
+        self.device().begin::<T>();
         let ranking = ranking(csr, values, self.device().multiprocessors()).only(format)?;
         let (matrix, choice) = ranking.convert(|recipe| recipe(self, csr))?;
         Ok(Operator { matrix, choice })
+    }
+
+    const KIND: &'static str = "a GPU";
+
+    fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<CudaVector<T>>, Choice>> {
+        Ok(Err(from.load()?))
     }
 }
 
@@ -48,6 +56,9 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
     fn origin(&self) -> &dyn Origin<T> {
         self
     }
+
+    /// A GPU makes its arrays about as fast as they would come from a file.
+    fn save(&self, _: &mut Writer<'_>) {}
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
-use super::{Analysis, Host, Model, Operator};
+use super::{Analysis, Choice, Host, Model, Operator};
+use crate::memory::free;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
@@ -22,7 +24,7 @@ pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values) -> Ranking<Recipe<T
     ranking
 }
 
-fn recipe<T: Real, F: Format<T> + Clone + 'static>(options: F::Options) -> Recipe<T> {
+fn recipe<T: Real, F: Format<T> + Saved + Clone + 'static>(options: F::Options) -> Recipe<T> {
     Box::new(move |csr| Ok(Box::new(F::with(csr, options.clone())?)))
 }
 
@@ -30,17 +32,39 @@ impl<T: Real> Stores<T> for Host {
     type Vector = HostVector<T>;
 
     fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>) -> Result<Operator<HostVector<T>>> {
-        let (matrix, choice) = ranking(csr, values).only(format)?.convert(|recipe| recipe(csr))?;
+        let (matrix, choice) =
+            ranking(csr, values).only(format)?.fitting(free())?.convert(|recipe| recipe(csr))?;
         Ok(Operator { matrix, choice })
+    }
+
+    const KIND: &'static str = "the CPU";
+
+    fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<HostVector<T>>, Choice>> {
+        let (choice, name): (Choice, String) = from.load()?;
+        macro_rules! named {
+            ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+                match name.as_str() {
+                    $(<crate::$format<T> as Format<T>>::NAME => Box::new(from.load::<crate::$format<T>>()?),)*
+                    _ => return Err(Broken),
+                }
+            };
+        }
+        let matrix: Box<dyn Refresh<HostVector<T>>> = crate::each_format!(named);
+        Ok(Ok(Operator { matrix, choice }))
     }
 }
 
-impl<T: Real, F: Format<T> + Clone + 'static> Refresh<HostVector<T>> for F {
+impl<T: Real, F: Format<T> + Saved + Clone + 'static> Refresh<HostVector<T>> for F {
     fn refresh(&mut self, values: &[ElemOf<HostVector<T>>]) -> Result<()> {
         Format::refresh(self, values)
     }
 
     fn origin(&self) -> &dyn Origin<T> {
         self
+    }
+
+    fn save(&self, to: &mut Writer<'_>) {
+        F::NAME.to_owned().save(to);
+        Saved::save(self, to);
     }
 }

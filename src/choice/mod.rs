@@ -22,6 +22,8 @@
 //! converted, and [`Choice::of`] needs no machine.
 
 mod analysis;
+mod calibrate;
+mod calibrated;
 mod candidate;
 mod foretold;
 #[cfg(feature = "cuda")]
@@ -31,7 +33,9 @@ mod model;
 mod ranking;
 
 pub(crate) use analysis::{Analysis, offset_bytes};
+pub(crate) use calibrated::calibrated;
 
+pub use calibrate::{Calibration, calibrate};
 pub use candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
 pub use krysp_kernels::price::{Price, Work};
 pub use model::Model;
@@ -39,9 +43,11 @@ pub use model::Model;
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::formats::check_symmetric;
+use crate::saved::{Saved, Writer};
 use crate::{Csr, Origin, Real, Result};
 use krysp_solvers::{ElemOf, Form, LinearOperator, ScalarOf, SpaceOf, Vector};
-use machine::{Refresh, Stores};
+use machine::Refresh;
+pub(crate) use machine::Stores;
 use ranking::Values;
 
 /// A matrix in the format that suits it and the machine best, by what bytes and records say.
@@ -101,6 +107,12 @@ impl<V: Vector> Operator<V> {
         self.matrix.refresh(values)
     }
 
+    /// Writes what was chosen, and the arrays where they are worth it.
+    pub(crate) fn save(&self, to: &mut Writer<'_>) {
+        self.choice.save(to);
+        self.matrix.save(to);
+    }
+
     /// The matrix, for preconditioners.
     pub(crate) fn origin(&self) -> &dyn Origin<ElemOf<V>>
     where
@@ -128,7 +140,8 @@ impl<T: Real> Machine<T> for Host {}
 impl<T: Real> Machine<T> for Cuda {}
 
 mod machine {
-    use super::{Operator, Values};
+    use super::{Choice, Operator, Values};
+    use crate::saved::{Loaded, Reader, Writer};
     use crate::{Csr, Origin, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
@@ -140,6 +153,12 @@ mod machine {
         /// Converts a matrix to the format of the least cost, or to the one that is named.
         fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>)
         -> Result<Operator<Self::Vector>>;
+
+        /// What it is called in the keys of a file.
+        const KIND: &'static str;
+
+        /// Reads what [`Operator::save`] wrote; without the arrays, where these are quickly made again.
+        fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
     }
 
     /// An operator that takes new values for the same pattern.
@@ -151,6 +170,9 @@ mod machine {
         fn origin(&self) -> &dyn Origin<ElemOf<V>>
         where
             ElemOf<V>: Real;
+
+        /// Writes the arrays, where these are worth it.
+        fn save(&self, to: &mut Writer<'_>);
     }
 }
 

@@ -65,6 +65,30 @@ impl<R> Ranking<R> {
         }
     }
 
+    /// What was offered.
+    pub(super) fn offered(self) -> Vec<(Estimate, R)> {
+        self.offered
+    }
+
+    /// Leaves formats for which there is memory; what others would take is told.
+    pub(super) fn fitting(mut self, free: Option<usize>) -> Result<Ranking<R>> {
+        let Some(free) = free else { return Ok(self) };
+        let fits = |(estimate, _): &(Estimate, R)| estimate.bytes <= free;
+        let (fitting, others): (Vec<_>, Vec<_>) = self.offered.into_iter().partition(fits);
+        if fitting.is_empty()
+            && let Some((least, _)) = others.iter().min_by_key(|(estimate, _)| estimate.bytes)
+        {
+            let (what, bytes) = (least.stored.format, least.bytes as u128);
+            return Err(Error::Allocation { what, bytes, free });
+        }
+        let told = |(Estimate { stored, bytes, .. }, _): (Estimate, R)| Candidate::Unsuitable {
+            format: stored.format,
+            why: format!("it takes {bytes} bytes, {free} are free"),
+        };
+        self.unsuitable.extend(others.into_iter().map(told));
+        Ok(Ranking { offered: fitting, ..self })
+    }
+
     /// Leaves a format that was asked for by its name, in capitals or not.
     pub(super) fn only(mut self, name: Option<&str>) -> Result<Ranking<R>> {
         let Some(name) = name else { return Ok(self) };
@@ -188,6 +212,28 @@ mod tests {
                 assert!(100 * bytes.abs_diff(real) <= real + 10_000, "{stored}: {bytes}, not {real}");
             }
         }
+    }
+
+    /// A format for which there is no memory is not chosen; where there is none for any, the one that takes least is named.
+    #[test]
+    fn what_does_not_fit_says_what_would() {
+        let _one_level = force(Level::Portable);
+        let csr = matrices::stencil7(12).csr::<f64>().unwrap();
+        let ranked = || host::ranking(&csr, Values::Any);
+        let bytes: Vec<usize> = ranked().offered.iter().map(|(estimate, _)| estimate.bytes).collect();
+        let (least, most) = (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap());
+        let choice = ranked().fitting(Some(most - 1)).unwrap().choice();
+        assert!(
+            choice.to_string().contains(&format!("it takes {most} bytes, {} are free", most - 1)),
+            "{choice}"
+        );
+        assert!(choice.chosen().bytes < most);
+        let refused = ranked().fitting(Some(least - 1)).err();
+        assert!(
+            matches!(refused, Some(Error::Allocation { bytes, .. }) if bytes == least as u128),
+            "{refused:?}"
+        );
+        assert_eq!(ranked().fitting(None).unwrap().offered.len(), bytes.len());
     }
 
     /// Where a conversion finds that a format does not suit, the next is taken, and the reason is told.

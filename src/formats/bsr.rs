@@ -7,6 +7,7 @@ use super::OnDevice;
 use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Model, Price};
+use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::{AnyBsr, SLACK};
@@ -36,6 +37,10 @@ pub struct Bsr<T: Real> {
     columns: Columns,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] Bsr<T> { source, size, offsets, columns, values } where |read| {
+    BLOCK_SIZES.contains(&read.size) && read.source.fits(&read.kernel(&read.values))
+});
 
 /// The block sizes that have a kernel of their own.
 pub const BLOCK_SIZES: [usize; 4] = [2, 3, 4, 6];

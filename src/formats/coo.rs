@@ -14,6 +14,7 @@ use super::OnDevice;
 use super::pattern::fill_by_rows;
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Price, offset_bytes};
+use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::coo::{self, EntryRows};
@@ -52,6 +53,8 @@ pub struct Coo<T: Real> {
     rows: EntryRows,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] Coo<T> { source, rows, values } where |read| read.source.fits(&read.kernel(&read.values)));
 
 /// The row of each entry, of rows that begin at `offsets`.
 pub(super) fn entry_rows(format: &'static str, offsets: &Offsets) -> Result<EntryRows> {

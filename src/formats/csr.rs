@@ -10,6 +10,7 @@ use super::{Format, Multiply, Offer, Offered, Priced, Source, Strategy, Variant}
 #[cfg(feature = "cuda")]
 use crate::choice::RowStatistics;
 use crate::choice::{Analysis, Model, Price, offset_bytes};
+use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::balanced::Balanced;
@@ -37,6 +38,12 @@ pub struct Csr<T: Real> {
     values: Buffer<T>,
     strategy: Strategy,
 }
+
+saved!(impl[T: Real] Csr<T> { source, values, strategy } where |read| {
+    // loops on all threads ask for columns
+    LazyLock::force(&read.source.pattern.columns);
+    read.source.fits(&read.kernel(&read.values))
+});
 
 impl<T: Real> Csr<T> {
     pub(crate) fn from_source(source: Source<T>, values: Buffer<T>) -> Csr<T> {

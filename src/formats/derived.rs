@@ -2,9 +2,10 @@
 
 use super::pattern::{Given, Pattern, made};
 use super::{Csr, Format, Source};
+use crate::saved::saved;
 use crate::{Error, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
@@ -16,6 +17,11 @@ pub(crate) struct Derivation {
     /// The other's pattern.
     origin: Arc<Pattern>,
 }
+
+saved!(impl[] Derivation { from, origin } where |read| {
+    let entries = read.origin.entries();
+    find_row(read.from.len(), 1, &|k| read.from[k] as usize >= entries).is_none()
+});
 
 impl Derivation {
     /// Rows become columns.

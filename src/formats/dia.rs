@@ -7,6 +7,7 @@ use super::OnDevice;
 use super::slices::check_padding;
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Price};
+use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::dia::{self, HEIGHT};
@@ -23,6 +24,10 @@ pub struct Dia<T: Real> {
     diagonals: Vec<i64>,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] Dia<T> { source, diagonals, values } where |read| {
+    read.source.fits(&read.kernel(&read.values))
+});
 
 impl<T: Real> Dia<T> {
     /// Converts a matrix; refuses one with so many diagonals that it would be mostly padding.

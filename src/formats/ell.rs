@@ -9,6 +9,7 @@ use super::pattern::Pattern;
 use super::slices::{SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, waits};
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Price};
+use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::RowProduct;
@@ -25,6 +26,10 @@ pub struct Ell<T: Real> {
     width: usize,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] Ell<T> { source, slices, width, values } where |read| {
+    read.source.fits(&read.kernel(&read.values))
+});
 
 /// Slices of one width, the longest row's.
 pub(super) fn uniform<T: Real>(format: &'static str, pattern: &Pattern) -> Result<(Slices, usize)> {

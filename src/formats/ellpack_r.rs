@@ -9,6 +9,7 @@ use super::ell::uniform;
 use super::slices::{SLICED_ON_GPU, Slices, waits};
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Price};
+use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::RowProduct;
@@ -24,6 +25,11 @@ pub struct EllpackR<T: Real> {
     lengths: Buffer<u32>,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] EllpackR<T> { source, slices, lengths, values } where |read| {
+    read.lengths.iter().all(|&length| read.slices.hold(length as usize))
+        && read.source.fits(&read.kernel(&read.values))
+});
 
 impl<T: Real> EllpackR<T> {
     /// Converts a matrix; refuses one that would be mostly padding.

@@ -23,6 +23,7 @@ use super::pattern::fill_by_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Price, RowStatistics};
+use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::coo::EntryRows;
@@ -171,6 +172,10 @@ pub struct Hyb<T: Real> {
     /// The slots of a chunk, then its overflow.
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] Hyb<T> { source, width, slices, rows, columns, values } where |read| {
+    read.source.fits(&read.kernel(&read.values))
+});
 
 impl<T: Real> Hyb<T> {
     /// Converts a matrix with the threshold that takes the fewest bytes.

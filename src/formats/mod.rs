@@ -25,6 +25,7 @@ mod operator;
 pub(crate) mod pattern;
 mod renumbered;
 mod rounded;
+mod saved;
 mod sell;
 mod shared_rows;
 mod slices;

@@ -1,7 +1,7 @@
 //! What a format tells the chooser: its names, its prices, and what it would take of a matrix.
 
 use super::Format;
-use crate::choice::{Analysis, Model, Price};
+use crate::choice::{Analysis, Model, Price, calibrated};
 use crate::simd::{self, Level};
 use crate::{Real, Result};
 
@@ -51,8 +51,15 @@ pub(crate) enum Priced {
 }
 
 impl Variant {
-    /// What it costs on a machine, or why the chooser does not take it there.
+    /// What it costs on a machine, measured there if somebody did, or why the chooser does not take it there.
     pub(crate) fn price(self, machine: Model) -> std::result::Result<Price, &'static str> {
+        let built_in = self.built_in(machine)?;
+        let measured = if machine == Model::Host { calibrated(self.name) } else { None };
+        Ok(measured.unwrap_or(built_in))
+    }
+
+    /// What it costs where nobody measured.
+    pub(crate) fn built_in(self, machine: Model) -> std::result::Result<Price, &'static str> {
         let priced = match machine {
             Model::Host => self.host,
             #[cfg(feature = "cuda")]

@@ -15,6 +15,7 @@ use super::slices::{
 };
 use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
 use crate::choice::{Analysis, Price, offset_bytes};
+use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::sliced::height_step;
@@ -68,6 +69,10 @@ pub struct Sell<T: Real> {
     slices: Slices,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] Sell<T> { source, window, slices, values } where |read| {
+    read.source.fits(&read.kernel(&read.values))
+});
 
 impl<T: Real> Sell<T> {
     /// Converts a matrix with default options.

@@ -4,6 +4,7 @@ use super::Priced;
 use super::pattern::{Pattern, fill_by_rows};
 use crate::choice::{Analysis, Model, Price};
 use crate::memory::room;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, load_sliced, save_sliced, saved};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::formats::sliced::{
@@ -39,6 +40,45 @@ pub(super) struct Slices {
     columns: SlicedColumns,
     sorted: Option<Sorted>,
 }
+
+impl Saved for Slices {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Slices { rows, height, widths, columns, sorted } = self;
+        (*rows, *height).save(to);
+        match widths {
+            SliceWidths::Uniform(width) => (false, *width).save(to),
+            SliceWidths::Each(offsets) => {
+                true.save(to);
+                offsets.save(to);
+            }
+        }
+        save_sliced(columns, to);
+        sorted.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Slices> {
+        let (rows, height): (usize, usize) = from.load()?;
+        let widths = match from.load()? {
+            false => SliceWidths::Uniform(from.load()?),
+            true => SliceWidths::Each(from.load()?),
+        };
+        let slices = rows.checked_next_multiple_of(height).ok_or(Broken)? / height;
+        let columns_of_slots = match &widths {
+            SliceWidths::Uniform(width) => slices.checked_mul(*width),
+            SliceWidths::Each(offsets) => Some(offsets.end()).filter(|_| offsets.ranges() == slices),
+        };
+        columns_of_slots.and_then(|columns| columns.checked_mul(height)).ok_or(Broken)?;
+        let nothing = Columns::new(Vec::new(), 0).map_err(|_| Broken)?;
+        let columns = SlicedColumns::Wide(nothing);
+        let mut read = Slices { rows, height, widths, columns, sorted: None };
+        read.columns = load_sliced(from, slices, |slice| read.slice(slice))?;
+        read.sorted = from.load()?;
+        let places = |sorted: &Sorted| sorted.order.len() == rows && sorted.place.len() == rows;
+        if read.sorted.as_ref().is_none_or(places) { Ok(read) } else { Err(Broken) }
+    }
+}
+
+saved!(impl[] Sorted { order, place });
 
 /// The first `longest` entries of each row at most; the rest is stored elsewhere.
 pub(crate) type Longest = usize;
@@ -214,6 +254,14 @@ impl Slices {
     /// Whether columns take 16 bits.
     pub(super) fn short(&self) -> bool {
         matches!(self.columns, SlicedColumns::Short(_))
+    }
+
+    /// Whether rows of this length find room.
+    pub(super) fn hold(&self, length: usize) -> bool {
+        match &self.widths {
+            SliceWidths::Uniform(width) => length <= *width,
+            SliceWidths::Each(_) => false,
+        }
     }
 
     /// Whether rows were sorted.

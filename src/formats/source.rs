@@ -2,7 +2,8 @@
 
 use super::pattern::Pattern;
 use super::shared_rows::SharedRows;
-use crate::{HostSpace, HostVector, Real};
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::{HostSpace, HostVector, Real, Space};
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use std::sync::Arc;
@@ -14,10 +15,31 @@ pub struct Source<T> {
     rows: SharedRows<T>,
 }
 
+/// How threads share the rows is found again.
+impl<T: Real> Saved for Source<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.pattern.save(to);
+        self.domain().save(to);
+        self.range().save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Source<T>> {
+        let pattern: Arc<Pattern> = from.load()?;
+        let (domain, range): (HostSpace<T>, HostSpace<T>) = (from.load()?, from.load()?);
+        let fit = domain.len() == pattern.cols() && range.len() == pattern.rows();
+        if fit { Ok(Source::new(pattern, domain, range)) } else { Err(Broken) }
+    }
+}
+
 impl<T: Real> Source<T> {
     pub(crate) fn new(pattern: Arc<Pattern>, domain: HostSpace<T>, range: HostSpace<T>) -> Self {
         let rows = SharedRows::new(&*pattern.offsets, domain, range);
         Source { pattern, rows }
+    }
+
+    /// Whether a kernel multiplies matrices of this shape.
+    pub(crate) fn fits(&self, kernel: &impl RowProduct<T>) -> bool {
+        kernel.rows() == self.pattern.rows() && kernel.fits(self.pattern.cols())
     }
 
     /// Where `x` lives.

@@ -8,6 +8,7 @@ use super::OnDevice;
 use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Format, Multiply, Offer, Offered, Priced, Source, Variant};
 use crate::choice::{Analysis, Price};
+use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::symmetric::{self, Halves};
@@ -26,6 +27,10 @@ pub struct SymCsr<T: Real> {
     halves: Halves,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] SymCsr<T> { source, halves, values } where |read| {
+    read.halves.size() == 1 && read.halves.fit(read.source.pattern.rows(), read.values.len())
+});
 
 impl<T: Real> SymCsr<T> {
     /// Converts a symmetric matrix. Where `a_ij` and `a_ji` differ by rounding, the one below the diagonal counts.

@@ -12,6 +12,7 @@ use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
 use super::{Csr, Format, Multiply, Offer, Offered, Priced, Source, Variant};
 use crate::choice::{Analysis, Model, Price};
+use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
@@ -41,6 +42,10 @@ pub struct SymBsr<T: Real> {
     halves: Halves,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] SymBsr<T> { source, size, halves, values } where |read| {
+    read.halves.size() == read.size && read.halves.fit(read.source.pattern.rows(), read.values.len())
+});
 
 impl<T: Real> SymBsr<T> {
     /// Converts a symmetric matrix with the block size of [`Bsr::new`](super::Bsr::new). Where `a_ij` and `a_ji` differ by

@@ -15,6 +15,7 @@ mod rcm;
 mod trades;
 
 use crate::formats::{Format, block_pattern};
+use crate::saved::saved;
 use crate::{Csr, Error, Real, Result};
 use graph::Pattern;
 use krysp_kernels::cpu::run::threads::{find_row, over_rows};
@@ -49,6 +50,11 @@ pub struct Numbering {
     /// The rows of a run, in a clustered numbering. A run is a range of consecutive rows that are tied closely to each other.
     run_length: Option<usize>,
 }
+
+saved!(impl[] Numbering { old_of_new, new_of_old, run_length } where |read| {
+    let is_wrong = |new: usize| read.new_of_old.get(read.old_of_new[new] as usize) != Some(&(new as u32));
+    read.new_of_old.len() == read.len() && find_row(read.len(), 2, &is_wrong).is_none()
+});
 
 impl Numbering {
     /// Makes a numbering from the old index of each new one.

@@ -3,16 +3,18 @@
 use super::Preconditioner;
 use super::magnitudes::Magnitudes;
 use super::matched::Matched;
-use super::rung::AnyPreconditioner;
+use super::rung::{AnyPreconditioner, Prepared};
 use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{
     Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Numbering, Operator, Real, Result,
-    Spai, TwoLevel,
+    Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
 use crate::{Cuda, Error, Halo};
 use krysp_solvers::Identity;
+use std::any::Any;
 
 /// What factors without gaps are built with.
 #[derive(Debug)]
@@ -46,6 +48,33 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
         operator: &Operator<Self::Vector>,
         direct: ForDirect,
     ) -> Result<AnyPreconditioner<T, Self::Vector>>;
+
+    /// Writes `true` and one that is dear to build; does nothing and returns `false` if it is better built again.
+    #[doc(hidden)]
+    fn save_preconditioner(_: Preconditioner, _: &dyn Prepared<T, Self::Vector>, _: &mut Writer<'_>) -> bool {
+        false
+    }
+
+    /// Reads what was written.
+    #[doc(hidden)]
+    fn load_preconditioner(
+        _: Preconditioner,
+        _: &mut Reader<'_>,
+    ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
+        Err(Broken)
+    }
+}
+
+/// Writes `true` and a preconditioner, if it is of this type.
+fn put<M: Any, T: Real, V: Vector<Elem = T>>(
+    m: &dyn Prepared<T, V>,
+    to: &mut Writer<'_>,
+    save: impl FnOnce(&M, &mut Writer<'_>),
+) -> bool {
+    let Some(m) = (m as &dyn Any).downcast_ref() else { return false };
+    true.save(to);
+    save(m, to);
+    true
 }
 
 impl<T: Real> Builds<T> for Host {
@@ -81,6 +110,43 @@ impl<T: Real> Builds<T> for Host {
                 None => Cholesky::new(csr)?,
             }),
             Preconditioner::Lu => Box::new(Matched::new(csr, move |csr| Lu::tolerant(csr, direct.most))?),
+        })
+    }
+
+    fn save_preconditioner(
+        preconditioner: Preconditioner,
+        m: &dyn Prepared<T, Self::Vector>,
+        to: &mut Writer<'_>,
+    ) -> bool {
+        match preconditioner {
+            Preconditioner::None | Preconditioner::TwoLevel => false,
+            Preconditioner::Jacobi => put(m, to, Magnitudes::<T, Self::Vector>::save),
+            Preconditioner::Amg => put(m, to, Amg::<T>::save),
+            Preconditioner::Fsai => put(m, to, Fsai::<T>::save),
+            Preconditioner::Spai => put(m, to, Spai::<T>::save),
+            Preconditioner::Ic0 => put(m, to, Ic0::<T>::save),
+            Preconditioner::Ilu0 => put(m, to, Ilu0::<T>::save),
+            Preconditioner::Ilut => put(m, to, Matched::<T, Ilut<T>>::save),
+            Preconditioner::Cholesky => put(m, to, Cholesky::<T>::save),
+            Preconditioner::Lu => put(m, to, Matched::<T, Lu<T>>::save),
+        }
+    }
+
+    fn load_preconditioner(
+        preconditioner: Preconditioner,
+        from: &mut Reader<'_>,
+    ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
+        Ok(match preconditioner {
+            Preconditioner::None | Preconditioner::TwoLevel => return Err(Broken),
+            Preconditioner::Jacobi => Box::new(from.load::<Magnitudes<T, Self::Vector>>()?),
+            Preconditioner::Amg => Box::new(from.load::<Amg<T>>()?),
+            Preconditioner::Fsai => Box::new(from.load::<Fsai<T>>()?),
+            Preconditioner::Spai => Box::new(from.load::<Spai<T>>()?),
+            Preconditioner::Ic0 => Box::new(from.load::<Ic0<T>>()?),
+            Preconditioner::Ilu0 => Box::new(from.load::<Ilu0<T>>()?),
+            Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
+            Preconditioner::Cholesky => Box::new(from.load::<Cholesky<T>>()?),
+            Preconditioner::Lu => Box::new(Matched::load(from, |csr| Lu::tolerant(csr, f64::INFINITY))?),
         })
     }
 }

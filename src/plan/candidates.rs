@@ -6,6 +6,7 @@
 use super::{Method, Preconditioner, Profile};
 use crate::Result;
 use crate::preconditioners::Symbolic;
+use crate::saved::saved;
 
 /// A configuration that may be tried. Costs are in iterations of [`Cg`](crate::Cg) with [`Jacobi`](crate::Jacobi).
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Candidate {
     pub hope: f64,
 }
 
+saved!(impl[] Candidate { method, preconditioner, reason, setup, iteration, hope });
+
 /// What the factor of a symmetric pattern takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Direct {
@@ -33,6 +36,8 @@ pub(super) struct Direct {
     /// Multiplications.
     pub(super) work: f64,
 }
+
+saved!(impl[] Direct { entries, work });
 
 impl Direct {
     /// Infinite where it would not fit.

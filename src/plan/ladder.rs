@@ -5,7 +5,7 @@ use super::candidates::{Candidate, Direct};
 use super::measured::fastest;
 use super::pace::Pace;
 use super::plan::Options;
-use super::rung::{Outside, Running, Watch, Watcher, solver};
+use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
 use super::solved::{Left, Rung, Solved};
 use super::{Builds, Plan, Preconditioner, Profile};
 use crate::preconditioners::Symbolic;
@@ -28,10 +28,10 @@ pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;
 ///
 /// The next solve begins with the configuration that solved the last one, or with one that has become worth building.
 pub struct Ladder<T: Real, M: Builds<T>> {
-    machine: M,
+    pub(super) machine: M,
     pub(super) matrix: Arc<Csr<T>>,
     pub(super) profile: Profile,
-    symmetric: bool,
+    pub(super) symmetric: bool,
     pub(super) candidates: Vec<Candidate>,
     /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
     pub(super) known: Vec<Option<f64>>,
@@ -39,14 +39,16 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) direct: Option<Direct>,
     pub(super) symbolic: Foretold,
     pub(super) options: Options,
-    cancel: Option<CancelToken>,
+    pub(super) cancel: Option<CancelToken>,
     pub(super) watch: Watch,
     /// Solves made, and what they cost.
     pub(super) solves: usize,
     pub(super) spent: f64,
     pub(super) running: Running<T, M::Vector>,
     /// Where no rung has it.
-    operator: Option<Operator<M::Vector>>,
+    pub(super) operator: Option<Operator<M::Vector>>,
+    /// A preconditioner that was read from a file, and which of the candidates it is of.
+    pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
     /// Memory for `b − A x`.
     pub(super) residual: Option<M::Vector>,
     /// Whether a direct factorisation has met a pivot of zero.
@@ -64,28 +66,43 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         } else {
             (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, format.as_deref())?)
         };
-        let candidates = plan.candidates();
-        Ok(Ladder {
-            machine: plan.machine.clone(),
+        let (machine, profile) = (plan.machine.clone(), plan.profile.clone());
+        let decided = (plan.candidates(), plan.options.clone());
+        let singular = profile.has_empty_lines();
+        Ok(Ladder { singular, ..Ladder::over(machine, matrix, profile, symmetric, decided, operator) })
+    }
+
+    /// That has not solved yet.
+    pub(super) fn over(
+        machine: M,
+        matrix: Csr<T>,
+        profile: Profile,
+        symmetric: bool,
+        (candidates, options): (Vec<Candidate>, Options),
+        operator: Operator<M::Vector>,
+    ) -> Self {
+        Ladder {
+            machine,
             matrix: Arc::new(matrix),
+            profile,
             symmetric,
             known: vec![None; candidates.len()],
             candidates,
-            profile: plan.profile.clone(),
             direct: None,
             symbolic: Arc::default(),
-            options: plan.options.clone(),
+            options,
             cancel: None,
             watch: Arc::new(Mutex::new(Watcher { pace: Pace::new(), observers: vec![] })),
             solves: 0,
             spent: 0.0,
             running: None,
             operator: Some(operator),
+            read: None,
             residual: None,
-            singular: plan.profile.has_empty_lines(),
+            singular: false,
             report: Report::default(),
             rungs: vec![],
-        })
+        }
     }
 
     /// Ends solves when another thread cancels the token. To be said before the first solve.
@@ -97,6 +114,24 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// Calls `observer` for each iteration of each rung; iterations of a rung count from 1. To be said before the first solve.
     pub fn observe(self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.watch.lock().unwrap_or_else(PoisonError::into_inner).observers.push(Box::new(observer));
+        self
+    }
+
+    /// As [`Plan::rtol`], from now on: for a ladder that was [loaded](Ladder::load).
+    pub fn rtol(mut self, rtol: f64) -> Self {
+        self.options.rtol = rtol;
+        self
+    }
+
+    /// As [`Plan::max_iterations`], from now on; no limit where `None`.
+    pub fn max_iterations(mut self, iterations: Option<usize>) -> Self {
+        self.options.max_iterations = iterations;
+        self
+    }
+
+    /// As [`Plan::time_limit`], from now on; no limit where `None`.
+    pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
+        self.options.time_limit = limit;
         self
     }
 
@@ -163,7 +198,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             // the preconditioner refuses these values: the ladder begins anew
             self.running = None;
         }
-        self.operator = None;
+        (self.operator, self.read) = (None, None);
         let format = self.options.format.as_deref();
         self.operator = Some(operator(&self.machine, &self.matrix, symmetric, format)?);
         Ok(())
@@ -178,6 +213,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         if let Some((_, rung)) = self.running.take() {
             self.operator = Some(rung.into_operator());
         }
+        let read = self.read.take_if(|(read, _)| *read == index);
         let candidate = &self.candidates[index];
         let ordered = match candidate.preconditioner {
             Preconditioner::Cholesky => self.symbolic.lock().unwrap_or_else(PoisonError::into_inner).take(),
@@ -187,7 +223,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let alone = self.candidates.len() == 1;
         let most = if alone { f64::INFINITY } else { candidate.most_multiplications(&self.profile) };
         let (matrix, operator, direct) = (&*self.matrix, self.operator()?, ForDirect { ordered, most });
-        let m = self.machine.preconditioner(candidate.preconditioner, matrix, operator, direct);
+        let m = match read {
+            Some((_, read)) => Ok(read),
+            None => self.machine.preconditioner(candidate.preconditioner, matrix, operator, direct),
+        };
         let m = m.inspect_err(|error| {
             self.singular |= matches!(error, Error::Singular { .. });
             let ending = Left::Refused(error.to_string());

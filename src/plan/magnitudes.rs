@@ -1,7 +1,8 @@
 //! A diagonal that is positive for every matrix, so that any method may be preconditioned by it.
 
 use crate::preconditioners::origin::{check_space, check_square};
-use crate::{Csr, Format, HostSpace, Origin, Real, Refresh, Result};
+use crate::saved::{Loaded, Reader, Saved, Writer};
+use crate::{Csr, Format, HostSpace, HostVector, Origin, Real, Refresh, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{
     Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,
@@ -16,6 +17,17 @@ pub(super) const WEAK: f64 = 1e-6;
 pub(super) struct Magnitudes<T: Real, V: Vector<Elem = T>> {
     inverse: Diagonal<V>,
     host: HostSpace<T>,
+}
+
+impl<T: Real> Saved for Magnitudes<T, HostVector<T>> {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.inverse.diagonal().save(to);
+        self.host.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Self> {
+        Ok(Magnitudes { inverse: Diagonal::new(from.load()?), host: from.load()? })
+    }
 }
 
 impl<T: Real, V: Vector<Elem = T>> Magnitudes<T, V> {

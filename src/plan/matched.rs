@@ -5,6 +5,7 @@
 //! the system as it was given.
 
 use crate::preconditioners::origin::{check_space, check_square};
+use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Cg, Csr, Error, HostSpace, HostVector, Lu, Matching, Origin, Real, Refresh, Result, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
@@ -16,6 +17,22 @@ pub(super) struct Matched<T: Real, M> {
     scaling: Scaling<T>,
     inner: M,
     factorise: Factorise<T, M>,
+}
+
+impl<T: Real, M: Saved> Matched<T, M> {
+    /// Saves all but how to factorise.
+    pub(super) fn save(&self, to: &mut Writer<'_>) {
+        self.scaling.save(to);
+        self.inner.save(to);
+    }
+
+    /// Reads what was saved.
+    pub(super) fn load(
+        from: &mut Reader<'_>,
+        factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
+    ) -> Loaded<Self> {
+        Ok(Matched { scaling: from.load()?, inner: from.load()?, factorise: Box::new(factorise) })
+    }
 }
 
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Matched<T, M> {

@@ -43,6 +43,7 @@ mod parts;
 mod plan;
 mod profile;
 mod rung;
+mod saved;
 mod scaled;
 mod solved;
 mod spectrum;

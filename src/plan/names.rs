@@ -1,5 +1,6 @@
 //! Names of methods and preconditioners, by which each decision of a plan can be made by hand.
 
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -160,3 +161,18 @@ fn by_name<N: Copy>(what: &'static str, wanted: &str, all: &[N], name: fn(N) -> 
         known: all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", "),
     })
 }
+
+macro_rules! saved_by_name {
+    ($($type:ty),*) => {$(
+        impl Saved for $type {
+            fn save(&self, to: &mut Writer<'_>) {
+                self.name().to_owned().save(to);
+            }
+
+            fn load(from: &mut Reader<'_>) -> Loaded<Self> {
+                from.load::<String>()?.parse().map_err(|_| Broken)
+            }
+        }
+    )*};
+}
+saved_by_name!(Method, Preconditioner);

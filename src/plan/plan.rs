@@ -3,6 +3,7 @@
 use super::candidates::{Candidate, ladder};
 use super::solved::configuration;
 use super::{Builds, Ladder, Method, Preconditioner, Profile};
+use crate::saved::saved;
 use crate::{Csr, Error, Host, Real, Result};
 use std::fmt;
 use std::time::Duration;
@@ -28,6 +29,10 @@ pub(super) struct Options {
     pub(super) preconditioner: Option<Preconditioner>,
     pub(super) format: Option<String>,
 }
+
+saved!(impl[] Options {
+    solves, new_values, rtol, max_iterations, time_limit, method, preconditioner, format
+});
 
 impl<'a, T: Real> Plan<'a, T> {
     /// Looks at a matrix. Refuses one that is not square, or has entries that are not finite.

@@ -1,6 +1,7 @@
 //! What can be seen of a matrix before it is solved with.
 
 use crate::formats::{best_blocks, quantile, row_length_histogram};
+use crate::saved::saved;
 use crate::{Csr, Real};
 use krysp_kernels::cpu::run::threads::over_rows;
 use std::fmt;
@@ -68,6 +69,11 @@ pub struct Profile {
     /// Bounds of the eigenvalues from inside; only in [`Profile::of`], of symmetric matrices.
     pub spectrum: Option<Spectrum>,
 }
+
+saved!(impl[] Profile {
+    rows, cols, entries, zeros, not_finite, lengths, histogram, empty_rows, empty_cols, zero_diagonal, negative_diagonal,
+    weak_diagonal, dominant, block, off_diagonal, mirrored, symmetric, skew, row_scale; parts = None, spectrum = None
+});
 
 /// What one thread has counted.
 #[derive(Clone, Copy, Default)]

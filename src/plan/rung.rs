@@ -7,11 +7,12 @@ use crate::{
     Result, Stopping, Vector,
 };
 use krysp_solvers::{CancelToken, Identity, Progress, Solver};
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A preconditioner that takes new values, in any memory.
-pub trait Prepared<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> {}
-impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> Prepared<T, V> for M {}
+pub trait Prepared<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> + Any {}
+impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T> + Any> Prepared<T, V> for M {}
 
 /// A preconditioner that was chosen at run time.
 pub type AnyPreconditioner<T, V> = Box<dyn Prepared<T, V>>;
@@ -52,6 +53,9 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// The operator.
     fn operator(&self) -> &Operator<V>;
 
+    /// The preconditioner.
+    fn preconditioner(&self) -> &dyn Prepared<T, V>;
+
     /// Gives new values to the operator, and then those to the preconditioner.
     fn refresh(&mut self, values: &[T]) -> Result<()>;
 
@@ -76,6 +80,10 @@ where
 
     fn operator(&self) -> &Operator<V> {
         Solver::operator(self)
+    }
+
+    fn preconditioner(&self) -> &dyn Prepared<T, V> {
+        &**self.operators().1
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {

@@ -35,6 +35,7 @@ use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::dense::Cholesky;
@@ -79,6 +80,21 @@ pub struct Fsai<T: Real> {
     /// `Gᵀ` after `G`.
     product: Composed<Csr<T>, Csr<T>>,
     transposition: Derivation,
+}
+
+impl<T: Real> Saved for Fsai<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Fsai { product, transposition } = self;
+        product.outer().save(to);
+        product.inner().save(to);
+        transposition.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Fsai<T>> {
+        let (upper, lower) = from.load()?;
+        let product = Composed::new(upper, lower).map_err(|_| Broken)?;
+        Ok(Fsai { product, transposition: from.load()? })
+    }
 }
 
 impl<T: Real> Fsai<T> {

@@ -20,6 +20,7 @@
 use super::solves::{Scheduled, Solves};
 use super::{Origin, Refresh, check_space};
 use crate::formats::derived::Derivation;
+use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_cholesky;
 use krysp_solvers::{Element, LinearOperator, check_spaces};
@@ -54,6 +55,8 @@ pub struct Ic0<T: Real> {
     shift: f64,
     largest_shift: f64,
 }
+
+saved!(impl[T: Real] Ic0<T> { solves, from_a, transposition, shift, largest_shift });
 
 impl<T: Real> Ic0<T> {
     /// Factorises a symmetric positive definite matrix in its own space. Only its lower triangle is read.

@@ -10,6 +10,7 @@
 use super::solves::{Scheduled, Solves};
 use super::{Origin, Refresh, check_space};
 use crate::formats::derived::Derivation;
+use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_lu;
 use krysp_solvers::{Element, LinearOperator, check_spaces};
@@ -36,6 +37,8 @@ pub struct Ilu0<T: Real> {
     /// How the triangles are parts of `factors`.
     parts: [Derivation; 2],
 }
+
+saved!(impl[T: Real] Ilu0<T> { solves, factors, from_a, parts });
 
 impl<T: Real> Ilu0<T> {
     /// Factorises a matrix in its own space.

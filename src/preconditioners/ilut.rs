@@ -13,7 +13,9 @@
 
 mod elimination;
 
+use super::solves::has_diagonal;
 use super::{Origin, Refresh, check_space, check_square};
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
 use elimination::{Factors, eliminate};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, solve};
@@ -32,6 +34,8 @@ pub struct IlutOptions {
     /// How many bytes the factors may take: more is an error.
     pub most_bytes: usize,
 }
+
+saved!(impl[] IlutOptions { drop_tolerance, fill, most_bytes });
 
 impl Default for IlutOptions {
     fn default() -> Self {
@@ -87,6 +91,33 @@ pub struct Ilut<T: Real> {
     upper: Csr<T>,
     replaced: usize,
     x: Mutex<Vec<T>>,
+}
+
+impl<T: Real> Saved for Ilut<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Ilut { space, options, rows, columns, lower, upper, replaced, x: _ } = self;
+        space.save(to);
+        options.save(to);
+        rows.save(to);
+        columns.save(to);
+        lower.save(to);
+        upper.save(to);
+        replaced.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Ilut<T>> {
+        let (space, options): (HostSpace<T>, IlutOptions) = from.load()?;
+        let (rows, columns): (Numbering, Vec<u32>) = from.load()?;
+        let (lower, upper): (Csr<T>, Csr<T>) = from.load()?;
+        let n = space.len();
+        let triangles = has_diagonal(Triangle::Lower, &lower) && has_diagonal(Triangle::Upper, &upper);
+        let places = columns.len() == n && columns.iter().all(|&column| (column as usize) < n);
+        if !(triangles && places && [rows.len(), lower.rows(), upper.rows()] == [n; 3]) {
+            return Err(Broken);
+        }
+        let x = Mutex::new(vec![T::zero(); n]);
+        Ok(Ilut { space, options, rows, columns, lower, upper, replaced: from.load()?, x })
+    }
 }
 
 impl<T: Real> Ilut<T> {

@@ -2,10 +2,13 @@
 
 use super::check_square;
 use crate::formats::derived::Derivation;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, HostSpace, HostVector, Numbering, Real, Result};
 use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, levels};
+use krysp_kernels::cpu::run::threads::find_row;
 use krysp_kernels::index::Columns;
+use krysp_solvers::Space;
 use std::sync::{Mutex, PoisonError};
 
 /// In which order the rows of a matrix are eliminated, and the matrix that way.
@@ -48,6 +51,56 @@ pub(super) struct Solves<T: Real> {
     /// What solves read: `lower` and `upper` in slices.
     sliced: [Sliced<T>; 2],
     scratch: Mutex<Scratch<T>>,
+}
+
+/// Slices are cut anew when this is read.
+impl<T: Real> Saved for Solves<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Solves { space, levels, numbering, lower, upper, slices: _, sliced: _, scratch: _ } = self;
+        space.save(to);
+        levels.save(to);
+        numbering.save(to);
+        lower.save(to);
+        upper.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Solves<T>> {
+        let (space, (levels, numbering)): (HostSpace<T>, (Vec<usize>, Numbering)) = from.load()?;
+        let (lower, upper): (Csr<T>, Csr<T>) = from.load()?;
+        let n = space.len();
+        let ends = [levels.first().copied(), levels.last().copied()];
+        let sizes = [numbering.len(), lower.rows(), upper.rows()];
+        if ends != [Some(0), Some(n)] || !levels.is_sorted() || sizes != [n; 3] || n >= Columns::LIMIT {
+            return Err(Broken);
+        }
+        let fits = |triangle, csr| has_diagonal(triangle, csr) && waits(triangle, csr, &levels);
+        if !(fits(Triangle::Lower, &lower) && fits(Triangle::Upper, &upper)) {
+            return Err(Broken);
+        }
+        let mut solves = Solves::new(&space, (levels, numbering), (lower, upper));
+        solves.fill();
+        Ok(solves)
+    }
+}
+
+/// Whether a matrix is a square triangle with every diagonal entry.
+pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
+    let end = |row: usize| match triangle {
+        Triangle::Lower => csr.row_columns(row).last(),
+        Triangle::Upper => csr.row_columns(row).first(),
+    };
+    csr.rows() == csr.cols() && find_row(csr.rows(), 2, &|row| end(row) != Some(&(row as u32))).is_none()
+}
+
+/// Whether a triangle's rows wait for rows of other levels only. The nearest that a row waits for decides.
+fn waits<T: Real>(triangle: Triangle, csr: &Csr<T>, levels: &[usize]) -> bool {
+    let level = |row: u32| levels.partition_point(|&first| first <= row as usize);
+    let nearest = |row: usize| match triangle {
+        Triangle::Lower => csr.row_columns(row).iter().nth_back(1),
+        Triangle::Upper => csr.row_columns(row).get(1),
+    };
+    let within = |row: usize| nearest(row).is_some_and(|&other| level(other) == level(row as u32));
+    find_row(csr.rows(), 2, &within).is_none()
 }
 
 impl<T: Real> Solves<T> {

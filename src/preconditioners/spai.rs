@@ -31,6 +31,7 @@ use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
+use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
@@ -63,6 +64,8 @@ pub struct SpaiReport {
     pub missed: Vec<usize>,
 }
 
+saved!(impl[] SpaiReport { frobenius, largest, missed });
+
 /// A sparse approximate inverse.
 ///
 /// ```
@@ -90,6 +93,8 @@ pub struct Spai<T: Real> {
     epsilon: f64,
 }
 
+saved!(impl[T: Real] Spai<T> { matrix, right, report, epsilon });
+
 /// Transposes, for an inverse that is computed by columns.
 #[derive(Clone, Debug)]
 struct Right<T: Real> {
@@ -98,6 +103,8 @@ struct Right<T: Real> {
     /// `Mᵀ`, and how `M` follows it.
     inverse: (Csr<T>, Derivation),
 }
+
+saved!(impl[T: Real] Right<T> { columns, inverse });
 
 impl<T: Real> Spai<T> {
     /// How [`Spai::adaptive`] grows unless told otherwise. A column's residual is `‖A m − e_k‖`.

@@ -22,6 +22,7 @@ mod preconditioners;
 mod properties;
 mod ranks;
 mod refresh;
+mod saved;
 mod theory;
 mod truth;
 mod two_level;

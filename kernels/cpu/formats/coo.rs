@@ -40,6 +40,11 @@ impl EntryRows {
         Ok(EntryRows { indices, chunks, rows })
     }
 
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// How many entries stand before a row that begins a chunk, or before the row past the last.
     pub fn before(&self, row: usize) -> usize {
         self.chunks.at(row.div_ceil(CHUNK))

@@ -90,6 +90,21 @@ impl ShortColumns {
         Ok(ShortColumns { bases: bases.into(), offsets, bound })
     }
 
+    /// The base of each slice.
+    pub fn bases(&self) -> &[u32] {
+        &self.bases
+    }
+
+    /// The offset of each slot.
+    pub fn offsets(&self) -> &[u16] {
+        &self.offsets
+    }
+
+    /// What every column is below.
+    pub fn bound(&self) -> usize {
+        self.bound
+    }
+
     /// The column of a slot of a slice.
     pub fn at(&self, slice: usize, slot: usize) -> u32 {
         self.bases[slice] + u32::from(self.offsets[slot])

@@ -67,6 +67,11 @@ impl Halves {
         Ok(Halves { size, parts, offsets, inner: inner.into(), columns })
     }
 
+    /// Rows of a block.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// Where rows begin.
     pub fn offsets(&self) -> &Offsets {
         &self.offsets
@@ -78,7 +83,7 @@ impl Halves {
     }
 
     /// The column of each stored entry.
-    pub fn columns(&self) -> &[u32] {
+    pub fn columns(&self) -> &Columns {
         &self.columns
     }
 
@@ -93,6 +98,13 @@ impl Halves {
             + self.offsets.bytes()
             + size_of_val(&*self.inner)
             + size_of_val(&*self.columns)
+    }
+
+    /// Whether they are of a square matrix with so many rows, and so many values have room for all stored entries.
+    pub fn fit(&self, rows: usize, values: usize) -> bool {
+        self.offsets.ranges() * self.size == rows
+            && self.columns.bound() * self.size <= rows
+            && values >= self.offsets.end() * self.size * self.size
     }
 
     /// Compares with a loop over blocks of `size`.

@@ -1,5 +1,6 @@
 //! A device, its one stream of work, its memory, and the first thing that went wrong on it.
 
+mod ahead;
 mod element;
 pub(crate) mod error;
 mod foreign;
@@ -11,10 +12,11 @@ pub(crate) mod pool;
 pub(crate) mod prelude;
 pub(crate) mod transfer;
 
+use crate::cuda::device::ahead::{Ahead, Key};
 pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::kept::KeptByType;
-use crate::cuda::device::module::{Source, load_or_compile};
+use crate::cuda::device::module::Source;
 use crate::cuda::device::pinned::Pinned;
 pub use crate::cuda::device::pool::KeepsMemory;
 use crate::cuda::device::pool::Pool;
@@ -54,8 +56,8 @@ pub(crate) struct Inner {
     limit: AtomicUsize,
     /// Made for the first large array that comes or goes.
     staging: Mutex<Option<Staging>>,
-    /// By file, by element, and by what matrices store.
-    modules: Mutex<HashMap<[&'static str; 3], Arc<CudaModule>>>,
+    modules: Mutex<HashMap<Key, Arc<CudaModule>>>,
+    ahead: Ahead,
     kept: KeptByType,
 }
 
@@ -130,10 +132,19 @@ impl Device {
         if ordinal >= count {
             return Err(Error::NoDevice { ordinal, count });
         }
+        let driver = result::device::get(ordinal as i32)?;
+        let number = |attribute| -> Result<u32> {
+            // SAFETY: the device was just found
+            Ok(unsafe { result::device::get_attribute(driver, attribute) }?.max(0) as u32)
+        };
+        let arch = 10 * number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+        // a context takes as long as the compiler, and most solves are in double precision
+        let ahead = Ahead::default();
+        ahead.begin::<f64>(arch);
         let context = CudaContext::new(ordinal)?;
         // SAFETY: all memory of this device handle is used on its one stream, where order needs no events
         unsafe { context.disable_event_tracking() };
-        let (major, minor) = context.compute_capability()?;
         let multiprocessors =
             context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
         let pool = match context.has_async_alloc() {
@@ -143,7 +154,7 @@ impl Device {
         let inner = Inner {
             stream: context.new_stream()?,
             name: context.name()?,
-            arch: (10 * major + minor) as u32,
+            arch,
             multiprocessors: multiprocessors.max(1) as usize,
             error: Mutex::default(),
             pool,
@@ -151,6 +162,7 @@ impl Device {
             limit: AtomicUsize::new(usize::MAX),
             staging: Mutex::default(),
             modules: Mutex::default(),
+            ahead,
             kept: KeptByType::default(),
             context,
         };
@@ -242,6 +254,11 @@ impl Device {
         lock(&self.inner.error).take()
     }
 
+    /// Begins to compile what solves in `T` need, on other threads.
+    pub fn begin<T: Real>(&self) {
+        self.inner.ahead.begin::<T>(self.inner.arch);
+    }
+
     /// A kernel of a file, compiled for this device.
     pub(crate) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
         self.function_storing::<T, T>(source, name)
@@ -258,7 +275,7 @@ impl Device {
         let module = match modules.get(&key) {
             Some(module) => module.clone(),
             None => {
-                let code = load_or_compile::<T, V>(source, self.inner.arch)?;
+                let code = self.inner.ahead.take::<T, V>(source, self.inner.arch)?;
                 let module = self.inner.context.load_module(cudarc::nvrtc::Ptx::from_binary(code))?;
                 modules.insert(key, module.clone());
                 module

@@ -8,6 +8,7 @@
 //! compiler. A file that is not what was written is ignored and written again; a disk that cannot be written to costs time
 //! and nothing else.
 
+use crate::cache;
 use crate::cuda::device::element::{Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::PRELUDE;
@@ -196,16 +197,13 @@ pub(crate) fn load_or_compile<T: Real, V: Storage<T>>(source: &Source, arch: u32
     let code = compile::<T, V>(source, arch)?;
     if let Some(path) = path {
         // a cache that cannot be written costs time only
-        let _ = write_whole(&path, &sealed(&code));
+        let _ = cache::write_whole(&path, &sealed(&code));
     }
     Ok(code)
 }
 
 fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = set("KRYSP_CACHE")
-        .or_else(|| Some(set("XDG_CACHE_HOME")?.join("krysp")))
-        .or_else(|| Some(set("HOME")?.join(".cache/krysp")))?;
+    let folder = cache::folder()?;
     let compiler = compiler_version()?;
     let key = hash([source.whole::<T>().as_bytes(), &compiler]);
     let stem = source.file.trim_end_matches(".cu");
@@ -243,16 +241,6 @@ fn sealed(code: &[u8]) -> Vec<u8> {
 fn unsealed(file: Vec<u8>) -> Option<Vec<u8>> {
     let (seal, code) = file.split_first_chunk::<8>()?;
     (u64::from_le_bytes(*seal) == hash([code])).then(|| code.to_vec())
-}
-
-/// Other processes see the old file or the whole new one.
-fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let part = path.with_extension(format!("{}.part", std::process::id()));
-    std::fs::write(&part, bytes)?;
-    std::fs::rename(&part, path)
 }
 
 #[cfg(test)]

@@ -16,10 +16,17 @@ use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// The kernels.
-pub(crate) const SOURCE: Source = Source {
-    file: "resident.cu",
-    text: include_str!("resident.cu"),
+/// The kernel of most solves.
+pub(crate) const PLAIN: Source = Source {
+    file: "plain.cu",
+    text: concat!(include_str!("resident.cu"), "#line 1 \"plain.cu\"\n", include_str!("plain.cu")),
+    ..CORRECTED
+};
+
+/// The kernel with a coarse correction.
+pub(crate) const CORRECTED: Source = Source {
+    file: "corrected.cu",
+    text: concat!(include_str!("resident.cu"), "#line 1 \"corrected.cu\"\n", include_str!("corrected.cu")),
     constants: constants![RESIDENT_THREADS],
     mirrors: &[
         mirror!(
@@ -355,8 +362,11 @@ impl<T: Real> Resident<T> {
         let group = 32 * (size_of::<T>() + size_of::<u16>());
         let staged = self.groups.min(left / group);
         let shared = taken + staged * group;
-        let name = if correction.is_some() { "resident_cg_corrected" } else { "resident_cg" };
-        let kernel = self.device.function::<T>(&SOURCE, name)?;
+        let (source, name) = match correction {
+            Some(_) => (&CORRECTED, "resident_cg_corrected"),
+            None => (&PLAIN, "resident_cg"),
+        };
+        let kernel = self.device.function::<T>(source, name)?;
         self.device.lift_shared_limit(&kernel)?;
         let system = RawSystem {
             rows: self.rows.address(0),

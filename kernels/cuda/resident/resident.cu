@@ -395,12 +395,3 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         s.barrier[1] = 0;
     }
 }
-
-extern "C" __global__ __launch_bounds__(RESIDENT_THREADS, 1) void resident_cg(System a, Solve s) {
-    begin();
-    solve<false>(a, s, {});
-}
-extern "C" __global__ __launch_bounds__(RESIDENT_THREADS, 1) void resident_cg_corrected(System a, Solve s, Correction correction) {
-    begin();
-    solve<true>(a, s, correction);
-}

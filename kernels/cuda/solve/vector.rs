@@ -12,9 +12,21 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// The kernels.
-pub(crate) const SOURCE: Source =
-    Source { file: "vector.cu", text: include_str!("vector.cu"), constants: constants![], mirrors: &[] };
+/// The kernels of one result.
+pub(crate) const SOURCE: Source = Source {
+    file: "vector.cu",
+    text: concat!(include_str!("loop.cu"), "#line 1 \"vector.cu\"\n", include_str!("vector.cu")),
+    constants: constants![],
+    mirrors: &[],
+};
+
+/// The kernels of several.
+pub(crate) const FUSED: Source = Source {
+    file: "fused.cu",
+    text: concat!(include_str!("loop.cu"), "#line 1 \"fused.cu\"\n", include_str!("fused.cu")),
+    constants: constants![],
+    mirrors: &[],
+};
 
 /// The kernels.
 #[derive(Debug)]
@@ -37,6 +49,7 @@ pub(crate) struct Kernels<T: Real> {
 impl<T: Real> Kernels<T> {
     pub(crate) fn new(device: &Device) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
+        let fused = |name| device.function::<T>(&FUSED, name);
         Ok(Kernels {
             copy: function("copy")?,
             flip_signs: function("flip_signs")?,
@@ -44,12 +57,12 @@ impl<T: Real> Kernels<T> {
             axpbypcz: function("axpbypcz")?,
             dot: function("dot")?,
             dot_2: function("dot_2")?,
-            axpy_dot_2: function("axpy_dot_2")?,
-            axpy_norm: function("axpy_norm")?,
-            axpy_xpby: function("axpy_xpby")?,
-            multiply: function("multiply")?,
-            multiply_dot: function("multiply_dot")?,
-            axpy_multiply_dot: function("axpy_multiply_dot")?,
+            axpy_dot_2: fused("axpy_dot_2")?,
+            axpy_norm: fused("axpy_norm")?,
+            axpy_xpby: fused("axpy_xpby")?,
+            multiply: fused("multiply")?,
+            multiply_dot: fused("multiply_dot")?,
+            axpy_multiply_dot: fused("axpy_multiply_dot")?,
             element: PhantomData,
         })
     }
@@ -209,7 +222,7 @@ pub fn axpy_dot_2<T: Real>(a: &Scalar<T>, x: &Array<T>, y: &Array<T>, r: &mut Ar
         let (x, y, to) = (x.address(0), y.address(0), r.address(0));
         let mut launch = call.device.launch(&call.kernels.axpy_dot_2);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&y).arg(&to).arg(&sums.raw);
-        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
         Ok(sums.scalars())
     };
@@ -224,7 +237,7 @@ pub fn axpy_norm<T: Real>(a: &Scalar<T>, x: &Array<T>, r: &mut Array<T>) -> Scal
         let (gate, a, x, to) = (call.gate()?, a.raw(), x.address(0), r.address(0));
         let mut launch = call.device.launch(&call.kernels.axpy_norm);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&to).arg(&sums.raw);
-        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
+        // SAFETY: arguments as in fused.cu; both arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
         Ok(sums.scalars())
     };
@@ -241,7 +254,7 @@ pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Sca
         let (p, z, x) = (p.address(0), z.address(0), x.address(0));
         let mut launch = call.device.launch(&call.kernels.axpy_xpby);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&p).arg(&z).arg(&b).arg(&x);
-        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
         Ok(())
     };
@@ -255,7 +268,7 @@ pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) {
         let (gate, d, x, to) = (call.gate()?, d.address(0), x.address(0), y.address(0));
         let mut launch = call.device.launch(&call.kernels.multiply);
         launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&to);
-        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
         Ok(())
     };
@@ -270,7 +283,7 @@ pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Sc
         let (gate, d, x, to) = (call.gate()?, d.address(0), x.address(0), y.address(0));
         let mut launch = call.device.launch(&call.kernels.multiply_dot);
         launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&to).arg(&sums.raw);
-        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
         Ok(sums.scalars())
     };
@@ -293,7 +306,7 @@ pub fn axpy_multiply_dot<T: Real>(
         let (q, d, to, z) = (q.address(0), d.address(0), r.address(0), z.address(0));
         let mut launch = call.device.launch(&call.kernels.axpy_multiply_dot);
         launch.arg(&gate).arg(&call.n).arg(&a).arg(&q).arg(&d).arg(&to).arg(&z).arg(&sums.raw);
-        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
+        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
         unsafe { launch.launch(call.config) }?;
         Ok(sums.scalars())
     };

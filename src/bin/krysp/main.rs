@@ -5,6 +5,7 @@
 
 mod bandwidth;
 mod bench;
+mod calibrate;
 mod chart;
 mod convert;
 mod devices;
@@ -50,11 +51,12 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Inspect(inspect::Inspect),
-    Solve(solve::Solve),
+    Solve(Box<solve::Solve>),
     Convert(convert::Convert),
     Generate(generate::Generate),
     Bench(bench::Bench),
     Devices(devices::Devices),
+    Calibrate(calibrate::Calibrate),
     #[command(hide = true)]
     Completions(manual::Completions),
     #[command(hide = true)]
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Generate(generate) => generate.run(),
         Command::Bench(bench) => bench.run(),
         Command::Devices(devices) => devices.run(),
+        Command::Calibrate(calibrate) => calibrate.run(),
         Command::Completions(completions) => completions.run(),
         Command::Manual(manual) => manual.run(),
     };

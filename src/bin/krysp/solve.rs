@@ -7,7 +7,7 @@ use crate::text::{self, bad, good, line};
 use crate::{Failure, bandwidth, inspect};
 use clap::Args;
 use krysp::io::{read_matrix, read_vector, write_vector};
-use krysp::plan::{Builds, Left, Method, Preconditioner, Rung, Solved};
+use krysp::plan::{Builds, Ladder, Left, Method, Preconditioner, Rung, Solved};
 use krysp::{CancelToken, Csr, Host, LinearOperator, Plan};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
+  krysp solve A.mtx b.mtx --save plan.krysp           then the next one builds nothing:
+  krysp solve A.mtx b.mtx --load plan.krysp
 
 Ctrl-C ends the solve after the next iteration; x and reports are written all the same.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
@@ -58,6 +60,12 @@ pub(crate) struct Solve {
     /// Plan as for this many right-hand sides
     #[arg(long, value_name = "N", default_value_t = 1)]
     solves: usize,
+    /// Write what was decided and built to a file, for --load
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Begin with what --save wrote for this matrix, instead of planning and building
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "preconditioner", "format", "solves"])]
+    load: Option<PathBuf>,
     /// Write x, in the form of its name: .mtx, .npy, .petsc
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -163,7 +171,30 @@ impl Solve {
     {
         let started = Instant::now();
         seen.say("preparing");
-        let mut plan = Plan::new(a)?.on(machine).rtol(self.rtol).solves(self.solves);
+        let limit = self.time_limit.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+        let ladder = match &self.load {
+            Some(path) => Ladder::load(path, a, machine)?,
+            None => self.plan(machine, a)?.build()?,
+        };
+        let ladder = ladder.rtol(self.rtol).max_iterations(self.max_iterations).time_limit(limit);
+        let watcher = seen.clone();
+        let mut ladder = ladder.cancel_token(cancel).observe(move |progress| watcher.note(progress));
+        let built = started.elapsed();
+        let solved = match guess {
+            Some(guess) => ladder.solve_from(b, guess)?,
+            None => ladder.solve(b)?,
+        };
+        if let Some(path) = &self.save {
+            ladder.save(path)?;
+        }
+        let operator = ladder.operator()?;
+        let (format, bytes) = (operator.choice().stored().to_string(), operator.bytes());
+        let reads = if bytes < CACHED { None } else { reads().ok() };
+        Ok(Run { solved, curves: vec![], error: None, format, bytes, read: Duration::ZERO, built, reads })
+    }
+
+    fn plan<'a, M: Builds<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {
+        let mut plan = Plan::new(a)?.on(machine).solves(self.solves);
         if let Some(method) = self.method {
             plan = plan.method(method);
         }
@@ -173,24 +204,7 @@ impl Solve {
         if let Some(format) = &self.format {
             plan = plan.format(format);
         }
-        if let Some(iterations) = self.max_iterations {
-            plan = plan.max_iterations(iterations);
-        }
-        if let Some(seconds) = self.time_limit {
-            plan = plan.time_limit(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-        }
-        let watcher = seen.clone();
-        let ladder = plan.build()?.cancel_token(cancel);
-        let mut ladder = ladder.observe(move |progress| watcher.note(progress));
-        let built = started.elapsed();
-        let solved = match guess {
-            Some(guess) => ladder.solve_from(b, guess)?,
-            None => ladder.solve(b)?,
-        };
-        let operator = ladder.operator()?;
-        let (format, bytes) = (operator.choice().stored().to_string(), operator.bytes());
-        let reads = if bytes < CACHED { None } else { reads().ok() };
-        Ok(Run { solved, curves: vec![], error: None, format, bytes, read: Duration::ZERO, built, reads })
+        Ok(plan)
     }
 
     #[cfg(feature = "cuda")]

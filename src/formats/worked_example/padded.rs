@@ -4,6 +4,7 @@ use super::kernel;
 use crate::choice::{Analysis, Price};
 use crate::formats::pattern::fill_by_rows;
 use crate::formats::{Csr, Format, Offer, Offered, Priced, Source, Variant, check_padding, row_operator};
+use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::RowProduct;
@@ -17,6 +18,10 @@ pub struct Padded<T: Real> {
     columns: Columns,
     values: Buffer<T>,
 }
+
+saved!(impl[T: Real] Padded<T> { source, width, columns, values } where |read| {
+    read.source.fits(&read.kernel(&read.values))
+});
 
 impl<T: Real> Padded<T> {
     /// Converts a matrix; refuses one that would be mostly padding.

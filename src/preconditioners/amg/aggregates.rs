@@ -17,6 +17,7 @@
 
 use super::super::rows::Places;
 use crate::formats::pattern::Pattern;
+use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use rayon::prelude::*;
 use std::sync::atomic::AtomicU32;
@@ -35,6 +36,10 @@ pub(super) struct Aggregates {
     /// [`NONE`] for nodes that are left out.
     pub(super) of_node: Vec<u32>,
 }
+
+saved!(impl[] Aggregates { count, of_node } where |read| {
+    read.of_node.iter().all(|&aggregate| aggregate == NONE || (aggregate as usize) < read.count)
+});
 
 impl Aggregates {
     /// Of a symmetric graph.

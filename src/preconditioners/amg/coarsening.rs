@@ -19,6 +19,7 @@ use super::stored::{Stored, expanded, rounded};
 use super::strength::Strength;
 use crate::Result;
 use crate::formats::pattern::Pattern;
+use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub(super) struct Coarsening {
     product: Pieces,
     pub(super) coarse: Arc<Pattern>,
 }
+
+saved!(impl[] Coarsening { strong, aggregates, tentative, shape, prolongation, restriction, from, product, coarse });
 
 /// The numbers of a coarsening.
 pub(super) struct Numbers {

@@ -14,6 +14,7 @@
 //! Budget of a level: `2 k` products with `A`, one with `P` and one with `Pᵀ`, 4 bytes a number.
 
 use super::stored::Stored;
+use crate::saved::saved;
 use crate::{HostSpace, HostVector};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product;
@@ -32,12 +33,18 @@ pub(super) struct Level {
     pub(super) transfer: Option<[Stored; 2]>,
 }
 
+saved!(impl[] Level { a, inverse, weights, transfer });
+
 /// The last level, inverted.
 #[derive(Debug)]
 pub(super) struct Dense {
     pub(super) rows: usize,
     pub(super) inverse: Buffer<f32>,
 }
+
+saved!(impl[] Dense { rows, inverse } where |read| {
+    read.rows.checked_mul(row_stride(read.rows)).is_some_and(|numbers| numbers <= read.inverse.len())
+});
 
 /// What a cycle works in.
 #[derive(Debug)]

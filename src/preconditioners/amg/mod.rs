@@ -53,6 +53,7 @@ use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{block_pattern, row_blocks};
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use blocks::Blocks;
 use coarsening::Coarsening;
@@ -99,6 +100,8 @@ pub struct AmgOptions {
     /// A level of so many rows is inverted.
     pub coarsest: usize,
 }
+
+saved!(impl[] AmgOptions { strength, sweeps, coarsest });
 
 impl Default for AmgOptions {
     fn default() -> Self {
@@ -170,6 +173,30 @@ pub struct Amg<T: Real> {
     dense: Option<Dense>,
     room: Mutex<Room>,
     reports: Vec<LevelReport>,
+}
+
+impl<T: Real> Saved for Amg<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room: _, reports } =
+            self;
+        (space.clone(), (*size, *scale)).save(to);
+        (whole.clone(), pattern.clone()).save(to);
+        options.save(to);
+        save_slice(setup, to);
+        save_slice(levels, to);
+        dense.save(to);
+        reports.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Amg<T>> {
+        let (space, (size, scale)) = from.load()?;
+        let (whole, pattern) = from.load()?;
+        let options = from.load()?;
+        let (setup, levels): (Vec<Coarsening>, Vec<Level>) = (from.load()?, from.load()?);
+        let (dense, reports) = (from.load::<Option<Dense>>()?, from.load()?);
+        let room = Mutex::new(Room::new(&levels, dense.as_ref()).map_err(|_| Broken)?);
+        Ok(Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room, reports })
+    }
 }
 
 impl<T: Real> Amg<T> {

@@ -15,6 +15,7 @@ use super::super::rows::STREAMS;
 use super::blocks::{Blocks, Rows, entries};
 use crate::Result;
 use crate::formats::pattern::{Pattern, cut};
+use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
 use krysp_kernels::index::Offsets;
@@ -170,12 +171,16 @@ pub(super) struct Pieces {
     pieces: Vec<Piece>,
 }
 
+saved!(impl[] Pieces { columns, shape, pieces });
+
 #[derive(Debug, Default)]
 struct Piece {
     starts: Vec<u32>,
     columns: Vec<u32>,
     values: Vec<f64>,
 }
+
+saved!(impl[] Piece { starts, columns, values });
 
 impl Pieces {
     /// `A B`

@@ -3,6 +3,7 @@
 use super::Amg;
 use super::cycle::Level;
 use crate::Real;
+use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::multigrid::cycle as on_gpu;
@@ -19,6 +20,8 @@ pub(super) struct LevelReport {
     formats: String,
     seconds: f64,
 }
+
+saved!(impl[] LevelReport { rows, entries, bytes, formats, seconds });
 
 impl LevelReport {
     pub(super) fn new(level: &Level, started: Instant) -> LevelReport {

@@ -4,6 +4,7 @@ use super::blocks::Blocks;
 use crate::choice::Model;
 use crate::formats::Source;
 use crate::formats::pattern::Pattern;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Bsr, Choice, Csr, Dia, Error, Format, HostSpace, HostVector, Result, Sell};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
@@ -29,6 +30,23 @@ macro_rules! each {
             Stored::Sell($matrix) => $does,
         }
     };
+}
+
+impl Saved for Stored {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.name().to_owned().save(to);
+        each!(self, matrix => matrix.save(to));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Stored> {
+        Ok(match from.load::<String>()?.as_str() {
+            Csr::<f32>::NAME => Stored::Csr(from.load()?),
+            Dia::<f32>::NAME => Stored::Dia(from.load()?),
+            Bsr::<f32>::NAME => Stored::Bsr(from.load()?),
+            Sell::<f32>::NAME => Stored::Sell(from.load()?),
+            _ => return Err(Broken),
+        })
+    }
 }
 
 impl Stored {

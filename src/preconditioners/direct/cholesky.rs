@@ -19,9 +19,10 @@ use super::{Budget, DirectOptions};
 use crate::formats::derived::{Derivation, check_same_pattern};
 use crate::formats::pattern::Pattern;
 use crate::numbering::minimum_degree;
+use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::frontal::{self, Strip};
-use krysp_solvers::{Element, LinearOperator, check_spaces};
+use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,6 +51,10 @@ pub struct Cholesky<T: Real> {
     numbers: Vec<T>,
     work: Mutex<[Vec<T>; 2]>,
 }
+
+saved!(impl[T: Real] Cholesky<T> { space, pattern, tree, numbers; work = Mutex::default() } where |read| {
+    read.pattern.rows() == read.space.len() && read.tree.fits(read.space.len(), read.numbers.len())
+});
 
 /// What is known of a factor before its first number is computed: order, fronts, memory and work.
 #[derive(Debug)]

@@ -14,6 +14,8 @@
 //!
 //! Budget: time goes with the multiplications, some 10⁹ a second, on one thread; an application moves `L` and `U` once.
 
+mod saved;
+
 use super::super::{Origin, Refresh, check_space, check_square};
 use super::order::{Order, Pivoting};
 use super::tree::NONE;

@@ -1,6 +1,7 @@
 //! How much memory factors may take.
 
 use crate::memory::free;
+use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Error, Result};
 
 /// The share of the memory that is free which factors may take, where no limit is given.
@@ -23,6 +24,14 @@ pub(super) struct Budget {
 impl Budget {
     pub(super) fn new(what: &'static str, options: DirectOptions) -> Budget {
         Budget { what, limit: options.memory.unwrap_or_else(free_share) }
+    }
+
+    pub(super) fn save(&self, to: &mut Writer<'_>) {
+        self.limit.save(to);
+    }
+
+    pub(super) fn load(what: &'static str, from: &mut Reader<'_>) -> Loaded<Budget> {
+        Ok(Budget { what, limit: from.load()? })
     }
 
     /// Refuses to take so many bytes.

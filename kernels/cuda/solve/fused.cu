@@ -1,0 +1,106 @@
+// Vector operations that methods do together, and products with a diagonal. A file of its own is compiled beside the other.
+
+// r ← r + a x; ‖r‖², ⟨r, y⟩
+struct AxpyDot2 {
+    real a, sum[2];
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[1]) {
+        w[0] = v[0] + a * v[1];
+        sum[0] += w[0] * w[0];
+        sum[1] += w[0] * v[2];
+    }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_dot_2(Gate gate, i64 n, Number a, const real* x, const real* y, real* r, Sum out) {
+    begin();
+    Loop<AxpyDot2, 3, 1> loop{{0, {0, 0}}, {r, x, y}, {r}};
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.op.a = value(a);
+    loop.run(n);
+    grid_sum(loop.op.sum, out);
+}
+
+// r ← r + a x; ‖r‖²
+struct AxpyNorm {
+    real a, sum[1];
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) {
+        w[0] = v[0] + a * v[1];
+        sum[0] += w[0] * w[0];
+    }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_norm(Gate gate, i64 n, Number a, const real* x, real* r, Sum out) {
+    begin();
+    Loop<AxpyNorm, 2, 1> loop{{0, {0}}, {r, x}, {r}};
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.op.a = value(a);
+    loop.run(n);
+    grid_sum(loop.op.sum, out);
+}
+
+// x ← x + a p; p ← z + b p
+struct AxpyXpby {
+    real a, b;
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
+        w[0] = v[0] + a * v[1];
+        // where b is 0 nothing of p lives on, finite or not
+        w[1] = b == real(0) ? v[2] : v[2] + b * v[1];
+    }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_xpby(Gate gate, i64 n, Number a, real* p, const real* z, Number b, real* x) {
+    begin();
+    Loop<AxpyXpby, 3, 2> loop{{0, 0}, {x, p, z}, {x, p}};
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.op.a = value(a);
+    loop.op.b = value(b);
+    loop.run(n);
+}
+
+// y ← d x, entry by entry
+struct Multiply {
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = v[0] * v[1]; }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void multiply(Gate gate, i64 n, const real* d, const real* x, real* y) {
+    begin();
+    Loop<Multiply, 2, 1> loop{{}, {d, x}, {y}};
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.run(n);
+}
+
+// y ← d x; ⟨x, y⟩
+struct MultiplyDot {
+    real sum[1];
+    __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) {
+        w[0] = v[0] * v[1];
+        sum[0] += v[1] * w[0];
+    }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void multiply_dot(Gate gate, i64 n, const real* d, const real* x, real* y, Sum out) {
+    begin();
+    Loop<MultiplyDot, 2, 1> loop{{{0}}, {d, x}, {y}};
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.run(n);
+    grid_sum(loop.op.sum, out);
+}
+
+// r ← r + a q; z ← d r; ‖r‖², ⟨r, z⟩
+struct AxpyMultiplyDot {
+    real a, sum[2];
+    __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
+        w[0] = v[0] + a * v[1];
+        w[1] = v[2] * w[0];
+        sum[0] += w[0] * w[0];
+        sum[1] += w[0] * w[1];
+    }
+};
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_multiply_dot(Gate gate, i64 n, Number a, const real* q, const real* d, real* r, real* z, Sum out) {
+    begin();
+    Loop<AxpyMultiplyDot, 3, 2> loop{{0, {0, 0}}, {r, q, d}, {r, z}};
+    loop.ask(n);
+    if (closed(gate)) return;
+    loop.op.a = value(a);
+    loop.run(n);
+    grid_sum(loop.op.sum, out);
+}

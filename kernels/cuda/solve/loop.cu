@@ -1,0 +1,66 @@
+// Vector operations. Each moves its operands once: 8 B (f64) or 4 B (f32) an entry read or written, in packs of 16 B.
+// Within a step all but plain reductions stand behind a gate.
+
+__device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
+__device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
+
+// An operation on `IN` vectors read and `OUT` written, entry by entry: `void at(real (&v)[IN], real (&w)[OUT])`. Two packs of
+// each vector are on their way at any time; `ask` sends for the first, before it is known what is done with them.
+template <class Op, int IN, int OUT> struct Loop {
+    Op op;
+    const real* in[IN];
+    real* out[OUT ? OUT : 1];
+    Pack even[IN], odd[IN];
+
+    __device__ __forceinline__ static i64 stride() { return (i64)gridDim.x * blockDim.x; }
+    __device__ __forceinline__ static i64 first() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+
+    __device__ __forceinline__ void ask(Pack (&v)[IN], i64 pack, i64 packs) {
+        if (pack >= packs) return;
+#pragma unroll
+        for (int j = 0; j < IN; j++) v[j] = load(in[j] + pack * PACK);
+    }
+    __device__ __forceinline__ void ask(i64 n) {
+        ask(even, first(), n / PACK);
+        ask(odd, first() + stride(), n / PACK);
+    }
+    __device__ __forceinline__ void apply(const Pack (&v)[IN], i64 pack) {
+        Pack w[OUT ? OUT : 1];
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            real a[IN], b[OUT ? OUT : 1];
+#pragma unroll
+            for (int j = 0; j < IN; j++) a[j] = v[j].at[k];
+            op.at(a, b);
+#pragma unroll
+            for (int j = 0; j < OUT; j++) w[j].at[k] = b[j];
+        }
+#pragma unroll
+        for (int j = 0; j < OUT; j++) store(out[j] + pack * PACK, w[j]);
+    }
+    // All n entries, the first packs of which were asked for.
+    __device__ __forceinline__ void run(i64 n) {
+        const i64 packs = n / PACK, step = stride();
+        for (i64 i = first(); i < packs; i += 2 * step) {
+            apply(even, i);
+            ask(even, i + 2 * step, packs);
+            if (i + step >= packs) break;
+            apply(odd, i + step);
+            ask(odd, i + 3 * step, packs);
+        }
+        const i64 rest = packs * PACK + first();
+        if (rest >= n) return;
+        real a[IN], b[OUT ? OUT : 1];
+#pragma unroll
+        for (int j = 0; j < IN; j++) a[j] = in[j][rest];
+        op.at(a, b);
+#pragma unroll
+        for (int j = 0; j < OUT; j++) out[j][rest] = b[j];
+    }
+};
+
+// Operations whose coefficients decide what is read.
+template <class Op, int IN, int OUT> __device__ __forceinline__ void over(i64 n, Loop<Op, IN, OUT>& loop) {
+    loop.ask(n);
+    loop.run(n);
+}

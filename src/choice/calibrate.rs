@@ -1,0 +1,270 @@
+//! Prices measured on the machine at hand.
+//!
+//! ```text
+//! for each of some matrices, generated:  for each format that suits it:  convert, and time a product
+//! for each format:  the prices p ≥ 0 with  min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²
+//! ```
+//!
+//! `a` is the work of a product, `t` its time in bytes that would be streamed meanwhile, `mⱼ` the mean of `aⱼ / t`, and `q` the
+//! built-in price, which decides where the matrices do not tell two prices apart.
+
+use super::calibrated::{Prices, keep};
+use super::ranking::Values;
+use super::{Model, Price, Work, host};
+use crate::{Csr, Error, Numbering, Result};
+use krysp_solvers::{LinearOperator, Space};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Products of which the fastest counts: others may be using the machine.
+const PRODUCTS: usize = 9;
+
+/// A format that takes this many times as long as the best of a matrix has this weight: it is not chosen, so its time need not
+/// be foretold well.
+const SLOW: (f64, f64) = (1.5, 0.15);
+
+/// `λ`: what is built in weighs as much as this part of a product.
+const BUILT_IN: f64 = 0.3;
+
+/// Rounds of coordinate descent, more than enough for three prices.
+const ROUNDS: usize = 2_000;
+
+/// What [`calibrate`] found. Printed, it is a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Calibration {
+    prices: Prices,
+    before: Prices,
+    path: Option<PathBuf>,
+}
+
+impl Calibration {
+    /// What each format costs here.
+    pub fn prices(&self) -> &[(&'static str, Price)] {
+        &self.prices
+    }
+
+    /// The file that keeps them; none where there is no folder for it.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        self.path.as_deref()
+    }
+}
+
+/// A time of one format.
+struct Sample {
+    format: &'static str,
+    work: Work,
+    seconds: f64,
+    weight: f64,
+}
+
+/// Measures what each format costs on this CPU, for the registers and the number of threads that this program uses, so that
+/// [`Operator::auto`](crate::Operator::auto) and plans choose by what is true here. Takes a few seconds and some 200 MB.
+///
+/// Prices are kept in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with the machine's name. They hold from
+/// now on, for this program and later ones. Where nobody calibrated, built-in prices hold, which are of a few machines.
+pub fn calibrate() -> Result<Calibration> {
+    let before = Model::Host.built_in();
+    let mut samples = vec![];
+    for (csr, values) in matrices()? {
+        measure(&csr, values, &mut samples)?;
+    }
+    let prices = fitted(&samples, &before);
+    let path = keep(&prices).map_err(|error| {
+        let why = format!("prices cannot be kept here, set `KRYSP_CACHE` to a folder: {error}");
+        Error::File { path: krysp_kernels::cache::folder().unwrap_or_default(), why }
+    })?;
+    Ok(Calibration { prices, before, path })
+}
+
+/// Times a product in every format that suits a matrix.
+fn measure(csr: &Csr<f64>, values: Values, samples: &mut Vec<Sample>) -> Result<()> {
+    let first = samples.len();
+    let entries: Vec<f64> = (0..csr.cols()).map(|i| 1.0 + (i % 7) as f64).collect();
+    let (x, mut y) = (csr.domain().vector(&entries)?, csr.range().zeros()?);
+    for (estimate, recipe) in host::ranking(csr, values).offered() {
+        let matrix = match recipe(csr) {
+            Err(Error::Unsuitable { .. }) => continue,
+            matrix => matrix?,
+        };
+        let mut seconds = f64::INFINITY;
+        for _ in 0..PRODUCTS {
+            let started = Instant::now();
+            matrix.apply(&x, &mut y)?;
+            seconds = seconds.min(started.elapsed().as_secs_f64());
+        }
+        samples.push(Sample { format: estimate.stored.format(), work: estimate.work, seconds, weight: 1.0 });
+    }
+    let here = &mut samples[first..];
+    let best = here.iter().fold(f64::INFINITY, |best, sample| best.min(sample.seconds));
+    for slow in here.iter_mut().filter(|sample| sample.seconds > SLOW.0 * best) {
+        slow.weight = SLOW.1;
+    }
+    Ok(())
+}
+
+/// Prices for what was measured; of formats that no matrix suited those before.
+fn fitted(samples: &[Sample], before: &Prices) -> Prices {
+    let price_before = |format| before.iter().find(|(name, _)| *name == format).map(|(_, price)| price);
+    // bytes streamed in a second, as the prices before have it
+    let rate = |sample: &Sample| Some(price_before(sample.format)?.cost(&sample.work) / sample.seconds);
+    let mut rates: Vec<f64> = samples.iter().filter_map(rate).collect();
+    rates.sort_by(f64::total_cmp);
+    let Some(&rate) = rates.get(rates.len() / 2) else { return before.clone() };
+    let of = |&(format, before): &(&'static str, Price)| {
+        let own: Vec<&Sample> = samples.iter().filter(|sample| sample.format == format).collect();
+        (format, if own.is_empty() { before } else { fit(&own, rate, before) })
+    };
+    before.iter().map(of).collect()
+}
+
+/// The prices of a byte, a gather and a row of one format: coordinate descent.
+fn fit(samples: &[&Sample], rate: f64, before: Price) -> Price {
+    // each sample says: weight (p · a − 1) = 0
+    let terms: Vec<([f64; 3], f64)> = samples
+        .iter()
+        .map(|Sample { work, seconds, weight, .. }| {
+            let work = [work.bytes, work.gathers, work.rows];
+            (work.map(|work| weight * work / (seconds * rate)), *weight)
+        })
+        .collect();
+    let old = [before.byte, before.gather, before.row];
+    let count = samples.len() as f64;
+    let means: [f64; 3] = std::array::from_fn(|j| terms.iter().map(|(a, _)| a[j]).sum::<f64>() / count);
+    let mut prices = old;
+    for _ in 0..ROUNDS {
+        for j in 0..prices.len() {
+            let pull = (BUILT_IN * means[j]).powi(2);
+            let (mut above, mut below) = (pull * old[j], pull);
+            for (a, weight) in &terms {
+                let others: f64 = (0..3).filter(|&k| k != j).map(|k| a[k] * prices[k]).sum();
+                above += a[j] * (weight - others);
+                below += a[j] * a[j];
+            }
+            if below > 0.0 {
+                prices[j] = (above / below).max(0.0);
+            }
+        }
+    }
+    let [byte, gather, row] = prices;
+    Price { byte, gather, row, ..before }
+}
+
+/// Matrices that differ in what formats differ in: grids, blocks, rows in no order, rows of unequal length and hubs; too large
+/// for most caches.
+fn matrices() -> Result<Vec<(Csr<f64>, Values)>> {
+    let seven = grid(80, 1, |step| step.iter().map(|d| d.abs()).sum::<isize>() <= 1)?;
+    let (mut order, mut state): (Vec<u32>, _) = ((0..seven.rows() as u32).collect(), 1);
+    for last in (1..order.len()).rev() {
+        order.swap(last, random(&mut state) % (last + 1));
+    }
+    let shuffled = seven.renumbered(&Numbering::from_old_of_new(order)?)?;
+    let near = rows_of(150_000, &mut |row, state, columns: &mut Vec<u32>| {
+        let length = 5 + random(state) % 30;
+        columns
+            .extend((0..length).map(|_| (row + random(state) % 400).saturating_sub(200).min(149_999) as u32));
+    })?;
+    let hubs = rows_of(200_000, &mut |_, state, columns: &mut Vec<u32>| {
+        let share = (1 + random(state) % 100_000) as f64 / 1e5;
+        let length = (4.0 * share.powf(-0.7)).min(3_000.0) as usize;
+        columns.extend((0..length).map(|_| (random(state) % 200_000) as u32));
+    })?;
+    Ok(vec![
+        (grid(48, 1, |_| true)?, Values::Symmetric),
+        (grid(22, 3, |_| true)?, Values::Symmetric),
+        (seven, Values::Symmetric),
+        (shuffled, Values::Symmetric),
+        (near, Values::Any),
+        (hubs, Values::Any),
+    ])
+}
+
+/// A grid of `side³` nodes of `size` unknowns, joined where `joins` says so of the step between two.
+fn grid(side: usize, size: usize, joins: impl Fn([isize; 3]) -> bool) -> Result<Csr<f64>> {
+    let inside = |place: usize, d: isize| place.checked_add_signed(d).filter(|&place| place < side);
+    let mut near = vec![];
+    for z in -1..=1 {
+        for y in -1..=1 {
+            near.extend((-1..=1).map(|x| [x, y, z]).filter(|&step| joins(step)));
+        }
+    }
+    let neighbours = |node: usize| {
+        let at = [node % side, node / side % side, node / side / side];
+        let ends = near.iter().filter_map(move |step| {
+            let [x, y, z] = [inside(at[0], step[0])?, inside(at[1], step[1])?, inside(at[2], step[2])?];
+            Some((z * side + y) * side + x)
+        });
+        ends.collect::<Vec<_>>()
+    };
+    let (mut offsets, mut columns) = (vec![0u32], vec![]);
+    for node in 0..side.pow(3) {
+        let ends = neighbours(node);
+        for _ in 0..size {
+            columns.extend(ends.iter().flat_map(|end| (end * size..(end + 1) * size).map(|c| c as u32)));
+            offsets.push(columns.len() as u32);
+        }
+    }
+    let values = vec![1.0; columns.len()];
+    Csr::from_sorted(side.pow(3) * size, offsets, columns, values)
+}
+
+/// A square matrix, row by row; columns come in any order.
+fn rows_of(rows: usize, row: &mut dyn FnMut(usize, &mut u64, &mut Vec<u32>)) -> Result<Csr<f64>> {
+    let (mut offsets, mut columns, mut state) = (vec![0u32], vec![], 1);
+    let mut own = vec![];
+    for at in 0..rows {
+        own.clear();
+        row(at, &mut state, &mut own);
+        own.sort_unstable();
+        own.dedup();
+        columns.extend_from_slice(&own);
+        offsets.push(columns.len() as u32);
+    }
+    let values = vec![1.0; columns.len()];
+    Csr::from_sorted(rows, offsets, columns, values)
+}
+
+/// Numbers in no order, the same every time.
+fn random(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) as usize
+}
+
+/// A line for each format: what a byte, a gather and a row cost, and what they cost before.
+impl fmt::Display for Calibration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:16} {:>16} {:>16} {:>16}", "format", "a byte", "a gather", "a row")?;
+        for ((name, now), (_, before)) in self.prices.iter().zip(&self.before) {
+            let pair = |now: f64, before: f64| format!("{before:.2} -> {now:.2}");
+            let [byte, gather, row] =
+                [pair(now.byte, before.byte), pair(now.gather, before.gather), pair(now.row, before.row)];
+            write!(f, "\n{name:16} {byte:>16} {gather:>16} {row:>16}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_that_made_the_times_are_found() {
+        let price = Price { start: 0.0, byte: 0.7, gather: 4.0, row: 12.0, wait: 0.0 };
+        let built_in = Price { byte: 1.0, gather: 0.0, row: 0.0, ..price };
+        let works = [(1e7, 0.0, 0.0), (2e7, 1e6, 1e5), (1e7, 2e6, 0.0), (3e7, 0.0, 2e6), (1e7, 1e5, 9e5)];
+        let samples: Vec<Sample> = works
+            .map(|(bytes, gathers, rows)| {
+                let work = Work { bytes, gathers, rows, waits: 0.0 };
+                Sample { format: "CSR", work, seconds: price.cost(&work) / 2e10, weight: 1.0 }
+            })
+            .into();
+        let found = fit(&samples.iter().collect::<Vec<_>>(), 2e10, built_in);
+        for (found, price) in [(found.byte, 0.7), (found.gather, 4.0), (found.row, 12.0)] {
+            assert!((found / price - 1.0).abs() < 0.2, "{found} {price}");
+        }
+        // what was not measured stays
+        let others = fitted(&samples, &vec![("CSR", built_in), ("DIA", built_in)]);
+        assert_eq!(others[1], ("DIA", built_in));
+    }
+}

@@ -1,0 +1,129 @@
+//! How patterns are saved, and formats that are not worth a way of their own.
+
+use super::pattern::{Given, Pattern, made};
+use super::{Csr, Ehyb, Format, Halo};
+use crate::Real;
+use crate::saved::checksum::joined;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use krysp_kernels::cpu::run::threads::{find_row, over_rows};
+use krysp_kernels::index::{Columns, Offsets};
+use krysp_solvers::Element;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+impl Saved for Pattern {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Pattern { offsets, cols: _, columns, given } = self;
+        offsets.save(to);
+        Columns::save(columns, to);
+        Given::save(given, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Pattern> {
+        let (offsets, columns): (Arc<Offsets>, Columns) = (from.load()?, from.load()?);
+        let given: Given = from.load()?;
+        let entries = offsets.end();
+        if columns.len() != entries || !given.makes(entries) {
+            return Err(Broken);
+        }
+        Ok(Pattern { offsets, cols: columns.bound(), columns: made(columns), given: made(given) })
+    }
+}
+
+impl Saved for Given {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.len().save(to);
+        match self {
+            Given::InOrder { .. } => 0u8.save(to),
+            Given::Permuted { from, .. } => {
+                1u8.save(to);
+                from.save(to);
+            }
+            Given::Summed { starts, from, .. } => {
+                2u8.save(to);
+                starts.save(to);
+                from.save(to);
+            }
+        }
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Given> {
+        let len = from.load()?;
+        match from.load()? {
+            0u8 => Ok(Given::InOrder { len }),
+            1 => Ok(Given::Permuted { len, from: from.load()? }),
+            2 => Ok(Given::Summed { len, starts: from.load()?, from: from.load()? }),
+            _ => Err(Broken),
+        }
+    }
+}
+
+impl Given {
+    /// Whether it makes so many entries.
+    fn makes(&self, entries: usize) -> bool {
+        let within = |from: &[u32]| find_row(from.len(), 1, &|k| from[k] as usize >= self.len()).is_none();
+        match self {
+            Given::InOrder { len } => *len == entries,
+            Given::Permuted { from, .. } => from.len() == entries && within(from),
+            Given::Summed { starts, from, .. } => {
+                starts.ranges() == entries && starts.end() == from.len() && within(from)
+            }
+        }
+    }
+}
+
+/// As the matrix: nothing chooses these formats in host memory, so that they need not be read fast.
+macro_rules! as_matrix {
+    ($($format:ident),*) => {$(
+        impl<T: Real> Saved for $format<T> {
+            fn save(&self, to: &mut Writer<'_>) {
+                self.to_csr().save(to);
+            }
+
+            fn load(from: &mut Reader<'_>) -> Loaded<Self> {
+                Self::new(&from.load()?).map_err(|_| Broken)
+            }
+        }
+    )*};
+}
+as_matrix!(Halo, Ehyb);
+
+impl<T: Real> Csr<T> {
+    /// Fingerprints of where the entries stand and in which order they were given, and of their values; the same in every
+    /// numbering.
+    pub(crate) fn fingerprints(&self) -> [u64; 2] {
+        let (pattern, numbering) = (self.pattern(), self.source().domain().numbering());
+        let user = |index: usize| numbering.map_or(index as u64, |n| u64::from(n.old_of_new()[index]));
+        // sums do not ask for an order
+        let [places, values] = [(); 2].map(|()| AtomicU64::new(0));
+        over_rows(pattern.rows(), 32, (), &|rows, ()| {
+            let (mut of_places, mut of_values) = (0u64, 0u64);
+            for row in rows {
+                for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
+                    let place = joined(&[user(row), user(column as usize)]);
+                    let given =
+                        pattern.given.sources(entry).map(|source| joined(&[place, u64::from(source)]));
+                    of_places = given.fold(of_places, u64::wrapping_add);
+                    let value = Element::to_f64(self.entries()[entry]).to_bits();
+                    of_values = of_values.wrapping_add(joined(&[place, value]));
+                }
+            }
+            places.fetch_add(of_places, Ordering::Relaxed);
+            values.fetch_add(of_values, Ordering::Relaxed);
+        });
+        let sizes = [pattern.rows(), pattern.cols(), pattern.given.len()].map(|size| size as u64);
+        [joined(&[joined(&sizes), places.into_inner()]), values.into_inner()]
+    }
+
+    /// Values in the order given that make up the entries: of several that are added up, the first is their sum.
+    pub(crate) fn given_values(&self) -> Vec<T> {
+        let given = &self.pattern().given;
+        let mut values = vec![T::zero(); given.len()];
+        for (entry, &value) in self.entries().iter().enumerate() {
+            if let Some(first) = given.sources(entry).next() {
+                values[first as usize] = value;
+            }
+        }
+        values
+    }
+}

@@ -1,0 +1,265 @@
+//! A ladder in a file: what was decided, what solves have cost, the matrix in its format, and the preconditioner that runs.
+//!
+//! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
+//! taken as [`Ladder::refresh`] takes them.
+
+use super::candidates::Direct;
+use super::plan::Options;
+use super::rung::AnyPreconditioner;
+use super::{Builds, Candidate, Ladder, Profile};
+use crate::choice::{Choice, Stores};
+use crate::saved::{Broken, Keys, Loaded, Reader, Saved, read, write};
+use crate::{Csr, Format, LinearOperator, Operator, Real, Result};
+use std::path::Path;
+
+impl<T: Real, M: Builds<T>> Ladder<T, M> {
+    /// Saves what was built, so that the next run of a program can [`load`](Ladder::load) it and begin without building. Best
+    /// after a solve: it has found out which configuration suits, and built that.
+    ///
+    /// ```
+    /// use krysp::plan::Ladder;
+    /// use krysp::{Csr, Host, Plan};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("krysp_ladder_{}", std::process::id()));
+    /// # let path = path.as_path();
+    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 4.0)])?;
+    /// let mut solver = Plan::new(&a)?.build()?;
+    /// solver.solve(&[2.0, 4.0])?;
+    /// solver.save(path)?;
+    ///
+    /// // another day, the same matrix
+    /// let mut solver = Ladder::load(path, &a, &Host)?;
+    /// assert_eq!(solver.solve(&[2.0, 4.0])?.x, [1.0, 1.0]);
+    /// # std::fs::remove_file(path).unwrap();
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    ///
+    /// For a GPU decisions are saved; formats and preconditioners are made there again.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let operator = self.operator()?;
+        let built = match (&self.running, &self.read) {
+            (Some((index, rung)), _) => Some((*index, rung.preconditioner())),
+            (None, Some((index, read))) => Some((*index, &**read)),
+            (None, None) => None,
+        };
+        write(path.as_ref(), &keys::<T, M>(&self.matrix), |to| {
+            // one that was renumbered is in the file: whoever loads has it in the user's numbering
+            let renumbered = self.matrix.domain().numbering().is_some();
+            renumbered.save(to);
+            if renumbered {
+                Saved::save(&*self.matrix, to);
+            } else {
+                to.knows(&self.matrix.source().pattern);
+            }
+            #[rustfmt::skip]
+            let Ladder {
+                symmetric, candidates, known, options, solves, spent, singular, profile, direct,
+                // what is written below, of the process or of the last solve
+                machine: _, matrix: _, running: _, operator: _, read: _, cancel: _, watch: _, report: _, rungs: _,
+                symbolic: _, residual: _,
+            } = self;
+            (*symmetric, *singular).save(to);
+            (*solves, *spent).save(to);
+            profile.save(to);
+            direct.save(to);
+            options.save(to);
+            candidates.save(to);
+            known.save(to);
+            operator.save(to);
+            built.map(|(index, _)| index).save(to);
+            if let Some((index, m)) = built
+                && !M::save_preconditioner(candidates[index].preconditioner, m, to)
+            {
+                false.save(to);
+            }
+        })
+    }
+
+    /// Reads what [`Ladder::save`] wrote, for a matrix of the same pattern on the same kind of machine. Other values are taken as
+    /// [`Ladder::refresh`] takes them.
+    ///
+    /// Refuses a file of another kind, version, processor or matrix, one that was cut off, and one in which any bit is not what
+    /// was written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most
+    /// operating systems end the process in that case.
+    pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
+        let (own, parts, other_values) = read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
+            let own: Option<Csr<T>> = from.load()?;
+            if own.is_none() {
+                from.knows(&a.source().pattern);
+            }
+            let numbered = own.as_ref().unwrap_or(a).domain().numbering().is_some();
+            if numbered != own.is_some() {
+                return Err(Broken);
+            }
+            Ok((own, Parts::<T, M>::load(from)?, other_values))
+        })?;
+        let Parts {
+            symmetric,
+            singular,
+            solves,
+            spent,
+            profile,
+            direct,
+            options,
+            candidates,
+            known,
+            operator,
+            read,
+        } = parts;
+        let matrix = own.unwrap_or_else(|| a.clone());
+        let operator = match operator {
+            Ok(operator) => operator,
+            Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
+        };
+        let mut ladder = Ladder {
+            known,
+            solves,
+            spent,
+            singular,
+            direct,
+            read,
+            ..Ladder::over(machine.clone(), matrix, profile, symmetric, (candidates, options), operator)
+        };
+        if other_values {
+            ladder.refresh(&a.given_values())?;
+        }
+        Ok(ladder)
+    }
+}
+
+/// What a file holds of a ladder.
+struct Parts<T: Real, M: Builds<T>> {
+    symmetric: bool,
+    singular: bool,
+    solves: usize,
+    spent: f64,
+    profile: Profile,
+    direct: Option<Direct>,
+    options: Options,
+    candidates: Vec<Candidate>,
+    known: Vec<Option<f64>>,
+    operator: std::result::Result<Operator<M::Vector>, Choice>,
+    read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
+}
+
+impl<T: Real, M: Builds<T>> Parts<T, M> {
+    fn load(from: &mut Reader<'_>) -> Loaded<Self> {
+        let ((symmetric, singular), (solves, spent)) = from.load()?;
+        let (profile, direct) = from.load()?;
+        let (options, (candidates, known)): (_, (Vec<Candidate>, Vec<_>)) = from.load()?;
+        let operator = <M as Stores<T>>::load(from)?;
+        let built: Option<usize> = from.load()?;
+        if candidates.is_empty() || candidates.len() != known.len() {
+            return Err(Broken);
+        }
+        let read = match built {
+            Some(index) if from.load()? => {
+                let preconditioner = candidates.get(index).ok_or(Broken)?.preconditioner;
+                Some((index, M::load_preconditioner(preconditioner, from)?))
+            }
+            _ => None,
+        };
+        Ok(Parts {
+            symmetric,
+            singular,
+            solves,
+            spent,
+            profile,
+            direct,
+            options,
+            candidates,
+            known,
+            operator,
+            read,
+        })
+    }
+}
+
+/// What a file of this matrix must say of itself.
+fn keys<T: Real, M: Builds<T>>(a: &Csr<T>) -> Keys {
+    let [pattern, values] = a.fingerprints();
+    let kind = format!("a plan of {} for {}", std::any::type_name::<T>(), <M as Stores<T>>::KIND);
+    Keys::new(&kind, pattern, values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Unusable;
+    use crate::saved::checksum::checksum;
+    use crate::simd::{Level, force};
+    use crate::testing::matrices;
+    use crate::{Error, Host, Plan, plan::Preconditioner};
+    use std::path::PathBuf;
+
+    /// A file of one test, and its bytes.
+    fn saved(name: &str, a: &Csr<f64>, preconditioner: Preconditioner) -> (PathBuf, Vec<u8>) {
+        let path = std::env::temp_dir().join(format!("krysp_{}_{name}", std::process::id()));
+        let mut ladder = Plan::new(a).unwrap().preconditioner(preconditioner).build().unwrap();
+        ladder.solve(&vec![1.0; a.rows()]).unwrap();
+        ladder.save(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        (path, bytes)
+    }
+
+    fn load(path: &Path, bytes: &[u8], a: &Csr<f64>) -> Result<Ladder<f64, Host>> {
+        std::fs::write(path, bytes).unwrap();
+        Ladder::load(path, a, &Host)
+    }
+
+    #[test]
+    fn every_flip_and_every_cut_is_refused() {
+        let _one_level = force(Level::Portable);
+        let a = matrices::stencil7(3).csr::<f64>().unwrap();
+        let (path, bytes) = saved("flips", &a, Preconditioner::Jacobi);
+        load(&path, &bytes, &a).unwrap();
+        for at in 0..bytes.len() {
+            for flip in [1, 0x80, 0xff] {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= flip;
+                let Err(error) = load(&path, &flipped, &a) else { panic!("byte {at} may be wrong") };
+                let Error::Saved { why, .. } = error else { panic!("{error}") };
+                let expected = match at {
+                    0..8 => matches!(why, Unusable::NotSaved),
+                    8..16 => matches!(why, Unusable::Length { .. }),
+                    _ => matches!(why, Unusable::Damaged),
+                };
+                assert!(expected, "byte {at}: {why}");
+            }
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        for cut in (0..bytes.len()).map(|end| &bytes[..end]).chain([&longer[..]]) {
+            let Err(Error::Saved { why, .. }) = load(&path, cut, &a) else { panic!("{} bytes", cut.len()) };
+            let length =
+                matches!(why, Unusable::Length { .. }) || cut.len() < 24 && why == Unusable::NotSaved;
+            assert!(length, "{} bytes: {why}", cut.len());
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// A file whose checksum was made to fit is no reason to read or write where nothing is.
+    #[test]
+    fn forged_files_are_refused_or_harmless() {
+        let _one_level = force(Level::Portable);
+        let a = matrices::stencil7(3).csr::<f64>().unwrap();
+        for preconditioner in Preconditioner::ALL {
+            let (path, bytes) = saved(&format!("forged_{preconditioner}"), &a, preconditioner);
+            let mut refused = 0;
+            let places = (24..bytes.len()).step_by(bytes.len().div_ceil(100));
+            for at in places.clone() {
+                // the lowest bit of some, the highest of others
+                let mut forged = bytes.clone();
+                forged[at] ^= if at % 2 == 0 { 1 } else { 0x80 };
+                let sum = checksum(&forged[24..]);
+                forged[16..24].copy_from_slice(&sum.to_le_bytes());
+                match load(&path, &forged, &a) {
+                    Ok(ladder) => drop(ladder.max_iterations(Some(5)).solve(&vec![1.0; a.rows()])),
+                    Err(Error::Saved { .. }) => refused += 1,
+                    Err(error) => panic!("{preconditioner}, byte {at}: {error}"),
+                }
+            }
+            assert!(refused > 5, "{preconditioner}: {refused} of {}", places.len());
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The file around what is saved: what it is, whether it is whole, and whether it belongs here.
+//!
+//! ```text
+//! 8 bytes    a name that no other kind of file begins with
+//! 8 bytes    the length of the file
+//! 8 bytes    the checksum of all that follows
+//! keys       the version, the architecture, what was saved for which machine, and fingerprints of the matrix
+//! content
+//! ```
+//!
+//! Nothing in a file is believed before its checksum is, and then its keys are compared. A file is written beside its place and
+//! moved there when it is whole: whoever has the old one mapped keeps it.
+
+use super::checksum::checksum;
+use super::{Broken, Loaded, Reader, Saved, Writer, saved};
+use crate::error::Unusable;
+use crate::{Error, Result, simd};
+use krysp_kernels::map::map_file;
+use std::fs::File;
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::path::Path;
+
+/// A byte that no text has, and an end of line that any conversion of text would change.
+const NAME: [u8; 8] = *b"\x8bkrysp\r\n";
+
+/// The name, the length and the checksum.
+const HEAD: usize = 24;
+
+/// To be raised whenever what is saved changes between two releases.
+const LAYOUT: u32 = 1;
+
+/// What must be the same for a file to be of use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Keys {
+    version: String,
+    architecture: String,
+    kind: String,
+    pub(crate) pattern: u64,
+    pub(crate) values: u64,
+}
+
+saved!(impl[] Keys { version, architecture, kind, pattern, values });
+
+impl Keys {
+    /// Of something of this kind, for a matrix with these fingerprints.
+    pub(crate) fn new(kind: &str, pattern: u64, values: u64) -> Keys {
+        let byte_order = if cfg!(target_endian = "big") { "big" } else { "little" };
+        Keys {
+            version: format!("{} ({LAYOUT})", env!("CARGO_PKG_VERSION")),
+            // slices are as high as registers are wide
+            architecture: format!("{} {:?} {byte_order}", std::env::consts::ARCH, simd::level()),
+            kind: kind.into(),
+            pattern,
+            values,
+        }
+    }
+
+    /// Why a file with other keys is of no use; values may differ.
+    fn refuses(&self, found: &Keys) -> Option<Unusable> {
+        let differ =
+            |ours: &String, theirs: &String| (ours != theirs).then(|| (theirs.clone(), ours.clone()));
+        if let Some((saved, here)) = differ(&self.version, &found.version) {
+            return Some(Unusable::Version { saved, here });
+        }
+        if let Some((saved, here)) = differ(&self.architecture, &found.architecture) {
+            return Some(Unusable::Architecture { saved, here });
+        }
+        if let Some((saved, here)) = differ(&self.kind, &found.kind) {
+            return Some(Unusable::Kind { saved, here });
+        }
+        (self.pattern != found.pattern).then_some(Unusable::OtherMatrix)
+    }
+}
+
+/// Writes a file.
+pub(crate) fn write(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) -> Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(format!(".{}", std::process::id()));
+    let beside = Path::new(&beside);
+    let written = write_whole(beside, keys, content).and_then(|()| std::fs::rename(beside, path));
+    written.map_err(|error| {
+        // what is there of it is of no use, and there may be nothing
+        let _ = std::fs::remove_file(beside);
+        failed(path, &error)
+    })
+}
+
+fn write_whole(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) -> io::Result<()> {
+    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+    let mut buffered = BufWriter::new(&mut file);
+    buffered.write_all(&[0; HEAD])?;
+    let mut writer = Writer::new(&mut buffered);
+    keys.save(&mut writer);
+    content(&mut writer);
+    writer.failed.map_or(Ok(()), Err)?;
+    buffered.flush()?;
+    drop(buffered);
+    let sum = checksum(&map_file(&file)?[HEAD..]);
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(&[NAME, length.to_le_bytes(), sum.to_le_bytes()].concat())?;
+    file.sync_all()
+}
+
+/// Reads a file whose keys are these but for the values, which may differ: `content` is told whether they do. The file must not
+/// be truncated meanwhile, which would end the process; [`write`] does not do so.
+pub(crate) fn read<X>(
+    path: &Path,
+    keys: &Keys,
+    content: impl FnOnce(&mut Reader<'_>, bool) -> Loaded<X>,
+) -> Result<X> {
+    let unusable = |why| Error::Saved { path: path.to_owned(), why };
+    let file = File::open(path).map_err(|error| failed(path, &error))?;
+    let length = file.metadata().map_err(|error| failed(path, &error))?;
+    if !length.is_file() || length.len() < HEAD as u64 {
+        return Err(unusable(Unusable::NotSaved));
+    }
+    let bytes = &*map_file(&file).map_err(|error| failed(path, &error))?;
+    let (head, body) = bytes.split_at_checked(HEAD).ok_or_else(|| unusable(Unusable::NotSaved))?;
+    let [name, stated, sum] = [0, 8, 16].map(|at| {
+        let mut number = [0; 8];
+        number.copy_from_slice(&head[at..at + 8]);
+        number
+    });
+    if name != NAME {
+        return Err(unusable(Unusable::NotSaved));
+    }
+    let (stated, found) = (u64::from_le_bytes(stated), bytes.len() as u64);
+    if stated != found {
+        return Err(unusable(Unusable::Length { stated, found }));
+    }
+    if u64::from_le_bytes(sum) != checksum(body) {
+        return Err(unusable(Unusable::Damaged));
+    }
+    let mut reader = Reader::new(body);
+    let broken = |Broken| unusable(Unusable::Inconsistent);
+    let found: Keys = reader.load().map_err(broken)?;
+    match keys.refuses(&found) {
+        Some(why) => Err(unusable(why)),
+        None => {
+            let read = content(&mut reader, keys.values != found.values).map_err(broken)?;
+            if reader.left.is_empty() { Ok(read) } else { Err(unusable(Unusable::Inconsistent)) }
+        }
+    }
+}
+
+fn failed(path: &Path, error: &io::Error) -> Error {
+    Error::File { path: path.to_owned(), why: error.to_string() }
+}

@@ -1,0 +1,464 @@
+//! What is built once and kept in a file, so that the next run of a program begins without building.
+//!
+//! Whatever can be saved implements [`Saved`]: it writes its parts one after the other, and is read back in the same order. A
+//! struct says so by one line of [`saved!`], with the names of its fields. What several parts share, a pattern or a numbering, is
+//! behind an [`Arc`] and written once.
+//!
+//! A file is mapped, checked as a whole ([`file`]), and copied from the map by all threads. Nothing stays in the map: arrays of
+//! their own have huge pages, which a product feels each time, and no one else can change them. Index arrays go through the
+//! constructors that check them, so that a file that passes its checksum by design is still refused, or harmless.
+
+pub(crate) mod checksum;
+mod file;
+
+pub(crate) use file::{Keys, read, write};
+
+use krysp_kernels::buffer::{Buffer, Plain, bytes_of, bytes_of_mut};
+use krysp_kernels::cpu::formats::coo::EntryRows;
+use krysp_kernels::cpu::formats::sliced::{ChunkOrder, ShortColumns, SlicedColumns};
+use krysp_kernels::cpu::formats::symmetric::Halves;
+use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_kernels::index::{Columns, Offsets};
+use krysp_kernels::price::Work;
+use krysp_kernels::strategy::Strategy;
+use std::any::Any;
+use std::io::{self, Write};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What was read does not fit together.
+#[derive(Clone, Copy, Debug)]
+pub struct Broken;
+
+/// What reading gives.
+pub(crate) type Loaded<X> = Result<X, Broken>;
+
+/// What is shared, known by its address.
+type Shared = Arc<dyn Any + Send + Sync>;
+
+/// Where something is written.
+pub struct Writer<'f> {
+    file: &'f mut dyn Write,
+    /// The first failure; after it nothing is written.
+    failed: Option<io::Error>,
+    shared: Vec<Shared>,
+}
+
+impl<'f> Writer<'f> {
+    fn new(file: &'f mut dyn Write) -> Writer<'f> {
+        Writer { file, failed: None, shared: vec![] }
+    }
+
+    /// Names something that whoever reads has already.
+    pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
+        self.shared.push(known.clone());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            self.failed = self.file.write_all(bytes).err();
+        }
+    }
+}
+
+/// Where something is read from.
+pub struct Reader<'f> {
+    left: &'f [u8],
+    shared: Vec<Shared>,
+}
+
+impl<'f> Reader<'f> {
+    fn new(left: &'f [u8]) -> Reader<'f> {
+        Reader { left, shared: vec![] }
+    }
+
+    /// What the writer knew, in the same order.
+    pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
+        self.shared.push(known.clone());
+    }
+
+    fn bytes(&mut self, count: usize) -> Loaded<&'f [u8]> {
+        self.left.split_off(..count).ok_or(Broken)
+    }
+
+    /// How many things follow, each of at least so many bytes: more than the file has would be asked of memory in vain.
+    fn count(&mut self, bytes: usize) -> Loaded<usize> {
+        let count = usize::load(self)?;
+        if count.saturating_mul(bytes) <= self.left.len() { Ok(count) } else { Err(Broken) }
+    }
+
+    /// The bytes of numbers, copied by all threads.
+    fn fill<X: Plain>(&mut self, numbers: &mut [X]) -> Loaded<()> {
+        let from = self.bytes(size_of_val(numbers))?;
+        over_rows(from.len(), 1, bytes_of_mut(numbers), &|range, part: &mut [u8]| {
+            part.copy_from_slice(&from[range]);
+        });
+        Ok(())
+    }
+
+    /// Something written by the same name.
+    pub(crate) fn load<X: Saved>(&mut self) -> Loaded<X> {
+        X::load(self)
+    }
+}
+
+/// What can be put into a file and taken out again.
+pub trait Saved: Sized {
+    /// Writes it.
+    fn save(&self, to: &mut Writer<'_>);
+
+    /// Reads what was written.
+    fn load(from: &mut Reader<'_>) -> Loaded<Self>;
+
+    /// Writes many; numbers do so at once.
+    fn save_all(all: &[Self], to: &mut Writer<'_>) {
+        all.iter().for_each(|one| one.save(to));
+    }
+
+    /// Reads so many.
+    fn load_all(from: &mut Reader<'_>, count: usize) -> Loaded<Vec<Self>> {
+        (0..count).map(|_| Self::load(from)).collect()
+    }
+}
+
+/// Makes a struct [`Saved`]: `saved!(impl[T: Real] Type<T> { field, field })`. Fields that are made anew follow as
+/// `; field = value`, and what must hold of what was read as `where |read| holds`.
+macro_rules! saved {
+    (impl[$($of:tt)*] $type:ty {
+        $($field:ident),* $(; $($made:ident = $value:expr),*)?
+    } $(where |$read:ident| $holds:expr)?) => {
+        impl<$($of)*> $crate::saved::Saved for $type {
+            fn save(&self, to: &mut $crate::saved::Writer<'_>) {
+                let Self { $($field,)* $($($made: _,)*)? } = self;
+                $($crate::saved::Saved::save($field, to);)*
+            }
+
+            fn load(from: &mut $crate::saved::Reader<'_>) -> $crate::saved::Loaded<Self> {
+                let read = Self { $($field: from.load()?,)* $($($made: $value,)*)? };
+                $(
+                    let $read = &read;
+                    if !$holds {
+                        return Err($crate::saved::Broken);
+                    }
+                )?
+                Ok(read)
+            }
+        }
+    };
+}
+pub(crate) use saved;
+
+/// Makes an enum without data [`Saved`], by the place of a variant in a list.
+macro_rules! saved_names {
+    ($type:ty: $($variant:path),*) => {
+        impl $crate::saved::Saved for $type {
+            fn save(&self, to: &mut $crate::saved::Writer<'_>) {
+                let place = [$($variant),*].iter().position(|variant| variant == self);
+                $crate::saved::Saved::save(&place.unwrap_or(usize::MAX), to);
+            }
+
+            fn load(from: &mut $crate::saved::Reader<'_>) -> $crate::saved::Loaded<Self> {
+                let place: usize = from.load()?;
+                [$($variant),*].get(place).copied().ok_or($crate::saved::Broken)
+            }
+        }
+    };
+}
+
+macro_rules! numbers {
+    ($($number:ty),*) => {$(
+        impl Saved for $number {
+            fn save(&self, to: &mut Writer<'_>) {
+                to.bytes(&self.to_ne_bytes());
+            }
+
+            fn load(from: &mut Reader<'_>) -> Loaded<Self> {
+                let bytes = from.bytes(size_of::<Self>())?;
+                Ok(Self::from_ne_bytes(bytes.try_into().map_err(|_| Broken)?))
+            }
+
+            fn save_all(all: &[Self], to: &mut Writer<'_>) {
+                to.bytes(bytes_of(all));
+            }
+
+            fn load_all(from: &mut Reader<'_>, count: usize) -> Loaded<Vec<Self>> {
+                let mut all = vec![Self::default(); count];
+                from.fill(&mut all)?;
+                Ok(all)
+            }
+        }
+    )*};
+}
+numbers!(u8, u16, u32, u64, f32, f64);
+
+macro_rules! as_numbers {
+    ($($type:ty: $number:ty),*) => {$(
+        impl Saved for $type {
+            fn save(&self, to: &mut Writer<'_>) {
+                (*self as $number).save(to);
+            }
+
+            fn load(from: &mut Reader<'_>) -> Loaded<Self> {
+                Ok(<$number>::load(from)? as $type)
+            }
+        }
+    )*};
+}
+as_numbers!(usize: u64, i64: u64);
+
+impl Saved for bool {
+    fn save(&self, to: &mut Writer<'_>) {
+        u8::from(*self).save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<bool> {
+        match u8::load(from)? {
+            byte @ 0..=1 => Ok(byte == 1),
+            _ => Err(Broken),
+        }
+    }
+}
+
+impl<X: Saved> Saved for Vec<X> {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.len().save(to);
+        X::save_all(self, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Vec<X>> {
+        let count = from.count(size_of::<X>().min(1))?;
+        X::load_all(from, count)
+    }
+}
+
+impl<X: Saved + Plain> Saved for Buffer<X> {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.len().save(to);
+        to.bytes(bytes_of(self));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Buffer<X>> {
+        let mut all = Buffer::zeros(from.count(size_of::<X>())?);
+        from.fill(&mut all)?;
+        Ok(all)
+    }
+}
+
+impl Saved for String {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.len().save(to);
+        to.bytes(self.as_bytes());
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<String> {
+        let count = from.count(1)?;
+        String::from_utf8(from.bytes(count)?.to_vec()).map_err(|_| Broken)
+    }
+}
+
+impl<X: Saved> Saved for Option<X> {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.is_some().save(to);
+        self.iter().for_each(|some| some.save(to));
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Option<X>> {
+        if bool::load(from)? { X::load(from).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<X: Saved, const N: usize> Saved for [X; N] {
+    fn save(&self, to: &mut Writer<'_>) {
+        X::save_all(self, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<[X; N]> {
+        X::load_all(from, N)?.try_into().map_err(|_| Broken)
+    }
+}
+
+impl<X: Saved, Y: Saved> Saved for (X, Y) {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.0.save(to);
+        self.1.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<(X, Y)> {
+        Ok((from.load()?, from.load()?))
+    }
+}
+
+impl Saved for Range<usize> {
+    fn save(&self, to: &mut Writer<'_>) {
+        [self.start, self.end].save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Range<usize>> {
+        let [start, end] = from.load()?;
+        if start <= end { Ok(start..end) } else { Err(Broken) }
+    }
+}
+
+impl Saved for std::time::Duration {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.as_secs_f64().save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Self> {
+        Self::try_from_secs_f64(from.load()?).map_err(|_| Broken)
+    }
+}
+
+/// Written once, wherever it is.
+impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let address = Arc::as_ptr(self).cast::<()>();
+        let known = to.shared.iter().position(|shared| Arc::as_ptr(shared).cast::<()>() == address);
+        known.unwrap_or(to.shared.len()).save(to);
+        if known.is_none() {
+            X::save(self, to);
+            to.shared.push(self.clone());
+        }
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Arc<X>> {
+        let place = usize::load(from)?;
+        if let Some(known) = from.shared.get(place) {
+            return known.clone().downcast().map_err(|_| Broken);
+        }
+        let read = Arc::new(X::load(from)?);
+        from.shared.push(read.clone());
+        Ok(read)
+    }
+}
+
+impl Saved for Offsets {
+    fn save(&self, to: &mut Writer<'_>) {
+        let long = match self {
+            Offsets::Short(short) => {
+                false.save(to);
+                return save_slice(short, to);
+            }
+            Offsets::Long(long) => long,
+        };
+        true.save(to);
+        save_slice(long, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Offsets> {
+        let offsets = match bool::load(from)? {
+            false => Offsets::from_short(from.load::<Buffer<u32>>()?),
+            true => Offsets::new(&from.load::<Vec<u64>>()?),
+        };
+        offsets.map_err(|_| Broken)
+    }
+}
+
+impl Saved for Columns {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.bound().save(to);
+        save_slice(self, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Columns> {
+        let bound = from.load()?;
+        Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| Broken)
+    }
+}
+
+/// As a `Vec` or a `Buffer` is.
+pub(crate) fn save_slice<X: Saved>(slice: &[X], to: &mut Writer<'_>) {
+    slice.len().save(to);
+    X::save_all(slice, to);
+}
+
+impl Saved for ChunkOrder {
+    fn save(&self, to: &mut Writer<'_>) {
+        save_slice(self, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<ChunkOrder> {
+        ChunkOrder::new(from.load()?).map_err(|_| Broken)
+    }
+}
+
+/// Columns of slices, whose slots are given: offsets are checked by slices.
+pub(crate) fn save_sliced(columns: &SlicedColumns, to: &mut Writer<'_>) {
+    match columns {
+        SlicedColumns::Wide(columns) => (false, columns.bound()).save(to),
+        SlicedColumns::Short(columns) => (true, columns.bound()).save(to),
+    }
+    match columns {
+        SlicedColumns::Wide(columns) => save_slice(columns, to),
+        SlicedColumns::Short(columns) => {
+            save_slice(columns.bases(), to);
+            save_slice(columns.offsets(), to);
+        }
+    }
+}
+
+/// What [`save_sliced`] wrote.
+pub(crate) fn load_sliced(
+    from: &mut Reader<'_>,
+    slices: usize,
+    slots: impl Fn(usize) -> Range<usize> + Sync,
+) -> Loaded<SlicedColumns> {
+    let (short, bound) = from.load()?;
+    if short {
+        let (bases, offsets) = (from.load::<Vec<u32>>()?, from.load()?);
+        if bases.len() != slices {
+            return Err(Broken);
+        }
+        let columns = ShortColumns::new(bases, offsets, slots, bound).map_err(|_| Broken)?;
+        return Ok(SlicedColumns::Short(columns));
+    }
+    let columns = Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| Broken)?;
+    Ok(SlicedColumns::Wide(columns))
+}
+
+impl Saved for EntryRows {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.rows().save(to);
+        save_slice(self, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<EntryRows> {
+        let rows = from.load()?;
+        EntryRows::new(from.load::<Buffer<u32>>()?, rows).map_err(|_| Broken)
+    }
+}
+
+impl Saved for Halves {
+    fn save(&self, to: &mut Writer<'_>) {
+        self.size().save(to);
+        save_slice(self.parts(), to);
+        self.offsets().save(to);
+        save_slice(self.inner(), to);
+        self.columns().save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Halves> {
+        let (size, parts) = from.load::<(usize, Vec<usize>)>()?;
+        let (offsets, inner) = from.load::<(Offsets, Vec<u32>)>()?;
+        // rows of blocks are counted in single ones
+        if size == 0 || offsets.ranges().checked_mul(size).is_none() {
+            return Err(Broken);
+        }
+        Halves::new(size, parts, offsets, inner, from.load()?).map_err(|_| Broken)
+    }
+}
+
+impl Saved for Work {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Work { bytes, gathers, rows, waits } = *self;
+        [bytes, gathers, rows, waits].save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Work> {
+        let [bytes, gathers, rows, waits] = from.load()?;
+        Ok(Work { bytes, gathers, rows, waits })
+    }
+}
+
+saved_names!(Strategy: Strategy::Automatic, Strategy::Classical, Strategy::LoadBalance, Strategy::MergePath,
+    Strategy::Speculative);

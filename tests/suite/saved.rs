@@ -1,0 +1,166 @@
+//! Plans in files: what is loaded computes what was saved, builds nothing, and is refused where it does not belong.
+
+use krysp::plan::{Ladder, Method, Preconditioner};
+use krysp::simd::{Level, force};
+use krysp::testing::matrices;
+use krysp::{Csr, Error, Host, Numbering, Plan, Real, Unusable};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A file that goes with its test.
+struct Saved(PathBuf);
+
+impl Saved {
+    fn new(name: &str) -> Saved {
+        Saved(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("saved_{name}")))
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn rhs<T: Real>(a: &Csr<T>) -> Vec<T> {
+    (0..a.rows()).map(|i| T::from_f64(1.0 + (i as f64 * 0.3).sin())).collect()
+}
+
+/// Saves a ladder that has solved; what is loaded gives the same bits, before and after new values, and did not build.
+fn saved_and_loaded<T: Real>(name: &str, a: &Csr<T>, mut ladder: Ladder<T, Host>) {
+    let (file, b) = (Saved::new(name), rhs(a));
+    let first = ladder.solve(&b).unwrap();
+    ladder.save(&file.0).unwrap();
+    let mut loaded = Ladder::load(&file.0, a, &Host).unwrap();
+    assert_eq!(
+        loaded.operator().unwrap().choice().to_string(),
+        ladder.operator().unwrap().choice().to_string(),
+        "{name}"
+    );
+    for round in 0..2 {
+        let (one, other) = (ladder.solve(&b).unwrap(), loaded.solve(&b).unwrap());
+        assert!(one.x == other.x, "{name}, round {round}: {one}\n{other}");
+        assert_eq!(one.report.iterations, other.report.iterations, "{name}");
+        assert_eq!(one.rungs.len(), other.rungs.len(), "{name}");
+        let built = other.rungs.iter().map(|rung| rung.setup).max().unwrap();
+        assert!(round > 0 || built < Duration::from_millis(50), "{name} was built again in {built:?}");
+        // in the order in which the matrix was given: here the entries are in order
+        let doubled: Vec<T> = a.entries().iter().map(|&value| value + value).collect();
+        ladder.refresh(&doubled).unwrap();
+        loaded.refresh(&doubled).unwrap();
+    }
+    assert!(first.converged() || first.report.iterations > 0, "{name}: {first}");
+}
+
+fn plan(a: &Csr<f64>, method: Method, preconditioner: Preconditioner) -> Ladder<f64, Host> {
+    Plan::new(a).unwrap().method(method).preconditioner(preconditioner).build().unwrap()
+}
+
+#[test]
+fn every_preconditioner_is_loaded_as_it_was() {
+    let grid = matrices::stencil7(14).csr::<f64>().unwrap();
+    let part = matrices::elasticity(7).csr::<f64>().unwrap();
+    let skewed: Vec<_> = grid.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();
+    let skewed = Csr::from_triplets(grid.rows(), grid.rows(), &skewed).unwrap();
+    for preconditioner in Preconditioner::ALL {
+        use Preconditioner::{Ilu0, Ilut, Lu, Spai};
+        if !matches!(preconditioner, Ilu0 | Ilut | Lu | Spai) {
+            saved_and_loaded(
+                &format!("grid_{preconditioner}"),
+                &grid,
+                plan(&grid, Method::Cg, preconditioner),
+            );
+            saved_and_loaded(
+                &format!("part_{preconditioner}"),
+                &part,
+                plan(&part, Method::Cg, preconditioner),
+            );
+        } else {
+            let ladder = plan(&skewed, Method::BiCgStab, preconditioner);
+            saved_and_loaded(&format!("skewed_{preconditioner}"), &skewed, ladder);
+        }
+    }
+}
+
+#[test]
+fn every_format_is_loaded_as_it_was() {
+    let a = matrices::elasticity(6).csr::<f64>().unwrap();
+    let single = matrices::stencil7(12).csr::<f32>().unwrap();
+    let mut taken = 0;
+    for format in
+        ["CSR", "DIA", "BSR", "SELL-P", "ELL", "ELLPACK-R", "HYB", "COO", "symmetric CSR", "symmetric BSR"]
+    {
+        match Plan::new(&a).unwrap().format(format).build() {
+            Ok(ladder) => {
+                saved_and_loaded(&format!("format_{format}"), &a, ladder);
+                taken += 1;
+            }
+            Err(Error::Unsuitable { .. }) => {}
+            Err(error) => panic!("{format}: {error}"),
+        }
+        if let Ok(ladder) = Plan::new(&single).unwrap().format(format).build() {
+            saved_and_loaded(&format!("single_{format}"), &single, ladder);
+        }
+    }
+    assert!(taken >= 7, "{taken}");
+}
+
+/// A matrix that lives in another numbering, given in another order and with entries given twice.
+#[test]
+fn numberings_and_orders_of_values_are_kept() {
+    let grid = matrices::stencil7(9).csr::<f64>().unwrap();
+    let mut entries: Vec<_> =
+        grid.triplets().flat_map(|(i, j, v)| [(i, j, 0.5 * v), (i, j, 0.5 * v)]).collect();
+    entries.reverse();
+    let a = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
+    let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+    let (file, b) = (Saved::new("numbered"), rhs(&a));
+    let mut ladder = Plan::new(&a).unwrap().build().unwrap();
+    let x = ladder.solve(&b).unwrap().x;
+    ladder.save(&file.0).unwrap();
+    assert!(Ladder::load(&file.0, &a, &Host).unwrap().solve(&b).unwrap().x == x);
+    // it is the same matrix in the user's numbering
+    let plain = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
+    assert!(Ladder::load(&file.0, &plain, &Host).unwrap().solve(&b).unwrap().x == x);
+
+    // other values are those of the matrix that is given
+    for entry in &mut entries {
+        entry.2 *= 4.0;
+    }
+    let other = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
+    let other = other.renumbered(&Numbering::rcm(&other).unwrap()).unwrap();
+    let quarter = Ladder::load(&file.0, &other, &Host).unwrap().solve(&b).unwrap();
+    assert!(quarter.converged());
+    assert!(quarter.x.iter().zip(&x).all(|(quarter, x)| (4.0 * quarter - x).abs() < 1e-6 * x.abs().max(1.0)));
+}
+
+#[test]
+fn what_does_not_belong_is_refused_with_a_reason() {
+    let a = matrices::stencil7(8).csr::<f64>().unwrap();
+    let file = Saved::new("refused");
+    let ladder = Plan::new(&a).unwrap().build().unwrap();
+    ladder.save(&file.0).unwrap();
+    let why = |error: Option<Error>| match error {
+        Some(Error::Saved { path, why }) => {
+            assert_eq!(path, file.0);
+            why
+        }
+        other => panic!("{other:?}"),
+    };
+    let single = matrices::stencil7(8).csr::<f32>().unwrap();
+    let kind = why(Ladder::load(&file.0, &single, &Host).err());
+    assert!(matches!(kind, Unusable::Kind { .. }), "{kind}");
+    let other = matrices::stencil7(7).csr::<f64>().unwrap();
+    assert_eq!(why(Ladder::load(&file.0, &other, &Host).err()), Unusable::OtherMatrix);
+    if krysp::simd::level() != Level::Portable {
+        let _narrow = force(Level::Portable);
+        let architecture = why(Ladder::load(&file.0, &a, &Host).err());
+        assert!(matches!(architecture, Unusable::Architecture { .. }), "{architecture}");
+    }
+    std::fs::write(&file.0, "%%MatrixMarket matrix coordinate real general\n").unwrap();
+    assert_eq!(why(Ladder::load(&file.0, &a, &Host).err()), Unusable::NotSaved);
+    let missing = Ladder::load(file.0.with_extension("missing"), &a, &Host).err();
+    assert!(matches!(missing, Some(Error::File { .. })), "{missing:?}");
+    let nowhere = ladder.save(file.0.join("nowhere"));
+    assert!(matches!(nowhere, Err(Error::File { .. })), "{nowhere:?}");
+}
