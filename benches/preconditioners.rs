@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! cargo bench --bench preconditioners [-- --record --rounds 3 heat_sink_p1_340k]
-//! cargo bench --features cuda --bench preconditioners -- --gpu
 //!     --amg                                   multigrid alone, of CSR as it was given, b = 1 without a file
+//! cargo bench --features cuda --bench preconditioners -- --gpu
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
     machine::join_threads()?;
     let options = Options::from_args()?;
     for name in system::names(&options.wanted) {
-        let system = System::new(&name)?;
+        let system = System::new(&name, options.amg)?;
         if options.gpu {
             #[cfg(feature = "cuda")]
             on_gpu::all(&options, &system)?;
@@ -178,7 +178,6 @@ impl<'a> Table<'a> {
     }
 
     /// Reports the time of a refresh with new values for the same pattern.
-    #[cfg(feature = "cuda")]
     fn again<M>(
         &self,
         preconditioner: &str,

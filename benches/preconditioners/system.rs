@@ -38,9 +38,12 @@ pub(super) struct System {
 }
 
 impl System {
-    pub(super) fn new(name: &str) -> Result<System> {
+    /// `ones` is the right-hand side of what has none of its own.
+    pub(super) fn new(name: &str, ones: bool) -> Result<System> {
         let csr = match (shared_matrix(name), matrices::named(name)) {
             (Some(path), _) => read_matrix(path)?,
+            // its numbers are random
+            (None, Some(matrix)) if name.starts_with("p1_") => matrix.diagonally_dominant().csr()?,
             (None, Some(matrix)) => matrix.csr()?,
             (None, None) => {
                 return Err(format!("{name} is neither generated nor beside this checkout").into());
@@ -48,6 +51,7 @@ impl System {
         };
         let b = match shared_matrix(&format!("{name}_b")) {
             Some(path) => read_vector(path)?,
+            None if ones => vec![1.0; csr.rows()],
             None => matrices::vector(csr.rows()),
         };
         let rigid = shared_matrix(&format!("{name}_coord")).map(|path| -> Result<_> {
