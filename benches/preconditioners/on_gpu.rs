@@ -7,7 +7,6 @@ use krysp::cuda::CudaMatrix;
 use krysp::formats::{BsrOptions, HaloOptions, OnDevice, Rounded};
 use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
-use krysp::testing::shared_matrix;
 use krysp::{
     Amg, Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
     Numbering, Refresh, Sell, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
@@ -56,18 +55,11 @@ fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     let on_gpu = &Csr::on(gpu, csr)?;
     let device = gpu.name().replace(',', " ");
     let mut table = Table::new(options, &device, &format!("{}_CSR", system.name), [csr.rows(), csr.nnz()]);
-    let b = match shared_matrix(&format!("{}_b", system.name)) {
-        Some(_) => on_gpu.range().vector(&system.b)?,
-        None => on_gpu.range().vector(&vec![1.0; csr.rows()])?,
-    };
+    let b = on_gpu.range().vector(&system.b)?;
     let wait = &|| Ok(gpu.synchronize()?);
     let jacobi = || Ok(Jacobi::on(gpu, on_gpu)?);
     table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, &b, wait, &jacobi)?;
-    let rigid = || match &system.rigid {
-        Some(rigid) => rigid,
-        None => &[][..],
-    };
-    let multigrid = || Ok(Amg::with_modes_on(gpu, on_gpu, rigid())?);
+    let multigrid = || Ok(Amg::with_modes_on(gpu, on_gpu, system.rigid.as_deref().unwrap_or(&[]))?);
     table.line::<Cg, _, _>(cg("AMG"), on_gpu, &b, wait, &multigrid)?;
     let mut made = multigrid()?;
     table.again("AMG", wait, &mut made, &|amg| Ok(amg.refresh(on_gpu)?))?;

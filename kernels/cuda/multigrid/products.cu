@@ -2,9 +2,8 @@
 //
 //     row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
 //
-// Some lanes share a row. Where blocks stand is found in a table in shared memory, once to count and once to fill; then columns
-// are put in order by how many of a row are smaller. Where blocks are numbers, what fills adds these, too. Numbers are added entry
-// by entry of A, always in one order.
+// Some lanes share a row. Where blocks stand is found in a table in shared memory; then columns are put in order by how many of a
+// row are smaller. Numbers are added entry by entry of A, always in one order, at places that a search finds or a table has.
 
 constexpr u32 EMPTY = ALL;
 
@@ -17,12 +16,14 @@ template <int LANES> __device__ __forceinline__ void wait() {
     }
 }
 
-// Counts the columns of rows, or fills them in. Rows that `skip` has nothing in are empty. Marks that a row has too many; nothing
-// is counted once one has.
-template <int LANES, int TABLE, bool FILL> __device__ __forceinline__ void rows_of_product(
-    const Graph& a, const Graph& b, const u32* skip, const u32* offsets, u32* to, u32* overflow) {
+// What is done with the columns of rows: counted and kept in no order, TABLE of a row; counted; filled in, in order.
+enum Does { KEEP, COUNT, FILL };
+
+// Rows that `skip` has nothing in are empty. Marks that a row has too many; nothing is counted once one has.
+template <int LANES, int TABLE, Does DOES> __device__ __forceinline__ void rows_of_product(
+    const Graph& a, const Graph& b, const u32* skip, const u32* offsets, u32* to, u32* kept, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES;
-    __shared__ u32 tables[GROUPS][TABLE], lists[GROUPS][FILL ? TABLE : 1], counts[GROUPS];
+    __shared__ u32 tables[GROUPS][TABLE], lists[GROUPS][DOES == FILL ? TABLE : 1], counts[GROUPS];
     const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     u32 *table = tables[group], *list = lists[group];
     if (__syncthreads_or(*(volatile u32*)overflow)) return;
@@ -45,7 +46,8 @@ template <int LANES, int TABLE, bool FILL> __device__ __forceinline__ void rows_
                         if (found == EMPTY) found = atomicCAS(table + at, EMPTY, column);
                         if (found == EMPTY) {
                             const u32 place = atomicAdd(counts + group, 1u);
-                            if (FILL) list[place] = column;
+                            if (DOES == KEEP) kept[(u64)row * TABLE + place] = column;
+                            if (DOES == FILL) list[place] = column;
                             break;
                         }
                         if (found == column) break;
@@ -61,8 +63,8 @@ template <int LANES, int TABLE, bool FILL> __device__ __forceinline__ void rows_
         wait<LANES>();
         if (row < a.rows) {
             const u32 count = counts[group];
-            if (!FILL && lane == 0) to[row] = count;
-            if (FILL) {
+            if (DOES != FILL && lane == 0) to[row] = count;
+            if (DOES == FILL) {
                 const u32 first = offsets[row];
                 for (u32 k = lane; k < count; k += LANES) {
                     const u32 column = list[k];
@@ -75,82 +77,68 @@ template <int LANES, int TABLE, bool FILL> __device__ __forceinline__ void rows_
         wait<LANES>();
     }
 }
-#define PATTERN(NAME, LANES, TABLE)                                                                                     \
-    extern "C" __global__ __launch_bounds__(THREADS) void count_##NAME(Graph a, Graph b, const u32* skip, u32* counts, u32* overflow) { \
+#define KEPT(TABLE, LANES)                                                                                              \
+    extern "C" __global__ __launch_bounds__(THREADS) void count_##TABLE(Graph a, Graph b, const u32* skip, u32* counts, u32* kept, u32* overflow) { \
         begin();                                                                                                        \
-        rows_of_product<LANES, TABLE, false>(a, b, skip, 0, counts, overflow);                                          \
+        rows_of_product<LANES, TABLE, KEEP>(a, b, skip, 0, counts, kept, overflow);                                     \
+    }
+KEPT(32, 8)
+KEPT(64, 8)
+KEPT(128, 32)
+#define FILLED(TABLE, LANES)                                                                                            \
+    extern "C" __global__ __launch_bounds__(THREADS) void count_##TABLE(Graph a, Graph b, const u32* skip, u32* counts, u32*, u32* overflow) { \
+        begin();                                                                                                        \
+        rows_of_product<LANES, TABLE, COUNT>(a, b, skip, 0, counts, 0, overflow);                                       \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(THREADS) void fill_##NAME(Graph a, Graph b, const u32* skip, const u32* offsets, u32* columns, u32* overflow) { \
+    extern "C" __global__ __launch_bounds__(THREADS) void fill_##TABLE(Graph a, Graph b, const u32* skip, const u32* offsets, u32* columns, u32* overflow) { \
         begin();                                                                                                        \
-        rows_of_product<LANES, TABLE, true>(a, b, skip, offsets, columns, overflow);                                    \
+        rows_of_product<LANES, TABLE, FILL>(a, b, skip, offsets, columns, 0, overflow);                                 \
     }
-PATTERN(32, 8, 32)
-PATTERN(64, 8, 64)
-PATTERN(128, 32, 128)
-PATTERN(512, 32, 512)
-PATTERN(4096, THREADS, 4096)
+FILLED(512, 32)
+FILLED(4096, THREADS)
 
-// A row of C where blocks are numbers: summed in a table in shared memory, where no two lanes have one column at a time.
-template <int LANES, int TABLE> struct SummedRow {
-    // no room for them: the table is searched through
-    static constexpr bool LISTED = TABLE < 512;
-    u32 *table, *list, *count;
-    double* sums;
+// Puts the columns that were kept in order, `room` of a row, 8 lanes a row.
+extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 room, u32* columns) {
+    begin();
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
+    if (row >= rows) return;
+    const u32 first = offsets[row], count = offsets[row + 1] - first;
+    const u32* own = kept + (u64)row * room;
+    for (u32 k = threadIdx.x % 8; k < count; k += 8) {
+        const u32 column = __ldg(own + k);
+        u32 smaller = 0;
+        for (u32 other = 0; other < count; other++) smaller += __ldg(own + other) < column;
+        columns[first + smaller] = column;
+    }
+}
 
-    __device__ __forceinline__ void clear(u32 lane) const {
-        for (u32 k = lane; k < TABLE; k += LANES) table[k] = EMPTY;
-        if (LISTED && lane == 0) *count = 0;
-    }
-    __device__ __forceinline__ void add(u32 column, double v) const {
-        u32 at = (column * 0x9e3779b1u >> 16) % TABLE;
-        while (true) {
-            u32 found = *(volatile u32*)(table + at);
-            if (found == EMPTY) {
-                found = atomicCAS(table + at, EMPTY, column);
-                if (found == EMPTY) {
-                    sums[at] = v;
-                    if (LISTED) list[atomicAdd(count, 1u)] = column;
-                    return;
-                }
-            }
-            if (found == column) break;
-            at = (at + 1) % TABLE;
-        }
-        sums[at] += v;
-    }
-    __device__ __forceinline__ double sum(u32 column) const {
+// The numbers of A B where blocks are numbers: a row is summed in shared memory, in a table that has its columns.
+template <int LANES, int TABLE> __device__ __forceinline__ void sums_of_product(
+    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, double* c_values) {
+    constexpr int GROUPS = THREADS / LANES;
+    __shared__ u32 tables[GROUPS][TABLE];
+    __shared__ double sums[GROUPS][TABLE];
+    const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    u32* table = tables[group];
+    double* sum = sums[group];
+    auto place = [&](u32 column) {
         u32 at = (column * 0x9e3779b1u >> 16) % TABLE;
         while (table[at] != column) at = (at + 1) % TABLE;
-        return sums[at];
-    }
-    // Columns in order, and their sums, from an entry on.
-    __device__ __forceinline__ void write(u32 lane, u32 first, u32* columns, double* values) const {
-        const u32 *all = LISTED ? list : table, end = LISTED ? *count : TABLE;
-        for (u32 k = lane; k < end; k += LANES) {
-            const u32 column = all[k];
-            if (column == EMPTY) continue;
-            u32 place = first;
-            for (u32 other = 0; other < end; other++) place += all[other] < column;
-            columns[place] = column;
-            values[place] = LISTED ? sum(column) : sums[k];
-        }
-    }
-};
-
-// A B where blocks are numbers: columns and numbers of rows that begin where C says. Entries of A are taken one by one, in order, so
-// that sums are rounded the same way each time.
-template <int LANES, int TABLE> __device__ __forceinline__ void sums_of_product(
-    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, u32* columns, double* values) {
-    using Sums = SummedRow<LANES, TABLE>;
-    constexpr int GROUPS = THREADS / LANES;
-    __shared__ u32 tables[GROUPS][TABLE], lists[Sums::LISTED ? GROUPS : 1][Sums::LISTED ? TABLE : 1], counts[Sums::LISTED ? GROUPS : 1];
-    __shared__ double sums[GROUPS][TABLE];
-    const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES, of = Sums::LISTED ? group : 0;
-    const Sums row_sums = {tables[group], lists[of], counts + of, sums[group]};
+        return at;
+    };
     for (u32 base = blockIdx.x * GROUPS; base < a.rows; base += gridDim.x * GROUPS) {
         const u32 row = base + group;
         const u32 first = row < a.rows ? c.offsets[row] : 0, end = row < a.rows ? c.offsets[row + 1] : 0;
-        row_sums.clear(lane);
+        for (u32 k = lane; k < TABLE; k += LANES) {
+            table[k] = EMPTY;
+            sum[k] = 0;
+        }
+        wait<LANES>();
+        for (u32 k = first + lane; k < end; k += LANES) {
+            const u32 column = c.columns[k];
+            u32 at = (column * 0x9e3779b1u >> 16) % TABLE;
+            while (atomicCAS(table + at, EMPTY, column) != EMPTY) at = (at + 1) % TABLE;
+        }
         wait<LANES>();
         // rows without columns were skipped
         const u32 last = first < end ? a.offsets[row + 1] : 0;
@@ -159,11 +147,11 @@ template <int LANES, int TABLE> __device__ __forceinline__ void sums_of_product(
             for (; entry < last; entry++) {
                 const u32 middle = __ldg(a.columns + entry), stop = __ldg(b.offsets + middle + 1);
                 const double left = __ldg(a_values + entry);
-                for (u32 k = __ldg(b.offsets + middle) + lane; k < stop; k += LANES) row_sums.add(__ldg(b.columns + k), left * __ldg(b_values + k));
+                for (u32 k = __ldg(b.offsets + middle) + lane; k < stop; k += LANES) sum[place(__ldg(b.columns + k))] += left * __ldg(b_values + k);
                 wait<LANES>();
             }
         } else {
-            // whole warps go on together; what an entry needs is asked for by one lane, and a step ahead
+            // whole warps go on together; each lane asks for what one entry needs, and all for its row a step ahead
             for (; __any_sync(ALL, entry < last); entry += LANES) {
                 u32 start = 0, length = 0;
                 double left = 0;
@@ -178,28 +166,28 @@ template <int LANES, int TABLE> __device__ __forceinline__ void sums_of_product(
                 double right = from + lane < to ? __ldg(b_values + from + lane) : 0.0;
 #pragma unroll 1
                 for (int k = 0; k < LANES && __any_sync(ALL, entry + k < last); k++) {
-                    const double factor = __shfl_sync(ALL, left, k, LANES), own = factor * right;
                     const u32 own_column = column, rest = from + lane + LANES, stop = to;
+                    const double factor = __shfl_sync(ALL, left, k, LANES), own = factor * right;
                     from = __shfl_sync(ALL, start, k + 1, LANES);
                     to = from + (k + 1 < LANES ? __shfl_sync(ALL, length, k + 1, LANES) : 0);
                     column = from + lane < to ? __ldg(b.columns + from + lane) : EMPTY;
                     right = from + lane < to ? __ldg(b_values + from + lane) : 0.0;
-                    if (own_column != EMPTY) row_sums.add(own_column, own);
-                    for (u32 other = rest; other < stop; other += LANES) row_sums.add(__ldg(b.columns + other), factor * __ldg(b_values + other));
+                    if (own_column != EMPTY) sum[place(own_column)] += own;
+                    for (u32 other = rest; other < stop; other += LANES) sum[place(__ldg(b.columns + other))] += factor * __ldg(b_values + other);
                     __syncwarp();
                 }
             }
         }
         wait<LANES>();
-        if (first < end) row_sums.write(lane, first, columns, values);
+        for (u32 k = first + lane; k < end; k += LANES) c_values[k] = sum[place(c.columns[k])];
         wait<LANES>();
     }
 }
 #define SUMS_OF(TABLE, LANES)                                                                                           \
     extern "C" __global__ __launch_bounds__(THREADS) void sums_##TABLE(                                                 \
-        Graph a, const double* a_values, Graph b, const double* b_values, Graph c, u32* columns, double* values) {      \
+        Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {                  \
         begin();                                                                                                        \
-        sums_of_product<LANES, TABLE>(a, a_values, b, b_values, c, columns, values);                                    \
+        sums_of_product<LANES, TABLE>(a, a_values, b, b_values, c, c_values);                                           \
     }
 SUMS_OF(32, 4)
 SUMS_OF(64, 8)

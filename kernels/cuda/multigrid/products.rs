@@ -1,7 +1,7 @@
 //! Products of sparse matrices of blocks on a device, and transposes.
 //!
-//! Budget of a product: a row of `B` read twice for each entry of `A` while its pattern is found, and once more for the numbers;
-//! once and once where blocks are numbers.
+//! Budget of a product: a row of `B` read once for each entry of `A` while its pattern is found, and once more for the numbers.
+//! While the pattern of short rows is found, up to 128 columns are kept for each.
 
 use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
 use crate::cuda::device::Array;
@@ -24,61 +24,75 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Kernels by how many columns a row has room for, and terms of a mean row with which they are tried: those that count and fill,
-/// and lanes of a row; those that sum, and lanes.
-const ROOM: [(usize, f64, [&str; 3], [usize; 2]); 5] = [
-    (32, 32.0, ["count_32", "fill_32", "sums_32"], [8, 4]),
-    (64, 160.0, ["count_64", "fill_64", "sums_64"], [8, 8]),
-    (128, f64::INFINITY, ["count_128", "fill_128", "sums_128"], [WARP, 16]),
-    (512, f64::INFINITY, ["count_512", "fill_512", "sums_512"], [WARP, WARP]),
-    (4096, f64::INFINITY, ["count_4096", "fill_4096", "sums_4096"], [THREADS as usize, THREADS as usize]),
+/// How the columns of a row are found and its numbers summed, by how many columns there is room for.
+struct Room {
+    columns: usize,
+    /// Terms of a mean row with which it is tried.
+    terms: f64,
+    /// What counts and, where columns are not kept, what fills.
+    finds: [&'static str; 2],
+    /// Whether counting keeps the columns.
+    keeps: bool,
+    sums: &'static str,
+    /// Lanes of a row: that find, and that sum.
+    lanes: [usize; 2],
+}
+
+const fn room(
+    columns: usize,
+    terms: f64,
+    finds: [&'static str; 2],
+    sums: &'static str,
+    lanes: [usize; 2],
+) -> Room {
+    Room { columns, terms, finds, keeps: columns <= 128, sums, lanes }
+}
+
+const ROOM: [Room; 5] = [
+    room(32, 32.0, ["count_32", ""], "sums_32", [8, 4]),
+    room(64, 160.0, ["count_64", ""], "sums_64", [8, 8]),
+    room(128, f64::INFINITY, ["count_128", ""], "sums_128", [WARP, 16]),
+    room(512, f64::INFINITY, ["count_512", "fill_512"], "sums_512", [WARP, WARP]),
+    room(4096, f64::INFINITY, ["count_4096", "fill_4096"], "sums_4096", [THREADS as usize; 2]),
 ];
 
-/// Where rows of `A B` begin; columns are not known yet. Rows that `skip` has nothing in are empty.
-fn counted(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
+/// Where `A B` has blocks. Rows that `skip` has nothing in are empty.
+pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
     let (device, rows) = (a.device(), a.rows());
     let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
     let mean = |graph: &Graph| graph.entries() as f64 / graph.rows().max(1) as f64;
     let terms = mean(a) * mean(b);
-    for (room, (_, most, [count, ..], [lanes, _])) in ROOM.iter().enumerate() {
-        if terms > *most {
+    for (at, room) in ROOM.iter().enumerate().filter(|(_, room)| terms <= room.terms) {
+        let (counts, overflow) = (device.uninitialised::<u32>(rows + 1)?, Misfit::none(device)?);
+        let kept = device.uninitialised::<u32>(if room.keeps { rows * room.columns } else { 0 })?;
+        let ([count, fill], cut) = (room.finds, config(rows * room.lanes[0]));
+        let (to, unordered, mark) = (counts.address(0), kept.address(0), overflow.address());
+        queue!(device, f64, count, cut, left, right, skip, to, unordered, mark);
+        if overflow.is_set()? {
             continue;
         }
-        let (counts, overflow) = (device.uninitialised::<u32>(rows + 1)?, Misfit::none(device)?);
-        let (to, mark, config) = (counts.address(0), overflow.address(), config(rows * lanes));
-        queue!(device, f64, count, config, left, right, skip, to, mark);
-        if !overflow.is_set()? {
-            return Ok(Graph { room, ..Graph::of_lengths(counts, b.cols())? });
+        let c = Graph { room: at, ..Graph::of_lengths(counts, b.cols())? };
+        let (offsets, columns, number) = (c.offsets(), c.columns.address(0), rows as u32);
+        if room.keeps {
+            let room = room.columns as u32;
+            queue!(device, f64, "order_kept", config(rows * 8), offsets, number, unordered, room, columns);
+        } else {
+            queue!(device, f64, fill, cut, left, right, skip, offsets, columns, mark);
         }
+        return Ok(c);
     }
-    let [.., (limit, ..)] = ROOM;
+    let limit = ROOM[ROOM.len() - 1].columns;
     Err(Error::TooLarge { what: "the number of entries of a row of a level", got: limit + 1, limit })
-}
-
-/// Where `A B` has blocks. Rows that `skip` has nothing in are empty.
-pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
-    let (c, device) = (counted(a, b, skip)?, a.device());
-    let (_, _, [_, fill, _], [lanes, _]) = ROOM[c.room];
-    let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
-    let overflow = Misfit::none(device)?;
-    let (offsets, columns, mark) = (c.offsets(), c.columns.address(0), overflow.address());
-    queue!(device, f64, fill, config(a.rows() * lanes), left, right, skip, offsets, columns, mark);
-    Ok(c)
 }
 
 /// `A B`
 pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
-    let shape = [a.shape[0], b.shape[1]];
-    // where numbers are summed they bring their columns
-    let graph = match shape == [1, 1] && a.shape == [1, 1] {
-        true => counted(&a.graph, &b.graph, None)?,
-        false => pattern(&a.graph, &b.graph, None)?,
-    };
+    let graph = pattern(&a.graph, &b.graph, None)?;
     let values = numbers(a, b, &graph)?;
-    Ok(Blocks { graph, shape, values })
+    Ok(Blocks { graph, shape: [a.shape[0], b.shape[1]], values })
 }
 
-/// The numbers of `A B`, whose rows are known to begin where those of `c` do. Where blocks are numbers, columns are written, too.
+/// The numbers of `A B`, whose pattern is known.
 pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
     let ([rows, inner], [_, columns]) = (a.shape, b.shape);
@@ -87,9 +101,8 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
     if rows * inner * columns == 1 {
-        let (_, _, [.., name], [_, lanes]) = ROOM[c.room];
-        let of_columns = c.columns.address(0);
-        queue!(device, f64, name, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, of_columns, to);
+        let Room { sums, lanes: [_, lanes], .. } = &ROOM[c.room];
+        queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
     let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.rows() * WARP));
