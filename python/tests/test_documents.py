@@ -51,7 +51,9 @@ def test_the_notebook_runs():
 
 
 @pytest.mark.parametrize("document", ["docs/python.md", "python/README.md"])
-def test_python_in_documents_runs(document):
+def test_python_in_documents_runs(document, tmp_path, monkeypatch):
+    # what a document writes does not stay
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / document).read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks, "no Python in the document"
