@@ -110,7 +110,7 @@ fn halo(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, partner| vec![row, partner])
 }
 
-/// The same product without messages: an own entry in place of the other.
+/// A product of as many entries without messages: each reads an own entry in place of the other rank's.
 fn alone(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, _| vec![row])
 }

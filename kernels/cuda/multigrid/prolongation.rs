@@ -40,7 +40,7 @@ pub(super) struct Smoothing<'a> {
     pub(super) positive: f64,
 }
 
-/// The same as kernels see it.
+/// `Smoothing` as kernels see it.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawSmoothing {
