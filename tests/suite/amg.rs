@@ -2,7 +2,6 @@
 
 use krysp::Refresh;
 use krysp::io::{read_matrix, read_vector};
-use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::{shared_matrix, skipped};
@@ -59,8 +58,6 @@ fn csr(rows: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
 
 #[test]
 fn laws_of_operators() {
-    // other tests force others meanwhile
-    let _level = force(Level::best()).unwrap();
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
         stencil.renumbered(&Numbering::clustered(&stencil, 300).unwrap()).unwrap(),

@@ -1,7 +1,6 @@
 //! Matrices whose rows have extremely different lengths, in host memory.
 
 use krysp::formats::{HybOptions, Strategy, Threshold};
-use krysp::simd::{Level, force};
 use krysp::testing::matrices::edge;
 use krysp::{Coo, Element, Host, HostVector, Hyb, LinearOperator, Operator, Real};
 
@@ -24,7 +23,6 @@ fn is_exact<T: Real>(
 }
 
 fn extreme_rows<T: Real>(size: usize) {
-    let _level = force(Level::best()).unwrap();
     let overflow = HybOptions { threshold: Threshold::Columns(0) };
     for (name, triplets) in edge::extreme_rows(size) {
         let csr = triplets.csr::<T>().unwrap();

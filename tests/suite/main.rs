@@ -1,8 +1,8 @@
-//! All tests through the public interface, in one program, so that the library's loops are compiled once.
+//! All tests through the public interface, in one program, so that the library's loops are compiled once. All of them run
+//! at the best SIMD level of the CPU: tests that force another one, for the whole process, are in `tests/conformance`.
 
 mod amg;
 mod chebyshev;
-mod choice;
 mod clustering;
 mod direct;
 mod endings;

@@ -5,7 +5,6 @@
 
 use krysp::formats::Rounded;
 use krysp::io::{read_matrix, read_vector};
-use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::{shared_matrix, skipped};
@@ -49,8 +48,6 @@ fn all_obey<T: Real>(a: &Csr<T>) {
 
 #[test]
 fn laws_of_operators() {
-    // other tests force other SIMD levels at the same time
-    let _level = force(Level::best()).unwrap();
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
         stencil.renumbered(&Numbering::rcm(&stencil).unwrap()).unwrap(),

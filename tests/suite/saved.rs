@@ -1,7 +1,6 @@
 //! Plans in files: what is loaded computes what was saved, builds nothing, and is refused where it does not belong.
 
 use krysp::plan::{Ladder, Method, Preconditioner};
-use krysp::simd::{Level, force};
 use krysp::testing::matrices;
 use krysp::{Csr, Error, Host, Numbering, Plan, Real, Unusable};
 use std::path::{Path, PathBuf};
@@ -154,11 +153,6 @@ fn what_does_not_belong_is_refused_with_a_reason() {
     assert!(matches!(kind, Unusable::Kind { .. }), "{kind}");
     let other = matrices::stencil7(7).csr::<f64>().unwrap();
     assert_eq!(why(Ladder::load(&file.0, &other, &Host).err()), Unusable::OtherMatrix);
-    if krysp::simd::level() != Level::Portable {
-        let _narrow = force(Level::Portable);
-        let architecture = why(Ladder::load(&file.0, &a, &Host).err());
-        assert!(matches!(architecture, Unusable::Architecture { .. }), "{architecture}");
-    }
     std::fs::write(&file.0, "%%MatrixMarket matrix coordinate real general\n").unwrap();
     assert_eq!(why(Ladder::load(&file.0, &a, &Host).err()), Unusable::NotSaved);
     let missing = Ladder::load(file.0.with_extension("missing"), &a, &Host).err();

@@ -1,6 +1,5 @@
 //! The two-level preconditioner: laws, iterations saved, and errors.
 
-use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{
@@ -21,8 +20,6 @@ fn constant(n: usize, size: usize, unknown: usize) -> Vec<f64> {
 
 #[test]
 fn laws_of_operators() {
-    // other tests force other SIMD levels at the same time
-    let _level = force(Level::best()).unwrap();
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
         stencil.renumbered(&Numbering::clustered(&stencil, 300).unwrap()).unwrap(),

@@ -1,7 +1,9 @@
 //! Every format of the list obeys every law, for both elements, at every SIMD level; with options, by a line each.
 //!
-//! A forced SIMD level applies to the whole process. A test that compares bits holds a guard all the time; tests at one
-//! level run together.
+//! A forced SIMD level applies to the whole process, so every test that forces one is in this program. A test that compares
+//! bits holds a guard all the time; tests at one level run together.
+
+mod choice;
 
 use krysp::formats::{
     Bsr, BsrOptions, Ehyb, EhybOptions, Halo, HaloOptions, Hyb, HybOptions, Rounded, Sell, SellOptions,
@@ -13,7 +15,8 @@ use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
 use krysp::testing::matrices::{Triplets, edge};
 use krysp::testing::skipped;
 use krysp::{
-    Bf16, Csr, Format, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Real, Result, Space,
+    Bf16, Csr, Error, Format, Host, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Plan, Real,
+    Result, Space, Unusable,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -303,7 +306,7 @@ fn laws_can_be_broken() {
     let conversion = Conversion { build: &|a: &Csr<f64>| Ok(a.clone()), may_refuse: &|_| false };
     assert!(laws::format(&[], &conversion).is_err());
     let refused = |_: &Csr<f64>| -> Result<Csr<f64>> {
-        Err(krysp::Error::Unsuitable { format: "nothing", why: "it takes nothing".into() })
+        Err(Error::Unsuitable { format: "nothing", why: "it takes nothing".into() })
     };
     let case = Case { name: "arrow".into(), triplets };
     for may_refuse in [true, false] {
@@ -323,4 +326,21 @@ fn laws_can_be_broken() {
     });
     assert!(laws::second_product(&counting).is_err());
     assert!(laws::operator_fusions(&counting, Agreement::Rounding).is_err());
+}
+
+/// Formats are chosen for one SIMD level, so a plan saved at another one is refused.
+#[test]
+fn plans_of_another_level_are_refused() {
+    let a = krysp::testing::matrices::stencil7(8).csr::<f64>().unwrap();
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("saved_at_the_best_level");
+    {
+        let _best = force(Level::best()).unwrap();
+        Plan::new(&a).unwrap().build().unwrap().save(&file).unwrap();
+    }
+    at_every_level(&|level| match krysp::plan::Ladder::load(&file, &a, &Host) {
+        Ok(_) => assert_eq!(level, Level::best()),
+        Err(Error::Saved { why: Unusable::Architecture { .. }, .. }) => assert_ne!(level, Level::best()),
+        Err(error) => panic!("{level}: {error}"),
+    });
+    std::fs::remove_file(&file).unwrap();
 }
