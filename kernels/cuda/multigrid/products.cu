@@ -97,6 +97,33 @@ KEPT(128, 32)
 FILLED(512, 32)
 FILLED(4096, THREADS)
 
+// Where rows are short, a thread has a row. Rows that `skip` has nothing in are empty.
+template <bool FILL> __device__ __forceinline__ void short_product(
+    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const u32* skip, const u32* offsets, u32* counts,
+    u32* columns, double* values, u32* overflow) {
+    short_rows<FILL>(a.rows, offsets, counts, columns, values, overflow, [&](u32 row, ShortRow<FILL>& list) {
+        if (skip && skip[row] == skip[row + 1]) return;
+        const u32 last = a.offsets[row + 1];
+        for (u32 entry = a.offsets[row]; entry < last; entry++) {
+            const u32 middle = __ldg(a.columns + entry), end = __ldg(b.offsets + middle + 1);
+            const double left = FILL ? __ldg(a_values + entry) : 0.0;
+            for (u32 other = __ldg(b.offsets + middle); other < end; other++) {
+                list.add(__ldg(b.columns + other), FILL ? left * __ldg(b_values + other) : 0.0);
+            }
+        }
+    });
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a, Graph b, const u32* skip, u32* counts, u32* overflow) {
+    begin();
+    short_product<false>(a, 0, b, 0, skip, 0, counts, 0, 0, overflow);
+}
+// Columns are written, too. Rows that are empty where C says so were skipped.
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_short(
+    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, u32* columns, double* c_values, u32* overflow) {
+    begin();
+    short_product<true>(a, a_values, b, b_values, c.offsets, c.offsets, 0, columns, c_values, overflow);
+}
+
 // Puts the columns that were kept in order, `room` of a row, 8 lanes a row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 room, u32* columns) {
     begin();
