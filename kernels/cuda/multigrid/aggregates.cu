@@ -31,18 +31,24 @@ struct Nodes {
     __device__ __forceinline__ u32 at(u32 place) const { return list ? __ldg(list + place) : place; }
 };
 
-// Hands out the nodes, each to its LANES.
 template <class Visit> __device__ __forceinline__ void each_node(const Nodes& nodes, Visit visit) {
-    const u32 size = nodes.size(), stride = gridDim.x * (THREADS / LANES);
-    for (u32 place = (blockIdx.x * blockDim.x + threadIdx.x) / LANES; place < size; place += stride) visit(nodes.at(place));
+    const u32 size = nodes.size(), threads = gridDim.x * blockDim.x;
+    for (u32 place = blockIdx.x * blockDim.x + threadIdx.x; place < size; place += threads) visit(nodes.at(place));
 }
-// The largest number among a node and its neighbours, known to all of its lanes.
+// The largest number among a node and its neighbours. The loads of some stand together: to wait for each takes longest here.
 __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u32 node) {
-    const u32 lanes = ((1u << LANES) - 1) << (threadIdx.x % 32 / LANES * LANES), end = a.offsets[node + 1];
+    constexpr u32 TOGETHER = 8;
+    const u32 first = a.offsets[node], end = a.offsets[node + 1];
     u32 most = numbers[node];
-    for (u32 entry = a.offsets[node] + threadIdx.x % LANES; entry < end; entry += LANES) most = max(most, numbers[__ldg(a.columns + entry)]);
+    for (u32 entry = first; entry < end; entry += TOGETHER) {
+        u32 column[TOGETHER], number[TOGETHER];
 #pragma unroll
-    for (u32 step = LANES / 2; step; step /= 2) most = max(most, __shfl_xor_sync(lanes, most, step));
+        for (u32 k = 0; k < TOGETHER; k++) column[k] = entry + k < end ? __ldg(a.columns + entry + k) : node;
+#pragma unroll
+        for (u32 k = 0; k < TOGETHER; k++) number[k] = numbers[column[k]];
+#pragma unroll
+        for (u32 k = 0; k < TOGETHER; k++) most = max(most, number[k]);
+    }
     return most;
 }
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
@@ -52,8 +58,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, Nodes nodes, 
     begin();
     each_node(nodes, [&](u32 node) {
         if (!is_open(largest[node])) return;
-        const u32 most = most_among(a, drawn, node);
-        if (threadIdx.x % LANES == 0) largest[node] = most;
+        largest[node] = most_among(a, drawn, node);
     });
 }
 // Roots, and nodes that have one two steps away or nearer. Marks that some are still open, once a block: writes to one place
@@ -67,7 +72,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes node
         const u32 most = most_among(a, largest, node);
         const bool decided = most == own || most == ROOT;
         some |= !decided;
-        if (decided && threadIdx.x % LANES == 0) drawn[node] = most == own ? ROOT : 0;
+        if (decided) drawn[node] = most == own ? ROOT : 0;
     });
     if (__syncthreads_or(some) && open && threadIdx.x == 0) *open = 1;
 }

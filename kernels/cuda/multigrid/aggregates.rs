@@ -13,15 +13,12 @@ use cudarc::driver::DeviceRepr;
 pub(crate) const SOURCE: Source = Source {
     file: "aggregates.cu",
     text: concat!(include_str!("graph.cu"), "#line 1 \"aggregates.cu\"\n", include_str!("aggregates.cu")),
-    constants: constants![LANES],
+    constants: constants![],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Nodes" = RawNodes { list, count, all }),
     ],
 };
-
-/// Lanes that share a node in a round.
-const LANES: usize = 8;
 
 /// Rounds that are queued together, at first and then: most graphs need some ten, and a round without open nodes is short.
 const ROUNDS: [usize; 2] = [10, 4];
@@ -60,7 +57,8 @@ impl Open {
     fn shorten(&mut self, numbers: &Array<u32>) -> Result<()> {
         let (device, nodes) = (numbers.device(), self.all as usize);
         let kept = [device.uninitialised(nodes)?, device.zeros(1)?];
-        let (raw, from, [to, count]) = (self.raw(), numbers.address(0), kept.each_ref().map(|a| a.address(0)));
+        let (raw, from, [to, count]) =
+            (self.raw(), numbers.address(0), kept.each_ref().map(|a| a.address(0)));
         queue!(device, f64, "keep_open", config_at_once(device, nodes, 1), raw, from, to, count);
         self.now = Some(kept);
         Ok(())
@@ -75,7 +73,6 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     let (d, l, out, count) = (drawn.address(0), largest.address(0), left_out.address(0), nodes as u32);
     queue!(device, f64, "draw", config(nodes), out, count, d, l);
     let [mut asks, mut decides] = [(); 2].map(|()| Open { all: count, now: None });
-    let shared = config_at_once(device, nodes * LANES, 1);
     let (mut first, mut last) = (0, ROUNDS[0]);
     loop {
         let open = Misfit::none(device)?;
@@ -86,9 +83,9 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
             }
             // the last round says what is open
             let mark = if round + 1 == last { open.address() } else { 0 };
-            let nodes = [asks.raw(), decides.raw()];
-            queue!(device, f64, "ask", shared, raw, nodes[0], d, l);
-            queue!(device, f64, "decide", shared, raw, nodes[1], l, d, mark);
+            let ([asks, decides], grid) = ([asks.raw(), decides.raw()], config_at_once(device, nodes, 1));
+            queue!(device, f64, "ask", grid, raw, asks, d, l);
+            queue!(device, f64, "decide", grid, raw, decides, l, d, mark);
         }
         if !open.is_set()? {
             break;

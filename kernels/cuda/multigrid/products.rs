@@ -102,28 +102,29 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
 
 /// `A B`
 pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
-    let numbers_alone = [a.shape, b.shape] == [[1, 1]; 2];
-    let short = match numbers_alone && terms(&a.graph, &b.graph) <= SHORT_TERMS {
-        true => short_pattern(&a.graph, &b.graph)?,
-        false => None,
-    };
-    let graph = match short {
-        Some(graph) => graph,
-        None => pattern(&a.graph, &b.graph, None)?,
-    };
+    if [a.shape, b.shape] == [[1, 1]; 2]
+        && terms(&a.graph, &b.graph) <= SHORT_TERMS
+        && let Some(product) = short_product(a, b)?
+    {
+        return Ok(product);
+    }
+    let graph = pattern(&a.graph, &b.graph, None)?;
     let values = numbers(a, b, &graph)?;
     Ok(Blocks { graph, shape: [a.shape[0], b.shape[1]], values })
 }
 
-/// Where rows of `A B` begin, with columns that come with its numbers; none if a row has more than [`SHORT`].
-fn short_pattern(a: &Graph, b: &Graph) -> Result<Option<Graph>> {
-    let (device, rows) = (a.device(), a.rows());
+/// `A B`, a thread for each row; none if a row has more than [`SHORT`] columns.
+fn short_product(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
+    let (device, rows) = (a.values.device(), a.graph.rows());
     let counts = Counts::new(device, rows)?;
-    let (left, right, skip) = (a.raw(), b.raw(), 0u64);
-    let (to, mark) = (counts.address(), counts.mark());
-    queue!(device, f64, "count_short", short_rows(rows), left, right, skip, to, mark);
-    let graph = counts.graph(b.cols())?;
-    Ok(graph.map(|graph| Graph { room: BY_THREADS, ..graph }))
+    let (raw_a, raw_b, to, mark) = (a.graph.raw(), b.graph.raw(), counts.address(), counts.mark());
+    queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, mark);
+    let Some(graph) = counts.graph(b.graph.cols())? else { return Ok(None) };
+    let values = device.uninitialised(graph.entries())?;
+    let (left, right, raw_c) = (a.address(), b.address(), graph.raw());
+    let (columns, to) = (graph.columns.address(0), values.address(0));
+    queue!(device, f64, "fill_short", short_rows(rows), raw_a, left, raw_b, right, raw_c, columns, to);
+    Ok(Some(Blocks { graph: Graph { room: BY_THREADS, ..graph }, shape: [1, 1], values }))
 }
 
 /// The numbers of `A B`, whose pattern is known.
@@ -135,10 +136,7 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
     if c.room == BY_THREADS {
-        // the pattern is known: no row is too long
-        let (to_columns, mark) = (c.columns.address(0), Misfit::none(device)?);
-        let (config, mark) = (short_rows(c.rows()), mark.address());
-        queue!(device, f64, "sums_short", config, raw_a, left, raw_b, right, raw_c, to_columns, to, mark);
+        queue!(device, f64, "sums_short", short_rows(c.rows()), raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
     if rows * inner * columns == 1 {
@@ -146,7 +144,8 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
         queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
-    let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.rows() * WARP));
+    let (shape, inner, config) =
+        (RawShape::from([rows, columns]), inner as u32, short_rows(c.rows() * SHORT_THREADS));
     queue!(device, f64, "sums_of_blocks", config, raw_a, left, raw_b, right, shape, inner, raw_c, to);
     Ok(values)
 }

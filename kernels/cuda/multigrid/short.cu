@@ -28,14 +28,14 @@ template <bool SUMS> struct ShortRow {
     __device__ __forceinline__ void sort() {
         for (u32 k = 1; k < count; k++) {
             const u32 column = columns[k * SHORT_THREADS];
-            const double sum = sums[k * SHORT_THREADS];
+            const double sum = SUMS ? sums[k * SHORT_THREADS] : 0.0;
             u32 at = k;
             for (; at > 0 && columns[(at - 1) * SHORT_THREADS] > column; at--) {
                 columns[at * SHORT_THREADS] = columns[(at - 1) * SHORT_THREADS];
-                sums[at * SHORT_THREADS] = sums[(at - 1) * SHORT_THREADS];
+                if (SUMS) sums[at * SHORT_THREADS] = sums[(at - 1) * SHORT_THREADS];
             }
             columns[at * SHORT_THREADS] = column;
-            sums[at * SHORT_THREADS] = sum;
+            if (SUMS) sums[at * SHORT_THREADS] = sum;
         }
     }
 };
