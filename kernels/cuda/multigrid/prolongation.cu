@@ -138,16 +138,28 @@ template <bool FILL> __device__ __forceinline__ void short_smoothed(
         const double factor = -of.omega * inverse;
         list.add(of.t.columns[own_place], own);
         u32 next = strong_first;
-        for (u32 k = first; k < end; k++) {
-            const u32 column = __ldg(of.a.columns + k);
-            if (!all_strong) {
-                const bool is_strong = next < strong_end && __ldg(of.strong.columns + next) == column;
-                next += is_strong;
-                if (!is_strong || column == row) continue;
+        // what some entries need is asked for at once
+        constexpr u32 TOGETHER = 4;
+        for (u32 k = first; k < end; k += TOGETHER) {
+            u32 aggregate[TOGETHER];
+            double term[TOGETHER];
+#pragma unroll
+            for (u32 q = 0; q < TOGETHER; q++) {
+                bool there = k + q < end;
+                const u32 column = there ? __ldg(of.a.columns + k + q) : row, place = __ldg(of.t.offsets + column);
+                if (!all_strong && there) {
+                    there = next < strong_end && __ldg(of.strong.columns + next) == column;
+                    next += there;
+                    there &= column != row;
+                }
+                there &= place < __ldg(of.t.offsets + column + 1);
+                aggregate[q] = there ? __ldg(of.t.columns + place) : NONE;
+                term[q] = FILL && there ? factor * (__ldg(of.values + k + q) * __ldg(of.t_values + place)) : 0.0;
             }
-            const u32 place = __ldg(of.t.offsets + column);
-            if (place == __ldg(of.t.offsets + column + 1)) continue;
-            list.add(__ldg(of.t.columns + place), FILL ? factor * (__ldg(of.values + k) * __ldg(of.t_values + place)) : 0.0);
+#pragma unroll
+            for (u32 q = 0; q < TOGETHER; q++) {
+                if (aggregate[q] != NONE) list.add(aggregate[q], term[q]);
+            }
         }
     });
 }

@@ -27,7 +27,7 @@ pub(crate) const SOURCE: Source = Source {
 /// Kernels by how many entries a row may have: those that count and fill, and lanes of a row. Those of short.cu ask no more than
 /// that `P` has few, and are for short rows.
 const ROOM: [(usize, [&str; 2], usize); 4] = [
-    (32, ["count_smoothed_short", "fill_smoothed_short"], 1),
+    (16, ["count_smoothed_short", "fill_smoothed_short"], 1),
     (32, ["count_smoothed_32", "fill_smoothed_32"], 8),
     (64, ["count_smoothed_64", "fill_smoothed_64"], 16),
     (128, ["count_smoothed_128", "fill_smoothed_128"], 32),
