@@ -6,7 +6,7 @@ use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
     Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Idr, Ilu0,
-    Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel,
+    Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel, Vector,
 };
 
 type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
@@ -190,6 +190,21 @@ pub(super) fn two_levels(ranks: &Ranks) {
         let (got, expected) = (solution.report.iterations, alone.report.iterations);
         assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
         assert!(10 * got <= 13 * expected, "{cut:?}: {got} iterations, {expected} on one rank");
+        // what is fused is what its parts are
+        let [q, mut r] = [1.0, 3.0].map(|scale| {
+            let scaled: Vec<f64> = b.iter().map(|b| scale * b).collect();
+            rows.domain().vector(&scaled).unwrap()
+        });
+        let [mut z, mut apart] = [0; 2].map(|_| krysp::Space::zeros(rows.domain()).unwrap());
+        let sums = m.axpy_apply_dot(&(-2.0).into(), &q, &mut r, &mut z).unwrap();
+        m.apply(&r, &mut apart).unwrap();
+        for (z, apart) in z.own().as_slice().iter().zip(apart.own().as_slice()) {
+            assert!((z - apart).abs() <= 1e-12 * (1.0 + apart.abs()), "{cut:?}: {z} {apart}");
+        }
+        for (sum, parts) in sums.into_iter().zip([r.norm_squared(), r.dot(&apart)]) {
+            let [sum, parts] = [sum, parts].map(|sum| krysp::solvers::Scalar::read(&sum).unwrap());
+            assert!((sum - parts).abs() <= 1e-12 * parts.abs(), "{cut:?}: {sum} {parts}");
+        }
         m.refresh_coarse(&rows).unwrap();
         let again = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(b).unwrap();
         assert_eq!(again.x, solution.x);

@@ -17,7 +17,7 @@ use super::super::stored::{Stored, expanded, gathered, rounded};
 use super::super::strength::Strength;
 use super::Transfer;
 use crate::formats::pattern::Pattern;
-use crate::formats::{block_pattern, row_blocks};
+use crate::formats::{Source, block_pattern, row_blocks};
 use crate::mpi::halo::Routes;
 use crate::mpi::{RankMatrix, Ranks};
 use crate::{Csr, Format, HostSpace, Real, Result};
@@ -102,8 +102,13 @@ impl Rows {
 
     /// In single precision, times `scale`. All ranks call this.
     pub(super) fn narrow(&self, scale: f64) -> Result<RankMatrix<f32>> {
-        let (offsets, columns) = self.ranks.all(self.expanded())?;
-        RankMatrix::from_rows(&self.ranks, &offsets, &columns, &rounded(self.blocks(), scale))
+        let rows = expanded(&self.pattern, [self.size; 2]).map(|pattern| {
+            let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
+            Csr::from_source(Source::new(pattern, domain, range), rounded(self.blocks(), scale))
+        });
+        let (rows, size) = (self.ranks.all(rows)?, self.size as u64);
+        let ghosts = self.ghosts.iter().flat_map(|ghost| ghost * size..(ghost + 1) * size).collect();
+        RankMatrix::from_whole(&rows, ghosts, &self.routes.widened(self.size))
     }
 
     /// The rows of all ranks, on each. All ranks call this.
