@@ -23,7 +23,7 @@ fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize])
     let [b, x] = [part(ranks, b, cut), x].map(|v| rows.domain().vector(v).unwrap());
     let mut r = krysp::Space::zeros(rows.domain()).unwrap();
     krysp::solvers::plain_residual(&rows, &b, &x, &mut r).unwrap();
-    let squared = krysp::Vector::norm_squared(&r);
+    let squared = Vector::norm_squared(&r);
     krysp::Element::to_f64(krysp::solvers::Scalar::read(&squared).unwrap()).sqrt()
 }
 
@@ -374,7 +374,7 @@ pub(super) fn same_bits_again(ranks: &Ranks) {
     let space = krysp::mpi::RankSpace::<f64>::new(ranks, 1).unwrap();
     let own = space.vector(&[(hash % 1_000_003) as f64]).unwrap();
     let one = space.vector(&[1.0]).unwrap();
-    let sum = krysp::solvers::Scalar::read(&krysp::Vector::dot(&own, &one)).unwrap();
+    let sum = krysp::solvers::Scalar::read(&Vector::dot(&own, &one)).unwrap();
     assert_eq!(sum, (hash % 1_000_003) as f64 * ranks.size() as f64);
 }
 
