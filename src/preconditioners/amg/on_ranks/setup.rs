@@ -218,8 +218,10 @@ impl Rows {
         let others = of_ghosts.iter().copied().filter(|&name| !near.is_own(name));
         let columns = Columns::new(near.first, near.own, others.chain(near.ghosts.iter().copied()));
         let own = p.pattern.columns.iter().map(|&column| columns.place(near.name(column)));
-        let mut all: Vec<u32> = own.collect();
-        let mut numbers = p.values.to_vec();
+        let mut all: Vec<u32> = Vec::with_capacity(own.len() + of_ghosts.len());
+        all.extend(own);
+        let mut numbers = Vec::with_capacity(p.values.len() + values.len());
+        numbers.extend_from_slice(p.values);
         // what comes is sorted by names, not by places
         let mut order: Vec<(u32, usize)> = vec![];
         let mut end = 0;
@@ -352,7 +354,8 @@ fn own_part(pattern: &Pattern) -> Result<Pattern> {
     let rows = pattern.rows();
     let own = |row: usize| pattern.row(row).partition_point(|&column| (column as usize) < rows);
     let offsets = Offsets::of_rows(rows, &own);
-    let columns = (0..rows).flat_map(|row| pattern.row(row)[..own(row)].iter().copied()).collect();
+    let mut columns = Vec::with_capacity(offsets.end());
+    (0..rows).for_each(|row| columns.extend_from_slice(&pattern.row(row)[..own(row)]));
     Pattern::sorted(offsets, columns, rows)
 }
 
