@@ -22,15 +22,16 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp solve A.mtx b.mtx --out x.mtx
-  krysp solve A.mtx                                   a b is made
+  krysp solve A.mtx                              without b, one is made
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
-  krysp solve A.mtx b.mtx --save plan.krysp           then the next one builds nothing:
-  krysp solve A.mtx b.mtx --load plan.krysp
-  mpirun -n 4 krysp solve A.mtx b.mtx     on ranks of MPI, if built with `mpi`
+  krysp solve A.mtx b.mtx --save plan.krysp
+  krysp solve A.mtx b.mtx --load plan.krysp      builds nothing again
+  mpirun -n 4 krysp solve A.mtx b.mtx            on ranks, if built with `mpi`
 
-Ctrl-C ends the solve after the next iteration; x and reports are written all the same.
+Ctrl-C ends the solve after the next iteration; x and reports are written even
+then.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
 pub(crate) struct Solve {
     /// The file of the matrix, in any form that `krysp convert` knows
@@ -53,7 +54,7 @@ pub(crate) struct Solve {
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Converged is ‖b − A x‖ ≤ RTOL ‖b‖
-    #[arg(long, default_value_t = 1e-8)]
+    #[arg(long, default_value = "1e-8")]
     rtol: f64,
     /// The most iterations
     #[arg(long, value_name = "N")]
