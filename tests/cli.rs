@@ -217,6 +217,71 @@ fn solve_tells_how_it_went() {
     assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
 }
 
+/// Under `mpirun` the ranks share one system; the first one prints and writes.
+#[cfg(feature = "mpi")]
+#[test]
+fn ranks_solve_together() {
+    let folder = Folder::new("ranks");
+    if folder.run("mpirun --version").code != 0 {
+        return krysp::testing::skipped("no `mpirun` on this machine");
+    }
+    let ranks = "OMPI_MCA_mpi_yield_when_idle=0 RAYON_NUM_THREADS=1 timeout 60 \
+                 mpirun --allow-run-as-root --oversubscribe --bind-to none -n";
+    let a = krysp::io::read_matrix::<f64>(folder.at("A.mtx")).unwrap();
+    for (count, matrix, options) in [
+        (2, "A.mtx", "--json r.json --history h.csv --plot p.png"),
+        (3, "A.mtx.gz", "--method bicgstab --precond spai --guess b.mtx"),
+        (2, "A.npz", "--preconditioner fsai --time-limit 50"),
+    ] {
+        let ran = folder.run(&format!("{ranks} {count} krysp solve {matrix} b.mtx --out x.mtx {options}"));
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        let size = format!("216 x 216, 1,296 entries, on {count} ranks, read in");
+        assert!(ran.out.contains(&size), "{}", ran.out);
+        assert_eq!(ran.out.matches("result").count(), 1, "{}", ran.out);
+        let x: Vec<f64> = krysp::io::read_vector(folder.at("x.mtx")).unwrap();
+        for row in 0..a.rows() {
+            let product: f64 =
+                a.row_columns(row).iter().zip(a.row_values(row)).map(|(&j, v)| v * x[j as usize]).sum();
+            assert!((product - 1.0).abs() < 1e-5);
+        }
+        std::fs::remove_file(folder.at("x.mtx")).unwrap();
+    }
+    let report = std::fs::read_to_string(folder.at("r.json")).unwrap();
+    for field in ["\"converged\": true", "\"ranks\": 2", "\"rhs_norm\": 14.69693845669906"] {
+        assert!(report.contains(field), "{field} in\n{report}");
+    }
+    let history = std::fs::read_to_string(folder.at("h.csv")).unwrap();
+    assert!(history.starts_with("configuration,iteration,residual\nCg with Amg,0,1e0\n"), "{history}");
+    assert!(Picture::read(&folder.at("p.png")).has_ink());
+    // an unsymmetric matrix, a b that is made, and nothing but JSON on the terminal
+    let circuit = "krysp solve tests/data/jpwh_991.mtx.gz";
+    let ran = folder.run(&format!("{ranks} 2 {circuit}"));
+    assert!(ran.code == 0 && ran.out.contains("BiCgStab with Ilu0 of each rank's block"), "{}", ran.out);
+    assert!(ran.out.contains("x differs by"), "{}", ran.out);
+    let ran = folder.run(&format!("{ranks} 2 {circuit} --json - | python3 -m json.tool"));
+    assert!(ran.code == 0 && ran.out.contains("\"relative_error\""), "{}{}", ran.out, ran.err);
+    // one rank plans as one process does
+    let ran = folder.run(&format!("{ranks} 1 krysp solve A.mtx --solves 10"));
+    assert!(ran.code == 0 && ran.out.contains("format  "), "{}{}", ran.out, ran.err);
+    // errors are told once, whichever rank has them
+    folder.write("line.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n3 1 1\n");
+    folder.write("short.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n2\n");
+    for (code, command, message) in [
+        (1, "A.mtx --max-iterations 2 --method cg --preconditioner jacobi", ""),
+        (2, "nothing.mtx", "nothing.mtx"),
+        (2, "line.mtx", "line.mtx"),
+        (2, "A.mtx short.mtx", "it has 2 entries, the matrix needs 216"),
+        (2, "A.mtx --out nowhere/x.mtx", "nowhere/x.mtx"),
+        (2, "A.mtx --format CSR", "each rank picks the format"),
+        (2, "A.mtx --save plan", "ranks do not plan"),
+    ] {
+        let ran = folder.run(&format!("{ranks} 2 krysp solve {command}"));
+        assert_eq!(ran.code, code, "{command}: {}{}", ran.out, ran.err);
+        assert_eq!(ran.err.matches("krysp: ").count(), code as usize - 1, "{command}: {}", ran.err);
+        assert!(ran.err.contains(message), "{command}: {}", ran.err);
+    }
+}
+
 /// What programs read is JSON, also of matrices that have no finite numbers to tell.
 #[test]
 fn json_is_read_by_others() {

@@ -7,7 +7,7 @@ use super::vector::{RankSpace, RankVector};
 use crate::partition::Cut;
 use crate::preconditioners::Origin;
 use crate::{Csr, Error, Host, HostVector, Numbering, Operator, Real, Result};
-use krysp_solvers::{LinearOperator, check_spaces};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -182,6 +182,20 @@ impl<T: Real> RankMatrix<T> {
         &self.ghosts
     }
 
+    /// The entries of the transpose that are this rank's in this matrix, counted over all ranks.
+    pub(super) fn mirrored(&self) -> Result<Vec<(u64, u64, T)>> {
+        let (whole, own) = (self.space.ranks().all(self.whole())?, self.space.rows());
+        let rows = self.space.local_len();
+        let name = |column: usize| match column.checked_sub(rows) {
+            None => own.start + column as u64,
+            Some(ghost) => self.ghosts[ghost],
+        };
+        Ok(whole
+            .triplets()
+            .map(|(row, column, value)| (name(column), own.start + row as u64, value))
+            .collect())
+    }
+
     /// This rank's rows as one matrix: own columns first, then ghosts.
     pub(crate) fn whole(&self) -> Result<Csr<T>> {
         let [inside, outside]: [Cow<'_, Csr<T>>; 2] =
@@ -203,7 +217,7 @@ impl<T: Real> RankMatrix<T> {
 }
 
 fn zeros<T: Real>(space: &crate::HostSpace<T>) -> Result<HostVector<T>> {
-    Ok(krysp_solvers::Space::zeros(space)?)
+    Ok(Space::zeros(space)?)
 }
 
 /// Refuses offsets that do not fit the entries.

@@ -1,12 +1,12 @@
 //! Every method and every preconditioner solves on ranks as on one.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankTwoLevel, Ranks};
+use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
 use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Ilu0, Jacobi,
-    Minres, PipelinedCg, Real, Spai, TwoLevel,
+    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Idr, Ilu0,
+    Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel,
 };
 
 type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
@@ -44,7 +44,7 @@ pub(super) fn methods(ranks: &Ranks) {
     let b = matrices::vector(a.rows());
     let alone = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-10).solve(&b).unwrap();
     for (name, solve) in
-        methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Gmres with restart, Fgmres with restart]
+        methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres with restart, Fgmres with restart]
     {
         let mut iterations = vec![];
         for cut in cuts(a.rows(), ranks.size()) {
@@ -60,7 +60,9 @@ pub(super) fn methods(ranks: &Ranks) {
             iterations.push(report.iterations);
         }
         let [least, most] = [iterations.iter().min(), iterations.iter().max()].map(|i| *i.unwrap());
-        assert!(most - least <= 1, "{name}: {iterations:?}");
+        // roundings grow faster in a short recurrence of a random space
+        let apart = if name == "Idr" { 4 } else { 1 };
+        assert!(most - least <= apart, "{name}: {iterations:?}");
     }
 }
 
@@ -120,6 +122,55 @@ pub(super) fn inverse_factors(ranks: &Ranks) {
             rows.refresh(&vec![-1.0; own.len()]).unwrap();
             let refused = RankFsai::new(&rows).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(refused.contains("row"), "{refused}");
+        }
+    }
+}
+
+/// The inverse is that of one rank: so are iterations, of a matrix that is not symmetric.
+pub(super) fn inverses(ranks: &Ranks) {
+    let cube = matrices::stencil7(8).csr::<f64>().unwrap();
+    let wind = cube.triplets().map(|(i, j, v)| (i, j, if j == i + 1 { 1.4 * v } else { v }));
+    let cube = Csr::from_triplets(cube.rows(), cube.rows(), &wind.collect::<Vec<_>>()).unwrap();
+    // the pattern is not symmetric either
+    let n = 40;
+    let line =
+        (0..n).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % n, -0.9), (i, (i + 7) % n, -0.3 * (i % 3) as f64)]);
+    let line = Csr::from_triplets(n, n, &line.collect::<Vec<_>>()).unwrap();
+    for a in [cube, line] {
+        let (b, spai) = (matrices::vector(a.rows()), Spai::new(&a).unwrap());
+        let expected = spai.matrix();
+        let alone = BiCgStab::new(&a).preconditioner(&spai).rtol(1e-10).solve(&b).unwrap();
+        for cut in cuts(a.rows(), ranks.size()) {
+            let mut rows = share(ranks, &a, &cut);
+            let mut m = RankSpai::new(&rows).unwrap();
+            // M x, entry by entry
+            let x = rows.domain().vector(part(ranks, &b, &cut)).unwrap();
+            let mut y = krysp::Space::zeros(rows.domain()).unwrap();
+            m.apply(&x, &mut y).unwrap();
+            let (first, end) = (cut[ranks.rank()], cut[ranks.rank() + 1]);
+            for (row, y) in (first..end).zip(y.own().as_slice()) {
+                let entries = expected.row_columns(row).iter().zip(expected.row_values(row));
+                let sum: f64 = entries.map(|(&column, value)| value * b[column as usize]).sum();
+                assert!((y - sum).abs() <= 1e-12, "{cut:?}, row {row}: {y} {sum}");
+            }
+            let b = part(ranks, &b, &cut);
+            let solution = BiCgStab::new(&rows).preconditioner(&m).rtol(1e-10).solve(b).unwrap();
+            assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
+            let apart = solution.report.iterations.abs_diff(alone.report.iterations);
+            assert!(apart <= 1, "{cut:?}: {}, {}", solution.report, alone.report);
+            // of four times the matrix it is a quarter, to the bit
+            let own = a.offsets()[first]..a.offsets()[end];
+            let scaled: Vec<f64> = a.entries()[own.clone()].iter().map(|v| 4.0 * v).collect();
+            rows.refresh(&scaled).unwrap();
+            m.refresh(&rows).unwrap();
+            let mut quarter = krysp::Space::zeros(rows.domain()).unwrap();
+            m.apply(&x, &mut quarter).unwrap();
+            let expected: Vec<f64> = y.own().as_slice().iter().map(|y| y / 4.0).collect();
+            assert_eq!(quarter.own().as_slice(), expected);
+            // a column of zeros is refused on all ranks, which name it
+            rows.refresh(&vec![0.0; own.len()]).unwrap();
+            let refused = RankSpai::new(&rows).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains("SPAI"), "{refused}");
         }
     }
 }
@@ -279,6 +330,9 @@ pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
             let b = vec![1.0; cut[ranks.rank() + 1] - cut[ranks.rank()]];
             let report =
                 Cg::new(&rows).preconditioner(RankAmg::new(&rows).unwrap()).solve(&b).unwrap().report;
+            assert!(report.converged(), "{n} rows, {cut:?}: {report}");
+            let m = RankSpai::new(&rows).unwrap();
+            let report = BiCgStab::new(&rows).preconditioner(m).solve(&b).unwrap().report;
             assert!(report.converged(), "{n} rows, {cut:?}: {report}");
             let fsai = RankFsai::new(&rows).unwrap();
             let m = RankTwoLevel::over(fsai, &rows, 1).unwrap();

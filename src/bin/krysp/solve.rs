@@ -1,5 +1,8 @@
 //! `krysp solve`
 
+#[cfg(feature = "mpi")]
+mod on_ranks;
+
 use crate::chart::{self, Curve};
 use crate::json::Json;
 use crate::progress::Seen;
@@ -25,6 +28,7 @@ use std::time::{Duration, Instant};
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
   krysp solve A.mtx b.mtx --save plan.krysp           then the next one builds nothing:
   krysp solve A.mtx b.mtx --load plan.krysp
+  mpirun -n 4 krysp solve A.mtx b.mtx     on ranks of MPI, if built with `mpi`
 
 Ctrl-C ends the solve after the next iteration; x and reports are written all the same.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
@@ -108,6 +112,10 @@ impl Solve {
         // what goes to the terminal is JSON and nothing else
         let to_terminal = self.json.as_deref() == Some(Path::new("-"));
         self.quiet |= to_terminal;
+        #[cfg(feature = "mpi")]
+        if let Some(ended) = self.on_ranks() {
+            return ended;
+        }
         let seen = Seen::new(self.rtol, self.quiet);
         let started = Instant::now();
         seen.say(&format!("reading {}", self.matrix.display()));
@@ -302,12 +310,7 @@ impl Solve {
             chart::residuals(path, &name, &run.curves, self.rtol)?;
         }
         if let Some(path) = &self.history {
-            let mut text = "configuration,iteration,residual\n".to_owned();
-            for curve in &run.curves {
-                let line = |(at, residual): &(f64, f64)| format!("{},{at},{residual:e}\n", curve.name);
-                text.extend(curve.points.iter().map(line));
-            }
-            save(path, &text)?;
+            write_history(path, &run.curves)?;
         }
         match self.json.as_deref() {
             Some(path) if path != Path::new("-") => save(path, &format!("{}\n", self.report(a, run))),
@@ -395,6 +398,15 @@ fn vector(path: &Path, expected: usize) -> Result<Vec<f64>, Failure> {
 
 fn save(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+fn write_history(path: &Path, curves: &[Curve]) -> Result<(), Failure> {
+    let mut text = "configuration,iteration,residual\n".to_owned();
+    for curve in curves {
+        let line = |(at, residual): &(f64, f64)| format!("{},{at},{residual:e}\n", curve.name);
+        text.extend(curve.points.iter().map(line));
+    }
+    save(path, &text)
 }
 
 /// `‖x − known‖ / ‖known‖`
