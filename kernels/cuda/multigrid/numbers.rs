@@ -37,9 +37,20 @@ pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
     Ok(Graph::new(offsets, device.uninitialised(entries / (size * size))?, count))
 }
 
-/// A matrix of nodes, whose pattern is [`nodes`]; writes the columns of that.
+/// A matrix of nodes, whose pattern is [`nodes`], the columns of which this writes, or one with more blocks than its rows fill.
 pub fn blocks<T: Real>(a: &Ordered<T>, graph: &Graph, size: usize) -> Result<Blocks> {
     let (device, entries) = (a.device(), a.nnz());
+    let all = graph.entries() * size * size;
+    if entries < all {
+        let values = device.zeros::<f64>(all)?;
+        let RowStarts::Short(starts) = &*a.rows else { return Err(too_many(entries)) };
+        let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
+        let (starts, columns, from) = (starts.address(0), a.columns.address(0), a.values.address(0));
+        let (of_nodes, to) = (graph.columns.address(0), values.address(0));
+        let config = config(graph.rows() * WARP);
+        queue!(device, T, "fill_blocks", config, offsets, nodes, block, starts, columns, from, of_nodes, to);
+        return Ok(Blocks { graph: graph.clone(), shape: [size; 2], values });
+    }
     let values = device.uninitialised::<f64>(entries)?;
     let (from, to) = (a.values.address(0), values.address(0));
     if size == 1 {
