@@ -108,7 +108,7 @@ pub(crate) fn best_blocks<T: Real>(csr: &Csr<T>) -> Result<(usize, usize)> {
         let (block_bytes, offset_bytes) = (size * size * size_of::<T>() + 4, rows / size * 4);
         let limit = best.map_or(saves_any, |(bytes, _)| bytes);
         let most = limit.saturating_sub(offset_bytes) / block_bytes;
-        if let Some(blocks) = count_blocks(csr, size, most) {
+        if let Some(blocks) = count_blocks(csr.pattern(), size, most) {
             let found = (blocks * block_bytes + offset_bytes, size);
             best = Some(best.map_or(found, |best| best.min(found)));
         }
@@ -129,23 +129,35 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
     if !divides(size, csr) {
         return Err(unsuitable::<T>(format!("{size} does not divide {} x {}", csr.rows(), csr.cols())));
     }
-    let block_rows = csr.rows() / size;
-    let lengths = map_rows(block_rows, 8 * size, &|block_row| blocks_of_row(csr, block_row, size));
+    let (offsets, columns) = blocks_of(csr.pattern(), size);
+    let columns = Columns::new(columns, csr.cols() / size)
+        .map_err(|_| unsuitable::<T>("a block lies outside the matrix".into()))?;
+    Ok((offsets, columns))
+}
+
+/// The pattern of nodes of `size` rows and columns, which divide those of a matrix.
+pub(crate) fn node_pattern(pattern: &Pattern, size: usize) -> Result<Pattern> {
+    let (offsets, columns) = blocks_of(pattern, size);
+    Pattern::sorted(offsets, columns.to_vec(), pattern.cols() / size)
+}
+
+/// Where the blocks of each block row are.
+fn blocks_of(pattern: &Pattern, size: usize) -> (Offsets, Buffer<u32>) {
+    let block_rows = pattern.rows() / size;
+    let lengths = map_rows(block_rows, 8 * size, &|block_row| blocks_of_row(pattern, block_row, size));
     let offsets = Offsets::of_rows(block_rows, &|block_row| lengths[block_row]);
     let mut columns = Buffer::zeros(offsets.end());
     fill_by_rows(block_rows, &mut columns, &|block_row| offsets.at(block_row), &|block_rows, part, _| {
         let mut slots = part.iter_mut();
         for block_row in block_rows {
-            for_each_block(csr, block_row, size, |column| {
+            for_each_block(pattern, block_row, size, |column| {
                 if let Some(slot) = slots.next() {
                     *slot = column;
                 }
             });
         }
     });
-    let columns = Columns::new(columns, csr.cols() / size)
-        .map_err(|_| unsuitable::<T>("a block lies outside the matrix".into()))?;
-    Ok((offsets, columns))
+    (offsets, columns)
 }
 
 /// The largest block size for which the rows of every block have equal patterns; 1 where there is none.
@@ -166,6 +178,23 @@ pub(crate) fn pattern_blocks(pattern: &Pattern) -> usize {
     BLOCK_SIZES.into_iter().rev().filter(fits).find(|&size| equal(size)).unwrap_or(1)
 }
 
+/// How many rows make a node: [`row_blocks`], or the size of blocks whose rows nearly have one pattern; and whether they have.
+/// An entry that happened to be zero, or the row of a Dirichlet condition, hides no nodes.
+pub(crate) fn node_rows(pattern: &Pattern) -> (usize, bool) {
+    let size = pattern_blocks(pattern);
+    if size > 1 || pattern.rows() != pattern.cols() {
+        return (size, true);
+    }
+    let nearly = |&size: &usize| {
+        let filled = pattern.entries() * 21 / 20 / (size * size);
+        pattern.rows().is_multiple_of(size) && count_blocks(pattern, size, filled).is_some()
+    };
+    match BLOCK_SIZES.into_iter().rev().filter(|_| pattern.entries() > 0).find(nearly) {
+        Some(size) => (size, false),
+        None => (1, true),
+    }
+}
+
 fn divides<T: Real>(size: usize, csr: &Csr<T>) -> bool {
     csr.rows().is_multiple_of(size) && csr.cols().is_multiple_of(size)
 }
@@ -177,12 +206,12 @@ fn rows_are_equal(pattern: &Pattern, block_row: usize, size: usize) -> bool {
 }
 
 /// Visits the block columns of a block row, ascending.
-fn for_each_block<T: Real>(csr: &Csr<T>, block_row: usize, size: usize, mut visit: impl FnMut(u32)) {
+fn for_each_block(pattern: &Pattern, block_row: usize, size: usize, mut visit: impl FnMut(u32)) {
     // rows of a node mostly share their columns: one row stands for all
-    let distinct = if rows_are_equal(&csr.source().pattern, block_row, size) { 1 } else { size };
+    let distinct = if rows_are_equal(pattern, block_row, size) { 1 } else { size };
     let mut rows = [&[][..]; LARGEST];
     for (k, row) in rows[..distinct].iter_mut().enumerate() {
-        *row = csr.row_columns(block_row * size + k);
+        *row = pattern.row(block_row * size + k);
     }
     let rows = &mut rows[..distinct];
     while let Some(&column) = rows.iter().filter_map(|row| row.first()).min() {
@@ -200,18 +229,18 @@ fn for_each_block<T: Real>(csr: &Csr<T>, block_row: usize, size: usize, mut visi
 }
 
 /// The number of blocks of a block row.
-fn blocks_of_row<T: Real>(csr: &Csr<T>, block_row: usize, size: usize) -> usize {
+fn blocks_of_row(pattern: &Pattern, block_row: usize, size: usize) -> usize {
     let mut blocks = 0;
-    for_each_block(csr, block_row, size, |_| blocks += 1);
+    for_each_block(pattern, block_row, size, |_| blocks += 1);
     blocks
 }
 
 /// The number of blocks, if at most `most`: stops where the padding of some block rows is more than that allows.
-fn count_blocks<T: Real>(csr: &Csr<T>, size: usize, most: usize) -> Option<usize> {
-    let allowed = (most * size * size).checked_sub(csr.nnz())?;
+fn count_blocks(pattern: &Pattern, size: usize, most: usize) -> Option<usize> {
+    let allowed = (most * size * size).checked_sub(pattern.entries())?;
     let padding = AtomicUsize::new(0);
-    let block_rows = csr.rows() / size;
-    let offsets = &csr.pattern().offsets;
+    let block_rows = pattern.rows() / size;
+    let offsets = &*pattern.offsets;
     over_rows(block_rows, 8 * size, (), &|range, ()| {
         for chunk in chunks(range) {
             // when threads see this is chance, but not whether the sum passes what is allowed
@@ -219,12 +248,12 @@ fn count_blocks<T: Real>(csr: &Csr<T>, size: usize, most: usize) -> Option<usize
                 return;
             }
             let entries = offsets.at(chunk.end * size) - offsets.at(chunk.start * size);
-            let blocks: usize = chunk.map(|block_row| blocks_of_row(csr, block_row, size)).sum();
+            let blocks: usize = chunk.map(|block_row| blocks_of_row(pattern, block_row, size)).sum();
             padding.fetch_add(blocks * size * size - entries, Ordering::Relaxed);
         }
     });
     let padding = padding.into_inner();
-    (padding <= allowed).then_some((csr.nnz() + padding) / (size * size))
+    (padding <= allowed).then_some((pattern.entries() + padding) / (size * size))
 }
 
 row_operator!(Bsr);

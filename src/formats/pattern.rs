@@ -95,18 +95,22 @@ impl Pattern {
         Pattern { offsets: Arc::new(offsets), cols, columns: made(columns), given: made(given) }
     }
 
+    #[inline]
     pub(crate) fn rows(&self) -> usize {
         self.offsets.ranges()
     }
 
+    #[inline]
     pub(crate) fn cols(&self) -> usize {
         self.cols
     }
 
+    #[inline]
     pub(crate) fn entries(&self) -> usize {
         self.offsets.end()
     }
 
+    #[inline]
     pub(crate) fn row(&self, row: usize) -> &[u32] {
         &self.columns[self.offsets.range(row)]
     }

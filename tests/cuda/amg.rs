@@ -76,6 +76,13 @@ fn anisotropic(side: usize) -> Csr<f64> {
     Csr::from_triplets(stencil.rows(), stencil.rows(), &entries.collect::<Vec<_>>()).unwrap()
 }
 
+/// Without a few entries, so that the rows of a node differ.
+fn with_holes(a: &Csr<f64>) -> Csr<f64> {
+    let kept = |&(i, j, _): &(usize, usize, f64)| i == j || !(i + j).is_multiple_of(101);
+    let entries: Vec<_> = a.triplets().filter(kept).collect();
+    Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap()
+}
+
 /// Systems, and what they are refreshed with.
 fn systems() -> Vec<(&'static str, Csr<f64>, Csr<f64>)> {
     let stencil = matrices::stencil7(24).csr::<f64>().unwrap();
@@ -86,6 +93,7 @@ fn systems() -> Vec<(&'static str, Csr<f64>, Csr<f64>)> {
         ("tetrahedra", matrices::tetrahedra(14, Order::Natural).csr().unwrap()),
         ("27 points", matrices::stencil27(16).csr().unwrap()),
         ("elasticity", matrices::elasticity(9).csr().unwrap()),
+        ("elasticity with holes", with_holes(&matrices::elasticity(9).csr().unwrap())),
         ("irregular", irregular(18)),
         ("anisotropic", anisotropic(20)),
         ("diagonal", edge::diagonal(50).csr().unwrap()),

@@ -290,6 +290,34 @@ fn elasticity_with_rigid_motions() {
     assert!(rigid <= 20 && rigid < constants && apart <= 60);
 }
 
+/// A few entries are missing, as where they happened to be zero: the rows of a node differ, and are a node all the same.
+#[test]
+fn nodes_are_found_where_entries_are_missing() {
+    let whole = matrices::elasticity(8).csr::<f64>().unwrap();
+    let kept = |&(i, j, _): &(usize, usize, f64)| i == j || !(i + j).is_multiple_of(101);
+    let entries: Vec<_> = whole.triplets().filter(kept).collect();
+    let a = csr(whole.rows(), &entries);
+    assert!(a.nnz() < whole.nnz() && krysp::formats::row_blocks(&a) == 1);
+    let motions = rigid_motions(&cube(8), Unknowns::ByNode);
+    let [of_whole, mut m] = [&whole, &a].map(|a| Amg::with(a, &motions, SMALL).unwrap());
+    assert_eq!(m.aggregates()[0].len(), a.rows() / 3);
+    assert!(iterations(&a, &m) <= iterations(&whole, &of_whole) + 3);
+    // zeros in place of what is missing: the same matrix, and the same cycle
+    let zeros: Vec<_> =
+        whole.triplets().map(|entry| if kept(&entry) { entry } else { (entry.0, entry.1, 0.0) }).collect();
+    let filled = csr(whole.rows(), &zeros);
+    let image = |m: &Amg<f64>| {
+        let x = m.domain().vector(&laws::numbers(a.rows(), 7)).unwrap();
+        let mut y = m.domain().zeros().unwrap();
+        m.apply(&x, &mut y).unwrap();
+        y.as_slice().to_vec()
+    };
+    let expected = image(&Amg::with(&filled, &motions, SMALL).unwrap());
+    assert_eq!(image(&m), expected);
+    m.refresh(&a).unwrap();
+    assert_eq!(image(&m), expected);
+}
+
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
     let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
         skipped(&format!("{name} is not beside this checkout"));

@@ -255,3 +255,16 @@ pub fn run<K: Task>(task: K) -> K::Output {
         Level::Avx512 => unsafe { Avx512::run(task) },
     }
 }
+
+/// Asks for numbers that are about to be read from anywhere.
+#[inline(always)]
+pub fn prefetch<T>(numbers: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for at in numbers.chunks((64 / size_of::<T>()).max(1)) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every processor of this architecture has the instruction, and it changes nothing
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = numbers;
+}

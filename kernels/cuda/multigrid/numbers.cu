@@ -133,6 +133,27 @@ extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
         if (to_columns && within == 0) to_columns[first + block] = columns[from] / size;
     }
 }
+// Blocks that rows do not fill, zeros before: each entry looks for its block among those of its node. A warp for each node.
+extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
+    const u32* offsets, u32 nodes, u32 size, const u32* starts, const u32* columns, const real* values,
+    const u32* of_nodes, double* to) {
+    begin();
+    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (node >= nodes) return;
+    for (u32 row = 0; row < size; ++row) {
+        const u64 number = (u64)node * size + row;
+        for (u32 k = starts[number] + threadIdx.x % 32; k < starts[number + 1]; k += 32) {
+            const u32 column = columns[k];
+            u32 low = offsets[node], high = offsets[node + 1];
+            while (high - low > 1) {
+                const u32 middle = low + (high - low) / 2;
+                if (of_nodes[middle] <= column / size) low = middle;
+                else high = middle;
+            }
+            to[((u64)low * size + row) * size + column % size] = double(values[k]);
+        }
+    }
+}
 // A matrix of blocks as a dense one, rows `stride` numbers apart, its diagonal `lift` times as large; one where it is zero. A
 // warp for each row of blocks; the matrix was zero.
 extern "C" __global__ __launch_bounds__(THREADS) void expand_dense(

@@ -38,10 +38,10 @@ pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
     Ok(Graph::new(offsets, device.uninitialised(entries / (size * size))?, count))
 }
 
-/// A matrix of nodes, whose pattern is [`nodes`]; writes the columns of that.
+/// A matrix of nodes, whose pattern is [`nodes`], the columns of which this writes, or one with more blocks than its rows fill.
 pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Blocks> {
     let (device, entries) = (a.device().clone(), a.nnz());
-    let Ordered { columns, values, .. } = a;
+    let Ordered { rows, columns, values, .. } = a;
     let (mut given, shape, graph) = (Some(values), [size; 2], graph.clone());
     // what is in double precision stays where it is
     if size == 1
@@ -50,16 +50,34 @@ pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Bloc
     {
         return Ok(Blocks { graph, shape, values });
     }
-    let values = device.uninitialised::<f64>(entries)?;
+    let all = graph.entries() * size * size;
+    let values = if entries < all { device.zeros(all)? } else { device.uninitialised::<f64>(entries)? };
     let (from, to) = (given.as_ref().map_or(0, |given| given.address(0)), values.address(0));
-    if size == 1 {
+    let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
+    let (columns, of_nodes) = (columns.address(0), graph.columns.address(0));
+    let by_node = config(graph.rows() * WARP);
+    if entries < all {
+        let RowStarts::Short(starts) = &*rows else { return Err(too_many(entries)) };
+        let starts = starts.address(0);
+        queue!(
+            &device,
+            T,
+            "fill_blocks",
+            by_node,
+            offsets,
+            nodes,
+            block,
+            starts,
+            columns,
+            from,
+            of_nodes,
+            to
+        );
+    } else if size == 1 {
         let count = entries as u64;
         queue!(&device, T, "widen_entries", config(entries), from, count, to);
     } else {
-        let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
-        let (columns, to_columns) = (columns.address(0), graph.columns.address(0));
-        let config = config(graph.rows() * WARP);
-        queue!(&device, T, "gather_blocks", config, offsets, nodes, block, columns, from, to_columns, to);
+        queue!(&device, T, "gather_blocks", by_node, offsets, nodes, block, columns, from, of_nodes, to);
     }
     Ok(Blocks { graph, shape, values })
 }

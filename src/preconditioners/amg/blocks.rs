@@ -4,6 +4,7 @@ use crate::Result;
 use crate::formats::pattern::Pattern;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, over_rows, tasks};
+use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -48,6 +49,14 @@ pub(super) trait Rows: Sync {
 
     /// The columns and the numbers of a row.
     fn of(&self, row: usize) -> (&[u32], &[f64]);
+
+    /// Asks for what [`Rows::of`] will read.
+    #[inline(always)]
+    fn fetch(&self, row: usize) {
+        let (columns, values) = self.of(row);
+        prefetch(columns);
+        prefetch(values);
+    }
 }
 
 impl Rows for Blocks<'_> {

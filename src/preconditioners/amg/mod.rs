@@ -52,7 +52,7 @@ pub use on_ranks::RankAmg;
 use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
-use crate::formats::{block_pattern, row_blocks};
+use crate::formats::{node_pattern, node_rows};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use blocks::Blocks;
@@ -200,7 +200,8 @@ impl<T: Real> Saved for Amg<T> {
 }
 
 impl<T: Real> Amg<T> {
-    /// For what maps constants to nearly nothing, one for each unknown of a node (as [`row_blocks`] tells).
+    /// For what maps constants to nearly nothing, one for each unknown of a node: rows that
+    /// follow each other are a node where they have one pattern, or would have if one entry in twenty were added.
     pub fn new(csr: &Csr<T>) -> Result<Amg<T>> {
         Amg::with::<[T; 0]>(csr, &[], AmgOptions::default())
     }
@@ -215,7 +216,7 @@ impl<T: Real> Amg<T> {
     pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
         check_square(NAME, csr)?;
         options.check()?;
-        let size = row_blocks(csr);
+        let (size, _) = node_rows(csr.pattern());
         let modes = if modes.is_empty() {
             Modes::constants(csr.rows(), size)
         } else {
@@ -229,10 +230,7 @@ impl<T: Real> Amg<T> {
         let started = Instant::now();
         let pattern = match size {
             1 => csr.source().pattern.clone(),
-            size => {
-                let (offsets, columns) = block_pattern(csr, size)?;
-                Arc::new(Pattern::sorted(offsets, columns.to_vec(), csr.rows() / size)?)
-            }
+            size => Arc::new(node_pattern(csr.pattern(), size)?),
         };
         let mut amg = Amg {
             space: csr.source().domain().clone(),
@@ -274,7 +272,7 @@ impl<T: Real> Amg<T> {
                 self.reports.push(LevelReport::dense(rows, started));
                 return Ok(());
             }
-            let all = match self.levels.is_empty() {
+            let all = match self.levels.is_empty() && csr.nnz() == values.len() {
                 true => csr.source().pattern.in_order(),
                 false => expanded(&pattern, [size; 2])?,
             };
@@ -312,7 +310,7 @@ impl<T: Real> Amg<T> {
         };
         match self.size {
             1 => entries,
-            size => Cow::Owned(gathered(&entries, &self.pattern, size).to_vec()),
+            size => Cow::Owned(gathered(&entries, &self.whole, &self.pattern, size).to_vec()),
         }
     }
 }

@@ -96,7 +96,7 @@ impl<T: Real> ToCuda for Amg<T> {
     }
 }
 
-fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
+pub(super) fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
     let offsets: Vec<u32> = (0..=pattern.rows()).map(|row| pattern.offsets.at(row) as u32).collect();
     Ok(Graph::upload(gpu.device(), &offsets, &pattern.columns, pattern.cols())?)
 }

@@ -12,7 +12,7 @@
 //! for each pair. Each task has an array of 4 bytes a column of `C`.
 
 use super::super::rows::STREAMS;
-use super::blocks::{Blocks, Rows, entries};
+use super::blocks::{Blocks, Rows};
 use crate::Result;
 use crate::formats::pattern::{Pattern, cut};
 use crate::saved::saved;
@@ -29,51 +29,76 @@ pub(super) struct Row {
     /// Of each column, `base` and the place of its block; less where it has none in this row.
     places: Vec<u32>,
     base: u32,
+    /// Blocks of this row.
+    count: usize,
+    /// Columns and blocks; what lies beyond `count` is zero.
     columns: Vec<u32>,
     values: Vec<f64>,
 }
 
 impl Row {
     fn new(columns: usize, size: usize) -> Row {
-        Row { size, places: vec![0; columns], base: 1, columns: vec![], values: vec![] }
+        Row { size, places: vec![0; columns], base: 1, count: 0, columns: vec![], values: vec![] }
     }
 
     fn start(&mut self) {
-        self.base = match self.base.checked_add(self.columns.len() as u32) {
+        self.base = match self.base.checked_add(self.count as u32) {
             Some(base) if base < u32::MAX / 2 => base,
             _ => {
                 self.places.fill(0);
                 1
             }
         };
-        self.columns.clear();
-        self.values.clear();
+        self.values[..self.count * self.size].fill(0.0);
+        self.count = 0;
+    }
+
+    fn columns(&self) -> &[u32] {
+        &self.columns[..self.count]
+    }
+
+    fn values(&self) -> &[f64] {
+        &self.values[..self.count * self.size]
+    }
+
+    /// Makes room for so many columns more.
+    #[inline(always)]
+    fn reserve(&mut self, columns: usize) {
+        if self.columns.len() < self.count + columns {
+            let room = 2 * (self.count + columns);
+            self.columns.resize(room, 0);
+            self.values.resize(room * self.size, 0.0);
+        }
+    }
+
+    /// The place of a column's block. Where there is room: whether the column is new decides about numbers, not about
+    /// what runs next, because no processor foretells it.
+    #[inline(always)]
+    fn place(&mut self, column: u32) -> usize {
+        let place = &mut self.places[column as usize];
+        let is_new = *place < self.base;
+        let at = if is_new { self.base + self.count as u32 } else { *place };
+        *place = at;
+        let at = (at - self.base) as usize;
+        self.columns[at] = column;
+        self.count += usize::from(is_new);
+        at
     }
 
     /// The block of a column, zeros at first.
     #[inline(always)]
     pub(super) fn block(&mut self, column: u32) -> &mut [f64] {
-        let place = &mut self.places[column as usize];
-        if *place < self.base {
-            *place = self.base + self.columns.len() as u32;
-            self.columns.push(column);
-            self.values.resize(self.columns.len() * self.size, 0.0);
-        }
-        let at = (*place - self.base) as usize * self.size;
+        self.reserve(1);
+        let at = self.place(column) * self.size;
         &mut self.values[at..at + self.size]
     }
 
     /// Adds to the number of a column, where blocks are numbers.
     #[inline(always)]
     pub(super) fn add(&mut self, column: u32, value: f64) {
-        let place = &mut self.places[column as usize];
-        if *place < self.base {
-            *place = self.base + self.columns.len() as u32;
-            self.columns.push(column);
-            self.values.push(value);
-        } else {
-            self.values[(*place - self.base) as usize] += value;
-        }
+        self.reserve(1);
+        let at = self.place(column);
+        self.values[at] += value;
     }
 }
 
@@ -101,7 +126,7 @@ pub(super) fn assembled(
                 local.start();
                 row(at, &mut local);
                 order.clear();
-                order.extend((0..).zip(&local.columns).map(|(k, &column)| u64::from(column) << 32 | k));
+                order.extend((0..).zip(local.columns()).map(|(k, &column)| u64::from(column) << 32 | k));
                 order.sort_unstable();
                 lengths.push(order.len());
                 columns.extend(order.iter().map(|&of| (of >> 32) as u32));
@@ -143,7 +168,7 @@ pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut 
                 local.block(column);
             }
             row(at, &mut local);
-            to.copy_from_slice(&local.values[..to.len()]);
+            to.copy_from_slice(local.values());
         }
     });
     values
@@ -159,6 +184,9 @@ pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Result<(Pattern, Buffer<f
 pub(super) fn values(a: Blocks<'_>, b: &impl Rows, pattern: &Pattern) -> Buffer<f64> {
     each_row(a, b, |size, row| numbers(pattern, size, row))
 }
+
+/// How many rows of `B` ahead are asked for.
+const AHEAD: usize = 8;
 
 /// Rows of a piece.
 const PIECE: usize = 4096;
@@ -192,8 +220,8 @@ impl Pieces {
                 for at in at * PIECE..rows.min((at + 1) * PIECE) {
                     local.start();
                     row(at, local);
-                    piece.columns.extend_from_slice(&local.columns);
-                    piece.values.extend_from_slice(&local.values);
+                    piece.columns.extend_from_slice(local.columns());
+                    piece.values.extend_from_slice(local.values());
                     piece.starts.push(piece.columns.len() as u32);
                 }
                 piece
@@ -216,7 +244,7 @@ impl Pieces {
                         local.block(column);
                     }
                     row(at, local);
-                    piece.values.extend_from_slice(&local.values);
+                    piece.values.extend_from_slice(local.values());
                 }
             };
             self.pieces.par_iter_mut().enumerate().for_each_init(|| Row::new(columns, size), refill);
@@ -256,9 +284,17 @@ fn each_row<R>(
     let size = rows * columns;
     match [rows, inner, columns] {
         [1, 1, 1] => does(size, &|row, to| {
-            for (middle, factor) in entries(a, row) {
-                let (columns, values) = b.of(middle as usize);
-                columns.iter().zip(values).for_each(|(&column, value)| to.add(column, factor * value));
+            let (all, range) = (&**a.pattern.columns, a.pattern.offsets.range(row));
+            for (entry, factor) in range.clone().zip(&a.values[range]) {
+                if let Some(&later) = all.get(entry + AHEAD) {
+                    b.fetch(later as usize);
+                }
+                let (columns, values) = b.of(all[entry] as usize);
+                to.reserve(columns.len());
+                for (&column, value) in columns.iter().zip(values) {
+                    let at = to.place(column);
+                    to.values[at] += factor * value;
+                }
             }
         }),
         // elasticity in two and in three dimensions, the finest level and the others, with constants and with rigid motions
@@ -293,9 +329,12 @@ fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
     row: usize,
     to: &mut Row,
 ) {
-    let a_rows = a.values.as_chunks::<INNER>().0;
+    let (a_rows, all) = (a.values.as_chunks::<INNER>().0, &**a.pattern.columns);
     for entry in a.pattern.offsets.range(row) {
-        let (columns, values) = b.of(a.pattern.columns[entry] as usize);
+        if let Some(&later) = all.get(entry + 2) {
+            b.fetch(later as usize);
+        }
+        let (columns, values) = b.of(all[entry] as usize);
         let a = &a_rows[entry * ROWS..(entry + 1) * ROWS];
         let blocks = values.as_chunks::<COLUMNS>().0.chunks_exact(INNER);
         for (&column, b) in columns.iter().zip(blocks) {

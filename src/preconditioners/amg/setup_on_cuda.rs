@@ -1,14 +1,14 @@
 //! Setup of algebraic multigrid on a GPU: all of it, level by level, with the aggregates of the host and its numbers to
 //! rounding. What crosses the bus are sizes, and some ten numbers a level.
 
-use super::on_cuda::{OnGpu, rules};
+use super::on_cuda::{OnGpu, graph, rules};
 use super::report::LevelReport;
 use super::spectrum::{largest, weights};
 use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded, power_below};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
-use crate::formats::pattern_blocks;
+use crate::formats::{node_pattern, node_rows};
 use crate::preconditioners::origin::{Origin, Refresh, check_space};
 use crate::{Error, Real, Result};
 use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, Modes};
@@ -57,7 +57,7 @@ impl<T: Real> Amg<T> {
         let structure = a.structure();
         let (pattern, device) = (&structure.pattern, gpu.device());
         let keeps = device.keep_memory()?;
-        let size = pattern_blocks(pattern);
+        let (size, equal) = node_rows(pattern);
         let modes = match modes.is_empty() {
             true => Modes { count: size, values: numbers::constants_of(device, pattern.rows(), size)? },
             false => {
@@ -66,11 +66,15 @@ impl<T: Real> Amg<T> {
             }
         };
         let ordered = a.ordered(gpu)?;
+        let nodes = match equal {
+            true => numbers::nodes(&ordered, size)?,
+            false => graph(gpu, &node_pattern(pattern, size)?)?,
+        };
         let mut amg = OnGpu {
             space: CudaSpace::like(gpu, structure.domain()),
             whole: pattern.clone(),
             size,
-            nodes: numbers::nodes(&ordered, size)?,
+            nodes,
             options,
             scale: 1.0,
             setup: vec![],

@@ -151,20 +151,25 @@ pub(super) fn rounded(blocks: Blocks<'_>, scale: f64) -> Buffer<f32> {
     values
 }
 
-/// The blocks of `size` rows and columns of a matrix whose rows are equal in pattern, node by node.
-pub(super) fn gathered(values: &[f64], pattern: &Pattern, size: usize) -> Buffer<f64> {
-    let mut blocks = Buffer::zeros(values.len());
-    let offset = |node: usize| pattern.offsets.at(node) * size * size;
-    over_rows(pattern.rows(), 256, ByRow::new(&mut blocks, &offset), &|nodes, part: ByRow<'_, f64>| {
+/// The blocks of `size` rows and columns of a matrix, node by node; zero where it has no entry.
+pub(super) fn gathered(values: &[f64], whole: &Pattern, nodes: &Pattern, size: usize) -> Buffer<f64> {
+    let square = size * size;
+    let mut blocks = Buffer::zeros(nodes.entries() * square);
+    let offset = |node: usize| nodes.offsets.at(node) * square;
+    over_rows(nodes.rows(), 256, ByRow::new(&mut blocks, &offset), &|range, part: ByRow<'_, f64>| {
         let (mut part, _) = part.all();
-        for node in nodes {
-            let count = pattern.offsets.range(node).len();
-            let (own, rest) = part.split_at_mut(count * size * size);
+        for node in range {
+            let columns = nodes.row(node);
+            let (own, rest) = part.split_at_mut(columns.len() * square);
             part = rest;
-            let from = &values[offset(node)..][..own.len()];
-            for (at, block) in own.chunks_exact_mut(size * size).enumerate() {
-                for (row, to) in block.chunks_exact_mut(size).enumerate() {
-                    to.copy_from_slice(&from[row * count * size + at * size..][..size]);
+            for row in 0..size {
+                let entries = whole.offsets.range(node * size + row);
+                let mut block = 0;
+                for (&column, value) in whole.columns[entries.clone()].iter().zip(&values[entries]) {
+                    while columns[block] < column / size as u32 {
+                        block += 1;
+                    }
+                    own[block * square + row * size + column as usize % size] = *value;
                 }
             }
         }

@@ -61,7 +61,7 @@ impl Rows {
                 let (offsets, columns) = ranks.all(block_pattern(&csr, size))?;
                 let pattern = Pattern::sorted(offsets, columns.to_vec(), csr.cols() / size);
                 let pattern = ranks.all(pattern)?;
-                let values = gathered(&entries, &pattern, size);
+                let values = gathered(&entries, csr.pattern(), &pattern, size);
                 (Arc::new(pattern), values)
             }
         };
