@@ -2,7 +2,7 @@
 
 use super::builds::ForDirect;
 use super::candidates::{Candidate, Direct};
-use super::measured::fastest;
+use super::measured::{fastest, foretold};
 use super::pace::Pace;
 use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
@@ -61,10 +61,12 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
         let Options { solves, format, .. } = &plan.options;
-        let (matrix, operator) = if format.is_none() && solves.is_some_and(|solves| solves >= MANY) {
-            fastest(&plan.machine, plan.a.clone(), symmetric)?
-        } else {
-            (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, format.as_deref())?)
+        let (matrix, operator) = match format.as_deref() {
+            Some(format) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
+            None if solves.is_some_and(|solves| solves >= MANY) => {
+                fastest(&plan.machine, plan.a.clone(), symmetric)?
+            }
+            None => foretold(&plan.machine, plan.a.clone(), symmetric)?,
         };
         let (machine, profile) = (plan.machine.clone(), plan.profile.clone());
         let decided = (plan.candidates(), plan.options.clone());

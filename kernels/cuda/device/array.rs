@@ -202,6 +202,23 @@ impl<T: Element> Array<T> {
         Ok(self.held.device.inner.stream.memset_zeros(&mut self.slice)?)
     }
 
+    /// The last entries, when all work queued before is done.
+    pub(crate) fn read_last<const COUNT: usize>(&self) -> Result<[T; COUNT]>
+    where
+        T: Default,
+    {
+        let mut last = [T::default(); COUNT];
+        let from = self.slice.slice(self.len - COUNT..self.len);
+        self.stream().memcpy_dtoh(&from, &mut last)?;
+        self.held.device.synchronize()?;
+        Ok(last)
+    }
+
+    /// Leaves the entries from `len` on unused.
+    pub(crate) fn shorten(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Copies all entries to host memory, when all work queued before is done.
     pub fn read(&self, host: &mut [T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
