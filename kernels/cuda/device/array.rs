@@ -146,7 +146,7 @@ impl<T: Element> Array<T> {
             return Ok(());
         }
         let device = self.device().clone();
-        let mut pinned = Pinned::new(&device.inner.context, self.bytes())?;
+        let mut pinned = Pinned::new(&device.inner.stream, self.bytes())?;
         let from = self.address(0);
         // SAFETY: as many bytes as the array has; they are there when the stream has come here
         unsafe { result::memcpy_dtoh_async(pinned.bytes_mut(), from, device.inner.stream.cu_stream()) }?;

@@ -2,7 +2,7 @@
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::Result;
-use cudarc::driver::{CudaContext, result, sys};
+use cudarc::driver::{CudaStream, result, sys};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ const MEASURED: usize = 16 << 20;
 pub(crate) struct Pinned {
     start: *mut u8,
     len: usize,
-    context: Arc<CudaContext>,
+    stream: Arc<CudaStream>,
 }
 
 // SAFETY: the memory is owned; the host reaches it through references to this only
@@ -23,15 +23,15 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// So many bytes, at least one, all zero.
-    pub(crate) fn new(context: &Arc<CudaContext>, len: usize) -> Result<Pinned> {
-        context.bind_to_thread()?;
+    /// So many bytes, at least one, all zero, for kernels of one stream.
+    pub(crate) fn new(stream: &Arc<CudaStream>, len: usize) -> Result<Pinned> {
+        stream.context().bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
         let start = unsafe { result::malloc_host(len.max(1), flags) }?.cast::<u8>();
         // SAFETY: just allocated with this length
         unsafe { start.write_bytes(0, len) };
-        Ok(Pinned { start, len, context: context.clone() })
+        Ok(Pinned { start, len, stream: stream.clone() })
     }
 
     /// The address, for kernels.
@@ -52,18 +52,18 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // what is queued may still read it
-        let waited = self.context.bind_to_thread().and_then(|()| self.context.synchronize());
+        // what is queued may still read it; to wait for the whole GPU is an error while another thread records its steps
+        let waited = self.stream.synchronize();
         // SAFETY: allocated by `malloc_host`, freed once; the device is done with it
         let freed = unsafe { result::free_host(self.start.cast()) };
-        self.context.record_err(waited.and(freed));
+        self.stream.context().record_err(waited.and(freed));
     }
 }
 
 impl Device {
     /// Bytes a second from pinned memory to the device: the fastest of five copies.
     pub fn bus(&self) -> Result<f64> {
-        let pinned = Pinned::new(&self.inner.context, MEASURED)?;
+        let pinned = Pinned::new(&self.inner.stream, MEASURED)?;
         let to = self.uninitialised::<u8>(MEASURED)?;
         let mut least = f64::INFINITY;
         for _ in 0..5 {

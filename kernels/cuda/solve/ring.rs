@@ -45,7 +45,7 @@ impl Ring {
         let fits = spare.iter().position(|memory| memory.bytes().len() >= bytes);
         let mut memory = match fits {
             Some(at) => spare.swap_remove(at),
-            None => Pinned::new(&device.inner.context, bytes)?,
+            None => Pinned::new(&device.inner.stream, bytes)?,
         };
         // every word is empty, and no device writes to it yet
         memory.bytes_mut().fill(0xff);
