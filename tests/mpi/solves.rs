@@ -6,7 +6,7 @@ use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
     Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Idr, Ilu0,
-    Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel,
+    Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel, Vector,
 };
 
 type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
@@ -23,7 +23,7 @@ fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize])
     let [b, x] = [part(ranks, b, cut), x].map(|v| rows.domain().vector(v).unwrap());
     let mut r = krysp::Space::zeros(rows.domain()).unwrap();
     krysp::solvers::plain_residual(&rows, &b, &x, &mut r).unwrap();
-    let squared = krysp::Vector::norm_squared(&r);
+    let squared = Vector::norm_squared(&r);
     krysp::Element::to_f64(krysp::solvers::Scalar::read(&squared).unwrap()).sqrt()
 }
 
@@ -190,6 +190,21 @@ pub(super) fn two_levels(ranks: &Ranks) {
         let (got, expected) = (solution.report.iterations, alone.report.iterations);
         assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
         assert!(10 * got <= 13 * expected, "{cut:?}: {got} iterations, {expected} on one rank");
+        // what is fused is what its parts are
+        let [q, mut r] = [1.0, 3.0].map(|scale| {
+            let scaled: Vec<f64> = b.iter().map(|b| scale * b).collect();
+            rows.domain().vector(&scaled).unwrap()
+        });
+        let [mut z, mut apart] = [0; 2].map(|_| krysp::Space::zeros(rows.domain()).unwrap());
+        let sums = m.axpy_apply_dot(&(-2.0).into(), &q, &mut r, &mut z).unwrap();
+        m.apply(&r, &mut apart).unwrap();
+        for (z, apart) in z.own().as_slice().iter().zip(apart.own().as_slice()) {
+            assert!((z - apart).abs() <= 1e-12 * (1.0 + apart.abs()), "{cut:?}: {z} {apart}");
+        }
+        for (sum, parts) in sums.into_iter().zip([r.norm_squared(), r.dot(&apart)]) {
+            let [sum, parts] = [sum, parts].map(|sum| krysp::solvers::Scalar::read(&sum).unwrap());
+            assert!((sum - parts).abs() <= 1e-12 * parts.abs(), "{cut:?}: {sum} {parts}");
+        }
         m.refresh_coarse(&rows).unwrap();
         let again = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(b).unwrap();
         assert_eq!(again.x, solution.x);
@@ -359,7 +374,7 @@ pub(super) fn same_bits_again(ranks: &Ranks) {
     let space = krysp::mpi::RankSpace::<f64>::new(ranks, 1).unwrap();
     let own = space.vector(&[(hash % 1_000_003) as f64]).unwrap();
     let one = space.vector(&[1.0]).unwrap();
-    let sum = krysp::solvers::Scalar::read(&krysp::Vector::dot(&own, &one)).unwrap();
+    let sum = krysp::solvers::Scalar::read(&Vector::dot(&own, &one)).unwrap();
     assert_eq!(sum, (hash % 1_000_003) as f64 * ranks.size() as f64);
 }
 
