@@ -100,6 +100,7 @@ fn remedy(failure: &Failure) -> Option<&'static str> {
         krysp::Error::Read(ReadError::Syntax { line: 1, .. }) => {
             Some("Matrix Market, SciPy's .npz, PETSc's binary form and Rutherford-Boeing files are read")
         }
+        krysp::Error::Rectangular { .. } => Some("from Python: krysp.solve(A.T @ A, A.T @ b)"),
         _ => None,
     }
 }
