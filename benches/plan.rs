@@ -1,19 +1,21 @@
 //! Every system of ../shared/matrices by one call, without options: what was tried, how long it took, and the residual.
 //!
 //! ```text
-//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against SECONDS] [--explain]
-//!     [heat_sink_p1_27k ...]]
+//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain]
+//!     [heat_sink_p1_27k p7_64 ...]]
 //! ```
 //!
-//! Prints a line for each right-hand side: that of the file, or `A` times a smooth vector; and all ones. A solve may take
-//! `--limit` seconds. `--solves` says how often each system is solved; what happens no more is counted, not computed.
-//! `--against` also solves each system by fixed configurations, with so many seconds for each, and compares the whole time of
-//! the plan with that of the fastest, which nobody knows beforehand. `--explain` prints plan, rungs, and what each fixed
-//! configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
+//! Prints a line for each right-hand side: that of the file, or `A` times a smooth vector; and all ones. Names are files of shared
+//! matrices, or generated. A solve may take `--limit` seconds. `--solves` says how often each system is solved; what happens no
+//! more is counted, not computed. `--against` also solves each system by fixed configurations, and compares the whole time of the
+//! plan with that of the fastest, which nobody knows beforehand; a configuration that takes more than 3 times as long as the
+//! fastest so far, setup apart, is no rival, and factors without gaps of more than some rows are made only where the plan makes
+//! them. `--part 3/8` takes the third of eight equal shares of the matrices: processes on cores of their own share the work.
+//! `--explain` prints plan, rungs, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
 
 use krysp::io::{read_matrix, read_vector};
-use krysp::plan::{Builds, Method, Preconditioner, Solved};
-use krysp::testing::{SHARED_FOLDERS, shared_matrices};
+use krysp::plan::{Builds, Ladder, Method, Preconditioner, Solved};
+use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices};
 use krysp::{Csr, Host, Plan};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,17 @@ const RTOL: f64 = 1e-8;
 
 /// The most solves that are computed: the last stands for all that follow.
 const COMPUTED: usize = 12;
+
+/// Seconds after which the fourth solve stands for all that follow.
+const LONG: f64 = 5.0;
+
+/// A configuration whose solve takes so many times the best one's is no rival; what takes less than `SHORT` seconds may go on.
+const RIVAL: f64 = 3.0;
+const SHORT: f64 = 0.02;
+
+/// The most rows of which `Cholesky` and `Lu` are made although the plan does not make them: meshes of more take minutes.
+const MOST: [(Preconditioner, usize); 2] =
+    [(Preconditioner::Cholesky, 100_000), (Preconditioner::Lu, 20_000)];
 
 /// Configurations that somebody might take for every matrix.
 const FIXED: [(Method, Preconditioner); 13] = [
@@ -49,7 +62,9 @@ struct Options {
     rows: Range<usize>,
     solves: Vec<usize>,
     limit: Duration,
-    against: Option<Duration>,
+    against: bool,
+    /// This share of the matrices, of so many.
+    part: [usize; 2],
     explain: bool,
     wanted: Vec<String>,
 }
@@ -103,7 +118,8 @@ fn options() -> Result<Options> {
         rows: 0..usize::MAX,
         solves: vec![1],
         limit: Duration::from_secs(60),
-        against: None,
+        against: false,
+        part: [1, 1],
         explain: false,
         wanted: vec![],
     };
@@ -114,7 +130,12 @@ fn options() -> Result<Options> {
             "--bench" => {}
             "--gpu" => options.gpu = true,
             "--explain" => options.explain = true,
-            "--against" => options.against = Some(Duration::from_secs_f64(value("seconds")?.parse()?)),
+            "--against" => options.against = true,
+            "--part" => {
+                let part = value("K/N")?;
+                let (own, of) = part.split_once('/').ok_or("--part needs K/N")?;
+                options.part = [own.parse()?, of.parse()?];
+            }
             "--limit" => options.limit = Duration::from_secs_f64(value("seconds")?.parse()?),
             "--solves" => {
                 options.solves =
@@ -132,15 +153,18 @@ fn options() -> Result<Options> {
 }
 
 fn all(machine: &impl Builds<f64>, options: &Options, totals: &mut Totals) {
-    for path in matrices(options) {
+    let [part, parts] = options.part;
+    let generated = options.wanted.iter().filter(|name| matrices::named(name).is_some());
+    let all = files(options).into_iter().chain(generated.map(PathBuf::from));
+    for path in all.enumerate().filter(|(index, _)| index % parts == part - 1).map(|(_, path)| path) {
         if let Err(error) = system(machine, options, &path, totals) {
             eprintln!("{}: {error}", name_of(&path));
         }
     }
 }
 
-/// The files of matrices, without their vectors.
-fn matrices(options: &Options) -> Vec<PathBuf> {
+/// The files of matrices, without their vectors; the smallest first, so that equal parts of them take about equally long.
+fn files(options: &Options) -> Vec<PathBuf> {
     let root = shared_matrices();
     let mut paths: Vec<PathBuf> = SHARED_FOLDERS
         .iter()
@@ -154,7 +178,7 @@ fn matrices(options: &Options) -> Vec<PathBuf> {
                 && (options.wanted.is_empty() || options.wanted.contains(&name))
         })
         .collect();
-    paths.sort();
+    paths.sort_by_cached_key(|path| (std::fs::metadata(path).map_or(0, |data| data.len()), path.clone()));
     paths
 }
 
@@ -165,7 +189,10 @@ fn name_of(path: &Path) -> String {
 
 fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &mut Totals) -> Result<()> {
     let name = name_of(path);
-    let a: Csr<f64> = read_matrix(path)?;
+    let a: Csr<f64> = match matrices::named(&name) {
+        Some(generated) => generated.csr()?,
+        None => read_matrix(path)?,
+    };
     if a.rows() != a.cols() || !options.rows.contains(&a.rows()) {
         return Ok(());
     }
@@ -178,15 +205,26 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
         Err(_) => ("smooth", image),
     };
     for (rhs, b) in [given, ("ones", vec![1.0; a.rows()])] {
-        let fixed = options.against.map_or(vec![], |limit| fixed(machine, &a, &b, limit, options.explain));
+        let mut runs = vec![];
         for &solves in &options.solves {
-            let plan = || Ok(Plan::new(&a)?.on(machine).solves(solves).time_limit(options.limit));
+            let plan = Plan::new(&a)?.on(machine).solves(solves).time_limit(options.limit);
             if options.explain {
-                println!("{}", plan()?);
+                println!("{plan}");
             }
-            let run = run(plan, &b, solves)?;
+            let run = run(
+                || Ok(Plan::new(&a)?.on(machine).solves(solves).time_limit(options.limit).build()?),
+                &b,
+                solves,
+            )?;
+            if options.explain {
+                println!("{}\n", run.solved);
+            }
+            runs.push((solves, run));
+        }
+        let fixed = if options.against { fixed(machine, &a, &b, options, &runs) } else { vec![] };
+        for (at, (solves, run)) in runs.into_iter().enumerate() {
             let residual = residual(&a, &b, &run.solved.x);
-            if solves == options.solves[0] {
+            if at == 0 {
                 totals.systems += 1;
                 totals.solved += usize::from(residual <= RTOL);
                 if residual > RTOL {
@@ -194,12 +232,9 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
                 }
             }
             let seconds = run.seconds(solves);
-            let by_time = |(_, one): &&(String, Run), (_, other): &&(String, Run)| {
-                one.seconds(solves).total_cmp(&other.seconds(solves))
-            };
-            let best = fixed.iter().min_by(by_time);
-            let (best, best_seconds) =
-                best.map_or((String::new(), f64::NAN), |(name, run)| (name.clone(), run.seconds(solves)));
+            let times = fixed.iter().map(|(name, run)| (name.clone(), run.seconds(solves)));
+            let best = times.min_by(|(_, one), (_, other)| one.total_cmp(other));
+            let (best, best_seconds) = best.unwrap_or((String::new(), f64::NAN));
             let ratio = seconds / best_seconds;
             // where one configuration alone solves it, others are no choice
             if fixed.len() > 1 && residual <= RTOL {
@@ -216,9 +251,6 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
                 first.as_secs_f64(),
                 rungs(&solved)
             );
-            if options.explain {
-                println!("{solved}\n");
-            }
         }
     }
     Ok(())
@@ -257,54 +289,84 @@ impl Run {
 }
 
 /// Solves as often as it takes to know how long all solves take.
-fn run<'a, M: Builds<f64>>(
-    plan: impl Fn() -> krysp::Result<Plan<'a, f64, M>>,
+fn run<M: Builds<f64>>(
+    build: impl FnOnce() -> krysp::Result<Ladder<f64, M>>,
     b: &[f64],
     solves: usize,
 ) -> Result<Run> {
     let started = Instant::now();
-    let mut solver = plan()?.build()?;
+    let mut solver = build()?;
     let solved = solver.solve(b)?;
     let first = started.elapsed();
+    let others = repeated(&mut solver, b, solves)?;
+    Ok(Run { solved, first, others })
+}
+
+/// The times of the solves after the first.
+fn repeated<M: Builds<f64>>(solver: &mut Ladder<f64, M>, b: &[f64], solves: usize) -> Result<Vec<Duration>> {
+    let begun = Instant::now();
     let mut others = vec![];
-    for _ in 1..solves.min(COMPUTED) {
+    while others.len() + 1 < solves.min(COMPUTED)
+        && (others.len() < 3 || begun.elapsed().as_secs_f64() < LONG)
+    {
         let started = Instant::now();
         solver.solve(b)?;
         others.push(started.elapsed());
     }
-    Ok(Run { solved, first, others })
+    Ok(others)
 }
 
-/// The fixed configurations that solve this system.
-fn fixed(
-    machine: &impl Builds<f64>,
+/// The fixed configurations that solve this system about as fast as the plan or faster, once or often.
+fn fixed<M: Builds<f64>>(
+    machine: &M,
     a: &Csr<f64>,
     b: &[f64],
-    limit: Duration,
-    explain: bool,
+    options: &Options,
+    planned: &[(usize, Run)],
 ) -> Vec<(String, Run)> {
     let mut runs = vec![];
+    let made = |preconditioner: Preconditioner| {
+        planned
+            .iter()
+            .any(|(_, run)| run.solved.rungs.iter().any(|rung| rung.preconditioner == preconditioner))
+    };
+    let mut best = options.limit;
+    for (_, run) in planned.iter().filter(|(_, run)| run.solved.converged()) {
+        best = run.others.iter().copied().chain([run.first]).min().unwrap_or(best).min(best);
+    }
     // seconds of an iteration of Cg with Jacobi
     let mut unit = f64::NAN;
     for (method, preconditioner) in FIXED {
-        let plan = || {
-            let plan = Plan::new(a)?.on(machine).solves(1).time_limit(limit);
-            Ok(plan.method(method).preconditioner(preconditioner))
-        };
-        let foretold = plan().map_or(0.0, |plan| plan.candidates().first().map_or(0.0, |one| one.setup));
-        if foretold * unit > 3.0 * limit.as_secs_f64() {
+        let large = MOST.iter().any(|(of, most)| *of == preconditioner && a.rows() > *most);
+        if !machine.has(preconditioner) || large && !made(preconditioner) {
             continue;
         }
-        let Ok(run) = run(plan, b, 3) else { continue };
+        let limit = best.mul_f64(RIVAL).max(Duration::from_secs_f64(SHORT));
+        let solved = || -> Result<Run> {
+            let started = Instant::now();
+            let plan = Plan::new(a)?.on(machine).solves(1).max_iterations(1);
+            let mut solver = plan.method(method).preconditioner(preconditioner).build()?;
+            // builds
+            let built = solver.solve(b)?;
+            let setup = started.elapsed();
+            let mut solver = solver.max_iterations(None).time_limit(Some(limit));
+            let started = Instant::now();
+            let mut solved = solver.solve(b)?;
+            let first = setup + started.elapsed();
+            solved.rungs[0].setup = built.rungs[0].setup;
+            let others = if solved.converged() { repeated(&mut solver, b, 3)? } else { vec![] };
+            Ok(Run { solved, first, others })
+        };
+        let Ok(run) = solved() else { continue };
         let [rung] = &*run.solved.rungs else { continue };
         let (setup, time) = (rung.setup.as_secs_f64(), rung.time.as_secs_f64());
         let each = time / rung.iterations.max(1) as f64;
         if unit.is_nan() {
             unit = each;
         }
-        if explain {
+        if options.explain {
             println!(
-                "# {method}+{preconditioner}: {} after {} iterations, {:.1e}; setup {setup:.4} s, {:.0} units, foretold {foretold:.0}; an iteration {:.1} units; then {:.4} s",
+                "# {method}+{preconditioner}: {} after {} iterations, {:.1e}; setup {setup:.4} s, {:.0} units; an iteration {:.1} units; then {:.4} s",
                 rung.ending,
                 rung.iterations,
                 rung.residual,
@@ -314,6 +376,7 @@ fn fixed(
             );
         }
         if run.solved.converged() {
+            best = run.others.iter().copied().min().unwrap_or(best).min(best);
             runs.push((format!("{method}+{preconditioner}"), run));
         }
     }

@@ -24,9 +24,11 @@ pub struct Candidate {
     pub iteration: f64,
     /// The iterations to hope for. What is ready at once has none: it is tried, and its residual tells.
     pub hope: f64,
+    /// It takes at least this part of the iterations of `Cg` with `Jacobi`: what is hard for that is hard for it, too.
+    pub share: f64,
 }
 
-saved!(impl[] Candidate { method, preconditioner, reason, setup, iteration, hope });
+saved!(impl[] Candidate { method, preconditioner, reason, setup, iteration, hope, share });
 
 /// What the factor of a symmetric pattern takes.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +114,16 @@ impl Candidate {
         reason: &str,
         profile: &Profile,
     ) -> Candidate {
-        Candidate { method, preconditioner, reason: reason.into(), setup: 0.0, iteration: 0.0, hope: 0.0 }
+        let share = match preconditioner {
+            _ if method != Method::Cg => 0.0,
+            Preconditioner::Ic0 => 0.3,
+            Preconditioner::Fsai => 0.4,
+            // it does not know how things move rigidly
+            Preconditioner::Amg if profile.block > 1 => 0.3,
+            _ => 0.0,
+        };
+        let reason = reason.into();
+        Candidate { method, preconditioner, reason, setup: 0.0, iteration: 0.0, hope: 0.0, share }
             .weighed(profile, None)
     }
 
@@ -125,9 +136,10 @@ impl Candidate {
         Candidate { setup, iteration, hope: hope / twice, ..self }
     }
 
-    /// What a solve is likely to cost, without building; zero where only a trial tells.
-    pub(super) fn solve(&self) -> f64 {
-        self.hope * self.iteration
+    /// What a solve is likely to cost, without building, if all iterations of `Cg` with `Jacobi` would cost `plain`; zero where only a
+    /// trial tells.
+    pub(super) fn solve(&self, plain: f64) -> f64 {
+        self.hope.max(self.share * plain) * self.iteration
     }
 
     /// Whether what it takes can be known from an order of elimination: of a pattern that is nearly symmetric.

@@ -13,7 +13,7 @@
 use super::candidates::Direct;
 use super::ladder::Foretold;
 use super::least_squares::least_squares;
-use super::pace::{Weigh, needed};
+use super::pace::{Next, Weigh, needed};
 use super::solved::{Left, Rung};
 use super::{Builds, Candidate, Ladder, Method, Preconditioner};
 use crate::preconditioners::Symbolic;
@@ -109,6 +109,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                     continue;
                 }
                 Err(error) => {
+                    standing.indefinite |= matches!(error, Error::NotPositive { .. });
                     refused = Some(error);
                     (self.known[index], standing.rest[index]) = (Some(f64::INFINITY), Some(f64::INFINITY));
                     at = self.next(&standing);
@@ -121,11 +122,18 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 Some(next) => self.price(next, &standing).min(LAST),
                 None => LAST,
             };
-            let weigh = self.weigh(&standing, index);
+            let next = if alone { vec![] } else { self.nexts(&standing, index) };
+            let weigh = self.weigh(next.clone());
+            let plain = (index != 0 || !self.candidates[0].needs_definite()).then(|| self.plain(&standing));
             let Candidate { iteration: each, hope, .. } = self.candidates[index];
             // what was left and is gone on with has had its hope
             let hope = if standing.rest[index].is_some() { 0.0 } else { hope };
-            self.watch.lock().unwrap_or_else(PoisonError::into_inner).pace.begin(each, hope, promised, weigh);
+            self.watch.lock().unwrap_or_else(PoisonError::into_inner).pace.begin(
+                (each, hope),
+                next,
+                weigh,
+                plain,
+            );
             let allowed = self.options.max_iterations.map_or(ITERATIONS, |most| most - iterations);
             let blind = if M::WATCHED { usize::MAX } else { (BLIND * promised / each).ceil() as usize };
             let stopping = Stopping {
@@ -290,6 +298,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             setup: 0.0,
             iteration: 2.0,
             hope: 0.0,
+            share: 0.0,
         };
         let ending = match &self.report.outcome {
             outcome @ (Outcome::Converged | Outcome::Inconsistent { .. }) => outcome.clone(),
@@ -330,7 +339,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     fn is_worth_trying(&self, index: usize, cost: f64, standing: &Standing) -> bool {
         let ahead = self.options.solves.map_or(1, |solves| solves.saturating_sub(self.solves)) as f64;
         let candidate = &self.candidates[index];
-        let little = LITTLE * (candidate.setup + candidate.solve()) < ahead * cost;
+        let little = LITTLE * (candidate.setup + candidate.solve(self.plain(standing))) < ahead * cost;
         (if little { PERHAPS } else { CLEARLY }) * self.price(index, standing) < cost
     }
 
@@ -346,16 +355,41 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         }
     }
 
-    /// The cheapest of those that are possible, but for one. Where conjugate gradients are slow, so are minimal residuals: these
-    /// wait until the matrix is known not to be definite, or for the end.
+    /// The cheapest of those that are possible, but for one.
     fn other(&self, standing: &Standing, but: usize) -> Option<usize> {
-        let possible = |index: usize| {
-            let failed = [self.known[index], standing.rest[index]].contains(&Some(f64::INFINITY));
-            let excluded = standing.indefinite && self.candidates[index].needs_definite();
-            index != but && !failed && !excluded
+        let possible = self.possible(standing, but);
+        self.cheapest(standing, |index| possible.contains(&index))
+    }
+
+    /// All that are possible, but for one. Where conjugate gradients are slow, so are methods for other matrices: these wait until
+    /// the matrix is known not to be definite, or for the end.
+    fn possible(&self, standing: &Standing, but: usize) -> Vec<usize> {
+        let possible = |index: &usize| {
+            let failed = [self.known[*index], standing.rest[*index]].contains(&Some(f64::INFINITY));
+            let excluded = standing.indefinite && self.candidates[*index].needs_definite();
+            *index != but && !failed && !excluded
         };
-        let soon = self.cheapest(standing, |index| possible(index) && !self.is_second(index, standing));
-        soon.or_else(|| self.cheapest(standing, possible))
+        let all: Vec<usize> = (0..self.candidates.len()).filter(possible).collect();
+        let soon: Vec<usize> =
+            all.iter().copied().filter(|&index| !self.is_second(index, standing)).collect();
+        if soon.is_empty() { all } else { soon }
+    }
+
+    /// What may come after a rung; the last is what anything may cost.
+    fn nexts(&self, standing: &Standing, but: usize) -> Vec<Next> {
+        let next = |index: usize| {
+            let (setup, rest) = self.parts_of_price(index, standing);
+            let candidate = rest.is_none().then(|| self.candidates[index].clone());
+            Next { fixed: setup + rest.unwrap_or(0.0), candidate, unweighed: self.needs_weighing(index) }
+        };
+        let last = Next { fixed: LAST, candidate: None, unweighed: false };
+        self.possible(standing, but).into_iter().map(next).chain([last]).collect()
+    }
+
+    /// What all iterations with Jacobi are likely to cost, as far as they have been tried: zero if the matrix is not symmetric.
+    fn plain(&self, standing: &Standing) -> f64 {
+        let tried = standing.rest[0].filter(|rest| rest.is_finite() && self.candidates[0].needs_definite());
+        tried.map_or(0.0, |rest| rest + standing.made[0])
     }
 
     /// Whether factors without gaps were no help: then the system is hardly regular.
@@ -369,7 +403,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     fn is_second(&self, index: usize, standing: &Standing) -> bool {
         let [first, this] = [&self.candidates[0], &self.candidates[index]];
         let definite = !standing.indefinite && standing.rest[0] != Some(f64::INFINITY);
-        this.method == Method::Minres && first.needs_definite() && definite
+        !this.needs_definite() && first.needs_definite() && definite
     }
 
     /// The cheapest rung of some; of equal ones the first.
@@ -380,11 +414,15 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 
     /// What a solve with this rung, or the rest of it, is likely to cost, with its share of what it takes to build.
     fn price(&self, index: usize, standing: &Standing) -> f64 {
-        let candidate = &self.candidates[index];
+        let (setup, rest) = self.parts_of_price(index, standing);
+        setup + rest.unwrap_or_else(|| self.candidates[index].solve(self.plain(standing)))
+    }
+
+    /// The share of what it takes to build, and the rest if it is known.
+    fn parts_of_price(&self, index: usize, standing: &Standing) -> (f64, Option<f64>) {
         let built = self.running.as_ref().is_some_and(|(running, _)| *running == index);
-        let setup = if built { 0.0 } else { self.share().of(candidate.setup) };
-        let known = self.known[index].filter(|cost| cost.is_finite());
-        setup + standing.rest[index].or(known).unwrap_or_else(|| candidate.solve())
+        let setup = if built { 0.0 } else { self.share().of(self.candidates[index].setup) };
+        (setup, standing.rest[index].or(self.known[index].filter(|cost| cost.is_finite())))
     }
 
     fn share(&self) -> Share {
@@ -409,19 +447,23 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     }
 
     /// How to find out what comes after a rung really costs, while that rung waits.
-    fn weigh(&self, standing: &Standing, index: usize) -> Option<Weigh> {
-        let next = self.other(standing, index).filter(|&next| self.needs_weighing(next))?;
-        let others = self.cheapest(standing, |other| {
-            other != index
-                && standing.rest[other].is_none()
-                && !self.candidates[other].is_direct(&self.profile)
-        });
-        let others = others.map_or(LAST, |other| self.price(other, standing));
+    fn weigh(&self, mut next: Vec<Next>) -> Option<Weigh> {
+        if !next.iter().any(|next| next.unweighed) {
+            return None;
+        }
         let (matrix, symbolic, profile) = (self.matrix.clone(), self.symbolic.clone(), self.profile.clone());
-        let (candidate, share) = (self.candidates[next].clone(), self.share());
+        let share = self.share();
         Some(Box::new(move || {
-            let candidate = candidate.weighed(&profile, Some(analyse(&matrix, &symbolic)));
-            others.min(share.of(candidate.setup) + candidate.solve())
+            let direct = analyse(&matrix, &symbolic);
+            for next in next.iter_mut().filter(|next| next.unweighed) {
+                next.unweighed = false;
+                if let Some(candidate) = next.candidate.take() {
+                    let candidate = candidate.weighed(&profile, Some(direct));
+                    next.fixed = share.of(candidate.setup);
+                    next.candidate = Some(candidate);
+                }
+            }
+            next
         }))
     }
 }
