@@ -48,10 +48,13 @@ impl Direct {
         symbolic.as_ref().map_or(refused, |known| Direct { entries: known.entries(), work: known.work() })
     }
 
-    /// That of a mesh in the plane with so many rows. Meshes in space take more, and networks less: what this one takes is known
-    /// once it has been ordered.
+    /// That of a network where rows are short, else that of a mesh in the plane with so many rows. Meshes in space take more: what
+    /// this one takes is known once it has been ordered.
     fn hoped(profile: &Profile) -> Direct {
-        let rows = profile.rows.max(2) as f64;
+        let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
+        if entries < NETWORK * rows {
+            return Direct { entries: 2.0 * entries, work: 10.0 * entries };
+        }
         Direct { entries: 4.0 * rows * rows.log2(), work: 30.0 * rows.powf(1.5) }
     }
 }
@@ -70,19 +73,19 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
     let [entries, work, rows] = [entries, work, profile.rows as f64].map(|count| count / iteration);
     match preconditioner {
         Preconditioner::None => (0.0, 0.0, 5000.0),
-        Preconditioner::Jacobi => (2.0, 0.0, 500.0),
+        Preconditioner::Jacobi => (2.0, 0.0, 150.0),
         Preconditioner::TwoLevel => (60.0, 0.5, 300.0),
         Preconditioner::Amg => (170.0, cycle, cycles),
         Preconditioner::Fsai => (150.0, 1.5, 200.0),
         Preconditioner::Spai => (250.0, 1.0, 250.0),
-        Preconditioner::Ic0 => (80.0, 5.0, 150.0),
-        Preconditioner::Ilu0 => (140.0, 5.0, 150.0),
+        Preconditioner::Ic0 => (100.0, 2.0, 150.0),
+        Preconditioner::Ilu0 => (140.0, 2.0, 100.0),
         // each entry takes a row
-        Preconditioner::Ilut => (120.0 * length * profile.entries as f64 / iteration, 10.0, 60.0),
+        Preconditioner::Ilut => (70.0 * length * profile.entries as f64 / iteration, 4.0, 20.0),
         Preconditioner::Cholesky => {
-            (ORDER + 10.0 * entries + work / 5.0, 3.0 + 12.0 * entries + FRONT * rows, 1.0)
+            (ORDER + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * rows, 1.0)
         }
-        Preconditioner::Lu => (ORDER + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 16.0 * entries, 1.0),
+        Preconditioner::Lu => (ORDER + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
     }
 }
 
@@ -95,17 +98,18 @@ fn iteration(profile: &Profile) -> f64 {
 const ONE_BY_ONE: f64 = 8.0;
 
 /// What applying `Cholesky` takes for its fronts, of which there is one for some rows.
-const FRONT: f64 = 130.0;
+const FRONT: f64 = 60.0;
 
 /// `Lu` is given up at so many times what was foretold, and then foretold to take so many times that.
 const GIVEN_UP: f64 = 3.0;
-const GROWN: f64 = 8.0;
+const GROWN: f64 = 4.0;
 
-/// Rows from which on `Lu` may take so long that it is worth finding out.
-const LARGE: usize = 20_000;
+/// Rows of less entries than this, in the mean, are those of networks and trees, whose factors have few entries more; the
+/// coarsest mesh in the plane has five.
+const NETWORK: f64 = 4.8;
 
 /// What it takes to find an order of elimination.
-const ORDER: f64 = 200.0;
+const ORDER: f64 = 80.0;
 
 impl Candidate {
     pub(super) fn new(
@@ -148,7 +152,7 @@ impl Candidate {
             2 * profile.mirrored >= profile.off_diagonal && 10 * profile.zero_diagonal <= profile.rows;
         match self.preconditioner {
             Preconditioner::Cholesky => true,
-            Preconditioner::Lu => alike && profile.rows >= LARGE,
+            Preconditioner::Lu => alike,
             _ => false,
         }
     }

@@ -30,7 +30,7 @@ const CLEARLY: f64 = 1.5;
 
 /// With many solves ahead, so many times what it takes to try another, guesses are tried that may be too high by as much.
 const LITTLE: f64 = 30.0;
-const PERHAPS: f64 = 0.5;
+const PERHAPS: f64 = 0.3;
 
 /// What a rung may cost that has no other after it: those of the least residual.
 const LAST: f64 = 20_000.0;
@@ -95,7 +95,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let mut explained = alone;
         let mut at = self.first();
         while let Some(index) = at {
-            let fresh = self.running.as_ref().is_none_or(|(running, _)| *running != index);
+            let fresh = !self.is_ready(index);
             let setup = match self.build(index) {
                 Ok(setup) => setup,
                 Err(Error::Lost) => return Err(Error::Lost),
@@ -144,6 +144,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             };
             let (mut report, residual) = self.run(b, x, stopping)?;
             self.reweigh();
+            self.clock(index, &report);
+            let each = self.candidates[index].iteration;
             iterations += report.iterations;
             bytes += report.bytes;
             self.spent += if fresh { self.candidates[index].setup } else { 0.0 };
@@ -420,8 +422,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 
     /// The share of what it takes to build, and the rest if it is known.
     fn parts_of_price(&self, index: usize, standing: &Standing) -> (f64, Option<f64>) {
-        let built = self.running.as_ref().is_some_and(|(running, _)| *running == index);
-        let setup = if built { 0.0 } else { self.share().of(self.candidates[index].setup) };
+        let setup = if self.is_ready(index) { 0.0 } else { self.share().of(self.candidates[index].setup) };
         (setup, standing.rest[index].or(self.known[index].filter(|cost| cost.is_finite())))
     }
 

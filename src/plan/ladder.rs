@@ -8,6 +8,7 @@ use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
 use super::solved::{Left, Rung, Solved};
 use super::{Builds, Plan, Preconditioner, Profile};
+use crate::formats::check_symmetric;
 use crate::preconditioners::Symbolic;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
 use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf};
@@ -17,8 +18,13 @@ use std::time::{Duration, Instant};
 /// Steps of GMRES before it starts again: longer than its default, because what is hard needs a longer memory.
 const RESTART: usize = 60;
 
-/// Solves from which on formats and numberings are compared by measuring.
-const MANY: usize = 10;
+/// Solves from which on all is compared by measuring: formats, numberings, and what an iteration takes.
+const MANY: usize = 100;
+
+/// Solves from which on formats and numberings are compared of what is larger than so many bytes: what fits the cache is
+/// multiplied as fast in most, and solved before they are compared.
+const SOME: usize = 10;
+const CACHED: usize = 1 << 20;
 
 /// What is known of the factor of a matrix, or why it would not fit.
 pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;
@@ -35,6 +41,8 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) candidates: Vec<Candidate>,
     /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
     pub(super) known: Vec<Option<f64>>,
+    /// Seconds of an iteration with each, the least so far; infinite where there was none.
+    pub(super) paces: Vec<f64>,
     /// What is known of factors, once their order has been found; and that order until it is used.
     pub(super) direct: Option<Direct>,
     pub(super) symbolic: Foretold,
@@ -61,7 +69,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
         let Options { solves, format, .. } = &plan.options;
-        let (matrix, operator) = if format.is_none() && solves.is_some_and(|solves| solves >= MANY) {
+        let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
+        let pays = |solves: usize| solves >= MANY || solves >= SOME && bytes >= CACHED;
+        let (matrix, operator) = if format.is_none() && solves.is_some_and(pays) {
             fastest(&plan.machine, plan.a.clone(), symmetric)?
         } else {
             (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, format.as_deref())?)
@@ -87,6 +97,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             profile,
             symmetric,
             known: vec![None; candidates.len()],
+            paces: vec![f64::INFINITY; candidates.len()],
             candidates,
             direct: None,
             symbolic: Arc::default(),
@@ -188,7 +199,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Arc::make_mut(&mut self.matrix).refresh(values)?;
         self.known.fill(None);
         self.singular = false;
-        let symmetric = self.symmetric && self.matrix.check_symmetric(100.0 * T::EPSILON).is_ok();
+        let matrix = &*self.matrix;
+        let exactly = || matrix.check_symmetric(0.0).is_ok();
+        let symmetric = self.symmetric && (check_symmetric(matrix).is_ok() || exactly());
         let same_kind = symmetric == self.symmetric;
         self.symmetric = symmetric;
         if let Some((_, rung)) = &mut self.running {
@@ -202,6 +215,24 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let format = self.options.format.as_deref();
         self.operator = Some(operator(&self.machine, &self.matrix, symmetric, format)?);
         Ok(())
+    }
+
+    /// Whether this rung has been built, or read from a file.
+    pub(super) fn is_ready(&self, index: usize) -> bool {
+        let running = self.running.as_ref().is_some_and(|(running, _)| *running == index);
+        running || self.read.as_ref().is_some_and(|(read, _)| *read == index)
+    }
+
+    /// Notes what iterations of a rung have taken. With many solves ahead they are counted by that, beside those of the first rung.
+    pub(super) fn clock(&mut self, index: usize, report: &Report) {
+        if report.iterations == 0 {
+            return;
+        }
+        self.paces[index] = self.paces[index].min(report.time.as_secs_f64() / report.iterations as f64);
+        let unit = self.paces[0] / self.candidates[0].iteration;
+        if index != 0 && unit.is_finite() && self.options.solves.is_some_and(|solves| solves >= MANY) {
+            self.candidates[index].iteration = self.paces[index] / unit;
+        }
     }
 
     /// Makes this rung the running one. That it cannot be built is noted, too.

@@ -38,6 +38,9 @@ impl Next {
     }
 }
 
+/// Of fewer residuals nothing is foretold: the first iteration over factors may not be the last.
+const SEEN: usize = 8;
+
 /// Says what may come after a rung, once it matters: finding out what it costs takes time.
 pub(super) type Weigh = Box<dyn FnOnce() -> Vec<Next> + Send>;
 
@@ -71,7 +74,7 @@ impl Pace {
         plain: Option<f64>,
     ) {
         (self.iteration, self.next, self.weigh, self.plain) = (iteration, next, weigh, plain);
-        self.look_at = hope.max(self.earned(0.0)) as usize;
+        self.look_at = SEEN.max(hope.max(self.earned(0.0)) as usize);
         self.residuals.clear();
     }
 

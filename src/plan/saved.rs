@@ -55,7 +55,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let Ladder {
                 symmetric, candidates, known, options, solves, spent, singular, profile, direct,
                 // what is written below, of the process or of the last solve
-                machine: _, matrix: _, running: _, operator: _, read: _, cancel: _, watch: _, report: _, rungs: _,
+                machine: _, matrix: _, running: _, operator: _, read: _, cancel: _, watch: _, report: _, rungs: _, paces: _,
                 symbolic: _, residual: _,
             } = self;
             (*symmetric, *singular).save(to);
