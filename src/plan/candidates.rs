@@ -24,7 +24,7 @@ pub struct Candidate {
     pub iteration: f64,
     /// The iterations to hope for. What is ready at once has none: it is tried, and its residual tells.
     pub hope: f64,
-    /// It takes at least this part of the iterations of `Cg` with `Jacobi`: what is hard for that is hard for it, too.
+    /// It takes about this part of the iterations of `Cg` with `Jacobi`, or more: what is hard for that is hard for it, too.
     pub share: f64,
 }
 
@@ -95,7 +95,7 @@ fn iteration(profile: &Profile) -> f64 {
 }
 
 /// What a multiplication of `Lu` takes, whose numbers are chosen as they come, one after the other, beside those of an iteration.
-const ONE_BY_ONE: f64 = 8.0;
+const ONE_BY_ONE: f64 = 6.0;
 
 /// What applying `Cholesky` takes for its fronts, of which there is one for some rows.
 const FRONT: f64 = 60.0;
@@ -108,6 +108,9 @@ const GROWN: f64 = 4.0;
 /// coarsest mesh in the plane has five.
 const NETWORK: f64 = 4.8;
 
+/// How much more than the share of iterations with `Jacobi` it may be.
+const VARIED: f64 = 2.0;
+
 /// What it takes to find an order of elimination.
 const ORDER: f64 = 80.0;
 
@@ -119,8 +122,8 @@ impl Candidate {
         profile: &Profile,
     ) -> Candidate {
         let share = match preconditioner {
-            _ if method != Method::Cg => 0.0,
-            Preconditioner::Ic0 => 0.3,
+            Preconditioner::Jacobi => 1.0,
+            Preconditioner::Ic0 | Preconditioner::Ilu0 => 0.3,
             Preconditioner::Fsai => 0.4,
             // it does not know how things move rigidly
             Preconditioner::Amg if profile.block > 1 => 0.3,
@@ -143,7 +146,9 @@ impl Candidate {
     /// What a solve is likely to cost, without building, if all iterations of `Cg` with `Jacobi` would cost `plain`; zero where only a
     /// trial tells.
     pub(super) fn solve(&self, plain: f64) -> f64 {
-        self.hope.max(self.share * plain) * self.iteration
+        let least = self.share * plain;
+        let most = if least > 0.0 { VARIED * least } else { f64::INFINITY };
+        self.hope.min(most).max(least) * self.iteration
     }
 
     /// Whether what it takes can be known from an order of elimination: of a pattern that is nearly symmetric.

@@ -126,6 +126,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                     .map(|limit| limit.saturating_sub(started.elapsed())),
                 ..Stopping::new(T::EPSILON)
             };
+            let before = best.as_ref().map_or(1.0, |(_, least)| *least);
             let (mut report, residual) = self.run(b, x, stopping)?;
             self.reweigh();
             self.clock(index, &report);
@@ -140,7 +141,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let threshold = self.memory.options.rtol * report.rhs_norm;
             let ending = match &report.outcome {
                 _ if solved => Left::Ended(Outcome::Converged),
-                Outcome::Stopped => Left::Overtaken { needed: needed(&report.history, threshold) },
+                Outcome::Stopped => {
+                    let watcher = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+                    Left::Overtaken { needed: watcher.pace.needed }
+                }
                 _ if blinded => Left::Overtaken { needed: needed(&report.history, threshold) },
                 outcome => Left::Ended(outcome.clone()),
             };
@@ -148,6 +152,12 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 Left::Ended(Outcome::Converged) => 0.0,
                 // it has had what the last of all may cost
                 Left::Overtaken { .. } if standing.made[index] >= EXHAUSTED * LAST => f64::INFINITY,
+                // only conjugate gradients may be near where the residual is larger than before: the others come last
+                Left::Overtaken { .. }
+                    if residual > before && !self.memory.candidates[index].method.needs_symmetry() =>
+                {
+                    LAST
+                }
                 Left::Overtaken { needed } => needed * each,
                 _ => f64::INFINITY,
             };

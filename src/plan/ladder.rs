@@ -25,7 +25,7 @@ const MANY: usize = 100;
 /// Solves from which on formats and numberings are compared of what is larger than so many bytes: what fits the cache is
 /// multiplied as fast in most, and solved before they are compared.
 const SOME: usize = 10;
-const CACHED: usize = 1 << 20;
+const CACHED: usize = 1 << 22;
 
 /// What is known of the factor of a matrix, or why it would not fit.
 pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;

@@ -38,14 +38,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let known = known.filter(|(_, cost)| cost.is_finite());
         let cheapest = known.min_by(|(_, a), (_, b)| a.total_cmp(b));
         loop {
-            let unknown = |index: &usize| self.memory.known[*index].is_none();
-            let untried =
-                self.cheapest(&standing, |index| unknown(&index) && !self.is_second(index, &standing));
-            let untried = untried.or_else(|| self.cheapest(&standing, |index| unknown(&index)));
-            let first = match (cheapest, untried) {
-                (Some((at, cost)), Some(next)) if !self.is_worth_trying(next, cost, &standing) => Some(at),
-                (Some((at, _)), None) => Some(at),
-                (_, untried) => untried,
+            let unknown = |index: usize| self.memory.known[index].is_none();
+            let first = match cheapest {
+                Some((at, cost)) => {
+                    let worth = |index| unknown(index) && self.is_worth_trying(index, cost, &standing);
+                    self.cheapest(&standing, worth).or(Some(at))
+                }
+                None => {
+                    let soon = |index| unknown(index) && !self.is_second(index, &standing);
+                    self.cheapest(&standing, soon).or_else(|| self.cheapest(&standing, unknown))
+                }
             };
             if !first.is_some_and(|first| self.needs_weighing(first)) {
                 return first;

@@ -58,11 +58,21 @@ pub(super) struct Pace {
     residuals: Vec<f64>,
     /// No look before this iteration.
     look_at: usize,
+    /// The iterations that it seemed to need still when it was looked at last.
+    pub(super) needed: f64,
 }
 
 impl Pace {
     pub(super) fn new() -> Pace {
-        Pace { iteration: 1.0, next: vec![], weigh: None, plain: None, residuals: vec![], look_at: 0 }
+        Pace {
+            iteration: 1.0,
+            next: vec![],
+            weigh: None,
+            plain: None,
+            residuals: vec![],
+            look_at: 0,
+            needed: f64::INFINITY,
+        }
     }
 
     /// Begins a rung. It has at least the iterations that are hoped for.
@@ -85,7 +95,8 @@ impl Pace {
         if made < self.look_at {
             return false;
         }
-        let rest = needed(&self.residuals, progress.threshold) * self.iteration;
+        self.needed = needed(&self.residuals, progress.threshold);
+        let rest = self.needed * self.iteration;
         let total = rest + made as f64 * self.iteration;
         let overtaken = |pace: &Pace| rest >= MARGIN * pace.cheapest(total).0;
         if overtaken(self)
