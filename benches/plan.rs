@@ -1,7 +1,7 @@
 //! Every system of ../shared/matrices by one call, without options: what was tried, how long it took, and the residual.
 //!
 //! ```text
-//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain]
+//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products]
 //!     [heat_sink_p1_27k p7_64 ...]]
 //! ```
 //!
@@ -11,12 +11,16 @@
 //! plan with that of the fastest, which nobody knows beforehand; a configuration that takes more than 3 times as long as the
 //! fastest so far, setup apart, is no rival, and factors without gaps of more than some rows are made only where the plan makes
 //! them. `--part 3/8` takes the third of eight equal shares of the matrices: processes on cores of their own share the work.
-//! `--explain` prints plan, rungs, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
+//! `--products` compares products instead: the format and numbering that a plan for many solves measures and takes, with all
+//! formats, in the numbering of the machine and in the given one. `--explain` prints plan, rungs, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
 
+use krysp::choice::Candidate;
 use krysp::io::{read_matrix, read_vector};
 use krysp::plan::{Builds, Ladder, Method, Preconditioner, Solved};
+use krysp::prelude::*;
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices};
-use krysp::{Csr, Host, Outcome, Plan};
+use krysp::{Outcome, Plan};
+use krysp_solvers::Scalar;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -34,6 +38,9 @@ const LONG: f64 = 5.0;
 
 /// Seconds up to which all is done twice.
 const AGAIN: f64 = 1.0;
+
+/// How often all formats take turns where products are compared.
+const ROUNDS: usize = 7;
 
 /// A configuration whose solve takes so many times the best one's is no rival; what takes less than `SHORT` seconds may go on.
 const RIVAL: f64 = 3.0;
@@ -69,6 +76,7 @@ struct Options {
     /// This share of the matrices, of so many.
     part: [usize; 2],
     explain: bool,
+    products: bool,
     wanted: Vec<String>,
 }
 
@@ -86,11 +94,18 @@ struct Totals {
 
 fn main() -> Result<()> {
     let options = options()?;
-    println!("matrix,rows,nnz,rhs,solves,ending,iterations,residual,first_s,total_s,best,best_s,ratio,rungs");
+    println!(
+        "{}",
+        if options.products {
+            "matrix,rows,nnz,chosen,product_s,best,best_s,ratio"
+        } else {
+            "matrix,rows,nnz,rhs,solves,ending,iterations,residual,first_s,total_s,best,best_s,ratio,rungs"
+        }
+    );
     let mut totals = Totals::default();
     if options.gpu {
         #[cfg(feature = "cuda")]
-        all(&krysp::Cuda::new(0)?, &options, &mut totals);
+        all(&Cuda::new(0)?, &options, &mut totals);
         #[cfg(not(feature = "cuda"))]
         return Err("--gpu needs the feature cuda".into());
     } else {
@@ -98,6 +113,9 @@ fn main() -> Result<()> {
     }
     if totals.systems == 0 {
         eprintln!("no system: is ../shared/matrices beside this checkout?");
+        return Ok(());
+    }
+    if options.products {
         return Ok(());
     }
     println!(
@@ -129,6 +147,7 @@ fn options() -> Result<Options> {
         against: false,
         part: [1, 1],
         explain: false,
+        products: false,
         wanted: vec![],
     };
     let mut args = std::env::args().skip(1);
@@ -138,6 +157,7 @@ fn options() -> Result<Options> {
             "--bench" => {}
             "--gpu" => options.gpu = true,
             "--explain" => options.explain = true,
+            "--products" => options.products = true,
             "--against" => options.against = true,
             "--part" => {
                 let part = value("K/N")?;
@@ -204,6 +224,9 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
     if a.rows() != a.cols() || !options.rows.contains(&a.rows()) {
         return Ok(());
     }
+    if options.products {
+        return products(machine, &name, &a, totals);
+    }
     let smooth: Vec<f64> = (0..a.rows()).map(|i| 1.0 + (i as f64 * 0.01).sin()).collect();
     let mut image = vec![0.0; a.rows()];
     a.triplets().for_each(|(i, j, v)| image[i] += v * smooth[j]);
@@ -261,6 +284,58 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
         }
     }
     Ok(())
+}
+
+/// Compares the product of a plan for many solves with those of all formats.
+fn products<M: Builds<f64>>(machine: &M, name: &str, a: &Csr<f64>, totals: &mut Totals) -> Result<()> {
+    let ladder = Plan::new(a)?.on(machine).solves(1000).build()?;
+    let chosen = ladder.operator()?;
+    let numbered = [("given", a.clone()), ("renumbered", a.renumbered(&machine.numbering(a)?)?)];
+    let mut others = vec![];
+    for (numbering, a) in &numbered {
+        let auto = Operator::auto(a, machine)?;
+        let formats: Vec<&str> = auto
+            .choice()
+            .rejected()
+            .iter()
+            .filter_map(|one| match one {
+                Candidate::Costlier(other) => Some(other.stored.format()),
+                _ => None,
+            })
+            .chain([auto.choice().stored().format()])
+            .collect();
+        let made = formats.iter().filter_map(|format| Operator::in_format(a, machine, format).ok());
+        others.extend(made.map(|operator| (format!("{} {numbering}", operator.choice().stored()), operator)));
+    }
+    let mut times = vec![f64::INFINITY; others.len()];
+    let mut own = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        own = own.min(product(chosen)?);
+        for (time, (_, other)) in times.iter_mut().zip(&others) {
+            *time = time.min(product(other)?);
+        }
+    }
+    let best = (0..others.len()).min_by(|&a, &b| times[a].total_cmp(&times[b]));
+    let (best, time) = best.map_or(("", own), |best| (&*others[best].0, times[best]));
+    let stored = chosen.choice().stored();
+    println!("{name},{},{},{stored},{own:.3e},{best},{time:.3e},{:.3}", a.rows(), a.nnz(), own / time);
+    totals.systems += 1;
+    Ok(())
+}
+
+/// The time of a product, of some in a row.
+fn product<V: Vector<Elem = f64>>(a: &Operator<V>) -> Result<f64> {
+    let (x, mut y) = (a.domain().zeros()?, a.range().zeros()?);
+    let mut made = 0;
+    a.apply(&x, &mut y)?;
+    y.norm_squared().read()?;
+    let started = Instant::now();
+    while made < 4 || started.elapsed() < Duration::from_millis(1) {
+        (0..4).try_for_each(|_| a.apply(&x, &mut y))?;
+        y.norm_squared().read()?;
+        made += 4;
+    }
+    Ok(started.elapsed().as_secs_f64() / made as f64)
 }
 
 fn rungs(solved: &Solved<f64>) -> String {
