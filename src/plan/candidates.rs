@@ -219,3 +219,23 @@ pub(super) fn ladder(profile: &Profile, has: impl Fn(Preconditioner) -> bool) ->
     rung(Gmres, None, "neither factors nor divisions that can fail");
     ladder
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+
+    #[test]
+    fn what_is_slow_with_jacobi_is_slow_with_its_kin() {
+        let profile = Profile::of(&matrices::stencil7(5).csr::<f64>().unwrap());
+        let of = |preconditioner| Candidate::new(Method::Cg, preconditioner, "", &profile);
+        let ic0 = of(Preconditioner::Ic0);
+        // unknown, few and many iterations with Jacobi
+        assert_eq!(ic0.solve(0.0), ic0.hope * ic0.iteration);
+        assert!(ic0.solve(30.0) < 30.0 * ic0.iteration);
+        assert!(ic0.solve(10_000.0) >= 3000.0 * ic0.iteration);
+        // levels of a scalar problem depend on nothing of the kind
+        let amg = of(Preconditioner::Amg);
+        assert_eq!(amg.solve(10_000.0), amg.solve(0.0));
+    }
+}
