@@ -14,9 +14,9 @@
 
 mod common;
 
-use common::contestants::{Contestant, Whose, cast, compulsory_bytes, contestants};
+use common::contestant::{Contestant, Element, Whose};
+use common::contestants::{cast, compulsory_bytes, contestants};
 use common::machine::Bandwidth;
-use common::peers::Element;
 use common::read::{export, read};
 use common::solve::solve;
 use common::systems::{System, systems};

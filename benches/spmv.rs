@@ -9,9 +9,9 @@
 
 mod common;
 
+use common::contestant::Element;
 use common::contestants::{cast, compulsory_bytes, contestants};
 use common::machine;
-use common::peers::Element;
 use common::systems::{System, systems};
 use criterion::{Criterion, Throughput};
 use krysp::testing::matrices;

@@ -72,11 +72,14 @@ impl<V: Vector> Method<V> for ConjugateGradients {
     }
 
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
+        system.residual(x, &mut work.r) // r = b − A x
+    }
+
+    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
         let Work { r, z, p, rho, .. } = work;
-        let rr = system.residual(x, r)?; // r = b − A x
         rho.assign(&system.m.apply_dot(r, z)?); // z = M⁻¹ r,  ρ = ⟨r, z⟩
         p.copy_from(z);
-        Ok(rr)
+        Ok(())
     }
 
     fn step(

@@ -67,6 +67,10 @@ impl<V: Vector> Method<V> for FlexibleConjugateGradients {
         ConjugateGradients.start(system, x, work)
     }
 
+    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
+        ConjugateGradients.begin(system, work)
+    }
+
     fn step(
         &self,
         &System { a, m, .. }: &System<'_, V>,

@@ -76,6 +76,12 @@ pub trait Method<V: Vector> {
     /// Begins at `x`: computes `r = b − A x` and returns `‖r‖²`.
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>;
 
+    /// Computes what else the first step needs of the residual, such as `M⁻¹ r`. The driver calls it after
+    /// [`Method::start`], where steps follow: a residual that is small enough ends the solve without it.
+    fn begin(&self, _system: &System<'_, V>, _work: &mut Self::Work) -> Result<()> {
+        Ok(())
+    }
+
     /// Runs one iteration. `place` counts from 0 within the method's [cycle](Method::cycle), or within its
     /// [places](Method::places). All state is in the workspace. A step takes no decision on the host, because a GPU may
     /// queue and replay it. The host learns of the step only through the numbers that the step records.

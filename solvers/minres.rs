@@ -126,16 +126,19 @@ impl<V: Vector> Method<V> for MinimalResidual {
     }
 
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
+        system.residual(x, &mut work.r) // r = b − A x
+    }
+
+    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
         let Work { r, z, states: [now, before], phi, nu, .. } = work;
         let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
-        let rr = system.residual(x, r)?; // r = b − A x
         nu.assign(&system.m.apply_dot(r, z)?); // z = M⁻¹ r,  ν₁ = ⟨r, z⟩
         now.v.copy_from(r); // β₁ v₁ = r
         before.v.axpby(&zero, r, &zero); // v₀ = w₀ = w₋₁ = 0,  c₀ = 1,  c₋₁ = 0
         now.begin(&nu.clone().sqrt(), V::Elem::one()); // β₁ = √ν₁
         before.begin(&one, V::Elem::zero());
         phi.assign(&now.beta); // φ₁ = β₁
-        Ok(rr)
+        Ok(())
     }
 
     fn step(

@@ -101,8 +101,11 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
     }
 
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
+        system.residual(x, &mut work.r) // r = b − A x
+    }
+
+    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
         let Work { r, u, w, z, q, s, p, gamma, gamma_before, delta, alpha, .. } = work;
-        let rr = system.residual(x, r)?; // r = b − A x
         gamma.assign(&system.m.apply_dot(r, u)?); // u = M⁻¹ r,  γ = ⟨r, u⟩
         delta.assign(&system.a.apply_dot(u, w)?); // w = A u,  δ = ⟨w, u⟩
         // no direction yet: an infinite γ' makes the first β zero
@@ -112,7 +115,7 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
         for direction in [z, q, s, p] {
             direction.axpby(&zero, r, &zero);
         }
-        Ok(rr)
+        Ok(())
     }
 
     fn step(

@@ -264,6 +264,7 @@ where
         if threshold == 0.0 {
             check_at = usize::MAX;
         }
+        method.begin(&system, &mut workspace.work)?;
         workspace.steps.begin(threshold * threshold)?;
         // An observer of iterates sees `x` before a later step changes it.
         let lag = if self.iterate_observers.is_empty() { lag } else { 1 };
@@ -329,6 +330,7 @@ where
                 }
                 if cycle.is_some() {
                     method.start(&system, x, &mut workspace.work)?;
+                    method.begin(&system, &mut workspace.work)?;
                     place = 0;
                 }
                 workspace.steps.begin(threshold * threshold)?;

@@ -105,14 +105,18 @@ fn help_teaches() {
     compare("help.txt", &all);
 }
 
+/// Whether a line calls the program, perhaps behind variables.
+fn is_command(line: &str) -> bool {
+    line.split(' ').find(|word| !word.contains('=')) == Some("krysp")
+}
+
 #[test]
 fn every_command_of_the_documents_runs() {
     let mut documents = vec![];
     for document in ["README.md", "docs/guide.md"] {
         let text = std::fs::read_to_string(repository().join(document)).unwrap();
         let lines = text.lines().map(|line| line.strip_prefix("$ ").unwrap_or(line));
-        documents
-            .push(lines.filter(|line| line.starts_with("krysp ")).map(str::to_owned).collect::<Vec<_>>());
+        documents.push(lines.filter(|line| is_command(line)).map(str::to_owned).collect::<Vec<_>>());
     }
     let help = Folder::new("documents");
     for command in [
@@ -129,7 +133,7 @@ fn every_command_of_the_documents_runs() {
     ] {
         let text = help.run(&format!("krysp {command} --help")).out;
         let examples = text.lines().filter(|line| line.starts_with("  ")).map(str::trim_start);
-        documents.push(examples.filter(|line| line.starts_with("krysp ")).map(str::to_owned).collect());
+        documents.push(examples.filter(|line| is_command(line)).map(str::to_owned).collect());
     }
     assert!(documents.iter().map(Vec::len).sum::<usize>() >= 25, "{documents:#?}");
     for commands in documents {
@@ -182,6 +186,41 @@ fn pictures_are_those_that_were_looked_at() {
     assert!(csv.lines().skip(1).any(|line| line.starts_with("A.mtx,216,216,1296,cpu,CSR,")), "{csv}");
 }
 
+/// Other libraries are called by Python, where that is and has them.
+#[test]
+fn bench_measures_what_python_has() {
+    let folder = Folder::new("peers");
+    let python = |name: &str, script: &str| {
+        std::fs::create_dir(folder.at(name)).unwrap();
+        folder.write(&format!("{name}/python3"), &format!("#!/bin/sh\n{script}\n"));
+        assert_eq!(folder.run(&format!("chmod +x {name}/python3")).code, 0);
+        let ran = folder.run(&format!("PATH=$PWD/{name}:$PATH krysp bench A.mtx --csv {name}.csv"));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+        (ran.out, std::fs::read_to_string(folder.at(&format!("{name}.csv"))).unwrap())
+    };
+    // a product that nothing beats
+    let lines = r"measured\tMKL\tcpu\t2.5e-3\t1e-12\nabsent\tCuPy\n";
+    let (out, csv) = python("quick", &format!("test -s \"$3\" && printf '{lines}'"));
+    assert!(csv.contains("A.mtx,216,216,1296,cpu,MKL in python3,16420,2.5e-3,1e-12\n"), "{csv}");
+    assert!(out.contains("not there               CuPy\n"), "{out}");
+    let profile = out.rsplit("of 1 matrix").next().unwrap();
+    let best = profile.lines().find(|line| line.contains("100 %")).unwrap();
+    assert!(best.starts_with("  MKL in python3 "), "{out}");
+    let (out, _) = python("bare", "exit 1");
+    assert!(out.contains("all of python3, which lacks SciPy\n") && !out.contains("in python3 "), "{out}");
+
+    if !folder.run("python3 -c 'import scipy.sparse'").err.is_empty() {
+        eprintln!("skipped: python3 has no SciPy to be measured");
+        return;
+    }
+    let out = folder.run("krysp bench A.mtx").out;
+    assert!(out.contains("  SciPy in python3 ") && !out.contains("broke off"), "{out}");
+    // nothing of the matrix is left behind
+    let left =
+        folder.run("TMPDIR=$PWD/left && mkdir left && export TMPDIR && krysp bench A.mtx && ls left | wc -l");
+    assert!(left.out.ends_with("\n0\n"), "{}", left.out);
+}
+
 #[test]
 fn solve_tells_how_it_went() {
     let folder = Folder::new("solve");
@@ -215,6 +254,79 @@ fn solve_tells_how_it_went() {
     assert!(other.code == 2 && other.err.contains("plan: it belongs to another matrix"), "{}", other.err);
     // a guess that is the solution takes no iteration
     assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
+}
+
+/// Under `mpirun` the ranks share one system; the first one prints and writes.
+#[cfg(feature = "mpi")]
+#[test]
+fn ranks_solve_together() {
+    let folder = Folder::new("ranks");
+    if folder.run("mpirun --version").code != 0 {
+        return krysp::testing::skipped("no `mpirun` on this machine");
+    }
+    let ranks = "OMPI_MCA_mpi_yield_when_idle=0 RAYON_NUM_THREADS=1 timeout 60 \
+                 mpirun --allow-run-as-root --oversubscribe --bind-to none -n";
+    let a = krysp::io::read_matrix::<f64>(folder.at("A.mtx")).unwrap();
+    for (count, matrix, options) in [
+        (2, "A.mtx", "--json r.json --history h.csv --plot p.png"),
+        (3, "A.mtx.gz", "--method bicgstab --precond spai --guess b.mtx"),
+        (2, "A.npz", "--preconditioner fsai --time-limit 50"),
+    ] {
+        let ran = folder.run(&format!("{ranks} {count} krysp solve {matrix} b.mtx --out x.mtx {options}"));
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        let size = format!("216 x 216, 1,296 entries, on {count} ranks, read in");
+        assert!(ran.out.contains(&size), "{}", ran.out);
+        assert_eq!(ran.out.matches("result").count(), 1, "{}", ran.out);
+        let x: Vec<f64> = krysp::io::read_vector(folder.at("x.mtx")).unwrap();
+        for row in 0..a.rows() {
+            let product: f64 =
+                a.row_columns(row).iter().zip(a.row_values(row)).map(|(&j, v)| v * x[j as usize]).sum();
+            assert!((product - 1.0).abs() < 1e-5);
+        }
+        std::fs::remove_file(folder.at("x.mtx")).unwrap();
+    }
+    let report = std::fs::read_to_string(folder.at("r.json")).unwrap();
+    for field in ["\"converged\": true", "\"ranks\": 2", "\"rhs_norm\": 14.69693845669906"] {
+        assert!(report.contains(field), "{field} in\n{report}");
+    }
+    let history = std::fs::read_to_string(folder.at("h.csv")).unwrap();
+    assert!(history.starts_with("configuration,iteration,residual\nCg with Amg,0,1e0\n"), "{history}");
+    assert!(Picture::read(&folder.at("p.png")).has_ink());
+    // an unsymmetric matrix, a b that is made, and nothing but JSON on the terminal
+    let circuit = "krysp solve tests/data/jpwh_991.mtx.gz";
+    let ran = folder.run(&format!("{ranks} 2 {circuit}"));
+    assert!(ran.code == 0 && ran.out.contains("BiCgStab with Ilu0 of each rank's block"), "{}", ran.out);
+    assert!(ran.out.contains("x differs by"), "{}", ran.out);
+    let ran = folder.run(&format!("{ranks} 2 {circuit} --json - | python3 -m json.tool"));
+    assert!(ran.code == 0 && ran.out.contains("\"relative_error\""), "{}{}", ran.out, ran.err);
+    // one rank plans as one process does
+    let ran = folder.run(&format!("{ranks} 1 krysp solve A.mtx --solves 10"));
+    assert!(ran.code == 0 && ran.out.contains("format  "), "{}{}", ran.out, ran.err);
+    // errors are told once, whichever rank has them
+    folder.write("line.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n3 1 1\n");
+    folder.write("short.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n2\n");
+    for (command, message) in [
+        ("nothing.mtx", "nothing.mtx"),
+        ("line.mtx", "line.mtx"),
+        ("A.mtx short.mtx", "it has 2 entries, the matrix needs 216"),
+        ("A.mtx --out nowhere/x.mtx", "nowhere/x.mtx"),
+        ("A.mtx --format CSR", "each rank picks the format"),
+        ("A.mtx --save plan", "ranks do not plan"),
+    ] {
+        // a shell in between, because `mpirun` takes seconds to end ranks that fail
+        let told = format!("krysp solve {command}; echo rank $OMPI_COMM_WORLD_RANK ended with $?");
+        let ran = folder.run(&format!("{ranks} 2 sh -c '{told}'"));
+        assert!(
+            ran.out.contains("rank 0 ended with 2") && ran.out.contains("rank 1 ended with 0"),
+            "{}",
+            ran.out
+        );
+        assert_eq!(ran.err.matches("krysp: ").count(), 1, "{command}: {}", ran.err);
+        assert!(ran.err.contains(message), "{command}: {}", ran.err);
+    }
+    let ran =
+        folder.run(&format!("{ranks} 2 krysp solve A.mtx --max-iterations 2 --method cg --precond jacobi"));
+    assert!(ran.code == 1 && ran.out.contains("stopped at the iteration limit"), "{}{}", ran.out, ran.err);
 }
 
 /// What programs read is JSON, also of matrices that have no finite numbers to tell.

@@ -1,6 +1,6 @@
 //! The product that every contestant must compute.
 
-use super::peers::Element;
+use super::contestant::Element;
 use krysp::Csr;
 use rayon::prelude::*;
 

@@ -2,39 +2,12 @@
 
 use super::Result;
 use super::answer::Answer;
+use super::contestant::{Contestant, Element, Product, Whose};
 use super::mkl::mkl;
-use super::peers::{Element, peers};
+use super::peers::peers;
 use krysp::formats::Strategy;
 use krysp::{Csr, Format, HostVector, LinearOperator, Real, Space};
 use std::time::Instant;
-
-/// A product with its matrix and vectors.
-pub trait Product<T> {
-    fn multiply(&mut self);
-    fn y(&self) -> &[T];
-}
-
-/// Where a product comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Whose {
-    /// A format of this crate.
-    Ours,
-    /// Another crate.
-    Crate,
-    /// A plain loop over rows.
-    Loop,
-    /// A library that is not a crate.
-    Library,
-}
-
-pub struct Contestant<T> {
-    pub name: &'static str,
-    pub whose: Whose,
-    pub setup_ms: f64,
-    /// The bytes that the operator reports; unknown for peers.
-    pub bytes: usize,
-    pub product: Box<dyn Product<T>>,
-}
 
 struct Ours<T: Real> {
     operator: Box<dyn LinearOperator<Vector = HostVector<T>>>,

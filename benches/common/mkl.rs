@@ -8,8 +8,7 @@
 #![allow(unsafe_code, reason = "MKL is C")]
 
 use super::Result;
-use super::contestants::{Contestant, Product, Whose};
-use super::peers::Element;
+use super::contestant::{Contestant, Element, Product, Whose};
 use krysp::{Bsr, Csr, HostSpace, HostVector};
 use libloading::{AsFilename, Library};
 use std::ffi::{c_int, c_void};

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each bench uses a part of this module")]
 
 pub mod answer;
+pub mod contestant;
 pub mod contestants;
 #[cfg(feature = "cuda")]
 pub mod cuda;

@@ -1,46 +1,16 @@
 //! Products of other crates, each on its own arrays in its preferred layout.
 
 use super::Result;
-use super::contestants::{Contestant, Product, Whose};
+use super::contestant::{Contestant, Element, Product, Whose};
 use faer::dyn_stack::MemStack;
 use faer::matrix_free::LinOp;
 use faer::sparse::SparseRowMat;
-use faer::traits::{ComplexField, Conjugate};
 use faer::{MatMut, MatRef, Par};
-use krysp::{Csr, Real};
-use nalgebra_sparse::na::{ClosedAddAssign, ClosedMulAssign, DMatrix};
+use krysp::Csr;
+use nalgebra_sparse::na::DMatrix;
 use nalgebra_sparse::ops::{Op, serial};
 use rayon::prelude::*;
 use sprs::CsMatI;
-
-/// A number that every peer computes with.
-pub trait Element:
-    Real + sprs::MulAcc + ComplexField + Conjugate<Canonical = Self> + ClosedAddAssign + ClosedMulAssign
-{
-    /// For generic code, because traits of other crates have functions of the same name.
-    fn narrow(value: f64) -> Self;
-    fn wide(self) -> f64;
-}
-
-impl Element for f32 {
-    fn narrow(value: f64) -> f32 {
-        value as f32
-    }
-
-    fn wide(self) -> f64 {
-        self.into()
-    }
-}
-
-impl Element for f64 {
-    fn narrow(value: f64) -> f64 {
-        value
-    }
-
-    fn wide(self) -> f64 {
-        self
-    }
-}
 
 /// All peers, with a matrix and `x`.
 pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {

@@ -109,10 +109,8 @@ def solve(
     library = library_of(type(b).__module__)
     rhs = library.vector(b, n, dtype, "b")
     x = library.empty_like(rhs) if x0 is None else library.copy(library.vector(x0, n, dtype, "x0"))
-    # what the caller has queued comes before what the matrix's stream is given from now on
-    stream = _krysp.stream(matrix)
-    for array in (rhs, x):
-        array.__dlpack__(stream=stream)
+    # what the caller has queued, x among it, comes before what the matrix's stream is given from now on
+    rhs.__dlpack__(stream=_krysp.stream(matrix))
     info, report = _krysp.solve_on_device(
         method,
         matrix,

@@ -35,6 +35,10 @@ impl Routes {
         Ok(Routes { ranks: ranks.clone(), sent, sends, receives })
     }
 
+    pub(super) fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
     /// The entries that are sent, in the order of the ranks that receive them.
     pub(crate) fn sent(&self) -> &[u32] {
         &self.sent

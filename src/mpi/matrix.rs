@@ -7,7 +7,7 @@ use super::vector::{RankSpace, RankVector};
 use crate::partition::Cut;
 use crate::preconditioners::Origin;
 use crate::{Csr, Error, Host, HostVector, Numbering, Operator, Real, Result};
-use krysp_solvers::{LinearOperator, check_spaces};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -75,18 +75,38 @@ impl<T: Real> RankMatrix<T> {
         let space = RankSpace::<T>::new(ranks, offsets.len() - 1)?;
         let all = space.rows_of(ranks.size() - 1).end;
         let cut = ranks.all(Cut::new(all, space.rows(), offsets, columns, values))?;
+        let (routes, own) = (Routes::new(ranks, space.bounds(), &cut.ghosts)?, space.rows());
+        let places = (0..columns.len()).filter(|&at| !own.contains(&columns[at])).collect();
+        RankMatrix::joined(space, cut, &routes, places, values.len())
+    }
+
+    /// From the rows of this rank as [`RankMatrix::whole`] has them, with the columns that are ghosts and the routes to them.
+    /// All ranks call this.
+    pub(crate) fn from_whole(rows: &Csr<T>, ghosts: Vec<u64>, routes: &Routes) -> Result<RankMatrix<T>> {
+        let space = RankSpace::<T>::new(routes.ranks(), rows.rows())?;
+        let (cut, places) = routes.ranks().all(Cut::of_whole(rows, ghosts))?;
+        RankMatrix::joined(space, cut, routes, places, rows.nnz())
+    }
+
+    /// `places` are those of the entries outside among the `given` ones.
+    fn joined(
+        space: RankSpace<T>,
+        cut: Cut<T>,
+        routes: &Routes,
+        places: Vec<usize>,
+        given: usize,
+    ) -> Result<RankMatrix<T>> {
         let stored = || {
             let starts: &[u32] = &cut.offsets;
             let (rows, ghosts) = (cut.rows.len(), cut.ghosts.len());
             let outside = Csr::from_csr(rows, ghosts, starts, &cut.columns, &cut.values)?;
             Ok((Operator::auto(&cut.inside, &Host)?, Operator::auto(&outside, &Host)?))
         };
-        let (inside, outside) = ranks.all(stored())?;
-        let (routes, own) = (Routes::new(ranks, space.bounds(), &cut.ghosts)?, space.rows());
+        let (inside, outside) = routes.ranks().all(stored())?;
         let report = RankReport {
-            rows: offsets.len() - 1,
-            entries: columns.len(),
-            outside: cut.values.len(),
+            rows: space.local_len(),
+            entries: given,
+            outside: places.len(),
             messages: routes.neighbours(),
             sent: routes.sent().len(),
             received: cut.ghosts.len(),
@@ -99,8 +119,8 @@ impl<T: Real> RankMatrix<T> {
             inside,
             boundary: cut.rows,
             outside,
-            places: (0..columns.len()).filter(|&at| !own.contains(&columns[at])).collect(),
-            given: values.len(),
+            places,
+            given,
             ghosts: cut.ghosts,
             exchange: Mutex::new(exchange),
             report,
@@ -182,28 +202,49 @@ impl<T: Real> RankMatrix<T> {
         &self.ghosts
     }
 
+    /// The entries of the transpose that are this rank's in this matrix, counted over all ranks.
+    pub(super) fn mirrored(&self) -> Result<Vec<(u64, u64, T)>> {
+        let (whole, own) = (self.space.ranks().all(self.whole())?, self.space.rows());
+        let rows = self.space.local_len();
+        let name = |column: usize| match column.checked_sub(rows) {
+            None => own.start + column as u64,
+            Some(ghost) => self.ghosts[ghost],
+        };
+        Ok(whole
+            .triplets()
+            .map(|(row, column, value)| (name(column), own.start + row as u64, value))
+            .collect())
+    }
+
     /// This rank's rows as one matrix: own columns first, then ghosts.
     pub(crate) fn whole(&self) -> Result<Csr<T>> {
         let [inside, outside]: [Cow<'_, Csr<T>>; 2] =
             [self.inside.in_host_memory()?, self.outside.in_host_memory()?];
-        let (rows, ghosts) = (inside.rows(), outside.cols());
-        let mut others = self.boundary.iter().enumerate().peekable();
-        let (mut offsets, mut columns, mut values) = (vec![0usize], vec![], vec![]);
-        for row in 0..rows {
-            columns.extend_from_slice(inside.row_columns(row));
-            values.extend_from_slice(inside.row_values(row));
-            if let Some((at, _)) = others.next_if(|&(_, &boundary)| boundary as usize == row) {
-                columns.extend(outside.row_columns(at).iter().map(|&ghost| ghost + rows as u32));
-                values.extend_from_slice(outside.row_values(at));
-            }
-            offsets.push(columns.len());
+        let (own, beside) = (inside.offsets(), outside.offsets());
+        let (rows, entries) = (inside.rows(), inside.nnz() + outside.nnz());
+        let (mut columns, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
+        let (mut offsets, mut first) = (own.clone(), 0);
+        // rows up to one of the boundary are copied together
+        for (at, &row) in self.boundary.iter().enumerate() {
+            let next = row as usize + 1;
+            let (mine, others) = (own[first]..own[next], beside[at]..beside[at + 1]);
+            columns.extend_from_slice(&inside.columns()[mine.clone()]);
+            values.extend_from_slice(&inside.entries()[mine]);
+            columns.extend(outside.columns()[others.clone()].iter().map(|&ghost| ghost + rows as u32));
+            values.extend_from_slice(&outside.entries()[others]);
+            offsets[first + 1..next].iter_mut().for_each(|offset| *offset += beside[at]);
+            offsets[next] += beside[at + 1];
+            first = next;
         }
-        Csr::from_sorted(rows + ghosts, offsets, columns, values)
+        columns.extend_from_slice(&inside.columns()[own[first]..]);
+        values.extend_from_slice(&inside.entries()[own[first]..]);
+        offsets[first + 1..].iter_mut().for_each(|offset| *offset += outside.nnz());
+        Csr::from_sorted(rows + outside.cols(), offsets, columns, values)
     }
 }
 
 fn zeros<T: Real>(space: &crate::HostSpace<T>) -> Result<HostVector<T>> {
-    Ok(krysp_solvers::Space::zeros(space)?)
+    Ok(Space::zeros(space)?)
 }
 
 /// Refuses offsets that do not fit the entries.

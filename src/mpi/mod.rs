@@ -26,6 +26,7 @@
 //! | --- | --- |
 //! | [`BlockJacobi`] | any preconditioner of each rank's own rows and columns; with [`Jacobi`](crate::Jacobi) that of the whole matrix |
 //! | [`RankFsai`] | [`Fsai`](crate::Fsai) of the whole matrix |
+//! | [`RankSpai`] | [`Spai`](crate::Spai) of the whole matrix |
 //! | [`RankTwoLevel`] | any other, and a coarse system of all ranks |
 //! | [`RankAmg`] | multigrid of the whole system |
 //!
@@ -39,9 +40,11 @@ mod block_jacobi;
 mod fsai;
 pub(crate) mod halo;
 mod matrix;
+mod near;
 mod ranks;
 mod raw;
 mod scalar;
+mod spai;
 mod steps;
 mod two_level;
 mod vector;
@@ -53,6 +56,7 @@ pub use fsai::RankFsai;
 pub use matrix::{RankMatrix, RankReport};
 pub use ranks::{Ranks, Traffic};
 pub use scalar::RankScalar;
+pub use spai::RankSpai;
 pub use steps::RankSteps;
 pub use two_level::RankTwoLevel;
 pub use vector::{RankBasis, RankSpace, RankVector};

@@ -2,11 +2,14 @@
 
 use super::halo::Routes;
 use super::matrix::RankMatrix;
+use super::raw::Flight;
+use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::preconditioners::{CoarseSpace, Origin};
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::cpu::preconditioners::coarse::{NONE, dense_rows};
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
+use krysp_kernels::index::Offsets;
 use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
 use std::ops::Range;
 
@@ -87,6 +90,33 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
         self.bounds[self.bounds.len() - 1]
     }
 
+    /// Sends `Zᵀ r` on its way to all ranks.
+    fn restrict(&self, r: &RankVector<T>) -> Result<Flight<T>> {
+        let most = self.bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        let mut restricted = vec![T::zero(); most];
+        self.coarse.kernel().restrict(r.own.as_slice(), &mut restricted);
+        self.space.ranks().depart(restricted)
+    }
+
+    /// `z ← z + Z c` with the coarse solution `c`; `⟨r, Z c⟩`, which takes no pass over vectors.
+    fn correct(&self, flight: Flight<T>, z: &mut RankVector<T>) -> Result<RankScalar<T>> {
+        let (ranks, own) = (self.space.ranks(), self.own());
+        let parts = ranks.landed(flight)?;
+        let most = parts.len() / ranks.size();
+        let lengths = self.bounds.windows(2).map(|pair| pair[1] - pair[0]);
+        let mut whole: Vec<T> = Vec::with_capacity(row_stride(self.unknowns()));
+        for (part, length) in parts.chunks_exact(most.max(1)).zip(lengths) {
+            whole.extend_from_slice(&part[..length]);
+        }
+        whole.resize(row_stride(self.unknowns()), T::zero());
+        let mut corrected = vec![T::zero(); own.len()];
+        dense_rows(&self.inverse, &whole, &mut corrected);
+        self.coarse.kernel().prolong(&corrected, z.own.as_mut_slice());
+        let terms = whole[own].iter().zip(&corrected).map(|(&r, &c)| r * c);
+        let [dot] = RankScalar::sums(ranks, [terms.fold(T::zero(), |sum, term| sum + term)]);
+        Ok(dot)
+    }
+
     fn own(&self) -> Range<usize> {
         let rank = self.space.ranks().rank();
         self.bounds[rank]..self.bounds[rank + 1]
@@ -105,27 +135,31 @@ fn inverse<T: Real>(matrix: &RankMatrix<T>, coarse: &CoarseSpace<T>, bounds: &[u
     let csr = ranks.all(matrix.whole())?;
     let (n, own) = (bounds[ranks.size()], bounds[ranks.rank()]..bounds[ranks.rank() + 1]);
     // rows of Z: a coarse unknown and its weight for each mode
-    let row = |row: usize| -> Vec<(u64, f64)> {
+    let row = |row: usize| {
         let aggregate = z.of_row[row];
         let modes = if aggregate == NONE { 0 } else { z.modes };
         let first = own.start + aggregate as usize * modes;
-        (0..modes).map(|mode| ((first + mode) as u64, Element::to_f64(z.weight(mode, row)))).collect()
+        (0..modes).map(move |mode| (first + mode, Element::to_f64(z.weight(mode, row))))
     };
     let routes = Routes::new(ranks, space.bounds(), matrix.ghosts())?;
-    let lengths: Vec<u64> = routes.rows(|at| vec![row(at).len() as u64])?;
-    let names: Vec<u64> = routes.rows(|at| row(at).iter().map(|entry| entry.0).collect())?;
-    let weights: Vec<u64> = routes.rows(|at| row(at).iter().map(|entry| entry.1.to_bits()).collect())?;
-    let mut ends = names.iter().copied().zip(weights.iter().map(|&bits| f64::from_bits(bits)));
-    let mut rows: Vec<Vec<(u64, f64)>> = (0..csr.rows()).map(row).collect();
-    rows.extend(lengths.iter().map(|&length| ends.by_ref().take(length as usize).collect()));
+    let of_ghosts: Vec<u64> = routes.rows(|at| vec![row(at).len() as u64])?;
+    let names: Vec<u64> = routes.rows(|at| row(at).map(|entry| entry.0 as u64).collect())?;
+    let weights: Vec<u64> = routes.rows(|at| row(at).map(|entry| entry.1.to_bits()).collect())?;
+    let lengths =
+        (0..csr.rows()).map(|at| row(at).len()).chain(of_ghosts.iter().map(|&length| length as usize));
+    let starts = Offsets::from_lengths(lengths);
+    let mut ends: Vec<(usize, f64)> = (0..csr.rows()).flat_map(row).collect();
+    ends.extend(names.iter().zip(&weights).map(|(&name, &bits)| (name as usize, f64::from_bits(bits))));
 
     let mut product = vec![0.0; own.len() * n];
     for at in 0..csr.rows() {
         for (&column, &value) in csr.row_columns(at).iter().zip(csr.row_values(at)) {
-            for &(to, weight) in &rows[at] {
+            for &(to, weight) in &ends[starts.range(at)] {
                 let factor = weight * Element::to_f64(value);
-                let sums = &mut product[(to as usize - own.start) * n..][..n];
-                rows[column as usize].iter().for_each(|&(k, weight)| sums[k as usize] += factor * weight);
+                let sums = &mut product[(to - own.start) * n..][..n];
+                ends[starts.range(column as usize)]
+                    .iter()
+                    .for_each(|&(k, weight)| sums[k] += factor * weight);
             }
         }
     }
@@ -160,24 +194,31 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> LinearOperator for Rank
 
     fn apply(&self, r: &RankVector<T>, z: &mut RankVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        let (ranks, aggregates, own) = (self.space.ranks(), self.coarse.kernel(), self.own());
-        let lengths = || self.bounds.windows(2).map(|pair| pair[1] - pair[0]);
-        let most = lengths().max().unwrap_or(0);
-        let mut restricted = vec![T::zero(); most];
-        aggregates.restrict(r.own.as_slice(), &mut restricted);
-        let flight = ranks.depart(restricted)?;
+        let flight = self.restrict(r)?;
         self.inner.apply(r, z)?;
-        let parts = ranks.landed(flight)?;
-        let stride = row_stride(self.unknowns());
-        let mut whole: Vec<T> = Vec::with_capacity(stride);
-        for (part, length) in parts.chunks_exact(most.max(1)).zip(lengths()) {
-            whole.extend_from_slice(&part[..length]);
-        }
-        whole.resize(stride, T::zero());
-        let mut corrected = vec![T::zero(); own.len()];
-        dense_rows(&self.inverse, &whole, &mut corrected);
-        aggregates.prolong(&corrected, z.own.as_mut_slice());
+        self.correct(flight, z)?;
         Ok(())
+    }
+
+    fn apply_dot(&self, r: &RankVector<T>, z: &mut RankVector<T>) -> krysp_solvers::Result<RankScalar<T>> {
+        check_spaces(self, r, z)?;
+        let flight = self.restrict(r)?;
+        let inner = self.inner.apply_dot(r, z)?;
+        Ok(inner + self.correct(flight, z)?)
+    }
+
+    fn axpy_apply_dot(
+        &self,
+        a: &RankScalar<T>,
+        q: &RankVector<T>,
+        r: &mut RankVector<T>,
+        z: &mut RankVector<T>,
+    ) -> krysp_solvers::Result<[RankScalar<T>; 2]> {
+        check_spaces(self, q, r)?;
+        check_spaces(self, r, z)?;
+        let [norm, inner] = self.inner.axpy_apply_dot(a, q, r, z)?;
+        let flight = self.restrict(r)?;
+        Ok([norm, inner + self.correct(flight, z)?])
     }
 
     fn bytes(&self) -> usize {

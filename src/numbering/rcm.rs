@@ -2,6 +2,7 @@
 
 use super::Numbering;
 use crate::{Csr, Error, Real, Result};
+use krysp_kernels::cpu::run::threads::map_rows;
 
 impl Numbering {
     /// Reverse Cuthill and McKee (1969): a breadth-first search from a vertex at the edge of the graph, vertices of
@@ -12,13 +13,15 @@ impl Numbering {
         if rows != cols {
             return Err(Error::NotSquare { what: "renumbering", rows, cols });
         }
-        let transposed = Transposed::new(a);
+        let transposed = if is_mirrored(a) { None } else { Some(Transposed::new(a)) };
         let degree = |v: u32| a.row_columns(v as usize).len();
         let mut order: Vec<u32> = Vec::with_capacity(rows);
         // the search in which a vertex was last seen
         let mut seen = vec![0u32; rows];
         let mut current_search = 0;
-        let mut search = |start: u32, order: &mut Vec<u32>, done: usize| {
+        // what a vertex is the first to see, sorted by degree: degrees stand in the upper bits
+        let mut fresh: Vec<u64> = vec![];
+        let mut search = |start: u32, order: &mut Vec<u32>, done: usize, sorted: bool| {
             current_search += 1;
             order.truncate(done);
             order.push(start);
@@ -28,21 +31,26 @@ impl Numbering {
                 let level_end = order.len();
                 level_start = head;
                 for at in head..level_end {
-                    let from = order.len();
                     let vertex = order[at] as usize;
-                    for &neighbour in a.row_columns(vertex).iter().chain(transposed.row(vertex)) {
+                    let others = transposed.as_ref().map_or(&[][..], |transposed| transposed.row(vertex));
+                    for &neighbour in a.row_columns(vertex).iter().chain(others) {
                         if seen[neighbour as usize] != current_search {
                             seen[neighbour as usize] = current_search;
-                            order.push(neighbour);
+                            if sorted {
+                                fresh.push((degree(neighbour) as u64) << 32 | u64::from(neighbour));
+                            } else {
+                                order.push(neighbour);
+                            }
                         }
                     }
-                    order[from..].sort_unstable_by_key(|&v| (degree(v), v));
+                    fresh.sort_unstable();
+                    order.extend(fresh.drain(..).map(|key| key as u32));
                 }
                 head = level_end;
                 depth += 1;
             }
-            let farthest = order[level_start..].iter().copied().min_by_key(|&v| degree(v)).unwrap_or(start);
-            (depth, farthest)
+            let farthest = order[level_start..].iter().copied().min_by_key(|&v| (degree(v), v));
+            (depth, farthest.unwrap_or(start))
         };
         let mut placed = vec![false; rows];
         for seed in 0..rows as u32 {
@@ -50,10 +58,11 @@ impl Numbering {
                 continue;
             }
             let done = order.len();
-            let (mut depth, mut candidate) = search(seed, &mut order, done);
+            // the first only finds where to begin
+            let (mut depth, mut candidate) = search(seed, &mut order, done, false);
             // a vertex of the last level lies closer to the edge of the graph; three searches are enough in practice
             for _ in 0..3 {
-                let (deeper, next) = search(candidate, &mut order, done);
+                let (deeper, next) = search(candidate, &mut order, done, true);
                 if deeper <= depth {
                     break;
                 }
@@ -66,6 +75,23 @@ impl Numbering {
         order.reverse();
         Numbering::from_old_of_new(order)
     }
+}
+
+/// Whether every entry has its mirror image, as far as sums of mixed bits tell. If they err, the search misses edges, and entries
+/// lie farther from the diagonal.
+fn is_mirrored<T: Real>(a: &Csr<T>) -> bool {
+    // the mixer of SplitMix64 (Steele, Lea and Flood 2014)
+    let mixed = |row: u32, column: u32| {
+        let mut bits = (u64::from(row) << 32 | u64::from(column)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ bits >> 31
+    };
+    let of_row = |row: usize| {
+        let of = |&column: &u32| mixed(row as u32, column).wrapping_sub(mixed(column, row as u32));
+        a.row_columns(row).iter().map(of).fold(0, u64::wrapping_add)
+    };
+    map_rows(a.rows(), 8, &of_row).into_iter().fold(0, u64::wrapping_add) == 0
 }
 
 /// The rows of the entries in each column. The search must follow edges in both directions, or it would miss unknowns

@@ -31,6 +31,10 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     const WATCHED: bool;
 
+    /// Whether even one solve is worth another numbering, where `x` is read from anywhere.
+    #[doc(hidden)]
+    const RENUMBERS: bool;
+
     /// Whether a preconditioner exists here.
     #[doc(hidden)]
     fn has(&self, preconditioner: Preconditioner) -> bool;
@@ -101,6 +105,7 @@ fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, H
 
 impl<T: Real> Builds<T> for Host {
     const WATCHED: bool = true;
+    const RENUMBERS: bool = true;
 
     fn has(&self, _: Preconditioner) -> bool {
         true
@@ -188,6 +193,7 @@ impl<T: Real> Builds<T> for Host {
 #[cfg(feature = "cuda")]
 impl<T: Real> Builds<T> for Cuda {
     const WATCHED: bool = false;
+    const RENUMBERS: bool = false;
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
         use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};

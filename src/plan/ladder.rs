@@ -2,7 +2,7 @@
 
 use super::builds::ForDirect;
 use super::candidates::{Candidate, Direct};
-use super::measured::fastest;
+use super::measured::{fastest, foretold};
 use super::pace::Pace;
 use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
@@ -82,10 +82,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let Options { solves, format, .. } = &plan.options;
         let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
         let pays = |solves: usize| solves >= MANY || solves >= SOME && bytes >= CACHED;
-        let (matrix, operator) = if format.is_none() && solves.is_some_and(pays) {
-            fastest(&plan.machine, plan.a.clone(), symmetric)?
-        } else {
-            (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, format.as_deref())?)
+        let (matrix, operator) = match format.as_deref() {
+            Some(format) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
+            None if solves.is_some_and(pays) => fastest(&plan.machine, plan.a.clone(), symmetric)?,
+            None => foretold(&plan.machine, plan.a.clone(), symmetric)?,
         };
         let (profile, options, candidates) = (plan.profile.clone(), plan.options.clone(), plan.candidates());
         let memory = Memory {

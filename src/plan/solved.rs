@@ -104,9 +104,9 @@ impl fmt::Display for Left {
         match self {
             Left::Ended(outcome) => write!(f, "{outcome}"),
             Left::Overtaken { needed } if needed.is_finite() => {
-                write!(f, "left, {needed:.0} iterations short,")
+                write!(f, "left for the next, with about {needed:.0} iterations to go,")
             }
-            Left::Overtaken { .. } => write!(f, "left, no longer falling,"),
+            Left::Overtaken { .. } => write!(f, "left for the next, as the residual no longer fell,"),
             Left::Refused(why) => write!(f, "not built: {why}"),
         }
     }

@@ -218,6 +218,16 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
     })
 }
 
+/// Rows of `Mᵀ` on a pattern, from the columns of the matrix, one a row.
+#[cfg(feature = "mpi")]
+pub(crate) fn on_pattern<T: Real>(columns: &Csr<T>, pattern: Pattern) -> Result<Csr<T>> {
+    let values = Buffer::zeros(pattern.entries());
+    let space = columns.source().domain().clone();
+    let mut inverse = Csr::from_source(Source::new(Arc::new(pattern), space.clone(), space), values);
+    solve(columns, &mut inverse)?;
+    Ok(inverse)
+}
+
 /// Why the local system of a row of the inverse is refused, `unknowns` its pattern.
 #[cfg(feature = "cuda")]
 fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {

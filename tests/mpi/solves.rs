@@ -1,12 +1,12 @@
 //! Every method and every preconditioner solves on ranks as on one.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankTwoLevel, Ranks};
+use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
 use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Ilu0, Jacobi,
-    Minres, PipelinedCg, Real, Spai, TwoLevel,
+    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Fsai, Gmres, HostVector, Ic0, Idr, Ilu0,
+    Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel, Vector,
 };
 
 type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
@@ -23,7 +23,7 @@ fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize])
     let [b, x] = [part(ranks, b, cut), x].map(|v| rows.domain().vector(v).unwrap());
     let mut r = krysp::Space::zeros(rows.domain()).unwrap();
     krysp::solvers::plain_residual(&rows, &b, &x, &mut r).unwrap();
-    let squared = krysp::Vector::norm_squared(&r);
+    let squared = Vector::norm_squared(&r);
     krysp::Element::to_f64(krysp::solvers::Scalar::read(&squared).unwrap()).sqrt()
 }
 
@@ -44,7 +44,7 @@ pub(super) fn methods(ranks: &Ranks) {
     let b = matrices::vector(a.rows());
     let alone = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-10).solve(&b).unwrap();
     for (name, solve) in
-        methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Gmres with restart, Fgmres with restart]
+        methods![Cg, PipelinedCg, Fcg, Minres, BiCgStab, Idr, Gmres with restart, Fgmres with restart]
     {
         let mut iterations = vec![];
         for cut in cuts(a.rows(), ranks.size()) {
@@ -60,7 +60,9 @@ pub(super) fn methods(ranks: &Ranks) {
             iterations.push(report.iterations);
         }
         let [least, most] = [iterations.iter().min(), iterations.iter().max()].map(|i| *i.unwrap());
-        assert!(most - least <= 1, "{name}: {iterations:?}");
+        // roundings grow faster in a short recurrence of a random space
+        let apart = if name == "Idr" { 4 } else { 1 };
+        assert!(most - least <= apart, "{name}: {iterations:?}");
     }
 }
 
@@ -124,6 +126,55 @@ pub(super) fn inverse_factors(ranks: &Ranks) {
     }
 }
 
+/// The inverse is that of one rank: so are iterations, of a matrix that is not symmetric.
+pub(super) fn inverses(ranks: &Ranks) {
+    let cube = matrices::stencil7(8).csr::<f64>().unwrap();
+    let wind = cube.triplets().map(|(i, j, v)| (i, j, if j == i + 1 { 1.4 * v } else { v }));
+    let cube = Csr::from_triplets(cube.rows(), cube.rows(), &wind.collect::<Vec<_>>()).unwrap();
+    // the pattern is not symmetric either
+    let n = 40;
+    let line =
+        (0..n).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % n, -0.9), (i, (i + 7) % n, -0.3 * (i % 3) as f64)]);
+    let line = Csr::from_triplets(n, n, &line.collect::<Vec<_>>()).unwrap();
+    for a in [cube, line] {
+        let (b, spai) = (matrices::vector(a.rows()), Spai::new(&a).unwrap());
+        let expected = spai.matrix();
+        let alone = BiCgStab::new(&a).preconditioner(&spai).rtol(1e-10).solve(&b).unwrap();
+        for cut in cuts(a.rows(), ranks.size()) {
+            let mut rows = share(ranks, &a, &cut);
+            let mut m = RankSpai::new(&rows).unwrap();
+            // M x, entry by entry
+            let x = rows.domain().vector(part(ranks, &b, &cut)).unwrap();
+            let mut y = krysp::Space::zeros(rows.domain()).unwrap();
+            m.apply(&x, &mut y).unwrap();
+            let (first, end) = (cut[ranks.rank()], cut[ranks.rank() + 1]);
+            for (row, y) in (first..end).zip(y.own().as_slice()) {
+                let entries = expected.row_columns(row).iter().zip(expected.row_values(row));
+                let sum: f64 = entries.map(|(&column, value)| value * b[column as usize]).sum();
+                assert!((y - sum).abs() <= 1e-12, "{cut:?}, row {row}: {y} {sum}");
+            }
+            let b = part(ranks, &b, &cut);
+            let solution = BiCgStab::new(&rows).preconditioner(&m).rtol(1e-10).solve(b).unwrap();
+            assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
+            let apart = solution.report.iterations.abs_diff(alone.report.iterations);
+            assert!(apart <= 1, "{cut:?}: {}, {}", solution.report, alone.report);
+            // of four times the matrix it is a quarter, to the bit
+            let own = a.offsets()[first]..a.offsets()[end];
+            let scaled: Vec<f64> = a.entries()[own.clone()].iter().map(|v| 4.0 * v).collect();
+            rows.refresh(&scaled).unwrap();
+            m.refresh(&rows).unwrap();
+            let mut quarter = krysp::Space::zeros(rows.domain()).unwrap();
+            m.apply(&x, &mut quarter).unwrap();
+            let expected: Vec<f64> = y.own().as_slice().iter().map(|y| y / 4.0).collect();
+            assert_eq!(quarter.own().as_slice(), expected);
+            // a column of zeros is refused on all ranks, which name it
+            rows.refresh(&vec![0.0; own.len()]).unwrap();
+            let refused = RankSpai::new(&rows).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains("SPAI"), "{refused}");
+        }
+    }
+}
+
 /// A coarse space whose aggregates lie within ranks is worth about as much.
 pub(super) fn two_levels(ranks: &Ranks) {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
@@ -139,6 +190,21 @@ pub(super) fn two_levels(ranks: &Ranks) {
         let (got, expected) = (solution.report.iterations, alone.report.iterations);
         assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
         assert!(10 * got <= 13 * expected, "{cut:?}: {got} iterations, {expected} on one rank");
+        // what is fused is what its parts are
+        let [q, mut r] = [1.0, 3.0].map(|scale| {
+            let scaled: Vec<f64> = b.iter().map(|b| scale * b).collect();
+            rows.domain().vector(&scaled).unwrap()
+        });
+        let [mut z, mut apart] = [0; 2].map(|_| krysp::Space::zeros(rows.domain()).unwrap());
+        let sums = m.axpy_apply_dot(&(-2.0).into(), &q, &mut r, &mut z).unwrap();
+        m.apply(&r, &mut apart).unwrap();
+        for (z, apart) in z.own().as_slice().iter().zip(apart.own().as_slice()) {
+            assert!((z - apart).abs() <= 1e-12 * (1.0 + apart.abs()), "{cut:?}: {z} {apart}");
+        }
+        for (sum, parts) in sums.into_iter().zip([r.norm_squared(), r.dot(&apart)]) {
+            let [sum, parts] = [sum, parts].map(|sum| krysp::solvers::Scalar::read(&sum).unwrap());
+            assert!((sum - parts).abs() <= 1e-12 * parts.abs(), "{cut:?}: {sum} {parts}");
+        }
         m.refresh_coarse(&rows).unwrap();
         let again = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(b).unwrap();
         assert_eq!(again.x, solution.x);
@@ -280,6 +346,9 @@ pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
             let report =
                 Cg::new(&rows).preconditioner(RankAmg::new(&rows).unwrap()).solve(&b).unwrap().report;
             assert!(report.converged(), "{n} rows, {cut:?}: {report}");
+            let m = RankSpai::new(&rows).unwrap();
+            let report = BiCgStab::new(&rows).preconditioner(m).solve(&b).unwrap().report;
+            assert!(report.converged(), "{n} rows, {cut:?}: {report}");
             let fsai = RankFsai::new(&rows).unwrap();
             let m = RankTwoLevel::over(fsai, &rows, 1).unwrap();
             let report = Cg::new(&rows).preconditioner(m).solve(&b).unwrap().report;
@@ -305,7 +374,7 @@ pub(super) fn same_bits_again(ranks: &Ranks) {
     let space = krysp::mpi::RankSpace::<f64>::new(ranks, 1).unwrap();
     let own = space.vector(&[(hash % 1_000_003) as f64]).unwrap();
     let one = space.vector(&[1.0]).unwrap();
-    let sum = krysp::solvers::Scalar::read(&krysp::Vector::dot(&own, &one)).unwrap();
+    let sum = krysp::solvers::Scalar::read(&Vector::dot(&own, &one)).unwrap();
     assert_eq!(sum, (hash % 1_000_003) as f64 * ranks.size() as f64);
 }
 

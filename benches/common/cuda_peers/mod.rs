@@ -8,8 +8,8 @@ mod layouts;
 pub mod textbook;
 
 use super::Result;
+use super::contestant::Element;
 use super::cuda_formats::{self, Converter};
-use super::peers::Element;
 use cudarc::cusparse::sys::cudaDataType;
 use cudarc::driver::{CudaContext, CudaStream};
 use krysp::Cuda;

@@ -1,6 +1,7 @@
 //! A device, its one stream of work, its memory, and the first thing that went wrong on it.
 
 mod ahead;
+mod array;
 mod element;
 pub(crate) mod error;
 mod foreign;
@@ -13,23 +14,20 @@ pub(crate) mod prelude;
 pub(crate) mod transfer;
 
 use crate::cuda::device::ahead::{Ahead, Key};
+pub use crate::cuda::device::array::Array;
 pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::Source;
-use crate::cuda::device::pinned::Pinned;
 pub use crate::cuda::device::pool::KeepsMemory;
 use crate::cuda::device::pool::Pool;
 use crate::cuda::device::transfer::Staging;
-use crate::cuda::tuning::STAGED_FROM;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, result, sys};
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
-use std::mem::ManuallyDrop;
-use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -38,9 +36,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Device {
     pub(crate) inner: Arc<Inner>,
 }
-
-/// Bytes of an array that is worth a look at how much memory there is.
-const HUGE: usize = 1 << 30;
 
 pub(crate) struct Inner {
     pub(crate) context: Arc<CudaContext>,
@@ -214,20 +209,6 @@ impl Device {
         self.inner.limit.load(Ordering::Relaxed)
     }
 
-    /// Counts an array, if there may be one more so large.
-    fn hold(&self, bytes: usize) -> Result<Held> {
-        let before = self.inner.held.fetch_add(bytes, Ordering::Relaxed);
-        let (held, limit) = (Held { device: self.clone(), bytes }, self.limit());
-        if before.saturating_add(bytes) > limit {
-            return Err(Error::OutOfMemory {
-                requested: bytes,
-                free: limit.saturating_sub(before),
-                total: limit,
-            });
-        }
-        Ok(held)
-    }
-
     /// The stream, a `CUstream`, alive as long as this device.
     pub fn stream(&self) -> *mut c_void {
         self.inner.stream.cu_stream().cast()
@@ -310,200 +291,5 @@ impl Device {
     /// What the device keeps of a type, made when first asked for.
     pub(crate) fn kept<X: Any + Send + Sync + Default>(&self) -> &X {
         self.inner.kept.get()
-    }
-
-    /// An array that is not initialised: it is written before it is read.
-    pub(crate) fn uninitialised<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
-        context.bind_to_thread()?;
-        let requested = stored.saturating_mul(size_of::<T>());
-        let held = self.hold(requested)?;
-        // more than there can be is not asked for: the driver takes all that is free before it gives up
-        if requested > HUGE {
-            let (free, total) = self.memory()?;
-            if requested > total {
-                return Err(Error::OutOfMemory { requested, free, total });
-            }
-        }
-        let slice = match pool {
-            Some(pool) => pool.take(stream, stored),
-            // SAFETY: any bits are a value
-            None => unsafe { stream.alloc(stored) },
-        };
-        let slice = slice.map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
-                let (free, total) = self.memory().unwrap_or((0, 0));
-                Error::OutOfMemory { requested, free, total }
-            }
-            _ => error.into(),
-        })?;
-        Ok(Array { slice, spilled: None, len, held })
-    }
-
-    /// An array of zeros.
-    pub fn zeros<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let mut array = self.uninitialised(len)?;
-        array.clear()?;
-        Ok(array)
-    }
-
-    /// A copy of host data.
-    pub fn upload<T: Element>(&self, host: &[T]) -> Result<Array<T>> {
-        let mut array = self.uninitialised(host.len())?;
-        array.write(host)?;
-        Ok(array)
-    }
-}
-
-/// What an array counts for in the memory of its device.
-struct Held {
-    device: Device,
-    bytes: usize,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.device.inner.held.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// An array in device memory, or one that was moved to host memory, where the device reads it over the bus.
-pub struct Array<T> {
-    pub(crate) slice: CudaSlice<T>,
-    /// Where the entries are instead.
-    spilled: Option<Box<Pinned>>,
-    len: usize,
-    held: Held,
-}
-
-impl<T> fmt::Debug for Array<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {} on {:?}", self.len, std::any::type_name::<T>(), self.held.device)
-    }
-}
-
-impl<T: Element> Array<T> {
-    /// The number of entries.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        self.len * size_of::<T>()
-    }
-
-    /// The memory itself, for owners that must not own the device.
-    pub(crate) fn into_slice(self) -> CudaSlice<T> {
-        self.slice
-    }
-
-    /// Where it lives.
-    pub fn device(&self) -> &Device {
-        &self.held.device
-    }
-
-    fn stream(&self) -> &Arc<CudaStream> {
-        &self.held.device.inner.stream
-    }
-
-    /// The address of an entry, for kernels.
-    pub(crate) fn address(&self, entry: usize) -> u64 {
-        assert!(entry <= self.len, "entry {entry} of {}", self.len);
-        use cudarc::driver::DevicePtr;
-        let first = match &self.spilled {
-            Some(pinned) => pinned.address(),
-            None => self.slice.device_ptr(self.stream()).0,
-        };
-        first + (entry * size_of::<T>()) as u64
-    }
-
-    /// Moves the entries to host memory, when all work queued before is done. Kernels find them there, at the speed of the
-    /// bus; device memory is given back.
-    pub(crate) fn spill(&mut self) -> Result<()> {
-        if self.spilled.is_some() || self.is_empty() {
-            return Ok(());
-        }
-        let device = self.device().clone();
-        let mut pinned = Pinned::new(&device.inner.context, self.bytes())?;
-        let from = self.address(0);
-        // SAFETY: as many bytes as the array has; they are there when the stream has come here
-        unsafe { result::memcpy_dtoh_async(pinned.bytes_mut(), from, device.inner.stream.cu_stream()) }?;
-        device.synchronize()?;
-        let nothing = device.uninitialised::<T>(0)?;
-        (self.slice, self.held) = (nothing.slice, nothing.held);
-        self.spilled = Some(Box::new(pinned));
-        Ok(())
-    }
-
-    /// Lends a range of entries as an array of its own.
-    pub fn with_part<R>(&mut self, range: Range<usize>, work: impl FnOnce(&mut Array<T>) -> R) -> R {
-        assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
-        let (address, len) = (self.address(range.start), range.len());
-        // SAFETY: entries of this array, which is borrowed for as long as the part is there, and keeps the memory
-        let slice = unsafe { self.stream().upgrade_device_ptr(address, len) };
-        let held = Held { device: self.device().clone(), bytes: 0 };
-        let mut part = ManuallyDrop::new(Array { slice, spilled: None, len, held });
-        let result = work(&mut part);
-        ManuallyDrop::into_inner(part).into_slice().leak();
-        result
-    }
-
-    /// Copies host data into the array, as many entries as the array has.
-    pub fn write(&mut self, host: &[T]) -> Result<()> {
-        assert_eq!(host.len(), self.len, "host and device arrays of one length");
-        if let Some(pinned) = &mut self.spilled {
-            self.held.device.synchronize()?;
-            pinned.bytes_mut().copy_from_slice(crate::buffer::bytes_of(host));
-            return Ok(());
-        }
-        let inner = &self.held.device.inner;
-        if self.bytes() >= STAGED_FROM {
-            let to = self.address(0);
-            return inner.staged(|staging| {
-                // SAFETY: the array has as many bytes
-                unsafe { staging.upload(&inner.stream, crate::buffer::bytes_of(host), to) }
-            });
-        }
-        if self.len > 0 {
-            inner.stream.memcpy_htod(host, &mut self.slice.slice_mut(..self.len))?;
-        }
-        Ok(())
-    }
-
-    /// Queues that all entries become zero.
-    pub fn clear(&mut self) -> Result<()> {
-        if let Some(pinned) = &mut self.spilled {
-            self.held.device.synchronize()?;
-            pinned.bytes_mut().fill(0);
-            return Ok(());
-        }
-        Ok(self.held.device.inner.stream.memset_zeros(&mut self.slice)?)
-    }
-
-    /// Copies all entries to host memory, when all work queued before is done.
-    pub fn read(&self, host: &mut [T]) -> Result<()> {
-        assert_eq!(host.len(), self.len, "host and device arrays of one length");
-        let inner = &self.held.device.inner;
-        if let Some(pinned) = &self.spilled {
-            self.held.device.synchronize()?;
-            crate::buffer::bytes_of_mut(host).copy_from_slice(pinned.bytes());
-            return Ok(());
-        }
-        if self.bytes() >= STAGED_FROM {
-            let from = self.address(0);
-            inner.staged(|staging| {
-                // SAFETY: the array has as many bytes
-                unsafe { staging.download(&inner.stream, from, crate::buffer::bytes_of_mut(host)) }
-            })?;
-        } else if self.len > 0 {
-            inner.stream.memcpy_dtoh(&self.slice.slice(..self.len), host)?;
-        }
-        self.held.device.synchronize()
     }
 }

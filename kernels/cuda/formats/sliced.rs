@@ -89,10 +89,11 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         Sliced::cut(ordered, pattern.shape(), slices, lengths)
     }
 
-    /// Slices of a matrix on the device, each as wide as its longest row: nothing of it need be in host memory.
-    pub(crate) fn of_rows(ordered: &Ordered<T>, cols: usize) -> Result<Self> {
+    /// Slices of a matrix on the device, each as wide as its longest row: nothing of it need be in host memory. `sort` as in
+    /// [`Widths::Each`].
+    pub(crate) fn of_rows(ordered: &Ordered<T>, cols: usize, sort: bool) -> Result<Self> {
         let (rows, entries) = (ordered.rows.count(), ordered.nnz());
-        let slices = Slices::each::<T, V>(ordered.device(), &ordered.rows, entries, lane::<V>(), true)?;
+        let slices = Slices::each::<T, V>(ordered.device(), &ordered.rows, entries, lane::<V>(), sort)?;
         Sliced::cut(ordered, Shape { rows, cols, entries }, slices, None)
     }
 

@@ -17,6 +17,9 @@ pub(crate) const SOURCE: Source = Source {
 /// Numbers that a block sums.
 const NUMBERS_OF_BLOCK: usize = 4096;
 
+/// Numbers that one block sums and writes at once, in one launch in place of three.
+const NUMBERS_OF_ONE: usize = 2048;
+
 /// Replaces every number but the last by the sum of all before it, and the last by that of all others.
 pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     let (device, count) = (numbers.device(), numbers.len() - 1);
@@ -31,6 +34,12 @@ pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     let [sum, scan_sums, scan] =
         ["sum_blocks", "scan_sums", "scan_blocks"].map(|name| device.function::<f32>(&SOURCE, name));
     let (sum, scan_sums, scan) = (sum?, scan_sums?, scan?);
+    if count as usize <= NUMBERS_OF_ONE {
+        let mut launch = device.launch(&scan_sums);
+        launch.arg(&from).arg(&count);
+        // SAFETY: arguments as in scan.cu; there is one number more
+        return unsafe { launch.launch(blocks(1)) };
+    }
     let mut launch = device.launch(&sum);
     launch.arg(&from).arg(&count).arg(&to);
     // SAFETY: arguments as in scan.cu; there is a sum for each block

@@ -1,6 +1,6 @@
 // Aggregates, as aggregates.rs of the host has them: every node decides by what held before its round, so both find the same.
 //
-// A thread has a node. A round moves the patterns of nodes that are not decided, and a number a node.
+// A round moves the patterns of nodes that are not decided, and a number a node; on lists nothing of others.
 
 // A root, in place of its number.
 constexpr u32 ROOT = ALL;
@@ -21,30 +21,85 @@ extern "C" __global__ __launch_bounds__(THREADS) void draw(const u8* left_out, u
     largest[node] = left_out[node] ? 0 : 1;
 }
 
+// Nodes that a round looks at: those of a list, or all where there is none.
+struct Nodes {
+    const u32* list;
+    const u32* count;
+    u32 all;
+
+    __device__ __forceinline__ u32 size() const { return list ? *count : all; }
+    __device__ __forceinline__ u32 at(u32 place) const { return list ? __ldg(list + place) : place; }
+};
+
+template <class Visit> __device__ __forceinline__ void each_node(const Nodes& nodes, Visit visit) {
+    const u32 size = nodes.size(), threads = gridDim.x * blockDim.x;
+    for (u32 place = blockIdx.x * blockDim.x + threadIdx.x; place < size; place += threads) visit(nodes.at(place));
+}
+// The largest number among a node and its neighbours. The loads of some stand together: to wait for each takes longest here.
 __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u32 node) {
+    constexpr u32 TOGETHER = 8;
+    const u32 first = a.offsets[node], end = a.offsets[node + 1];
     u32 most = numbers[node];
-    for (u32 entry = a.offsets[node]; entry < a.offsets[node + 1]; entry++) most = max(most, numbers[a.columns[entry]]);
+    for (u32 entry = first; entry < end; entry += TOGETHER) {
+        u32 column[TOGETHER], number[TOGETHER];
+#pragma unroll
+        for (u32 k = 0; k < TOGETHER; k++) column[k] = entry + k < end ? __ldg(a.columns + entry + k) : node;
+#pragma unroll
+        for (u32 k = 0; k < TOGETHER; k++) number[k] = numbers[column[k]];
+#pragma unroll
+        for (u32 k = 0; k < TOGETHER; k++) most = max(most, number[k]);
+    }
     return most;
 }
+__device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
+
 // The largest number among a node and its neighbours. One that is a root or zero stays.
-extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, const u32* drawn, u32* largest) {
+extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
     begin();
-    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
-    if (node >= a.rows || largest[node] == 0 || largest[node] == ROOT) return;
-    largest[node] = most_among(a, drawn, node);
+    each_node(nodes, [&](u32 node) {
+        if (!is_open(largest[node])) return;
+        largest[node] = most_among(a, drawn, node);
+    });
 }
 // Roots, and nodes that have one two steps away or nearer. Marks that some are still open, once a block: writes to one place
 // wait for each other. `open` may be null.
-extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, const u32* largest, u32* drawn, u32* open) {
+extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes nodes, const u32* largest, u32* drawn, u32* open) {
     begin();
-    const u32 node = blockIdx.x * blockDim.x + threadIdx.x, own = node < a.rows ? drawn[node] : 0;
-    bool is_open = false;
-    if (own != 0 && own != ROOT) {
+    bool some = false;
+    each_node(nodes, [&](u32 node) {
+        const u32 own = drawn[node];
+        if (!is_open(own)) return;
         const u32 most = most_among(a, largest, node);
-        is_open = most != own && most != ROOT;
-        if (!is_open) drawn[node] = most == own ? ROOT : 0;
+        const bool decided = most == own || most == ROOT;
+        some |= !decided;
+        if (decided) drawn[node] = most == own ? ROOT : 0;
+    });
+    if (__syncthreads_or(some) && open && threadIdx.x == 0) *open = 1;
+}
+// Keeps the nodes whose number is open, in any order: which round decides a node does not hang on it. `count` was zero.
+extern "C" __global__ __launch_bounds__(THREADS) void keep_open(Nodes nodes, const u32* numbers, u32* kept, u32* count) {
+    begin();
+    __shared__ u32 before[THREADS / 32], first;
+    const u32 size = nodes.size(), warp = threadIdx.x / 32;
+    for (u32 base = blockIdx.x * THREADS; base < size; base += gridDim.x * THREADS) {
+        const u32 node = base + threadIdx.x < size ? nodes.at(base + threadIdx.x) : NONE;
+        const bool keeps = node != NONE && is_open(numbers[node]);
+        const u32 all = __ballot_sync(ALL, keeps);
+        if (threadIdx.x % 32 == 0) before[warp] = __popc(all);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            u32 sum = 0;
+            for (u32 w = 0; w < THREADS / 32; w++) {
+                const u32 own = before[w];
+                before[w] = sum;
+                sum += own;
+            }
+            first = atomicAdd(count, sum);
+        }
+        __syncthreads();
+        if (keeps) kept[first + before[warp] + __popc(all & ((1u << threadIdx.x % 32) - 1))] = node;
+        __syncthreads();
     }
-    if (__syncthreads_or(is_open) && open && threadIdx.x == 0) *open = 1;
 }
 
 extern "C" __global__ __launch_bounds__(THREADS) void mark_roots(const u32* drawn, u32 nodes, u32* marks) {

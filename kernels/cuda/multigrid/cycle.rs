@@ -45,6 +45,9 @@ pub(crate) const SOURCE: Source = Source {
 pub(crate) const ENDS: Source =
     Source { file: "ends.cu", text: include_str!("ends.cu"), constants: constants![], mirrors: &[] };
 
+/// Entries of a mean row from which on rows may be sorted by length.
+const SORTED_FROM: usize = 8;
+
 /// What is done with the sums of a product, as kernels see it.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -78,7 +81,9 @@ enum Stored {
 impl Matrix {
     /// In slices, of a matrix with so many columns.
     pub fn sliced(ordered: &Ordered<f32>, cols: usize) -> Result<Matrix> {
-        let sliced = Sliced::of_rows(ordered, cols)?;
+        // rows in order are read and written in whole pieces, which short ones take longer for than for padding
+        let sort = ordered.nnz() >= SORTED_FROM * ordered.rows.count();
+        let sliced = Sliced::of_rows(ordered, cols, sort)?;
         let name = match (sliced.has_short_columns(), sliced.pack()) {
             (false, 1) => "update_wide",
             (false, _) => "update_wide_packed",

@@ -1,5 +1,8 @@
 // What goes into a V-cycle and what comes out: single precision, scaled so that the largest entry is near one.
 
+// Entries of a thread that are asked for before the first is used: the compiler would not ask past what is written.
+constexpr int TOGETHER = 4;
+
 // Whether a solve has ended: what is queued behind is for nothing. `active` is null outside of steps.
 __device__ __forceinline__ bool ended(const u32* active) { return active && !*(volatile const u32*)active; }
 
@@ -43,11 +46,23 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
     const double of = power_below(*most), down = 1.0 / of;
     if (blockIdx.x == 0 && threadIdx.x == 0) *size = of;
     const i64 threads = (i64)gridDim.x * blockDim.x;
-#pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
-        const float v = float(double(r[i]) * down);
-        b[i] = v;
-        if (d) x[i] = weight * d[i] * v;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += TOGETHER * threads) {
+        real v[TOGETHER];
+        float of_diagonal[TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            const i64 at = i + k * threads;
+            v[k] = at < n ? r[at] : real(0);
+            of_diagonal[k] = d && at < n ? d[at] : 0.0f;
+        }
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            const i64 at = i + k * threads;
+            if (at >= n) break;
+            const float own = float(double(v[k]) * down);
+            b[at] = own;
+            if (d) x[at] = weight * of_diagonal[k] * own;
+        }
     }
 }
 
@@ -58,11 +73,23 @@ template <bool DOT> __device__ __forceinline__ real widened(const float* x, i64 
     if (blockIdx.x == 0 && threadIdx.x == 0) *most = 0;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     real sum = 0;
-#pragma unroll 4
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
-        const real v = real(double(x[i]) * up);
-        z[i] = v;
-        if (DOT) sum += r[i] * v;
+    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += TOGETHER * threads) {
+        float v[TOGETHER];
+        real of_r[TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            const i64 at = i + k * threads;
+            v[k] = at < n ? x[at] : 0.0f;
+            of_r[k] = DOT && at < n ? r[at] : real(0);
+        }
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            const i64 at = i + k * threads;
+            if (at >= n) break;
+            const real own = real(double(v[k]) * up);
+            z[at] = own;
+            if (DOT) sum += of_r[k] * own;
+        }
     }
     return sum;
 }

@@ -4,8 +4,19 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::{Array, Device};
 use crate::cuda::matrix::ordered::RowStarts;
 use crate::cuda::matrix::scan::scan;
-use cudarc::driver::DeviceRepr;
+use cudarc::driver::{DeviceRepr, LaunchConfig};
 use std::sync::Arc;
+
+/// Threads of a block whose threads have a row each, see short.cu.
+pub(super) const SHORT_THREADS: usize = 128;
+/// Columns of such a row, at most: more would leave room for fewer threads.
+pub(super) const SHORT: usize = 16;
+
+/// A launch of a thread for each of so many short rows.
+pub(super) fn short_rows(rows: usize) -> LaunchConfig {
+    let blocks = rows.div_ceil(SHORT_THREADS).max(1) as u32;
+    LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (SHORT_THREADS as u32, 1, 1), shared_mem_bytes: 0 }
+}
 
 /// Where blocks stand: rows of ascending columns.
 #[derive(Clone, Debug)]
@@ -103,15 +114,44 @@ impl Graph {
 /// Makes lengths starts, and returns their sum.
 pub(super) fn ends(lengths: &Array<u32>) -> Result<usize> {
     scan(lengths)?;
-    last(lengths)
+    let [last] = lengths.read_last()?;
+    Ok(last as usize)
 }
 
-/// The last number of an array.
-fn last(numbers: &Array<u32>) -> Result<usize> {
-    let (device, at, mut last) = (numbers.device(), numbers.len() - 1, [0]);
-    device.inner.stream.memcpy_dtoh(&numbers.slice.slice(at..at + 1), &mut last)?;
-    device.synchronize()?;
-    Ok(last[0] as usize)
+/// Lengths of rows that are counted, and a mark that one is too long. Both are read at once: the host waits a single time.
+pub(super) struct Counts {
+    lengths: Array<u32>,
+    /// Behind the lengths, and the place of their sum.
+    mark: usize,
+}
+
+impl Counts {
+    pub(super) fn new(device: &Device, rows: usize) -> Result<Counts> {
+        let mut lengths = device.uninitialised(rows + 2)?;
+        lengths.with_part(rows + 1..rows + 2, Array::clear)?;
+        Ok(Counts { lengths, mark: rows + 1 })
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.lengths.address(0)
+    }
+
+    pub(super) fn mark(&self) -> u64 {
+        self.lengths.address(self.mark)
+    }
+
+    /// Rows as long as was counted, with columns to be filled in; none if the mark was set.
+    pub(super) fn graph(mut self, cols: usize) -> Result<Option<Graph>> {
+        let offsets = self.mark;
+        self.lengths.with_part(0..offsets, |lengths| scan(lengths))?;
+        let [entries, mark] = self.lengths.read_last()?;
+        if mark != 0 {
+            return Ok(None);
+        }
+        let columns = self.lengths.device().uninitialised(entries as usize)?;
+        self.lengths.shorten(offsets);
+        Ok(Some(Graph::new(self.lengths, columns, cols)))
+    }
 }
 
 /// What is said of matrices that 32-bit offsets do not reach the end of.

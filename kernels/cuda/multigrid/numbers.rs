@@ -10,6 +10,7 @@ use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts};
 use crate::cuda::multigrid::cycle::ENDS;
 use crate::cuda::preconditioners::coarse;
+use std::any::Any;
 use std::sync::Arc;
 
 /// The kernels.
@@ -38,20 +39,29 @@ pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
 }
 
 /// A matrix of nodes, whose pattern is [`nodes`]; writes the columns of that.
-pub fn blocks<T: Real>(a: &Ordered<T>, graph: &Graph, size: usize) -> Result<Blocks> {
-    let (device, entries) = (a.device(), a.nnz());
+pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Blocks> {
+    let (device, entries) = (a.device().clone(), a.nnz());
+    let Ordered { columns, values, .. } = a;
+    let (mut given, shape, graph) = (Some(values), [size; 2], graph.clone());
+    // what is in double precision stays where it is
+    if size == 1
+        && let Some(given) = (&mut given as &mut dyn Any).downcast_mut::<Option<Array<f64>>>()
+        && let Some(values) = given.take()
+    {
+        return Ok(Blocks { graph, shape, values });
+    }
     let values = device.uninitialised::<f64>(entries)?;
-    let (from, to) = (a.values.address(0), values.address(0));
+    let (from, to) = (given.as_ref().map_or(0, |given| given.address(0)), values.address(0));
     if size == 1 {
         let count = entries as u64;
-        queue!(device, T, "widen_entries", config(entries), from, count, to);
+        queue!(&device, T, "widen_entries", config(entries), from, count, to);
     } else {
         let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
-        let (columns, to_columns) = (a.columns.address(0), graph.columns.address(0));
+        let (columns, to_columns) = (columns.address(0), graph.columns.address(0));
         let config = config(graph.rows() * WARP);
-        queue!(device, T, "gather_blocks", config, offsets, nodes, block, columns, from, to_columns, to);
+        queue!(&device, T, "gather_blocks", config, offsets, nodes, block, columns, from, to_columns, to);
     }
-    Ok(Blocks { graph: graph.clone(), shape: [size; 2], values })
+    Ok(Blocks { graph, shape, values })
 }
 
 /// The bits of the largest number in size.

@@ -97,6 +97,98 @@ KEPT(128, 32)
 FILLED(512, 32)
 FILLED(4096, THREADS)
 
+// ---- where rows are short, a thread has a row
+
+// The columns of a row of A B.
+__device__ __forceinline__ void short_columns(const Graph& a, const Graph& b, u32 row, ShortRow<false>& list) {
+    const u32 last = a.offsets[row + 1];
+    for (u32 entry = a.offsets[row]; entry < last; entry++) {
+        const u32 middle = __ldg(a.columns + entry), end = __ldg(b.offsets + middle + 1);
+        for (u32 other = __ldg(b.offsets + middle); other < end; other++) list.add(__ldg(b.columns + other), 0);
+    }
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a, Graph b, u32* counts, u32* overflow) {
+    begin();
+    short_rows<false>(a.rows, 0, counts, 0, 0, overflow, [&](u32 row, ShortRow<false>& list) { short_columns(a, b, row, list); });
+}
+
+// The numbers, in the order of entries, at places that a search finds among SHORT columns; columns are written, unless they are
+// known.
+template <bool KNOWN> __device__ __forceinline__ void short_sums(
+    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, u32* columns, double* values) {
+    __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[SHORT_THREADS];
+    __shared__ double sums_of[SHORT][SHORT_THREADS];
+    __shared__ u8 thread_of[SHORT * SHORT_THREADS];
+    // rows of A, and entries of a row of B, that are asked for at once
+    constexpr u32 ROWS = 4, TERMS_AT_ONCE = 4;
+    const u32 own = threadIdx.x, first_row = blockIdx.x * SHORT_THREADS, row = first_row + own;
+    const u32 first = c.offsets[min(first_row, c.rows)], all = c.offsets[min(first_row + SHORT_THREADS, c.rows)] - first;
+    const u32 start = row < c.rows ? c.offsets[row] : 0, count = row < c.rows ? c.offsets[row + 1] - start : 0;
+#pragma unroll
+    for (u32 k = 0; k < SHORT; k++) {
+        columns_of[k][own] = NONE;
+        sums_of[k][own] = 0;
+    }
+    if constexpr (KNOWN) {
+        for (u32 k = 0; k < count; k++) columns_of[k][own] = __ldg(c.columns + start + k);
+    } else {
+        ShortRow<false> list{&columns_of[0][own], 0, 0, false};
+        if (count) short_columns(a, b, row, list);
+        list.sort();
+    }
+    starts[own] = start - first;
+    for (u32 k = 0; k < count; k++) thread_of[start - first + k] = own;
+    const u32 last = count ? a.offsets[row + 1] : 0;
+    for (u32 entry = count ? a.offsets[row] : 0; entry < last; entry += ROWS) {
+        u32 from[ROWS], to[ROWS];
+        double left[ROWS];
+#pragma unroll
+        for (u32 q = 0; q < ROWS; q++) {
+            const bool there = entry + q < last;
+            const u32 middle = there ? __ldg(a.columns + entry + q) : 0;
+            from[q] = there ? __ldg(b.offsets + middle) : 0;
+            to[q] = there ? __ldg(b.offsets + middle + 1) : 0;
+            left[q] = there ? __ldg(a_values + entry + q) : 0.0;
+        }
+#pragma unroll
+        for (u32 q = 0; q < ROWS; q++) {
+            for (u32 other = from[q]; other < to[q]; other += TERMS_AT_ONCE) {
+                u32 column[TERMS_AT_ONCE];
+                double right[TERMS_AT_ONCE];
+#pragma unroll
+                for (u32 k = 0; k < TERMS_AT_ONCE; k++) {
+                    column[k] = other + k < to[q] ? __ldg(b.columns + other + k) : NONE;
+                    right[k] = other + k < to[q] ? __ldg(b_values + other + k) : 0.0;
+                }
+#pragma unroll
+                for (u32 k = 0; k < TERMS_AT_ONCE; k++) {
+                    if (column[k] == NONE) break;
+                    u32 at = 0;
+#pragma unroll
+                    for (u32 step = SHORT / 2; step; step /= 2) at += columns_of[at + step - 1][own] < column[k] ? step : 0;
+                    sums_of[at][own] += left[q] * right[k];
+                }
+            }
+        }
+    }
+    __syncthreads();
+    for (u32 k = own; k < all; k += SHORT_THREADS) {
+        const u32 of = thread_of[k], slot = k - starts[of];
+        if (!KNOWN) columns[first + k] = columns_of[slot][of];
+        values[first + k] = sums_of[slot][of];
+    }
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void fill_short(
+    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, u32* columns, double* c_values) {
+    begin();
+    short_sums<false>(a, a_values, b, b_values, c, columns, c_values);
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_short(
+    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {
+    begin();
+    short_sums<true>(a, a_values, b, b_values, c, 0, c_values);
+}
+
 // Puts the columns that were kept in order, `room` of a row, 8 lanes a row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 room, u32* columns) {
     begin();
@@ -195,30 +287,43 @@ SUMS_OF(128, 16)
 SUMS_OF(512, 32)
 SUMS_OF(4096, THREADS)
 
-// The numbers of A B, summed where they stand, a warp for each row. Blocks of A have `inner` columns, those of B as many rows.
-extern "C" __global__ __launch_bounds__(THREADS) void sums_of_blocks(
+// The numbers of A B, a block of threads for each row, a thread for each number: it looks for its column in all rows of B that
+// its row of A names. Blocks of A have `inner` columns, those of B as many rows.
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_of_blocks(
     Graph a, const double* a_values, Graph b, const double* b_values, Shape shape, u32 inner, Graph c, double* c_values) {
     begin();
-    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32, size = shape.rows * shape.columns;
+    // of some rows of B
+    __shared__ u32 starts[SHORT_THREADS], ends[SHORT_THREADS];
+    const u32 row = blockIdx.x, own = threadIdx.x, size = shape.rows * shape.columns;
     if (row >= c.rows) return;
-    const u32 first = c.offsets[row], end = c.offsets[row + 1];
-    for (u64 k = (u64)first * size + lane; k < (u64)end * size; k += 32) c_values[k] = 0;
+    const u32 first = c.offsets[row], numbers = (c.offsets[row + 1] - first) * size;
     // rows without columns were skipped
-    if (first == end) return;
-    for (u32 entry = a.offsets[row]; entry < a.offsets[row + 1]; entry++) {
-        __syncwarp();
-        const u32 middle = a.columns[entry], start = b.offsets[middle];
-        const u32 numbers = (b.offsets[middle + 1] - start) * size;
-        const double* left = a_values + (u64)entry * shape.rows * inner;
-        for (u32 k = lane; k < numbers; k += 32) {
-            const u32 other = start + k / size, within = k % size;
-            const u64 place = (u64)place_of(c.columns, first, end, __ldg(b.columns + other)) * size + within;
-            const double* right = b_values + (u64)other * inner * shape.columns + within % shape.columns;
-            const double* of_row = left + within / shape.columns * inner;
-            double sum = 0;
-            for (u32 m = 0; m < inner; m++) sum += of_row[m] * __ldg(right + m * shape.columns);
-            c_values[place] += sum;
+    const u32 from = a.offsets[row], to = numbers ? a.offsets[row + 1] : from;
+    for (u32 base = 0; base < numbers; base += SHORT_THREADS) {
+        const u32 k = base + own, within = k % size;
+        const u32 column = k < numbers ? __ldg(c.columns + first + k / size) : NONE;
+        const double* left = a_values + (u64)(within / shape.columns) * inner;
+        const double* right = b_values + within % shape.columns;
+        double sum = 0;
+        for (u32 entry = from; entry < to; entry += SHORT_THREADS) {
+            const u32 some = min(SHORT_THREADS, to - entry);
+            __syncthreads();
+            if (own < some) {
+                const u32 middle = __ldg(a.columns + entry + own);
+                starts[own] = __ldg(b.offsets + middle);
+                ends[own] = __ldg(b.offsets + middle + 1);
+            }
+            __syncthreads();
+            if (column == NONE) continue;
+            for (u32 e = 0; e < some; e++) {
+                const u32 place = place_of(b.columns, starts[e], ends[e], column);
+                if (place == ends[e] || __ldg(b.columns + place) != column) continue;
+                const double* a_block = left + (u64)(entry + e) * shape.rows * inner;
+                const double* b_block = right + (u64)place * inner * shape.columns;
+                for (u32 m = 0; m < inner; m++) sum += __ldg(a_block + m) * __ldg(b_block + m * shape.columns);
+            }
         }
+        if (k < numbers) c_values[(u64)first * size + k] = sum;
     }
 }
 

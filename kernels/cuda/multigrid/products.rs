@@ -3,7 +3,7 @@
 //! Budget of a product: a row of `B` read once for each entry of `A` while its pattern is found, and once more for the numbers.
 //! While the pattern of short rows is found, up to 128 columns are kept for each.
 
-use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
+use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::{WARP, config};
@@ -16,13 +16,23 @@ use cudarc::driver::LaunchConfig;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "products.cu",
-    text: concat!(include_str!("graph.cu"), "#line 1 \"products.cu\"\n", include_str!("products.cu")),
-    constants: constants![],
+    text: concat!(
+        include_str!("graph.cu"),
+        include_str!("short.cu"),
+        "#line 1 \"products.cu\"\n",
+        include_str!("products.cu")
+    ),
+    constants: constants![SHORT, SHORT_THREADS],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Shape" = RawShape { rows, columns }),
     ],
 };
+
+/// Terms of a mean row with which a thread has a row, and the [`Graph::room`] of such products.
+const SHORT_TERMS: f64 = 32.0;
+/// See [`SHORT_TERMS`].
+const BY_THREADS: usize = usize::MAX;
 
 /// How the columns of a row are found and its numbers summed, by how many columns there is room for.
 struct Room {
@@ -56,27 +66,32 @@ const ROOM: [Room; 5] = [
     room(4096, f64::INFINITY, ["count_4096", "fill_4096"], "sums_4096", [THREADS as usize; 2]),
 ];
 
+/// Terms of a mean row of `A B`.
+fn terms(a: &Graph, b: &Graph) -> f64 {
+    let mean = |graph: &Graph| graph.entries() as f64 / graph.rows().max(1) as f64;
+    mean(a) * mean(b)
+}
+
 /// Where `A B` has blocks. Rows that `skip` has nothing in are empty.
 pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
     let (device, rows) = (a.device(), a.rows());
     let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
-    let mean = |graph: &Graph| graph.entries() as f64 / graph.rows().max(1) as f64;
-    let terms = mean(a) * mean(b);
+    let terms = terms(a, b);
     for (at, room) in ROOM.iter().enumerate().filter(|(_, room)| terms <= room.terms) {
-        let (counts, overflow) = (device.uninitialised::<u32>(rows + 1)?, Misfit::none(device)?);
+        let counts = Counts::new(device, rows)?;
         let kept = device.uninitialised::<u32>(if room.keeps { rows * room.columns } else { 0 })?;
         let ([count, fill], cut) = (room.finds, config(rows * room.lanes[0]));
-        let (to, unordered, mark) = (counts.address(0), kept.address(0), overflow.address());
+        let (to, unordered, mark) = (counts.address(), kept.address(0), counts.mark());
         queue!(device, f64, count, cut, left, right, skip, to, unordered, mark);
-        if overflow.is_set()? {
-            continue;
-        }
-        let c = Graph { room: at, ..Graph::of_lengths(counts, b.cols())? };
+        let Some(c) = counts.graph(b.cols())? else { continue };
+        let c = Graph { room: at, ..c };
         let (offsets, columns, number) = (c.offsets(), c.columns.address(0), rows as u32);
         if room.keeps {
             let room = room.columns as u32;
             queue!(device, f64, "order_kept", config(rows * 8), offsets, number, unordered, room, columns);
         } else {
+            let mark = Misfit::none(device)?;
+            let mark = mark.address();
             queue!(device, f64, fill, cut, left, right, skip, offsets, columns, mark);
         }
         return Ok(c);
@@ -87,9 +102,29 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
 
 /// `A B`
 pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
+    if [a.shape, b.shape] == [[1, 1]; 2]
+        && terms(&a.graph, &b.graph) <= SHORT_TERMS
+        && let Some(product) = short_product(a, b)?
+    {
+        return Ok(product);
+    }
     let graph = pattern(&a.graph, &b.graph, None)?;
     let values = numbers(a, b, &graph)?;
     Ok(Blocks { graph, shape: [a.shape[0], b.shape[1]], values })
+}
+
+/// `A B`, a thread for each row; none if a row has more than [`SHORT`] columns.
+fn short_product(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
+    let (device, rows) = (a.values.device(), a.graph.rows());
+    let counts = Counts::new(device, rows)?;
+    let (raw_a, raw_b, to, mark) = (a.graph.raw(), b.graph.raw(), counts.address(), counts.mark());
+    queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, mark);
+    let Some(graph) = counts.graph(b.graph.cols())? else { return Ok(None) };
+    let values = device.uninitialised(graph.entries())?;
+    let (left, right, raw_c) = (a.address(), b.address(), graph.raw());
+    let (columns, to) = (graph.columns.address(0), values.address(0));
+    queue!(device, f64, "fill_short", short_rows(rows), raw_a, left, raw_b, right, raw_c, columns, to);
+    Ok(Some(Blocks { graph: Graph { room: BY_THREADS, ..graph }, shape: [1, 1], values }))
 }
 
 /// The numbers of `A B`, whose pattern is known.
@@ -100,12 +135,17 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let values = device.uninitialised(c.entries() * rows * columns)?;
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
+    if c.room == BY_THREADS {
+        queue!(device, f64, "sums_short", short_rows(c.rows()), raw_a, left, raw_b, right, raw_c, to);
+        return Ok(values);
+    }
     if rows * inner * columns == 1 {
         let Room { sums, lanes: [_, lanes], .. } = &ROOM[c.room];
         queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
-    let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.rows() * WARP));
+    let (shape, inner, config) =
+        (RawShape::from([rows, columns]), inner as u32, short_rows(c.rows() * SHORT_THREADS));
     queue!(device, f64, "sums_of_blocks", config, raw_a, left, raw_b, right, shape, inner, raw_c, to);
     Ok(values)
 }

@@ -107,6 +107,72 @@ template <int LANES, int ROOM, bool FILL> __device__ __forceinline__ void smooth
         }
     }
 }
+// Where a row of P is short, a thread has it.
+template <bool FILL> __device__ __forceinline__ void short_smoothed(
+    const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
+    short_rows<FILL>(of.a.rows, offsets, counts, columns, values, overflow, [&](u32 row, ShortRow<FILL>& list) {
+        const u32 own_place = of.t.offsets[row];
+        // what has no aggregate has an empty row
+        if (own_place == of.t.offsets[row + 1]) return;
+        const u32 first = of.a.offsets[row], end = of.a.offsets[row + 1];
+        const bool all_strong = !of.strong.offsets;
+        const u32 strong_first = all_strong ? 0 : of.strong.offsets[row], strong_end = all_strong ? 0 : of.strong.offsets[row + 1];
+        double inverse = 0, own = 0;
+        if constexpr (FILL) {
+            inverse = of.inverse[row];
+            own = of.t_values[own_place];
+            if (!all_strong) {
+                // what is weak is added to the diagonal
+                double diagonal = 0;
+                u32 next = strong_first;
+                for (u32 k = first; k < end; k++) {
+                    const u32 column = __ldg(of.a.columns + k);
+                    const bool is_strong = next < strong_end && __ldg(of.strong.columns + next) == column;
+                    next += is_strong;
+                    if (!is_strong || column == row) diagonal += __ldg(of.values + k);
+                }
+                if (diagonal * inverse > of.positive) inverse = 1.0 / diagonal;
+                own *= 1.0 - of.omega * inverse * diagonal;
+            }
+        }
+        const double factor = -of.omega * inverse;
+        list.add(of.t.columns[own_place], own);
+        u32 next = strong_first;
+        // what some entries need is asked for at once
+        constexpr u32 TOGETHER = 4;
+        for (u32 k = first; k < end; k += TOGETHER) {
+            u32 aggregate[TOGETHER];
+            double term[TOGETHER];
+#pragma unroll
+            for (u32 q = 0; q < TOGETHER; q++) {
+                bool there = k + q < end;
+                const u32 column = there ? __ldg(of.a.columns + k + q) : row, place = __ldg(of.t.offsets + column);
+                if (!all_strong && there) {
+                    there = next < strong_end && __ldg(of.strong.columns + next) == column;
+                    next += there;
+                    there &= column != row;
+                }
+                there &= place < __ldg(of.t.offsets + column + 1);
+                aggregate[q] = there ? __ldg(of.t.columns + place) : NONE;
+                term[q] = FILL && there ? factor * (__ldg(of.values + k + q) * __ldg(of.t_values + place)) : 0.0;
+            }
+#pragma unroll
+            for (u32 q = 0; q < TOGETHER; q++) {
+                if (aggregate[q] != NONE) list.add(aggregate[q], term[q]);
+            }
+        }
+    });
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_smoothed_short(Smoothing of, u32* counts, u32* overflow) {
+    begin();
+    short_smoothed<false>(of, 0, counts, 0, 0, overflow);
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void fill_smoothed_short(
+    Smoothing of, const u32* offsets, u32* columns, double* values, u32* overflow) {
+    begin();
+    short_smoothed<true>(of, offsets, 0, columns, values, overflow);
+}
+
 #define SMOOTHED(ROOM, LANES)                                                                                           \
     extern "C" __global__ __launch_bounds__(THREADS) void count_smoothed_##ROOM(Smoothing of, u32* counts, u32* overflow) { \
         begin();                                                                                                        \

@@ -1,30 +1,42 @@
 //! The smoothed prolongation in one go, where blocks are numbers and rows are short.
 
-use super::graph::{Blocks, Graph, RawGraph};
+use super::graph::{Blocks, Counts, Graph, RawGraph, SHORT, SHORT_THREADS, short_rows};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::matrix::ordered::Misfit;
-use cudarc::driver::DeviceRepr;
+use cudarc::driver::{DeviceRepr, LaunchConfig};
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "prolongation.cu",
-    text: concat!(include_str!("graph.cu"), "#line 1 \"prolongation.cu\"\n", include_str!("prolongation.cu")),
-    constants: constants![],
+    text: concat!(
+        include_str!("graph.cu"),
+        include_str!("short.cu"),
+        "#line 1 \"prolongation.cu\"\n",
+        include_str!("prolongation.cu")
+    ),
+    constants: constants![SHORT, SHORT_THREADS],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Smoothing" = RawSmoothing { a, strong, t, values, t_values, inverse, omega, positive }),
     ],
 };
 
-/// Kernels by how many entries a row may have: those that count and fill, and lanes of a row.
-const ROOM: [(usize, [&str; 2], usize); 3] = [
+/// Kernels by how many entries a row may have: those that count and fill, and lanes of a row. Those of short.cu ask no more than
+/// that `P` has few, and are for short rows.
+const ROOM: [(usize, [&str; 2], usize); 4] = [
+    (16, ["count_smoothed_short", "fill_smoothed_short"], 1),
     (32, ["count_smoothed_32", "fill_smoothed_32"], 8),
     (64, ["count_smoothed_64", "fill_smoothed_64"], 16),
     (128, ["count_smoothed_128", "fill_smoothed_128"], 32),
 ];
+
+/// A launch for so many rows of `lanes` each.
+fn cut(rows: usize, lanes: usize) -> LaunchConfig {
+    if lanes == 1 { short_rows(rows) } else { config(rows * lanes) }
+}
 
 /// What a prolongation is made of.
 #[derive(Clone, Copy, Debug)]
@@ -83,13 +95,10 @@ impl Smoothing<'_> {
             if 2 * mean > *room {
                 continue;
             }
-            let (counts, overflow) = (device.uninitialised::<u32>(graph.rows() + 1)?, Misfit::none(device)?);
-            let (to, mark) = (counts.address(0), overflow.address());
-            queue!(device, f64, count, config(graph.rows() * lanes), raw, to, mark);
-            if overflow.is_set()? {
-                continue;
-            }
-            let pattern = Graph::of_lengths(counts, self.t.graph.cols())?;
+            let counts = Counts::new(device, graph.rows())?;
+            let (to, mark) = (counts.address(), counts.mark());
+            queue!(device, f64, count, cut(graph.rows(), *lanes), raw, to, mark);
+            let Some(pattern) = counts.graph(self.t.graph.cols())? else { continue };
             let values = self.numbers(at, &pattern)?;
             return Ok(Some((at, Blocks { graph: pattern, shape: [1, 1], values })));
         }
@@ -102,7 +111,7 @@ impl Smoothing<'_> {
         let (values, overflow) = (device.uninitialised(pattern.entries())?, Misfit::none(device)?);
         let (offsets, columns, to) = (pattern.offsets(), pattern.columns.address(0), values.address(0));
         let mark = overflow.address();
-        queue!(device, f64, fill, config(pattern.rows() * lanes), raw, offsets, columns, to, mark);
+        queue!(device, f64, fill, cut(pattern.rows(), lanes), raw, offsets, columns, to, mark);
         Ok(values)
     }
 }

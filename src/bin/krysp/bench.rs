@@ -1,19 +1,20 @@
 //! `krysp bench`
 
 use crate::formats::{Device, Measured};
+use crate::peers::Peers;
 use crate::{Failure, chart, inspect, text};
 use clap::Args;
 use krysp::io::read_matrix;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Measures conversions and products of matrices in every format on every device.
+/// Measures conversions and products of matrices in every format on every device, and in other libraries.
 ///
 /// The last table is a performance profile (Dolan and Moré, 2002): on how many of the matrices a format takes no more than
 /// so many times what the fastest one takes. A format that does not suit a matrix counts as never fast enough.
 ///
-/// Other libraries are not among them, so that this program builds without them: in a checkout, `cargo bench --features
-/// peers --bench record -- spmv A.mtx --dry` has them.
+/// SciPy, petsc4py, MKL (sparse_dot_mkl) and CuPy are measured, too, where `python3` can import them: in a process of
+/// their own, with the CSR arrays of SciPy.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp bench A.mtx
@@ -55,6 +56,9 @@ impl Bench {
                 let named = |one| (device.name(), one);
                 all.extend(device.measure(&a)?.into_iter().map(named));
             }
+            let peers = Peers::measure(&a)?;
+            all.extend(peers.measured);
+            all.sort_by(|(_, one), (_, other)| one.product.total_cmp(&other.product));
             let least = all.iter().map(|(_, one)| one.product).fold(f64::INFINITY, f64::min);
             for (device, one) in all {
                 let name = if devices.len() > 1 {
@@ -80,6 +84,9 @@ impl Bench {
                     one.product
                 );
                 note(&mut contestants, name, index, one.product / least);
+            }
+            if !peers.absent.is_empty() {
+                println!("  {:<24}{}", "not there", text::wrapped(&peers.absent.join(", "), 26));
             }
             println!();
         }

@@ -1,7 +1,7 @@
 //! Charts as PNG files: residuals, lengths of rows, performance profiles.
 
 use crate::text;
-use kuva::plot::{BarPlot, LegendPosition, LinePlot, MarkerShape, ScatterPlot};
+use kuva::plot::{BarPlot, LinePlot, MarkerShape, ScatterPlot};
 use kuva::render::annotations::ReferenceLine;
 use kuva::render::layout::{Layout, TickFormat};
 use kuva::render::plots::Plot;
@@ -25,6 +25,7 @@ pub(crate) struct Curve {
 /// The residuals of all configurations that were tried.
 pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f64) -> Result<(), String> {
     let mut plots: Vec<Plot> = vec![];
+    let mut names: Vec<&str> = vec![];
     let threshold = tolerance.log10();
     let (mut least, mut most, mut last) = (threshold, threshold, 1.0_f64);
     for (k, curve) in curves.iter().enumerate() {
@@ -36,9 +37,17 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         for &(at, residual) in points.iter().chain(&ends) {
             (least, most, last) = (least.min(residual), most.max(residual), last.max(at));
         }
-        let colour = COLOURS[k % COLOURS.len()];
+        // what is tried again has its colour, and its line of the legend, from the first time
+        let first = names.iter().position(|name| *name == curve.name);
+        let colour = COLOURS[first.unwrap_or(names.len()) % COLOURS.len()];
         let line = LinePlot::new().with_data(points).with_color(colour).with_stroke_width(1.8);
-        plots.push(line.with_legend(curve.name.as_str()).into());
+        plots.push(match first {
+            Some(_) => line.into(),
+            None => line.with_legend(curve.name.as_str()).into(),
+        });
+        if first.is_none() {
+            names.push(&curve.name);
+        }
         let circle = ScatterPlot::new().with_data(ends).with_color(colour).with_size(4.5);
         let circle = circle.with_marker(MarkerShape::Circle);
         let is_last = k + 1 == curves.len();
@@ -61,8 +70,7 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         .with_x_axis_min(0.0)
         .with_x_axis_max(1.03 * last)
         .with_y_tick_format(TickFormat::Custom(Arc::new(|value| format!("1e{value:.0}"))))
-        .with_reference_line(line)
-        .with_legend_position(LegendPosition::InsideTopRight);
+        .with_reference_line(line);
     save(path, plots, layout)
 }
 

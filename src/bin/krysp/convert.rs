@@ -12,10 +12,10 @@ use std::process::ExitCode;
 /// .npz SciPy (vectors .npy), .petsc or .bin PETSc, .rb Rutherford-Boeing; any of them with .gz.
 #[derive(Args)]
 #[command(after_help = "Examples:
-  krysp convert A.mtx A.npz                scipy.sparse.load_npz('A.npz') reads it
-  krysp convert A.npz A.mtx.gz             a gzipped Matrix Market file
-  krysp convert A.mtx A.petsc              MatLoad reads it
-  krysp convert --vector b.mtx b.npy       a right-hand side for numpy.load")]
+  krysp convert A.mtx A.npz             for scipy.sparse.load_npz
+  krysp convert A.npz A.mtx.gz          a gzipped Matrix Market file
+  krysp convert A.mtx A.petsc           for PETSc's MatLoad
+  krysp convert --vector b.mtx b.npy    a right-hand side for numpy.load")]
 pub(crate) struct Convert {
     /// The file to read
     from: PathBuf,

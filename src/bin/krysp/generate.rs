@@ -13,7 +13,8 @@ use std::process::ExitCode;
   p7_N      Laplacian, each node and its 6 neighbours; positive definite
   p27_N     Laplacian, each node and its 26 neighbours; positive definite
   elastN    linear elasticity, three unknowns a node; positive definite
-  st7_N, st27_N   the patterns of p7_N and p27_N with random symmetric values; indefinite
+  st7_N     the pattern of p7_N, random symmetric values; indefinite
+  st27_N    the pattern of p27_N, random symmetric values; indefinite
 
 Examples:
   krysp generate p7_20 A.mtx       8,000 unknowns

@@ -18,9 +18,9 @@ use std::process::ExitCode;
 #[command(after_help = "Examples:
   krysp inspect A.mtx.gz
   krysp inspect A.mtx --spy spy.png --histogram rows.png    two pictures
-  krysp inspect A.mtx --measure                             formats by measured products
-  krysp inspect A.mtx --solves 1000                         a plan for many right-hand sides
-  krysp inspect A.mtx --json > A.json                       for programs")]
+  krysp inspect A.mtx --measure          formats by measured products
+  krysp inspect A.mtx --solves 1000      a plan for many right-hand sides
+  krysp inspect A.mtx --json > A.json    for programs")]
 pub(crate) struct Inspect {
     /// The file of the matrix, in any form that `krysp convert` knows
     matrix: PathBuf,

@@ -15,6 +15,7 @@ mod inspect;
 mod json;
 mod machine;
 mod manual;
+mod peers;
 mod progress;
 mod recipe;
 mod solve;
@@ -35,13 +36,15 @@ type Failure = Box<dyn std::error::Error>;
     arg_required_else_help = true,
     max_term_width = 80,
     after_help = "Begin with a file:
-  krysp inspect A.mtx              what the matrix is like, and what to solve it with
-  krysp solve A.mtx b.mtx          solve A x = b, and say how it went
-  krysp generate p7_20 A.mtx       no file at hand? a Laplacian on 20 x 20 x 20 points
+  krysp inspect A.mtx           what it is like, and what to solve it with
+  krysp solve A.mtx b.mtx       solve A x = b, and say how it went
+  krysp generate p7_20 A.mtx    no file? a Laplacian on 20 x 20 x 20 points
 
-Files: Matrix Market (.mtx), SciPy (.npz, .npy), PETSc (.petsc), Rutherford-Boeing (.rb), each also gzipped (.gz).
-Exit codes: 0 done and converged, 1 not converged, 2 wrong input or no such file.
-Variables: RAYON_NUM_THREADS sets the number of threads, NO_COLOR turns colours off."
+Files: Matrix Market (.mtx), SciPy (.npz, .npy), PETSc (.petsc),
+Rutherford-Boeing (.rb), each also gzipped (.gz).
+Exit codes: 0 done and converged, 1 not converged, 2 wrong input or no file.
+Variables: RAYON_NUM_THREADS=2 computes with two threads, NO_COLOR=1 without
+colours."
 )]
 struct Cli {
     #[command(subcommand)]

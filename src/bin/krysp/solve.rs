@@ -1,5 +1,8 @@
 //! `krysp solve`
 
+#[cfg(feature = "mpi")]
+mod on_ranks;
+
 use crate::chart::{self, Curve};
 use crate::json::Json;
 use crate::progress::Seen;
@@ -19,14 +22,16 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp solve A.mtx b.mtx --out x.mtx
-  krysp solve A.mtx                                   a b is made
+  krysp solve A.mtx                              without b, one is made
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
-  krysp solve A.mtx b.mtx --save plan.krysp           then the next one builds nothing:
-  krysp solve A.mtx b.mtx --load plan.krysp
+  krysp solve A.mtx b.mtx --save plan.krysp
+  krysp solve A.mtx b.mtx --load plan.krysp      builds nothing again
+  mpirun -n 4 krysp solve A.mtx b.mtx            on ranks, if built with `mpi`
 
-Ctrl-C ends the solve after the next iteration; x and reports are written all the same.
+Ctrl-C ends the solve after the next iteration; x and reports are written even
+then.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
 pub(crate) struct Solve {
     /// The file of the matrix, in any form that `krysp convert` knows
@@ -49,7 +54,7 @@ pub(crate) struct Solve {
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Converged is ‖b − A x‖ ≤ RTOL ‖b‖
-    #[arg(long, default_value_t = 1e-8)]
+    #[arg(long, default_value = "1e-8")]
     rtol: f64,
     /// The most iterations
     #[arg(long, value_name = "N")]
@@ -108,6 +113,10 @@ impl Solve {
         // what goes to the terminal is JSON and nothing else
         let to_terminal = self.json.as_deref() == Some(Path::new("-"));
         self.quiet |= to_terminal;
+        #[cfg(feature = "mpi")]
+        if let Some(ended) = self.on_ranks() {
+            return ended;
+        }
         let seen = Seen::new(self.rtol, self.quiet);
         let started = Instant::now();
         seen.say(&format!("reading {}", self.matrix.display()));
@@ -302,12 +311,7 @@ impl Solve {
             chart::residuals(path, &name, &run.curves, self.rtol)?;
         }
         if let Some(path) = &self.history {
-            let mut text = "configuration,iteration,residual\n".to_owned();
-            for curve in &run.curves {
-                let line = |(at, residual): &(f64, f64)| format!("{},{at},{residual:e}\n", curve.name);
-                text.extend(curve.points.iter().map(line));
-            }
-            save(path, &text)?;
+            write_history(path, &run.curves)?;
         }
         match self.json.as_deref() {
             Some(path) if path != Path::new("-") => save(path, &format!("{}\n", self.report(a, run))),
@@ -395,6 +399,15 @@ fn vector(path: &Path, expected: usize) -> Result<Vec<f64>, Failure> {
 
 fn save(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+fn write_history(path: &Path, curves: &[Curve]) -> Result<(), Failure> {
+    let mut text = "configuration,iteration,residual\n".to_owned();
+    for curve in curves {
+        let line = |(at, residual): &(f64, f64)| format!("{},{at},{residual:e}\n", curve.name);
+        text.extend(curve.points.iter().map(line));
+    }
+    save(path, &text)
 }
 
 /// `‖x − known‖ / ‖known‖`

@@ -79,7 +79,7 @@ impl<T: Real> Amg<T> {
             queueing: Mutex::new(()),
             _keeps: keeps,
         };
-        let (levels, dense) = amg.build(gpu, &ordered, modes, started)?;
+        let (levels, dense) = amg.build(gpu, ordered, modes, started)?;
         amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
         Ok(amg)
     }
@@ -89,7 +89,7 @@ impl<T: Real> OnGpu<T> {
     fn build(
         &mut self,
         gpu: &Cuda,
-        ordered: &Ordered<T>,
+        ordered: Ordered<T>,
         mut modes: Modes,
         mut started: Instant,
     ) -> Result<(Vec<Level>, Option<Dense>)> {
@@ -252,7 +252,7 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
         check_space(a, self.space.host())?;
         check_pattern(&self.whole, &a.structure().pattern)?;
         let gpu = self.space.gpu().clone();
-        let mut a = numbers::blocks(&a.ordered(&gpu)?, &self.nodes, self.size)?;
+        let mut a = numbers::blocks(a.ordered(&gpu)?, &self.nodes, self.size)?;
         for at in 0..=self.cycle.levels.len() {
             let inverse = inverse_diagonal(&a)?;
             if at == 0 {

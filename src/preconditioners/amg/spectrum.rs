@@ -45,8 +45,8 @@ where
     let mut steps = vec![];
     for _ in 0..STEPS {
         let energy = a.apply_dot(&p, &mut q)?;
-        r.axpy(&-rho.clone().quotient(energy.clone()), &q);
-        let next = inverse.apply_dot(&r, &mut z)?;
+        let step = -rho.clone().quotient(energy.clone());
+        let [_, next] = inverse.axpy_apply_dot(&step, &q, &mut r, &mut z)?;
         p.axpby(&1.0.into(), &z, &next.clone().quotient(rho.clone()));
         steps.push([std::mem::replace(&mut rho, next), energy]);
     }

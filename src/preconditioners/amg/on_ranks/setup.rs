@@ -17,7 +17,7 @@ use super::super::stored::{Stored, expanded, gathered, rounded};
 use super::super::strength::Strength;
 use super::Transfer;
 use crate::formats::pattern::Pattern;
-use crate::formats::{block_pattern, row_blocks};
+use crate::formats::{Source, block_pattern, row_blocks};
 use crate::mpi::halo::Routes;
 use crate::mpi::{RankMatrix, Ranks};
 use crate::{Csr, Format, HostSpace, Real, Result};
@@ -102,8 +102,13 @@ impl Rows {
 
     /// In single precision, times `scale`. All ranks call this.
     pub(super) fn narrow(&self, scale: f64) -> Result<RankMatrix<f32>> {
-        let (offsets, columns) = self.ranks.all(self.expanded())?;
-        RankMatrix::from_rows(&self.ranks, &offsets, &columns, &rounded(self.blocks(), scale))
+        let rows = expanded(&self.pattern, [self.size; 2]).map(|pattern| {
+            let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
+            Csr::from_source(Source::new(pattern, domain, range), rounded(self.blocks(), scale))
+        });
+        let (rows, size) = (self.ranks.all(rows)?, self.size as u64);
+        let ghosts = self.ghosts.iter().flat_map(|ghost| ghost * size..(ghost + 1) * size).collect();
+        RankMatrix::from_whole(&rows, ghosts, &self.routes.widened(self.size))
     }
 
     /// The rows of all ranks, on each. All ranks call this.
@@ -213,8 +218,10 @@ impl Rows {
         let others = of_ghosts.iter().copied().filter(|&name| !near.is_own(name));
         let columns = Columns::new(near.first, near.own, others.chain(near.ghosts.iter().copied()));
         let own = p.pattern.columns.iter().map(|&column| columns.place(near.name(column)));
-        let mut all: Vec<u32> = own.collect();
-        let mut numbers = p.values.to_vec();
+        let mut all: Vec<u32> = Vec::with_capacity(own.len() + of_ghosts.len());
+        all.extend(own);
+        let mut numbers = Vec::with_capacity(p.values.len() + values.len());
+        numbers.extend_from_slice(p.values);
         // what comes is sorted by names, not by places
         let mut order: Vec<(u32, usize)> = vec![];
         let mut end = 0;
@@ -347,7 +354,8 @@ fn own_part(pattern: &Pattern) -> Result<Pattern> {
     let rows = pattern.rows();
     let own = |row: usize| pattern.row(row).partition_point(|&column| (column as usize) < rows);
     let offsets = Offsets::of_rows(rows, &own);
-    let columns = (0..rows).flat_map(|row| pattern.row(row)[..own(row)].iter().copied()).collect();
+    let mut columns = Vec::with_capacity(offsets.end());
+    (0..rows).for_each(|row| columns.extend_from_slice(&pattern.row(row)[..own(row)]));
     Pattern::sorted(offsets, columns, rows)
 }
 

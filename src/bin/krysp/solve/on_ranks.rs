@@ -1,0 +1,404 @@
+//! `krysp solve` under `mpirun`: all ranks solve one system; the first one prints and writes.
+
+use super::{Solve, distance, save, vector, write_history};
+use crate::chart::{self, Curve};
+use crate::json::Json;
+use crate::text::{self, bad, good, line};
+use crate::{Failure, inspect};
+use krysp::io::{read_matrix, write_vector};
+use krysp::mpi::{
+    BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks, Rows,
+};
+use krysp::plan::{Method, Preconditioner};
+use krysp::solvers::{Identity, Report, Scalar, Solution, Vector};
+use krysp::{
+    BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Ic0, Idr, Ilu0, Ilut, Jacobi, LinearOperator,
+    Lu, Minres, Origin, Space,
+};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+type Matrix = RankMatrix<f64>;
+type AnyPreconditioner = Box<dyn LinearOperator<Vector = RankVector<f64>>>;
+
+/// Whether something that starts ranks of MPI has started this process.
+fn may_be_a_rank() -> bool {
+    // the first two are set by Open MPI, the second by Slurm as well, the third by MPICH and its relatives
+    ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"].iter().any(|name| std::env::var_os(name).is_some())
+}
+
+/// What all ranks found together.
+struct Run {
+    rows: usize,
+    entries: usize,
+    bytes: usize,
+    read: Duration,
+    tried: Vec<Tried>,
+    /// The solution with the least residual.
+    report: Report,
+    /// The whole of it, on the first rank.
+    x: Option<Vec<f64>>,
+    /// Its error relative to the x that b was made of, on the first rank.
+    error: Option<f64>,
+}
+
+struct Tried {
+    method: Method,
+    preconditioner: Preconditioner,
+    setup: Duration,
+    /// Why it was not built, or how it ended.
+    ended: Result<Report, String>,
+}
+
+impl Solve {
+    /// Solves together with other ranks; nothing where there are none.
+    ///
+    /// Only the first rank has an exit code that tells something: `mpirun` ends all ranks at the first that is not 0, when
+    /// the first rank may not have printed its error yet.
+    pub(super) fn on_ranks(&self) -> Option<Result<ExitCode, Failure>> {
+        if !may_be_a_rank() {
+            return None;
+        }
+        let ranks = match Ranks::world() {
+            Ok(ranks) if ranks.size() == 1 => return None,
+            Ok(ranks) => ranks,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let converged = ranks.run(|| self.on_rank(&ranks));
+        Some(match converged {
+            _ if ranks.rank() > 0 => Ok(ExitCode::SUCCESS),
+            Ok(true) => Ok(ExitCode::SUCCESS),
+            Ok(false) => Ok(ExitCode::from(1)),
+            Err(failure) => Err(failure),
+        })
+    }
+
+    fn on_rank(&self, ranks: &Ranks) -> Result<bool, Failure> {
+        let refused = [
+            ("--device", self.device != "cpu", "ranks compute on their threads"),
+            ("--format", self.format.is_some(), "each rank picks the format of its rows"),
+            ("--solves", self.solves != 1, "ranks do not plan"),
+            ("--save", self.save.is_some(), "ranks do not plan"),
+            ("--load", self.load.is_some(), "ranks do not plan"),
+        ];
+        if let Some((option, _, why)) = refused.into_iter().find(|(_, given, _)| *given) {
+            return Err(format!("{option} is for one process, not for {} ranks: {why}", ranks.size()).into());
+        }
+        let run = self.solved_on(ranks)?;
+        let written = if ranks.rank() == 0 { self.tell(ranks, &run) } else { Ok(()) };
+        written?;
+        // nobody ends before the files are there
+        ranks.all(Ok(()))?;
+        Ok(run.report.converged())
+    }
+
+    fn solved_on(&self, ranks: &Ranks) -> Result<Run, Failure> {
+        let started = Instant::now();
+        let a = self.matrix_of(ranks)?;
+        let known = |row: usize| 1.0 + (row % 7) as f64 / 7.0;
+        let b = match &self.rhs {
+            Some(path) => scattered(&a, path)?,
+            None => {
+                let x: Vec<f64> = a.domain().rows().map(|row| known(row as usize)).collect();
+                let mut b = a.range().zeros()?;
+                a.apply(&a.domain().vector(&x)?, &mut b)?;
+                b.own().as_slice().to_vec()
+            }
+        };
+        let guess = self.guess.as_deref().map(|path| scattered(&a, path)).transpose()?;
+        let read = started.elapsed();
+        let (mut tried, mut best) = (vec![], None);
+        for (method, preconditioner) in self.candidates(&a)? {
+            let started = Instant::now();
+            let m = match over_ranks(preconditioner, &a) {
+                Ok(m) => m,
+                Err(error) => {
+                    let (setup, ended) = (started.elapsed(), Err(error.to_string()));
+                    tried.push(Tried { method, preconditioner, setup, ended });
+                    continue;
+                }
+            };
+            let setup = started.elapsed();
+            let solution = self.solution(method, &a, m, &b, guess.as_deref())?;
+            tried.push(Tried { method, preconditioner, setup, ended: Ok(solution.report.clone()) });
+            let converged = solution.report.converged();
+            let better = |best: &Solution<f64>| best.report.true_residual <= solution.report.true_residual;
+            if !best.as_ref().is_some_and(better) {
+                best = Some(solution);
+            }
+            if converged {
+                break;
+            }
+        }
+        let Some(Solution { x, report }) = best else {
+            let why: Vec<String> = tried.iter().filter_map(|one| one.ended.as_ref().err().cloned()).collect();
+            return Err(format!("no preconditioner could be built: {}", why.join("; ")).into());
+        };
+        let (rows, x) = (a.domain().len(), a.gather(&x)?);
+        let error = x.as_ref().filter(|_| self.rhs.is_none());
+        let error = error.map(|x| distance(x, &(0..rows).map(known).collect::<Vec<_>>()));
+        let [entries, bytes] = total(ranks, [a.report().entries, a.bytes()])?;
+        Ok(Run { rows, entries, bytes, read, tried, report, x, error })
+    }
+
+    /// Matrix Market files are read in parts by all ranks, others by the first one.
+    fn matrix_of(&self, ranks: &Ranks) -> Result<Matrix, Failure> {
+        let name = self.matrix.to_string_lossy();
+        if name.trim_end_matches(".gz").ends_with(".mtx") {
+            return Ok(RankMatrix::read(ranks, &self.matrix, Rows::ByEntries)?);
+        }
+        let whole = (ranks.rank() == 0).then(|| read_matrix::<f64>(&self.matrix)).transpose();
+        Ok(RankMatrix::from_first(ranks, whole?.as_ref())?)
+    }
+
+    /// What to try, one after the other, until one converges.
+    fn candidates(&self, a: &Matrix) -> Result<Vec<(Method, Preconditioner)>, Failure> {
+        use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, None};
+        let diagonal = a.own_block().diagonal()?;
+        let positive = a.domain().agree(u8::from(diagonal.iter().any(|d| *d <= 0.0)))? == 0;
+        let suited = match (is_symmetric(a)?, positive) {
+            (true, true) => {
+                vec![(Method::Cg, Amg), (Method::Cg, Jacobi), (Method::Minres, Jacobi)]
+            }
+            (true, false) => vec![(Method::Minres, None), (Method::Gmres, Ilut)],
+            (false, _) => vec![(Method::BiCgStab, Ilu0), (Method::Gmres, Ilut)],
+        };
+        let asked = |(method, preconditioner)| {
+            (self.method.unwrap_or(method), self.preconditioner.unwrap_or(preconditioner))
+        };
+        let mut chosen: Vec<_> = suited.into_iter().map(asked).collect();
+        chosen.dedup();
+        Ok(chosen)
+    }
+
+    fn solution(
+        &self,
+        method: Method,
+        a: &Matrix,
+        m: AnyPreconditioner,
+        b: &[f64],
+        guess: Option<&[f64]>,
+    ) -> Result<Solution<f64>, Failure> {
+        macro_rules! by {
+            ($method:ident) => {{
+                let mut solver = $method::new(a).preconditioner(m).rtol(self.rtol);
+                if let Some(iterations) = self.max_iterations {
+                    solver = solver.max_iterations(iterations);
+                }
+                if let Some(seconds) = self.time_limit {
+                    solver = solver.time_limit(Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
+                }
+                Ok(match guess {
+                    Some(guess) => solver.solve_from(b, guess)?,
+                    None => solver.solve(b)?,
+                })
+            }};
+        }
+        match method {
+            Method::Cg => by!(Cg),
+            Method::Fcg => by!(Fcg),
+            Method::Minres => by!(Minres),
+            Method::BiCgStab => by!(BiCgStab),
+            Method::Gmres => by!(Gmres),
+            Method::Fgmres => by!(Fgmres),
+            Method::Idr => by!(Idr),
+            other => Err(format!("{other} does not run on ranks of MPI").into()),
+        }
+    }
+
+    /// Prints and writes, on the first rank.
+    fn tell(&self, ranks: &Ranks, run: &Run) -> Result<(), Failure> {
+        if !self.quiet {
+            self.print_ranks(ranks, run);
+        }
+        if let (Some(path), Some(x)) = (&self.out, &run.x) {
+            write_vector(path, x)?;
+        }
+        let curves = curves(run);
+        if let Some(path) = &self.plot {
+            chart::residuals(path, &inspect::title(&self.matrix), &curves, self.rtol)?;
+        }
+        if let Some(path) = &self.history {
+            write_history(path, &curves)?;
+        }
+        if let Some(path) = self.json.as_deref() {
+            let report = self.report_of_ranks(ranks, run);
+            if path == Path::new("-") {
+                println!("{report}");
+            } else {
+                save(path, &format!("{report}\n"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_ranks(&self, ranks: &Ranks, run: &Run) {
+        let Run { rows, entries, bytes, read, tried, report, error, .. } = run;
+        let time = |time: Duration| text::seconds(time.as_secs_f64());
+        let size = format!("{} x {}, {}", text::count(*rows), text::count(*rows), text::entries(*entries));
+        line("matrix", &format!("{size}, on {} ranks, read in {}", ranks.size(), time(*read)));
+        line("format", &format!("each rank's own, {} in all", text::bytes(*bytes)));
+        for Tried { method, preconditioner, setup, ended } in tried {
+            line("tried", &format!("{method} with {preconditioner}{}", of_what(*preconditioner)));
+            let how = match ended {
+                Err(why) => format!("not built: {why}"),
+                Ok(report) => {
+                    let Report { outcome, iterations, .. } = report;
+                    let iterations = text::counted(*iterations, "iteration");
+                    let (spent, residual) = (time(report.time), report.relative_residual());
+                    format!(
+                        "{outcome} after {iterations} in {spent}, setup {}, residual {residual:.1e}",
+                        time(*setup)
+                    )
+                }
+            };
+            line("", &how);
+        }
+        let (outcome, residual) = (report.outcome.to_string(), report.relative_residual());
+        let outcome = if report.converged() { good(&outcome) } else { bad(&outcome) };
+        let iterations = text::counted(report.iterations, "iteration");
+        line("result", &format!("{outcome}: {iterations}, residual {residual:.1e} of b"));
+        if let Some(error) = error {
+            line("", &format!("x differs by {error:.1e} from the x that b was made of"));
+        }
+        if let Some(advice) = report.outcome.advice() {
+            line("try next", advice);
+        }
+    }
+
+    /// As for one process, with the number of ranks.
+    fn report_of_ranks(&self, ranks: &Ranks, run: &Run) -> Json {
+        let size = [("rows", run.rows), ("columns", run.rows), ("nonzeros", run.entries)];
+        let tried = |tried: &Tried| {
+            let report = tried.ended.as_ref().ok();
+            let ending = match &tried.ended {
+                Ok(report) => report.outcome.to_string(),
+                Err(why) => format!("not built: {why}"),
+            };
+            let seconds = |time: Duration| ("time", Json::from(time.as_secs_f64()));
+            let apply = report.map(|report| {
+                Json::Object(vec![seconds(report.time), ("iterations", report.iterations.into())])
+            });
+            Json::Object(vec![
+                ("solver", tried.method.name().into()),
+                ("preconditioner", tried.preconditioner.name().into()),
+                ("generate", Json::Object(vec![seconds(tried.setup)])),
+                ("apply", apply.into()),
+                ("recurrent_residuals", report.map(relative).into()),
+                ("true_residual", report.map(Report::relative_residual).into()),
+                ("ending", ending.into()),
+                ("completed", report.is_some().into()),
+            ])
+        };
+        let report = &run.report;
+        Json::Object(vec![
+            ("filename", self.matrix.display().to_string().into()),
+            ("rhs", self.rhs.as_ref().map(|path| path.display().to_string()).into()),
+            ("problem", Json::Object(size.into_iter().map(|(name, size)| (name, size.into())).collect())),
+            ("device", self.device.clone().into()),
+            ("ranks", ranks.size().into()),
+            ("storage", run.bytes.into()),
+            ("rtol", self.rtol.into()),
+            ("converged", report.converged().into()),
+            ("outcome", report.outcome.to_string().into()),
+            ("advice", report.outcome.advice().into()),
+            ("iterations", report.iterations.into()),
+            ("rhs_norm", report.rhs_norm.into()),
+            ("residual_norm", report.true_residual.into()),
+            ("relative_residual", report.relative_residual().into()),
+            ("relative_error", run.error.into()),
+            ("read_time", run.read.as_secs_f64().into()),
+            ("apply_time", report.time.as_secs_f64().into()),
+            ("solver", Json::List(run.tried.iter().map(tried).collect())),
+        ])
+    }
+}
+
+/// A preconditioner over ranks; those that are not made over ranks for each rank's block.
+fn over_ranks(name: Preconditioner, a: &Matrix) -> krysp::Result<AnyPreconditioner> {
+    Ok(match name {
+        Preconditioner::None => Box::new(Identity::new(a.domain())),
+        Preconditioner::Jacobi => Box::new(BlockJacobi::new(a, Jacobi::new)?),
+        Preconditioner::TwoLevel => {
+            let jacobi = BlockJacobi::new(a, Jacobi::new)?;
+            Box::new(RankTwoLevel::over(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
+        }
+        Preconditioner::Amg => Box::new(RankAmg::new(a)?),
+        Preconditioner::Fsai => Box::new(RankFsai::new(a)?),
+        Preconditioner::Spai => Box::new(RankSpai::new(a)?),
+        Preconditioner::Ic0 => Box::new(BlockJacobi::new(a, Ic0::new)?),
+        Preconditioner::Ilu0 => Box::new(BlockJacobi::new(a, Ilu0::new)?),
+        Preconditioner::Ilut => Box::new(BlockJacobi::new(a, Ilut::new)?),
+        Preconditioner::Cholesky => Box::new(BlockJacobi::new(a, Cholesky::new)?),
+        Preconditioner::Lu => Box::new(BlockJacobi::new(a, Lu::new)?),
+        other => {
+            let (what, expected) = ("the preconditioner", "one that runs on ranks of MPI");
+            return Err(krysp::Error::Option { what, got: other.to_string(), expected });
+        }
+    })
+}
+
+/// What is told of a preconditioner that is not of the whole matrix.
+fn of_what(name: Preconditioner) -> &'static str {
+    use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
+    if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Lu) { " of each rank's block" } else { "" }
+}
+
+/// Whether `⟨y, A x⟩ = ⟨x, A y⟩` to rounding, for vectors without any order in them: no rank has both halves of the matrix.
+fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
+    let random = |seed: u64| {
+        let number = |row: u64| {
+            let bits = (row + 1)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .wrapping_add(seed.wrapping_mul(0xd6e8_feb8_6659_fd93));
+            let bits = (bits ^ bits >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (bits >> 12) as f64 / (1u64 << 51) as f64 - 1.0
+        };
+        a.domain().vector(&a.domain().rows().map(number).collect::<Vec<_>>())
+    };
+    let [x, y] = [random(1)?, random(2)?];
+    let [mut ax, mut ay] = [a.range().zeros()?, a.range().zeros()?];
+    a.apply(&x, &mut ax)?;
+    a.apply(&y, &mut ay)?;
+    let [one, other] = [y.dot(&ax).read()?, x.dot(&ay).read()?];
+    let size = (y.norm_squared().read()? * ax.norm_squared().read()?).sqrt();
+    Ok((one - other).abs() <= 1e-10 * size)
+}
+
+/// This rank's part of a vector in a file, which the first one reads.
+fn scattered(a: &Matrix, path: &Path) -> Result<Vec<f64>, Failure> {
+    let whole = (a.ranks().rank() == 0).then(|| vector(path, a.domain().len())).transpose()?;
+    Ok(a.scatter(whole.as_deref())?)
+}
+
+/// Sums over all ranks.
+fn total<const K: usize>(ranks: &Ranks, own: [usize; K]) -> krysp::Result<[usize; K]> {
+    let space = RankSpace::<f64>::new(ranks, 1)?;
+    let one = space.vector(&[1.0])?;
+    let mut sums = own;
+    for sum in &mut sums {
+        *sum = space.vector(&[*sum as f64])?.dot(&one).read()? as usize;
+    }
+    Ok(sums)
+}
+
+/// Residuals relative to b, by the recurrence.
+fn relative(report: &Report) -> Vec<f64> {
+    report.history.iter().map(|residual| residual / report.rhs_norm).collect()
+}
+
+/// A curve for each configuration that made an iteration.
+fn curves(run: &Run) -> Vec<Curve> {
+    let mut before = 0;
+    let curve = |tried: &Tried| {
+        let report = tried.ended.as_ref().ok().filter(|report| report.iterations > 0)?;
+        let place = |(at, residual)| ((before + at) as f64, residual);
+        let points: Vec<_> = relative(report).into_iter().enumerate().map(place).collect();
+        before += report.iterations;
+        let recomputed = Some((before as f64, report.relative_residual()));
+        let name = format!("{} with {}", tried.method, tried.preconditioner);
+        Some(Curve { name, points, recomputed })
+    };
+    run.tried.iter().filter_map(curve).collect()
+}

@@ -1,0 +1,113 @@
+//! Rows of a matrix with those rows of other ranks that they read, for preconditioners that solve small systems of them.
+
+use super::halo::Routes;
+use super::matrix::RankMatrix;
+use crate::{Csr, Error, Real, Result};
+use krysp_solvers::{LinearOperator, Space};
+
+/// Own rows, and the rows of other ranks that they have columns of, fetched once.
+///
+/// Places count what this rank knows of: fetched rows, ascending; then own rows; then columns that only fetched rows have.
+pub(super) struct Near<T: Real> {
+    first: u64,
+    own: usize,
+    fetched: Vec<u64>,
+    beyond: Vec<u64>,
+    /// Rows in the order of their places: columns counted over all ranks, and values.
+    lengths: Vec<usize>,
+    columns: Vec<u64>,
+    values: Vec<T>,
+}
+
+impl<T: Real> Near<T> {
+    /// Of each row the entries whose row and column, counted over all ranks, `kept` wants. Rows are fetched for the columns
+    /// of own rows that are kept. All ranks call this.
+    pub(super) fn new(matrix: &RankMatrix<T>, kept: impl Fn(u64, u64) -> bool) -> Result<Near<T>> {
+        let (ranks, space) = (matrix.ranks(), matrix.domain());
+        let csr: Csr<T> = ranks.all(matrix.whole())?;
+        let (first, own) = (space.rows().start, space.local_len());
+        let name = |column: u32| match matrix.ghosts().get((column as usize).wrapping_sub(own)) {
+            Some(&ghost) => ghost,
+            None => first + u64::from(column),
+        };
+        let of_row = |row: usize| {
+            let entries = csr.row_columns(row).iter().zip(csr.row_values(row));
+            let named = entries.map(|(&column, &value)| (name(column), value));
+            named.filter(|&(column, _)| kept(first + row as u64, column)).collect::<Vec<_>>()
+        };
+        let mine: Vec<Vec<(u64, T)>> = (0..own).map(of_row).collect();
+        let is_own = |column: &u64| (first..first + own as u64).contains(column);
+        let others = mine.iter().flatten().map(|&(column, _)| column);
+        let fetched = distinct(others.filter(|column| !is_own(column)));
+        let routes = Routes::new(ranks, space.bounds(), &fetched)?;
+        let lengths = routes.rows(|row| vec![mine[row].len() as u64])?;
+        let mut columns: Vec<u64> = routes.rows(|row| mine[row].iter().map(|entry| entry.0).collect())?;
+        let mut values: Vec<T> = routes.rows(|row| mine[row].iter().map(|entry| entry.1).collect())?;
+        let known = |column: &u64| is_own(column) || fetched.binary_search(column).is_ok();
+        let beyond = distinct(columns.iter().copied().filter(|column| !known(column)));
+        let lengths = lengths.into_iter().map(|length| length as usize);
+        let lengths = lengths.chain(mine.iter().map(Vec::len)).collect();
+        columns.extend(mine.iter().flatten().map(|entry| entry.0));
+        values.extend(mine.iter().flatten().map(|entry| entry.1));
+        Ok(Near { first, own, fetched, beyond, lengths, columns, values })
+    }
+
+    /// The column, counted over all ranks, that has a place.
+    pub(super) fn name(&self, place: u32) -> u64 {
+        let (place, fetched) = (place as usize, self.fetched.len());
+        match place.checked_sub(fetched) {
+            None => self.fetched[place],
+            Some(own) if own < self.own => self.first + own as u64,
+            Some(other) => self.beyond[other - self.own],
+        }
+    }
+
+    fn place(&self, name: u64) -> u32 {
+        let fetched = self.fetched.len();
+        let own = name.checked_sub(self.first).filter(|&own| own < self.own as u64);
+        let place = match own {
+            Some(own) => fetched + own as usize,
+            None => match self.fetched.binary_search(&name) {
+                Ok(at) => at,
+                Err(_) => fetched + self.own + self.beyond.partition_point(|&column| column < name),
+            },
+        };
+        place as u32
+    }
+
+    /// The places of own rows.
+    pub(super) fn own(&self) -> std::ops::Range<usize> {
+        self.fetched.len()..self.fetched.len() + self.own
+    }
+
+    /// The matrix of all places; those behind own rows have rows without entries.
+    pub(super) fn system(&self) -> Result<Csr<T>> {
+        let n = self.lengths.len() + self.beyond.len();
+        let mut offsets = vec![0usize];
+        for at in 0..n {
+            offsets.push(offsets[at] + self.lengths.get(at).copied().unwrap_or(0));
+        }
+        let columns: Vec<u32> = self.columns.iter().map(|&name| self.place(name)).collect();
+        Csr::from_csr(n, n, &offsets, &columns, &self.values)
+    }
+
+    /// An error that names the row as it is counted over all ranks.
+    pub(super) fn renamed(&self, error: Error) -> Error {
+        let name = |row: usize| self.name(row as u32) as usize;
+        match error {
+            Error::NotPositive { what, row, pivot } => Error::NotPositive { what, row: name(row), pivot },
+            Error::SingularLocal { what, at, unknown } => {
+                Error::SingularLocal { what, at: name(at), unknown: name(unknown) }
+            }
+            error => error,
+        }
+    }
+}
+
+/// Each once, ascending.
+fn distinct(columns: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut columns: Vec<u64> = columns.collect();
+    columns.sort_unstable();
+    columns.dedup();
+    columns
+}

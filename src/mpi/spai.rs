@@ -1,0 +1,84 @@
+//! SPAI over ranks.
+
+use super::assemble::Rows;
+use super::matrix::RankMatrix;
+use super::near::Near;
+use super::vector::{RankSpace, RankVector};
+use crate::formats::pattern::Pattern;
+use crate::preconditioners::spai;
+use crate::{Csr, Real, Result};
+use krysp_kernels::index::Offsets;
+use krysp_solvers::{LinearOperator, Space};
+
+/// [`Spai`](crate::Spai) of the whole matrix, from the right, on its own pattern: the same matrix, to rounding, for any number
+/// of ranks.
+///
+/// A column of `M` needs columns of the matrix that other ranks have; those are fetched once.
+///
+/// ```no_run
+/// use krysp::BiCgStab;
+/// use krysp::mpi::{RankMatrix, RankSpai};
+///
+/// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {
+///     Ok(BiCgStab::new(a).preconditioner(RankSpai::new(a)?).rtol(1e-8).solve(b)?.x)
+/// }
+/// ```
+pub struct RankSpai<T: Real> {
+    matrix: RankMatrix<T>,
+}
+
+impl<T: Real> RankSpai<T> {
+    /// On the matrix's own pattern. All ranks call this.
+    pub fn new(matrix: &RankMatrix<T>) -> Result<RankSpai<T>> {
+        let (ranks, space) = (matrix.ranks(), matrix.domain());
+        let (n, rows) = (space.len() as u64, Rows::Given(space.bounds()));
+        // each rank computes the columns that are its rows of the transpose
+        let columns = RankMatrix::from_entries(ranks, n, rows, &matrix.mirrored()?)?;
+        let near = Near::new(&columns, |_, _| true)?;
+        let inverse = near.system().and_then(|system| {
+            let pattern = pattern(&near, &system)?;
+            spai::on_pattern(&system, pattern).map_err(|error| near.renamed(error))
+        });
+        let name = |place: usize| near.name(place as u32);
+        let entries = ranks.all(inverse)?;
+        let entries = entries.triplets().map(|(column, row, value)| (name(row), name(column), value));
+        let entries: Vec<_> = entries.collect();
+        Ok(RankSpai { matrix: RankMatrix::from_entries(ranks, n, rows, &entries)? })
+    }
+
+    /// Takes new values from a matrix. All ranks call this.
+    pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
+        *self = RankSpai::new(matrix)?;
+        Ok(())
+    }
+
+    /// `M`
+    pub fn matrix(&self) -> &RankMatrix<T> {
+        &self.matrix
+    }
+}
+
+/// Where own columns of `M` have entries: where those of the matrix do. Other places have none.
+fn pattern<T: Real>(near: &Near<T>, columns: &Csr<T>) -> Result<Pattern> {
+    let own = near.own();
+    let lengths =
+        (0..columns.rows()).map(|at| if own.contains(&at) { columns.row_columns(at).len() } else { 0 });
+    let members = own.clone().flat_map(|at| columns.row_columns(at).iter().copied()).collect();
+    Pattern::sorted(Offsets::from_lengths(lengths), members, columns.cols())
+}
+
+impl<T: Real> LinearOperator for RankSpai<T> {
+    type Vector = RankVector<T>;
+
+    fn domain(&self) -> &RankSpace<T> {
+        self.matrix.domain()
+    }
+
+    fn apply(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+        self.matrix.apply(x, y)
+    }
+
+    fn bytes(&self) -> usize {
+        self.matrix.bytes()
+    }
+}
