@@ -317,7 +317,8 @@ fn products<M: Builds<f64>>(machine: &M, name: &str, a: &Csr<f64>, totals: &mut 
     }
     let best = (0..others.len()).min_by(|&a, &b| times[a].total_cmp(&times[b]));
     let (best, time) = best.map_or(("", own), |best| (&*others[best].0, times[best]));
-    let stored = chosen.choice().stored();
+    let stored = chosen.choice().stored().to_string().replace(',', ";");
+    let best = best.replace(',', ";");
     println!("{name},{},{},{stored},{own:.3e},{best},{time:.3e},{:.3}", a.rows(), a.nnz(), own / time);
     totals.systems += 1;
     Ok(())
