@@ -9,7 +9,8 @@
 mod common;
 
 use common::HeatSink;
-use krysp::{Csr, LinearOperator, Plan, Space, Vector};
+use krysp::plan::Ladder;
+use krysp::{Csr, Host, LinearOperator, Plan, Space, Vector};
 use std::f64::consts::TAU;
 use std::time::Instant;
 
@@ -42,8 +43,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = Plan::new(&plain)?.solves(steps).new_values(true).rtol(1e-7);
     println!("{plan}");
     let started = Instant::now();
-    let mut solver = plan.build()?;
-    println!("built      {} in {:.1?}", solver.operator()?.choice().stored(), started.elapsed());
+    let saved = std::env::temp_dir().join("krysp_transient_heat.plan");
+    let (mut solver, how) = match Ladder::load(&saved, &plain, &Host) {
+        Ok(solver) => (solver, "read again".into()),
+        Err(why) => (plan.build()?, format!("built, {why},")),
+    };
+    println!("ready      {}, {how} in {:.1?}", solver.operator()?.choice().stored(), started.elapsed());
 
     // All vectors are made in the space of the solver, so nothing is permuted between time steps. M has the pattern of K.
     let space = solver.space()?.clone();
@@ -59,6 +64,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     for (phase, (steps, dt)) in PHASES.into_iter().enumerate() {
         if phase > 0 {
+            // The next run begins with what this one built and found out.
+            solver.save(&saved)?;
             let values: Vec<f64> = system(dt).iter().map(|entry| entry.2).collect();
             let started = Instant::now();
             solver.refresh(&values)?;

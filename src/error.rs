@@ -122,7 +122,7 @@ pub enum Error {
         value: f64,
     },
     /// A pivot is not positive: the matrix is not positive definite.
-    #[error("{what}: the matrix is not positive definite: the pivot of row {row} is {pivot:e}")]
+    #[error("{what}: the matrix is not positive definite: the pivot of row {row} is {pivot:.3e}")]
     NotPositive {
         /// The factorisation.
         what: &'static str,
@@ -133,7 +133,7 @@ pub enum Error {
     },
     /// The coarse matrix of a two-level preconditioner is not positive definite.
     #[error(
-        "the matrix is not positive definite on the coarse space: the pivot of aggregate {aggregate} ({rows} rows, the first is row {row}) is {pivot:e}"
+        "the matrix is not positive definite on the coarse space: the pivot of aggregate {aggregate} ({rows} rows, the first is row {row}) is {pivot:.3e}"
     )]
     CoarseNotPositive {
         /// The aggregate.
@@ -146,7 +146,7 @@ pub enum Error {
         pivot: f64,
     },
     /// A pivot is zero or not finite.
-    #[error("{what}: the pivot of row {row} is {pivot:e}")]
+    #[error("{what}: the pivot of row {row} is {pivot:.3e}")]
     ZeroPivot {
         /// The factorisation.
         what: &'static str,

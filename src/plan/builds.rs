@@ -8,8 +8,8 @@ use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{
-    Amg, Cholesky, Csr, Fsai, Host, Ic0, Ilu0, Ilut, LinearOperator, Lu, Numbering, Operator, Real, Result,
-    Spai, TwoLevel, Vector,
+    Amg, Cholesky, Csr, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, LinearOperator, Lu, Narrow,
+    Numbering, Operator, Real, Result, Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
 use crate::{Cuda, Error, Halo};
@@ -81,6 +81,28 @@ fn put<M: Any, T: Real, V: Vector<Elem = T>>(
     true
 }
 
+/// In single precision, which is faster and costs no iterations to speak of, where all entries are well within its range.
+fn incomplete_cholesky<T: Real>(csr: &Csr<T>) -> Result<AnyPreconditioner<T, HostVector<T>>> {
+    let within = |&value: &f64| value == 0.0 || (1e-15..1e15).contains(&value.abs());
+    let double = (csr as &dyn Any).downcast_ref::<Csr<f64>>();
+    if let Some(double) = double.filter(|csr| csr.values().iter().all(within)) {
+        // pivots that single precision rounds to nothing are no reason for a shift
+        let narrow = Ic0::shifted(&double.cast::<f32>())?;
+        if narrow.shift() == 0.0
+            && let Some(made) = in_double(Narrow::new(narrow)?)
+        {
+            return Ok(made);
+        }
+    }
+    Ok(Box::new(Ic0::shifted(csr)?))
+}
+
+/// Where `T` is double precision.
+fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, HostVector<T>>> {
+    let made: AnyPreconditioner<f64, HostVector<f64>> = Box::new(narrow);
+    (Box::new(made) as Box<dyn Any>).downcast().ok().map(|made| *made)
+}
+
 impl<T: Real> Builds<T> for Host {
     const WATCHED: bool = true;
     const RENUMBERS: bool = true;
@@ -107,7 +129,7 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Amg => Box::new(Amg::new(csr)?),
             Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
-            Preconditioner::Ic0 => Box::new(Ic0::shifted(csr)?),
+            Preconditioner::Ic0 => incomplete_cholesky(csr)?,
             Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
             Preconditioner::Ilut => Box::new(Matched::new(csr, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(match direct.ordered {
@@ -129,7 +151,15 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Amg => put(m, to, Amg::<T>::save),
             Preconditioner::Fsai => put(m, to, Fsai::<T>::save),
             Preconditioner::Spai => put(m, to, Spai::<T>::save),
-            Preconditioner::Ic0 => put(m, to, Ic0::<T>::save),
+            Preconditioner::Ic0 => {
+                put(m, to, |m: &Ic0<T>, to| {
+                    false.save(to);
+                    m.save(to);
+                }) || put(m, to, |m: &Narrow<Ic0<f32>>, to| {
+                    true.save(to);
+                    m.inner().save(to);
+                })
+            }
             Preconditioner::Ilu0 => put(m, to, Ilu0::<T>::save),
             Preconditioner::Ilut => put(m, to, Matched::<T, Ilut<T>>::save),
             Preconditioner::Cholesky => put(m, to, Cholesky::<T>::save),
@@ -147,6 +177,10 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Amg => Box::new(from.load::<Amg<T>>()?),
             Preconditioner::Fsai => Box::new(from.load::<Fsai<T>>()?),
             Preconditioner::Spai => Box::new(from.load::<Spai<T>>()?),
+            Preconditioner::Ic0 if from.load()? => {
+                let narrow = Narrow::new(from.load::<Ic0<f32>>()?).map_err(|_| Broken)?;
+                in_double(narrow).ok_or(Broken)?
+            }
             Preconditioner::Ic0 => Box::new(from.load::<Ic0<T>>()?),
             Preconditioner::Ilu0 => Box::new(from.load::<Ilu0<T>>()?),
             Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),

@@ -24,9 +24,11 @@ pub struct Candidate {
     pub iteration: f64,
     /// The iterations to hope for. What is ready at once has none: it is tried, and its residual tells.
     pub hope: f64,
+    /// It takes about this part of the iterations of `Cg` with `Jacobi`, or more: what is hard for that is hard for it, too.
+    pub share: f64,
 }
 
-saved!(impl[] Candidate { method, preconditioner, reason, setup, iteration, hope });
+saved!(impl[] Candidate { method, preconditioner, reason, setup, iteration, hope, share });
 
 /// What the factor of a symmetric pattern takes.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +48,13 @@ impl Direct {
         symbolic.as_ref().map_or(refused, |known| Direct { entries: known.entries(), work: known.work() })
     }
 
-    /// That of a mesh in the plane with so many rows. Meshes in space take more, and networks less: what this one takes is known
-    /// once it has been ordered.
+    /// That of a network where rows are short, else that of a mesh in the plane with so many rows. Meshes in space take more: what
+    /// this one takes is known once it has been ordered.
     fn hoped(profile: &Profile) -> Direct {
-        let rows = profile.rows.max(2) as f64;
+        let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
+        if entries < NETWORK * rows {
+            return Direct { entries: 2.0 * entries, work: 10.0 * entries };
+        }
         Direct { entries: 4.0 * rows * rows.log2(), work: 30.0 * rows.powf(1.5) }
     }
 }
@@ -68,19 +73,19 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
     let [entries, work, rows] = [entries, work, profile.rows as f64].map(|count| count / iteration);
     match preconditioner {
         Preconditioner::None => (0.0, 0.0, 5000.0),
-        Preconditioner::Jacobi => (2.0, 0.0, 500.0),
+        Preconditioner::Jacobi => (2.0, 0.0, 150.0),
         Preconditioner::TwoLevel => (60.0, 0.5, 300.0),
         Preconditioner::Amg => (170.0, cycle, cycles),
         Preconditioner::Fsai => (150.0, 1.5, 200.0),
         Preconditioner::Spai => (250.0, 1.0, 250.0),
-        Preconditioner::Ic0 => (80.0, 5.0, 150.0),
-        Preconditioner::Ilu0 => (140.0, 5.0, 150.0),
+        Preconditioner::Ic0 => (100.0, 2.0, 150.0),
+        Preconditioner::Ilu0 => (140.0, 2.0, 100.0),
         // each entry takes a row
-        Preconditioner::Ilut => (120.0 * length * profile.entries as f64 / iteration, 10.0, 60.0),
+        Preconditioner::Ilut => (70.0 * length * profile.entries as f64 / iteration, 4.0, 20.0),
         Preconditioner::Cholesky => {
-            (ORDER + 10.0 * entries + work / 5.0, 3.0 + 12.0 * entries + FRONT * rows, 1.0)
+            (ORDER + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * rows, 1.0)
         }
-        Preconditioner::Lu => (ORDER + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 16.0 * entries, 1.0),
+        Preconditioner::Lu => (ORDER + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
     }
 }
 
@@ -90,20 +95,24 @@ fn iteration(profile: &Profile) -> f64 {
 }
 
 /// What a multiplication of `Lu` takes, whose numbers are chosen as they come, one after the other, beside those of an iteration.
-const ONE_BY_ONE: f64 = 8.0;
+const ONE_BY_ONE: f64 = 6.0;
 
 /// What applying `Cholesky` takes for its fronts, of which there is one for some rows.
-const FRONT: f64 = 130.0;
+const FRONT: f64 = 60.0;
 
 /// `Lu` is given up at so many times what was foretold, and then foretold to take so many times that.
 const GIVEN_UP: f64 = 3.0;
-const GROWN: f64 = 8.0;
+const GROWN: f64 = 4.0;
 
-/// Rows from which on `Lu` may take so long that it is worth finding out.
-const LARGE: usize = 20_000;
+/// Rows of less entries than this, in the mean, are those of networks and trees, whose factors have few entries more; the
+/// coarsest mesh in the plane has five.
+const NETWORK: f64 = 4.8;
+
+/// How much more than the share of iterations with `Jacobi` it may be.
+const VARIED: f64 = 2.0;
 
 /// What it takes to find an order of elimination.
-const ORDER: f64 = 200.0;
+const ORDER: f64 = 80.0;
 
 impl Candidate {
     pub(super) fn new(
@@ -112,7 +121,16 @@ impl Candidate {
         reason: &str,
         profile: &Profile,
     ) -> Candidate {
-        Candidate { method, preconditioner, reason: reason.into(), setup: 0.0, iteration: 0.0, hope: 0.0 }
+        let share = match preconditioner {
+            Preconditioner::Jacobi => 1.0,
+            Preconditioner::Ic0 | Preconditioner::Ilu0 => 0.3,
+            Preconditioner::Fsai => 0.4,
+            // it does not know how things move rigidly
+            Preconditioner::Amg if profile.block > 1 => 0.3,
+            _ => 0.0,
+        };
+        let reason = reason.into();
+        Candidate { method, preconditioner, reason, setup: 0.0, iteration: 0.0, hope: 0.0, share }
             .weighed(profile, None)
     }
 
@@ -125,9 +143,12 @@ impl Candidate {
         Candidate { setup, iteration, hope: hope / twice, ..self }
     }
 
-    /// What a solve is likely to cost, without building; zero where only a trial tells.
-    pub(super) fn solve(&self) -> f64 {
-        self.hope * self.iteration
+    /// What a solve is likely to cost, without building, if all iterations of `Cg` with `Jacobi` would cost `plain`; zero where only a
+    /// trial tells.
+    pub(super) fn solve(&self, plain: f64) -> f64 {
+        let least = self.share * plain;
+        let most = if least > 0.0 { VARIED * least } else { f64::INFINITY };
+        self.hope.min(most).max(least) * self.iteration
     }
 
     /// Whether what it takes can be known from an order of elimination: of a pattern that is nearly symmetric.
@@ -136,7 +157,7 @@ impl Candidate {
             2 * profile.mirrored >= profile.off_diagonal && 10 * profile.zero_diagonal <= profile.rows;
         match self.preconditioner {
             Preconditioner::Cholesky => true,
-            Preconditioner::Lu => alike && profile.rows >= LARGE,
+            Preconditioner::Lu => alike,
             _ => false,
         }
     }
@@ -197,4 +218,24 @@ pub(super) fn ladder(profile: &Profile, has: impl Fn(Preconditioner) -> bool) ->
     rung(Gmres, Lu, "direct: no iterations to speak of");
     rung(Gmres, None, "neither factors nor divisions that can fail");
     ladder
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+
+    #[test]
+    fn what_is_slow_with_jacobi_is_slow_with_its_kin() {
+        let profile = Profile::of(&matrices::stencil7(5).csr::<f64>().unwrap());
+        let of = |preconditioner| Candidate::new(Method::Cg, preconditioner, "", &profile);
+        let ic0 = of(Preconditioner::Ic0);
+        // unknown, few and many iterations with Jacobi
+        assert_eq!(ic0.solve(0.0), ic0.hope * ic0.iteration);
+        assert!(ic0.solve(30.0) < 30.0 * ic0.iteration);
+        assert!(ic0.solve(10_000.0) >= 3000.0 * ic0.iteration);
+        // levels of a scalar problem depend on nothing of the kind
+        let amg = of(Preconditioner::Amg);
+        assert_eq!(amg.solve(10_000.0), amg.solve(0.0));
+    }
 }

@@ -8,7 +8,9 @@ use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
 use super::solved::{Left, Rung, Solved};
 use super::{Builds, Plan, Preconditioner, Profile};
+use crate::formats::check_symmetric;
 use crate::preconditioners::Symbolic;
+use crate::saved::saved;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
 use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,8 +19,13 @@ use std::time::{Duration, Instant};
 /// Steps of GMRES before it starts again: longer than its default, because what is hard needs a longer memory.
 const RESTART: usize = 60;
 
-/// Solves from which on formats and numberings are compared by measuring.
-const MANY: usize = 10;
+/// Solves from which on all is compared by measuring: formats, numberings, and what an iteration takes.
+const MANY: usize = 100;
+
+/// Solves from which on formats and numberings are compared of what is larger than so many bytes: what fits the cache is
+/// multiplied as fast in most, and solved before they are compared.
+const SOME: usize = 10;
+const CACHED: usize = 1 << 22;
 
 /// What is known of the factor of a matrix, or why it would not fit.
 pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;
@@ -30,20 +37,11 @@ pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;
 pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) machine: M,
     pub(super) matrix: Arc<Csr<T>>,
-    pub(super) profile: Profile,
-    pub(super) symmetric: bool,
-    pub(super) candidates: Vec<Candidate>,
-    /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
-    pub(super) known: Vec<Option<f64>>,
-    /// What is known of factors, once their order has been found; and that order until it is used.
-    pub(super) direct: Option<Direct>,
+    pub(super) memory: Memory,
+    /// The order of elimination, until it is used.
     pub(super) symbolic: Foretold,
-    pub(super) options: Options,
     pub(super) cancel: Option<CancelToken>,
     pub(super) watch: Watch,
-    /// Solves made, and what they cost.
-    pub(super) solves: usize,
-    pub(super) spent: f64,
     pub(super) running: Running<T, M::Vector>,
     /// Where no rung has it.
     pub(super) operator: Option<Operator<M::Vector>>,
@@ -51,57 +49,73 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
     /// Memory for `b − A x`.
     pub(super) residual: Option<M::Vector>,
-    /// Whether a direct factorisation has met a pivot of zero.
-    pub(super) singular: bool,
     pub(super) report: Report,
     pub(super) rungs: Vec<Rung>,
 }
+
+/// What a ladder has decided and found out, all of which is in its file.
+pub(super) struct Memory {
+    pub(super) profile: Profile,
+    pub(super) symmetric: bool,
+    pub(super) options: Options,
+    pub(super) candidates: Vec<Candidate>,
+    /// What a solve with each costs: measured, or foretold when it was left. Infinite if it cannot solve this matrix.
+    pub(super) known: Vec<Option<f64>>,
+    /// Seconds of an iteration with each, the least so far; infinite where there was none.
+    pub(super) paces: Vec<f64>,
+    /// What is known of factors, once their order has been found.
+    pub(super) direct: Option<Direct>,
+    /// Whether a direct factorisation has met a pivot of zero.
+    pub(super) singular: bool,
+    /// Solves made, and what they cost.
+    pub(super) solves: usize,
+    pub(super) spent: f64,
+}
+
+saved!(impl[] Memory {
+    profile, symmetric, options, candidates, known, paces, direct, singular, solves, spent
+} where |read| !read.candidates.is_empty() && [read.known.len(), read.paces.len()] == [read.candidates.len(); 2]);
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
         let Options { solves, format, .. } = &plan.options;
+        let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
+        let pays = |solves: usize| solves >= MANY || solves >= SOME && bytes >= CACHED;
         let (matrix, operator) = match format.as_deref() {
             Some(format) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
-            None if solves.is_some_and(|solves| solves >= MANY) => {
-                fastest(&plan.machine, plan.a.clone(), symmetric)?
-            }
+            None if solves.is_some_and(pays) => fastest(&plan.machine, plan.a.clone(), symmetric)?,
             None => foretold(&plan.machine, plan.a.clone(), symmetric)?,
         };
-        let (machine, profile) = (plan.machine.clone(), plan.profile.clone());
-        let decided = (plan.candidates(), plan.options.clone());
-        let singular = profile.has_empty_lines();
-        Ok(Ladder { singular, ..Ladder::over(machine, matrix, profile, symmetric, decided, operator) })
+        let (profile, options, candidates) = (plan.profile.clone(), plan.options.clone(), plan.candidates());
+        let memory = Memory {
+            symmetric,
+            options,
+            known: vec![None; candidates.len()],
+            paces: vec![f64::INFINITY; candidates.len()],
+            candidates,
+            direct: None,
+            singular: profile.has_empty_lines(),
+            profile,
+            solves: 0,
+            spent: 0.0,
+        };
+        Ok(Ladder::with(plan.machine.clone(), matrix, operator, memory))
     }
 
-    /// That has not solved yet.
-    pub(super) fn over(
-        machine: M,
-        matrix: Csr<T>,
-        profile: Profile,
-        symmetric: bool,
-        (candidates, options): (Vec<Candidate>, Options),
-        operator: Operator<M::Vector>,
-    ) -> Self {
+    /// In which nothing runs yet.
+    pub(super) fn with(machine: M, matrix: Csr<T>, operator: Operator<M::Vector>, memory: Memory) -> Self {
         Ladder {
             machine,
             matrix: Arc::new(matrix),
-            profile,
-            symmetric,
-            known: vec![None; candidates.len()],
-            candidates,
-            direct: None,
+            memory,
             symbolic: Arc::default(),
-            options,
             cancel: None,
             watch: Arc::new(Mutex::new(Watcher { pace: Pace::new(), observers: vec![] })),
-            solves: 0,
-            spent: 0.0,
             running: None,
             operator: Some(operator),
             read: None,
             residual: None,
-            singular: false,
             report: Report::default(),
             rungs: vec![],
         }
@@ -121,19 +135,19 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 
     /// As [`Plan::rtol`], from now on: for a ladder that was [loaded](Ladder::load).
     pub fn rtol(mut self, rtol: f64) -> Self {
-        self.options.rtol = rtol;
+        self.memory.options.rtol = rtol;
         self
     }
 
     /// As [`Plan::max_iterations`], from now on; no limit where `None`.
     pub fn max_iterations(mut self, iterations: Option<usize>) -> Self {
-        self.options.max_iterations = iterations;
+        self.memory.options.max_iterations = iterations;
         self
     }
 
     /// As [`Plan::time_limit`], from now on; no limit where `None`.
     pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
-        self.options.time_limit = limit;
+        self.memory.options.time_limit = limit;
         self
     }
 
@@ -188,11 +202,13 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// New values for the same pattern, in the order in which the matrix was given. What was built stays if it can take them.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         Arc::make_mut(&mut self.matrix).refresh(values)?;
-        self.known.fill(None);
-        self.singular = false;
-        let symmetric = self.symmetric && self.matrix.check_symmetric(100.0 * T::EPSILON).is_ok();
-        let same_kind = symmetric == self.symmetric;
-        self.symmetric = symmetric;
+        self.memory.known.fill(None);
+        self.memory.singular = false;
+        let matrix = &*self.matrix;
+        let exactly = || matrix.check_symmetric(0.0).is_ok();
+        let symmetric = self.memory.symmetric && (check_symmetric(matrix).is_ok() || exactly());
+        let same_kind = symmetric == self.memory.symmetric;
+        self.memory.symmetric = symmetric;
         if let Some((_, rung)) = &mut self.running {
             if same_kind && rung.refresh(values).is_ok() {
                 return Ok(());
@@ -201,9 +217,28 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             self.running = None;
         }
         (self.operator, self.read) = (None, None);
-        let format = self.options.format.as_deref();
+        let format = self.memory.options.format.as_deref();
         self.operator = Some(operator(&self.machine, &self.matrix, symmetric, format)?);
         Ok(())
+    }
+
+    /// Whether this rung has been built, or read from a file.
+    pub(super) fn is_ready(&self, index: usize) -> bool {
+        let running = self.running.as_ref().is_some_and(|(running, _)| *running == index);
+        running || self.read.as_ref().is_some_and(|(read, _)| *read == index)
+    }
+
+    /// Notes what iterations of a rung have taken. With many solves ahead they are counted by that, beside those of the first rung.
+    pub(super) fn clock(&mut self, index: usize, report: &Report) {
+        if report.iterations == 0 {
+            return;
+        }
+        self.memory.paces[index] =
+            self.memory.paces[index].min(report.time.as_secs_f64() / report.iterations as f64);
+        let unit = self.memory.paces[0] / self.memory.candidates[0].iteration;
+        if index != 0 && unit.is_finite() && self.memory.options.solves.is_some_and(|solves| solves >= MANY) {
+            self.memory.candidates[index].iteration = self.memory.paces[index] / unit;
+        }
     }
 
     /// Makes this rung the running one. That it cannot be built is noted, too.
@@ -216,21 +251,21 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             self.operator = Some(rung.into_operator());
         }
         let read = self.read.take_if(|(read, _)| *read == index);
-        let candidate = &self.candidates[index];
+        let candidate = &self.memory.candidates[index];
         let ordered = match candidate.preconditioner {
             Preconditioner::Cholesky => self.symbolic.lock().unwrap_or_else(PoisonError::into_inner).take(),
             _ => None,
         };
         // what was asked for by name may take as long as it does
-        let alone = self.candidates.len() == 1;
-        let most = if alone { f64::INFINITY } else { candidate.most_multiplications(&self.profile) };
+        let alone = self.memory.candidates.len() == 1;
+        let most = if alone { f64::INFINITY } else { candidate.most_multiplications(&self.memory.profile) };
         let (matrix, operator, direct) = (&*self.matrix, self.operator()?, ForDirect { ordered, most });
         let m = match read {
             Some((_, read)) => Ok(read),
             None => self.machine.preconditioner(candidate.preconditioner, matrix, operator, direct),
         };
         let m = m.inspect_err(|error| {
-            self.singular |= matches!(error, Error::Singular { .. });
+            self.memory.singular |= matches!(error, Error::Singular { .. });
             let ending = Left::Refused(error.to_string());
             self.rungs.push(Rung::new(candidate, started.elapsed(), f64::NAN, ending));
         })?;

@@ -8,13 +8,13 @@ use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::Instant;
 
 /// Formats compared in each numbering, by their foretold cost.
-const FORMATS: usize = 3;
+const FORMATS: usize = 5;
 
 /// A format that would cost so many times the cheapest is not compared.
-const WORTH: f64 = 1.5;
+const WORTH: f64 = 2.5;
 
 /// Products at a time, and how often.
-const PRODUCTS: [usize; 2] = [4, 3];
+const PRODUCTS: [usize; 2] = [4, 6];
 
 /// The share of `x` read from anywhere, and the bytes of `x`, from which on another numbering may bring it into the cache.
 const SCATTERED: f64 = 0.2;

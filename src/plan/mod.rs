@@ -37,6 +37,7 @@ mod magnitudes;
 mod matched;
 mod measured;
 mod names;
+mod order;
 mod pace;
 mod parts;
 #[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]

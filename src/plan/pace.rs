@@ -3,6 +3,7 @@
 //! Costs are counted in iterations of conjugate gradients with Jacobi, not in seconds: a solve is then the same from run to
 //! run, whatever else the machine does.
 
+use super::Candidate;
 use krysp_solvers::Progress;
 
 /// A rung is not left before it has cost this part of the next: what it will need is not known earlier, and a residual that
@@ -19,32 +20,71 @@ const FORESEEN: f64 = MARGIN / EARNED;
 /// Between two looks the iterations grow by a part of this: looking costs a logarithm or two.
 const LOOK: usize = 16;
 
-/// Says what the next rung costs, once it matters: finding out takes time.
-pub(super) type Weigh = Box<dyn FnOnce() -> f64 + Send>;
+/// What may come after a rung.
+#[derive(Clone, Debug)]
+pub(super) struct Next {
+    /// Its share of what it takes to build, and what is known of the rest.
+    pub(super) fixed: f64,
+    /// What it is, where its iterations are guessed.
+    pub(super) candidate: Option<Candidate>,
+    /// Whether what it costs is not known and can be.
+    pub(super) unweighed: bool,
+}
+
+impl Next {
+    /// What it costs, if all iterations with Jacobi cost `plain`.
+    fn price(&self, plain: f64) -> f64 {
+        self.fixed + self.candidate.as_ref().map_or(0.0, |candidate| candidate.solve(plain))
+    }
+}
+
+/// Of fewer residuals nothing is foretold: the first iteration over factors may not be the last.
+const SEEN: usize = 8;
+
+/// Says what may come after a rung, once it matters: finding out what it costs takes time.
+pub(super) type Weigh = Box<dyn FnOnce() -> Vec<Next> + Send>;
 
 /// Follows the residual of a rung.
 pub(super) struct Pace {
     /// What an iteration costs.
     iteration: f64,
-    /// What the next rung costs.
-    next: f64,
-    /// How to find out what the next rung really costs.
+    /// What may come next.
+    next: Vec<Next>,
+    /// How to find out what that really costs.
     weigh: Option<Weigh>,
+    /// What all iterations with Jacobi are likely to cost; `None` while this rung is what they are made with.
+    plain: Option<f64>,
     /// The residual after each iteration.
     residuals: Vec<f64>,
     /// No look before this iteration.
     look_at: usize,
+    /// The iterations that it seemed to need still when it was looked at last.
+    pub(super) needed: f64,
 }
 
 impl Pace {
     pub(super) fn new() -> Pace {
-        Pace { iteration: 1.0, next: f64::INFINITY, weigh: None, residuals: vec![], look_at: 0 }
+        Pace {
+            iteration: 1.0,
+            next: vec![],
+            weigh: None,
+            plain: None,
+            residuals: vec![],
+            look_at: 0,
+            needed: f64::INFINITY,
+        }
     }
 
     /// Begins a rung. It has at least the iterations that are hoped for.
-    pub(super) fn begin(&mut self, iteration: f64, hope: f64, next: f64, weigh: Option<Weigh>) {
-        (self.iteration, self.next, self.weigh) = (iteration, next, weigh);
-        self.look_at = hope.max(EARNED * next / iteration) as usize;
+    pub(super) fn begin(
+        &mut self,
+        (iteration, hope): (f64, f64),
+        next: Vec<Next>,
+        weigh: Option<Weigh>,
+        plain: Option<f64>,
+    ) {
+        (self.iteration, self.next, self.weigh, self.plain) = (iteration, next, weigh, plain);
+        self.look_at = SEEN.max(hope.max(self.earned(0.0)) as usize);
         self.residuals.clear();
     }
 
@@ -55,14 +95,30 @@ impl Pace {
         if made < self.look_at {
             return false;
         }
-        let rest = needed(&self.residuals, progress.threshold) * self.iteration;
-        if rest >= MARGIN * self.next
+        self.needed = needed(&self.residuals, progress.threshold);
+        let rest = self.needed * self.iteration;
+        let total = rest + made as f64 * self.iteration;
+        let overtaken = |pace: &Pace| rest >= MARGIN * pace.cheapest(total).0;
+        if overtaken(self)
+            && self.cheapest(total).1
             && let Some(weigh) = self.weigh.take()
         {
             self.next = weigh();
         }
-        self.look_at = (made + 1 + made / LOOK).max((EARNED * self.next / self.iteration) as usize);
-        rest >= MARGIN * self.next
+        self.look_at = (made + 1 + made / LOOK).max(self.earned(total) as usize);
+        overtaken(self)
+    }
+
+    /// What the cheapest costs, if all iterations of this rung cost so much; and whether that is not known and can be.
+    fn cheapest(&self, total: f64) -> (f64, bool) {
+        let plain = self.plain.unwrap_or(total);
+        let prices = self.next.iter().map(|next| (next.price(plain), next.unweighed));
+        prices.min_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or((f64::INFINITY, false))
+    }
+
+    /// The iterations before which the rung is not left.
+    fn earned(&self, total: f64) -> f64 {
+        EARNED * self.cheapest(total).0 / self.iteration
     }
 }
 
@@ -88,9 +144,11 @@ mod tests {
     use super::*;
 
     /// When a rung with these residuals is left, if an iteration costs one and the next rung this much.
-    fn left(next: f64, weigh: Option<Weigh>, residual: impl Fn(usize) -> f64) -> Option<usize> {
+    fn left(next_cost: f64, known: Option<f64>, residual: impl Fn(usize) -> f64) -> Option<usize> {
         let mut pace = Pace::new();
-        pace.begin(1.0, 0.0, next, weigh);
+        let next = |fixed, unweighed| vec![Next { fixed, candidate: None, unweighed }];
+        let weigh = known.map(|known| Box::new(move || next(known, false)) as Weigh);
+        pace.begin((1.0, 0.0), next(next_cost, known.is_some()), weigh, None);
         let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };
         (1..10_000).take_while(|&k| residual(k) > 1e-8).find(|&k| pace.leave(&at(k)))
     }
@@ -118,8 +176,8 @@ mod tests {
         let slow =
             |k: usize| if k < 800 { 1.005f64.powi(k as i32) } else { 54.0 * 0.983f64.powi(k as i32 - 800) };
         assert_eq!(left(400.0, None, slow), Some(100));
-        assert_eq!(left(400.0, Some(Box::new(|| 5000.0)), slow), None);
-        assert_eq!(left(400.0, Some(Box::new(|| 600.0)), slow), Some(150));
+        assert_eq!(left(400.0, Some(5000.0), slow), None);
+        assert_eq!(left(400.0, Some(600.0), slow), Some(150));
     }
 
     #[test]

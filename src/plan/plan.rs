@@ -155,7 +155,7 @@ impl<T: Real, M: Builds<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.profile)?;
         for (index, candidate) in self.candidates().iter().enumerate() {
-            let Candidate { method, preconditioner, reason, setup, iteration, hope } = candidate;
+            let Candidate { method, preconditioner, reason, setup, iteration, hope, .. } = candidate;
             write!(f, "\n{}. {}: {reason}", index + 1, configuration(*method, *preconditioner))?;
             write!(f, "; costs {setup:.0} to build, {iteration:.1} an iteration")?;
             if *hope > 0.0 {

@@ -120,10 +120,11 @@ impl Profile {
         }
         let square = a.rows() == a.cols();
         let used: Vec<AtomicU8> = (0..a.cols()).map(|_| AtomicU8::new(0)).collect();
+        let diagonal = if square { a.diagonal_entries() } else { vec![] };
         let total = Mutex::new(Count { least: f64::INFINITY, ..Count::default() });
         over_rows(a.rows(), 12, (), &|rows, ()| {
             let mut count = Count { least: f64::INFINITY, ..Count::default() };
-            rows.for_each(|row| count.add_row(a, row, square, &used));
+            rows.for_each(|row| count.add_row(a, row, &diagonal, &used));
             total.lock().unwrap_or_else(PoisonError::into_inner).add(&count);
         });
         let count = total.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +170,7 @@ impl Profile {
 }
 
 impl Count {
-    fn add_row<T: Real>(&mut self, a: &Csr<T>, row: usize, square: bool, used: &[AtomicU8]) {
+    fn add_row<T: Real>(&mut self, a: &Csr<T>, row: usize, diagonal: &[T], used: &[AtomicU8]) {
         let (mut own, mut others, mut most) = (0.0, 0.0, 0.0f64);
         for (&col, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
             let (col, value) = (col as usize, value.to_f64());
@@ -190,12 +191,14 @@ impl Count {
             // a zero is as good as none, until it is found to face another number
             self.symmetric += isize::from(value == 0.0);
             // of two that mirror each other the lower one looks for the upper one
-            if col > row || !square {
+            if col > row || diagonal.is_empty() {
                 continue;
             }
             let Some(mirrored) = a.get(col, row) else { continue };
             let mirrored = mirrored.to_f64();
-            let rounding = 100.0 * T::EPSILON * value.abs().max(mirrored.abs());
+            // beside what was added up where it was assembled: sums that nearly cancel keep the rounding of their terms
+            let assembled = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
+            let rounding = 100.0 * T::EPSILON * assembled.max(value.abs()).max(mirrored.abs());
             let zeros = isize::from(value == 0.0) + isize::from(mirrored == 0.0);
             self.mirrored += 2;
             self.symmetric += if (value - mirrored).abs() <= rounding { 2 - zeros } else { -zeros };

@@ -3,12 +3,10 @@
 //! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
 //! taken as [`Ladder::refresh`] takes them.
 
-use super::candidates::Direct;
-use super::plan::Options;
-use super::rung::AnyPreconditioner;
-use super::{Builds, Candidate, Ladder, Profile};
-use crate::choice::{Choice, Stores};
-use crate::saved::{Broken, Keys, Loaded, Reader, Saved, read, write};
+use super::ladder::Memory;
+use super::{Builds, Candidate, Ladder};
+use crate::choice::Stores;
+use crate::saved::{Broken, Keys, Saved, read, write};
 use crate::{Csr, Format, LinearOperator, Operator, Real, Result};
 use std::path::Path;
 
@@ -51,24 +49,11 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             } else {
                 to.knows(&self.matrix.source().pattern);
             }
-            #[rustfmt::skip]
-            let Ladder {
-                symmetric, candidates, known, options, solves, spent, singular, profile, direct,
-                // what is written below, of the process or of the last solve
-                machine: _, matrix: _, running: _, operator: _, read: _, cancel: _, watch: _, report: _, rungs: _,
-                symbolic: _, residual: _,
-            } = self;
-            (*symmetric, *singular).save(to);
-            (*solves, *spent).save(to);
-            profile.save(to);
-            direct.save(to);
-            options.save(to);
-            candidates.save(to);
-            known.save(to);
+            self.memory.save(to);
             operator.save(to);
             built.map(|(index, _)| index).save(to);
             if let Some((index, m)) = built
-                && !M::save_preconditioner(candidates[index].preconditioner, m, to)
+                && !M::save_preconditioner(self.memory.candidates[index].preconditioner, m, to)
             {
                 false.save(to);
             }
@@ -82,96 +67,37 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// was written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most
     /// operating systems end the process in that case.
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
-        let (own, parts, other_values) = read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
-            let own: Option<Csr<T>> = from.load()?;
-            if own.is_none() {
-                from.knows(&a.source().pattern);
-            }
-            let numbered = own.as_ref().unwrap_or(a).domain().numbering().is_some();
-            if numbered != own.is_some() {
-                return Err(Broken);
-            }
-            Ok((own, Parts::<T, M>::load(from)?, other_values))
-        })?;
-        let Parts {
-            symmetric,
-            singular,
-            solves,
-            spent,
-            profile,
-            direct,
-            options,
-            candidates,
-            known,
-            operator,
-            read,
-        } = parts;
+        let (own, memory, operator, read, other_values) =
+            read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
+                let own: Option<Csr<T>> = from.load()?;
+                if own.is_none() {
+                    from.knows(&a.source().pattern);
+                }
+                let numbered = own.as_ref().unwrap_or(a).domain().numbering().is_some();
+                if numbered != own.is_some() {
+                    return Err(Broken);
+                }
+                let memory: Memory = from.load()?;
+                let operator = <M as Stores<T>>::load(from)?;
+                let read = match from.load()? {
+                    Some(index) if from.load()? => {
+                        let candidate: &Candidate = memory.candidates.get::<usize>(index).ok_or(Broken)?;
+                        Some((index, M::load_preconditioner(candidate.preconditioner, from)?))
+                    }
+                    _ => None,
+                };
+                Ok((own, memory, operator, read, other_values))
+            })?;
         let matrix = own.unwrap_or_else(|| a.clone());
         let operator = match operator {
             Ok(operator) => operator,
             Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
         };
-        let mut ladder = Ladder {
-            known,
-            solves,
-            spent,
-            singular,
-            direct,
-            read,
-            ..Ladder::over(machine.clone(), matrix, profile, symmetric, (candidates, options), operator)
-        };
+        let mut ladder = Ladder { read, ..Ladder::with(machine.clone(), matrix, operator, memory) };
         if other_values {
             ladder.refresh(&a.given_values())?;
         }
         Ok(ladder)
-    }
-}
-
-/// What a file holds of a ladder.
-struct Parts<T: Real, M: Builds<T>> {
-    symmetric: bool,
-    singular: bool,
-    solves: usize,
-    spent: f64,
-    profile: Profile,
-    direct: Option<Direct>,
-    options: Options,
-    candidates: Vec<Candidate>,
-    known: Vec<Option<f64>>,
-    operator: std::result::Result<Operator<M::Vector>, Choice>,
-    read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
-}
-
-impl<T: Real, M: Builds<T>> Parts<T, M> {
-    fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-        let ((symmetric, singular), (solves, spent)) = from.load()?;
-        let (profile, direct) = from.load()?;
-        let (options, (candidates, known)): (_, (Vec<Candidate>, Vec<_>)) = from.load()?;
-        let operator = <M as Stores<T>>::load(from)?;
-        let built: Option<usize> = from.load()?;
-        if candidates.is_empty() || candidates.len() != known.len() {
-            return Err(Broken);
-        }
-        let read = match built {
-            Some(index) if from.load()? => {
-                let preconditioner = candidates.get(index).ok_or(Broken)?.preconditioner;
-                Some((index, M::load_preconditioner(preconditioner, from)?))
-            }
-            _ => None,
-        };
-        Ok(Parts {
-            symmetric,
-            singular,
-            solves,
-            spent,
-            profile,
-            direct,
-            options,
-            candidates,
-            known,
-            operator,
-            read,
-        })
     }
 }
 

@@ -83,13 +83,17 @@ impl<T: Real> Saved for Solves<T> {
     }
 }
 
-/// Whether a matrix is a square triangle with every diagonal entry.
+/// Whether a matrix is a square triangle with every diagonal entry, and columns in order.
 pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
-    let end = |row: usize| match triangle {
-        Triangle::Lower => csr.row_columns(row).last(),
-        Triangle::Upper => csr.row_columns(row).first(),
+    let wrong = |row: usize| {
+        let columns = csr.row_columns(row);
+        let end = match triangle {
+            Triangle::Lower => columns.last(),
+            Triangle::Upper => columns.first(),
+        };
+        end != Some(&(row as u32)) || !columns.is_sorted()
     };
-    csr.rows() == csr.cols() && find_row(csr.rows(), 2, &|row| end(row) != Some(&(row as u32))).is_none()
+    csr.rows() == csr.cols() && find_row(csr.rows(), 2, &wrong).is_none()
 }
 
 /// Whether a triangle's rows wait for rows of other levels only. The nearest that a row waits for decides.

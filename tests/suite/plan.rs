@@ -1,8 +1,8 @@
 //! One call that solves: what it solves, what it says of what it cannot, and what can be decided by hand.
 
-use krysp::plan::{Method, Preconditioner, Profile};
+use krysp::plan::{Ladder, Method, Preconditioner, Profile};
 use krysp::testing::matrices;
-use krysp::{Csr, Error, LinearOperator, Outcome, Plan, Real, solve};
+use krysp::{Csr, Error, Host, LinearOperator, Outcome, Plan, Real, solve};
 
 /// `‖b − A x‖ / ‖b‖`, by a loop of its own.
 fn residual<T: Real>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
@@ -229,6 +229,28 @@ fn what_was_left_is_gone_on_with() {
     );
 }
 
+/// Single precision where that holds the entries, double elsewhere; and a saved one solves as before.
+#[test]
+fn incomplete_factors_of_any_size_solve() {
+    let poisson = matrices::stencil7(9).csr::<f64>().unwrap();
+    let b = vec![1.0; poisson.rows()];
+    let path = std::env::temp_dir().join(format!("krysp_ic0_{}", std::process::id()));
+    let mut iterations = vec![];
+    for size in [1.0, 1e-25, 1e25] {
+        let entries: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, size * v)).collect();
+        let a = Csr::from_triplets(poisson.rows(), poisson.cols(), &entries).unwrap();
+        let mut solver = Plan::new(&a).unwrap().preconditioner(Preconditioner::Ic0).build().unwrap();
+        let solved = solver.solve(&b).unwrap();
+        assert!(solved.converged(), "{size}: {solved}");
+        iterations.push(solved.report.iterations);
+        solver.save(&path).unwrap();
+        let again = Ladder::load(&path, &a, &Host).unwrap().solve(&b).unwrap();
+        assert_eq!(again.x, solved.x, "{size}");
+    }
+    std::fs::remove_file(path).unwrap();
+    assert!(iterations[0].abs_diff(iterations[1]) <= 1 && iterations[1] == iterations[2], "{iterations:?}");
+}
+
 #[test]
 fn many_solves_take_the_fastest_format_and_numbering() {
     // a grid whose neighbours are far apart, with an `x` larger than a cache
@@ -244,7 +266,7 @@ fn many_solves_take_the_fastest_format_and_numbering() {
     }
     let a = Csr::from_triplets(n, n, &entries).unwrap();
     let b: Vec<f64> = (0..n).map(|i| (i as f64 * 0.01).cos()).collect();
-    let mut solver = Plan::new(&a).unwrap().solves(50).new_values(true).build().unwrap();
+    let mut solver = Plan::new(&a).unwrap().solves(100).new_values(true).build().unwrap();
     // one solve is worth a numbering, but a wish for a format is a wish for the matrix as it is
     let single = Plan::new(&a).unwrap();
     assert!(single.build().unwrap().operator().unwrap().domain().numbering().is_some());
@@ -335,4 +357,10 @@ fn entries_are_compared_across_the_diagonal() {
     // zeros without a place across the diagonal do not harm symmetry
     let entries = [(0, 0, 1.0), (1, 1, 1.0), (2, 2, 1.0), (0, 2, 0.0), (1, 0, 2.0), (0, 1, 2.0)];
     assert!(Profile::of(&Csr::from_triplets(3, 3, &entries).unwrap()).is_symmetric());
+    // sums that nearly cancel keep the rounding of what was added up
+    for (rest, symmetric) in [(1e-15, true), (1e-12, false)] {
+        let entries = [(0, 0, 1.0), (1, 1, 1.0), (0, 1, 1e-16), (1, 0, 1e-16 + rest)];
+        let profile = Profile::of(&Csr::from_triplets(2, 2, &entries).unwrap());
+        assert_eq!(profile.is_symmetric(), symmetric, "{rest}");
+    }
 }
