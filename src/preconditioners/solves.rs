@@ -83,7 +83,7 @@ impl<T: Real> Saved for Solves<T> {
     }
 }
 
-/// Whether a matrix is a square triangle with every diagonal entry, and columns in order.
+/// Whether a matrix is a square triangle with every diagonal entry, and columns in order, each once.
 pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
     let wrong = |row: usize| {
         let columns = csr.row_columns(row);
@@ -91,7 +91,7 @@ pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
             Triangle::Lower => columns.last(),
             Triangle::Upper => columns.first(),
         };
-        end != Some(&(row as u32)) || !columns.is_sorted()
+        end != Some(&(row as u32)) || !columns.is_sorted_by(|one, next| one < next)
     };
     csr.rows() == csr.cols() && find_row(csr.rows(), 2, &wrong).is_none()
 }
