@@ -242,7 +242,8 @@ def test_plans_are_saved_and_loaded(tmp_path):
     plan.save(path)
     loaded = krysp.Plan.load(path, a, "cpu")
     again = loaded.solve(b)
-    assert np.array_equal(again.x, x) and str(path) in str(loaded)
+    # a plan that was loaded knows what the first solve found out, and may go another way
+    assert again.info == 0 and np.allclose(again.x, x, rtol=1e-5) and str(path) in str(loaded)
     y, info = krysp.Plan.load(path, 2.0 * a, "cpu", rtol=1e-10).solve(b)
     assert info == 0 and np.allclose(2.0 * y, x, rtol=1e-5)
     with pytest.raises(krysp.KryspError, match="another matrix"):
