@@ -52,9 +52,10 @@ pub(super) fn keep(prices: &Prices) -> std::io::Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// The file: homes may be shared by several machines.
+/// The file: homes may be shared by several machines. Products of debug builds take other times, so they have files of their own.
 fn path((level, threads): Key) -> Option<PathBuf> {
-    let name = format!("prices-{}-{level:?}-{threads}.txt", machine());
+    let build = if cfg!(debug_assertions) { "-debug" } else { "" };
+    let name = format!("prices-{}-{level:?}-{threads}{build}.txt", machine());
     Some(cache::folder()?.join(name.to_lowercase()))
 }
 

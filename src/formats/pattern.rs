@@ -7,8 +7,7 @@ use krysp_kernels::index::{Columns, Offsets};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// The pattern of a matrix: sorted rows, and how given values become entries. Shared by every format made from one
-/// matrix, and by matrices of equal pattern.
+/// Sorted rows, and how given values become entries. Shared by formats of one matrix, and by matrices of equal pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) offsets: Arc<Offsets>,
@@ -95,17 +94,14 @@ impl Pattern {
         Pattern { offsets: Arc::new(offsets), cols, columns: made(columns), given: made(given) }
     }
 
-    #[inline]
     pub(crate) fn rows(&self) -> usize {
         self.offsets.ranges()
     }
 
-    #[inline]
     pub(crate) fn cols(&self) -> usize {
         self.cols
     }
 
-    #[inline]
     pub(crate) fn entries(&self) -> usize {
         self.offsets.end()
     }
