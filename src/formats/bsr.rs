@@ -67,6 +67,12 @@ impl<T: Real> Bsr<T> {
         Ok(bsr)
     }
 
+    /// Of blocks that are known: where nodes have them, and their values, each block column by column, with [`SLACK`] behind.
+    pub(crate) fn of_blocks(source: Source<T>, nodes: &Pattern, values: Buffer<T>) -> Bsr<T> {
+        let size = source.pattern.rows() / nodes.rows().max(1);
+        Bsr { source, size, offsets: (*nodes.offsets).clone(), columns: nodes.columns.clone(), values }
+    }
+
     /// The block size.
     pub fn block_size(&self) -> usize {
         self.size

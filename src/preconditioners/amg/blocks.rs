@@ -3,10 +3,11 @@
 use crate::Result;
 use crate::formats::pattern::Pattern;
 use krysp_kernels::buffer::{Buffer, in_huge_pages, shared};
-use krysp_kernels::cpu::run::threads::{ByRow, over_rows, tasks};
+use krysp_kernels::cpu::run::threads::tasks;
 use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
+use std::array::from_fn;
 use std::sync::atomic::Ordering;
 
 /// A sparse matrix of blocks: where they stand, rows and columns of each, and their numbers, block by block and row by row.
@@ -15,12 +16,49 @@ pub(super) struct Blocks<'a> {
     pub(super) pattern: &'a Pattern,
     pub(super) shape: [usize; 2],
     pub(super) values: &'a [f64],
+    /// The numbers lie as in CSR instead, row by row of the whole matrix: so nodes need no copy whose rows have one pattern.
+    pub(super) by_rows: bool,
 }
 
 impl<'a> Blocks<'a> {
-    /// The numbers of a block.
+    pub(super) fn new(pattern: &'a Pattern, shape: [usize; 2], values: &'a [f64]) -> Blocks<'a> {
+        Blocks { pattern, shape, values, by_rows: false }
+    }
+
+    /// Where the numbers of a node's block begin, and how far its rows are apart.
+    #[inline(always)]
+    fn place(self, node: usize, entry: usize) -> (usize, usize) {
+        let [rows, columns] = self.shape;
+        if !self.by_rows {
+            return (entry * rows * columns, columns);
+        }
+        let range = self.pattern.offsets.range(node);
+        (range.start * rows * columns + (entry - range.start) * columns, range.len() * columns)
+    }
+
+    /// A row of a node's block.
+    #[inline(always)]
+    pub(super) fn line(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
+        let (first, apart) = self.place(node, entry);
+        &self.values[first + row * apart..][..self.shape[1]]
+    }
+
+    /// The rows of a node's block.
+    #[inline(always)]
+    pub(super) fn lines(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
+        (0..self.shape[0]).map(move |row| self.line(node, entry, row))
+    }
+
+    /// The block of a node with itself.
+    pub(super) fn own(self, node: usize) -> Option<usize> {
+        let at = self.pattern.row(node).binary_search(&(node as u32)).ok()?;
+        Some(self.pattern.offsets.at(node) + at)
+    }
+
+    /// The numbers of a block, where they lie together.
     #[inline(always)]
     pub(super) fn block(self, entry: usize) -> &'a [f64] {
+        debug_assert!(!self.by_rows);
         let size = self.shape[0] * self.shape[1];
         &self.values[entry * size..(entry + 1) * size]
     }
@@ -38,6 +76,87 @@ impl<'a> Blocks<'a> {
 pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f64)> + Clone {
     let range = a.pattern.offsets.range(row);
     a.pattern.columns[range.clone()].iter().copied().zip(a.values[range].iter().copied())
+}
+
+/// The left factor of a product, asked for block after block.
+pub(super) trait Left: Copy + Sync {
+    fn pattern(&self) -> &Pattern;
+
+    /// Rows and columns of a block.
+    fn shape(&self) -> [usize; 2];
+
+    /// The numbers of a node's block, for a shape that is known to the compiler.
+    fn load<const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        node: usize,
+        entry: usize,
+    ) -> [[f64; COLUMNS]; ROWS];
+
+    /// A number of a block.
+    fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64;
+}
+
+impl Left for Blocks<'_> {
+    fn pattern(&self) -> &Pattern {
+        self.pattern
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    #[inline(always)]
+    fn load<const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        node: usize,
+        entry: usize,
+    ) -> [[f64; COLUMNS]; ROWS] {
+        let (first, apart) = match self.by_rows {
+            true => self.place(node, entry),
+            false => (entry * ROWS * COLUMNS, COLUMNS),
+        };
+        let block = &self.values[first..][..(ROWS - 1) * apart + COLUMNS];
+        from_fn(|row| from_fn(|column| block[row * apart + column]))
+    }
+
+    #[inline(always)]
+    fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64 {
+        self.line(node, entry, row)[column]
+    }
+}
+
+/// A transpose that is not stored: its pattern, and the block of `of` that each of its blocks is. Blocks of `of` lie together.
+#[derive(Clone, Copy)]
+pub(super) struct Transposed<'a> {
+    pub(super) pattern: &'a Pattern,
+    pub(super) of: Blocks<'a>,
+    pub(super) from: &'a [u32],
+}
+
+impl Left for Transposed<'_> {
+    fn pattern(&self) -> &Pattern {
+        self.pattern
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        let [rows, columns] = self.of.shape;
+        [columns, rows]
+    }
+
+    #[inline(always)]
+    fn load<const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        _: usize,
+        entry: usize,
+    ) -> [[f64; COLUMNS]; ROWS] {
+        let block = &self.of.values[self.from[entry] as usize * ROWS * COLUMNS..][..ROWS * COLUMNS];
+        from_fn(|row| from_fn(|column| block[column * ROWS + row]))
+    }
+
+    #[inline(always)]
+    fn number(&self, _: usize, entry: usize, row: usize, column: usize) -> f64 {
+        self.of.block(self.from[entry] as usize)[column * self.of.shape[1] + row]
+    }
 }
 
 /// A matrix that can be asked for a row.
@@ -108,22 +227,4 @@ pub(super) fn transposed_pattern(pattern: &Pattern) -> Result<(Pattern, Vec<u32>
         }
     });
     Ok((Pattern::sorted(offsets, columns, rows)?, from))
-}
-
-/// The numbers of a transpose, where `from` names the block that each of its blocks is.
-pub(super) fn transposed(a: Blocks<'_>, from: &[u32]) -> Buffer<f64> {
-    let [rows, columns] = a.shape;
-    let size = rows * columns;
-    let mut values = Buffer::zeros(from.len() * size);
-    let offset = |block: usize| block * size;
-    over_rows(from.len(), 2 * size, ByRow::new(&mut values, &offset), &|blocks, values: ByRow<'_, f64>| {
-        let (values, _) = values.all();
-        for (&from, to) in from[blocks].iter().zip(values.chunks_exact_mut(size)) {
-            let block = a.block(from as usize);
-            for (column, to) in to.chunks_exact_mut(rows).enumerate() {
-                (0..rows).for_each(|row| to[row] = block[row * columns + column]);
-            }
-        }
-    });
-    values
 }

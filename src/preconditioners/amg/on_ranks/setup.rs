@@ -9,7 +9,7 @@
 //! ```
 
 use super::super::aggregates::{Aggregates, NONE};
-use super::super::blocks::{self, Blocks, transposed_pattern};
+use super::super::blocks::{Blocks, Left, Transposed, transposed_pattern};
 use super::super::coarsening::Smoother;
 use super::super::modes::Modes;
 use super::super::product::{self, Pieces};
@@ -73,7 +73,7 @@ impl Rows {
     }
 
     pub(super) fn blocks(&self) -> Blocks<'_> {
-        Blocks { pattern: &self.pattern, shape: [self.size; 2], values: &self.values }
+        Blocks::new(&self.pattern, [self.size; 2], &self.values)
     }
 
     fn first(&self) -> u64 {
@@ -182,23 +182,20 @@ impl Rows {
         let made = smoother.each_row(|size, row| product::assembled([nodes, near.count()], size, row));
         let (pattern, prolongation) = ranks.all(made)?;
         let pattern = Arc::new(pattern);
-        let p = Blocks { pattern: &pattern, shape, values: &prolongation };
+        let p = Blocks::new(&pattern, shape, &prolongation);
         let (transposed, from) = ranks.all(transposed_pattern(&pattern))?;
         let transposed = Arc::new(transposed);
-        let restriction = blocks::transposed(p, &from);
-        let r = Blocks { pattern: &transposed, shape: [modes.count, self.size], values: &restriction };
+        let r = Transposed { pattern: &transposed, of: p, from: &from };
 
         let routes = Routes::new(ranks, &bounds, &near.ghosts)?;
         let (with_ghosts, values, columns) = self.with_ghosts(p, &near)?;
-        let product = Pieces::product(a, &Blocks { pattern: &with_ghosts, shape, values: &values });
+        let product = Pieces::product(a, &Blocks::new(&with_ghosts, shape, &values));
         let (partial, values) = ranks.all(product::product(r, &product))?;
-        let partial = Blocks { pattern: &partial, shape: [modes.count; 2], values: &values };
+        let partial = Blocks::new(&partial, [modes.count; 2], &values);
         let coarse = self.joined(partial, &columns, &routes, bounds, count)?;
-        let stored = || {
-            let stored = |pattern: &Arc<Pattern>, blocks: Blocks<'_>| {
-                Stored::new(&expanded(pattern, blocks.shape)?, 1, rounded(blocks, 1.0))
-            };
-            Ok([stored(&pattern, p)?, stored(&transposed, r)?])
+        let stored = || -> Result<_> {
+            let r = Stored::rows(&expanded(&transposed, r.shape())?, rounded(r, 1.0));
+            Ok([Stored::rows(&expanded(&pattern, shape)?, rounded(p, 1.0)), r])
         };
         let [p, r] = ranks.all(stored())?;
         let routes = routes.widened(modes.count);
