@@ -5,6 +5,7 @@
 //! cargo bench --bench preconditioners [-- --record --rounds 3 heat_sink_p1_340k]
 //!     --amg                                   from CSR to `x`, all that there is; on a GPU multigrid alone, of CSR as it was
 //!                                             given; b = 1 without a file
+//!     --transient                             100 steps with new values in each, Jacobi beside multigrid
 //!     --with WORDS                            with --amg: only lines with these words in their name
 //!     --beside PROGRAM                        with --amg: also this program of others, on the same system
 //! cargo bench --features cuda --bench preconditioners -- --gpu
@@ -30,6 +31,8 @@ mod on_host;
 mod record;
 #[path = "preconditioners/system.rs"]
 mod system;
+#[path = "preconditioners/transient.rs"]
+mod transient;
 
 use krysp::solvers::{Method, Solver};
 use krysp::{Cg, HostVector, LinearOperator, Space, Vector};
@@ -50,6 +53,9 @@ const HEADER: &str = "date,commit,device,matrix,rows,nnz,element,method,precondi
 fn main() -> Result<()> {
     machine::join_threads()?;
     let options = Options::from_args()?;
+    if options.transient {
+        return transient::all();
+    }
     for name in system::names(&options.wanted) {
         let system = System::new(&name, options.amg)?;
         if options.gpu {
@@ -69,6 +75,7 @@ fn main() -> Result<()> {
 struct Options {
     gpu: bool,
     amg: bool,
+    transient: bool,
     with: Option<String>,
     beside: Vec<PathBuf>,
     record: bool,
@@ -84,6 +91,7 @@ impl Options {
         let mut options = Options {
             gpu: false,
             amg: false,
+            transient: false,
             with: None,
             beside: vec![],
             record: false,
@@ -99,6 +107,7 @@ impl Options {
             match &*arg {
                 "--gpu" => options.gpu = true,
                 "--amg" => options.amg = true,
+                "--transient" => options.transient = true,
                 "--with" => options.with = Some(value()?),
                 "--beside" => options.beside.push(value()?.into()),
                 "--record" => options.record = true,

@@ -89,5 +89,6 @@ fn general(table: &mut Table<'_>, a: &Csr<f64>, b: &HostVector<f64>) -> Result<(
     table.line::<BiCgStab, _, _>(bicgstab("ILU(0)"), a, b, wait, &|| Ok(Ilu0::new(a)?))?;
     table.line::<BiCgStab, _, _>(bicgstab("ILUT"), a, b, wait, &|| Ok(Ilut::new(a)?))?;
     let isai = || Ok(Isai::new(Ilu0::new(a)?, Sparsity::Power(1))?);
-    table.line::<BiCgStab, _, _>(bicgstab("ISAI of ILU(0)"), a, b, wait, &isai)
+    table.line::<BiCgStab, _, _>(bicgstab("ISAI of ILU(0)"), a, b, wait, &isai)?;
+    table.line::<BiCgStab, _, _>(bicgstab("AMG"), a, b, wait, &|| Ok(Amg::new(a)?))
 }

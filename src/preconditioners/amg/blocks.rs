@@ -62,13 +62,6 @@ impl<'a> Blocks<'a> {
         let size = self.shape[0] * self.shape[1];
         &self.values[entry * size..(entry + 1) * size]
     }
-
-    /// The columns of a row, and the numbers of its blocks.
-    #[inline(always)]
-    pub(super) fn row(self, row: usize) -> impl Iterator<Item = (u32, &'a [f64])> + Clone {
-        let range = self.pattern.offsets.range(row);
-        self.pattern.columns[range.clone()].iter().copied().zip(range.map(move |entry| self.block(entry)))
-    }
 }
 
 /// The entries of a row of numbers.
@@ -91,6 +84,10 @@ pub(super) trait Left: Copy + Sync {
         node: usize,
         entry: usize,
     ) -> [[f64; COLUMNS]; ROWS];
+
+    /// Asks for what will be read of a block, where it does not lie behind the one before.
+    #[inline(always)]
+    fn fetch(&self, _entry: usize) {}
 
     /// A number of a block.
     fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64;
@@ -151,6 +148,13 @@ impl Left for Transposed<'_> {
     ) -> [[f64; COLUMNS]; ROWS] {
         let block = &self.of.values[self.from[entry] as usize * ROWS * COLUMNS..][..ROWS * COLUMNS];
         from_fn(|row| from_fn(|column| block[column * ROWS + row]))
+    }
+
+    #[inline(always)]
+    fn fetch(&self, entry: usize) {
+        if let Some(&from) = self.from.get(entry) {
+            prefetch(self.of.block(from as usize));
+        }
     }
 
     #[inline(always)]

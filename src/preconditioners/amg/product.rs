@@ -289,6 +289,7 @@ fn each_row<R>(
         [1, 1, 1] => does(size, &|row, to| {
             let all = &**pattern.columns;
             for entry in pattern.offsets.range(row) {
+                a.fetch(entry + AHEAD);
                 let [[factor]] = a.load::<1, 1>(row, entry);
                 if let Some(&later) = all.get(entry + AHEAD) {
                     b.fetch(later as usize);
@@ -336,6 +337,7 @@ fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
 ) {
     let all = &**a.pattern().columns;
     for entry in a.pattern().offsets.range(row) {
+        a.fetch(entry + 2);
         if let Some(&later) = all.get(entry + 2) {
             b.fetch(later as usize);
         }
@@ -381,7 +383,8 @@ mod tests {
         let width = blocks.pattern.cols() * c;
         let mut dense = vec![0.0; blocks.pattern.rows() * r * width];
         for row in 0..blocks.pattern.rows() {
-            for (column, block) in blocks.row(row) {
+            let (columns, numbers) = blocks.of(row);
+            for (&column, block) in columns.iter().zip(numbers.chunks_exact(r * c)) {
                 for (k, value) in block.iter().enumerate() {
                     dense[(row * r + k / c) * width + column as usize * c + k % c] = *value;
                 }
@@ -415,6 +418,7 @@ mod tests {
                 let (again, others) = pool.install(|| product(a, &b)).unwrap();
                 assert!(**again.columns == **found.columns && *others == *values);
             }
+            let found_blocks = Blocks::new(&found, [r, c], &values);
             let mut pieces = Pieces::product(a, &b);
             let rows =
                 |pieces: &Pieces| -> Vec<f64> { (0..n).flat_map(|row| pieces.of(row).1.to_vec()).collect() };
@@ -423,7 +427,8 @@ mod tests {
                 let (columns, blocks) = pieces.of(row);
                 let mut sorted: Vec<_> = columns.iter().copied().zip(blocks.chunks(r * c)).collect();
                 sorted.sort_by_key(|(column, _)| *column);
-                assert!(sorted.into_iter().eq(Blocks::new(&found, [r, c], &values).row(row)));
+                let (columns, blocks) = found_blocks.of(row);
+                assert!(sorted.into_iter().eq(columns.iter().copied().zip(blocks.chunks(r * c))));
             }
             pieces.clear();
             pieces.refill(a, &b);

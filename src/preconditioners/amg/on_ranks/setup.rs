@@ -9,7 +9,7 @@
 //! ```
 
 use super::super::aggregates::{Aggregates, NONE};
-use super::super::blocks::{Blocks, Left, Transposed, transposed_pattern};
+use super::super::blocks::{Blocks, Left, Rows as _, Transposed, transposed_pattern};
 use super::super::coarsening::Smoother;
 use super::super::modes::Modes;
 use super::super::product::{self, Pieces};
@@ -210,7 +210,7 @@ impl Rows {
         let names = |row: usize| p.pattern.row(row).iter().map(|&column| near.name(column)).collect();
         let lengths = self.routes.rows(|row| vec![p.pattern.row(row).len() as u64])?;
         let of_ghosts: Vec<u64> = self.routes.rows(names)?;
-        let bits = |row: usize| p.row(row).flat_map(|(_, block)| block).map(|v| v.to_bits()).collect();
+        let bits = |row: usize| p.of(row).1.iter().map(|v| v.to_bits()).collect();
         let values: Vec<u64> = self.routes.rows(bits)?;
         let others = of_ghosts.iter().copied().filter(|&name| !near.is_own(name));
         let columns = Columns::new(near.first, near.own, others.chain(near.ghosts.iter().copied()));
@@ -252,9 +252,7 @@ impl Rows {
         let lengths = routes.rows_back(|ghost| vec![row(ghost).len() as u64])?;
         let names: Vec<u64> =
             routes.rows_back(|ghost| row(ghost).iter().map(|&column| columns.name(column)).collect())?;
-        let bits = |ghost: usize| {
-            partial.row(own + ghost).flat_map(|(_, block)| block).map(|v| v.to_bits()).collect()
-        };
+        let bits = |ghost: usize| partial.of(own + ghost).1.iter().map(|v| v.to_bits()).collect();
         let values: Vec<u64> = routes.rows_back(bits)?;
         let values: Vec<f64> = values.into_iter().map(f64::from_bits).collect();
         // what came for each row, in the order of the ranks
@@ -274,7 +272,10 @@ impl Rows {
             let mut add = |place: u32, block: &[f64]| {
                 to.block(place).iter_mut().zip(block).for_each(|(to, from)| *to += from);
             };
-            partial.row(row).for_each(|(column, block)| add(moved[column as usize], block));
+            let (columns, blocks) = partial.of(row);
+            for (&column, block) in columns.iter().zip(blocks.chunks_exact(square)) {
+                add(moved[column as usize], block);
+            }
             for &at in &came[row] {
                 for at in starts[at] as usize..starts[at + 1] as usize {
                     add(joined.place(names[at]), &values[at * square..][..square]);
@@ -358,13 +359,13 @@ fn own_part(pattern: &Pattern) -> Result<Pattern> {
 
 /// The numbers of blocks, row by row.
 fn by_rows(blocks: Blocks<'_>) -> Vec<f64> {
-    let [rows, columns] = blocks.shape;
+    let rows = blocks.shape[0];
     let of_node = |node: usize| {
         (0..rows).flat_map(move |row| {
-            blocks.row(node).flat_map(move |(_, block)| block[row * columns..][..columns].iter().copied())
+            blocks.pattern.offsets.range(node).flat_map(move |entry| blocks.line(node, entry, row))
         })
     };
-    (0..blocks.pattern.rows()).flat_map(of_node).collect()
+    (0..blocks.pattern.rows()).flat_map(of_node).copied().collect()
 }
 
 /// Zero, and the sums of the first, of the first two, and so on.
