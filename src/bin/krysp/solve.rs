@@ -50,7 +50,7 @@ pub(crate) struct Solve {
     /// This format, by a name that `krysp inspect` shows: CSR, SELL-P, ...
     #[arg(long)]
     format: Option<String>,
-    /// Where to compute: cpu, gpu, or gpu:1 for the second
+    /// Where to compute: cpu, gpu (cuda means that too), or gpu:1 for the second
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Converged is ‖b − A x‖ ≤ RTOL ‖b‖
@@ -226,7 +226,7 @@ impl Solve {
         cancel: &CancelToken,
         seen: &Seen,
     ) -> Result<Run, Failure> {
-        let ordinal = match device.strip_prefix("gpu") {
+        let ordinal = match device.strip_prefix("gpu").or_else(|| device.strip_prefix("cuda")) {
             Some("") => Some(0),
             Some(ordinal) => ordinal.strip_prefix(':').and_then(|ordinal| ordinal.parse().ok()),
             None => None,
@@ -262,7 +262,9 @@ impl Solve {
         let time = |time: Duration| text::seconds(time.as_secs_f64());
         let (rows, cols, entries) = (text::count(a.rows()), text::count(a.cols()), text::entries(a.nnz()));
         line("matrix", &format!("{rows} x {cols}, {entries}, read in {}", time(*read)));
-        line("format", &format!("{}, {}, ready in {}", run.format, text::bytes(run.bytes), time(*built)));
+        let place = if self.device == "cpu" { String::new() } else { format!(" on {}", self.device) };
+        let bytes = text::bytes(run.bytes);
+        line("format", &format!("{}, {bytes}{place}, ready in {}", run.format, time(*built)));
         for rung in &solved.rungs {
             line("tried", &format!("{} with {}: {}", rung.method, rung.preconditioner, rung.reason));
             let how = match &rung.ending {
