@@ -63,7 +63,7 @@ fn pattern<T: Real>(near: &Near<T>, columns: &Csr<T>) -> Result<Pattern> {
     let own = near.own();
     let lengths =
         (0..columns.rows()).map(|at| if own.contains(&at) { columns.row_columns(at).len() } else { 0 });
-    let members = own.clone().flat_map(|at| columns.row_columns(at).iter().copied()).collect();
+    let members: Vec<u32> = own.clone().flat_map(|at| columns.row_columns(at).iter().copied()).collect();
     Pattern::sorted(Offsets::from_lengths(lengths), members, columns.cols())
 }
 

@@ -196,7 +196,7 @@ impl Rows {
         let coarse = self.joined(partial, &columns, &routes, bounds, count)?;
         let stored = || {
             let stored = |pattern: &Arc<Pattern>, blocks: Blocks<'_>| {
-                Stored::new(&expanded(pattern, blocks.shape)?, rounded(blocks, 1.0))
+                Stored::new(&expanded(pattern, blocks.shape)?, 1, rounded(blocks, 1.0))
             };
             Ok([stored(&pattern, p)?, stored(&transposed, r)?])
         };
