@@ -1,5 +1,6 @@
 //! Ways to a matrix whose rows are shared out: from entries that lie anywhere, from a file, from one rank.
 
+use super::local::Local;
 use super::matrix::RankMatrix;
 use super::ranks::Ranks;
 use crate::formats::row_blocks;
@@ -146,7 +147,9 @@ impl<T: Real> RankMatrix<T> {
         matrix.numbering = whole.and_then(|a| a.source().domain().numbering().cloned());
         Ok(matrix)
     }
+}
 
+impl<T: Real, L: Local<T>> RankMatrix<T, L> {
     /// Shares out a vector that the first rank has, in the order of that rank's matrix: returns this rank's part. All ranks
     /// call this.
     pub fn scatter(&self, whole: Option<&[T]>) -> Result<Vec<T>> {

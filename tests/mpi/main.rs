@@ -4,6 +4,8 @@
 mod assembly;
 mod counts;
 mod failures;
+#[cfg(feature = "cuda")]
+mod gpus;
 mod laws;
 mod solves;
 
@@ -26,14 +28,19 @@ macro_rules! tests {
 }
 
 fn tests() -> Vec<(&'static str, Test)> {
-    tests! {
+    let mut all: Vec<(&'static str, Test)> = tests! {
         laws: vectors, operators, products, refreshed, precise_residuals;
         solves: methods, preconditioners, multigrid, multigrid_of_nodes, multigrid_again, inverse_factors, inverses, two_levels, more_ranks_than_rows, same_bits_again, null_space, single_precision;
         assembly: entries_go_to_their_rows, files, from_the_first_rank, rows_by_entries, wrong_files;
         counts: halo_is_that_of_the_partition, sums_of_an_iteration, preconditioners;
         failures: bad_rows, wrong_length, not_a_number, preconditioner_that_fails, panic_of_one;
     }
-    .into()
+    .into();
+    #[cfg(feature = "cuda")]
+    all.extend(tests! {
+        gpus: vectors, operators, products, large_products, precise_residuals, methods, preconditioners, again, failures;
+    });
+    all
 }
 
 fn main() -> ExitCode {
