@@ -3,7 +3,7 @@
 use super::local::Local;
 use super::matrix::RankMatrix;
 use super::ranks::Ranks;
-use crate::formats::row_blocks;
+use crate::formats::node_rows;
 use crate::io::matrix_market::{Number, read_part};
 use crate::partition::even_parts;
 use crate::{Csr, Error, Format, Real, Result};
@@ -126,7 +126,7 @@ impl<T: Real> RankMatrix<T> {
             (vec![vec![]; size], vec![vec![]; size], vec![vec![]; size]);
         if let Some(a) = whole {
             // unknowns of a node stay together
-            let mut bounds = even_parts(&*a.pattern().offsets, size, row_blocks(a));
+            let mut bounds = even_parts(&*a.pattern().offsets, size, node_rows(a.pattern()).0);
             bounds.resize(size + 1, a.rows());
             let offsets = a.offsets();
             for rank in 0..size {

@@ -30,6 +30,8 @@
 //! | [`RankTwoLevel`] | any other, and a coarse system of all ranks |
 //! | [`RankAmg`] | multigrid of the whole system |
 //!
+//! `a.to(&gpu)` puts this rank's part on a GPU, `ranks.gpu()` finds one for it: [`Ranks::gpu`] has an example.
+//!
 //! A rank that fails ends the work of all: constructors return an error on all ranks if one has an error; where one fails
 //! later, the others stop waiting and return an error with its message. See [`Ranks::run`].
 //!

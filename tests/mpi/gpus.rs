@@ -1,4 +1,4 @@
-//! Ranks with GPUs, or with one that they share, compute what ranks in host memory do.
+//! Ranks with GPUs, or with one that they share, compute what ranks in host memory do. Left out where there is no GPU.
 
 use crate::laws::obeyed;
 use crate::solves::{methods_on, residual};
@@ -7,25 +7,13 @@ use krysp::mpi::{BlockJacobi, Local, RankFsai, RankMatrix, RankSpace, RankSpai, 
 use krysp::solvers::Solution;
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::{self, edge};
-use krysp::testing::skipped;
 use krysp::{
     Amg, BiCgStab, Cg, Chebyshev, Csr, Cuda, CudaVector, Fgmres, Fsai, Gmres, Ic0, Isai, Jacobi,
     LinearOperator, Outcome, Space, Spai, Sparsity, ToCuda, TwoLevel, Vector,
 };
 
-/// This rank's GPU.
-fn gpu(ranks: &Ranks) -> Option<Cuda> {
-    if Cuda::devices().is_empty() {
-        if ranks.rank() == 0 {
-            skipped("no CUDA device on this machine");
-        }
-        return None;
-    }
-    Some(ranks.gpu().unwrap())
-}
-
 pub(super) fn vectors(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     for n in [0, 1, 41, 3000] {
         for cut in cuts(n, ranks.size()) {
             let own = cut[ranks.rank() + 1] - cut[ranks.rank()];
@@ -36,7 +24,7 @@ pub(super) fn vectors(ranks: &Ranks) {
 }
 
 pub(super) fn operators(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     for triplets in [edge::tridiagonal(41), edge::arrow(33), edge::dense_column(50, 7)] {
         let a = triplets.csr::<f64>().unwrap();
         for cut in cuts(a.rows(), ranks.size()) {
@@ -65,7 +53,7 @@ fn product<L: Local<f64>>(a: &RankMatrix<f64, L>, x: &[f64]) -> Vec<f64> {
 
 /// Products and new values are those of one process; what is sent is what the host would send.
 pub(super) fn products(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     for (name, triplets) in edge::edge_cases() {
         if triplets.rows != triplets.cols || triplets.rows > 300 {
             continue;
@@ -99,7 +87,7 @@ pub(super) fn products(ranks: &Ranks) {
 
 /// Long messages, and many products in a row.
 pub(super) fn large_products(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     let a = matrices::stencil7(60).csr::<f64>().unwrap();
     let cut = &cuts(a.rows(), ranks.size())[0];
     let host = share(ranks, &a, cut);
@@ -120,7 +108,7 @@ pub(super) fn large_products(ranks: &Ranks) {
 
 /// The residual is computed in twice the precision.
 pub(super) fn precise_residuals(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     let a = edge::dense_row(60, 11).csr::<f64>().unwrap();
     let x: Vec<f64> = numbers(a.cols(), 6);
     let b: Vec<f64> = numbers(a.rows(), 7);
@@ -139,7 +127,7 @@ pub(super) fn precise_residuals(ranks: &Ranks) {
 }
 
 pub(super) fn methods(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     methods_on(ranks, |rows| {
         let rows = rows.to(&gpu).unwrap();
         let jacobi = BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
@@ -151,7 +139,7 @@ type Block = Box<dyn LinearOperator<Vector = CudaVector<f64>>>;
 type Make = fn(&Csr<f64>, &Cuda) -> krysp::Result<Block>;
 
 pub(super) fn preconditioners(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     let a = matrices::stencil7(12).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let makes: [(&str, Make); 6] = [
@@ -199,7 +187,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
 
 /// Two solves have the same bits; new values change them and the preconditioner.
 pub(super) fn again(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     for cut in cuts(a.rows(), ranks.size()) {
@@ -223,7 +211,7 @@ pub(super) fn again(ranks: &Ranks) {
 
 /// NaN on one rank is an outcome on all; a preconditioner that is elsewhere is refused on all.
 pub(super) fn failures(ranks: &Ranks) {
-    let Some(gpu) = gpu(ranks) else { return };
+    let gpu = ranks.gpu().unwrap();
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
     let cut = &cuts(a.rows(), ranks.size())[0];
     let rows = share(ranks, &a, cut).to(&gpu).unwrap();
