@@ -43,8 +43,13 @@ pub(super) type Own = Box<dyn FnOnce() -> Result<Vec<f64>> + Send>;
 #[derive(Default)]
 struct Sums {
     waiting: Vec<(Arc<Pending>, Own)>,
-    /// With how many sums there are of each.
-    travelling: Option<(Flight<f64>, Vec<(Arc<Pending>, usize)>)>,
+    travelling: Option<Travelling>,
+}
+
+/// Sums on their way, and how many there are of each.
+struct Travelling {
+    flight: Flight<f64>,
+    sums: Vec<(Arc<Pending>, usize)>,
 }
 
 /// Some sums over all ranks that are known later.
@@ -293,13 +298,13 @@ impl Ranks {
         self.0.traffic[2].fetch_add(1, Relaxed);
         self.0.traffic[3].fetch_add(own.len() as u64, Relaxed);
         self.check()?;
-        sums.travelling = Some((self.0.comm.gather(own)?, waiting));
+        sums.travelling = Some(Travelling { flight: self.0.comm.gather(own)?, sums: waiting });
         Ok(())
     }
 
     /// Adds up what travels, in the order of the ranks: the same bits on each, and in every run.
     fn receive(&self, sums: &mut Sums) -> Result<()> {
-        let Some((flight, travelling)) = sums.travelling.take() else { return Ok(()) };
+        let Some(Travelling { flight, sums }) = sums.travelling.take() else { return Ok(()) };
         let parts = self.landed(flight)?;
         let count = parts.len() / self.size();
         let mut whole = vec![0.0; count];
@@ -307,7 +312,7 @@ impl Ranks {
             whole.iter_mut().zip(part).for_each(|(sum, own)| *sum += own);
         }
         let mut at = 0;
-        for (pending, count) in travelling {
+        for (pending, count) in sums {
             let end = at + count;
             let _ = pending.whole.set(whole[at..end].to_vec());
             at = end;

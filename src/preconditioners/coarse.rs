@@ -11,8 +11,8 @@
 //!    others are left out.
 
 use super::{check_space, check_square};
-use crate::formats::pattern::{by_rows, place_of};
 use crate::formats::node_rows;
+use crate::formats::pattern::{by_rows, place_of};
 use crate::numbering::aggregates;
 use crate::{Csr, Error, Format, HostSpace, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;

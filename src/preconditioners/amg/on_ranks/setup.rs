@@ -74,7 +74,8 @@ impl Rows {
                 };
                 let columns = csr.columns().iter().map(moved).collect();
                 let lengths = csr.row_lengths();
-                let whole = Pattern::sorted(Offsets::from_lengths(lengths), columns, own + ghosts.len() * size);
+                let whole =
+                    Pattern::sorted(Offsets::from_lengths(lengths), columns, own + ghosts.len() * size);
                 let whole = ranks.all(whole)?;
                 let pattern = ranks.all(node_pattern(&whole, size))?;
                 let values = gathered(&entries, &whole, &pattern, size);
