@@ -72,7 +72,7 @@ impl Rows {
                     None => column,
                     Some(ghost) => places[ghost],
                 };
-                let columns = csr.columns().iter().map(moved).collect();
+                let columns: Vec<u32> = csr.columns().iter().map(moved).collect();
                 let lengths = csr.row_lengths();
                 let whole =
                     Pattern::sorted(Offsets::from_lengths(lengths), columns, own + ghosts.len() * size);
