@@ -2,16 +2,18 @@
 
 use super::fsai::RankFsai;
 use super::halo::{Halo, Routes};
-use super::local::{Border, Keeps};
+use super::local::{Aggregated, Border, Keeps};
 use super::matrix::RankMatrix;
 use super::ranks::{Own, Ranks};
 use super::spai::RankSpai;
 use super::vector::RankSpace;
 use crate::cuda::{CudaBasis, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
-use crate::{Csr, Cuda, Error, Real, Result};
+use crate::{CoarseSpace, Csr, Cuda, Error, Real, Result};
+use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_kernels::cuda::team::post::Post;
 use krysp_kernels::cuda::{PinnedArray, Told};
 use krysp_solvers::Element;
+use std::sync::{Mutex, PoisonError};
 
 impl Ranks {
     /// A GPU for this rank: the GPUs of a machine are dealt out among the ranks that run there. Ranks share GPUs where there
@@ -43,6 +45,7 @@ impl Ranks {
 
 impl<T: Real> Keeps<T> for Cuda {
     type Border = CudaBorder<T>;
+    type Aggregates = Mutex<Coarse<T>>;
 
     fn space(&self, len: usize) -> CudaSpace<T> {
         Cuda::space(self, len)
@@ -68,8 +71,24 @@ impl<T: Real> Keeps<T> for Cuda {
         Box::new(move || Ok(told?.read()?.into_iter().map(Element::to_f64).collect()))
     }
 
+    fn aggregates(space: &CudaSpace<T>, coarse: &CoarseSpace<T>) -> Result<Mutex<Coarse<T>>> {
+        Ok(Mutex::new(Coarse::new(space.gpu().device(), &coarse.kernel())?))
+    }
+
     fn replace_coefficients(basis: &mut CudaBasis<T>, c: &[T]) -> krysp_solvers::Result<()> {
         basis.0.replace_coefficients(c).map_err(failed)
+    }
+}
+
+impl<T: Real> Aggregated<T, CudaVector<T>> for Mutex<Coarse<T>> {
+    fn restrict(&self, r: &CudaVector<T>) -> krysp_solvers::Result<Vec<T>> {
+        let coarse = self.lock().unwrap_or_else(PoisonError::into_inner);
+        coarse.restricted(&r.entries).map_err(failed)
+    }
+
+    fn prolong(&self, e: &[T], z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        let mut coarse = self.lock().unwrap_or_else(PoisonError::into_inner);
+        coarse.add(e, &mut z.entries).map_err(failed)
     }
 }
 

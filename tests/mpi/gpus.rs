@@ -3,7 +3,9 @@
 use crate::laws::obeyed;
 use crate::solves::{methods_on, residual};
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, Local, RankFsai, RankMatrix, RankSpace, RankSpai, RankVector, Ranks};
+use krysp::mpi::{
+    BlockJacobi, Local, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
+};
 use krysp::solvers::Solution;
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::{self, edge};
@@ -34,6 +36,11 @@ pub(super) fn operators(ranks: &Ranks) {
             laws::second_product(&rows).unwrap();
             let jacobi = BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
             laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
+            // a saddle point has no coarse matrix that is positive definite
+            if let Ok(two_level) = RankTwoLevel::over(jacobi, &rows, 8) {
+                laws::operator_fusions(&two_level, Agreement::Rounding).unwrap();
+                laws::second_product(&two_level).unwrap();
+            }
         }
     }
 }
@@ -168,6 +175,14 @@ pub(super) fn preconditioners(ranks: &Ranks) {
         let jacobi = || BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
         let m = Chebyshev::with_bounds(&rows, jacobi(), 3, [0.1, 2.0]).unwrap();
         check("Chebyshev", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
+
+        let on_host = BlockJacobi::new(&host, Jacobi::new).unwrap();
+        let m = RankTwoLevel::over(on_host, &host, 60).unwrap();
+        let alone = Cg::new(&host).preconditioner(m).rtol(1e-10).solve(own).unwrap().report.iterations;
+        let m = RankTwoLevel::over(jacobi(), &rows, 60).unwrap();
+        let got =
+            check("RankTwoLevel", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
+        assert!(got.abs_diff(alone) <= 1, "{cut:?}: {got}, {alone} on hosts");
 
         let fsai = RankFsai::new(&host).unwrap();
         let alone = Cg::new(&host).preconditioner(&fsai).rtol(1e-10).solve(own).unwrap().report.iterations;

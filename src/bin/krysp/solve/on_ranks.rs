@@ -376,6 +376,10 @@ fn over_gpus(
     Ok(match name {
         Preconditioner::None => Box::new(Identity::new(a.domain())),
         Preconditioner::Jacobi => Box::new(BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?),
+        Preconditioner::TwoLevel => {
+            let jacobi = BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?;
+            Box::new(RankTwoLevel::over(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
+        }
         Preconditioner::Amg => Box::new(BlockJacobi::new(a, |block| Amg::on(gpu, block))?),
         Preconditioner::Fsai => Box::new(RankFsai::new(host)?.to(gpu)?),
         Preconditioner::Spai => Box::new(RankSpai::new(host)?.to(gpu)?),
