@@ -50,11 +50,12 @@ fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     let jacobi = || BlockJacobi::new(&a, |block| Jacobi::on(&gpu, block));
     report("CG, Jacobi", &a, || Ok(Cg::new(&a).preconditioner(jacobi()?)))?;
     report("pipelined CG, Jacobi", &a, || Ok(PipelinedCg::new(&a).preconditioner(jacobi()?)))?;
-    let amg = || BlockJacobi::new(&a, |block| Amg::on(&gpu, block));
     report("CG, TwoLevel", &a, || {
         Ok(Cg::new(&a).preconditioner(RankTwoLevel::over(jacobi()?, &a, CoarseSpace::<f64>::UNKNOWNS)?))
     })?;
-    report("CG, Amg of each block", &a, || Ok(Cg::new(&a).preconditioner(amg()?)))
+    let amg = || BlockJacobi::new(&a, |block| Amg::on(&gpu, block));
+    report("CG, Amg of each block", &a, || Ok(Cg::new(&a).preconditioner(amg()?)))?;
+    report("CG, Amg", &a, || Ok(Cg::new(&a).preconditioner(RankAmg::new(&host)?.to(&gpu)?)))
 }
 
 #[cfg(not(feature = "cuda"))]
