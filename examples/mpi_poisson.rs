@@ -1,37 +1,42 @@
-//! Poisson's equation on a cube, shared by ranks of MPI: each assembles its own rows.
+//! Poisson's equation on a cube, shared by ranks of MPI: each assembles its own rows. Or a matrix of `krysp generate`, which the
+//! first rank makes and shares out.
 //!
 //! ```text
 //! cargo build --release --features mpi --example mpi_poisson
 //! RAYON_NUM_THREADS=1 mpirun -n 4 target/release/examples/mpi_poisson [SIDE]
-//! mpirun -n 2 target/release/examples/mpi_poisson SIDE gpu
+//! mpirun -n 2 target/release/examples/mpi_poisson SIDE|MATRIX gpu
 //! ```
 
 use krysp::mpi::{BlockJacobi, Local, RankAmg, RankMatrix, RankVector, Ranks};
 use krysp::solvers::{Method, Report, Solver};
+use krysp::testing::matrices;
 use krysp::{Cg, Ic0, Jacobi, LinearOperator, PipelinedCg, Space};
 use std::error::Error;
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let side = args.first().map_or(Ok(64), |side| side.parse())?;
+    let system = args.first().map_or("64", String::as_str);
     let ranks = Ranks::world()?;
     // if one rank fails, all end
-    ranks.run(|| match args.get(1) {
-        None => solve(&ranks, side),
-        Some(_) => solve_on_gpus(&ranks, side),
+    ranks.run(|| {
+        let a = match system.parse() {
+            Ok(side) => assemble(&ranks, side)?,
+            Err(_) => shared(&ranks, system)?,
+        };
+        if args.len() > 1 { solve_on_gpus(a) } else { solve(&a) }
     })
 }
 
 #[cfg(feature = "cuda")]
-fn solve_on_gpus(ranks: &Ranks, side: u64) -> Result<(), Box<dyn Error>> {
-    use krysp::{Amg, Operator, Origin, ToCuda};
+fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
+    use krysp::mpi::RankTwoLevel;
+    use krysp::{Amg, CoarseSpace, Operator, Origin, ToCuda};
 
-    let host = assemble(ranks, side)?;
-    let gpu = ranks.gpu()?;
+    let gpu = host.ranks().gpu()?;
     let a = host.to(&gpu)?;
     describe(&a)?;
-    if ranks.size() == 1 {
+    if a.ranks().size() == 1 {
         // what the same solve takes without MPI
         let csr = host.own_block().in_host_memory()?;
         let mut alone =
@@ -45,23 +50,35 @@ fn solve_on_gpus(ranks: &Ranks, side: u64) -> Result<(), Box<dyn Error>> {
     let jacobi = || BlockJacobi::new(&a, |block| Jacobi::on(&gpu, block));
     report("CG, Jacobi", &a, || Ok(Cg::new(&a).preconditioner(jacobi()?)))?;
     report("pipelined CG, Jacobi", &a, || Ok(PipelinedCg::new(&a).preconditioner(jacobi()?)))?;
+    report("CG, TwoLevel", &a, || {
+        Ok(Cg::new(&a).preconditioner(RankTwoLevel::over(jacobi()?, &a, CoarseSpace::<f64>::UNKNOWNS)?))
+    })?;
     let amg = || BlockJacobi::new(&a, |block| Amg::on(&gpu, block));
-    report("CG, Amg of each block", &a, || Ok(Cg::new(&a).preconditioner(amg()?)))
+    report("CG, Amg of each block", &a, || Ok(Cg::new(&a).preconditioner(amg()?)))?;
+    report("CG, Amg", &a, || Ok(Cg::new(&a).preconditioner(RankAmg::new(&host)?.to(&gpu)?)))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn solve_on_gpus(_: &Ranks, _: u64) -> Result<(), Box<dyn Error>> {
+fn solve_on_gpus(_: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     Err("this program was built without the feature `cuda`".into())
 }
 
-fn solve(ranks: &Ranks, side: u64) -> Result<(), Box<dyn Error>> {
-    let a = assemble(ranks, side)?;
-    describe(&a)?;
-    let jacobi = || BlockJacobi::new(&a, Jacobi::new);
-    report("CG, Jacobi", &a, || Ok(Cg::new(&a).preconditioner(jacobi()?)))?;
-    report("pipelined CG, Jacobi", &a, || Ok(PipelinedCg::new(&a).preconditioner(jacobi()?)))?;
-    report("CG, Ic0 of each block", &a, || Ok(Cg::new(&a).preconditioner(BlockJacobi::new(&a, Ic0::new)?)))?;
-    report("CG, Amg", &a, || Ok(Cg::new(&a).preconditioner(RankAmg::new(&a)?)))
+fn solve(a: &RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
+    describe(a)?;
+    let jacobi = || BlockJacobi::new(a, Jacobi::new);
+    report("CG, Jacobi", a, || Ok(Cg::new(a).preconditioner(jacobi()?)))?;
+    report("pipelined CG, Jacobi", a, || Ok(PipelinedCg::new(a).preconditioner(jacobi()?)))?;
+    report("CG, Ic0 of each block", a, || Ok(Cg::new(a).preconditioner(BlockJacobi::new(a, Ic0::new)?)))?;
+    report("CG, Amg", a, || Ok(Cg::new(a).preconditioner(RankAmg::new(a)?)))
+}
+
+/// A matrix that has a name, made positive definite by its diagonal; rows in their own order.
+fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
+    let unknown =
+        || krysp::Error::Option { what: "the matrix", got: name.into(), expected: "one of `krysp generate`" };
+    let make = || matrices::named(name).ok_or_else(unknown)?.diagonally_dominant().csr();
+    let whole = (ranks.rank() == 0).then(make).transpose();
+    RankMatrix::from_first(ranks, ranks.all(whole)?.as_ref())
 }
 
 /// What each rank has.

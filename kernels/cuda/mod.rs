@@ -43,6 +43,7 @@ pub const SOURCES: &[&Source] = &[
     &preconditioners::blocks::SOURCE,
     &formats::bsr::SOURCE,
     &csr::bunches::SOURCE,
+    &solve::cast::SOURCE,
     &matrix::chunks::SOURCE,
     &matrix::classes::SOURCE,
     &numbering::clusters::SOURCE,

@@ -35,13 +35,19 @@ impl Routes {
         Ok(Routes { ranks: ranks.clone(), sent, sends, receives })
     }
 
-    pub(super) fn ranks(&self) -> &Ranks {
+    pub(crate) fn ranks(&self) -> &Ranks {
         &self.ranks
     }
 
     /// The entries that are sent, in the order of the ranks that receive them.
     pub(crate) fn sent(&self) -> &[u32] {
         &self.sent
+    }
+
+    /// How many ghosts there are.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn ghost_count(&self) -> usize {
+        self.receives.last().map_or(0, |(_, part)| part.end)
     }
 
     /// To how many ranks entries are sent.
@@ -97,20 +103,30 @@ impl Routes {
     /// Messages to ghosts, for many times. All ranks call this.
     pub(crate) fn halo<T: Real>(&self) -> Result<Halo<T>> {
         let messages = self.ranks.comm().messages(HALO, &self.sends, &self.receives);
-        self.halo_of(messages)
+        self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
     /// [`Routes::halo`] through buffers for what is sent and what comes. All ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn halo_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
         let messages = self.ranks.comm().messages_in(HALO, &self.sends, &self.receives, sent, came);
-        self.halo_of(messages)
+        self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
-    fn halo_of<T: Real, B: Buffer<T>>(&self, messages: Result<Messages<T, B>>) -> Result<Halo<T, B>> {
-        let messages = self.ranks.all(messages)?;
-        let (ranks, sent, neighbours) = (self.ranks.clone(), self.sent.clone(), self.sends.len());
-        Ok(Halo { ranks, messages, sent, neighbours })
+    /// [`Routes::back`] through buffers for what is sent, the numbers at ghosts, and what comes. All ranks call this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn back_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
+        let messages = self.ranks.comm().messages_in(HALO, &self.receives, &self.sends, sent, came);
+        self.halo_of(messages, (0..self.ghost_count() as u32).collect(), self.receives.len())
+    }
+
+    fn halo_of<T: Real, B: Buffer<T>>(
+        &self,
+        messages: Result<Messages<T, B>>,
+        sent: Vec<u32>,
+        neighbours: usize,
+    ) -> Result<Halo<T, B>> {
+        Ok(Halo { messages: self.ranks.all(messages)?, ranks: self.ranks.clone(), sent, neighbours })
     }
 
     /// Messages from ghosts to where their entries are, for many times. All ranks call this.

@@ -3,7 +3,7 @@
 use super::halo::{Halo, Routes};
 use super::ranks::Own;
 use crate::choice::{Machine, Stores};
-use crate::{Csr, Host, HostSpace, HostVector, Operator, Real, Result};
+use crate::{CoarseSpace, Csr, Host, HostSpace, HostVector, Operator, Real, Result};
 use krysp_solvers::{Element, LinearOperator, ScalarOf, Space, SpaceOf, Vector};
 use std::fmt;
 
@@ -31,6 +31,12 @@ pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'stati
 
     /// Sums of this rank, for the host that adds up those of all ranks.
     fn told<const K: usize>(sums: [ScalarOf<Self::Vector>; K]) -> Own;
+
+    /// What restrictions to aggregates of this rank's rows need.
+    type Aggregates: Aggregated<T, Self::Vector> + fmt::Debug;
+
+    /// Prepares restrictions to the aggregates of a coarse space of this rank's rows.
+    fn aggregates(space: &SpaceOf<Self::Vector>, coarse: &CoarseSpace<T>) -> Result<Self::Aggregates>;
 
     /// Coefficients of a projection in place of those that this rank has found.
     fn replace_coefficients(basis: &mut BasisOf<T, Self>, c: &[T]) -> krysp_solvers::Result<()>;
@@ -60,8 +66,31 @@ pub trait Border<T: Real, V: Vector<Elem = T>>: Send {
     fn bytes(&self) -> usize;
 }
 
+/// Sums over aggregates, and what comes back from there.
+pub trait Aggregated<T: Real, V: Vector<Elem = T>>: Send + Sync {
+    /// `Zᵀ r`
+    fn restrict(&self, r: &V) -> krysp_solvers::Result<Vec<T>>;
+
+    /// `z ← z + Z e`
+    fn prolong(&self, e: &[T], z: &mut V) -> krysp_solvers::Result<()>;
+}
+
+impl<T: Real> Aggregated<T, HostVector<T>> for CoarseSpace<T> {
+    fn restrict(&self, r: &HostVector<T>) -> krysp_solvers::Result<Vec<T>> {
+        let mut restricted = vec![T::zero(); self.unknowns()];
+        self.kernel().restrict(r.as_slice(), &mut restricted);
+        Ok(restricted)
+    }
+
+    fn prolong(&self, e: &[T], z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.kernel().prolong(e, z.as_mut_slice());
+        Ok(())
+    }
+}
+
 impl<T: Real> Keeps<T> for Host {
     type Border = HostBorder<T>;
+    type Aggregates = CoarseSpace<T>;
 
     fn space(&self, len: usize) -> HostSpace<T> {
         HostSpace::new(len)
@@ -80,6 +109,10 @@ impl<T: Real> Keeps<T> for Host {
     fn told<const K: usize>(sums: [T; K]) -> Own {
         let own = sums.map(Element::to_f64).to_vec();
         Box::new(|| Ok(own))
+    }
+
+    fn aggregates(_: &HostSpace<T>, coarse: &CoarseSpace<T>) -> Result<CoarseSpace<T>> {
+        Ok(coarse.clone())
     }
 
     fn replace_coefficients(basis: &mut crate::HostBasis<T>, c: &[T]) -> krysp_solvers::Result<()> {

@@ -45,7 +45,7 @@ mod local;
 mod matrix;
 mod near;
 #[cfg(feature = "cuda")]
-mod on_cuda;
+pub(crate) mod on_cuda;
 mod ranks;
 mod raw;
 mod scalar;

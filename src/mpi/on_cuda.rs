@@ -2,16 +2,18 @@
 
 use super::fsai::RankFsai;
 use super::halo::{Halo, Routes};
-use super::local::{Border, Keeps};
+use super::local::{Aggregated, Border, Keeps};
 use super::matrix::RankMatrix;
 use super::ranks::{Own, Ranks};
 use super::spai::RankSpai;
 use super::vector::RankSpace;
 use crate::cuda::{CudaBasis, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
-use crate::{Csr, Cuda, Error, Real, Result};
-use krysp_kernels::cuda::team::post::Post;
+use crate::{CoarseSpace, Csr, Cuda, Error, Real, Result};
+use krysp_kernels::cuda::preconditioners::coarse::Coarse;
+use krysp_kernels::cuda::team::post::{Collect, Ghosts};
 use krysp_kernels::cuda::{PinnedArray, Told};
 use krysp_solvers::Element;
+use std::sync::{Mutex, PoisonError};
 
 impl Ranks {
     /// A GPU for this rank: the GPUs of a machine are dealt out among the ranks that run there. Ranks share GPUs where there
@@ -43,6 +45,7 @@ impl Ranks {
 
 impl<T: Real> Keeps<T> for Cuda {
     type Border = CudaBorder<T>;
+    type Aggregates = Mutex<Coarse<T>>;
 
     fn space(&self, len: usize) -> CudaSpace<T> {
         Cuda::space(self, len)
@@ -52,14 +55,12 @@ impl<T: Real> Keeps<T> for Cuda {
         let made = || {
             let offsets: Vec<u32> = outside.offsets().iter().map(|&offset| offset as u32).collect();
             let border = [rows, &offsets, outside.columns()];
-            let (device, ghosts) = (self.device(), outside.cols());
-            let post = Post::new(device, own, routes.sent(), ghosts, border, outside.entries())?;
-            Ok((post, device.pinned(routes.sent().len())?, device.pinned(ghosts)?))
+            let ghosts = Ghosts::new(self.device(), own, outside.cols(), border, outside.entries())?;
+            Ok((Sending::new(self, own, routes.sent())?, ghosts, self.device().pinned(outside.cols())?))
         };
-        let (post, sent, came) = routes.ranks().all(made())?;
-        let halo = routes.halo_through(sent, came)?;
+        let (sending, ghosts, came) = routes.ranks().all(made())?;
         let alone = routes.sent().is_empty() && outside.cols() == 0;
-        Ok(CudaBorder { post, halo, outside, alone })
+        Ok(CudaBorder { exchange: sending.forwards(routes, came)?, ghosts, outside, alone })
     }
 
     fn told<const K: usize>(sums: [CudaScalar<T>; K]) -> Own {
@@ -68,15 +69,82 @@ impl<T: Real> Keeps<T> for Cuda {
         Box::new(move || Ok(told?.read()?.into_iter().map(Element::to_f64).collect()))
     }
 
+    fn aggregates(space: &CudaSpace<T>, coarse: &CoarseSpace<T>) -> Result<Mutex<Coarse<T>>> {
+        Ok(Mutex::new(Coarse::new(space.gpu().device(), &coarse.kernel())?))
+    }
+
     fn replace_coefficients(basis: &mut CudaBasis<T>, c: &[T]) -> krysp_solvers::Result<()> {
         basis.0.replace_coefficients(c).map_err(failed)
     }
 }
 
-/// A border on a GPU: what is sent and received passes through pinned memory.
-pub struct CudaBorder<T: Real> {
-    post: Post<T>,
+impl<T: Real> Aggregated<T, CudaVector<T>> for Mutex<Coarse<T>> {
+    fn restrict(&self, r: &CudaVector<T>) -> krysp_solvers::Result<Vec<T>> {
+        let coarse = self.lock().unwrap_or_else(PoisonError::into_inner);
+        coarse.restricted(&r.entries).map_err(failed)
+    }
+
+    fn prolong(&self, e: &[T], z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        let mut coarse = self.lock().unwrap_or_else(PoisonError::into_inner);
+        coarse.add(e, &mut z.entries).map_err(failed)
+    }
+}
+
+/// Entries of a vector on a GPU that are sent, through pinned memory.
+pub(crate) struct Sending<T: Real> {
+    collect: Collect<T>,
+    sent: PinnedArray<T>,
+}
+
+impl<T: Real> Sending<T> {
+    /// The entries at `places` of vectors with `length` entries.
+    pub(crate) fn new(gpu: &Cuda, length: usize, places: &[u32]) -> Result<Sending<T>> {
+        let device = gpu.device();
+        Ok(Sending { collect: Collect::new(device, length, places)?, sent: device.pinned(places.len())? })
+    }
+
+    /// To ghosts; what comes of other ranks is in `came`. All ranks call this.
+    pub(crate) fn forwards(self, routes: &Routes, came: PinnedArray<T>) -> Result<Exchange<T>> {
+        Ok(Exchange { collect: self.collect, halo: routes.halo_through(self.sent, came)? })
+    }
+
+    /// From ghosts to where their entries are. All ranks call this.
+    pub(crate) fn backwards(self, routes: &Routes, came: PinnedArray<T>) -> Result<Exchange<T>> {
+        Ok(Exchange { collect: self.collect, halo: routes.back_through(self.sent, came)? })
+    }
+}
+
+/// Messages with entries of vectors on a GPU.
+pub(crate) struct Exchange<T: Real> {
+    collect: Collect<T>,
     halo: Halo<T, PinnedArray<T>>,
+}
+
+impl<T: Real> Exchange<T> {
+    /// Sends while the GPU does what `meanwhile` queues.
+    pub(crate) fn send<R>(
+        &mut self,
+        x: &CudaVector<T>,
+        meanwhile: impl FnOnce() -> krysp_solvers::Result<R>,
+    ) -> krysp_solvers::Result<R> {
+        let Exchange { collect, halo } = self;
+        halo.fill(|sent| collect.queue(&x.entries, sent).map_err(Error::from))?;
+        let result = meanwhile()?;
+        collect.wait().map_err(failed)?;
+        halo.go()?;
+        Ok(result)
+    }
+
+    /// Waits for what others send.
+    pub(crate) fn came(&mut self) -> Result<&PinnedArray<T>> {
+        self.halo.came()
+    }
+}
+
+/// A border on a GPU.
+pub struct CudaBorder<T: Real> {
+    exchange: Exchange<T>,
+    ghosts: Ghosts<T>,
     outside: Csr<T>,
     /// No other rank reads or is read.
     alone: bool,
@@ -88,25 +156,16 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
         x: &CudaVector<T>,
         own: impl FnOnce() -> krysp_solvers::Result<R>,
     ) -> krysp_solvers::Result<R> {
-        let CudaBorder { post, halo, alone, .. } = self;
-        if *alone {
-            let own = own()?;
-            halo.ranks().send_sums()?;
-            return Ok(own);
-        }
-        halo.fill(|sent| post.collect(&x.entries, sent).map_err(Error::from))?;
-        let own = own()?;
-        post.collected().map_err(failed)?;
-        halo.go()?;
-        halo.ranks().send_sums()?;
+        let own = if self.alone { own()? } else { self.exchange.send(x, own)? };
+        self.exchange.halo.ranks().send_sums()?;
         Ok(own)
     }
 
-    fn add(&mut self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+    fn add(&mut self, _: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         if self.alone {
             return Ok(());
         }
-        self.post.add(self.halo.came()?, &x.entries, &mut y.entries).map_err(failed)
+        self.ghosts.add(self.exchange.came()?, &mut y.entries).map_err(failed)
     }
 
     fn add_dot(
@@ -118,18 +177,18 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
         if self.alone {
             return Ok(own);
         }
-        let sum = self.post.add_dot(self.halo.came()?, &x.entries, &mut y.entries, &own.0);
+        let sum = self.ghosts.add_dot(self.exchange.came()?, &x.entries, &mut y.entries, &own.0);
         Ok(CudaScalar(sum.map_err(failed)?))
     }
 
     fn ghosts(&mut self, x: &[T]) -> Result<Vec<T>> {
-        self.halo.start(x)?;
-        Ok(self.halo.receive()?.to_vec())
+        self.exchange.halo.start(x)?;
+        Ok(self.exchange.halo.receive()?.to_vec())
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.outside = self.outside.with_values(values)?;
-        Ok(self.post.refresh(self.outside.entries())?)
+        Ok(self.ghosts.refresh(self.outside.entries())?)
     }
 
     fn outside(&self) -> Result<Csr<T>> {
@@ -137,7 +196,7 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
     }
 
     fn bytes(&self) -> usize {
-        self.post.bytes()
+        self.ghosts.bytes() + self.exchange.collect.bytes()
     }
 }
 

@@ -3,12 +3,14 @@
 use crate::laws::obeyed;
 use crate::solves::{methods_on, residual};
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, Local, RankFsai, RankMatrix, RankSpace, RankSpai, RankVector, Ranks};
+use krysp::mpi::{
+    BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
+};
 use krysp::solvers::Solution;
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Amg, BiCgStab, Cg, Chebyshev, Csr, Cuda, CudaVector, Fgmres, Fsai, Gmres, Ic0, Isai, Jacobi,
+    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Cuda, CudaVector, Fgmres, Fsai, Gmres, Ic0, Isai, Jacobi,
     LinearOperator, Outcome, Space, Spai, Sparsity, ToCuda, TwoLevel, Vector,
 };
 
@@ -34,6 +36,11 @@ pub(super) fn operators(ranks: &Ranks) {
             laws::second_product(&rows).unwrap();
             let jacobi = BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
             laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
+            // a saddle point has no coarse matrix that is positive definite
+            if let Ok(two_level) = RankTwoLevel::over(jacobi, &rows, 8) {
+                laws::operator_fusions(&two_level, Agreement::Rounding).unwrap();
+                laws::second_product(&two_level).unwrap();
+            }
         }
     }
 }
@@ -169,6 +176,14 @@ pub(super) fn preconditioners(ranks: &Ranks) {
         let m = Chebyshev::with_bounds(&rows, jacobi(), 3, [0.1, 2.0]).unwrap();
         check("Chebyshev", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
 
+        let on_host = BlockJacobi::new(&host, Jacobi::new).unwrap();
+        let m = RankTwoLevel::over(on_host, &host, 60).unwrap();
+        let alone = Cg::new(&host).preconditioner(m).rtol(1e-10).solve(own).unwrap().report.iterations;
+        let m = RankTwoLevel::over(jacobi(), &rows, 60).unwrap();
+        let got =
+            check("RankTwoLevel", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
+        assert!(got.abs_diff(alone) <= 1, "{cut:?}: {got}, {alone} on hosts");
+
         let fsai = RankFsai::new(&host).unwrap();
         let alone = Cg::new(&host).preconditioner(&fsai).rtol(1e-10).solve(own).unwrap().report.iterations;
         let m = fsai.to(&gpu).unwrap();
@@ -182,6 +197,39 @@ pub(super) fn preconditioners(ranks: &Ranks) {
         let got =
             check("RankSpai", &cut, BiCgStab::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
         assert!(got.abs_diff(alone) <= 2, "{cut:?}: {got}, {alone} on hosts");
+    }
+}
+
+/// Multigrid over ranks takes as many iterations as in host memory, with nodes of one unknown and of three, and any size of
+/// numbers.
+pub(super) fn multigrid(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    let systems = [
+        ("cube", 1, matrices::stencil7(18).csr::<f64>().unwrap()),
+        ("small", 1, matrices::stencil7(4).csr::<f64>().unwrap()),
+        ("elastic", 3, matrices::elasticity(7).csr::<f64>().unwrap()),
+    ];
+    for (name, size, a) in systems {
+        let b = matrices::vector(a.rows());
+        let options = AmgOptions { coarsest: 60, ..AmgOptions::default() };
+        for cut in cuts(a.rows() / size, ranks.size()) {
+            let cut: Vec<usize> = cut.iter().map(|node| size * node).collect();
+            let host = share(ranks, &a, &cut);
+            let (rows, own) = (host.to(&gpu).unwrap(), part(ranks, &b, &cut));
+            let on_host = RankAmg::with::<[f64; 0]>(&host, &[], options).unwrap();
+            let m = on_host.to(&gpu).unwrap();
+            let alone =
+                Cg::new(&host).preconditioner(on_host).rtol(1e-9).solve(own).unwrap().report.iterations;
+            for scale in [1.0, 1e-60, 1e60] {
+                let own: Vec<f64> = own.iter().map(|b| scale * b).collect();
+                let report = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(&own).unwrap().report;
+                assert!(report.converged(), "{name} {cut:?}, {scale:e}: {report}");
+                assert!(
+                    report.iterations.abs_diff(alone) <= 1,
+                    "{name} {cut:?}, {scale:e}: {report}, {alone} iterations on hosts"
+                );
+            }
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl<T: Element> PinnedArray<T> {
     }
 
     /// Queues a copy to an array of the device.
-    pub(crate) fn copy_to(&self, array: &mut Array<T>) -> Result<()> {
+    pub fn copy_to(&self, array: &mut Array<T>) -> Result<()> {
         assert_eq!(array.len(), self.len, "arrays of one length");
         if self.len == 0 {
             return Ok(());

@@ -2,6 +2,7 @@
 
 pub(crate) mod advance;
 pub(crate) mod basis;
+pub mod cast;
 pub(crate) mod gate;
 pub(crate) mod number;
 pub(crate) mod ring;

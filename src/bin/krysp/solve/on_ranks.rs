@@ -12,12 +12,12 @@ use krysp::mpi::{
 };
 use krysp::plan::{Method, Preconditioner};
 use krysp::solvers::{Identity, Report, Scalar, Solution, Vector};
-#[cfg(feature = "cuda")]
-use krysp::{Amg, Cuda, ToCuda};
 use krysp::{
     BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Host, Ic0, Idr, Ilu0, Ilut, Jacobi,
     LinearOperator, Lu, Minres, Origin, Space,
 };
+#[cfg(feature = "cuda")]
+use krysp::{Cuda, ToCuda};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -272,10 +272,7 @@ impl Solve {
         line("matrix", &format!("{size}, on {} ranks, read in {}", ranks.size(), time(*read)));
         line("format", &format!("each rank's own, {} in all", text::bytes(*bytes)));
         for Tried { method, preconditioner, setup, ended } in tried {
-            line(
-                "tried",
-                &format!("{method} with {preconditioner}{}", of_what(*preconditioner, &self.device)),
-            );
+            line("tried", &format!("{method} with {preconditioner}{}", of_what(*preconditioner)));
             let how = match ended {
                 Err(why) => format!("not built: {why}"),
                 Ok(report) => {
@@ -376,7 +373,11 @@ fn over_gpus(
     Ok(match name {
         Preconditioner::None => Box::new(Identity::new(a.domain())),
         Preconditioner::Jacobi => Box::new(BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?),
-        Preconditioner::Amg => Box::new(BlockJacobi::new(a, |block| Amg::on(gpu, block))?),
+        Preconditioner::TwoLevel => {
+            let jacobi = BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?;
+            Box::new(RankTwoLevel::over(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
+        }
+        Preconditioner::Amg => Box::new(RankAmg::new(host)?.to(gpu)?),
         Preconditioner::Fsai => Box::new(RankFsai::new(host)?.to(gpu)?),
         Preconditioner::Spai => Box::new(RankSpai::new(host)?.to(gpu)?),
         other => {
@@ -387,10 +388,9 @@ fn over_gpus(
 }
 
 /// What is told of a preconditioner that is not of the whole matrix.
-fn of_what(name: Preconditioner, device: &str) -> &'static str {
-    use Preconditioner::{Amg, Cholesky, Ic0, Ilu0, Ilut, Lu};
-    let of_blocks = matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Lu) || (name == Amg && device != "cpu");
-    if of_blocks { " of each rank's block" } else { "" }
+fn of_what(name: Preconditioner) -> &'static str {
+    use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
+    if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Lu) { " of each rank's block" } else { "" }
 }
 
 /// Whether `⟨y, A x⟩ = ⟨x, A y⟩` to rounding, for vectors without any order in them: no rank has both halves of the matrix.

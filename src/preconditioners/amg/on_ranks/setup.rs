@@ -215,7 +215,8 @@ impl Rows {
         let [p, r] = ranks.all(stored())?;
         let routes = routes.widened(modes.count);
         let zeros = HostSpace::new(near.count() * modes.count).zeros()?;
-        let transfer = Transfer { p, r, halo: routes.halo()?, back: routes.back()?, coarse: zeros };
+        let (halo, back) = (routes.halo()?, routes.back()?);
+        let transfer = Transfer { p, r, halo, back, routes, coarse: zeros };
         Ok(Some((transfer, coarse, coarse_modes)))
     }
 
