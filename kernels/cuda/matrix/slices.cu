@@ -160,6 +160,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
     });
 }
 
+// Takes values from entries, times a factor, and zeros for padding.
+extern "C" __global__ __launch_bounds__(THREADS, 6) void slices_scale_values(Slices a, RowStarts rows, const real* entries, real factor, stored* slots) {
+    begin();
+    each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? entries[entry] * factor : real(0); });
+}
+
 // Takes values from entries, zeros for padding, or gives them back.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_copy_values(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
     begin();

@@ -12,6 +12,8 @@
 //! Budget of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over `Pᵀ`. The dense level
 //! takes one, both ends three in all.
 
+use super::graph::Blocks;
+use super::numbers;
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{config, config_at_once};
@@ -20,6 +22,7 @@ use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::formats::dia::{BATCH, Dia, NOWHERE};
 use crate::cuda::formats::sliced::Sliced;
 use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::matrix::product::{Layout, Product};
 use crate::cuda::preconditioners::coarse::{self, DENSE_ROWS};
 use crate::cuda::solve::gate::step;
@@ -83,27 +86,65 @@ impl Matrix {
     pub fn sliced(ordered: &Ordered<f32>, cols: usize) -> Result<Matrix> {
         // rows in order are read and written in whole pieces, which short ones take longer for than for padding
         let sort = ordered.nnz() >= SORTED_FROM * ordered.rows.count();
-        let sliced = Sliced::of_rows(ordered, cols, sort)?;
+        Matrix::of_slices(Sliced::of_rows(ordered, cols, sort)?)
+    }
+
+    fn of_slices(sliced: Sliced<f32>) -> Result<Matrix> {
         let name = match (sliced.has_short_columns(), sliced.pack()) {
             (false, 1) => "update_wide",
             (false, _) => "update_wide_packed",
             (true, 1) => "update_short",
             (true, _) => "update_short_packed",
         };
-        let update = ordered.device().function::<f32>(&SOURCE, name)?;
+        let update = sliced.device().function::<f32>(&SOURCE, name)?;
         Ok(Matrix { stored: Stored::Sliced(Box::new(sliced)), update })
     }
 
     /// By diagonals, if all entries stand on these.
     pub fn by_diagonals(ordered: &Ordered<f32>, cols: usize, diagonals: &[i64]) -> Result<Option<Matrix>> {
-        let Some(dia) = Dia::of(ordered, cols, diagonals)? else { return Ok(None) };
+        Dia::of(ordered, cols, diagonals)?.map(Matrix::of_diagonals).transpose()
+    }
+
+    fn of_diagonals(dia: Dia<f32>) -> Result<Matrix> {
         let name = if dia.rows_of_lane() == 1 { "update_dia_1" } else { "update_dia_4" };
-        let update = ordered.device().function::<f32>(&SOURCE, name)?;
-        Ok(Some(Matrix { stored: Stored::Dia(Box::new(dia)), update }))
+        let update = dia.device().function::<f32>(&SOURCE, name)?;
+        Ok(Matrix { stored: Stored::Dia(Box::new(dia)), update })
+    }
+
+    /// Blocks times a factor: by diagonals if there are such and all entries stand on these, in slices if not.
+    pub fn of_blocks(blocks: &Blocks, factor: f64, diagonals: &[i64]) -> Result<Matrix> {
+        let (graph, cols) = (&blocks.graph, blocks.graph.cols() * blocks.shape[1]);
+        if blocks.shape != [1, 1] {
+            return Matrix::sliced(&numbers::expanded(blocks, factor)?, cols);
+        }
+        if !diagonals.is_empty() {
+            let shape = Shape { rows: graph.rows(), cols, entries: graph.entries() };
+            let dia = Dia::<f32>::empty(graph.device(), shape, diagonals)?;
+            if !dia.take_scaled((&graph.rows, &graph.columns), &blocks.values, factor)?.is_set()? {
+                return Matrix::of_diagonals(dia);
+            }
+        }
+        let sort = graph.entries() >= SORTED_FROM * graph.rows();
+        let sliced = Sliced::<f32>::without_values(&graph.rows, &graph.columns, cols, sort)?;
+        sliced.take_scaled(&graph.rows, &blocks.values, factor)?;
+        Matrix::of_slices(sliced)
+    }
+
+    /// New numbers for what [`Matrix::of_blocks`] or a copy made.
+    pub fn refill(&mut self, blocks: &Blocks, factor: f64) -> Result<()> {
+        let graph = &blocks.graph;
+        match &self.stored {
+            _ if blocks.shape != [1, 1] => self.fill(&numbers::expanded(blocks, factor)?),
+            Stored::Sliced(matrix) => matrix.take_scaled(&graph.rows, &blocks.values, factor),
+            // where entries stand is known to fit
+            Stored::Dia(matrix) => {
+                matrix.take_scaled((&graph.rows, &graph.columns), &blocks.values, factor).map(drop)
+            }
+        }
     }
 
     /// New numbers, of a matrix with the pattern that it was made from.
-    pub fn fill(&mut self, ordered: &Ordered<f32>) -> Result<()> {
+    fn fill(&mut self, ordered: &Ordered<f32>) -> Result<()> {
         assert_eq!(ordered.nnz(), self.product().shape().entries, "a number for each entry");
         match &self.stored {
             Stored::Sliced(matrix) => matrix.copy_values(ordered, Way::IntoSlots),

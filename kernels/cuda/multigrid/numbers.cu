@@ -101,11 +101,6 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Sh
         if (columns) columns[at] = a.columns[first + entry] * shape.columns + column;
     }
 }
-extern "C" __global__ __launch_bounds__(THREADS) void round_numbers(const double* values, u64 count, double scale, float* to) {
-    begin();
-    const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < count) to[at] = float(values[at] * scale);
-}
 // Entries that lie row by row, in double precision.
 extern "C" __global__ __launch_bounds__(THREADS) void widen_entries(const real* values, u64 count, double* to) {
     begin();

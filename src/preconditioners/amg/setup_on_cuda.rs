@@ -111,7 +111,7 @@ impl<T: Real> OnGpu<T> {
             }
             let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
             let mut level = Level {
-                a: stored(&a, self.scale, &diagonals)?,
+                a: Matrix::of_blocks(&a, self.scale, &diagonals)?,
                 inverse: numbers::rounded_diagonal(&inverse, self.scale)?,
                 weights: vec![],
                 transfer: None,
@@ -126,8 +126,8 @@ impl<T: Real> OnGpu<T> {
                 levels.push(level);
                 return Ok((levels, None));
             };
-            let [p, r] = [&numbers.prolongation, &numbers.restriction].map(|blocks| stored(blocks, 1.0, &[]));
-            level.transfer = Some([p?, r?]);
+            let transfer = |blocks: &Blocks| Matrix::of_blocks(blocks, 1.0, &[]);
+            level.transfer = Some([transfer(&numbers.prolongation)?, transfer(&numbers.restriction)?]);
             self.reports.push(LevelReport::on_gpu(&level, started));
             started = Instant::now();
             levels.push(level);
@@ -154,26 +154,6 @@ fn inverse_diagonal(a: &Blocks) -> Result<Array<f64>> {
         Ok(inverse) => Ok(inverse),
         Err((row, pivot)) => Err(Error::NotPositive { what: NAME, row, pivot }),
     }
-}
-
-/// A matrix times `scale` in the format that suits it.
-fn stored(blocks: &Blocks, scale: f64, diagonals: &[i64]) -> Result<Matrix> {
-    let mut ordered = numbers::expanded(&blocks.graph, blocks.shape)?;
-    numbers::round(blocks, scale, &mut ordered)?;
-    let cols = blocks.graph.cols() * blocks.shape[1];
-    if !diagonals.is_empty()
-        && let Some(matrix) = Matrix::by_diagonals(&ordered, cols, diagonals)?
-    {
-        return Ok(matrix);
-    }
-    Ok(Matrix::sliced(&ordered, cols)?)
-}
-
-/// New numbers for what [`stored`] made.
-fn refill(blocks: &Blocks, scale: f64, to: &mut Matrix) -> Result<()> {
-    let mut ordered = numbers::expanded(&blocks.graph, blocks.shape)?;
-    numbers::round(blocks, scale, &mut ordered)?;
-    Ok(to.fill(&ordered)?)
 }
 
 /// The diagonals that some rows have entries on, if most of their slots would be entries; none where they are many, or
@@ -268,13 +248,13 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
                 }
                 break;
             };
-            refill(&a, self.scale, &mut level.a)?;
+            level.a.refill(&a, self.scale)?;
             level.inverse = numbers::rounded_diagonal(&inverse, self.scale)?;
             let omega = weigh(&gpu, level, &inverse, self.scale, self.options.sweeps)?;
             let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else { break };
             let numbers = coarsening.numbers(&a, &inverse, omega)?;
-            refill(&numbers.prolongation, 1.0, p)?;
-            refill(&numbers.restriction, 1.0, r)?;
+            p.refill(&numbers.prolongation, 1.0)?;
+            r.refill(&numbers.restriction, 1.0)?;
             a = numbers.coarse;
         }
         Ok(())
