@@ -13,6 +13,7 @@
 //! takes one, both ends three in all.
 
 use super::graph::Blocks;
+use super::numbering::{Numbering, RawOrder};
 use super::numbers;
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
@@ -45,8 +46,12 @@ pub(crate) const SOURCE: Source = Source {
 };
 
 /// The kernels of both ends.
-pub(crate) const ENDS: Source =
-    Source { file: "ends.cu", text: include_str!("ends.cu"), constants: constants![], mirrors: &[] };
+pub(crate) const ENDS: Source = Source {
+    file: "ends.cu",
+    text: concat!(include_str!("order.cu"), "#line 1 \"ends.cu\"\n", include_str!("ends.cu")),
+    constants: constants![],
+    mirrors: &[mirror!("Order" = RawOrder { nodes, size })],
+};
 
 /// Entries of a mean row from which on rows may be sorted by length.
 const SORTED_FROM: usize = 8;
@@ -160,6 +165,11 @@ impl Matrix {
         }
     }
 
+    /// Whether products read what lies far apart: columns take more than 16 bits.
+    pub fn is_wide(&self) -> bool {
+        matches!(&self.stored, Stored::Sliced(matrix) if !matrix.has_short_columns())
+    }
+
     /// The name of its format.
     pub fn name(&self) -> &'static str {
         match &self.stored {
@@ -224,6 +234,8 @@ pub struct Cycle<T: Real> {
     pub levels: Vec<Level>,
     /// The last, if it is dense.
     pub dense: Option<Dense>,
+    /// How the rows of the finest level are numbered, if other than vectors are.
+    pub numbering: Option<Numbering>,
     rooms: Vec<Room>,
     /// `b` and `x` of the dense level, zero beyond its rows.
     dense_room: [Array<f32>; 2],
@@ -264,6 +276,7 @@ impl<T: Real> Cycle<T> {
             rooms: levels.iter().map(room).collect::<Result<_>>()?,
             levels,
             dense,
+            numbering: None,
             dense_room: [device.zeros(stride)?, device.zeros(stride)?],
             most: device.zeros(1)?,
             size: device.zeros(1)?,
@@ -278,8 +291,8 @@ impl<T: Real> Cycle<T> {
         let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
         let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
         let mut launch = z.device().launch(&self.kernels.widen);
-        let active = self.active(z.device());
-        launch.arg(&x).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
+        let (active, places) = (self.active(z.device()), self.order(Numbering::places));
+        launch.arg(&x).arg(&places).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
         // SAFETY: arguments as in ends.cu, vectors of `n` entries
         unsafe { launch.launch(config) }
     }
@@ -291,8 +304,8 @@ impl<T: Real> Cycle<T> {
         let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
         let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
         let mut launch = z.device().launch(&self.kernels.widen_dot);
-        let active = self.active(z.device());
-        launch.arg(&x).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
+        let (active, places) = (self.active(z.device()), self.order(Numbering::places));
+        launch.arg(&x).arg(&places).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
         launch.arg(&sums.raw);
         // SAFETY: arguments as in ends.cu, vectors of `n` entries
         unsafe { launch.launch(config) }?;
@@ -310,6 +323,11 @@ impl<T: Real> Cycle<T> {
         };
         let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
         self.levels.iter().map(level).sum::<usize>() + dense
+    }
+
+    /// An order of the rows of the finest level; none where they have the numbers of vectors.
+    fn order(&self, which: fn(&Numbering) -> RawOrder) -> RawOrder {
+        self.numbering.as_ref().map_or_else(RawOrder::default, which)
     }
 
     /// Where it says that the solve goes on, whose step is in the making.
@@ -348,7 +366,8 @@ impl<T: Real> Cycle<T> {
         unsafe { launch.launch(config) }?;
         let RawUpdate { y, next_d, next, next_weight, .. } = self.entry(0);
         let mut launch = device.launch(&self.kernels.narrow);
-        launch.arg(&from).arg(&n).arg(&most).arg(&size);
+        let order = self.order(Numbering::order);
+        launch.arg(&from).arg(&order).arg(&n).arg(&most).arg(&size);
         launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&active);
         // SAFETY: as above; what goes into a level is as long as it has rows
         unsafe { launch.launch(config) }

@@ -17,17 +17,19 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(Graph a, c
     inverse[row] = entry == 0 ? 0.0 : 1.0 / entry;
     if (!right) atomicMin(refused, row);
 }
-extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, u32 rows, double scale, float* to) {
-    begin();
-    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row < rows) to[row] = inverse[row] == 0 ? 1.0f : float(inverse[row] / scale);
-}
-// Numbers between −1 and 1 that look random.
-extern "C" __global__ __launch_bounds__(THREADS) void noise(u32 rows, float* to) {
+extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, Order order, u32 rows, double scale, float* to) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
-    u64 bits = (u64)(row + 1) * 0x9e3779b97f4a7c15ull;
+    const double v = inverse[order.at(row)];
+    to[row] = v == 0 ? 1.0f : float(v / scale);
+}
+// Numbers between −1 and 1 that look random, in an order.
+extern "C" __global__ __launch_bounds__(THREADS) void noise(Order order, u32 rows, float* to) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    u64 bits = (u64)(order.at(row) + 1) * 0x9e3779b97f4a7c15ull;
     bits = (bits ^ bits >> 31) * 0xd6e8feb86659fd93ull;
     to[row] = float(bits >> 40) / float(1u << 23) - 1.0f;
 }

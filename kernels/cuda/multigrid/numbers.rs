@@ -2,6 +2,7 @@
 
 use super::cycle::Dense;
 use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
+use super::numbering::{Numbering, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{WARP, config, config_at_once};
@@ -16,11 +17,17 @@ use std::sync::Arc;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "numbers.cu",
-    text: concat!(include_str!("graph.cu"), "#line 1 \"numbers.cu\"\n", include_str!("numbers.cu")),
+    text: concat!(
+        include_str!("graph.cu"),
+        include_str!("order.cu"),
+        "#line 1 \"numbers.cu\"\n",
+        include_str!("numbers.cu")
+    ),
     constants: constants![],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Shape" = RawShape { rows, columns }),
+        mirror!("Order" = RawOrder { nodes, size }),
     ],
 };
 
@@ -115,19 +122,25 @@ pub fn inverse_diagonal(a: &Blocks) -> Result<std::result::Result<Array<f64>, (u
     Ok(Err((at, if found[at] == 0.0 { 0.0 } else { 1.0 / found[at] })))
 }
 
-/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing.
-pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
+/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing. In a numbering, if there is one.
+pub fn rounded_diagonal(
+    inverse: &Array<f64>,
+    scale: f64,
+    numbering: Option<&Numbering>,
+) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
     let rounded = device.uninitialised(rows)?;
     let (from, count, to) = (inverse.address(0), rows as u32, rounded.address(0));
-    queue!(device, f64, "round_diagonal", config(rows), from, count, scale, to);
+    let order = numbering.map_or_else(RawOrder::default, Numbering::order);
+    queue!(device, f64, "round_diagonal", config(rows), from, order, count, scale, to);
     Ok(rounded)
 }
 
-/// Numbers between −1 and 1 that look random.
-pub fn noise(to: &mut Array<f32>) -> Result<()> {
+/// Numbers between −1 and 1 that look random, in a numbering, if there is one.
+pub fn noise(to: &mut Array<f32>, numbering: Option<&Numbering>) -> Result<()> {
     let (rows, address) = (to.len() as u32, to.address(0));
-    queue!(to.device(), f64, "noise", config(to.len()), rows, address);
+    let order = numbering.map_or_else(RawOrder::default, Numbering::order);
+    queue!(to.device(), f64, "noise", config(to.len()), order, rows, address);
     Ok(())
 }
 
