@@ -5,6 +5,7 @@
 //! cargo bench --bench preconditioners [-- --record --rounds 3 heat_sink_p1_340k]
 //!     --amg                                   multigrid alone, of CSR as it was given, b = 1 without a file
 //! cargo bench --features cuda --bench preconditioners -- --gpu
+//!     --steps 100                             after `--amg`: that many steps in time, each with other values
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
@@ -25,6 +26,9 @@ mod on_host;
 mod record;
 #[path = "preconditioners/system.rs"]
 mod system;
+#[cfg(feature = "cuda")]
+#[path = "preconditioners/transient.rs"]
+mod transient;
 
 use krysp::solvers::{Method, Solver};
 use krysp::{LinearOperator, Space, Vector};
@@ -57,6 +61,7 @@ fn main() -> Result<()> {
 struct Options {
     gpu: bool,
     amg: bool,
+    steps: usize,
     record: bool,
     rounds: usize,
     machine: Option<String>,
@@ -70,6 +75,7 @@ impl Options {
         let mut options = Options {
             gpu: false,
             amg: false,
+            steps: 0,
             record: false,
             rounds: 3,
             machine: None,
@@ -84,6 +90,7 @@ impl Options {
                 "--gpu" => options.gpu = true,
                 "--amg" => options.amg = true,
                 "--record" => options.record = true,
+                "--steps" => options.steps = value()?.parse()?,
                 "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
                 "--machine" => options.machine = Some(value()?),
                 "--out" => options.out = Some(value()?.into()),
