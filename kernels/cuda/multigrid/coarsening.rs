@@ -74,7 +74,7 @@ pub struct Numbers {
     pub coarse: Blocks,
 }
 
-impl Coarsening {
+impl Made {
     /// Of a matrix, its inverse diagonal and its modes. None where too little would be gained.
     pub fn new(
         a: &Blocks,
@@ -120,7 +120,9 @@ impl Coarsening {
         };
         Ok(Some(Made { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes, members }))
     }
+}
 
+impl Coarsening {
     /// On aggregates and modes that are known: `T` has a row of at most one block for each node, `strong` is there where blocks
     /// are numbers and not all of them strong.
     pub fn on(a: &Graph, rules: Rules, strong: Option<Graph>, t: Blocks) -> Result<Coarsening> {

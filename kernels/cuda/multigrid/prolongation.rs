@@ -24,9 +24,11 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Kernels by how many entries a row may have: those that count and fill, and lanes of a row; what fills where columns are known,
-/// and its lanes. Those of short.cu ask no more than that `P` has few, and are for short rows.
-const ROOM: [(usize, [&str; 2], usize, (&str, usize)); 4] = [
+/// How many entries a row may have, kernels that count and fill, lanes of a row; what fills where columns are known, and its lanes.
+type Room = (usize, [&'static str; 2], usize, (&'static str, usize));
+
+/// Kernels by how many entries a row may have. Those of short.cu ask no more than that `P` has few, and are for short rows.
+const ROOM: [Room; 4] = [
     (16, ["count_smoothed_short", "fill_smoothed_short"], 1, ("fill_smoothed_short", 1)),
     (32, ["count_smoothed_32", "fill_smoothed_32"], 8, ("refill_smoothed_32", 4)),
     (64, ["count_smoothed_64", "fill_smoothed_64"], 16, ("refill_smoothed_64", 8)),

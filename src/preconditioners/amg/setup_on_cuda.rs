@@ -134,7 +134,7 @@ impl<T: Real> OnGpu<T> {
             };
             let omega = weigh(gpu, &mut level, &inverse, self.scale, self.options.sweeps, None)?;
             let made = match levels.len() < LEVELS {
-                true => Coarsening::new(&a, &inverse, omega, &modes, rules(&self.options))?,
+                true => Made::new(&a, &inverse, omega, &modes, rules(&self.options))?,
                 false => None,
             };
             let Some(Made { coarsening, numbers, modes: below, members }) = made else {
