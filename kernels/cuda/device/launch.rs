@@ -10,7 +10,6 @@ use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::tuning::VECTOR_BLOCKS;
-use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{CudaFunction, CudaStream, DeviceRepr, LaunchConfig, sys};
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -80,27 +79,6 @@ impl<'a> Launch<'a> {
     pub(crate) fn cooperative(&mut self) -> &mut Self {
         self.cooperative = true;
         self
-    }
-
-    /// Queues a kernel whose blocks wait for each other, and which takes any grid: with no more blocks than fit the device at once,
-    /// and one where blocks cannot wait.
-    ///
-    /// # Safety
-    /// As for [`Launch::launch`].
-    pub(crate) unsafe fn together(&mut self, config: LaunchConfig) -> Result<()> {
-        let context = self.stream.context();
-        context.bind_to_thread()?;
-        let attribute = |which| Ok::<_, Error>(context.attribute(which)? as u32);
-        let mut most = 1;
-        if attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH)? != 0 {
-            let of_one =
-                self.function.occupancy_max_active_blocks_per_multiprocessor(config.block_dim.0, 0, None)?;
-            most = of_one * attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-            self.cooperative = true;
-        }
-        let blocks = config.grid_dim.0.clamp(1, most.max(1));
-        // SAFETY: as the caller promised
-        unsafe { self.launch(LaunchConfig { grid_dim: (blocks, 1, 1), ..config }) }
     }
 
     /// Queues the kernel.

@@ -143,7 +143,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
             const u32 other = __shfl_xor_sync(ALL, base, step);
             if (other < base) base = other;
         }
-        if (__any_sync(ALL, column != PADDING && column - base >= SHORT_PADDING) && threadIdx.x % 32 == 0) *misfit = 1;
+        // written where it is not set yet: writes to one place wait for each other
+        if (__any_sync(ALL, column != PADDING && column - base >= SHORT_PADDING) && threadIdx.x % 32 == 0 && !*(volatile u32*)misfit) *misfit = 1;
         slots[slot] = column != PADDING ? u16(column - base) : SHORT_PADDING;
         if (threadIdx.x % 32 == 0) bases[read] = base != PADDING ? base : 0;
     });

@@ -1,6 +1,6 @@
 // Aggregates, as aggregates.rs of the host has them: every node decides by what held before its round, so both find the same.
 //
-// A round moves the patterns of nodes that are not decided, and a number a node; of others nothing.
+// A round moves the patterns of nodes that are not decided, and a number a node; on lists nothing of others.
 
 // A root, in place of its number.
 constexpr u32 ROOT = ALL;
@@ -11,18 +11,41 @@ __device__ __forceinline__ u32 scrambled(u32 bits) {
     return bits ^ bits >> 16;
 }
 
-// The largest number among a node and its neighbours, whichever block wrote them. The loads of some stand together: to wait for
-// each takes longest here.
+// A number for each node, zero for those that are left out.
+extern "C" __global__ __launch_bounds__(THREADS) void draw(const u8* left_out, u32 nodes, u32* drawn, u32* largest) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= nodes) return;
+    drawn[node] = left_out[node] ? 0 : scrambled(node + 1);
+    // not known yet, and looked for: no node has drawn this
+    largest[node] = left_out[node] ? 0 : 1;
+}
+
+// Nodes that a round looks at: those of a list, or all where there is none.
+struct Nodes {
+    const u32* list;
+    const u32* count;
+    u32 all;
+
+    __device__ __forceinline__ u32 size() const { return list ? *count : all; }
+    __device__ __forceinline__ u32 at(u32 place) const { return list ? __ldg(list + place) : place; }
+};
+
+template <class Visit> __device__ __forceinline__ void each_node(const Nodes& nodes, Visit visit) {
+    const u32 size = nodes.size(), threads = gridDim.x * blockDim.x;
+    for (u32 place = blockIdx.x * blockDim.x + threadIdx.x; place < size; place += threads) visit(nodes.at(place));
+}
+// The largest number among a node and its neighbours. The loads of some stand together: to wait for each takes longest here.
 __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u32 node) {
     constexpr u32 TOGETHER = 8;
-    const u32 first = __ldg(a.offsets + node), end = __ldg(a.offsets + node + 1);
-    u32 most = __ldcg(numbers + node);
+    const u32 first = a.offsets[node], end = a.offsets[node + 1];
+    u32 most = numbers[node];
     for (u32 entry = first; entry < end; entry += TOGETHER) {
         u32 column[TOGETHER], number[TOGETHER];
 #pragma unroll
         for (u32 k = 0; k < TOGETHER; k++) column[k] = entry + k < end ? __ldg(a.columns + entry + k) : node;
 #pragma unroll
-        for (u32 k = 0; k < TOGETHER; k++) number[k] = __ldcg(numbers + column[k]);
+        for (u32 k = 0; k < TOGETHER; k++) number[k] = numbers[column[k]];
 #pragma unroll
         for (u32 k = 0; k < TOGETHER; k++) most = max(most, number[k]);
     }
@@ -30,84 +53,59 @@ __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u3
 }
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
 
-// Waits for all blocks: every thread sees what all wrote before. `arrived` was zero before the first of `calls`.
-__device__ __forceinline__ void meet(u32* arrived, u32& calls) {
-    __syncthreads();
-    calls++;
-    if (threadIdx.x == 0) {
-        u32 count;
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
-        do {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(arrived) : "memory");
-        } while (count < calls * gridDim.x);
+// The largest number among a node and its neighbours. One that is a root or zero stays.
+extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
+    begin();
+    each_node(nodes, [&](u32 node) {
+        if (!is_open(largest[node])) return;
+        largest[node] = most_among(a, drawn, node);
+    });
+}
+// Roots, and nodes that have one two steps away or nearer. Marks that some are still open, once a block: writes to one place
+// wait for each other. `open` may be null.
+extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes nodes, const u32* largest, u32* drawn, u32* open) {
+    begin();
+    bool some = false;
+    each_node(nodes, [&](u32 node) {
+        const u32 own = drawn[node];
+        if (!is_open(own)) return;
+        const u32 most = most_among(a, largest, node);
+        const bool decided = most == own || most == ROOT;
+        some |= !decided;
+        if (decided) drawn[node] = most == own ? ROOT : 0;
+    });
+    if (__syncthreads_or(some) && open && threadIdx.x == 0) *open = 1;
+}
+// Keeps the nodes whose number is open, in any order: which round decides a node does not hang on it. `count` was zero.
+extern "C" __global__ __launch_bounds__(THREADS) void keep_open(Nodes nodes, const u32* numbers, u32* kept, u32* count) {
+    begin();
+    __shared__ u32 before[THREADS / 32], first;
+    const u32 size = nodes.size(), warp = threadIdx.x / 32;
+    for (u32 base = blockIdx.x * THREADS; base < size; base += gridDim.x * THREADS) {
+        const u32 node = base + threadIdx.x < size ? nodes.at(base + threadIdx.x) : NONE;
+        const bool keeps = node != NONE && is_open(numbers[node]);
+        const u32 all = __ballot_sync(ALL, keeps);
+        if (threadIdx.x % 32 == 0) before[warp] = __popc(all);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            u32 sum = 0;
+            for (u32 w = 0; w < THREADS / 32; w++) {
+                const u32 own = before[w];
+                before[w] = sum;
+                sum += own;
+            }
+            first = atomicAdd(count, sum);
+        }
+        __syncthreads();
+        if (keeps) kept[first + before[warp] + __popc(all & ((1u << threadIdx.x % 32) - 1))] = node;
+        __syncthreads();
     }
-    __syncthreads();
 }
 
-// Nodes of a warp that a round looks at: all from `first` on, or those of a list.
-struct Nodes {
-    u32* list;
-    u32 first, count;
-    bool listed;
-
-    // Keeps those for which `stays(node)`: what it writes to the list, it has read.
-    template <class Stays> __device__ __forceinline__ void visit(Stays stays) {
-        const u32 lane = threadIdx.x % 32;
-        u32 kept = 0;
-        for (u32 base = 0; base < count; base += 32) {
-            const bool there = base + lane < count;
-            const u32 node = there ? listed ? list[base + lane] : first + base + lane : 0;
-            const bool is_kept = there && stays(node);
-            const u32 all = __ballot_sync(ALL, is_kept);
-            if (is_kept) list[kept + __popc(all & ((1u << lane) - 1))] = node;
-            kept += __popc(all);
-            __syncwarp();
-        }
-        count = kept;
-        listed = true;
-    }
-};
-
-// Marks the roots. All rounds are one launch, in which blocks wait for each other twice a round: `arrived` and `open`, behind
-// it, are zero. Each warp has a range of nodes, and its part of both lists.
-extern "C" __global__ __launch_bounds__(THREADS) void find_roots(
-    Graph a, const u8* left_out, u32* drawn, u32* largest, u32* to_ask, u32* to_decide, u32* arrived, u32* marks) {
+extern "C" __global__ __launch_bounds__(THREADS) void mark_roots(const u32* drawn, u32 nodes, u32* marks) {
     begin();
-    const u32 lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32), warp = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    const u32 of_warp = (a.rows + 32 * warps - 1) / (32 * warps) * 32;
-    const u32 first = u32(min((u64)warp * of_warp, (u64)a.rows)), end = min(first + of_warp, a.rows);
-    u32 calls = 0, *const open = arrived + 1;
-    for (u32 node = first + lane; node < end; node += 32) {
-        // zero for those that are left out
-        __stcg(drawn + node, left_out[node] ? 0 : scrambled(node + 1));
-        // not known yet, and looked for: no node has drawn this
-        __stcg(largest + node, left_out[node] ? 0 : 1);
-    }
-    Nodes asks{to_ask + first, first, end - first, false}, decides{to_decide + first, first, end - first, false};
-    for (u32 round = 1;; round++) {
-        meet(arrived, calls);
-        // the largest number among a node and its neighbours; one that is a root or zero stays
-        asks.visit([&](u32 node) {
-            if (!is_open(__ldcg(largest + node))) return false;
-            const u32 most = most_among(a, drawn, node);
-            __stcg(largest + node, most);
-            return is_open(most);
-        });
-        meet(arrived, calls);
-        // roots, and nodes that have one two steps away or nearer
-        decides.visit([&](u32 node) {
-            const u32 own = __ldcg(drawn + node);
-            if (!is_open(own)) return false;
-            const u32 most = most_among(a, largest, node);
-            const bool decided = most == own || most == ROOT;
-            if (decided) __stcg(drawn + node, most == own ? ROOT : 0);
-            return !decided;
-        });
-        if (lane == 0 && decides.count) __stcg(open, round);
-        meet(arrived, calls);
-        if (__ldcg(open) != round) break;
-    }
-    for (u32 node = first + lane; node < end; node += 32) marks[node] = __ldcg(drawn + node) == ROOT;
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node < nodes) marks[node] = drawn[node] == ROOT;
 }
 
 // Roots and their neighbours; `numbers` has a root's number.

@@ -3,32 +3,98 @@
 use super::graph::{Graph, RawGraph, ends};
 use super::products;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{WARP, config};
+use crate::cuda::device::launch::{WARP, config, config_at_once};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device};
+use crate::cuda::matrix::ordered::Misfit;
+use cudarc::driver::DeviceRepr;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "aggregates.cu",
     text: concat!(include_str!("graph.cu"), "#line 1 \"aggregates.cu\"\n", include_str!("aggregates.cu")),
     constants: constants![],
-    mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
+    mirrors: &[
+        mirror!("Graph" = RawGraph { offsets, columns, rows }),
+        mirror!("Nodes" = RawNodes { list, count, all }),
+    ],
 };
+
+/// Rounds that are queued together, at first and then: most graphs need some ten, and a round without open nodes is short.
+const ROUNDS: [usize; 2] = [10, 4];
+
+/// Nodes of a graph whose rounds keep lists of those that are open, made anew after so many rounds. To make lists takes as long
+/// as a round of fewer nodes.
+const LISTED: usize = 1 << 16;
+/// See [`LISTED`].
+const ROUNDS_OF_LIST: usize = 2;
+
+/// `Nodes` as kernels see them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawNodes {
+    list: u64,
+    count: u64,
+    all: u32,
+}
+// SAFETY: as `Nodes` of aggregates.cu
+unsafe impl DeviceRepr for RawNodes {}
+
+/// The nodes whose number may change yet.
+struct Open {
+    all: u32,
+    /// A list and how many it has; none where all are looked at.
+    now: Option<[Array<u32>; 2]>,
+}
+
+impl Open {
+    fn raw(&self) -> RawNodes {
+        let [list, count] = self.now.as_ref().map_or([0; 2], |now| now.each_ref().map(|a| a.address(0)));
+        RawNodes { list, count, all: self.all }
+    }
+
+    /// Leaves those out whose number is known.
+    fn shorten(&mut self, numbers: &Array<u32>) -> Result<()> {
+        let (device, nodes) = (numbers.device(), self.all as usize);
+        let kept = [device.uninitialised(nodes)?, device.zeros(1)?];
+        let (raw, from, [to, count]) =
+            (self.raw(), numbers.address(0), kept.each_ref().map(|a| a.address(0)));
+        queue!(device, f64, "keep_open", config_at_once(device, nodes, 1), raw, from, to, count);
+        self.now = Some(kept);
+        Ok(())
+    }
+}
 
 /// The pattern of `T`, a row of at most one entry for each node: the aggregate that it belongs to. As on the host.
 pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     let (device, nodes, raw) = (graph.device(), graph.rows(), graph.raw());
     let numbers = || device.uninitialised::<u32>(nodes + 1);
-    let (drawn, largest, marks) = (numbers()?, numbers()?, numbers()?);
-    let [d, l, m] = [&drawn, &largest, &marks].map(|numbers| numbers.address(0));
-    let (out, count) = (left_out.address(0), nodes as u32);
-    let (lists, waiting) = ([numbers()?, numbers()?], device.zeros::<u32>(2)?);
-    let ([asks, decides], waits) = (lists.each_ref().map(|list| list.address(0)), waiting.address(0));
-    let find = device.function::<f64>(&SOURCE, "find_roots")?;
-    let mut launch = device.launch(&find);
-    launch.arg(&raw).arg(&out).arg(&d).arg(&l).arg(&asks).arg(&decides).arg(&waits).arg(&m);
-    // SAFETY: arguments as in aggregates.cu; arrays have a number for each node
-    unsafe { launch.together(config(nodes)) }?;
+    let (drawn, largest) = (numbers()?, numbers()?);
+    let (d, l, out, count) = (drawn.address(0), largest.address(0), left_out.address(0), nodes as u32);
+    queue!(device, f64, "draw", config(nodes), out, count, d, l);
+    let [mut asks, mut decides] = [(); 2].map(|()| Open { all: count, now: None });
+    let (mut first, mut last) = (0, ROUNDS[0]);
+    loop {
+        let open = Misfit::none(device)?;
+        for round in first..last {
+            if nodes >= LISTED && round > 0 && round % ROUNDS_OF_LIST == 0 {
+                asks.shorten(&largest)?;
+                decides.shorten(&drawn)?;
+            }
+            // the last round says what is open
+            let mark = if round + 1 == last { open.address() } else { 0 };
+            let ([asks, decides], grid) = ([asks.raw(), decides.raw()], config_at_once(device, nodes, 1));
+            queue!(device, f64, "ask", grid, raw, asks, d, l);
+            queue!(device, f64, "decide", grid, raw, decides, l, d, mark);
+        }
+        if !open.is_set()? {
+            break;
+        }
+        (first, last) = (last, last + ROUNDS[1]);
+    }
+    let marks = numbers()?;
+    let m = marks.address(0);
+    queue!(device, f64, "mark_roots", config(nodes), d, count, m);
     let roots = ends(&marks)?;
     // what was largest is needed no more
     let (near, of_node) = (l, numbers()?);

@@ -272,19 +272,16 @@ template <int LANES, int TABLE> __device__ __forceinline__ void sums_of_product(
     }
 }
 #define SUMS_OF(TABLE, LANES)                                                                                           \
-    extern "C" __global__ __launch_bounds__(THREADS) void sums_##TABLE##_##LANES(                                       \
+    extern "C" __global__ __launch_bounds__(THREADS) void sums_##TABLE(                                                 \
         Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {                  \
         begin();                                                                                                        \
         sums_of_product<LANES, TABLE>(a, a_values, b, b_values, c, c_values);                                           \
     }
 SUMS_OF(32, 4)
-SUMS_OF(64, 4)
 SUMS_OF(64, 8)
-SUMS_OF(128, 8)
 SUMS_OF(128, 16)
 SUMS_OF(512, 32)
-SUMS_OF(4096, 256)
-static_assert(THREADS == 256, "a block for each row of sums_4096_256");
+SUMS_OF(4096, THREADS)
 
 // The numbers of A B, a warp for each block of C: its lanes look for the block's column in as many rows of B that its row of A
 // names, then each sums NUMBERS numbers over those that have it. Blocks of A have `inner` columns, those of B as many rows.

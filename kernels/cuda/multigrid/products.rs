@@ -43,43 +43,32 @@ struct Room {
     finds: [&'static str; 2],
     /// Whether counting keeps the columns.
     keeps: bool,
-    /// Lanes of a row that find.
-    lanes: usize,
-    /// What sums, and lanes of a row: for rows of `B` that are no longer than lanes are many, and for others.
-    sums: [(&'static str, usize); 2],
+    sums: &'static str,
+    /// Lanes of a row: that find, and that sum.
+    lanes: [usize; 2],
 }
 
 const fn room(
     columns: usize,
     terms: f64,
     finds: [&'static str; 2],
-    lanes: usize,
-    sums: [(&'static str, usize); 2],
+    sums: &'static str,
+    lanes: [usize; 2],
 ) -> Room {
-    Room { columns, terms, finds, keeps: columns <= 128, lanes, sums }
+    Room { columns, terms, finds, keeps: columns <= 128, sums, lanes }
 }
 
 const ROOM: [Room; 5] = [
-    room(32, 32.0, ["count_32", ""], 8, [("sums_32_4", 4); 2]),
-    room(64, 160.0, ["count_64", ""], 8, [("sums_64_4", 4), ("sums_64_8", 8)]),
-    room(128, f64::INFINITY, ["count_128", ""], WARP, [("sums_128_8", 8), ("sums_128_16", 16)]),
-    room(512, f64::INFINITY, ["count_512", "fill_512"], WARP, [("sums_512_32", WARP); 2]),
-    room(
-        4096,
-        f64::INFINITY,
-        ["count_4096", "fill_4096"],
-        THREADS as usize,
-        [("sums_4096_256", THREADS as usize); 2],
-    ),
+    room(32, 32.0, ["count_32", ""], "sums_32", [8, 4]),
+    room(64, 160.0, ["count_64", ""], "sums_64", [8, 8]),
+    room(128, f64::INFINITY, ["count_128", ""], "sums_128", [WARP, 16]),
+    room(512, f64::INFINITY, ["count_512", "fill_512"], "sums_512", [WARP, WARP]),
+    room(4096, f64::INFINITY, ["count_4096", "fill_4096"], "sums_4096", [THREADS as usize; 2]),
 ];
-
-/// Entries of a mean row.
-fn mean(graph: &Graph) -> f64 {
-    graph.entries() as f64 / graph.rows().max(1) as f64
-}
 
 /// Terms of a mean row of `A B`.
 fn terms(a: &Graph, b: &Graph) -> f64 {
+    let mean = |graph: &Graph| graph.entries() as f64 / graph.rows().max(1) as f64;
     mean(a) * mean(b)
 }
 
@@ -91,7 +80,7 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
     for (at, room) in ROOM.iter().enumerate().filter(|(_, room)| terms <= room.terms) {
         let counts = Counts::new(device, rows)?;
         let kept = device.uninitialised::<u32>(if room.keeps { rows * room.columns } else { 0 })?;
-        let ([count, fill], cut) = (room.finds, config(rows * room.lanes));
+        let ([count, fill], cut) = (room.finds, config(rows * room.lanes[0]));
         let (to, unordered, mark) = (counts.address(), kept.address(0), counts.mark());
         queue!(device, f64, count, cut, left, right, skip, to, unordered, mark);
         let Some(c) = counts.graph(b.cols())? else { continue };
@@ -165,8 +154,7 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
         return Ok(values);
     }
     if rows * inner * columns == 1 {
-        let [few, many] = ROOM[c.room].sums;
-        let (sums, lanes) = if mean(&b.graph) <= few.1 as f64 { few } else { many };
+        let Room { sums, lanes: [_, lanes], .. } = &ROOM[c.room];
         queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
