@@ -9,6 +9,7 @@
 //!     --with WORDS                            with --amg: only lines with these words in their name
 //!     --beside PROGRAM                        with --amg: also this program of others, on the same system
 //! cargo bench --features cuda --bench preconditioners -- --gpu
+//!     --steps 100                             after `--amg`: that many steps in time, each with other values
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
@@ -31,6 +32,9 @@ mod on_host;
 mod record;
 #[path = "preconditioners/system.rs"]
 mod system;
+#[cfg(feature = "cuda")]
+#[path = "preconditioners/steps_on_gpu.rs"]
+mod steps_on_gpu;
 #[path = "preconditioners/transient.rs"]
 mod transient;
 
@@ -78,6 +82,7 @@ struct Options {
     transient: bool,
     with: Option<String>,
     beside: Vec<PathBuf>,
+    steps: usize,
     record: bool,
     rounds: usize,
     machine: Option<String>,
@@ -94,6 +99,7 @@ impl Options {
             transient: false,
             with: None,
             beside: vec![],
+            steps: 0,
             record: false,
             rounds: 3,
             machine: None,
@@ -111,6 +117,7 @@ impl Options {
                 "--with" => options.with = Some(value()?),
                 "--beside" => options.beside.push(value()?.into()),
                 "--record" => options.record = true,
+                "--steps" => options.steps = value()?.parse()?,
                 "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
                 "--machine" => options.machine = Some(value()?),
                 "--out" => options.out = Some(value()?.into()),
@@ -159,20 +166,21 @@ impl<'a> Table<'a> {
         K: Method<A::Vector> + Default,
     {
         let (mut setups, mut solves) = (vec![], vec![]);
-        let mut made = match build() {
-            Ok(made) => made,
-            Err(error) => {
-                println!("{:<42}{error}", called[1]);
-                return Ok(());
-            }
-        };
+        if let Err(error) = build() {
+            println!("{:<42}{error}", called[1]);
+            return Ok(());
+        }
+        let mut made = None;
         for _ in 0..self.options.rounds {
+            // what was made before is given back outside of what is timed
+            drop(made.take());
             wait()?;
             let started = Instant::now();
-            made = build()?;
+            made = Some(build()?);
             wait()?;
             setups.push(started.elapsed().as_secs_f64() * 1e3);
         }
+        let Some(made) = made else { return Ok(()) };
         let mut solver = Solver::<K, _, _>::new(a).preconditioner(&made).rtol(1e-8).max_iterations(20_000);
         let (zeros, mut x) = (a.domain().zeros()?, a.domain().zeros()?);
         // not timed: records the steps and allocates memory

@@ -63,6 +63,7 @@ pub const SOURCES: &[&Source] = &[
     &matrix::residual::SOURCE,
     &resident::CORRECTED,
     &resident::PLAIN,
+    &multigrid::NUMBERING,
     &multigrid::NUMBERS,
     &multigrid::PRODUCTS,
     &multigrid::PROLONGATION,

@@ -193,12 +193,29 @@ pub(crate) fn node_rows(pattern: &Pattern) -> (usize, bool) {
     }
     let nearly = |&size: &usize| {
         let filled = pattern.entries() * 21 / 20 / (size * size);
-        pattern.rows().is_multiple_of(size) && count_blocks(pattern, size, filled).is_some()
+        pattern.rows().is_multiple_of(size)
+            && may_be_nodes(pattern, size)
+            && count_blocks(pattern, size, filled).is_some()
     };
     match BLOCK_SIZES.into_iter().rev().filter(|_| pattern.entries() > 0).find(nearly) {
         Some(size) => (size, false),
         None => (1, true),
     }
+}
+
+/// Whether some block rows have as little padding as those of nodes, or three times as much: most matrices without nodes are told
+/// by them.
+fn may_be_nodes(pattern: &Pattern, size: usize) -> bool {
+    const LOOKED_AT: usize = 128;
+    let block_rows = pattern.rows() / size;
+    let (mut slots, mut entries) = (0, 0);
+    for k in 0..LOOKED_AT.min(block_rows) {
+        let block_row = k * block_rows / LOOKED_AT.min(block_rows);
+        let first = block_row * size;
+        slots += blocks_of_row(pattern, block_row, size) * size * size;
+        entries += pattern.offsets.at(first + size) - pattern.offsets.at(first);
+    }
+    20 * slots <= 23 * entries
 }
 
 fn divides<T: Real>(size: usize, csr: &Csr<T>) -> bool {
