@@ -297,7 +297,7 @@ impl<T: Real> Vector for CudaVector<T> {
 
 /// An orthonormal basis in device memory.
 #[derive(Debug)]
-pub struct CudaBasis<T: Real>(cuda::Basis<T>);
+pub struct CudaBasis<T: Real>(pub(crate) cuda::Basis<T>);
 
 impl<T: Real> Basis<CudaVector<T>> for CudaBasis<T> {
     fn push(&mut self, j: usize, w: &CudaVector<T>, norm_squared: &CudaScalar<T>) -> Result<()> {

@@ -72,7 +72,7 @@ impl<T: Real> Bsr<T> {
         self.size
     }
 
-    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+    pub(crate) fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
         AnyBsr::new(self.size, &self.offsets, &self.columns, values)
     }
 
@@ -138,7 +138,7 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
 /// The pattern of nodes of `size` rows and columns, which divide those of a matrix.
 pub(crate) fn node_pattern(pattern: &Pattern, size: usize) -> Result<Pattern> {
     let (offsets, columns) = blocks_of(pattern, size);
-    Pattern::sorted(offsets, columns.to_vec(), pattern.cols() / size)
+    Pattern::sorted(offsets, columns, pattern.cols() / size)
 }
 
 /// Where the blocks of each block row are.

@@ -6,7 +6,7 @@ use super::raw::Flight;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::preconditioners::{CoarseSpace, Origin};
-use crate::{Csr, Error, Real, Result};
+use crate::{Csr, Error, Host, Real, Result};
 use krysp_kernels::cpu::preconditioners::coarse::{NONE, dense_rows};
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::index::Offsets;
@@ -113,7 +113,7 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
         dense_rows(&self.inverse, &whole, &mut corrected);
         self.coarse.kernel().prolong(&corrected, z.own.as_mut_slice());
         let terms = whole[own].iter().zip(&corrected).map(|(&r, &c)| r * c);
-        let [dot] = RankScalar::sums(ranks, [terms.fold(T::zero(), |sum, term| sum + term)]);
+        let [dot] = RankScalar::sums::<Host, 1>(ranks, [terms.fold(T::zero(), |sum, term| sum + term)]);
         Ok(dot)
     }
 

@@ -7,4 +7,5 @@ pub(crate) mod number;
 pub(crate) mod ring;
 pub(crate) mod step;
 pub(crate) mod sums;
+pub(crate) mod told;
 pub mod vector;

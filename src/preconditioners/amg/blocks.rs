@@ -2,12 +2,12 @@
 
 use crate::Result;
 use crate::formats::pattern::Pattern;
-use krysp_kernels::buffer::Buffer;
+use krysp_kernels::buffer::{Buffer, in_huge_pages, shared};
 use krysp_kernels::cpu::run::threads::{ByRow, over_rows, tasks};
 use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// A sparse matrix of blocks: where they stand, rows and columns of each, and their numbers, block by block and row by row.
 #[derive(Clone, Copy)]
@@ -93,21 +93,21 @@ pub(super) fn transposed_pattern(pattern: &Pattern) -> Result<(Pattern, Vec<u32>
         lengths.iter_mut().zip(counts).for_each(|(sum, count)| *sum += std::mem::replace(count, *sum));
     }
     let offsets = Offsets::from_lengths(lengths.iter().map(|&length| length as usize));
-    let zeros = || (0..pattern.entries()).into_par_iter().map(|_| AtomicU32::new(0)).collect::<Vec<_>>();
-    let (columns, from) = (zeros(), zeros());
+    let (mut columns, mut from) = (Buffer::zeros(pattern.entries()), vec![0; pattern.entries()]);
+    in_huge_pages(&mut from);
+    let (to_columns, to_from) = (shared(&mut columns), shared(&mut from));
     next.par_iter_mut().enumerate().for_each(|(part, next)| {
         for row in rows_of(part) {
             for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
                 let next = &mut next[column as usize];
                 let place = offsets.at(column as usize) + *next as usize;
                 *next += 1;
-                columns[place].store(row as u32, Ordering::Relaxed);
-                from[place].store(entry as u32, Ordering::Relaxed);
+                to_columns[place].store(row as u32, Ordering::Relaxed);
+                to_from[place].store(entry as u32, Ordering::Relaxed);
             }
         }
     });
-    let plain = |numbers: Vec<AtomicU32>| numbers.into_iter().map(AtomicU32::into_inner).collect::<Vec<_>>();
-    Ok((Pattern::sorted(offsets, plain(columns), rows)?, plain(from)))
+    Ok((Pattern::sorted(offsets, columns, rows)?, from))
 }
 
 /// The numbers of a transpose, where `from` names the block that each of its blocks is.

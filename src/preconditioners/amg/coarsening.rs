@@ -112,7 +112,7 @@ impl Coarsening {
         let [rows, modes] = self.shape;
         let stored = |pattern: &Arc<Pattern>, shape: [usize; 2], values: &[f64]| {
             let blocks = Blocks { pattern, shape, values };
-            Stored::new(&expanded(pattern, shape)?, rounded(blocks, 1.0))
+            Stored::new(&expanded(pattern, shape)?, 1, rounded(blocks, 1.0))
         };
         let prolongation = stored(&self.prolongation, self.shape, &numbers.prolongation)?;
         Ok([prolongation, stored(&self.restriction, [modes, rows], &numbers.restriction)?])

@@ -277,7 +277,7 @@ impl<T: Real> Amg<T> {
                 false => expanded(&pattern, [size; 2])?,
             };
             let mut level = Level {
-                a: Stored::new(&all, rounded(a, self.scale))?,
+                a: Stored::new(&all, size, rounded(a, self.scale))?,
                 inverse: HostSpace::new(rows).zeros()?,
                 weights: vec![],
                 transfer: None,
@@ -297,20 +297,20 @@ impl<T: Real> Amg<T> {
             started = Instant::now();
             self.levels.push(level);
             (pattern, size, modes) = (coarsening.coarse.clone(), coarsening.modes(), coarse_modes);
-            values = Cow::Owned(numbers.coarse.to_vec());
+            values = Cow::Owned(numbers.coarse);
             self.setup.push(coarsening);
         }
     }
 
     /// The matrix, block by block.
-    fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, [f64]> {
-        let entries: Cow<'a, [f64]> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
+    fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, Buffer<f64>> {
+        let entries: Cow<'a, Buffer<f64>> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
             Some(values) => Cow::Borrowed(values),
-            None => Cow::Owned(map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]))),
+            None => Cow::Owned(map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at])).into()),
         };
         match self.size {
             1 => entries,
-            size => Cow::Owned(gathered(&entries, &self.whole, &self.pattern, size).to_vec()),
+            size => Cow::Owned(gathered(&entries, &self.whole, &self.pattern, size)),
         }
     }
 }
@@ -418,7 +418,7 @@ impl<T: Real> Refresh<T> for Amg<T> {
             let numbers = coarsening.numbers(a, &inverse, omega);
             coarsening.refill(&numbers, transfer);
             (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
-            values = Cow::Owned(numbers.coarse.to_vec());
+            values = Cow::Owned(numbers.coarse);
         }
         Ok(())
     }

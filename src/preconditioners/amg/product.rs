@@ -142,7 +142,7 @@ pub(super) fn assembled(
     });
     let offsets = Offsets::from_lengths(collected.iter().flat_map(|part| part.lengths.iter().copied()));
     let lengths = |size: usize| collected.iter().map(|part| part.columns.len() * size).collect::<Vec<_>>();
-    let (mut columns, mut values) = (vec![0; offsets.end()], Buffer::zeros(offsets.end() * size));
+    let (mut columns, mut values) = (Buffer::zeros(offsets.end()), Buffer::zeros(offsets.end() * size));
     let targets = cut(&mut columns, &lengths(1)).into_par_iter().zip(cut(&mut values, &lengths(size)));
     targets.zip(&collected).for_each(|((columns, values), part)| {
         columns.copy_from_slice(&part.columns);
@@ -215,8 +215,10 @@ impl Pieces {
     pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Pieces {
         let (rows, columns) = (a.pattern.rows(), b.columns());
         let pieces = each_row(a, b, |size, row| {
-            let piece = |local: &mut Row, at: usize| {
-                let mut piece = Piece { starts: vec![0], ..Piece::default() };
+            let piece = |(local, like): &mut (Row, usize), at: usize| {
+                // as large as the one before, and a little
+                let (columns, values) = (Vec::with_capacity(*like), Vec::with_capacity(*like * size));
+                let mut piece = Piece { starts: vec![0], columns, values };
                 for at in at * PIECE..rows.min((at + 1) * PIECE) {
                     local.start();
                     row(at, local);
@@ -224,10 +226,11 @@ impl Pieces {
                     piece.values.extend_from_slice(local.values());
                     piece.starts.push(piece.columns.len() as u32);
                 }
+                *like = piece.columns.len() + piece.columns.len() / 32;
                 piece
             };
             let all = (0..rows.div_ceil(PIECE)).into_par_iter();
-            all.map_init(|| Row::new(columns, size), piece).collect()
+            all.map_init(|| (Row::new(columns, size), 0), piece).collect()
         });
         Pieces { columns, shape: [a.shape[0], b.width()], pieces }
     }

@@ -2,11 +2,12 @@
 
 use super::blocks::Blocks;
 use crate::choice::Model;
-use crate::formats::Source;
 use crate::formats::pattern::Pattern;
+use crate::formats::{BLOCK_SIZES, BsrOptions, Source};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Bsr, Choice, Csr, Dia, Error, Format, HostSpace, HostVector, Result, Sell};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::followed::{Followed, Then};
 use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::LinearOperator;
@@ -50,14 +51,21 @@ impl Saved for Stored {
 }
 
 impl Stored {
-    /// In the format that the library chooses among these; slices for what is not square.
-    pub(super) fn new(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Result<Stored> {
+    /// Of blocks of `size` rows and columns: in blocks where there is a kernel for them, or else what the library chooses among these.
+    /// What is not square stays as it is: setup would take longer to convert it than cycles gain.
+    pub(super) fn new(pattern: &Arc<Pattern>, size: usize, values: Buffer<f32>) -> Result<Stored> {
         let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
         let square = domain == range;
         let csr = Csr::from_source(Source::new(pattern.clone(), domain, range), values);
-        let chosen = match square.then(|| Choice::of(&csr, Model::Host).stored().format()) {
-            Some(Dia::<f32>::NAME) => Dia::new(&csr).map(Stored::Dia),
-            Some(Bsr::<f32>::NAME) => Bsr::new(&csr).map(Stored::Bsr),
+        if !square {
+            return Ok(Stored::Csr(csr));
+        }
+        if BLOCK_SIZES.contains(&size) {
+            return Ok(Stored::Bsr(Bsr::with(&csr, BsrOptions { size: Some(size) })?));
+        }
+        let chosen = match Choice::of(&csr, Model::Host).stored().format() {
+            Dia::<f32>::NAME => Dia::new(&csr).map(Stored::Dia),
+            Bsr::<f32>::NAME => Bsr::new(&csr).map(Stored::Bsr),
             _ => Sell::new(&csr).map(Stored::Sell),
         };
         match chosen {
@@ -76,6 +84,19 @@ impl Stored {
             F::NAME
         }
         each!(self, matrix => name(matrix))
+    }
+
+    /// `y ←` what becomes of `A x`.
+    pub(super) fn product(
+        &self,
+        then: Then<'_, f32>,
+        x: &HostVector<f32>,
+        y: &mut HostVector<f32>,
+    ) -> krysp_solvers::Result<()> {
+        each!(self, matrix => {
+            let a = matrix.kernel(&**matrix.values());
+            matrix.source().product(&Followed { a, then }, x, y)
+        })
     }
 
     pub(super) fn entries(&self) -> usize {
@@ -110,7 +131,7 @@ pub(super) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
     }
     let length = |row: usize| pattern.offsets.range(row / rows).len() * columns;
     let offsets = Offsets::of_rows(pattern.rows() * rows, &length);
-    let mut all = vec![0u32; offsets.end()];
+    let mut all = Buffer::zeros(offsets.end());
     let offset = |row: usize| offsets.at(row);
     over_rows(offsets.ranges(), 32, ByRow::new(&mut all, &offset), &|range, part: ByRow<'_, u32>| {
         let (part, _) = part.all();

@@ -17,7 +17,8 @@ use super::super::rows::find_rows;
 use super::blocks::Blocks;
 use crate::formats::pattern::Pattern;
 use crate::{Error, Result};
-use krysp_kernels::cpu::run::threads::{find_row, map_rows};
+use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A node whose couplings add up to no more than this part of its diagonal is left out: a sweep of Jacobi leaves this part of
 /// its error (Napov and Notay 2012 say where one may).
@@ -68,22 +69,28 @@ impl Strength {
         let roots = beyond(roots)?;
         let coupling =
             |root: f64, (column, block): (u32, &[f64])| root * roots[column as usize] * norm(block);
-        // the largest, whether the smallest is strong beside it, whether all together are next to nothing
-        let rows = map_rows(nodes, 32, &|node| {
-            let (mut largest, mut smallest, mut sum) = (0.0_f64, f64::INFINITY, 0.0);
-            let root = roots[node];
-            for entry in a.row(node) {
-                let s = coupling(root, entry);
-                if entry.0 as usize != node {
-                    (largest, smallest) = (largest.max(s), smallest.min(s));
-                    sum += norm(entry.1);
+        let (mut most, mut left_out) = (vec![0.0; nodes], vec![false; nodes]);
+        let any_weak = AtomicBool::new(false);
+        let data = (most.as_mut_slice(), left_out.as_mut_slice());
+        over_rows(nodes, 32, data, &|range, (most, left_out): (&mut [f64], &mut [bool])| {
+            for ((node, most), left_out) in range.zip(most).zip(left_out) {
+                let (mut largest, mut smallest, mut sum) = (0.0_f64, f64::INFINITY, 0.0);
+                let root = roots[node];
+                for entry in a.row(node) {
+                    let s = coupling(root, entry);
+                    if entry.0 as usize != node {
+                        (largest, smallest) = (largest.max(s), smallest.min(s));
+                        sum += norm(entry.1);
+                    }
+                }
+                *most = largest;
+                *left_out = sum * root * root <= DOMINANT || root == 0.0;
+                if smallest < theta * largest {
+                    any_weak.store(true, Relaxed);
                 }
             }
-            (largest, smallest >= theta * largest, sum * root * root <= DOMINANT || root == 0.0)
         });
-        let largest = beyond(map_rows(nodes, 2, &|node| rows[node].0))?;
-        let left_out = map_rows(nodes, 2, &|node| rows[node].2);
-        let all = find_row(nodes, 2, &|node| !rows[node].1).is_none();
+        let (largest, all) = (beyond(most)?, !any_weak.into_inner());
         let find = |node: usize, (): &mut (), columns: &mut Vec<u32>| {
             let (own, root) = (theta * largest[node], roots[node]);
             let strong = |entry: &(u32, &[f64])| {

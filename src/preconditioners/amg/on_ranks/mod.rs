@@ -9,7 +9,7 @@
 
 mod setup;
 
-use super::cycle::{relax, scaled};
+use super::cycle::scaled;
 use super::modes::Modes;
 use super::spectrum::{largest, noise, weights};
 use super::stored::Stored;
@@ -360,4 +360,14 @@ impl<T: Real> fmt::Display for RankAmg<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.report)
     }
+}
+
+/// `x ← x + w D⁻¹ (b − t)`
+fn relax(weight: f32, inverse: &[f32], b: &[f32], t: &[f32], x: &mut [f32]) {
+    over_rows(b.len(), 5, x, &|rows, x: &mut [f32]| {
+        let parts = b[rows.clone()].iter().zip(&t[rows.clone()]).zip(&inverse[rows]);
+        for (x, ((b, t), d)) in x.iter_mut().zip(parts) {
+            *x += weight * d * (b - t);
+        }
+    });
 }

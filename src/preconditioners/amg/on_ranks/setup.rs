@@ -17,9 +17,10 @@ use super::super::stored::{Stored, expanded, gathered, rounded};
 use super::super::strength::Strength;
 use super::Transfer;
 use crate::formats::pattern::Pattern;
-use crate::formats::{Source, block_pattern, row_blocks};
+use crate::formats::{Source, node_pattern, node_rows};
 use crate::mpi::halo::Routes;
 use crate::mpi::{RankMatrix, Ranks};
+use crate::preconditioners::Origin;
 use crate::{Csr, Format, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
@@ -53,21 +54,35 @@ impl Rows {
         let (ranks, space) = (matrix.ranks().clone(), matrix.domain());
         let whole = matrix.whole();
         let csr = ranks.all(whole)?;
-        let size = common_size(&ranks, &csr, space.bounds(), matrix.ghosts())?;
+        let size = common_size(matrix)?;
         let entries = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
+        let mut ghosts: Vec<u64> = matrix.ghosts().iter().map(|ghost| ghost / size as u64).collect();
+        ghosts.dedup();
         let (pattern, values) = match size {
             1 => (csr.source().pattern.in_order(), entries.into()),
             size => {
-                let (offsets, columns) = ranks.all(block_pattern(&csr, size))?;
-                let pattern = Pattern::sorted(offsets, columns.to_vec(), csr.cols() / size);
-                let pattern = ranks.all(pattern)?;
-                let values = gathered(&entries, csr.pattern(), &pattern, size);
+                // of a ghost's unknowns, own rows may read some alone
+                let own = csr.rows();
+                let place = |ghost: u64| {
+                    let node = ghosts.partition_point(|&node| node < ghost / size as u64);
+                    (own + node * size + (ghost % size as u64) as usize) as u32
+                };
+                let places: Vec<u32> = matrix.ghosts().iter().map(|&ghost| place(ghost)).collect();
+                let moved = |&column: &u32| match (column as usize).checked_sub(own) {
+                    None => column,
+                    Some(ghost) => places[ghost],
+                };
+                let columns: Vec<u32> = csr.columns().iter().map(moved).collect();
+                let lengths = csr.row_lengths();
+                let whole =
+                    Pattern::sorted(Offsets::from_lengths(lengths), columns, own + ghosts.len() * size);
+                let whole = ranks.all(whole)?;
+                let pattern = ranks.all(node_pattern(&whole, size))?;
+                let values = gathered(&entries, &whole, &pattern, size);
                 (Arc::new(pattern), values)
             }
         };
         let bounds: Vec<u64> = space.bounds().iter().map(|bound| bound / size as u64).collect();
-        let ghosts: Vec<u64> =
-            matrix.ghosts().iter().step_by(size).map(|ghost| ghost / size as u64).collect();
         let routes = Routes::new(&ranks, &bounds, &ghosts)?;
         Ok(Rows { ranks, bounds, ghosts, routes, pattern, size, values })
     }
@@ -196,7 +211,7 @@ impl Rows {
         let coarse = self.joined(partial, &columns, &routes, bounds, count)?;
         let stored = || {
             let stored = |pattern: &Arc<Pattern>, blocks: Blocks<'_>| {
-                Stored::new(&expanded(pattern, blocks.shape)?, rounded(blocks, 1.0))
+                Stored::new(&expanded(pattern, blocks.shape)?, 1, rounded(blocks, 1.0))
             };
             Ok([stored(&pattern, p)?, stored(&transposed, r)?])
         };
@@ -326,24 +341,15 @@ impl Columns {
     }
 }
 
-/// Rows of a node, the same on all ranks: as the patterns of all ranks' rows tell.
-fn common_size<T: Real>(ranks: &Ranks, csr: &Csr<T>, bounds: &[u64], ghosts: &[u64]) -> Result<usize> {
-    let size = row_blocks(csr);
-    let starts =
-        |nodes: &[u64]| nodes[0].is_multiple_of(size as u64) && nodes[size - 1] == nodes[0] + size as u64 - 1;
-    let whole = ghosts.len().is_multiple_of(size) && ghosts.chunks_exact(size).all(starts);
-    let blocks =
-        || block_pattern(csr, size).is_ok_and(|(_, columns)| columns.len() * size * size == csr.nnz());
-    let fits = size > 1 && whole && bounds.iter().all(|bound| bound.is_multiple_of(size as u64)) && blocks();
+/// Rows of a node, the same on all ranks: as the patterns of all ranks' own blocks tell.
+fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
+    let (ranks, space) = (matrix.ranks(), matrix.domain());
+    let found = matrix.own_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
+    let own = ranks.all(found)?;
+    let whole = space.bounds().iter().all(|bound| bound.is_multiple_of(own));
     // a rank without rows does as the others do
-    let own = if csr.rows() == 0 {
-        0
-    } else if fits {
-        size as u64
-    } else {
-        1
-    };
-    let mut sizes = ranks.gather(vec![own])?;
+    let own = if space.local_len() == 0 { 0 } else { own };
+    let mut sizes = ranks.gather(vec![if whole { own } else { own.min(1) }])?;
     sizes.retain(|&size| size > 0);
     sizes.dedup();
     Ok(if let [size] = sizes[..] { size as usize } else { 1 })
