@@ -30,11 +30,11 @@ mod on_host;
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 #[path = "common/record.rs"]
 mod record;
-#[path = "preconditioners/system.rs"]
-mod system;
 #[cfg(feature = "cuda")]
 #[path = "preconditioners/steps_on_gpu.rs"]
 mod steps_on_gpu;
+#[path = "preconditioners/system.rs"]
+mod system;
 #[path = "preconditioners/transient.rs"]
 mod transient;
 
@@ -50,6 +50,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const LONGEST: Duration = Duration::from_secs(20);
 
 type Boxed<'a> = Box<dyn LinearOperator<Vector = HostVector<f64>> + 'a>;
+
+/// What is given a matrix and a preconditioner.
+type Taker<'a> = dyn FnMut(Boxed<'_>, Boxed<'_>) -> Result<()> + 'a;
 
 const HEADER: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,setup_ms,iterations,\
                       ms_per_iteration,total_ms,true_residual,jacobi_total_ms,ratio";
@@ -227,7 +230,7 @@ impl<'a> Table<'a> {
         &mut self,
         called: [&str; 2],
         system: &System,
-        build: &dyn Fn(&mut dyn FnMut(Boxed<'_>, Boxed<'_>) -> Result<()>) -> Result<()>,
+        build: &dyn Fn(&mut Taker<'_>) -> Result<()>,
     ) -> Result<()> {
         let (mut setups, mut solves, mut ended) = (vec![], vec![], None);
         for _ in 0..self.options.rounds {
