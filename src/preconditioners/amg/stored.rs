@@ -108,7 +108,7 @@ impl Stored {
         y: &mut HostVector<f32>,
     ) -> krysp_solvers::Result<()> {
         each!(self, matrix => {
-            let a = matrix.kernel(&**matrix.values());
+            let a = matrix.kernel(matrix.values());
             matrix.source().product(&Followed { a, then }, x, y)
         })
     }
