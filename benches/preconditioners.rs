@@ -51,8 +51,8 @@ const LONGEST: Duration = Duration::from_secs(20);
 
 type Boxed<'a> = Box<dyn LinearOperator<Vector = HostVector<f64>> + 'a>;
 
-/// What is given a matrix and a preconditioner.
-type Taker<'a> = dyn FnMut(Boxed<'_>, Boxed<'_>) -> Result<()> + 'a;
+/// What is handed a matrix and a preconditioner.
+type Solves<'s> = dyn FnMut(Boxed<'_>, Boxed<'_>) -> Result<()> + 's;
 
 const HEADER: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,setup_ms,iterations,\
                       ms_per_iteration,total_ms,true_residual,jacobi_total_ms,ratio";
@@ -230,7 +230,7 @@ impl<'a> Table<'a> {
         &mut self,
         called: [&str; 2],
         system: &System,
-        build: &dyn Fn(&mut Taker<'_>) -> Result<()>,
+        build: &dyn Fn(&mut Solves<'_>) -> Result<()>,
     ) -> Result<()> {
         let (mut setups, mut solves, mut ended) = (vec![], vec![], None);
         for _ in 0..self.options.rounds {

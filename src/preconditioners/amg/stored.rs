@@ -1,4 +1,4 @@
-//! A level's matrices in the format that suits each, in single precision.
+//! A level's matrices in single precision: `A` in the format that suits it, `P` and `Pᵀ` in CSR.
 
 use super::blocks::{Blocks, Left};
 use crate::choice::Model;
