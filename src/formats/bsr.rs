@@ -67,12 +67,18 @@ impl<T: Real> Bsr<T> {
         Ok(bsr)
     }
 
+    /// Of blocks that are known: where nodes have them, and their values, each block column by column, with [`SLACK`] behind.
+    pub(crate) fn of_blocks(source: Source<T>, nodes: &Pattern, values: Buffer<T>) -> Bsr<T> {
+        let size = source.pattern.rows() / nodes.rows().max(1);
+        Bsr { source, size, offsets: (*nodes.offsets).clone(), columns: nodes.columns.clone(), values }
+    }
+
     /// The block size.
     pub fn block_size(&self) -> usize {
         self.size
     }
 
-    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+    pub(crate) fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
         AnyBsr::new(self.size, &self.offsets, &self.columns, values)
     }
 
@@ -138,7 +144,7 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
 /// The pattern of nodes of `size` rows and columns, which divide those of a matrix.
 pub(crate) fn node_pattern(pattern: &Pattern, size: usize) -> Result<Pattern> {
     let (offsets, columns) = blocks_of(pattern, size);
-    Pattern::sorted(offsets, columns.to_vec(), pattern.cols() / size)
+    Pattern::sorted(offsets, columns, pattern.cols() / size)
 }
 
 /// Where the blocks of each block row are.

@@ -173,7 +173,7 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     scan(&counts)?;
     // each place is counted up while entries are put there, which leaves the starts of the rows behind
     let mut next = device.uninitialised::<u32>(a.cols() + 1)?;
-    device.inner.stream.memcpy_dtod(&counts.slice, &mut next.slice)?;
+    device.inner.stream.memcpy_dtod(&*counts.slice, &mut *next.slice)?;
     let array = || device.uninitialised::<u32>(entries);
     let (rows, of, ordered, from) = (array()?, array()?, array()?, array()?);
     let (next, raw) = (next.address(0), a.raw());
