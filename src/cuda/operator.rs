@@ -7,7 +7,7 @@ use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Ordered, Product, Refill, Resident};
 use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`ToCuda::to`](super::ToCuda::to).
 ///
@@ -23,6 +23,8 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     refill: Option<Refill<T>>,
     /// The matrix again, for solves that keep a small one on the chip; made when first needed.
     resident: OnceLock<Option<Resident<T>>>,
+    /// That copy with values of before: it takes new ones when it is needed again.
+    outdated: Mutex<Option<Resident<T>>>,
 }
 
 impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
@@ -53,15 +55,24 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
             }
             other => other,
         })?;
-        Ok(CudaMatrix { source, arrays, domain, range, refill: None, resident: OnceLock::new() })
+        let (resident, outdated) = (OnceLock::new(), Mutex::new(None));
+        Ok(CudaMatrix { source, arrays, domain, range, refill: None, resident, outdated })
     }
 
     /// New values for the same pattern, from the memory of the GPU.
     pub(crate) fn refresh_from(&mut self, ordered: &Ordered<T>) -> Result<()> {
         self.arrays.fill_from(self.source.on_device(), ordered)?;
-        // made again when it is needed again
-        self.resident = OnceLock::new();
+        self.outdate();
         Ok(())
+    }
+
+    /// Values have changed on the GPU. Whether the matrix is small enough to have a copy does not hang on them.
+    fn outdate(&mut self) {
+        match self.resident.take() {
+            Some(Some(resident)) => self.outdated = Mutex::new(Some(resident)),
+            Some(None) => self.resident = OnceLock::from(None),
+            None => {}
+        }
     }
 
     /// The matrix in host memory, with the values it has now.
@@ -110,8 +121,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         };
         refill.run(&mut self.arrays, &values.entries)?;
         self.refill = Some(refill);
-        // made again from the new values when a solve needs it
-        self.resident = OnceLock::new();
+        self.outdate();
         Ok(())
     }
 }
@@ -122,9 +132,16 @@ impl<T: Real, F: OnDevice<T>> OnChip<T> for CudaMatrix<T, F> {
             return Ok(resident.as_ref());
         }
         let (device, pattern) = (self.domain.gpu().device(), self.source.on_device());
-        let made = match self.domain == self.range && Resident::<T>::suits(pattern) {
-            true => Resident::new(device, pattern, &self.entries().map_err(failed)?).map_err(failed)?,
-            false => None,
+        let outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let made = match outdated {
+            Some(mut resident) => {
+                resident.refill(&self.entries().map_err(failed)?).map_err(failed)?;
+                Some(resident)
+            }
+            None if self.domain == self.range && Resident::<T>::suits(pattern) => {
+                Resident::new(device, pattern, &self.entries().map_err(failed)?).map_err(failed)?
+            }
+            None => None,
         };
         Ok(self.resident.get_or_init(|| made).as_ref())
     }
