@@ -48,12 +48,15 @@ impl Direct {
         symbolic.as_ref().map_or(refused, |known| Direct { entries: known.entries(), work: known.work() })
     }
 
-    /// That of a network where rows are short, else that of a mesh in the plane with so many rows. Meshes in space take more: what
-    /// this one takes is known once it has been ordered.
+    /// That of a network where rows are short, of a mesh in space where nodes have many neighbours, else of a mesh in the plane
+    /// with so many rows. What this one takes is known once it has been ordered.
     fn hoped(profile: &Profile) -> Direct {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
         if entries < NETWORK * rows {
             return Direct { entries: 2.0 * entries, work: 10.0 * entries };
+        }
+        if entries >= IN_SPACE * rows * profile.block as f64 {
+            return Direct { entries: 3.0 * rows.powf(4.0 / 3.0), work: 0.5 * rows * rows };
         }
         Direct { entries: 4.0 * rows * rows.log2(), work: 30.0 * rows.powf(1.5) }
     }
@@ -82,10 +85,11 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
         Preconditioner::Spai => (250.0, 1.0, 250.0),
         Preconditioner::Ic0 => (100.0, 2.0, 150.0),
         Preconditioner::Ilu0 => (140.0, 2.0, 100.0),
-        // each entry takes a row
+        // each entry takes a row of what is kept
         Preconditioner::Ilut => {
+            let kept = if length < NETWORK { 400.0 } else { 1000.0 };
             let hope = if profile.is_unmatched() { UNMATCHED } else { 20.0 };
-            (70.0 * length * profile.entries as f64 / iteration, 4.0, hope)
+            (kept * profile.entries as f64 / iteration, 4.0, hope)
         }
         Preconditioner::Cholesky => {
             (order + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * rows, 1.0)
@@ -128,6 +132,10 @@ const NETWORK: f64 = 4.8;
 fn products(method: Method) -> f64 {
     if method == Method::BiCgStab { 2.0 } else { 1.0 }
 }
+
+/// Rows of so many entries for each unknown of a node, in the mean, are those of meshes in space: triangles have seven,
+/// tetrahedra fourteen.
+const IN_SPACE: f64 = 12.0;
 
 /// How much more than the share of iterations with `Jacobi` it may be.
 const VARIED: f64 = 2.0;
@@ -250,6 +258,7 @@ pub(super) fn ladder(profile: &Profile, has: impl Fn(Preconditioner) -> bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Csr;
     use crate::testing::matrices;
 
     #[test]
@@ -264,5 +273,36 @@ mod tests {
         // levels of a scalar problem depend on nothing of the kind
         let amg = of(Preconditioner::Amg);
         assert_eq!(amg.solve(10_000.0), amg.solve(0.0));
+    }
+
+    #[test]
+    fn factors_with_gaps_come_after_those_without_where_the_diagonal_is_zero() {
+        let profile = |diagonal: f64| {
+            // a square of 30 x 30 points
+            let neighbours = |k: usize| {
+                let right = (k % 30 < 29).then_some((k, k + 1, 1.0));
+                right.into_iter().chain((k < 870).then_some((k, k + 30, 1.0)))
+            };
+            let pairs = (0..900).flat_map(neighbours).flat_map(|(i, j, value)| [(i, j, value), (j, i, value)]);
+            let entries: Vec<_> = (0..900).map(|i| (i, i, diagonal)).chain(pairs).collect();
+            Profile::of(&Csr::from_triplets(900, 900, &entries).unwrap())
+        };
+        let price = |preconditioner, profile: &Profile| {
+            let candidate = Candidate::new(Method::Gmres, preconditioner, "", profile);
+            candidate.setup + candidate.solve(0.0)
+        };
+        let [zero, four] = [0.0, 4.0].map(profile);
+        assert!(price(Preconditioner::Ilut, &zero) > price(Preconditioner::Lu, &zero));
+        assert!(price(Preconditioner::Ilut, &four) < price(Preconditioner::Ilut, &zero));
+    }
+
+    #[test]
+    fn an_order_of_elimination_costs_until_it_is_known() {
+        let profile = Profile::of(&matrices::stencil7(12).csr::<f64>().unwrap());
+        let direct = Direct::hoped(&profile);
+        let hoped = Candidate::new(Method::Cg, Preconditioner::Cholesky, "", &profile);
+        let known = hoped.clone().weighed(&profile, Some(direct));
+        let order = ORDER * profile.entries as f64 / iteration(&profile);
+        assert!(order > 50.0 && (hoped.setup - known.setup - order).abs() < 1e-9, "{order}");
     }
 }

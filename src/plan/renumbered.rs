@@ -64,3 +64,37 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Ok(Some(b))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::matrices;
+    use crate::{Csr, LinearOperator, Plan};
+
+    #[test]
+    fn a_numbering_is_made_when_solves_have_earned_it() {
+        // a cube whose unknowns are numbered anyhow, so large that caches do not make up for it
+        let cube = matrices::stencil7(35).csr::<f64>().unwrap();
+        let anyhow = |index: usize| index * 7919 % 42_875;
+        let entries: Vec<_> = cube.triplets().map(|(i, j, value)| (anyhow(i), anyhow(j), value)).collect();
+        let a = Csr::from_triplets(42_875, 42_875, &entries).unwrap();
+        let b: Vec<f64> = (0..a.rows()).map(|i| (i as f64 * 0.37).sin()).collect();
+        let mut solver = Plan::new(&a).unwrap().build().unwrap();
+        let first = solver.solve(&b).unwrap();
+        assert!(first.converged() && solver.matrix.domain().numbering().is_none(), "{first}");
+        // nobody looked for an order of elimination either
+        assert!(solver.memory.direct.is_none() && solver.symbolic.lock().unwrap().is_none());
+        let solved: Vec<_> = (0..4).map(|_| solver.solve(&b).unwrap()).collect();
+        assert!(solver.matrix.domain().numbering().is_some(), "{}", solver.memory.spent);
+        for solved in solved {
+            assert!(solved.converged(), "{solved}");
+            let most = first.x.iter().zip(&solved.x).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
+            assert!(most < 1e-6, "{most}");
+        }
+        // values come in the user's order, as before
+        let doubled: Vec<f64> = a.given_values().iter().map(|value| 2.0 * value).collect();
+        solver.refresh(&doubled).unwrap();
+        let half = solver.solve(&b).unwrap();
+        let most = first.x.iter().zip(&half.x).map(|(x, y)| (x - 2.0 * y).abs()).fold(0.0, f64::max);
+        assert!(half.converged() && most < 1e-6, "{most}");
+    }
+}
