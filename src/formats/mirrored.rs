@@ -53,8 +53,7 @@ mod tests {
 
     #[test]
     fn what_is_across_is_what_a_search_finds() {
-        let skewed: Vec<_> =
-            (0..3000usize).map(|k| (k * 7 % 900, k * k % 900, k as f64 + 1.0)).collect();
+        let skewed: Vec<_> = (0..3000usize).map(|k| (k * 7 % 900, k * k % 900, k as f64 + 1.0)).collect();
         let skewed = Csr::from_triplets(900, 900, &skewed).unwrap();
         for a in [matrices::stencil7(12).csr::<f64>().unwrap(), skewed] {
             let looked = AtomicUsize::new(0);

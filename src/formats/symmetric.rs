@@ -186,16 +186,15 @@ pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
         return Ok(());
     }
     // says which entry is the first that is not
-    csr.check_entries(|row, col, value| {
-        if row == col { Ok(()) } else { compared(row, col, value, csr.get(col, row)) }
-    })
+    csr.check_entries(
+        |row, col, value| {
+            if row == col { Ok(()) } else { compared(row, col, value, csr.get(col, row)) }
+        },
+    )
 }
 
 /// Whether each entry below the diagonal has one like it across, and there are as many above.
-fn is_mirrored<T: Real>(
-    csr: &Csr<T>,
-    alike: &(impl Fn(usize, usize, T, Option<T>) -> bool + Sync),
-) -> bool {
+fn is_mirrored<T: Real>(csr: &Csr<T>, alike: &(impl Fn(usize, usize, T, Option<T>) -> bool + Sync)) -> bool {
     let (different, above) = (AtomicBool::new(false), AtomicIsize::new(0));
     over_mirrored_rows(csr, &|rows, mut mirrored| {
         let mut own = 0;

@@ -283,7 +283,8 @@ mod tests {
                 let right = (k % 30 < 29).then_some((k, k + 1, 1.0));
                 right.into_iter().chain((k < 870).then_some((k, k + 30, 1.0)))
             };
-            let pairs = (0..900).flat_map(neighbours).flat_map(|(i, j, value)| [(i, j, value), (j, i, value)]);
+            let pairs =
+                (0..900).flat_map(neighbours).flat_map(|(i, j, value)| [(i, j, value), (j, i, value)]);
             let entries: Vec<_> = (0..900).map(|i| (i, i, diagonal)).chain(pairs).collect();
             Profile::of(&Csr::from_triplets(900, 900, &entries).unwrap())
         };

@@ -293,7 +293,9 @@ pub(super) fn operator<T: Real, M: Builds<T>>(
 ) -> Result<Operator<M::Vector>> {
     match (format, symmetric) {
         (Some(format), _) => Operator::in_format(matrix, machine, format),
-        (None, true) => Operator::symmetric(matrix, machine).or_else(|_| Operator::auto(matrix, machine)),
+        (None, true) => {
+            Operator::known_symmetric(matrix, machine).or_else(|_| Operator::auto(matrix, machine))
+        }
         (None, false) => Operator::auto(matrix, machine),
     }
 }
