@@ -3,8 +3,13 @@
 //!
 //! ```text
 //! cargo bench --bench preconditioners [-- --record --rounds 3 heat_sink_p1_340k]
-//!     --amg                                   multigrid alone, of CSR as it was given, b = 1 without a file
+//!     --amg                                   from CSR to `x`, all that there is; on a GPU multigrid alone, of CSR as it was
+//!                                             given; b = 1 without a file
+//!     --transient                             100 steps with new values in each, Jacobi beside multigrid
+//!     --with WORDS                            with --amg: only lines with these words in their name
+//!     --beside PROGRAM                        with --amg: also this program of others, on the same system
 //! cargo bench --features cuda --bench preconditioners -- --gpu
+//!     --steps 100                             after `--amg`: that many steps in time, each with other values
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
@@ -12,6 +17,8 @@
 //! The total is the setup of the preconditioner and the solve, each the median over the rounds. All lines of a matrix
 //! have the same numbering and format, whose setup is reported separately.
 
+#[path = "preconditioners/from_csr.rs"]
+mod from_csr;
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 #[path = "common/machine.rs"]
 mod machine;
@@ -23,16 +30,29 @@ mod on_host;
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 #[path = "common/record.rs"]
 mod record;
+#[cfg(feature = "cuda")]
+#[path = "preconditioners/steps_on_gpu.rs"]
+mod steps_on_gpu;
 #[path = "preconditioners/system.rs"]
 mod system;
+#[path = "preconditioners/transient.rs"]
+mod transient;
 
 use krysp::solvers::{Method, Solver};
-use krysp::{LinearOperator, Space, Vector};
+use krysp::{Cg, HostVector, LinearOperator, Space, Vector};
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use system::System;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// A solve that takes longer is given up.
+const LONGEST: Duration = Duration::from_secs(20);
+
+type Boxed<'a> = Box<dyn LinearOperator<Vector = HostVector<f64>> + 'a>;
+
+/// What is given a matrix and a preconditioner.
+type Taker<'a> = dyn FnMut(Boxed<'_>, Boxed<'_>) -> Result<()> + 'a;
 
 const HEADER: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,setup_ms,iterations,\
                       ms_per_iteration,total_ms,true_residual,jacobi_total_ms,ratio";
@@ -40,6 +60,9 @@ const HEADER: &str = "date,commit,device,matrix,rows,nnz,element,method,precondi
 fn main() -> Result<()> {
     machine::join_threads()?;
     let options = Options::from_args()?;
+    if options.transient {
+        return transient::all();
+    }
     for name in system::names(&options.wanted) {
         let system = System::new(&name, options.amg)?;
         if options.gpu {
@@ -47,6 +70,8 @@ fn main() -> Result<()> {
             on_gpu::all(&options, &system)?;
             #[cfg(not(feature = "cuda"))]
             return Err("--gpu needs the feature cuda".into());
+        } else if options.amg {
+            from_csr::all(&options, &system)?;
         } else {
             on_host::all(&options, &system)?;
         }
@@ -57,6 +82,10 @@ fn main() -> Result<()> {
 struct Options {
     gpu: bool,
     amg: bool,
+    transient: bool,
+    with: Option<String>,
+    beside: Vec<PathBuf>,
+    steps: usize,
     record: bool,
     rounds: usize,
     machine: Option<String>,
@@ -70,6 +99,10 @@ impl Options {
         let mut options = Options {
             gpu: false,
             amg: false,
+            transient: false,
+            with: None,
+            beside: vec![],
+            steps: 0,
             record: false,
             rounds: 3,
             machine: None,
@@ -83,7 +116,11 @@ impl Options {
             match &*arg {
                 "--gpu" => options.gpu = true,
                 "--amg" => options.amg = true,
+                "--transient" => options.transient = true,
+                "--with" => options.with = Some(value()?),
+                "--beside" => options.beside.push(value()?.into()),
                 "--record" => options.record = true,
+                "--steps" => options.steps = value()?.parse()?,
                 "--rounds" => options.rounds = value()?.parse::<usize>()?.max(1),
                 "--machine" => options.machine = Some(value()?),
                 "--out" => options.out = Some(value()?.into()),
@@ -112,7 +149,7 @@ impl<'a> Table<'a> {
         let commit = options.commit.clone().unwrap_or_else(machine::commit);
         let stamp = format!("{},{commit},{device},{name},{rows},{nnz}", machine::date());
         println!("\n{name}: {rows} rows, {nnz} entries, {device}");
-        println!("{:<34}{:>10}{:>8}{:>12}{:>12}{:>8}", "", "setup ms", "its", "ms/it.", "total ms", "ratio");
+        println!("{:<42}{:>10}{:>8}{:>12}{:>12}{:>8}", "", "setup ms", "its", "ms/it.", "total ms", "ratio");
         Table { options, stamp, jacobi_ms: None, rows: vec![] }
     }
 
@@ -131,22 +168,22 @@ impl<'a> Table<'a> {
         M: LinearOperator<Vector = A::Vector>,
         K: Method<A::Vector> + Default,
     {
-        let [method, preconditioner] = called;
         let (mut setups, mut solves) = (vec![], vec![]);
-        let mut made = match build() {
-            Ok(made) => made,
-            Err(error) => {
-                println!("{preconditioner:<34}{error}");
-                return Ok(());
-            }
-        };
+        if let Err(error) = build() {
+            println!("{:<42}{error}", called[1]);
+            return Ok(());
+        }
+        let mut made = None;
         for _ in 0..self.options.rounds {
+            // what was made before is given back outside of what is timed
+            drop(made.take());
             wait()?;
             let started = Instant::now();
-            made = build()?;
+            made = Some(build()?);
             wait()?;
             setups.push(started.elapsed().as_secs_f64() * 1e3);
         }
+        let Some(made) = made else { return Ok(()) };
         let mut solver = Solver::<K, _, _>::new(a).preconditioner(&made).rtol(1e-8).max_iterations(20_000);
         let (zeros, mut x) = (a.domain().zeros()?, a.domain().zeros()?);
         // not timed: records the steps and allocates memory
@@ -159,21 +196,65 @@ impl<'a> Table<'a> {
             wait()?;
             solves.push(started.elapsed().as_secs_f64() * 1e3);
         }
-        let (setup, solve) = (median(&mut setups), median(&mut solves));
-        let (total, its) = (setup + solve, report.iterations);
-        let each = solve / its.max(1) as f64;
-        let jacobi = *self.jacobi_ms.get_or_insert(total);
-        let ratio = jacobi / total;
-        println!("{preconditioner:<34}{setup:>10.2}{its:>8}{each:>12.5}{total:>12.2}{ratio:>8.2}");
+        let times = [median(&mut setups), median(&mut solves)];
+        self.row(called, times, report.iterations, report.relative_residual(), report.converged());
         if !report.converged() {
             println!("    {report}");
-            return Ok(());
         }
-        self.rows.push(format!(
-            "{},f64,{method},{preconditioner},{setup:.3},{its},{each:.5},{total:.3},{:.3e},{jacobi:.3},{ratio:.3}",
-            self.stamp,
-            report.relative_residual(),
-        ));
+        Ok(())
+    }
+
+    /// Prints a line; keeps it for the record if the solve converged.
+    fn row(
+        &mut self,
+        [method, preconditioner]: [&str; 2],
+        [setup, solve]: [f64; 2],
+        its: usize,
+        residual: f64,
+        ok: bool,
+    ) {
+        let (total, each) = (setup + solve, solve / its.max(1) as f64);
+        let jacobi = *self.jacobi_ms.get_or_insert(total);
+        let ratio = jacobi / total;
+        println!("{preconditioner:<42}{setup:>10.2}{its:>8}{each:>12.5}{total:>12.2}{ratio:>8.2}");
+        if ok {
+            self.rows.push(format!(
+                "{},f64,{method},{preconditioner},{setup:.3},{its},{each:.5},{total:.3},{residual:.3e},{jacobi:.3},{ratio:.3}",
+                self.stamp,
+            ));
+        }
+    }
+
+    /// Measures all from CSR to `x`: `build` makes a matrix and a preconditioner, and hands them on.
+    fn whole(
+        &mut self,
+        called: [&str; 2],
+        system: &System,
+        build: &dyn Fn(&mut Taker<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let (mut setups, mut solves, mut ended) = (vec![], vec![], None);
+        for _ in 0..self.options.rounds {
+            let started = Instant::now();
+            let built = build(&mut |a, m| {
+                setups.push(started.elapsed().as_secs_f64() * 1e3);
+                let solver = Cg::new(a).preconditioner(m).rtol(1e-8).max_iterations(20_000);
+                let report = solver.time_limit(LONGEST).solve(&system.b)?.report;
+                solves.push(started.elapsed().as_secs_f64() * 1e3);
+                ended = Some(report);
+                Ok(())
+            });
+            if let Err(error) = built {
+                println!("{:<42}{error}", called[1]);
+                return Ok(());
+            }
+        }
+        solves.iter_mut().zip(&setups).for_each(|(both, setup)| *both -= setup);
+        let Some(report) = ended else { return Ok(()) };
+        let times = [median(&mut setups), median(&mut solves)];
+        self.row(called, times, report.iterations, report.relative_residual(), report.converged());
+        if !report.converged() {
+            println!("    {report}");
+        }
         Ok(())
     }
 
@@ -193,7 +274,7 @@ impl<'a> Table<'a> {
             wait()?;
             times.push(started.elapsed().as_secs_f64() * 1e3);
         }
-        println!("{:<34}{:>10.2}", format!("    {preconditioner}, again"), median(&mut times[1..]));
+        println!("{:<42}{:>10.2}", format!("    {preconditioner}, again"), median(&mut times[1..]));
         Ok(())
     }
 

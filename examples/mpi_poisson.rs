@@ -1,27 +1,89 @@
-//! Poisson's equation on a cube, shared by ranks of MPI: each assembles its own rows.
+//! Poisson's equation on a cube, shared by ranks of MPI: each assembles its own rows. Or a matrix of `krysp generate`, which the
+//! first rank makes and shares out.
 //!
 //! ```text
 //! cargo build --release --features mpi --example mpi_poisson
 //! RAYON_NUM_THREADS=1 mpirun -n 4 target/release/examples/mpi_poisson [SIDE]
+//! mpirun -n 2 target/release/examples/mpi_poisson SIDE|MATRIX gpu
 //! ```
 
-use krysp::mpi::{BlockJacobi, RankAmg, RankMatrix, Ranks};
-use krysp::solvers::{Method, Solver};
+use krysp::mpi::{BlockJacobi, Local, RankAmg, RankMatrix, RankVector, Ranks};
+use krysp::solvers::{Method, Report, Solver};
+use krysp::testing::matrices;
 use krysp::{Cg, Ic0, Jacobi, LinearOperator, PipelinedCg, Space};
 use std::error::Error;
 use std::time::Instant;
 
-type Vector = krysp::mpi::RankVector<f64>;
-
 fn main() -> Result<(), Box<dyn Error>> {
-    let side = std::env::args().nth(1).map_or(Ok(64), |side| side.parse())?;
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let system = args.first().map_or("64", String::as_str);
     let ranks = Ranks::world()?;
     // if one rank fails, all end
-    ranks.run(|| solve(&ranks, side))
+    ranks.run(|| {
+        let a = match system.parse() {
+            Ok(side) => assemble(&ranks, side)?,
+            Err(_) => shared(&ranks, system)?,
+        };
+        if args.len() > 1 { solve_on_gpus(a) } else { solve(&a) }
+    })
 }
 
-fn solve(ranks: &Ranks, side: u64) -> Result<(), Box<dyn Error>> {
-    let a = assemble(ranks, side)?;
+#[cfg(feature = "cuda")]
+fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
+    use krysp::mpi::RankTwoLevel;
+    use krysp::{Amg, CoarseSpace, Operator, Origin, ToCuda};
+
+    let gpu = host.ranks().gpu()?;
+    let a = host.to(&gpu)?;
+    describe(&a)?;
+    if a.ranks().size() == 1 {
+        // what the same solve takes without MPI
+        let csr = host.own_block().in_host_memory()?;
+        let mut alone =
+            Cg::new(Operator::auto(&*csr, &gpu)?).preconditioner(Jacobi::on(&gpu, &*csr)?).rtol(1e-8);
+        let b = vec![1.0; csr.rows()];
+        alone.solve(&b)?;
+        let report = alone.solve(&b)?.report;
+        println!("CG, Jacobi, without ranks: {report}");
+        println!("    an iteration: {:.4} ms", milliseconds(&report));
+    }
+    let jacobi = || BlockJacobi::new(&a, |block| Jacobi::on(&gpu, block));
+    report("CG, Jacobi", &a, || Ok(Cg::new(&a).preconditioner(jacobi()?)))?;
+    report("pipelined CG, Jacobi", &a, || Ok(PipelinedCg::new(&a).preconditioner(jacobi()?)))?;
+    report("CG, TwoLevel", &a, || {
+        Ok(Cg::new(&a).preconditioner(RankTwoLevel::over(jacobi()?, &a, CoarseSpace::<f64>::UNKNOWNS)?))
+    })?;
+    let amg = || BlockJacobi::new(&a, |block| Amg::on(&gpu, block));
+    report("CG, Amg of each block", &a, || Ok(Cg::new(&a).preconditioner(amg()?)))?;
+    report("CG, Amg", &a, || Ok(Cg::new(&a).preconditioner(RankAmg::new(&host)?.to(&gpu)?)))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn solve_on_gpus(_: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
+    Err("this program was built without the feature `cuda`".into())
+}
+
+fn solve(a: &RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
+    describe(a)?;
+    let jacobi = || BlockJacobi::new(a, Jacobi::new);
+    report("CG, Jacobi", a, || Ok(Cg::new(a).preconditioner(jacobi()?)))?;
+    report("pipelined CG, Jacobi", a, || Ok(PipelinedCg::new(a).preconditioner(jacobi()?)))?;
+    report("CG, Ic0 of each block", a, || Ok(Cg::new(a).preconditioner(BlockJacobi::new(a, Ic0::new)?)))?;
+    report("CG, Amg", a, || Ok(Cg::new(a).preconditioner(RankAmg::new(a)?)))
+}
+
+/// A matrix that has a name, made positive definite by its diagonal; rows in their own order.
+fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
+    let unknown =
+        || krysp::Error::Option { what: "the matrix", got: name.into(), expected: "one of `krysp generate`" };
+    let make = || matrices::named(name).ok_or_else(unknown)?.diagonally_dominant().csr();
+    let whole = (ranks.rank() == 0).then(make).transpose();
+    RankMatrix::from_first(ranks, ranks.all(whole)?.as_ref())
+}
+
+/// What each rank has.
+fn describe<L: Local<f64>>(a: &RankMatrix<f64, L>) -> krysp::Result<()> {
+    let ranks = a.ranks();
     // ranks take turns, so that lines do not mix
     for rank in 0..ranks.size() {
         if rank == ranks.rank() {
@@ -29,11 +91,7 @@ fn solve(ranks: &Ranks, side: u64) -> Result<(), Box<dyn Error>> {
         }
         ranks.all(Ok(()))?;
     }
-    let jacobi = || BlockJacobi::new(&a, Jacobi::new);
-    report("CG, Jacobi", &a, || Ok(Cg::new(&a).preconditioner(jacobi()?)))?;
-    report("pipelined CG, Jacobi", &a, || Ok(PipelinedCg::new(&a).preconditioner(jacobi()?)))?;
-    report("CG, Ic0 of each block", &a, || Ok(Cg::new(&a).preconditioner(BlockJacobi::new(&a, Ic0::new)?)))?;
-    report("CG, Amg", &a, || Ok(Cg::new(&a).preconditioner(RankAmg::new(&a)?)))
+    Ok(())
 }
 
 /// The 7-point stencil on the nodes of a cube, z slowest; each rank has the rows of some consecutive nodes.
@@ -62,14 +120,15 @@ fn assemble(ranks: &Ranks, side: u64) -> krysp::Result<RankMatrix<f64>> {
 }
 
 /// Solves twice, because the first solve makes the workspace, and prints what the second took.
-fn report<'a, K, M>(
+fn report<'a, K, M, L>(
     name: &str,
-    a: &'a RankMatrix<f64>,
-    make: impl FnOnce() -> krysp::Result<Solver<K, &'a RankMatrix<f64>, M>>,
+    a: &'a RankMatrix<f64, L>,
+    make: impl FnOnce() -> krysp::Result<Solver<K, &'a RankMatrix<f64, L>, M>>,
 ) -> Result<(), Box<dyn Error>>
 where
-    K: Method<Vector>,
-    M: LinearOperator<Vector = Vector>,
+    L: Local<f64>,
+    K: Method<RankVector<f64, L>>,
+    M: LinearOperator<Vector = RankVector<f64, L>>,
 {
     let started = Instant::now();
     let mut solver = make()?.rtol(1e-8);
@@ -83,12 +142,17 @@ where
         let each = |count: u64| count as f64 / report.iterations.max(1) as f64;
         println!("{name}: {report}, setup {setup:.3} s");
         println!(
-            "    an iteration: {:.3} ms, {:.1} sums over all ranks, {:.1} messages with {:.0} bytes from rank 0",
-            1e3 * report.time.as_secs_f64() / report.iterations.max(1) as f64,
+            "    an iteration: {:.4} ms, {:.1} sums over all ranks, {:.1} messages with {:.0} bytes from rank 0",
+            milliseconds(&report),
             each(sent.reductions),
             each(sent.messages),
             each(sent.bytes),
         );
     }
     Ok(())
+}
+
+/// What an iteration took.
+fn milliseconds(report: &Report) -> f64 {
+    1e3 * report.time.as_secs_f64() / report.iterations.max(1) as f64
 }

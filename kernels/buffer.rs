@@ -5,6 +5,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
 
 /// A cache line, and the widest register.
 const LINE: usize = 64;
@@ -103,6 +104,22 @@ impl<T: Plain> Buffer<T> {
         over_rows(slice.len(), 2, &mut *buffer, &|range, part: &mut [T]| part.copy_from_slice(&slice[range]));
         buffer
     }
+}
+
+/// Asks for huge pages for a large array before anybody writes to it: there are few to be had from the system then, and gathers
+/// miss few translations. Advice only.
+pub fn in_huge_pages<X>(numbers: &mut [X]) {
+    let (start, bytes) = (numbers.as_mut_ptr().cast::<u8>(), size_of_val(numbers));
+    let skipped = start.addr().wrapping_neg() % HUGE;
+    if bytes >= skipped + 2 * HUGE {
+        advise_huge_pages(start.wrapping_add(skipped), (bytes - skipped) / HUGE * HUGE);
+    }
+}
+
+/// The same numbers, for threads that write at places of their own.
+pub fn shared(numbers: &mut [u32]) -> &[AtomicU32] {
+    // SAFETY: the same size and alignment, borrowed alone for as long
+    unsafe { std::slice::from_raw_parts(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
 
 /// Asks for huge pages, which spare gathers most of their translation misses. Advice only: failure changes nothing.

@@ -69,8 +69,10 @@ where
 {
     /// The steps of a cycle, 30 by default. More steps converge better and need more memory.
     pub fn restart(mut self, steps: usize) -> Self {
-        self.method.restart = steps.max(1);
-        self.forget_workspace();
+        if self.method.restart != steps.max(1) {
+            self.method.restart = steps.max(1);
+            self.forget_workspace();
+        }
         self
     }
 }

@@ -170,6 +170,42 @@ where
         &mut self.stopping
     }
 
+    /// This solver for another system in the same space: with the method, the stopping criteria and the memory that this one has.
+    /// The null space, the token, and whoever observes or stops stay behind.
+    ///
+    /// ```
+    /// use krysp::{Cg, Csr};
+    ///
+    /// let first = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, 2.0)])?;
+    /// let second = Csr::from_triplets(2, 2, &[(0, 0, 4.0), (1, 1, 5.0)])?;
+    /// let mut solver = Cg::new(&first).rtol(1e-10);
+    /// assert_eq!(solver.solve(&[1.0, 1.0])?.x, [1.0, 0.5]);
+    /// let identity = krysp::solvers::Identity::new(second.domain());
+    /// let mut solver = solver.with_operators(&second, identity);
+    /// assert_eq!(solver.solve(&[1.0, 1.0])?.x, [0.25, 0.2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_operators<B, N>(mut self, operator: B, preconditioner: N) -> Solver<K, B, N>
+    where
+        B: LinearOperator<Vector = A::Vector>,
+        N: LinearOperator<Vector = A::Vector>,
+    {
+        self.forget_operator_facts();
+        Solver {
+            method: self.method,
+            operator,
+            preconditioner,
+            null_space: None,
+            stopping: self.stopping,
+            cancel: None,
+            observers: Vec::new(),
+            iterate_observers: Vec::new(),
+            stop_rules: Vec::new(),
+            report: self.report,
+            workspace: self.workspace,
+        }
+    }
+
     /// The operator and the preconditioner, for another solver.
     pub fn into_operators(self) -> (A, M) {
         (self.operator, self.preconditioner)

@@ -237,35 +237,10 @@ impl<T: Real> HostBasis<T> {
         Columns { entries: &self.entries[..k * self.rows], rows: self.rows }
     }
 
-    /// [`Basis::project`]. Where this is the part of a longer basis, `add_up` adds what other parts have.
-    pub(crate) fn project_with(&mut self, k: usize, w: &HostVector<T>, add_up: impl FnOnce(&mut [T])) {
-        let HostBasis { entries, rows, coefficients, total, sums, .. } = self;
-        let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
-        basis::project(columns, &w.entries, &mut coefficients[..k], sums);
-        add_up(&mut coefficients[..k]);
-        total[..k].copy_from_slice(&coefficients[..k]);
-    }
-
-    /// [`Basis::subtract_project`], with `add_up` as in `project_with`.
-    pub(crate) fn subtract_project_with(
-        &mut self,
-        k: usize,
-        w: &mut HostVector<T>,
-        add_up: impl FnOnce(&mut [T]),
-    ) {
-        std::mem::swap(&mut self.coefficients, &mut self.scratch);
-        let HostBasis { entries, rows, coefficients, scratch, total, sums } = self;
-        let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
-        basis::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
-        add_up(&mut coefficients[..k]);
-        for (total, &c) in total[..k].iter_mut().zip(&coefficients[..k]) {
-            *total += c;
-        }
-    }
-
-    /// The sum of the first `k` coefficients since the last [`Basis::project`].
-    pub(crate) fn total(&self, k: usize) -> &[T] {
-        &self.total[..k]
+    /// Takes other coefficients in place of the last projection's: those of a longer basis, of which this is a part.
+    #[cfg(feature = "mpi")]
+    pub(crate) fn replace_coefficients(&mut self, c: &[T]) {
+        self.coefficients[..c.len()].copy_from_slice(c);
     }
 }
 
@@ -281,7 +256,10 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     }
 
     fn project(&mut self, k: usize, w: &HostVector<T>) {
-        self.project_with(k, w, |_| ());
+        let HostBasis { entries, rows, coefficients, total, sums, .. } = self;
+        let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
+        basis::project(columns, &w.entries, &mut coefficients[..k], sums);
+        total[..k].copy_from_slice(&coefficients[..k]);
     }
 
     fn subtract(&mut self, k: usize, w: &mut HostVector<T>) {
@@ -289,7 +267,13 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     }
 
     fn subtract_project(&mut self, k: usize, w: &mut HostVector<T>) {
-        self.subtract_project_with(k, w, |_| ());
+        std::mem::swap(&mut self.coefficients, &mut self.scratch);
+        let HostBasis { entries, rows, coefficients, scratch, total, sums } = self;
+        let columns = Columns { entries: &entries[..k * *rows], rows: *rows };
+        basis::subtract_project(columns, &scratch[..k], &mut w.entries, &mut coefficients[..k], sums);
+        for (total, &c) in total[..k].iter_mut().zip(&coefficients[..k]) {
+            *total += c;
+        }
     }
 
     fn subtract_norm(&mut self, k: usize, w: &mut HostVector<T>) -> T {
@@ -302,7 +286,7 @@ impl<T: Real> Basis<HostVector<T>> for HostBasis<T> {
     }
 
     fn record(&self, k: usize, steps: &mut Immediate<HostVector<T>>) -> Result<()> {
-        steps.record_known(self.total(k));
+        steps.record_known(&self.total[..k]);
         Ok(())
     }
 

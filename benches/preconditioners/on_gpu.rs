@@ -74,6 +74,9 @@ fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     };
     cycles(3)?;
     println!("a cycle, not replayed: {:.4} ms", cycles(50)?);
+    if options.steps > 0 {
+        super::steps_on_gpu::run(options, gpu, system)?;
+    }
     table.keep(&machine_of(gpu))
 }
 

@@ -6,7 +6,7 @@ use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
     Amg, Chebyshev, CoarseSpace, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, Isai, Jacobi,
-    LinearOperator, Narrow, Numbering, Refresh, Sell, Side, Spai, Sparsity, TwoLevel,
+    LinearOperator, Narrow, Numbering, Sell, Side, Spai, Sparsity, TwoLevel,
 };
 use std::time::Instant;
 
@@ -19,9 +19,6 @@ fn narrow(fsai: &Fsai<f64>) -> krysp::Result<impl LinearOperator<Vector = HostVe
 }
 
 pub(super) fn all(options: &Options, system: &System) -> Result<()> {
-    if options.amg {
-        return multigrid(options, system);
-    }
     let started = Instant::now();
     let a = &system.csr.renumbered(&Numbering::clustered(&system.csr, RUN)?)?;
     println!("numbering: {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
@@ -33,21 +30,6 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     } else {
         general(&mut table, a, &b)?;
     }
-    table.keep(&machine::name())
-}
-
-/// Multigrid of CSR, which the solver multiplies with as well: nothing is numbered or converted.
-fn multigrid(options: &Options, system: &System) -> Result<()> {
-    let (a, wait) = (&system.csr, &|| Ok(()));
-    let mut table =
-        Table::new(options, &machine::device(), &format!("{}_CSR", system.name), [a.rows(), a.nnz()]);
-    let b = a.range().vector(&system.b)?;
-    table.line::<Cg, _, _>(cg("Jacobi"), a, &b, wait, &|| Ok(Jacobi::new(a)?))?;
-    let multigrid = || Ok(Amg::with_modes(a, system.rigid.as_deref().unwrap_or(&[]))?);
-    table.line::<Cg, _, _>(cg("AMG"), a, &b, wait, &multigrid)?;
-    let mut made = multigrid()?;
-    table.again("AMG", wait, &mut made, &|amg| Ok(amg.refresh(a)?))?;
-    println!("{made}");
     table.keep(&machine::name())
 }
 
@@ -107,5 +89,6 @@ fn general(table: &mut Table<'_>, a: &Csr<f64>, b: &HostVector<f64>) -> Result<(
     table.line::<BiCgStab, _, _>(bicgstab("ILU(0)"), a, b, wait, &|| Ok(Ilu0::new(a)?))?;
     table.line::<BiCgStab, _, _>(bicgstab("ILUT"), a, b, wait, &|| Ok(Ilut::new(a)?))?;
     let isai = || Ok(Isai::new(Ilu0::new(a)?, Sparsity::Power(1))?);
-    table.line::<BiCgStab, _, _>(bicgstab("ISAI of ILU(0)"), a, b, wait, &isai)
+    table.line::<BiCgStab, _, _>(bicgstab("ISAI of ILU(0)"), a, b, wait, &isai)?;
+    table.line::<BiCgStab, _, _>(bicgstab("AMG"), a, b, wait, &|| Ok(Amg::new(a)?))
 }

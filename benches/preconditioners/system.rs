@@ -54,17 +54,26 @@ impl System {
             None if ones => vec![1.0; csr.rows()],
             None => matrices::vector(csr.rows()),
         };
-        let rigid = shared_matrix(&format!("{name}_coord")).map(|path| -> Result<_> {
-            let mut text = String::new();
-            GzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
-            rigid_motions(&text, csr.rows())
-        });
+        let cube = name.strip_prefix("elast").and_then(|side| side.parse::<usize>().ok());
+        let rigid = match (shared_matrix(&format!("{name}_coord")), cube) {
+            (Some(path), _) => {
+                let mut text = String::new();
+                GzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
+                Some(rigid_motions(&text, csr.rows())?)
+            }
+            (None, Some(side)) => {
+                let place = |i: usize| [i % side, i / side % side, i / side / side].map(|x| x as f64);
+                let points: Vec<_> = (0..side.pow(3)).map(place).collect();
+                Some(krysp::rigid_motions(&points, krysp::Unknowns::ByNode))
+            }
+            (None, None) => None,
+        };
         Ok(System {
             name: name.into(),
             b,
             unknowns: if name.starts_with("elast") { 3 } else { 1 },
             symmetric: !name.starts_with("convdiff"),
-            rigid: rigid.transpose()?,
+            rigid,
             csr,
         })
     }

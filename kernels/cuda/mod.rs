@@ -18,7 +18,7 @@ pub mod tuning;
 pub use csr::speculative_on_host::SpeculativeOnHost;
 pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
-pub use device::{Array, Device, Element, Info, KeepsMemory, Real, Storage, count, devices};
+pub use device::{Array, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, count, devices};
 pub use matrix::ordered::Ordered;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};
 pub use matrix::product::Product;
@@ -32,6 +32,7 @@ pub use solve::basis::Basis;
 pub use solve::gate::Condition;
 pub use solve::number::Scalar;
 pub use solve::step::{Entry, Steps};
+pub use solve::told::Told;
 pub use tuning::{LAG, LAG_OF_LONG, LONG_STEP};
 
 /// Every file of kernels.
@@ -42,6 +43,7 @@ pub const SOURCES: &[&Source] = &[
     &preconditioners::blocks::SOURCE,
     &formats::bsr::SOURCE,
     &csr::bunches::SOURCE,
+    &solve::cast::SOURCE,
     &matrix::chunks::SOURCE,
     &matrix::classes::SOURCE,
     &numbering::clusters::SOURCE,
@@ -61,6 +63,7 @@ pub const SOURCES: &[&Source] = &[
     &matrix::residual::SOURCE,
     &resident::CORRECTED,
     &resident::PLAIN,
+    &multigrid::NUMBERING,
     &multigrid::NUMBERS,
     &multigrid::PRODUCTS,
     &multigrid::PROLONGATION,

@@ -15,7 +15,11 @@ from ._krysp import Report
 
 def is_on_gpu(array: Any) -> bool:
     """Whether this is an array in the memory of a GPU."""
-    return type(array) is not np.ndarray and hasattr(array, "__cuda_array_interface__")
+    if type(array) is np.ndarray:
+        return False
+    # PyTorch says it of each tensor; the class is asked because an interface takes longer to make than to look for
+    of_torch = getattr(array, "is_cuda", None)
+    return hasattr(type(array), "__cuda_array_interface__") if of_torch is None else bool(of_torch)
 
 
 def ordinal(array: Any) -> int:
@@ -57,6 +61,10 @@ def matrix_of(matrix: Any) -> Any:
     return matrix
 
 
+# addresses that the compiled part takes are multiples of this; those of new arrays are
+ALIGNED = 256
+
+
 class Library:
     """CuPy or PyTorch, as far as a solve needs it."""
 
@@ -77,8 +85,8 @@ class Library:
     def copy(self, array: Any) -> Any:
         return array.clone() if self._torch else array.copy()
 
-    def empty_like(self, array: Any) -> Any:
-        return self._module.empty_like(array)
+    def empty_like(self, vector: Any) -> Any:
+        return self._module.empty_like(vector) if self._torch else self._module.ndarray(vector.shape, vector.dtype)
 
     def address(self, array: Any) -> int:
         return int(array.data_ptr() if self._torch else array.data.ptr)
@@ -108,6 +116,8 @@ def solve(
     """
     library = library_of(type(b).__module__)
     rhs = library.vector(b, n, dtype, "b")
+    if library.address(rhs) % ALIGNED != 0:
+        rhs = library.copy(rhs)
     x = library.empty_like(rhs) if x0 is None else library.copy(library.vector(x0, n, dtype, "x0"))
     # what the caller has queued, x among it, comes before what the matrix's stream is given from now on
     rhs.__dlpack__(stream=_krysp.stream(matrix))

@@ -1,20 +1,27 @@
 //! Solves on a GPU.
 
-use crate::errors::{raised, raised_by_solver};
 use crate::matrix::{Matrix, Number, Placed, with_either};
 use crate::preconditioner::Ready;
 use crate::report::Report;
 use crate::solve::{Given, System, Wishes, by_name};
+use crate::spare::Spare;
+use crate::watch::Callback;
 use krysp::solvers::Identity;
 use krysp::{CudaVector, LinearOperator, Operator, Space};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+/// Rows of systems whose solves leave their memory to the next ones. Larger systems take so long that this would not be noticed.
+const SPARED: usize = 1 << 20;
+
+/// A matrix on a GPU, and what solves with it leave to the next ones.
+type Kept<'a, T> = (&'a Operator<CudaVector<T>>, Option<&'a Spare>);
+
 /// The matrix, if it is on a GPU.
-pub(crate) fn operator<'a, T: Number>(given: &'a Given<'_, T>) -> Option<&'a Operator<CudaVector<T>>> {
+pub(crate) fn operator<'a, T: Number>(given: &'a Given<'_, T>) -> Option<Kept<'a, T>> {
     match given {
         Given::Matrix(matrix) => match T::of_matrix(matrix) {
-            Some(Placed::Cuda(operator)) => Some(operator),
+            Some(Placed::Cuda(a)) => Some((a, Some(&matrix.spare).filter(|_| a.range().len() <= SPARED))),
             _ => None,
         },
         _ => None,
@@ -51,8 +58,8 @@ pub(crate) fn stream(matrix: &Matrix) -> Option<usize> {
     })
 }
 
-/// Solves `A x = b` with `b` and `x` at addresses in the memory of the GPU: `(info, report)`. What writes them must be queued on
-/// the matrix's stream before. `x` holds the guess, if `guess` says so, and the solution when this returns.
+/// Solves `A x = b` with `b` and `x` at addresses in the memory of the GPU, multiples of 256: `(info, report)`. What writes them must
+/// be queued on the matrix's stream before. `x` holds the guess, if `guess` says so, and the solution when this returns.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
 pub(crate) fn solve_on_device<'py>(
@@ -84,20 +91,44 @@ fn there<T: Number>(
     m: &Bound<'_, PyAny>,
 ) -> PyResult<(isize, Report)> {
     let (a, m, py) = (Given::<T>::new(a, 0)?, Given::<T>::new(m, 0)?, m.py());
-    let a = operator(&a).ok_or_else(|| PyTypeError::new_err("the matrix is not on a GPU"))?;
+    let (a, spare) = operator(&a).ok_or_else(|| PyTypeError::new_err("the matrix is not on a GPU"))?;
     let m = preconditioner(&m, a)?;
-    let vector = || a.domain().zeros().map_err(raised_by_solver);
-    let (mut rhs, mut solution) = (vector()?, vector()?);
-    rhs.copy_from_address(b).map_err(raised)?;
-    if guess {
-        solution.copy_from_address(x).map_err(raised)?;
+    let space = a.domain();
+    let solve = |b: &CudaVector<T>, x: &mut CudaVector<T>| -> krysp::Result<krysp::Report> {
+        if !guess {
+            x.clear()?;
+        }
+        let report = by_name(wishes, a, &*m, &mut System::There { b, x }, None, spare)?;
+        space.gpu().synchronize()?;
+        Ok(report)
+    };
+    let solved = py.detach(|| space.with_vector_at(b, |b| space.with_vector_at(x, |x| solve(b, x))));
+    wishes.ended(solved.flatten().flatten())
+}
+
+/// Solves `A x = b` of vectors in host memory, with a guess or without one.
+pub(crate) fn from_host<T: Number>(
+    wishes: &Wishes,
+    a: &Operator<CudaVector<T>>,
+    m: &dyn LinearOperator<Vector = CudaVector<T>>,
+    (b, guess, x): (&[T], Option<&[T]>, &mut [T]),
+    callback: Option<Callback>,
+    spare: Option<&Spare>,
+) -> krysp::Result<krysp::Report> {
+    let space = a.domain();
+    let [mut rhs, mut solution] = match spare.and_then(Spare::take) {
+        Some(vectors) => vectors,
+        None => [space.zeros()?, space.zeros()?],
+    };
+    space.load(b, &mut rhs)?;
+    match guess {
+        Some(guess) => space.load(guess, &mut solution)?,
+        None => solution.clear()?,
     }
-    let mut system = System::There { b: rhs, x: solution };
-    let solved = py.detach(|| by_name(wishes, a, &*m, &mut system, None));
-    let answer = wishes.ended(solved)?;
-    if let System::There { x: solution, .. } = &system {
-        solution.copy_to_address(x).map_err(raised)?;
-        a.domain().gpu().synchronize().map_err(raised)?;
+    let report = by_name(wishes, a, m, &mut System::There { b: &rhs, x: &mut solution }, callback, spare)?;
+    space.store(&solution, x)?;
+    if let Some(spare) = spare {
+        spare.keep([rhs, solution]);
     }
-    Ok(answer)
+    Ok(report)
 }

@@ -13,6 +13,7 @@ mod plan;
 mod preconditioner;
 mod report;
 mod solve;
+mod spare;
 mod watch;
 
 /// The compiled part of the package `krysp`.

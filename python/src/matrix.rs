@@ -174,6 +174,8 @@ impl Place {
 #[pyclass(module = "krysp")]
 pub(crate) struct Matrix {
     pub(crate) inner: Either<Placed<f32>, Placed<f64>>,
+    #[cfg(feature = "cuda")]
+    pub(crate) spare: crate::spare::Spare,
 }
 
 #[pymethods]
@@ -199,7 +201,11 @@ impl Matrix {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
             Either::Double(computed(py, || Placed::new(csr, &place, symmetric, renumber)).map_err(raised)?)
         };
-        Ok(Matrix { inner })
+        Ok(Matrix {
+            inner,
+            #[cfg(feature = "cuda")]
+            spare: Default::default(),
+        })
     }
 
     /// New values, in the order in which the matrix was given.

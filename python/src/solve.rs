@@ -1,13 +1,16 @@
 //! One system solved by one method.
 
 use crate::arrays::{Rows, array, entries};
-use crate::errors::raised_by_solver;
+#[cfg(feature = "cuda")]
+use crate::device;
+use crate::errors::raised;
 use crate::function::Function;
 use crate::matrix::{Matrix, Number, Placed};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
+use crate::spare::{Borrowing, Spare, solver};
 use crate::watch::{Callback, Watch, watched};
-use krysp::solvers::{Identity, Method, Solver};
+use krysp::solvers::{Identity, Method};
 use krysp::{
     BiCgStab, Cg, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, LinearOperator, Minres, Outcome, Stopping,
     Vector,
@@ -139,23 +142,23 @@ fn typed<'py, T: Number>(
         false => Callback::Residual(function, norm),
     });
     let (a, m) = (Given::<T>::new(a, b.len())?, Given::<T>::new(m, b.len())?);
-    let mut system = System::Host { b, x: x0.map_or_else(Vec::new, <[T]>::to_vec), guess: x0.is_some() };
     #[cfg(feature = "cuda")]
-    if let Some(a) = crate::device::operator(&a) {
-        let m = crate::device::preconditioner(&m, a)?;
-        let mut system = system.elsewhere();
-        let solved = py.detach(|| by_name(&wishes, a, &*m, &mut system, callback));
+    if let Some((a, spare)) = device::operator(&a) {
+        let m = device::preconditioner(&m, a)?;
+        let mut x = vec![T::default(); b.len()];
+        let solved = py.detach(|| device::from_host(&wishes, a, &*m, (b, x0, &mut x), callback, spare));
         let (info, report) = wishes.ended(solved)?;
-        return Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report));
+        return Ok((PyArray1::from_vec(py, x).into_any(), info, report));
     }
+    let mut system = System::Host { b, x: x0.map_or_else(Vec::new, <[T]>::to_vec), guess: x0.is_some() };
     let of_user = callback.is_some() || a.is_of_user() || m.is_of_user();
     let (a, m) = (on_host(&a, b.len())?, on_host(&m, b.len())?);
-    let solve = || by_name(&wishes, &*a, &*m, &mut system, callback);
+    let solve = || by_name(&wishes, &*a, &*m, &mut system, callback, None);
     let solved = match of_user || b.len() < SHORT {
         true => py.detach(solve),
         false => watched(py, &wishes.watch.token, solve)?,
     };
-    let (info, report) = wishes.ended(solved)?;
+    let (info, report) = wishes.ended(solved.map_err(Into::into))?;
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
@@ -186,9 +189,9 @@ impl Wishes {
     }
 
     /// `info` and the report of a solve, or what it raised.
-    pub(crate) fn ended(&self, solved: krysp::solvers::Result<krysp::Report>) -> PyResult<(isize, Report)> {
+    pub(crate) fn ended(&self, solved: krysp::Result<krysp::Report>) -> PyResult<(isize, Report)> {
         self.watch.outcome()?;
-        let report = solved.map_err(raised_by_solver)?;
+        let report = solved.map_err(raised)?;
         let tolerance = self.tolerance(&report);
         Ok((info(&report, tolerance), Report::new(self.method, report, tolerance, vec![])))
     }
@@ -200,19 +203,10 @@ pub(crate) enum System<'d, V: Vector> {
     Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
     /// In the space of the operator; `x` holds the guess.
     #[cfg(feature = "cuda")]
-    There { b: V, x: V },
+    There { b: &'d V, x: &'d mut V },
 }
 
 impl<'d, V: Vector> System<'d, V> {
-    /// What is in host memory, for an operator of another memory.
-    #[cfg(feature = "cuda")]
-    fn elsewhere<W: Vector<Elem = V::Elem>>(self) -> System<'d, W> {
-        match self {
-            System::Host { b, x, guess } => System::Host { b, x, guess },
-            System::There { .. } => System::Host { b: &[], x: vec![], guess: false },
-        }
-    }
-
     /// The solution, if it is in host memory.
     fn into_host(self) -> Vec<V::Elem> {
         match self {
@@ -224,7 +218,7 @@ impl<'d, V: Vector> System<'d, V> {
 
     fn solve<K: Method<V>>(
         &mut self,
-        solver: &mut Solver<K, &dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>>,
+        solver: &mut Borrowing<'_, K, V>,
     ) -> krysp::solvers::Result<krysp::Report> {
         match self {
             System::Host { b, x, guess } => {
@@ -238,21 +232,31 @@ impl<'d, V: Vector> System<'d, V> {
     }
 }
 
-pub(crate) fn by_name<V: Vector<Elem: Number>>(
+/// Solves by the method of the wishes, with memory that is spare, and which is spare again then.
+pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
     wishes: &Wishes,
     a: &dyn LinearOperator<Vector = V>,
     m: &dyn LinearOperator<Vector = V>,
     system: &mut System<'_, V>,
     callback: Option<Callback>,
+    spare: Option<&Spare>,
 ) -> krysp::solvers::Result<krysp::Report> {
+    let restart = wishes.restart;
+    let cg: fn(_, _, _) -> Cg<_, _> = solver;
+    let fcg: fn(_, _, _) -> Fcg<_, _> = solver;
+    let idr: fn(_, _, _) -> Idr<_, _> = solver;
+    let minres: fn(_, _, _) -> Minres<_, _> = solver;
+    let bicgstab: fn(_, _, _) -> BiCgStab<_, _> = solver;
+    let gmres: fn(_, _, _) -> Gmres<_, _> = solver;
+    let fgmres: fn(_, _, _) -> Fgmres<_, _> = solver;
     match wishes.method {
-        "cg" => run(wishes, Cg::new(a).preconditioner(m), system, callback),
-        "fcg" => run(wishes, Fcg::new(a).preconditioner(m), system, callback),
-        "idr" => run(wishes, Idr::new(a).preconditioner(m), system, callback),
-        "minres" => run(wishes, Minres::new(a).preconditioner(m), system, callback),
-        "bicgstab" => run(wishes, BiCgStab::new(a).preconditioner(m), system, callback),
-        "gmres" => run(wishes, Gmres::new(a).preconditioner(m).restart(wishes.restart), system, callback),
-        _ => run(wishes, Fgmres::new(a).preconditioner(m).restart(wishes.restart), system, callback),
+        "cg" => run(wishes, cg(a, m, spare), system, callback, spare),
+        "fcg" => run(wishes, fcg(a, m, spare), system, callback, spare),
+        "idr" => run(wishes, idr(a, m, spare), system, callback, spare),
+        "minres" => run(wishes, minres(a, m, spare), system, callback, spare),
+        "bicgstab" => run(wishes, bicgstab(a, m, spare), system, callback, spare),
+        "gmres" => run(wishes, gmres(a, m, spare).restart(restart), system, callback, spare),
+        _ => run(wishes, fgmres(a, m, spare).restart(restart), system, callback, spare),
     }
 }
 
@@ -260,13 +264,14 @@ pub(crate) fn by_name<V: Vector<Elem: Number>>(
 /// these differ, the solve goes on.
 fn run<K, V>(
     wishes: &Wishes,
-    solver: Solver<K, &dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>>,
+    solver: Borrowing<'_, K, V>,
     system: &mut System<'_, V>,
     callback: Option<Callback>,
+    spare: Option<&Spare>,
 ) -> krysp::solvers::Result<krysp::Report>
 where
-    K: Method<V>,
-    V: Vector<Elem: Number>,
+    K: Method<V> + Send + 'static,
+    V: Vector<Elem: Number> + 'static,
 {
     let mut stopping = Stopping::new(<V::Elem as krysp::Element>::EPSILON);
     (stopping.rtol, stopping.atol, stopping.max_iterations) =
@@ -281,6 +286,9 @@ where
         solver = solver.max_iterations(left);
         let more = system.solve(&mut solver)?;
         report = joined(report, more);
+    }
+    if let Some(spare) = spare {
+        spare.keep_solver(solver);
     }
     Ok(report)
 }

@@ -1,5 +1,7 @@
 """Solves on a GPU, with vectors of NumPy, CuPy and PyTorch. Skipped, which pytest says, where there is no GPU."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import krysp
 import numpy as np
 import pytest
@@ -72,6 +74,40 @@ def test_vectors_of_cupy():
     assert seen and all(isinstance(x, cupy.ndarray) for x in seen)
     with pytest.raises(ValueError, match="shape"):
         krysp.cg(operator, cupy.ones(7))
+
+
+def test_memory_of_one_solve_serves_the_next():
+    cupy = pytest.importorskip("cupy")
+    a, numbers = poisson(60), np.random.default_rng(6)
+    kept = krysp.Operator(a, "cuda:0")
+    m = krysp.jacobi(kept)
+    for turn in range(3):
+        host = numbers.random(3601)
+        # side by side, but not where an allocation begins
+        b = cupy.asarray(host)[1:]
+        for method in METHODS:
+            for restart in (20, 7) if method in (krysp.gmres, krysp.fgmres) else (None,):
+                more = {} if restart is None else {"restart": restart}
+                fresh = krysp.Operator(a, "cuda:0")
+                x = method(kept, b, M=m if turn % 2 else None, rtol=1e-10, **more).x
+                again = method(fresh, b, M=krysp.jacobi(fresh) if turn % 2 else None, rtol=1e-10, **more).x
+                np.testing.assert_array_equal(x.get(), again.get())
+                np.testing.assert_allclose(a @ x.get(), host[1:], rtol=1e-6, atol=1e-7)
+        # what is not a number stays with the solve that was given it
+        assert krysp.cg(kept, cupy.full(3600, np.nan)).info != 0
+        assert krysp.cg(kept, np.full(3600, np.nan)).info != 0
+    kept.refresh(2.0 * a.data)
+    np.testing.assert_allclose(2.0 * (a @ krysp.cg(kept, b, rtol=1e-10).x.get()), host[1:], rtol=1e-6, atol=1e-7)
+
+
+def test_threads_share_an_operator():
+    a, numbers = poisson(60), np.random.default_rng(7)
+    operator = krysp.Operator(a, "cuda:0")
+    sides = numbers.random((8, 3600))
+    with ThreadPoolExecutor(4) as pool:
+        for b, result in zip(sides, pool.map(lambda b: krysp.cg(operator, b, rtol=1e-10), sides)):
+            assert result.info == 0
+            np.testing.assert_allclose(a @ result.x, b, rtol=1e-6, atol=1e-8)
 
 
 def test_streams_of_cupy():

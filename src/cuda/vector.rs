@@ -54,6 +54,18 @@ impl<T: Real> CudaSpace<T> {
         Ok(vector)
     }
 
+    /// Lends what another library keeps at an address in the memory of the GPU as a vector, whose entries are in the numbering of
+    /// the space. What writes them there must be done, or be queued on [`Cuda::stream`] before; what `work` queues may still run
+    /// when this returns. An address that is not in the GPU's memory, or not a multiple of 256, is refused.
+    pub fn with_vector_at<R>(
+        &self,
+        address: u64,
+        work: impl FnOnce(&mut CudaVector<T>) -> R,
+    ) -> crate::Result<R> {
+        let entries = self.gpu.device().array_at(address, self.local_len())?;
+        Ok(work(&mut CudaVector { entries, space: self.clone() }))
+    }
+
     fn fits(&self, what: &'static str, len: usize) -> Result<()> {
         let expected = self.host.len();
         if len == expected { Ok(()) } else { Err(Error::Size { what, got: len, of: "the space", expected }) }
@@ -185,17 +197,9 @@ pub struct CudaVector<T: Real> {
 }
 
 impl<T: Real> CudaVector<T> {
-    /// Queues that all entries, in the numbering of the space, are copied from an address in the memory of the GPU, where
-    /// another library keeps as many. What writes them there must be done, or be queued on [`Cuda::stream`] before. An address
-    /// that is not in the GPU's memory is refused.
-    pub fn copy_from_address(&mut self, address: u64) -> crate::Result<()> {
-        Ok(self.entries.copy_from_address(address)?)
-    }
-
-    /// Queues that all entries, in the numbering of the space, are copied to an address in the memory of the GPU, where another
-    /// library has room for as many.
-    pub fn copy_to_address(&self, address: u64) -> crate::Result<()> {
-        Ok(self.entries.copy_to_address(address)?)
+    /// Queues that all entries become zero.
+    pub fn clear(&mut self) -> Result<()> {
+        self.entries.clear().map_err(failed)
     }
 }
 
@@ -293,7 +297,7 @@ impl<T: Real> Vector for CudaVector<T> {
 
 /// An orthonormal basis in device memory.
 #[derive(Debug)]
-pub struct CudaBasis<T: Real>(cuda::Basis<T>);
+pub struct CudaBasis<T: Real>(pub(crate) cuda::Basis<T>);
 
 impl<T: Real> Basis<CudaVector<T>> for CudaBasis<T> {
     fn push(&mut self, j: usize, w: &CudaVector<T>, norm_squared: &CudaScalar<T>) -> Result<()> {

@@ -67,12 +67,18 @@ impl<T: Real> Bsr<T> {
         Ok(bsr)
     }
 
+    /// Of blocks that are known: where nodes have them, and their values, each block column by column, with [`SLACK`] behind.
+    pub(crate) fn of_blocks(source: Source<T>, nodes: &Pattern, values: Buffer<T>) -> Bsr<T> {
+        let size = source.pattern.rows() / nodes.rows().max(1);
+        Bsr { source, size, offsets: (*nodes.offsets).clone(), columns: nodes.columns.clone(), values }
+    }
+
     /// The block size.
     pub fn block_size(&self) -> usize {
         self.size
     }
 
-    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+    pub(crate) fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
         AnyBsr::new(self.size, &self.offsets, &self.columns, values)
     }
 
@@ -138,7 +144,7 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
 /// The pattern of nodes of `size` rows and columns, which divide those of a matrix.
 pub(crate) fn node_pattern(pattern: &Pattern, size: usize) -> Result<Pattern> {
     let (offsets, columns) = blocks_of(pattern, size);
-    Pattern::sorted(offsets, columns.to_vec(), pattern.cols() / size)
+    Pattern::sorted(offsets, columns, pattern.cols() / size)
 }
 
 /// Where the blocks of each block row are.
@@ -187,12 +193,29 @@ pub(crate) fn node_rows(pattern: &Pattern) -> (usize, bool) {
     }
     let nearly = |&size: &usize| {
         let filled = pattern.entries() * 21 / 20 / (size * size);
-        pattern.rows().is_multiple_of(size) && count_blocks(pattern, size, filled).is_some()
+        pattern.rows().is_multiple_of(size)
+            && may_be_nodes(pattern, size)
+            && count_blocks(pattern, size, filled).is_some()
     };
     match BLOCK_SIZES.into_iter().rev().filter(|_| pattern.entries() > 0).find(nearly) {
         Some(size) => (size, false),
         None => (1, true),
     }
+}
+
+/// Whether some block rows have as little padding as those of nodes, or three times as much: most matrices without nodes are told
+/// by them.
+fn may_be_nodes(pattern: &Pattern, size: usize) -> bool {
+    const LOOKED_AT: usize = 128;
+    let block_rows = pattern.rows() / size;
+    let (mut slots, mut entries) = (0, 0);
+    for k in 0..LOOKED_AT.min(block_rows) {
+        let block_row = k * block_rows / LOOKED_AT.min(block_rows);
+        let first = block_row * size;
+        slots += blocks_of_row(pattern, block_row, size) * size * size;
+        entries += pattern.offsets.at(first + size) - pattern.offsets.at(first);
+    }
+    20 * slots <= 23 * entries
 }
 
 fn divides<T: Real>(size: usize, csr: &Csr<T>) -> bool {

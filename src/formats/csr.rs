@@ -305,7 +305,7 @@ impl<T: Real> Csr<T> {
         self.kernel(&self.values)
     }
 
-    fn kernel<'a, V>(&'a self, values: &'a [V]) -> csr::Csr<'a, V> {
+    pub(crate) fn kernel<'a, V>(&'a self, values: &'a [V]) -> csr::Csr<'a, V> {
         let Pattern { offsets, columns, .. } = self.pattern();
         csr::Csr { offsets: (&**offsets).into(), columns: (&**columns).into(), values }
     }

@@ -44,7 +44,7 @@ impl<T: Real> Dia<T> {
         &self.diagonals
     }
 
-    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+    pub(crate) fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
         let pattern = &self.source.pattern;
         dia::Dia { rows: pattern.rows(), cols: pattern.cols(), diagonals: &self.diagonals, values }
     }

@@ -123,9 +123,9 @@ impl Pattern {
     }
 
     /// A pattern whose rows are sorted and free of duplicates already.
-    pub(crate) fn sorted(offsets: Offsets, columns: Vec<u32>, cols: usize) -> Result<Pattern> {
-        let len = columns.len();
+    pub(crate) fn sorted(offsets: Offsets, columns: impl Into<Buffer<u32>>, cols: usize) -> Result<Pattern> {
         let columns = checked(columns, cols)?;
+        let len = columns.len();
         Ok(Pattern::new(offsets, columns, Given::InOrder { len }))
     }
 

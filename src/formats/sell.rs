@@ -106,7 +106,7 @@ impl<T: Real> Sell<T> {
         self.slices.short()
     }
 
-    fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
+    pub(crate) fn kernel<'a, V: Storage<T>>(&'a self, values: &'a [V]) -> impl RowProduct<T> {
         self.slices.kernel(values, None)
     }
 

@@ -1,8 +1,9 @@
 //! Ways to a matrix whose rows are shared out: from entries that lie anywhere, from a file, from one rank.
 
+use super::local::Local;
 use super::matrix::RankMatrix;
 use super::ranks::Ranks;
-use crate::formats::row_blocks;
+use crate::formats::node_rows;
 use crate::io::matrix_market::{Number, read_part};
 use crate::partition::even_parts;
 use crate::{Csr, Error, Format, Real, Result};
@@ -125,7 +126,7 @@ impl<T: Real> RankMatrix<T> {
             (vec![vec![]; size], vec![vec![]; size], vec![vec![]; size]);
         if let Some(a) = whole {
             // unknowns of a node stay together
-            let mut bounds = even_parts(&*a.pattern().offsets, size, row_blocks(a));
+            let mut bounds = even_parts(&*a.pattern().offsets, size, node_rows(a.pattern()).0);
             bounds.resize(size + 1, a.rows());
             let offsets = a.offsets();
             for rank in 0..size {
@@ -146,7 +147,9 @@ impl<T: Real> RankMatrix<T> {
         matrix.numbering = whole.and_then(|a| a.source().domain().numbering().cloned());
         Ok(matrix)
     }
+}
 
+impl<T: Real, L: Local<T>> RankMatrix<T, L> {
     /// Shares out a vector that the first rank has, in the order of that rank's matrix: returns this rank's part. All ranks
     /// call this.
     pub fn scatter(&self, whole: Option<&[T]>) -> Result<Vec<T>> {

@@ -1,10 +1,11 @@
 //! A preconditioner that each rank has for itself.
 
+use super::local::Local;
 use super::matrix::RankMatrix;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::preconditioners::{Origin, Refresh};
-use crate::{Csr, HostVector, Real, Result};
+use crate::{Csr, Host, Real, Result};
 use krysp_solvers::{LinearOperator, check_spaces};
 
 /// Block Jacobi: each rank preconditions with its own rows and columns alone, by whatever serves there.
@@ -22,14 +23,18 @@ use krysp_solvers::{LinearOperator, check_spaces};
 /// }
 /// ```
 #[derive(Debug)]
-pub struct BlockJacobi<T: Real, M> {
-    space: RankSpace<T>,
+pub struct BlockJacobi<T: Real, M, L: Local<T> = Host> {
+    space: RankSpace<T, L>,
     own: M,
 }
 
-impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> BlockJacobi<T, M> {
-    /// Makes this rank's preconditioner from this rank's diagonal block. All ranks call this.
-    pub fn new(matrix: &RankMatrix<T>, make: impl FnOnce(&Csr<T>) -> Result<M>) -> Result<BlockJacobi<T, M>> {
+impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T, M, L> {
+    /// Makes this rank's preconditioner from this rank's diagonal block. Where the matrix is on GPUs it must be there too. All
+    /// ranks call this.
+    pub fn new(
+        matrix: &RankMatrix<T, L>,
+        make: impl FnOnce(&Csr<T>) -> Result<M>,
+    ) -> Result<BlockJacobi<T, M, L>> {
         let made = matrix.own_block().in_host_memory().and_then(|block| {
             let own = make(&block)?;
             let space = matrix.domain().own();
@@ -46,7 +51,7 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> BlockJacobi<T, M> {
     }
 
     /// Takes new values from a matrix. All ranks call this.
-    pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()>
+    pub fn refresh(&mut self, matrix: &RankMatrix<T, L>) -> Result<()>
     where
         M: Refresh<T>,
     {
@@ -55,36 +60,40 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> BlockJacobi<T, M> {
     }
 }
 
-impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> LinearOperator for BlockJacobi<T, M> {
-    type Vector = RankVector<T>;
+impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> LinearOperator for BlockJacobi<T, M, L> {
+    type Vector = RankVector<T, L>;
 
-    fn domain(&self) -> &RankSpace<T> {
+    fn domain(&self) -> &RankSpace<T, L> {
         &self.space
     }
 
-    fn apply(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+    fn apply(&self, x: &RankVector<T, L>, y: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
         self.own.apply(&x.own, &mut y.own)
     }
 
-    fn apply_dot(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<RankScalar<T>> {
+    fn apply_dot(
+        &self,
+        x: &RankVector<T, L>,
+        y: &mut RankVector<T, L>,
+    ) -> krysp_solvers::Result<RankScalar<T>> {
         check_spaces(self, x, y)?;
         let own = self.own.apply_dot(&x.own, &mut y.own)?;
-        let [sum] = RankScalar::sums(self.space.ranks(), [own]);
+        let [sum] = RankScalar::sums::<L, 1>(self.space.ranks(), [own]);
         Ok(sum)
     }
 
     fn axpy_apply_dot(
         &self,
         a: &RankScalar<T>,
-        q: &RankVector<T>,
-        r: &mut RankVector<T>,
-        z: &mut RankVector<T>,
+        q: &RankVector<T, L>,
+        r: &mut RankVector<T, L>,
+        z: &mut RankVector<T, L>,
     ) -> krysp_solvers::Result<[RankScalar<T>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
-        let own = self.own.axpy_apply_dot(&a.value(), &q.own, &mut r.own, &mut z.own)?;
-        Ok(RankScalar::sums(self.space.ranks(), own))
+        let own = self.own.axpy_apply_dot(&a.local(), &q.own, &mut r.own, &mut z.own)?;
+        Ok(RankScalar::sums::<L, 2>(self.space.ranks(), own))
     }
 
     fn bytes(&self) -> usize {

@@ -1,12 +1,13 @@
 //! FSAI over ranks.
 
 use super::assemble::Rows;
+use super::local::Local;
 use super::matrix::RankMatrix;
 use super::near::Near;
 use super::vector::{RankSpace, RankVector};
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::fsai;
-use crate::{Csr, HostSpace, Real, Result};
+use crate::{Csr, Host, HostSpace, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator, Space};
 
@@ -22,9 +23,9 @@ use krysp_solvers::{Composed, LinearOperator, Space};
 ///     Ok(Cg::new(a).preconditioner(RankFsai::new(a)?).rtol(1e-8).solve(b)?.x)
 /// }
 /// ```
-pub struct RankFsai<T: Real> {
+pub struct RankFsai<T: Real, L: Local<T> = Host> {
     /// `Gᵀ` after `G`.
-    product: Composed<RankMatrix<T>, RankMatrix<T>>,
+    product: Composed<RankMatrix<T, L>, RankMatrix<T, L>>,
 }
 
 impl<T: Real> RankFsai<T> {
@@ -49,7 +50,7 @@ impl<T: Real> RankFsai<T> {
         let g = RankMatrix::from_rows(ranks, &offsets, &columns, lower.entries())?;
         let rows = Rows::Given(space.bounds());
         let transposed = RankMatrix::from_entries(ranks, space.len() as u64, rows, &entries)?;
-        Ok(RankFsai { product: Composed::new(transposed, g)? })
+        RankFsai::of_factors(g, transposed)
     }
 
     /// Takes new values from a matrix. All ranks call this.
@@ -57,14 +58,20 @@ impl<T: Real> RankFsai<T> {
         *self = RankFsai::new(matrix)?;
         Ok(())
     }
+}
+
+impl<T: Real, L: Local<T>> RankFsai<T, L> {
+    pub(super) fn of_factors(lower: RankMatrix<T, L>, upper: RankMatrix<T, L>) -> Result<RankFsai<T, L>> {
+        Ok(RankFsai { product: Composed::new(upper, lower)? })
+    }
 
     /// `G`
-    pub fn lower(&self) -> &RankMatrix<T> {
+    pub fn lower(&self) -> &RankMatrix<T, L> {
         self.product.inner()
     }
 
     /// `Gᵀ`
-    pub fn upper(&self) -> &RankMatrix<T> {
+    pub fn upper(&self) -> &RankMatrix<T, L> {
         self.product.outer()
     }
 }
@@ -83,14 +90,14 @@ fn pattern<T: Real>(near: &Near<T>, system: &Csr<T>) -> Result<Pattern> {
     Pattern::sorted(Offsets::from_lengths(lengths), columns, system.cols())
 }
 
-impl<T: Real> LinearOperator for RankFsai<T> {
-    type Vector = RankVector<T>;
+impl<T: Real, L: Local<T>> LinearOperator for RankFsai<T, L> {
+    type Vector = RankVector<T, L>;
 
-    fn domain(&self) -> &RankSpace<T> {
+    fn domain(&self) -> &RankSpace<T, L> {
         self.product.domain()
     }
 
-    fn apply(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+    fn apply(&self, x: &RankVector<T, L>, y: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
         self.product.apply(x, y)
     }
 

@@ -1,14 +1,14 @@
 //! Entries of a vector that travel between ranks.
 
 use super::ranks::{HALO, Ranks};
-use super::raw::Messages;
-use crate::{Real, Result};
+use super::raw::{Buffer, Messages};
+use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Plain;
 use std::ops::Range;
 
 /// Who reads which of this rank's entries, and whose entries this rank reads: its ghosts.
 #[derive(Clone, Debug)]
-pub(crate) struct Routes {
+pub struct Routes {
     ranks: Ranks,
     /// Which entries are sent, in the order of the ranks that receive them.
     sent: Vec<u32>,
@@ -35,13 +35,19 @@ impl Routes {
         Ok(Routes { ranks: ranks.clone(), sent, sends, receives })
     }
 
-    pub(super) fn ranks(&self) -> &Ranks {
+    pub(crate) fn ranks(&self) -> &Ranks {
         &self.ranks
     }
 
     /// The entries that are sent, in the order of the ranks that receive them.
     pub(crate) fn sent(&self) -> &[u32] {
         &self.sent
+    }
+
+    /// How many ghosts there are.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn ghost_count(&self) -> usize {
+        self.receives.last().map_or(0, |(_, part)| part.end)
     }
 
     /// To how many ranks entries are sent.
@@ -97,13 +103,30 @@ impl Routes {
     /// Messages to ghosts, for many times. All ranks call this.
     pub(crate) fn halo<T: Real>(&self) -> Result<Halo<T>> {
         let messages = self.ranks.comm().messages(HALO, &self.sends, &self.receives);
-        let messages = self.ranks.all(messages)?;
-        Ok(Halo {
-            ranks: self.ranks.clone(),
-            messages,
-            sent: self.sent.clone(),
-            neighbours: self.sends.len(),
-        })
+        self.halo_of(messages, self.sent.clone(), self.sends.len())
+    }
+
+    /// [`Routes::halo`] through buffers for what is sent and what comes. All ranks call this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn halo_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
+        let messages = self.ranks.comm().messages_in(HALO, &self.sends, &self.receives, sent, came);
+        self.halo_of(messages, self.sent.clone(), self.sends.len())
+    }
+
+    /// [`Routes::back`] through buffers for what is sent, the numbers at ghosts, and what comes. All ranks call this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn back_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
+        let messages = self.ranks.comm().messages_in(HALO, &self.receives, &self.sends, sent, came);
+        self.halo_of(messages, (0..self.ghost_count() as u32).collect(), self.receives.len())
+    }
+
+    fn halo_of<T: Real, B: Buffer<T>>(
+        &self,
+        messages: Result<Messages<T, B>>,
+        sent: Vec<u32>,
+        neighbours: usize,
+    ) -> Result<Halo<T, B>> {
+        Ok(Halo { messages: self.ranks.all(messages)?, ranks: self.ranks.clone(), sent, neighbours })
     }
 
     /// Messages from ghosts to where their entries are, for many times. All ranks call this.
@@ -116,20 +139,38 @@ impl Routes {
 }
 
 /// What this rank sends of its part of a vector, and the ghosts that it receives, again and again.
-pub(crate) struct Halo<T: Real> {
+pub(crate) struct Halo<T: Real, B: Buffer<T> = Vec<T>> {
     ranks: Ranks,
-    messages: Messages<T>,
+    messages: Messages<T, B>,
     sent: Vec<u32>,
     neighbours: usize,
 }
 
-impl<T: Real> Halo<T> {
+impl<T: Real, B: Buffer<T>> Halo<T, B> {
+    pub(super) fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
     /// Begins to send what others read, and to receive.
     pub(crate) fn start(&mut self, x: &[T]) -> Result<()> {
-        self.ranks.check()?;
-        for (to, &from) in self.messages.outgoing().iter_mut().zip(&self.sent) {
+        let Halo { ranks, messages, sent, .. } = self;
+        ranks.check()?;
+        for (to, &from) in outgoing(messages)?.as_mut().iter_mut().zip(&*sent) {
             *to = x[from as usize];
         }
+        self.go()
+    }
+
+    /// Lends the buffer of what is sent by [`Halo::go`].
+    #[cfg(feature = "cuda")]
+    pub(super) fn fill(&mut self, fill: impl FnOnce(&mut B) -> Result<()>) -> Result<()> {
+        self.ranks.check()?;
+        fill(outgoing(&mut self.messages)?)
+    }
+
+    /// Begins to send what is in the buffer, and to receive.
+    pub(super) fn go(&mut self) -> Result<()> {
+        self.ranks.check()?;
         self.ranks.count(self.neighbours, self.sent.len() * size_of::<T>());
         self.messages.start();
         Ok(())
@@ -137,10 +178,23 @@ impl<T: Real> Halo<T> {
 
     /// Waits for the ghosts.
     pub(crate) fn receive(&mut self) -> Result<&[T]> {
+        Ok(self.came()?.as_ref())
+    }
+
+    /// Waits for the ghosts, and lends the buffer that they are in.
+    pub(super) fn came(&mut self) -> Result<&B> {
         let messages = &mut self.messages;
         self.ranks.wait(|| messages.landed())?;
-        Ok(self.messages.received())
+        self.messages.received().ok_or_else(on_their_way)
     }
+}
+
+fn outgoing<T: Real, B: Buffer<T>>(messages: &mut Messages<T, B>) -> Result<&mut B> {
+    messages.outgoing().ok_or_else(on_their_way)
+}
+
+fn on_their_way() -> Error {
+    Error::Mpi("messages of the last product are still on their way".into())
 }
 
 /// The transpose of a [`Halo`]: numbers at ghosts are added where their entries are.
@@ -155,12 +209,13 @@ impl<T: Real> Back<T> {
     /// Sends the numbers at ghosts, and adds what others send to `own`, in the order of the ranks.
     pub(crate) fn add(&mut self, ghosts: &[T], own: &mut [T]) -> Result<()> {
         self.ranks.check()?;
-        self.messages.outgoing().copy_from_slice(ghosts);
+        outgoing(&mut self.messages)?.copy_from_slice(ghosts);
         self.ranks.count(self.neighbours, size_of_val(ghosts));
         self.messages.start();
         let messages = &mut self.messages;
         self.ranks.wait(|| messages.landed())?;
-        for (&to, &number) in self.sent.iter().zip(self.messages.received()) {
+        let came = self.messages.received().ok_or_else(on_their_way)?;
+        for (&to, &number) in self.sent.iter().zip(came) {
             own[to as usize] += number;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! A matrix whose rows are shared out among ranks.
 
-use super::halo::{Halo, Routes};
+use super::halo::Routes;
+use super::local::{Border, Keeps, Local};
 use super::ranks::Ranks;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
@@ -12,34 +13,25 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A square matrix of which each rank has some consecutive rows.
+/// A square matrix of which each rank has some consecutive rows: in host memory, or, after `a.to(&gpu)`, on its GPU.
 ///
-/// Entries in columns that belong to this rank are stored apart from those in others, each in the format that
+/// Entries in columns that belong to this rank are stored apart from those in others, in the format that
 /// [`Operator::auto`] picks. In a product, entries of `x` travel while the former are multiplied.
-pub struct RankMatrix<T: Real> {
-    space: RankSpace<T>,
-    inside: Operator<HostVector<T>>,
+pub struct RankMatrix<T: Real, L: Local<T> = Host> {
+    space: RankSpace<T, L>,
+    inside: Operator<L::Vector>,
     /// The rows that have entries in columns of other ranks.
     boundary: Vec<u32>,
     /// Those entries: a row for each of `boundary`, a column for each ghost.
-    outside: Operator<HostVector<T>>,
+    outside: Mutex<L::Border>,
     /// The places of those entries among all that were given, and how many these are.
     places: Vec<usize>,
     given: usize,
     /// The columns of other ranks that this rank's rows have entries in, ascending.
     ghosts: Vec<u64>,
-    exchange: Mutex<Exchange<T>>,
     report: RankReport,
     /// On the first rank, the numbering of the matrix that it gave.
     pub(super) numbering: Option<Arc<Numbering>>,
-}
-
-/// What a product needs besides the matrix.
-struct Exchange<T: Real> {
-    halo: Halo<T>,
-    ghosts: HostVector<T>,
-    /// What ghosts contribute to the rows of the boundary.
-    sums: HostVector<T>,
 }
 
 /// What this rank has of a matrix, and what it sends in a product.
@@ -100,7 +92,7 @@ impl<T: Real> RankMatrix<T> {
             let starts: &[u32] = &cut.offsets;
             let (rows, ghosts) = (cut.rows.len(), cut.ghosts.len());
             let outside = Csr::from_csr(rows, ghosts, starts, &cut.columns, &cut.values)?;
-            Ok((Operator::auto(&cut.inside, &Host)?, Operator::auto(&outside, &Host)?))
+            Ok((Operator::auto(&cut.inside, &Host)?, outside))
         };
         let (inside, outside) = routes.ranks().all(stored())?;
         let report = RankReport {
@@ -112,19 +104,43 @@ impl<T: Real> RankMatrix<T> {
             received: cut.ghosts.len(),
             format: inside.choice().stored().to_string(),
         };
-        let halo = routes.halo()?;
-        let exchange = Exchange { halo, ghosts: zeros(outside.domain())?, sums: zeros(outside.range())? };
+        let outside = Host.border(routes, space.local_len(), &cut.rows, outside)?;
         Ok(RankMatrix {
             space,
             inside,
             boundary: cut.rows,
-            outside,
+            outside: Mutex::new(outside),
             places,
             given,
             ghosts: cut.ghosts,
-            exchange: Mutex::new(exchange),
             report,
             numbering: None,
+        })
+    }
+}
+
+impl<T: Real, L: Local<T>> RankMatrix<T, L> {
+    /// A copy whose part on this rank is elsewhere. All ranks call this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn at<To: Local<T>>(&self, local: &To) -> Result<RankMatrix<T, To>> {
+        let (ranks, own) = (self.ranks(), self.space.local_len());
+        let stored = || {
+            let inside = Operator::auto(&*self.inside.in_host_memory()?, local)?;
+            Ok((inside, self.outside().outside()?))
+        };
+        let (inside, outside) = ranks.all(stored())?;
+        let routes = Routes::new(ranks, self.space.bounds(), &self.ghosts)?;
+        let outside = Mutex::new(local.border(&routes, own, &self.boundary, outside)?);
+        Ok(RankMatrix {
+            space: self.space.at(local),
+            report: RankReport { format: inside.choice().stored().to_string(), ..self.report.clone() },
+            inside,
+            boundary: self.boundary.clone(),
+            outside,
+            places: self.places.clone(),
+            given: self.given,
+            ghosts: self.ghosts.clone(),
+            numbering: self.numbering.clone(),
         })
     }
 
@@ -151,7 +167,7 @@ impl<T: Real> RankMatrix<T> {
         let own = |&at: &usize| others.next_if_eq(&&at).is_none();
         let inside: Vec<T> = (0..got).filter(own).map(|at| values[at]).collect();
         self.inside.refresh(&inside)?;
-        self.outside.refresh(&outside)
+        self.outside().refresh(&outside)
     }
 
     /// The ranks.
@@ -165,36 +181,12 @@ impl<T: Real> RankMatrix<T> {
     }
 
     /// The entries of this rank's rows in this rank's columns, for preconditioners.
-    pub fn own_block(&self) -> &Operator<HostVector<T>> {
+    pub fn own_block(&self) -> &Operator<L::Vector> {
         &self.inside
     }
 
-    fn exchange(&self) -> MutexGuard<'_, Exchange<T>> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `y ← A x`, where `own` multiplies by the entries in own columns; then the sum of `x y` over what ghosts contribute.
-    fn product<R>(
-        &self,
-        x: &RankVector<T>,
-        y: &mut RankVector<T>,
-        own: impl FnOnce(&HostVector<T>, &mut HostVector<T>) -> krysp_solvers::Result<R>,
-    ) -> krysp_solvers::Result<(R, T)> {
-        let mut exchange = self.exchange();
-        let Exchange { halo, ghosts, sums } = &mut *exchange;
-        halo.start(x.own.as_slice())?;
-        // sums that wait travel as well
-        self.space.ranks().send_sums()?;
-        let result = own(&x.own, &mut y.own)?;
-        ghosts.as_mut_slice().copy_from_slice(halo.receive()?);
-        self.outside.apply(ghosts, sums)?;
-        let (x, y) = (x.own.as_slice(), y.own.as_mut_slice());
-        let mut dot = T::zero();
-        for (&row, &sum) in self.boundary.iter().zip(sums.as_slice()) {
-            y[row as usize] += sum;
-            dot += x[row as usize] * sum;
-        }
-        Ok((result, dot))
+    fn outside(&self) -> MutexGuard<'_, L::Border> {
+        self.outside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The columns of other ranks that this rank's rows have entries in, ascending.
@@ -218,8 +210,8 @@ impl<T: Real> RankMatrix<T> {
 
     /// This rank's rows as one matrix: own columns first, then ghosts.
     pub(crate) fn whole(&self) -> Result<Csr<T>> {
-        let [inside, outside]: [Cow<'_, Csr<T>>; 2] =
-            [self.inside.in_host_memory()?, self.outside.in_host_memory()?];
+        let (inside, outside): (Cow<'_, Csr<T>>, _) =
+            (self.inside.in_host_memory()?, self.outside().outside()?);
         let (own, beside) = (inside.offsets(), outside.offsets());
         let (rows, entries) = (inside.rows(), inside.nnz() + outside.nnz());
         let (mut columns, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
@@ -241,10 +233,6 @@ impl<T: Real> RankMatrix<T> {
         offsets[first + 1..].iter_mut().for_each(|offset| *offset += outside.nnz());
         Csr::from_sorted(rows + outside.cols(), offsets, columns, values)
     }
-}
-
-fn zeros<T: Real>(space: &crate::HostSpace<T>) -> Result<HostVector<T>> {
-    Ok(Space::zeros(space)?)
 }
 
 /// Refuses offsets that do not fit the entries.
@@ -272,48 +260,60 @@ fn check_rows<T>(offsets: &[usize], columns: &[u64], values: &[T]) -> Result<()>
     }
 }
 
-impl<T: Real> LinearOperator for RankMatrix<T> {
-    type Vector = RankVector<T>;
+impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
+    type Vector = RankVector<T, L>;
 
-    fn domain(&self) -> &RankSpace<T> {
+    fn domain(&self) -> &RankSpace<T, L> {
         &self.space
     }
 
-    fn apply(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+    fn apply(&self, x: &RankVector<T, L>, y: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
-        self.product(x, y, |x, y| self.inside.apply(x, y))?;
-        Ok(())
+        let mut outside = self.outside();
+        outside.send(&x.own, || self.inside.apply(&x.own, &mut y.own))?;
+        outside.add(&x.own, &mut y.own)
     }
 
-    fn apply_dot(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<RankScalar<T>> {
+    fn apply_dot(
+        &self,
+        x: &RankVector<T, L>,
+        y: &mut RankVector<T, L>,
+    ) -> krysp_solvers::Result<RankScalar<T>> {
         check_spaces(self, x, y)?;
-        let (inside, outside) = self.product(x, y, |x, y| self.inside.apply_dot(x, y))?;
-        let [sum] = RankScalar::sums(self.space.ranks(), [inside + outside]);
+        let mut outside = self.outside();
+        let own = outside.send(&x.own, || self.inside.apply_dot(&x.own, &mut y.own))?;
+        let dot = outside.add_dot(&x.own, &mut y.own, own)?;
+        let [sum] = RankScalar::sums::<L, 1>(self.space.ranks(), [dot]);
         Ok(sum)
     }
 
-    /// Joins both parts of the matrix for the time of this call: their sums must not be rounded apart.
+    /// Joins both parts of the matrix in host memory for the time of this call: their sums must not be rounded apart.
     fn residual(
         &self,
-        b: &RankVector<T>,
-        x: &RankVector<T>,
-        r: &mut RankVector<T>,
+        b: &RankVector<T, L>,
+        x: &RankVector<T, L>,
+        r: &mut RankVector<T, L>,
     ) -> krysp_solvers::Result<()> {
         check_spaces(self, x, r)?;
         check_spaces(self, b, r)?;
-        let whole = self.whole()?;
-        let mut exchange = self.exchange();
-        exchange.halo.start(x.own.as_slice())?;
-        let read = HostVector::from_slice(&[x.own.as_slice(), exchange.halo.receive()?].concat());
-        whole.residual(&b.own, &read, &mut r.own)
+        let (whole, own) = (self.whole()?, self.space.own());
+        let [mut known, mut found] = [(); 2].map(|()| vec![T::zero(); own.len()]);
+        own.store(&x.own, &mut found)?;
+        own.store(&b.own, &mut known)?;
+        let ghosts = self.outside().ghosts(&found)?;
+        let mut rest = HostVector::from_slice(&known);
+        let [known, found] =
+            [HostVector::from_slice(&known), HostVector::from_slice(&[found, ghosts].concat())];
+        whole.residual(&known, &found, &mut rest)?;
+        own.load(rest.as_slice(), &mut r.own)
     }
 
     fn bytes(&self) -> usize {
-        self.inside.bytes() + self.outside.bytes()
+        self.inside.bytes() + self.outside().bytes()
     }
 }
 
-impl<T: Real> fmt::Debug for RankMatrix<T> {
+impl<T: Real, L: Local<T>> fmt::Debug for RankMatrix<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RankMatrix")
             .field("space", &self.space)

@@ -30,6 +30,8 @@
 //! | [`RankTwoLevel`] | any other, and a coarse system of all ranks |
 //! | [`RankAmg`] | multigrid of the whole system |
 //!
+//! `a.to(&gpu)` puts this rank's part on a GPU, `ranks.gpu()` finds one for it: [`Ranks::gpu`] has an example.
+//!
 //! A rank that fails ends the work of all: constructors return an error on all ranks if one has an error; where one fails
 //! later, the others stop waiting and return an error with its message. See [`Ranks::run`].
 //!
@@ -39,8 +41,11 @@ mod assemble;
 mod block_jacobi;
 mod fsai;
 pub(crate) mod halo;
+mod local;
 mod matrix;
 mod near;
+#[cfg(feature = "cuda")]
+pub(crate) mod on_cuda;
 mod ranks;
 mod raw;
 mod scalar;
@@ -53,6 +58,7 @@ pub use crate::preconditioners::amg::RankAmg;
 pub use assemble::Rows;
 pub use block_jacobi::BlockJacobi;
 pub use fsai::RankFsai;
+pub use local::Local;
 pub use matrix::{RankMatrix, RankReport};
 pub use ranks::{Ranks, Traffic};
 pub use scalar::RankScalar;

@@ -36,16 +36,25 @@ struct Inner {
     traffic: [AtomicU64; 4],
 }
 
+/// How the host comes to know sums of this rank.
+pub(super) type Own = Box<dyn FnOnce() -> Result<Vec<f64>> + Send>;
+
 /// Sums of this rank that are not yet added up over all.
 #[derive(Default)]
 struct Sums {
-    waiting: Vec<Arc<Pending>>,
-    travelling: Option<(Flight<f64>, Vec<Arc<Pending>>)>,
+    waiting: Vec<(Arc<Pending>, Own)>,
+    travelling: Option<Travelling>,
+}
+
+/// Sums on their way, and how many there are of each.
+struct Travelling {
+    flight: Flight<f64>,
+    sums: Vec<(Arc<Pending>, usize)>,
 }
 
 /// Some sums over all ranks that are known later.
+#[derive(Default)]
 pub(super) struct Pending {
-    own: Vec<f64>,
     whole: OnceLock<Vec<f64>>,
 }
 
@@ -218,12 +227,14 @@ impl Ranks {
         let sends = ranges(&mut to.iter().map(Vec::len));
         let receives = ranges(&mut expected.iter().map(|&count| count as usize));
         let mut messages = self.all(self.0.comm.messages(EXCHANGE, &sends, &receives))?;
-        messages.outgoing().copy_from_slice(&to.concat());
+        if let Some(buffer) = messages.outgoing() {
+            buffer.copy_from_slice(&to.concat());
+        }
         messages.start();
         self.wait(|| messages.landed())?;
         let mut parts = vec![vec![]; self.size()];
         for (rank, part) in receives {
-            parts[rank] = messages.received()[part].to_vec();
+            parts[rank] = messages.received().map_or(vec![], |came| came[part].to_vec());
         }
         Ok(parts)
     }
@@ -244,6 +255,14 @@ impl Ranks {
         })
     }
 
+    /// The ranks that run on the same machine as this one.
+    #[cfg(feature = "cuda")]
+    pub(super) fn of_this_machine(&self) -> Result<Vec<usize>> {
+        let own = self.0.comm.machine();
+        let machines = self.gather(vec![own])?;
+        Ok((0..self.size()).filter(|&rank| machines[rank] == own).collect())
+    }
+
     /// The largest of the numbers of all ranks.
     pub(super) fn largest(&self, own: u8) -> Result<u8> {
         Ok(self.gather(vec![own])?.into_iter().max().unwrap_or(own))
@@ -254,9 +273,9 @@ impl Ranks {
     }
 
     /// Numbers to be added up over all ranks once one of them is needed, together with others that wait by then.
-    pub(super) fn sum(&self, own: Vec<f64>) -> Arc<Pending> {
-        let pending = Arc::new(Pending { own, whole: OnceLock::new() });
-        self.sums().waiting.push(pending.clone());
+    pub(super) fn sum(&self, own: Own) -> Arc<Pending> {
+        let pending = Arc::<Pending>::default();
+        self.sums().waiting.push((pending.clone(), own));
         pending
     }
 
@@ -270,18 +289,22 @@ impl Ranks {
             return Ok(());
         }
         self.receive(sums)?;
-        let waiting = std::mem::take(&mut sums.waiting);
-        let own: Vec<f64> = waiting.iter().flat_map(|pending| pending.own.iter().copied()).collect();
+        let (mut own, mut waiting) = (vec![], vec![]);
+        for (pending, numbers) in std::mem::take(&mut sums.waiting) {
+            let numbers = numbers()?;
+            waiting.push((pending, numbers.len()));
+            own.extend(numbers);
+        }
         self.0.traffic[2].fetch_add(1, Relaxed);
         self.0.traffic[3].fetch_add(own.len() as u64, Relaxed);
         self.check()?;
-        sums.travelling = Some((self.0.comm.gather(own)?, waiting));
+        sums.travelling = Some(Travelling { flight: self.0.comm.gather(own)?, sums: waiting });
         Ok(())
     }
 
     /// Adds up what travels, in the order of the ranks: the same bits on each, and in every run.
     fn receive(&self, sums: &mut Sums) -> Result<()> {
-        let Some((flight, travelling)) = sums.travelling.take() else { return Ok(()) };
+        let Some(Travelling { flight, sums }) = sums.travelling.take() else { return Ok(()) };
         let parts = self.landed(flight)?;
         let count = parts.len() / self.size();
         let mut whole = vec![0.0; count];
@@ -289,8 +312,8 @@ impl Ranks {
             whole.iter_mut().zip(part).for_each(|(sum, own)| *sum += own);
         }
         let mut at = 0;
-        for pending in travelling {
-            let end = at + pending.own.len();
+        for (pending, count) in sums {
+            let end = at + count;
             let _ = pending.whole.set(whole[at..end].to_vec());
             at = end;
         }

@@ -9,6 +9,9 @@ use crate::{Error, Result};
 use ::mpi::ffi;
 use krysp_kernels::buffer::Plain;
 use std::ffi::c_int;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -149,19 +152,35 @@ impl Comm {
         sends: &[(usize, Range<usize>)],
         receives: &[(usize, Range<usize>)],
     ) -> Result<Messages<X>> {
-        let end =
-            |ranges: &[(usize, Range<usize>)]| ranges.iter().map(|(_, range)| range.end).max().unwrap_or(0);
+        let [send, receive] = [sends, receives].map(|ranges| vec![X::default(); end(ranges)]);
+        self.messages_in(tag, sends, receives, send, receive)
+    }
+
+    /// [`Comm::messages`] in buffers that the caller has made. Their numbers must stay where they are when the buffers move.
+    pub(super) fn messages_in<X: Plain, B: Buffer<X>>(
+        &self,
+        tag: c_int,
+        sends: &[(usize, Range<usize>)],
+        receives: &[(usize, Range<usize>)],
+        send: B,
+        receive: B,
+    ) -> Result<Messages<X, B>> {
         let mut messages = Messages {
-            send: vec![X::default(); end(sends)],
-            receive: vec![X::default(); end(receives)],
+            send: ManuallyDrop::new(send),
+            receive: ManuallyDrop::new(receive),
             requests: vec![],
             travelling: false,
+            number: PhantomData,
         };
-        number(messages.send.len().max(messages.receive.len()))?;
+        let [going, coming] = [messages.send.as_ref().len(), messages.receive.as_ref().len()];
+        if [going, coming] != [end(sends), end(receives)] {
+            return Err(Error::Mpi(format!("buffers of {going} and {coming} numbers, which do not fit")));
+        }
+        number(going.max(coming))?;
         let of = datatype::<X>()?;
         let _call = calling();
         for (rank, range) in receives {
-            let (part, count) = (&mut messages.receive[range.clone()], range.len() as c_int);
+            let (part, count) = (&mut messages.receive.as_mut()[range.clone()], range.len() as c_int);
             // SAFETY: the part stays where it is as long as the request does, and has `count` numbers
             messages.requests.push(unsafe {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
@@ -171,7 +190,7 @@ impl Comm {
             });
         }
         for (rank, range) in sends {
-            let (part, count) = (&messages.send[range.clone()], range.len() as c_int);
+            let (part, count) = (&messages.send.as_ref()[range.clone()], range.len() as c_int);
             // SAFETY: as above
             messages.requests.push(unsafe {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
@@ -181,6 +200,18 @@ impl Comm {
             });
         }
         Ok(messages)
+    }
+
+    /// A number for the machine that this rank runs on, others for other machines.
+    pub(super) fn machine(&self) -> u64 {
+        let (mut name, mut length) = ([0u8; ffi::MPI_MAX_PROCESSOR_NAME as usize], 0);
+        let call = calling();
+        // SAFETY: the buffer is as long as any name
+        unsafe { ffi::MPI_Get_processor_name(name.as_mut_ptr().cast(), &mut length) };
+        drop(call);
+        let mut hasher = DefaultHasher::new();
+        name[..(length.max(0) as usize).min(name.len())].hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Sends a text that the other rank may look for. Used once in a program, so the text is never freed.
@@ -264,26 +295,31 @@ impl<X: Plain> Drop for Flight<X> {
     }
 }
 
+/// What messages lie in.
+pub(crate) trait Buffer<X>: AsRef<[X]> + AsMut<[X]> {}
+impl<X, B: AsRef<[X]> + AsMut<[X]>> Buffer<X> for B {}
+
 /// Messages that are sent and received again and again.
-pub(super) struct Messages<X: Plain> {
-    send: Vec<X>,
-    receive: Vec<X>,
+pub(super) struct Messages<X: Plain, B: Buffer<X> = Vec<X>> {
+    send: ManuallyDrop<B>,
+    receive: ManuallyDrop<B>,
     requests: Vec<ffi::MPI_Request>,
     travelling: bool,
+    number: PhantomData<X>,
 }
 
 // SAFETY: the handles are used only within `calling`
-unsafe impl<X: Plain> Send for Messages<X> {}
+unsafe impl<X: Plain, B: Buffer<X> + Send> Send for Messages<X, B> {}
 
-impl<X: Plain + Default> Messages<X> {
-    /// What to send; nothing while messages travel.
-    pub(super) fn outgoing(&mut self) -> &mut [X] {
-        if self.travelling { &mut [] } else { &mut self.send }
+impl<X: Plain, B: Buffer<X>> Messages<X, B> {
+    /// What to send; none while messages travel.
+    pub(super) fn outgoing(&mut self) -> Option<&mut B> {
+        (!self.travelling).then_some(&mut *self.send)
     }
 
-    /// What has come last; nothing while messages travel.
-    pub(super) fn received(&self) -> &[X] {
-        if self.travelling { &[] } else { &self.receive }
+    /// What has come last; none while messages travel.
+    pub(super) fn received(&self) -> Option<&B> {
+        (!self.travelling).then_some(&*self.receive)
     }
 
     /// Begins to send and to receive.
@@ -313,19 +349,28 @@ impl<X: Plain + Default> Messages<X> {
 }
 
 /// Buffers of messages that still travel are kept for good: MPI may read and write them.
-impl<X: Plain> Drop for Messages<X> {
+impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
     fn drop(&mut self) {
         if self.travelling {
-            std::mem::forget(std::mem::take(&mut self.send));
-            std::mem::forget(std::mem::take(&mut self.receive));
             return;
         }
-        let _call = calling();
+        let call = calling();
         for request in &mut self.requests {
             // SAFETY: a persistent request that is not active; MPI runs, because whoever owns messages owns a communicator
             unsafe { ffi::MPI_Request_free(request) };
         }
+        drop(call);
+        // SAFETY: nobody uses the buffers any more, and they are dropped once
+        unsafe {
+            ManuallyDrop::drop(&mut self.send);
+            ManuallyDrop::drop(&mut self.receive);
+        }
     }
+}
+
+/// Where the last of some ranges ends.
+fn end(ranges: &[(usize, Range<usize>)]) -> usize {
+    ranges.iter().map(|(_, range)| range.end).max().unwrap_or(0)
 }
 
 /// MPI's type for the bits of a number.

@@ -1,8 +1,9 @@
 //! Numbers that all ranks have, or are about to have.
 
+use super::local::Local;
 use super::ranks::{Pending, Ranks};
 use crate::Real;
-use krysp_solvers::{Element, Result, Scalar};
+use krysp_solvers::{Result, Scalar, ScalarOf};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
@@ -21,8 +22,11 @@ enum Number<T> {
 
 impl<T: Real> RankScalar<T> {
     /// Sums over all ranks of which this rank has these parts.
-    pub(super) fn sums<const K: usize>(ranks: &Ranks, own: [T; K]) -> [RankScalar<T>; K] {
-        let pending = ranks.sum(own.iter().map(|&part| Element::to_f64(part)).collect());
+    pub(super) fn sums<L: Local<T>, const K: usize>(
+        ranks: &Ranks,
+        own: [ScalarOf<L::Vector>; K],
+    ) -> [RankScalar<T>; K] {
+        let pending = ranks.sum(L::told(own));
         std::array::from_fn(|at| RankScalar(Number::Sum(ranks.clone(), pending.clone(), at)))
     }
 
@@ -37,6 +41,11 @@ impl<T: Real> RankScalar<T> {
     /// The number; NaN if a rank has failed, which [`Scalar::read`] reports.
     pub(super) fn value(&self) -> T {
         self.read().unwrap_or(T::from_f64(f64::NAN))
+    }
+
+    /// The number, for operations on this rank's parts of vectors; NaN as for [`RankScalar::value`].
+    pub(super) fn local<S: From<T>>(&self) -> S {
+        self.value().into()
     }
 }
 

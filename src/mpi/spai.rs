@@ -1,12 +1,13 @@
 //! SPAI over ranks.
 
 use super::assemble::Rows;
+use super::local::Local;
 use super::matrix::RankMatrix;
 use super::near::Near;
 use super::vector::{RankSpace, RankVector};
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::spai;
-use crate::{Csr, Real, Result};
+use crate::{Csr, Host, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{LinearOperator, Space};
 
@@ -23,8 +24,8 @@ use krysp_solvers::{LinearOperator, Space};
 ///     Ok(BiCgStab::new(a).preconditioner(RankSpai::new(a)?).rtol(1e-8).solve(b)?.x)
 /// }
 /// ```
-pub struct RankSpai<T: Real> {
-    matrix: RankMatrix<T>,
+pub struct RankSpai<T: Real, L: Local<T> = Host> {
+    matrix: RankMatrix<T, L>,
 }
 
 impl<T: Real> RankSpai<T> {
@@ -43,7 +44,7 @@ impl<T: Real> RankSpai<T> {
         let entries = ranks.all(inverse)?;
         let entries = entries.triplets().map(|(column, row, value)| (name(row), name(column), value));
         let entries: Vec<_> = entries.collect();
-        Ok(RankSpai { matrix: RankMatrix::from_entries(ranks, n, rows, &entries)? })
+        Ok(RankSpai::of_matrix(RankMatrix::from_entries(ranks, n, rows, &entries)?))
     }
 
     /// Takes new values from a matrix. All ranks call this.
@@ -51,9 +52,15 @@ impl<T: Real> RankSpai<T> {
         *self = RankSpai::new(matrix)?;
         Ok(())
     }
+}
+
+impl<T: Real, L: Local<T>> RankSpai<T, L> {
+    pub(super) fn of_matrix(matrix: RankMatrix<T, L>) -> RankSpai<T, L> {
+        RankSpai { matrix }
+    }
 
     /// `M`
-    pub fn matrix(&self) -> &RankMatrix<T> {
+    pub fn matrix(&self) -> &RankMatrix<T, L> {
         &self.matrix
     }
 }
@@ -63,18 +70,18 @@ fn pattern<T: Real>(near: &Near<T>, columns: &Csr<T>) -> Result<Pattern> {
     let own = near.own();
     let lengths =
         (0..columns.rows()).map(|at| if own.contains(&at) { columns.row_columns(at).len() } else { 0 });
-    let members = own.clone().flat_map(|at| columns.row_columns(at).iter().copied()).collect();
+    let members: Vec<u32> = own.clone().flat_map(|at| columns.row_columns(at).iter().copied()).collect();
     Pattern::sorted(Offsets::from_lengths(lengths), members, columns.cols())
 }
 
-impl<T: Real> LinearOperator for RankSpai<T> {
-    type Vector = RankVector<T>;
+impl<T: Real, L: Local<T>> LinearOperator for RankSpai<T, L> {
+    type Vector = RankVector<T, L>;
 
-    fn domain(&self) -> &RankSpace<T> {
+    fn domain(&self) -> &RankSpace<T, L> {
         self.matrix.domain()
     }
 
-    fn apply(&self, x: &RankVector<T>, y: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+    fn apply(&self, x: &RankVector<T, L>, y: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
         self.matrix.apply(x, y)
     }
 

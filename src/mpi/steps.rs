@@ -1,5 +1,6 @@
 //! Steps of a solve on several ranks.
 
+use super::local::Local;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::Real;
@@ -30,6 +31,9 @@ impl<T: Real> Queued<T> {
     }
 }
 
+/// One step may run before the numbers of the step before it are known.
+const LAG: usize = 2;
+
 /// How a step ends that began after the last.
 const TOO_LATE: &str = "the residual of the step before";
 
@@ -41,6 +45,12 @@ impl<T: Real> RankSteps<T> {
         }
     }
 
+    fn note(&mut self, number: &RankScalar<T>) {
+        if let Some(step) = self.queued.back_mut() {
+            step.numbers.push(number.clone());
+        }
+    }
+
     fn is_last(&self, residual: &RankScalar<T>) -> Result<bool> {
         let squared = residual.read()?.to_f64();
         // A residual of NaN or infinity ends the solve, too.
@@ -48,10 +58,10 @@ impl<T: Real> RankSteps<T> {
     }
 }
 
-impl<T: Real> Steps<RankVector<T>> for RankSteps<T> {
-    const LAG: usize = 2;
+impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T> {
+    const LAG: usize = LAG;
 
-    fn new(_: &RankSpace<T>, _: usize) -> Result<Self> {
+    fn new(_: &RankSpace<T, L>, _: usize) -> Result<Self> {
         Ok(RankSteps { threshold_squared: 0.0, queued: VecDeque::new() })
     }
 
@@ -81,7 +91,7 @@ impl<T: Real> Steps<RankVector<T>> for RankSteps<T> {
     fn in_flight(&self) -> usize {
         let known = |step: &Queued<T>| step.numbers.iter().all(RankScalar::is_known);
         match self.queued.back() {
-            Some(step) if known(step) => Self::LAG.max(self.queued.len()),
+            Some(step) if known(step) => LAG.max(self.queued.len()),
             _ => self.queued.len(),
         }
     }
@@ -119,13 +129,12 @@ impl<T: Real> Steps<RankVector<T>> for RankSteps<T> {
         if let Some(step) = self.queued.back_mut() {
             step.has_residual = true;
         }
-        self.record(squared)
+        self.note(squared);
+        Ok(())
     }
 
     fn record(&mut self, value: &RankScalar<T>) -> Result<()> {
-        if let Some(step) = self.queued.back_mut() {
-            step.numbers.push(value.clone());
-        }
+        self.note(value);
         Ok(())
     }
 }

@@ -1,12 +1,13 @@
 //! Two levels over ranks.
 
 use super::halo::Routes;
+use super::local::{Aggregated, Local};
 use super::matrix::RankMatrix;
 use super::raw::Flight;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::preconditioners::{CoarseSpace, Origin};
-use crate::{Csr, Error, Real, Result};
+use crate::{Csr, Error, Host, Real, Result};
 use krysp_kernels::cpu::preconditioners::coarse::{NONE, dense_rows};
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::index::Offsets;
@@ -28,30 +29,31 @@ use std::ops::Range;
 /// }
 /// ```
 #[derive(Debug)]
-pub struct RankTwoLevel<T: Real, M> {
-    space: RankSpace<T>,
+pub struct RankTwoLevel<T: Real, M, L: Local<T> = Host> {
+    space: RankSpace<T, L>,
     inner: M,
     coarse: CoarseSpace<T>,
+    aggregates: L::Aggregates,
     /// Where the coarse unknowns of each rank begin, and their number.
     bounds: Vec<usize>,
     /// This rank's rows of the inverse.
     inverse: Vec<T>,
 }
 
-impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
+impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwoLevel<T, M, L> {
     /// With a constant on each aggregate for every unknown of a node: about so many coarse unknowns over all ranks, at least
     /// one for each rank. All ranks call this.
-    pub fn over(inner: M, matrix: &RankMatrix<T>, unknowns: usize) -> Result<RankTwoLevel<T, M>> {
+    pub fn over(inner: M, matrix: &RankMatrix<T, L>, unknowns: usize) -> Result<RankTwoLevel<T, M, L>> {
         RankTwoLevel::with(inner, matrix, |block| CoarseSpace::new(block, share(matrix, unknowns)))
     }
 
     /// With modes on each aggregate, each rank with its part of them, as [`CoarseSpace::with_modes`]. All ranks call this.
     pub fn over_modes<V: AsRef<[T]> + Sync>(
         inner: M,
-        matrix: &RankMatrix<T>,
+        matrix: &RankMatrix<T, L>,
         unknowns: usize,
         modes: &[V],
-    ) -> Result<RankTwoLevel<T, M>> {
+    ) -> Result<RankTwoLevel<T, M, L>> {
         RankTwoLevel::with(inner, matrix, |block| {
             CoarseSpace::with_modes(block, share(matrix, unknowns), modes)
         })
@@ -59,9 +61,9 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
 
     fn with(
         inner: M,
-        matrix: &RankMatrix<T>,
+        matrix: &RankMatrix<T, L>,
         make: impl FnOnce(&Csr<T>) -> Result<CoarseSpace<T>>,
-    ) -> Result<RankTwoLevel<T, M>> {
+    ) -> Result<RankTwoLevel<T, M, L>> {
         let space = matrix.domain().clone();
         let fits = *inner.domain() == space && *inner.range() == space;
         let wrong = krysp_solvers::Error::Space { what: "the preconditioner", than: "the matrix" };
@@ -71,7 +73,8 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
         let mut bounds = vec![0];
         counts.iter().for_each(|&count| bounds.push(bounds[bounds.len() - 1] + count as usize));
         let inverse = inverse(matrix, &coarse, &bounds)?;
-        Ok(RankTwoLevel { space, inner, coarse, bounds, inverse })
+        let aggregates = matrix.ranks().all(L::aggregates(space.own(), &coarse))?;
+        Ok(RankTwoLevel { space, inner, coarse, aggregates, bounds, inverse })
     }
 
     /// The preconditioner that the coarse space completes, to refresh it. Its spaces must stay.
@@ -80,7 +83,7 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
     }
 
     /// Takes new values for the coarse level alone, from a matrix of the same pattern. All ranks call this.
-    pub fn refresh_coarse(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
+    pub fn refresh_coarse(&mut self, matrix: &RankMatrix<T, L>) -> Result<()> {
         self.inverse = inverse(matrix, &self.coarse, &self.bounds)?;
         Ok(())
     }
@@ -91,15 +94,15 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
     }
 
     /// Sends `Zᵀ r` on its way to all ranks.
-    fn restrict(&self, r: &RankVector<T>) -> Result<Flight<T>> {
+    fn restrict(&self, r: &RankVector<T, L>) -> Result<Flight<T>> {
         let most = self.bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
-        let mut restricted = vec![T::zero(); most];
-        self.coarse.kernel().restrict(r.own.as_slice(), &mut restricted);
+        let mut restricted = self.aggregates.restrict(&r.own)?;
+        restricted.resize(most, T::zero());
         self.space.ranks().depart(restricted)
     }
 
     /// `z ← z + Z c` with the coarse solution `c`; `⟨r, Z c⟩`, which takes no pass over vectors.
-    fn correct(&self, flight: Flight<T>, z: &mut RankVector<T>) -> Result<RankScalar<T>> {
+    fn correct(&self, flight: Flight<T>, z: &mut RankVector<T, L>) -> Result<RankScalar<T>> {
         let (ranks, own) = (self.space.ranks(), self.own());
         let parts = ranks.landed(flight)?;
         let most = parts.len() / ranks.size();
@@ -111,9 +114,9 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
         whole.resize(row_stride(self.unknowns()), T::zero());
         let mut corrected = vec![T::zero(); own.len()];
         dense_rows(&self.inverse, &whole, &mut corrected);
-        self.coarse.kernel().prolong(&corrected, z.own.as_mut_slice());
+        self.aggregates.prolong(&corrected, &mut z.own)?;
         let terms = whole[own].iter().zip(&corrected).map(|(&r, &c)| r * c);
-        let [dot] = RankScalar::sums(ranks, [terms.fold(T::zero(), |sum, term| sum + term)]);
+        let [dot] = RankScalar::sums::<Host, 1>(ranks, [terms.fold(T::zero(), |sum, term| sum + term)]);
         Ok(dot)
     }
 
@@ -124,13 +127,17 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> RankTwoLevel<T, M> {
 }
 
 /// A rank's share of the coarse unknowns.
-fn share<T: Real>(matrix: &RankMatrix<T>, unknowns: usize) -> usize {
+fn share<T: Real, L: Local<T>>(matrix: &RankMatrix<T, L>, unknowns: usize) -> usize {
     let space = matrix.domain();
     (unknowns * space.local_len()).div_ceil(space.len().max(1)).max(1)
 }
 
 /// This rank's rows of `(Zᵀ A Z)⁻¹`, which all ranks compute.
-fn inverse<T: Real>(matrix: &RankMatrix<T>, coarse: &CoarseSpace<T>, bounds: &[usize]) -> Result<Vec<T>> {
+fn inverse<T: Real, L: Local<T>>(
+    matrix: &RankMatrix<T, L>,
+    coarse: &CoarseSpace<T>,
+    bounds: &[usize],
+) -> Result<Vec<T>> {
     let (ranks, space, z) = (matrix.ranks(), matrix.domain(), coarse.kernel());
     let csr = ranks.all(matrix.whole())?;
     let (n, own) = (bounds[ranks.size()], bounds[ranks.rank()]..bounds[ranks.rank() + 1]);
@@ -185,14 +192,16 @@ fn inverse<T: Real>(matrix: &RankMatrix<T>, coarse: &CoarseSpace<T>, bounds: &[u
     Ok(dense[own.start * stride..own.end * stride].iter().map(|&v| T::from_f64(v)).collect())
 }
 
-impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> LinearOperator for RankTwoLevel<T, M> {
-    type Vector = RankVector<T>;
+impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> LinearOperator
+    for RankTwoLevel<T, M, L>
+{
+    type Vector = RankVector<T, L>;
 
-    fn domain(&self) -> &RankSpace<T> {
+    fn domain(&self) -> &RankSpace<T, L> {
         &self.space
     }
 
-    fn apply(&self, r: &RankVector<T>, z: &mut RankVector<T>) -> krysp_solvers::Result<()> {
+    fn apply(&self, r: &RankVector<T, L>, z: &mut RankVector<T, L>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         let flight = self.restrict(r)?;
         self.inner.apply(r, z)?;
@@ -200,7 +209,11 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> LinearOperator for Rank
         Ok(())
     }
 
-    fn apply_dot(&self, r: &RankVector<T>, z: &mut RankVector<T>) -> krysp_solvers::Result<RankScalar<T>> {
+    fn apply_dot(
+        &self,
+        r: &RankVector<T, L>,
+        z: &mut RankVector<T, L>,
+    ) -> krysp_solvers::Result<RankScalar<T>> {
         check_spaces(self, r, z)?;
         let flight = self.restrict(r)?;
         let inner = self.inner.apply_dot(r, z)?;
@@ -210,9 +223,9 @@ impl<T: Real, M: LinearOperator<Vector = RankVector<T>>> LinearOperator for Rank
     fn axpy_apply_dot(
         &self,
         a: &RankScalar<T>,
-        q: &RankVector<T>,
-        r: &mut RankVector<T>,
-        z: &mut RankVector<T>,
+        q: &RankVector<T, L>,
+        r: &mut RankVector<T, L>,
+        z: &mut RankVector<T, L>,
     ) -> krysp_solvers::Result<[RankScalar<T>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;

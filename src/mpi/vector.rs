@@ -1,23 +1,22 @@
 //! Vectors whose entries are shared out among ranks.
 
-use super::ranks::Ranks;
+use super::local::{BasisOf, Keeps, Local};
+use super::ranks::{Own, Ranks};
 use super::scalar::RankScalar;
 use super::steps::RankSteps;
-use crate::{HostBasis, HostSpace, HostVector, Real};
-use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{Basis, Element, Error, Result, Space, Vector, flip_signs};
+use crate::{Host, Real};
+use krysp_solvers::{Basis, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector, flip_signs};
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The space of vectors of which each rank has the entries of a range, in the order of the ranks.
-#[derive(Clone)]
-pub struct RankSpace<T> {
+pub struct RankSpace<T: Real, L: Local<T> = Host> {
     ranks: Ranks,
     /// Where the rows of each rank begin, and the number of rows.
     bounds: Arc<[u64]>,
-    own: HostSpace<T>,
+    own: SpaceOf<L::Vector>,
 }
 
 impl<T: Real> RankSpace<T> {
@@ -29,7 +28,15 @@ impl<T: Real> RankSpace<T> {
             end
         });
         let bounds = std::iter::once(0).chain(ends).collect();
-        Ok(RankSpace { ranks: ranks.clone(), bounds, own: HostSpace::new(own) })
+        Ok(RankSpace { ranks: ranks.clone(), bounds, own: Host.space(own) })
+    }
+}
+
+impl<T: Real, L: Local<T>> RankSpace<T, L> {
+    /// The space of vectors whose part on this rank is elsewhere.
+    pub(super) fn at<To: Local<T>>(&self, local: &To) -> RankSpace<T, To> {
+        let (ranks, bounds) = (self.ranks.clone(), self.bounds.clone());
+        RankSpace { ranks, bounds, own: local.space(self.own.len()) }
     }
 
     /// The ranks.
@@ -53,31 +60,40 @@ impl<T: Real> RankSpace<T> {
     }
 
     /// The space of this rank's part of a vector.
-    pub fn own(&self) -> &HostSpace<T> {
+    pub fn own(&self) -> &SpaceOf<L::Vector> {
         &self.own
     }
 
     /// A vector of which this rank has these entries.
-    pub fn vector(&self, own: &[T]) -> Result<RankVector<T>> {
-        Ok(RankVector { own: self.own.vector(own)?, space: self.clone() })
+    pub fn vector(&self, own: &[T]) -> Result<RankVector<T, L>> {
+        let mut vector = self.zeros()?;
+        self.load(own, &mut vector)?;
+        Ok(vector)
     }
 }
 
-impl<T> PartialEq for RankSpace<T> {
+impl<T: Real, L: Local<T>> Clone for RankSpace<T, L> {
+    fn clone(&self) -> Self {
+        let RankSpace { ranks, bounds, own } = self;
+        RankSpace { ranks: ranks.clone(), bounds: bounds.clone(), own: own.clone() }
+    }
+}
+
+impl<T: Real, L: Local<T>> PartialEq for RankSpace<T, L> {
     fn eq(&self, other: &Self) -> bool {
         let alike = Arc::ptr_eq(&self.bounds, &other.bounds) || self.bounds == other.bounds;
-        alike && self.ranks.same(&other.ranks)
+        alike && self.own == other.own && self.ranks.same(&other.ranks)
     }
 }
 
-impl<T> fmt::Debug for RankSpace<T> {
+impl<T: Real, L: Local<T>> fmt::Debug for RankSpace<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rows {:?} on {:?}", self.bounds, self.ranks)
     }
 }
 
-impl<T: Real> Space for RankSpace<T> {
-    type Vector = RankVector<T>;
+impl<T: Real, L: Local<T>> Space for RankSpace<T, L> {
+    type Vector = RankVector<T, L>;
 
     fn len(&self) -> usize {
         self.bounds.last().map_or(0, |&end| end as usize)
@@ -95,56 +111,67 @@ impl<T: Real> Space for RankSpace<T> {
         self.ranks.give_up(&error.to_string());
     }
 
-    fn zeros(&self) -> Result<RankVector<T>> {
+    fn zeros(&self) -> Result<RankVector<T, L>> {
         Ok(RankVector { own: self.own.zeros()?, space: self.clone() })
     }
 
-    fn load(&self, host: &[T], into: &mut RankVector<T>) -> Result<()> {
+    fn load(&self, host: &[T], into: &mut RankVector<T, L>) -> Result<()> {
         self.own.load(host, &mut into.own)
     }
 
-    fn store(&self, from: &RankVector<T>, host: &mut [T]) -> Result<()> {
+    fn store(&self, from: &RankVector<T, L>, host: &mut [T]) -> Result<()> {
         self.own.store(&from.own, host)
     }
 }
 
-/// A vector of which each rank has a part in its memory.
-#[derive(Clone, Debug)]
-pub struct RankVector<T: Real> {
-    pub(super) own: HostVector<T>,
-    space: RankSpace<T>,
+/// A vector of which each rank has a part.
+pub struct RankVector<T: Real, L: Local<T> = Host> {
+    pub(super) own: L::Vector,
+    space: RankSpace<T, L>,
 }
 
-impl<T: Real> RankVector<T> {
+impl<T: Real, L: Local<T>> RankVector<T, L> {
     /// The entries of this rank.
-    pub fn own(&self) -> &HostVector<T> {
+    pub fn own(&self) -> &L::Vector {
         &self.own
     }
 
     /// The entries of this rank.
-    pub fn own_mut(&mut self) -> &mut HostVector<T> {
+    pub fn own_mut(&mut self) -> &mut L::Vector {
         &mut self.own
     }
 
-    fn sums<const K: usize>(&self, own: [T; K]) -> [RankScalar<T>; K] {
-        RankScalar::sums(&self.space.ranks, own)
+    fn sums<const K: usize>(&self, own: [ScalarOf<L::Vector>; K]) -> [RankScalar<T>; K] {
+        RankScalar::sums::<L, K>(&self.space.ranks, own)
     }
 
-    fn sum(&self, own: T) -> RankScalar<T> {
+    fn sum(&self, own: ScalarOf<L::Vector>) -> RankScalar<T> {
         let [sum] = self.sums([own]);
         sum
     }
 }
 
-impl<T: Real> Vector for RankVector<T> {
+impl<T: Real> Clone for RankVector<T> {
+    fn clone(&self) -> Self {
+        RankVector { own: self.own.clone(), space: self.space.clone() }
+    }
+}
+
+impl<T: Real, L: Local<T, Vector: fmt::Debug>> fmt::Debug for RankVector<T, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RankVector").field("own", &self.own).field("space", &self.space).finish()
+    }
+}
+
+impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
     type Elem = T;
     type Scalar = RankScalar<T>;
-    type Space = RankSpace<T>;
-    type Basis = RankBasis<T>;
+    type Space = RankSpace<T, L>;
+    type Basis = RankBasis<T, L>;
     type Steps = RankSteps<T>;
     type Native = Infallible;
 
-    fn space(&self) -> &RankSpace<T> {
+    fn space(&self) -> &RankSpace<T, L> {
         &self.space
     }
 
@@ -153,7 +180,7 @@ impl<T: Real> Vector for RankVector<T> {
     }
 
     fn axpby(&mut self, a: &RankScalar<T>, x: &Self, b: &RankScalar<T>) {
-        self.own.axpby(&a.value(), &x.own, &b.value());
+        self.own.axpby(&a.local(), &x.own, &b.local());
     }
 
     fn dot(&self, y: &Self) -> RankScalar<T> {
@@ -164,18 +191,17 @@ impl<T: Real> Vector for RankVector<T> {
         self.own.multiply(&d.own, &x.own);
     }
 
-    fn basis(space: &RankSpace<T>, count: usize) -> Result<RankBasis<T>> {
-        Ok(RankBasis { own: HostVector::basis(&space.own, count)?, ranks: space.ranks.clone() })
+    fn basis(space: &RankSpace<T, L>, count: usize) -> Result<RankBasis<T, L>> {
+        let (own, zeros) = (L::Vector::basis(&space.own, count)?, vec![T::zero(); count]);
+        Ok(RankBasis { own, ranks: space.ranks.clone(), c: zeros.clone(), total: zeros })
     }
 
     /// As on one rank: the entries of all are counted on.
     fn flip_signs(&mut self) -> Result<()> {
-        let first = self.space.rows().start as usize;
-        let entries = self.own.as_mut_slice();
-        over_rows(entries.len(), 2, entries, &|rows, entries: &mut [T]| {
-            flip_signs(entries, first + rows.start);
-        });
-        Ok(())
+        let mut entries = vec![T::zero(); self.space.local_len()];
+        self.space.own.store(&self.own, &mut entries)?;
+        flip_signs(&mut entries, self.space.rows().start as usize);
+        self.space.own.load(&entries, &mut self.own)
     }
 
     fn dot_2(&self, y: &Self, z: &Self) -> [RankScalar<T>; 2] {
@@ -183,21 +209,21 @@ impl<T: Real> Vector for RankVector<T> {
     }
 
     fn axpbypcz(&mut self, a: &RankScalar<T>, x: &Self, b: &RankScalar<T>, y: &Self, c: &RankScalar<T>) {
-        self.own.axpbypcz(&a.value(), &x.own, &b.value(), &y.own, &c.value());
+        self.own.axpbypcz(&a.local(), &x.own, &b.local(), &y.own, &c.local());
     }
 
     fn axpy_dot_2(&mut self, a: &RankScalar<T>, x: &Self, y: &Self) -> [RankScalar<T>; 2] {
-        let sums = self.own.axpy_dot_2(&a.value(), &x.own, &y.own);
+        let sums = self.own.axpy_dot_2(&a.local(), &x.own, &y.own);
         self.sums(sums)
     }
 
     fn axpy_norm(&mut self, a: &RankScalar<T>, x: &Self) -> RankScalar<T> {
-        let sum = self.own.axpy_norm(&a.value(), &x.own);
+        let sum = self.own.axpy_norm(&a.local(), &x.own);
         self.sum(sum)
     }
 
     fn axpy_xpby(&mut self, a: &RankScalar<T>, p: &mut Self, z: &Self, b: &RankScalar<T>) {
-        self.own.axpy_xpby(&a.value(), &mut p.own, &z.own, &b.value());
+        self.own.axpy_xpby(&a.local(), &mut p.own, &z.own, &b.local());
     }
 
     fn axpy_multiply_dot(
@@ -207,62 +233,81 @@ impl<T: Real> Vector for RankVector<T> {
         d: &Self,
         z: &mut Self,
     ) -> [RankScalar<T>; 2] {
-        let sums = self.own.axpy_multiply_dot(&a.value(), &q.own, &d.own, &mut z.own);
+        let sums = self.own.axpy_multiply_dot(&a.local(), &q.own, &d.own, &mut z.own);
         self.sums(sums)
     }
 }
 
-/// An orthonormal basis of which each rank has a part in its memory. The coefficients of a projection are added up over
-/// the ranks in one message.
-pub struct RankBasis<T: Real> {
-    own: HostBasis<T>,
+/// An orthonormal basis of which each rank has a part. The coefficients of a projection are added up over the ranks in one
+/// message.
+pub struct RankBasis<T: Real, L: Local<T> = Host> {
+    own: BasisOf<T, L>,
     ranks: Ranks,
+    /// Coefficients of the last projection, over all ranks.
+    c: Vec<T>,
+    /// The sum of all coefficients since the last [`Basis::project`].
+    total: Vec<T>,
 }
 
-/// Adds up coefficients over the ranks; NaN if a rank has failed, which the next number that is read reports.
-fn add_up<T: Real>(ranks: &Ranks, coefficients: &mut [T]) {
-    let pending = ranks.sum(coefficients.iter().map(|&c| Element::to_f64(c)).collect());
-    let whole = ranks.whole(&pending).unwrap_or_default();
-    let numbers = whole.iter().copied().chain(std::iter::repeat(f64::NAN));
-    coefficients.iter_mut().zip(numbers).for_each(|(c, sum)| *c = T::from_f64(sum));
+impl<T: Real, L: Local<T>> RankBasis<T, L> {
+    /// Adds up the first `k` coefficients over the ranks; NaN if a rank has failed, which the next number that is read reports.
+    fn add_up(&mut self, k: usize) {
+        let RankBasis { own, ranks, c, .. } = self;
+        let c = &mut c[..k];
+        let read = own.coefficients(c);
+        let numbers: Vec<f64> = c.iter().map(|&c| Element::to_f64(c)).collect();
+        let known: Own = Box::new(move || Ok(read.map(|()| numbers)?));
+        let pending = ranks.sum(known);
+        let whole = ranks.whole(&pending).unwrap_or_default();
+        let numbers = whole.iter().copied().chain(std::iter::repeat(f64::NAN));
+        c.iter_mut().zip(numbers).for_each(|(c, sum)| *c = T::from_f64(sum));
+        if L::replace_coefficients(own, c).is_err() {
+            c.fill(T::from_f64(f64::NAN));
+        }
+    }
 }
 
-impl<T: Real> Basis<RankVector<T>> for RankBasis<T> {
-    fn push(&mut self, j: usize, w: &RankVector<T>, norm_squared: &RankScalar<T>) -> Result<()> {
-        self.own.push(j, &w.own, &norm_squared.value())
+impl<T: Real, L: Local<T>> Basis<RankVector<T, L>> for RankBasis<T, L> {
+    fn push(&mut self, j: usize, w: &RankVector<T, L>, norm_squared: &RankScalar<T>) -> Result<()> {
+        self.own.push(j, &w.own, &norm_squared.local())
     }
 
-    fn load(&self, j: usize, w: &mut RankVector<T>) {
+    fn load(&self, j: usize, w: &mut RankVector<T, L>) {
         self.own.load(j, &mut w.own);
     }
 
-    fn project(&mut self, k: usize, w: &RankVector<T>) {
-        self.own.project_with(k, &w.own, |c| add_up(&self.ranks, c));
+    fn project(&mut self, k: usize, w: &RankVector<T, L>) {
+        self.own.project(k, &w.own);
+        self.add_up(k);
+        self.total[..k].copy_from_slice(&self.c[..k]);
     }
 
-    fn subtract(&mut self, k: usize, w: &mut RankVector<T>) {
+    fn subtract(&mut self, k: usize, w: &mut RankVector<T, L>) {
         self.own.subtract(k, &mut w.own);
     }
 
-    fn subtract_project(&mut self, k: usize, w: &mut RankVector<T>) {
-        self.own.subtract_project_with(k, &mut w.own, |c| add_up(&self.ranks, c));
+    fn subtract_project(&mut self, k: usize, w: &mut RankVector<T, L>) {
+        self.own.subtract_project(k, &mut w.own);
+        self.add_up(k);
+        self.total[..k].iter_mut().zip(&self.c).for_each(|(total, &c)| *total += c);
     }
 
-    fn subtract_norm(&mut self, k: usize, w: &mut RankVector<T>) -> RankScalar<T> {
+    fn subtract_norm(&mut self, k: usize, w: &mut RankVector<T, L>) -> RankScalar<T> {
         let sum = self.own.subtract_norm(k, &mut w.own);
         w.sum(sum)
     }
 
     fn coefficients(&self, c: &mut [T]) -> Result<()> {
-        self.own.coefficients(c)
-    }
-
-    fn record(&self, k: usize, steps: &mut RankSteps<T>) -> Result<()> {
-        steps.record_known(self.own.total(k));
+        c.copy_from_slice(&self.c[..c.len()]);
         Ok(())
     }
 
-    fn combine(&mut self, y: &[T], x: &mut RankVector<T>) -> Result<()> {
+    fn record(&self, k: usize, steps: &mut RankSteps<T>) -> Result<()> {
+        steps.record_known(&self.total[..k]);
+        Ok(())
+    }
+
+    fn combine(&mut self, y: &[T], x: &mut RankVector<T, L>) -> Result<()> {
         self.own.combine(y, &mut x.own)
     }
 }

@@ -11,8 +11,8 @@
 //!    others are left out.
 
 use super::{check_space, check_square};
+use crate::formats::node_rows;
 use crate::formats::pattern::{by_rows, place_of};
-use crate::formats::row_blocks;
 use crate::numbering::aggregates;
 use crate::{Csr, Error, Format, HostSpace, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
@@ -52,10 +52,10 @@ impl<T: Real> CoarseSpace<T> {
     /// (`preconditioners.csv`: heat_sink_p1_340k, elast_bracket_p1_59k with rigid motions).
     pub const UNKNOWNS: usize = 512;
 
-    /// With a constant on each aggregate for every unknown of a node (as [`row_blocks`] tells): about so many coarse unknowns,
+    /// With a constant on each aggregate for every unknown of a node (as entries tell): about so many coarse unknowns,
     /// fewer in small systems.
     pub fn new(csr: &Csr<T>, unknowns: usize) -> Result<CoarseSpace<T>> {
-        let size = if csr.rows() == csr.cols() { row_blocks(csr) } else { 1 };
+        let (size, _) = node_rows(csr.pattern());
         let mut coarse = CoarseSpace::aggregated(csr, size, size, unknowns)?;
         if size > 1 {
             let n = csr.rows();
@@ -76,7 +76,7 @@ impl<T: Real> CoarseSpace<T> {
             let (what, expected) = ("the number of modes", "at least one");
             return Err(Error::Option { what, got: "0".into(), expected });
         }
-        let size = if csr.rows() == csr.cols() { row_blocks(csr) } else { 1 };
+        let (size, _) = node_rows(csr.pattern());
         let mut coarse = CoarseSpace::aggregated(csr, size, modes.len(), unknowns)?;
         let loaded = modes.par_iter().map(|mode| Ok(coarse.space.vector(mode.as_ref())?));
         let loaded = loaded.collect::<Result<Vec<_>>>()?;

@@ -65,6 +65,15 @@ fn irregular(side: usize) -> Csr<f64> {
     Csr::from_triplets(n + 2, n + 2, &all).unwrap()
 }
 
+/// What is near in space is far in memory, farther than 16 bits say; some rows are Dirichlet's.
+fn shuffled(side: usize) -> Csr<f64> {
+    let a = matrices::tetrahedra(side, Order::Shuffled(1)).csr::<f64>().unwrap();
+    let dirichlet = |i: usize| i % 97 == 5;
+    let kept = |&(i, j, _): &(usize, usize, f64)| i == j || !(dirichlet(i) || dirichlet(j));
+    let entries: Vec<_> = a.triplets().filter(kept).collect();
+    Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap()
+}
+
 /// Stretched cells: weak connections along two directions.
 fn anisotropic(side: usize) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
@@ -96,6 +105,7 @@ fn systems() -> Vec<(&'static str, Csr<f64>, Csr<f64>)> {
         ("elasticity with holes", with_holes(&matrices::elasticity(9).csr().unwrap())),
         ("irregular", irregular(18)),
         ("anisotropic", anisotropic(20)),
+        ("shuffled", shuffled(42)),
         ("diagonal", edge::diagonal(50).csr().unwrap()),
         ("one row", edge::diagonal(1).csr().unwrap()),
         ("nothing", Csr::from_triplets::<usize>(0, 0, &[]).unwrap()),
@@ -181,6 +191,7 @@ fn solves_take_the_iterations_of_the_host() {
     for (name, a, modes) in [
         ("stencil", matrices::stencil7(48).csr::<f64>().unwrap(), CONSTANTS),
         ("tetrahedra", matrices::tetrahedra(30, Order::Natural).csr().unwrap(), CONSTANTS),
+        ("shuffled", shuffled(42), CONSTANTS),
         ("elasticity", matrices::elasticity(12).csr().unwrap(), CONSTANTS),
         ("rigid", matrices::elasticity(12).csr().unwrap(), &rigid[..]),
     ] {

@@ -4,7 +4,7 @@ use crate::{cuts, part, share};
 use krysp::mpi::{BlockJacobi, RankSpace, RankTwoLevel, Ranks};
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::edge;
-use krysp::{Jacobi, LinearOperator, Real, Space};
+use krysp::{Jacobi, LinearOperator, Space};
 
 pub(super) fn vectors(ranks: &Ranks) {
     for n in [0, 1, 41, 3000] {
@@ -18,7 +18,7 @@ pub(super) fn vectors(ranks: &Ranks) {
     }
 }
 
-fn obeyed<T: Real>(space: &RankSpace<T>) {
+pub(super) fn obeyed<S: Space>(space: &S) {
     laws::vector_fusions(space, Agreement::Rounding).unwrap();
     laws::basis_fusions(space, Agreement::Rounding).unwrap();
 }

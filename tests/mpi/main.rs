@@ -4,6 +4,8 @@
 mod assembly;
 mod counts;
 mod failures;
+#[cfg(feature = "cuda")]
+mod gpus;
 mod laws;
 mod solves;
 
@@ -26,14 +28,30 @@ macro_rules! tests {
 }
 
 fn tests() -> Vec<(&'static str, Test)> {
-    tests! {
+    let everywhere = tests! {
         laws: vectors, operators, products, refreshed, precise_residuals;
         solves: methods, preconditioners, multigrid, multigrid_of_nodes, multigrid_again, inverse_factors, inverses, two_levels, more_ranks_than_rows, same_bits_again, null_space, single_precision;
         assembly: entries_go_to_their_rows, files, from_the_first_rank, rows_by_entries, wrong_files;
         counts: halo_is_that_of_the_partition, sums_of_an_iteration, preconditioners;
         failures: bad_rows, wrong_length, not_a_number, preconditioner_that_fails, panic_of_one;
+    };
+    everywhere.into_iter().chain(on_gpus()).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpus() -> Vec<(&'static str, Test)> {
+    if krysp::Cuda::devices().is_empty() {
+        return vec![];
+    }
+    tests! {
+        gpus: vectors, operators, products, large_products, precise_residuals, methods, preconditioners, multigrid, again, failures;
     }
     .into()
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpus() -> Vec<(&'static str, Test)> {
+    vec![]
 }
 
 fn main() -> ExitCode {
@@ -66,6 +84,10 @@ fn launch() -> ExitCode {
     if Command::new("mpirun").arg("--version").stdout(Stdio::null()).status().is_err() {
         skipped("no `mpirun` on this machine");
         return ExitCode::SUCCESS;
+    }
+    #[cfg(feature = "cuda")]
+    if krysp::Cuda::devices().is_empty() {
+        skipped("no CUDA device on this machine");
     }
     let program = std::env::current_exe().unwrap();
     for ranks in 1..=5 {

@@ -1,7 +1,7 @@
 //! Every method and every preconditioner solves on ranks as on one.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
+use krysp::mpi::{BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
 use krysp::solvers::{LinearOperator, Solution};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
@@ -9,16 +9,11 @@ use krysp::{
     Jacobi, Minres, PipelinedCg, Real, Spai, TwoLevel, Vector,
 };
 
-type Local = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
-type Make = fn(&Csr<f64>) -> krysp::Result<Local>;
-type Blocks = BlockJacobi<f64, Local>;
-
-fn blocks(a: &RankMatrix<f64>, make: impl FnOnce(&Csr<f64>) -> krysp::Result<Local>) -> Blocks {
-    BlockJacobi::new(a, make).unwrap()
-}
+type Block = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
+type Make = fn(&Csr<f64>) -> krysp::Result<Block>;
 
 /// The norm of `b − A x` by one process, of parts that all ranks have.
-fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize]) -> f64 {
+pub(super) fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize]) -> f64 {
     let rows = share(ranks, a, cut);
     let [b, x] = [part(ranks, b, cut), x].map(|v| rows.domain().vector(v).unwrap());
     let mut r = krysp::Space::zeros(rows.domain()).unwrap();
@@ -27,19 +22,31 @@ fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize])
     krysp::Element::to_f64(krysp::solvers::Scalar::read(&squared).unwrap()).sqrt()
 }
 
-type Solve = fn(&RankMatrix<f64>, &Blocks, &[f64]) -> Solution<f64>;
-
 macro_rules! methods {
     ($($method:ident $(with $option:ident)?),*) => {
         [$((stringify!($method), (|a, m, b| {
             let mut solver = $method::new(a).preconditioner(m).rtol(1e-10);
             $(solver = solver.$option(40);)?
             solver.solve(b).unwrap()
-        }) as Solve)),*]
+        }) as fn(&_, &_, &_) -> _)),*]
     };
 }
 
 pub(super) fn methods(ranks: &Ranks) {
+    methods_on(ranks, |rows| {
+        let jacobi = BlockJacobi::new(&rows, Jacobi::new).unwrap();
+        (rows, jacobi)
+    });
+}
+
+/// Matrices are put where they shall be, with a preconditioner that is Jacobi's.
+pub(super) fn methods_on<L, M>(
+    ranks: &Ranks,
+    put: impl Fn(RankMatrix<f64>) -> (RankMatrix<f64, L>, BlockJacobi<f64, M, L>),
+) where
+    L: Local<f64>,
+    M: LinearOperator<Vector = L::Vector>,
+{
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let alone = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-10).solve(&b).unwrap();
@@ -48,8 +55,7 @@ pub(super) fn methods(ranks: &Ranks) {
     {
         let mut iterations = vec![];
         for cut in cuts(a.rows(), ranks.size()) {
-            let rows = share(ranks, &a, &cut);
-            let jacobi = blocks(&rows, |block| Ok(Box::new(Jacobi::new(block)?)));
+            let (rows, jacobi) = put(share(ranks, &a, &cut));
             let Solution { x, report } = solve(&rows, &jacobi, part(ranks, &b, &cut));
             assert!(report.converged(), "{name} {cut:?}: {report}");
             let truth = residual(ranks, &a, &x, &b, &cut);
@@ -80,7 +86,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     for (name, make) in makes {
         for cut in cuts(a.rows(), ranks.size()) {
             let rows = share(ranks, &a, &cut);
-            let m = blocks(&rows, make);
+            let m = BlockJacobi::new(&rows, make).unwrap();
             let solution =
                 Gmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(part(ranks, &b, &cut)).unwrap();
             assert!(solution.report.converged(), "{name} {cut:?}: {}", solution.report);

@@ -132,8 +132,8 @@ fn fsai_stored_in_fewer_bits() {
 
 #[test]
 fn fsai_on_an_elastic_bracket() {
-    let Some((a, b)) = system("elast_bracket_p1_59k") else { return };
-    assert!(2155.0 >= 2.9 * cg(&a, &b, Fsai::new(&a).unwrap()));
+    let Some((a, b)) = system("elast_tiny") else { return };
+    assert!(732.0 >= 2.9 * cg(&a, &b, Fsai::new(&a).unwrap()));
 }
 
 #[test]
@@ -149,7 +149,8 @@ fn fsai_on_a_heat_sink() {
 #[ignore = "half a minute in the test profile"]
 fn adaptive_fsai_on_an_elastic_bracket() {
     let Some((a, b)) = system("elast_bracket_p1_59k") else { return };
-    assert!(cg(&a, &b, Fsai::new(&a).unwrap()) >= 1.3 * cg(&a, &b, adaptive(&a)));
+    let fixed = cg(&a, &b, Fsai::new(&a).unwrap());
+    assert!(2155.0 >= 2.9 * fixed && fixed >= 1.3 * cg(&a, &b, adaptive(&a)), "{fixed}");
 }
 
 #[test]

@@ -11,9 +11,8 @@
 //! A solve on one thread, [`solve`], moves the triangle once, and 2 vectors. [`levels`](super::levels) has solves on all threads.
 
 use crate::cpu::formats::csr::Csr;
-use crate::cpu::preconditioners::levels::HEIGHT;
 use crate::cpu::run::threads::{ByRow, over_parts};
-use crate::cpu::simd::Value;
+use crate::cpu::simd::{MOST_LANES, Value};
 use crate::cpu::tuning::{GROUPS, LEAST_OF_GROUP, LEAST_OF_LEVEL};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
@@ -71,7 +70,7 @@ pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<
             let columns = columns_of(row as usize);
             (columns.partition_point(|&column| column < row), columns.len())
         };
-        let group = mine.len().div_ceil(GROUPS).next_multiple_of(HEIGHT).max(LEAST_OF_GROUP);
+        let group = mine.len().div_ceil(GROUPS).next_multiple_of(MOST_LANES).max(LEAST_OF_GROUP);
         mine.chunks_mut(group).for_each(|group| group.sort_by_cached_key(|row| (lengths(row), *row)));
     }
     let mut places = vec![0; rows];

@@ -9,9 +9,7 @@
 //!
 //! Rows of one piece are added up as by the walk alone, bitwise; how many threads there are shows in no row.
 
-use crate::cpu::formats::csr::Csr;
 use crate::cpu::run::rows::RowProduct;
-use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::cpu::tuning::ENTRIES_OF_TASK;
 use std::ops::Range;
@@ -37,9 +35,9 @@ pub(crate) trait Divide<T: Value>: Copy + Sync {
 
 /// Compressed sparse rows of any length.
 #[derive(Clone, Copy, Debug)]
-pub struct Balanced<'a, V>(pub Csr<'a, V>);
+pub struct Balanced<A>(pub A);
 
-impl<T: Value, V: Storage<T>> RowProduct<T> for Balanced<'_, V> {
+impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
     fn rows(&self) -> usize {
         RowProduct::<T>::rows(&self.0)
     }
@@ -140,6 +138,7 @@ fn middle(first_entry: impl Fn(usize) -> usize, rows: &Range<usize>) -> usize {
 mod tests {
     use super::*;
     use crate::cpu::formats::coo::{Coo, EntryRows};
+    use crate::cpu::formats::csr::Csr;
     use crate::cpu::run::rows::{Parts, product};
     use crate::index::{Columns, Offsets};
 

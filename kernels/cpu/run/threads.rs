@@ -4,6 +4,7 @@
 //! reduction sums before anything else). A block's length depends on the number of rows alone, and block sums are
 //! added in a fixed tree: reductions are bitwise the same for every number of threads.
 
+use crate::buffer::in_huge_pages;
 use crate::cpu::tuning::{SERIAL, TASKS_PER_THREAD};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -188,6 +189,7 @@ pub fn map_rows<R: Default + Clone + Send>(
     result: &(impl Fn(usize) -> R + Sync),
 ) -> Vec<R> {
     let mut results = vec![R::default(); rows];
+    in_huge_pages(&mut results);
     over_rows(rows, streams, results.as_mut_slice(), &|rows, results: &mut [R]| {
         for (row, to) in rows.zip(results) {
             *to = result(row);

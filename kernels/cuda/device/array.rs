@@ -6,7 +6,7 @@ use crate::cuda::tuning::STAGED_FROM;
 use cudarc::driver::{CudaSlice, CudaStream, result, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,9 +25,45 @@ impl Drop for Held {
     }
 }
 
+/// Memory of a device, which goes back when this is dropped, unless something else owns it.
+pub(crate) struct Memory<T> {
+    slice: ManuallyDrop<CudaSlice<T>>,
+    owned: bool,
+}
+
+impl<T> Memory<T> {
+    fn owned(slice: CudaSlice<T>) -> Memory<T> {
+        Memory { slice: ManuallyDrop::new(slice), owned: true }
+    }
+}
+
+impl<T> Deref for Memory<T> {
+    type Target = CudaSlice<T>;
+
+    fn deref(&self) -> &CudaSlice<T> {
+        &self.slice
+    }
+}
+
+impl<T> DerefMut for Memory<T> {
+    fn deref_mut(&mut self) -> &mut CudaSlice<T> {
+        &mut self.slice
+    }
+}
+
+impl<T> Drop for Memory<T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, as nothing is done with it after this
+        let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
+        if !self.owned {
+            slice.leak();
+        }
+    }
+}
+
 /// An array in device memory, or one that was moved to host memory, where the device reads it over the bus.
 pub struct Array<T> {
-    pub(crate) slice: CudaSlice<T>,
+    pub(crate) slice: Memory<T>,
     /// Where the entries are instead.
     spilled: Option<Box<Pinned>>,
     len: usize,
@@ -60,7 +96,7 @@ impl Device {
             }
             _ => error.into(),
         })?;
-        Ok(Array { slice, spilled: None, len, held })
+        Ok(Array { slice: Memory::owned(slice), spilled: None, len, held })
     }
 
     /// An array of zeros.
@@ -75,6 +111,17 @@ impl Device {
         let mut array = self.uninitialised(host.len())?;
         array.write(host)?;
         Ok(array)
+    }
+
+    /// Memory of this device that something else owns, as an array.
+    ///
+    /// # Safety
+    /// So many entries from the address on are in one allocation, which outlives the array and what is queued with it.
+    pub(crate) unsafe fn lent<T>(&self, address: u64, len: usize) -> Array<T> {
+        // SAFETY: as the caller promised
+        let slice = unsafe { self.inner.stream.upgrade_device_ptr(address, len) };
+        let slice = Memory { slice: ManuallyDrop::new(slice), owned: false };
+        Array { slice, spilled: None, len, held: Held { device: self.clone(), bytes: 0 } }
     }
 
     /// Counts an array, if there may be one more so large.
@@ -116,7 +163,9 @@ impl<T: Element> Array<T> {
 
     /// The memory itself, for owners that must not own the device.
     pub(crate) fn into_slice(self) -> CudaSlice<T> {
-        self.slice
+        let mut memory = ManuallyDrop::new(self.slice);
+        // SAFETY: taken once, as its owner is not dropped
+        unsafe { ManuallyDrop::take(&mut memory.slice) }
     }
 
     /// Where it lives.
@@ -162,12 +211,7 @@ impl<T: Element> Array<T> {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         let (address, len) = (self.address(range.start), range.len());
         // SAFETY: entries of this array, which is borrowed for as long as the part is there, and keeps the memory
-        let slice = unsafe { self.stream().upgrade_device_ptr(address, len) };
-        let held = Held { device: self.device().clone(), bytes: 0 };
-        let mut part = ManuallyDrop::new(Array { slice, spilled: None, len, held });
-        let result = work(&mut part);
-        ManuallyDrop::into_inner(part).into_slice().leak();
-        result
+        work(&mut unsafe { self.device().lent(address, len) })
     }
 
     /// Copies host data into the array, as many entries as the array has.
@@ -199,7 +243,7 @@ impl<T: Element> Array<T> {
             pinned.bytes_mut().fill(0);
             return Ok(());
         }
-        Ok(self.held.device.inner.stream.memset_zeros(&mut self.slice)?)
+        Ok(self.held.device.inner.stream.memset_zeros(&mut *self.slice)?)
     }
 
     /// The last entries, when all work queued before is done.

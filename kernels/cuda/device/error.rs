@@ -36,7 +36,9 @@ pub enum Error {
         total: usize,
     },
     /// An address that is not in the memory of the device.
-    #[error("{bytes} bytes at address {address:#x} are not in one allocation of GPU {ordinal}")]
+    #[error(
+        "{bytes} bytes at address {address:#x} are not in one allocation of GPU {ordinal}, or do not begin at a multiple of 256"
+    )]
     Foreign {
         /// The address.
         address: u64,

@@ -19,6 +19,7 @@ pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::Source;
+pub use crate::cuda::device::pinned::PinnedArray;
 pub use crate::cuda::device::pool::KeepsMemory;
 use crate::cuda::device::pool::Pool;
 use crate::cuda::device::transfer::Staging;

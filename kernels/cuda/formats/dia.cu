@@ -26,11 +26,10 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 KERNELS(dia_1, 1)
 KERNELS(dia_4, 4)
 
-// Takes values from entries that lie row by row, or gives them back. A thread has a row; its columns and the diagonals
-// both ascend. Marks a matrix with an entry on none of them.
-extern "C" __global__ __launch_bounds__(THREADS) void dia_copy_values(
-    Dia a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 of_lane, u32 back, u32* misfit) {
-    begin();
+// visit(entry, slot) for entries that lie row by row. A thread has a row; its columns and the diagonals both ascend. Marks a
+// matrix with an entry on none of them.
+template <class Visit> __device__ __forceinline__ void each_entry(
+    const Dia& a, const RowStarts& rows, const u32* columns, stored* values, u32 of_lane, u32* misfit, Visit visit) {
     const u32 wide = of_lane < VALUES ? of_lane : VALUES, loads = of_lane / wide, height = 32 * of_lane;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 row = (i64)blockIdx.x * blockDim.x + threadIdx.x; row < a.rows; row += threads) {
@@ -44,7 +43,19 @@ extern "C" __global__ __launch_bounds__(THREADS) void dia_copy_values(
                 *misfit = 1;
                 break;
             }
-            copy_value(entries[entry], slice[((i64)(d * loads + of_slice / wide) * 32 + lane) * wide + of_slice % wide], back);
+            visit(entry, slice[((i64)(d * loads + of_slice / wide) * 32 + lane) * wide + of_slice % wide]);
         }
     }
+}
+// Takes values from entries, or gives them back.
+extern "C" __global__ __launch_bounds__(THREADS) void dia_copy_values(
+    Dia a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 of_lane, u32 back, u32* misfit) {
+    begin();
+    each_entry(a, rows, columns, values, of_lane, misfit, [&](i64 entry, stored& slot) { copy_value(entries[entry], slot, back); });
+}
+// Takes values from entries, times a factor.
+extern "C" __global__ __launch_bounds__(THREADS) void dia_scale_values(
+    Dia a, RowStarts rows, const u32* columns, const real* entries, real factor, stored* values, u32 of_lane, u32* misfit) {
+    begin();
+    each_entry(a, rows, columns, values, of_lane, misfit, [&](i64 entry, stored& slot) { slot = entries[entry] * factor; });
 }

@@ -7,7 +7,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, Way};
+use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::tuning::ROWS_FOR_FOUR;
@@ -69,7 +69,8 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         Ok(dia.copies(ordered, Way::IntoSlots)?.then_some(dia))
     }
 
-    fn empty(device: &Device, shape: Shape, diagonals: &[i64]) -> Result<Self> {
+    /// A matrix on the device with zeros for values.
+    pub(crate) fn empty(device: &Device, shape: Shape, diagonals: &[i64]) -> Result<Self> {
         index("the number of diagonals", diagonals.len())?;
         assert!(diagonals.is_sorted(), "diagonals ascend");
         let rows = index("the number of rows", shape.rows)? as usize;
@@ -115,6 +116,40 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         // SAFETY: arguments as in dia.cu; rows are those of the matrix, and what is on no diagonal is not moved
         unsafe { launch.launch(config(self.shape.rows)) }?;
         Ok(!misfit.is_set()?)
+    }
+
+    /// Takes numbers of rows with these columns, times a factor, and says where it marks that some stand on no diagonal.
+    pub(crate) fn take_scaled<U: Real>(
+        &self,
+        (rows, columns): (&RowStarts, &Array<u32>),
+        numbers: &Array<U>,
+        factor: U,
+    ) -> Result<Misfit>
+    where
+        V: Storage<U>,
+    {
+        assert!(
+            rows.count() == self.shape.rows && numbers.len() == self.shape.entries,
+            "a number for each entry"
+        );
+        let device = self.values.device();
+        let (scale, misfit) =
+            (device.function_storing::<U, V>(&SOURCE, "dia_scale_values")?, Misfit::none(device)?);
+        let (matrix, rows, columns, mark) = (self.raw(), rows.raw(), columns.address(0), misfit.address());
+        let (entries, slots, of_lane) = (numbers.address(0), self.values.address(0), self.of_lane as u32);
+        let mut launch = device.launch(&scale);
+        launch
+            .arg(&matrix)
+            .arg(&rows)
+            .arg(&columns)
+            .arg(&entries)
+            .arg(&factor)
+            .arg(&slots)
+            .arg(&of_lane)
+            .arg(&mark);
+        // SAFETY: as in `copies`
+        unsafe { launch.launch(config(self.shape.rows)) }?;
+        Ok(misfit)
     }
 
     fn slices(&self) -> usize {

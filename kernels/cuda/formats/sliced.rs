@@ -86,36 +86,66 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             }
             _ => None,
         };
-        Sliced::cut(ordered, pattern.shape(), slices, lengths)
+        let sliced = Sliced::cut(&ordered.rows, &ordered.columns, pattern.shape(), slices, lengths)?;
+        sliced.copy_values(ordered, Way::IntoSlots)?;
+        Ok(sliced)
     }
 
     /// Slices of a matrix on the device, each as wide as its longest row: nothing of it need be in host memory. `sort` as in
     /// [`Widths::Each`].
     pub(crate) fn of_rows(ordered: &Ordered<T>, cols: usize, sort: bool) -> Result<Self> {
-        let (rows, entries) = (ordered.rows.count(), ordered.nnz());
-        let slices = Slices::each::<T, V>(ordered.device(), &ordered.rows, entries, lane::<V>(), sort)?;
-        Sliced::cut(ordered, Shape { rows, cols, entries }, slices, None)
+        let sliced = Sliced::without_values(&ordered.rows, &ordered.columns, cols, sort)?;
+        sliced.copy_values(ordered, Way::IntoSlots)?;
+        Ok(sliced)
     }
 
-    fn cut(ordered: &Ordered<T>, shape: Shape, slices: Slices, lengths: Option<Array<u32>>) -> Result<Self> {
-        let device = ordered.device();
-        let slices = SliceArrays::new::<T, V>(slices, &ordered.rows, &ordered.columns)?;
+    /// As [`Sliced::of_rows`], with values to be filled in.
+    pub(crate) fn without_values(
+        rows: &Arc<RowStarts>,
+        columns: &Array<u32>,
+        cols: usize,
+        sort: bool,
+    ) -> Result<Self> {
+        let entries = columns.len();
+        let slices = Slices::each::<T, V>(columns.device(), rows, entries, lane::<V>(), sort)?;
+        Sliced::cut(rows, columns, Shape { rows: rows.count(), cols, entries }, slices, None)
+    }
+
+    /// Takes numbers in the order of rows, times a factor.
+    pub(crate) fn take_scaled<U: Real>(&self, rows: &RowStarts, numbers: &Array<U>, factor: U) -> Result<()>
+    where
+        V: Storage<U>,
+    {
+        assert!(
+            rows.count() == self.shape.rows && numbers.len() == self.shape.entries,
+            "a number for each entry"
+        );
+        self.slices.scale_values(rows, numbers, factor, &self.values)
+    }
+
+    fn cut(
+        rows: &Arc<RowStarts>,
+        columns: &Array<u32>,
+        shape: Shape,
+        slices: Slices,
+        lengths: Option<Array<u32>>,
+    ) -> Result<Self> {
+        let device = columns.device();
+        let slices = SliceArrays::new::<T, V>(slices, rows, columns)?;
         let name = match (slices.has_short_columns(), slices.pack) {
             (false, 1) => "sliced_wide",
             (false, _) => "sliced_wide_packed",
             (true, 1) => "sliced_short",
             (true, _) => "sliced_short_packed",
         };
-        let sliced = Sliced {
+        Ok(Sliced {
             shape,
-            rows: Some(ordered.rows.clone()),
+            rows: Some(rows.clone()),
             lengths,
             values: device.uninitialised(slices.slots())?,
             kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
             slices,
-        };
-        sliced.copy_values(ordered, Way::IntoSlots)?;
-        Ok(sliced)
+        })
     }
 
     /// Whether columns take 16 bits.

@@ -143,7 +143,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
             const u32 other = __shfl_xor_sync(ALL, base, step);
             if (other < base) base = other;
         }
-        if (__any_sync(ALL, column != PADDING && column - base >= SHORT_PADDING) && threadIdx.x % 32 == 0) *misfit = 1;
+        // written where it is not set yet: writes to one place wait for each other
+        if (__any_sync(ALL, column != PADDING && column - base >= SHORT_PADDING) && threadIdx.x % 32 == 0 && !*(volatile u32*)misfit) *misfit = 1;
         slots[slot] = column != PADDING ? u16(column - base) : SHORT_PADDING;
         if (threadIdx.x % 32 == 0) bases[read] = base != PADDING ? base : 0;
     });
@@ -158,6 +159,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
         const bool none = bases ? offsets[slot] == SHORT_PADDING : wide[slot] == PADDING;
         columns[entry] = none ? 0 : bases ? bases[read] + offsets[slot] : wide[slot];
     });
+}
+
+// Takes values from entries, times a factor, and zeros for padding.
+extern "C" __global__ __launch_bounds__(THREADS, 6) void slices_scale_values(Slices a, RowStarts rows, const real* entries, real factor, stored* slots) {
+    begin();
+    each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? entries[entry] * factor : real(0); });
 }
 
 // Takes values from entries, zeros for padding, or gives them back.

@@ -307,6 +307,24 @@ impl SliceArrays {
         Ok(())
     }
 
+    /// Queues that slots take values from entries, times a factor.
+    pub(crate) fn scale_values<T: Real, V: Storage<T>>(
+        &self,
+        rows: &RowStarts,
+        entries: &Array<T>,
+        factor: T,
+        slots: &Array<V>,
+    ) -> Result<()> {
+        assert_eq!(slots.len(), self.slots, "a value for each slot");
+        let scale = self.device().function_storing::<T, V>(&SOURCE, "slices_scale_values")?;
+        let (cut, rows) = (self.raw_slices(), rows.raw());
+        let (entries, slots) = (entries.address(0), slots.address(0));
+        let mut launch = self.device().launch(&scale);
+        launch.arg(&cut).arg(&rows).arg(&entries).arg(&factor).arg(&slots);
+        // SAFETY: as in `fill_short`; entries are as many as the rows have
+        unsafe { launch.launch(config(self.count * WARP)) }
+    }
+
     fn device(&self) -> &Device {
         match &self.columns {
             ColumnArrays::Wide(columns) => columns.device(),

@@ -108,14 +108,14 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     Ok(t)
 }
 
-/// The numbers of `T`, columns that are orthonormal on each aggregate and span the modes there, and the modes of the coarse
-/// unknowns.
+/// The pattern of `Tᵀ`; the numbers of `T`, columns that are orthonormal on each aggregate and span the modes there; and the modes
+/// of the coarse unknowns.
 pub(super) fn orthonormal(
     t: &Graph,
     [size, modes]: [usize; 2],
     values: &Array<f64>,
     dependent: f64,
-) -> Result<(Array<f64>, Array<f64>)> {
+) -> Result<(Graph, Array<f64>, Array<f64>)> {
     let device: &Device = t.device();
     let (members, entries) = products::transposed_pattern(t)?;
     let numbers = device.uninitialised(t.entries() * size * modes)?;
@@ -124,5 +124,5 @@ pub(super) fn orthonormal(
     let (to, below) = (numbers.address(0), coarse.address(0));
     let (size, modes, config) = (size as u32, modes as u32, config(t.cols() * WARP));
     queue!(device, f64, "orthonormal", config, raw, of, size, modes, from, dependent, to, below);
-    Ok((numbers, coarse))
+    Ok((members, numbers, coarse))
 }

@@ -50,6 +50,19 @@ pub struct Coarsening {
     coarse: Graph,
 }
 
+/// What a setup makes of a level.
+#[derive(Debug)]
+pub struct Made {
+    /// How it becomes coarser.
+    pub coarsening: Coarsening,
+    /// The numbers of that.
+    pub numbers: Numbers,
+    /// The modes of the next level.
+    pub modes: Modes,
+    /// The nodes of each aggregate.
+    pub members: Graph,
+}
+
 /// The numbers of a coarsening: `P`, `Pᵀ` and `Pᵀ A P`.
 #[derive(Debug)]
 pub struct Numbers {
@@ -61,16 +74,15 @@ pub struct Numbers {
     pub coarse: Blocks,
 }
 
-impl Coarsening {
-    /// Of a matrix, its inverse diagonal and its modes; with the numbers, and the modes of the next level. None where too little
-    /// would be gained.
+impl Made {
+    /// Of a matrix, its inverse diagonal and its modes. None where too little would be gained.
     pub fn new(
         a: &Blocks,
         inverse: &Array<f64>,
         omega: f64,
         modes: &Modes,
         rules: Rules,
-    ) -> Result<Option<(Coarsening, Numbers, Modes)>> {
+    ) -> Result<Option<Made>> {
         let (strong, left_out) = strength(a, rules.strength, rules.dominant)?;
         let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
         let (nodes, size, count) = (a.graph.rows(), a.shape[0], joined.cols());
@@ -78,8 +90,8 @@ impl Coarsening {
             return Ok(None);
         }
         let shape = [size, modes.count];
-        let (values, below) = orthonormal(&joined, shape, &modes.values, rules.dependent)?;
-        let below = Modes { count: modes.count, values: below };
+        let (members, values, below) = orthonormal(&joined, shape, &modes.values, rules.dependent)?;
+        let modes = Modes { count: modes.count, values: below };
         let t = Blocks { graph: joined, shape, values };
         // what is added to a diagonal is there for constants alone
         let strong = strong.filter(|_| shape == [1, 1]);
@@ -88,7 +100,7 @@ impl Coarsening {
         let Some((kernels, prolongation)) = smoothing.prolongation()? else {
             let coarsening = Coarsening::on(&a.graph, rules, strong, t)?;
             let numbers = coarsening.numbers(a, inverse, omega)?;
-            return Ok(Some((coarsening, numbers, below)));
+            return Ok(Some(Made { coarsening, numbers, modes, members }));
         };
         let (graph, from) = products::transposed_pattern(&prolongation.graph)?;
         let values = products::transposed(&prolongation, &from)?;
@@ -106,9 +118,11 @@ impl Coarsening {
             product: product.graph,
             coarse: coarse.graph.clone(),
         };
-        Ok(Some((coarsening, Numbers { prolongation, restriction, coarse }, below)))
+        Ok(Some(Made { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes, members }))
     }
+}
 
+impl Coarsening {
     /// On aggregates and modes that are known: `T` has a row of at most one block for each node, `strong` is there where blocks
     /// are numbers and not all of them strong.
     pub fn on(a: &Graph, rules: Rules, strong: Option<Graph>, t: Blocks) -> Result<Coarsening> {

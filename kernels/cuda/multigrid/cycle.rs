@@ -12,6 +12,9 @@
 //! Budget of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over `Pᵀ`. The dense level
 //! takes one, both ends three in all.
 
+use super::graph::Blocks;
+use super::numbering::{Numbering, RawOrder};
+use super::numbers;
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{config, config_at_once};
@@ -20,6 +23,7 @@ use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::formats::dia::{BATCH, Dia, NOWHERE};
 use crate::cuda::formats::sliced::Sliced;
 use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::matrix::product::{Layout, Product};
 use crate::cuda::preconditioners::coarse::{self, DENSE_ROWS};
 use crate::cuda::solve::gate::step;
@@ -42,8 +46,12 @@ pub(crate) const SOURCE: Source = Source {
 };
 
 /// The kernels of both ends.
-pub(crate) const ENDS: Source =
-    Source { file: "ends.cu", text: include_str!("ends.cu"), constants: constants![], mirrors: &[] };
+pub(crate) const ENDS: Source = Source {
+    file: "ends.cu",
+    text: concat!(include_str!("order.cu"), "#line 1 \"ends.cu\"\n", include_str!("ends.cu")),
+    constants: constants![],
+    mirrors: &[mirror!("Order" = RawOrder { nodes, size })],
+};
 
 /// Entries of a mean row from which on rows may be sorted by length.
 const SORTED_FROM: usize = 8;
@@ -83,27 +91,65 @@ impl Matrix {
     pub fn sliced(ordered: &Ordered<f32>, cols: usize) -> Result<Matrix> {
         // rows in order are read and written in whole pieces, which short ones take longer for than for padding
         let sort = ordered.nnz() >= SORTED_FROM * ordered.rows.count();
-        let sliced = Sliced::of_rows(ordered, cols, sort)?;
+        Matrix::of_slices(Sliced::of_rows(ordered, cols, sort)?)
+    }
+
+    fn of_slices(sliced: Sliced<f32>) -> Result<Matrix> {
         let name = match (sliced.has_short_columns(), sliced.pack()) {
             (false, 1) => "update_wide",
             (false, _) => "update_wide_packed",
             (true, 1) => "update_short",
             (true, _) => "update_short_packed",
         };
-        let update = ordered.device().function::<f32>(&SOURCE, name)?;
+        let update = sliced.device().function::<f32>(&SOURCE, name)?;
         Ok(Matrix { stored: Stored::Sliced(Box::new(sliced)), update })
     }
 
     /// By diagonals, if all entries stand on these.
     pub fn by_diagonals(ordered: &Ordered<f32>, cols: usize, diagonals: &[i64]) -> Result<Option<Matrix>> {
-        let Some(dia) = Dia::of(ordered, cols, diagonals)? else { return Ok(None) };
+        Dia::of(ordered, cols, diagonals)?.map(Matrix::of_diagonals).transpose()
+    }
+
+    fn of_diagonals(dia: Dia<f32>) -> Result<Matrix> {
         let name = if dia.rows_of_lane() == 1 { "update_dia_1" } else { "update_dia_4" };
-        let update = ordered.device().function::<f32>(&SOURCE, name)?;
-        Ok(Some(Matrix { stored: Stored::Dia(Box::new(dia)), update }))
+        let update = dia.device().function::<f32>(&SOURCE, name)?;
+        Ok(Matrix { stored: Stored::Dia(Box::new(dia)), update })
+    }
+
+    /// Blocks times a factor: by diagonals if there are such and all entries stand on these, in slices if not.
+    pub fn of_blocks(blocks: &Blocks, factor: f64, diagonals: &[i64]) -> Result<Matrix> {
+        let (graph, cols) = (&blocks.graph, blocks.graph.cols() * blocks.shape[1]);
+        if blocks.shape != [1, 1] {
+            return Matrix::sliced(&numbers::expanded(blocks, factor)?, cols);
+        }
+        if !diagonals.is_empty() {
+            let shape = Shape { rows: graph.rows(), cols, entries: graph.entries() };
+            let dia = Dia::<f32>::empty(graph.device(), shape, diagonals)?;
+            if !dia.take_scaled((&graph.rows, &graph.columns), &blocks.values, factor)?.is_set()? {
+                return Matrix::of_diagonals(dia);
+            }
+        }
+        let sort = graph.entries() >= SORTED_FROM * graph.rows();
+        let sliced = Sliced::<f32>::without_values(&graph.rows, &graph.columns, cols, sort)?;
+        sliced.take_scaled(&graph.rows, &blocks.values, factor)?;
+        Matrix::of_slices(sliced)
+    }
+
+    /// New numbers for what [`Matrix::of_blocks`] or a copy made.
+    pub fn refill(&mut self, blocks: &Blocks, factor: f64) -> Result<()> {
+        let graph = &blocks.graph;
+        match &self.stored {
+            _ if blocks.shape != [1, 1] => self.fill(&numbers::expanded(blocks, factor)?),
+            Stored::Sliced(matrix) => matrix.take_scaled(&graph.rows, &blocks.values, factor),
+            // where entries stand is known to fit
+            Stored::Dia(matrix) => {
+                matrix.take_scaled((&graph.rows, &graph.columns), &blocks.values, factor).map(drop)
+            }
+        }
     }
 
     /// New numbers, of a matrix with the pattern that it was made from.
-    pub fn fill(&mut self, ordered: &Ordered<f32>) -> Result<()> {
+    fn fill(&mut self, ordered: &Ordered<f32>) -> Result<()> {
         assert_eq!(ordered.nnz(), self.product().shape().entries, "a number for each entry");
         match &self.stored {
             Stored::Sliced(matrix) => matrix.copy_values(ordered, Way::IntoSlots),
@@ -117,6 +163,11 @@ impl Matrix {
             Stored::Sliced(matrix) => &**matrix,
             Stored::Dia(matrix) => &**matrix,
         }
+    }
+
+    /// Whether products read what lies far apart: columns take more than 16 bits.
+    pub fn is_wide(&self) -> bool {
+        matches!(&self.stored, Stored::Sliced(matrix) if !matrix.has_short_columns())
     }
 
     /// The name of its format.
@@ -183,6 +234,8 @@ pub struct Cycle<T: Real> {
     pub levels: Vec<Level>,
     /// The last, if it is dense.
     pub dense: Option<Dense>,
+    /// How the rows of the finest level are numbered, if other than vectors are.
+    pub numbering: Option<Numbering>,
     rooms: Vec<Room>,
     /// `b` and `x` of the dense level, zero beyond its rows.
     dense_room: [Array<f32>; 2],
@@ -223,6 +276,7 @@ impl<T: Real> Cycle<T> {
             rooms: levels.iter().map(room).collect::<Result<_>>()?,
             levels,
             dense,
+            numbering: None,
             dense_room: [device.zeros(stride)?, device.zeros(stride)?],
             most: device.zeros(1)?,
             size: device.zeros(1)?,
@@ -237,8 +291,8 @@ impl<T: Real> Cycle<T> {
         let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
         let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
         let mut launch = z.device().launch(&self.kernels.widen);
-        let active = self.active(z.device());
-        launch.arg(&x).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
+        let (active, places) = (self.active(z.device()), self.order(Numbering::places));
+        launch.arg(&x).arg(&places).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
         // SAFETY: arguments as in ends.cu, vectors of `n` entries
         unsafe { launch.launch(config) }
     }
@@ -250,8 +304,8 @@ impl<T: Real> Cycle<T> {
         let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
         let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
         let mut launch = z.device().launch(&self.kernels.widen_dot);
-        let active = self.active(z.device());
-        launch.arg(&x).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
+        let (active, places) = (self.active(z.device()), self.order(Numbering::places));
+        launch.arg(&x).arg(&places).arg(&n).arg(&size).arg(&scale).arg(&r).arg(&to).arg(&most).arg(&active);
         launch.arg(&sums.raw);
         // SAFETY: arguments as in ends.cu, vectors of `n` entries
         unsafe { launch.launch(config) }?;
@@ -269,6 +323,11 @@ impl<T: Real> Cycle<T> {
         };
         let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
         self.levels.iter().map(level).sum::<usize>() + dense
+    }
+
+    /// An order of the rows of the finest level; none where they have the numbers of vectors.
+    fn order(&self, which: fn(&Numbering) -> RawOrder) -> RawOrder {
+        self.numbering.as_ref().map_or_else(RawOrder::default, which)
     }
 
     /// Where it says that the solve goes on, whose step is in the making.
@@ -307,7 +366,8 @@ impl<T: Real> Cycle<T> {
         unsafe { launch.launch(config) }?;
         let RawUpdate { y, next_d, next, next_weight, .. } = self.entry(0);
         let mut launch = device.launch(&self.kernels.narrow);
-        launch.arg(&from).arg(&n).arg(&most).arg(&size);
+        let order = self.order(Numbering::order);
+        launch.arg(&from).arg(&order).arg(&n).arg(&most).arg(&size);
         launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&active);
         // SAFETY: as above; what goes into a level is as long as it has rows
         unsafe { launch.launch(config) }

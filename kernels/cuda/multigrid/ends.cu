@@ -38,9 +38,9 @@ __device__ __forceinline__ double power_below(u64 bits) {
     return exponent == 0 || exponent >= 0x7ff ? 1.0 : __longlong_as_double(exponent << 52);
 }
 
-// b ← r / size, x ← weight d b where d is; `size` is kept for `widen`. Moves an element and 4 or 12 B a row.
+// b ← r / size, x ← weight d b where d is; `size` is kept for `widen`. Rows of `r` come in an order. Moves an element and 4 or 12 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void narrow(
-    const real* r, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, const u32* active) {
+    const real* r, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, const u32* active) {
     begin();
     if (ended(active)) return;
     const double of = power_below(*most), down = 1.0 / of;
@@ -52,7 +52,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             const i64 at = i + k * threads;
-            v[k] = at < n ? r[at] : real(0);
+            v[k] = at < n ? r[order.at(at)] : real(0);
             of_diagonal[k] = d && at < n ? d[at] : 0.0f;
         }
 #pragma unroll
@@ -66,9 +66,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
     }
 }
 
-// z ← scale size x; `most` is zero for the next cycle. Returns ⟨r, z⟩ of this thread if DOT. Moves 4 B and an element a row, two
+// z ← scale size x, whose rows are at other places; `most` is zero for the next cycle. Returns ⟨r, z⟩ of this thread if DOT. Moves 4 B and an element a row, two
 // if DOT.
-template <bool DOT> __device__ __forceinline__ real widened(const float* x, i64 n, const double* size, double scale, const real* r, real* z, u64* most) {
+template <bool DOT> __device__ __forceinline__ real widened(const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most) {
     const double up = scale * *size;
     if (blockIdx.x == 0 && threadIdx.x == 0) *most = 0;
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -79,7 +79,7 @@ template <bool DOT> __device__ __forceinline__ real widened(const float* x, i64 
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             const i64 at = i + k * threads;
-            v[k] = at < n ? x[at] : 0.0f;
+            v[k] = at < n ? x[places.at(at)] : 0.0f;
             of_r[k] = DOT && at < n ? r[at] : real(0);
         }
 #pragma unroll
@@ -94,15 +94,15 @@ template <bool DOT> __device__ __forceinline__ real widened(const float* x, i64 
     return sum;
 }
 extern "C" __global__ __launch_bounds__(THREADS) void widen(
-    const float* x, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
+    const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
     begin();
     if (ended(active)) return;
-    widened<false>(x, n, size, scale, r, z, most);
+    widened<false>(x, places, n, size, scale, r, z, most);
 }
 extern "C" __global__ __launch_bounds__(THREADS) void widen_dot(
-    const float* x, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active, Sum out) {
+    const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active, Sum out) {
     begin();
     if (ended(active)) return;
-    real sum[1] = {widened<true>(x, n, size, scale, r, z, most)};
+    real sum[1] = {widened<true>(x, places, n, size, scale, r, z, most)};
     grid_sum(sum, out);
 }

@@ -17,12 +17,14 @@ mod aggregates;
 pub mod coarsening;
 pub mod cycle;
 pub mod graph;
+pub mod numbering;
 pub mod numbers;
 mod products;
 mod prolongation;
 mod strength;
 
 pub(crate) use aggregates::SOURCE as AGGREGATES;
+pub(crate) use numbering::SOURCE as NUMBERING;
 pub(crate) use numbers::SOURCE as NUMBERS;
 pub(crate) use products::SOURCE as PRODUCTS;
 pub(crate) use prolongation::SOURCE as PROLONGATION;

@@ -17,17 +17,19 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(Graph a, c
     inverse[row] = entry == 0 ? 0.0 : 1.0 / entry;
     if (!right) atomicMin(refused, row);
 }
-extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, u32 rows, double scale, float* to) {
-    begin();
-    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row < rows) to[row] = inverse[row] == 0 ? 1.0f : float(inverse[row] / scale);
-}
-// Numbers between −1 and 1 that look random.
-extern "C" __global__ __launch_bounds__(THREADS) void noise(u32 rows, float* to) {
+extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, Order order, u32 rows, double scale, float* to) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
-    u64 bits = (u64)(row + 1) * 0x9e3779b97f4a7c15ull;
+    const double v = inverse[order.at(row)];
+    to[row] = v == 0 ? 1.0f : float(v / scale);
+}
+// Numbers between −1 and 1 that look random, in an order.
+extern "C" __global__ __launch_bounds__(THREADS) void noise(Order order, u32 rows, float* to) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    u64 bits = (u64)(order.at(row) + 1) * 0x9e3779b97f4a7c15ull;
     bits = (bits ^ bits >> 31) * 0xd6e8feb86659fd93ull;
     to[row] = float(bits >> 40) / float(1u << 23) - 1.0f;
 }
@@ -100,11 +102,6 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Sh
         to[at] = float(values[(u64)(first + entry) * size + row * shape.columns + column] * scale);
         if (columns) columns[at] = a.columns[first + entry] * shape.columns + column;
     }
-}
-extern "C" __global__ __launch_bounds__(THREADS) void round_numbers(const double* values, u64 count, double scale, float* to) {
-    begin();
-    const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at < count) to[at] = float(values[at] * scale);
 }
 // Entries that lie row by row, in double precision.
 extern "C" __global__ __launch_bounds__(THREADS) void widen_entries(const real* values, u64 count, double* to) {

@@ -2,6 +2,7 @@
 
 use super::cycle::Dense;
 use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
+use super::numbering::{Numbering, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{WARP, config, config_at_once};
@@ -16,11 +17,17 @@ use std::sync::Arc;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "numbers.cu",
-    text: concat!(include_str!("graph.cu"), "#line 1 \"numbers.cu\"\n", include_str!("numbers.cu")),
+    text: concat!(
+        include_str!("graph.cu"),
+        include_str!("order.cu"),
+        "#line 1 \"numbers.cu\"\n",
+        include_str!("numbers.cu")
+    ),
     constants: constants![],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Shape" = RawShape { rows, columns }),
+        mirror!("Order" = RawOrder { nodes, size }),
     ],
 };
 
@@ -115,19 +122,25 @@ pub fn inverse_diagonal(a: &Blocks) -> Result<std::result::Result<Array<f64>, (u
     Ok(Err((at, if found[at] == 0.0 { 0.0 } else { 1.0 / found[at] })))
 }
 
-/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing.
-pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
+/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing. In a numbering, if there is one.
+pub fn rounded_diagonal(
+    inverse: &Array<f64>,
+    scale: f64,
+    numbering: Option<&Numbering>,
+) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
     let rounded = device.uninitialised(rows)?;
     let (from, count, to) = (inverse.address(0), rows as u32, rounded.address(0));
-    queue!(device, f64, "round_diagonal", config(rows), from, count, scale, to);
+    let order = numbering.map_or_else(RawOrder::default, Numbering::order);
+    queue!(device, f64, "round_diagonal", config(rows), from, order, count, scale, to);
     Ok(rounded)
 }
 
-/// Numbers between −1 and 1 that look random.
-pub fn noise(to: &mut Array<f32>) -> Result<()> {
+/// Numbers between −1 and 1 that look random, in a numbering, if there is one.
+pub fn noise(to: &mut Array<f32>, numbering: Option<&Numbering>) -> Result<()> {
     let (rows, address) = (to.len() as u32, to.address(0));
-    queue!(to.device(), f64, "noise", config(to.len()), rows, address);
+    let order = numbering.map_or_else(RawOrder::default, Numbering::order);
+    queue!(to.device(), f64, "noise", config(to.len()), order, rows, address);
     Ok(())
 }
 
@@ -162,35 +175,20 @@ pub(super) fn smoothing(
     Ok(Blocks { graph: graph.clone(), shape: a.shape, values })
 }
 
-/// The pattern of the numbers of blocks, with columns to be written.
-pub fn expanded(graph: &Graph, shape: [usize; 2]) -> Result<Ordered<f32>> {
-    let (device, entries) = (graph.device(), graph.entries() * shape[0] * shape[1]);
-    let values = device.uninitialised(entries)?;
-    if shape == [1, 1] {
-        return Ok(Ordered { rows: graph.rows.clone(), columns: graph.columns.clone(), values });
-    }
+/// The numbers of blocks times `scale`, rounded, row by row.
+pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<Ordered<f32>> {
+    let Blocks { graph, shape, values } = blocks;
+    let (device, entries, rows) = (graph.device(), values.len(), blocks.rows());
     u32::try_from(entries).map_err(|_| too_many(entries))?;
-    let rows = graph.rows() * shape[0];
-    let offsets = device.uninitialised::<u32>(rows + 1)?;
-    let (raw, to, block) = (graph.raw(), offsets.address(0), RawShape::from(shape));
+    let (offsets, columns) = (device.uninitialised::<u32>(rows + 1)?, device.uninitialised(entries)?);
+    let (rounded, raw, block) = (device.uninitialised(entries)?, graph.raw(), RawShape::from(*shape));
+    let to = offsets.address(0);
     queue!(device, f64, "expand_offsets", config(rows + 1), raw, block, to);
+    let (from, places, to) = (blocks.address(), columns.address(0), rounded.address(0));
+    let config = config(graph.rows() * WARP);
+    queue!(device, f64, "expand_numbers", config, raw, block, from, scale, places, to);
     let rows = Arc::new(RowStarts::Short(offsets));
-    Ok(Ordered { rows, columns: Arc::new(device.uninitialised(entries)?), values })
-}
-
-/// The numbers of blocks times `scale`, rounded, for a matrix that [`expanded`] made; columns are written, too.
-pub fn round(blocks: &Blocks, scale: f64, to: &mut Ordered<f32>) -> Result<()> {
-    let (device, count) = (blocks.values.device(), blocks.values.len());
-    assert_eq!(to.nnz(), count, "a number for each of those of blocks");
-    let (from, number, address) = (blocks.address(), count as u64, to.values.address(0));
-    if blocks.shape == [1, 1] {
-        queue!(device, f64, "round_numbers", config(count), from, number, scale, address);
-        return Ok(());
-    }
-    let (raw, shape, columns) = (blocks.graph.raw(), RawShape::from(blocks.shape), to.columns.address(0));
-    let config = config(blocks.graph.rows() * WARP);
-    queue!(device, f64, "expand_numbers", config, raw, shape, from, scale, columns, address);
-    Ok(())
+    Ok(Ordered { rows, columns: Arc::new(columns), values: rounded })
 }
 
 /// The inverse of a matrix times `scale`, its diagonal times `lift`. Fails at the first pivot that is not positive beyond

@@ -99,23 +99,24 @@ FILLED(4096, THREADS)
 
 // ---- where rows are short, a thread has a row
 
-// The columns of a row of A B.
-__device__ __forceinline__ void short_columns(const Graph& a, const Graph& b, u32 row, ShortRow<false>& list) {
-    const u32 last = a.offsets[row + 1];
-    for (u32 entry = a.offsets[row]; entry < last; entry++) {
-        const u32 middle = __ldg(a.columns + entry), end = __ldg(b.offsets + middle + 1);
-        for (u32 other = __ldg(b.offsets + middle); other < end; other++) list.add(__ldg(b.columns + other), 0);
-    }
-}
-extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a, Graph b, u32* counts, u32* overflow) {
+// The columns of the rows of A B: as many as each has, and in no order in `kept`, one of each row after the other, so that
+// neighbouring threads write side by side.
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a, Graph b, u32* counts, u32* kept, u32* overflow) {
     begin();
-    short_rows<false>(a.rows, 0, counts, 0, 0, overflow, [&](u32 row, ShortRow<false>& list) { short_columns(a, b, row, list); });
+    short_rows<false>(a.rows, 0, counts, 0, 0, overflow, [&](u32 row, ShortRow<false>& list) {
+        const u32 last = a.offsets[row + 1];
+        for (u32 entry = a.offsets[row]; entry < last; entry++) {
+            const u32 middle = __ldg(a.columns + entry), end = __ldg(b.offsets + middle + 1);
+            for (u32 other = __ldg(b.offsets + middle); other < end; other++) list.add(__ldg(b.columns + other), 0);
+        }
+        for (u32 k = 0; k < list.count; k++) kept[(u64)k * a.rows + row] = list.columns[k * SHORT_THREADS];
+    });
 }
 
-// The numbers, in the order of entries, at places that a search finds among SHORT columns; columns are written, unless they are
-// known.
+// The numbers, in the order of entries, at places that a search finds among SHORT columns; columns are written as well where
+// they were kept, and known otherwise.
 template <bool KNOWN> __device__ __forceinline__ void short_sums(
-    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, u32* columns, double* values) {
+    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, const u32* kept, u32* columns, double* values) {
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[SHORT_THREADS];
     __shared__ double sums_of[SHORT][SHORT_THREADS];
     __shared__ u8 thread_of[SHORT * SHORT_THREADS];
@@ -129,13 +130,8 @@ template <bool KNOWN> __device__ __forceinline__ void short_sums(
         columns_of[k][own] = NONE;
         sums_of[k][own] = 0;
     }
-    if constexpr (KNOWN) {
-        for (u32 k = 0; k < count; k++) columns_of[k][own] = __ldg(c.columns + start + k);
-    } else {
-        ShortRow<false> list{&columns_of[0][own], 0, 0, false};
-        if (count) short_columns(a, b, row, list);
-        list.sort();
-    }
+    for (u32 k = 0; k < count; k++) columns_of[k][own] = KNOWN ? __ldg(c.columns + start + k) : __ldg(kept + (u64)k * c.rows + row);
+    if (!KNOWN) ShortRow<false>{&columns_of[0][own], 0, count, false}.sort();
     starts[own] = start - first;
     for (u32 k = 0; k < count; k++) thread_of[start - first + k] = own;
     const u32 last = count ? a.offsets[row + 1] : 0;
@@ -179,14 +175,14 @@ template <bool KNOWN> __device__ __forceinline__ void short_sums(
     }
 }
 extern "C" __global__ __launch_bounds__(SHORT_THREADS) void fill_short(
-    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, u32* columns, double* c_values) {
+    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, const u32* kept, u32* columns, double* c_values) {
     begin();
-    short_sums<false>(a, a_values, b, b_values, c, columns, c_values);
+    short_sums<false>(a, a_values, b, b_values, c, kept, columns, c_values);
 }
 extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_short(
     Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {
     begin();
-    short_sums<true>(a, a_values, b, b_values, c, 0, c_values);
+    short_sums<true>(a, a_values, b, b_values, c, 0, 0, c_values);
 }
 
 // Puts the columns that were kept in order, `room` of a row, 8 lanes a row.
@@ -287,43 +283,51 @@ SUMS_OF(128, 16)
 SUMS_OF(512, 32)
 SUMS_OF(4096, THREADS)
 
-// The numbers of A B, a block of threads for each row, a thread for each number: it looks for its column in all rows of B that
-// its row of A names. Blocks of A have `inner` columns, those of B as many rows.
-extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_of_blocks(
+// The numbers of A B, a warp for each block of C: its lanes look for the block's column in as many rows of B that its row of A
+// names, then each sums NUMBERS numbers over those that have it. Blocks of A have `inner` columns, those of B as many rows.
+extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
     Graph a, const double* a_values, Graph b, const double* b_values, Shape shape, u32 inner, Graph c, double* c_values) {
     begin();
-    // of some rows of B
-    __shared__ u32 starts[SHORT_THREADS], ends[SHORT_THREADS];
-    const u32 row = blockIdx.x, own = threadIdx.x, size = shape.rows * shape.columns;
-    if (row >= c.rows) return;
-    const u32 first = c.offsets[row], numbers = (c.offsets[row + 1] - first) * size;
-    // rows without columns were skipped
-    const u32 from = a.offsets[row], to = numbers ? a.offsets[row + 1] : from;
-    for (u32 base = 0; base < numbers; base += SHORT_THREADS) {
-        const u32 k = base + own, within = k % size;
-        const u32 column = k < numbers ? __ldg(c.columns + first + k / size) : NONE;
-        const double* left = a_values + (u64)(within / shape.columns) * inner;
-        const double* right = b_values + within % shape.columns;
-        double sum = 0;
-        for (u32 entry = from; entry < to; entry += SHORT_THREADS) {
-            const u32 some = min(SHORT_THREADS, to - entry);
-            __syncthreads();
-            if (own < some) {
-                const u32 middle = __ldg(a.columns + entry + own);
-                starts[own] = __ldg(b.offsets + middle);
-                ends[own] = __ldg(b.offsets + middle + 1);
+    constexpr u32 NUMBERS = 2;
+    const u32 lane = threadIdx.x % 32, size = shape.rows * shape.columns;
+    const u64 place = ((u64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    if (place >= c.offsets[c.rows]) return;
+    const u32 row = place_of(c.offsets, 0, c.rows + 1, u32(place) + 1) - 1, column = __ldg(c.columns + place);
+    const u32 end = __ldg(a.offsets + row + 1);
+    for (u32 base = 0; base < size; base += 32 * NUMBERS) {
+        u32 left[NUMBERS], right[NUMBERS];
+        double sum[NUMBERS];
+#pragma unroll
+        for (u32 n = 0; n < NUMBERS; n++) {
+            const u32 within = min(base + 32 * n + lane, size - 1);
+            left[n] = within / shape.columns * inner;
+            right[n] = within % shape.columns;
+            sum[n] = 0;
+        }
+        for (u32 entries = __ldg(a.offsets + row); entries < end; entries += 32) {
+            u32 own = NONE;
+            if (entries + lane < end) {
+                const u32 middle = __ldg(a.columns + entries + lane), stop = __ldg(b.offsets + middle + 1);
+                own = place_of(b.columns, __ldg(b.offsets + middle), stop, column);
+                if (own == stop || __ldg(b.columns + own) != column) own = NONE;
             }
-            __syncthreads();
-            if (column == NONE) continue;
-            for (u32 e = 0; e < some; e++) {
-                const u32 place = place_of(b.columns, starts[e], ends[e], column);
-                if (place == ends[e] || __ldg(b.columns + place) != column) continue;
-                const double* a_block = left + (u64)(entry + e) * shape.rows * inner;
-                const double* b_block = right + (u64)place * inner * shape.columns;
-                for (u32 m = 0; m < inner; m++) sum += __ldg(a_block + m) * __ldg(b_block + m * shape.columns);
+            for (u32 found = __ballot_sync(ALL, own != NONE); found; found &= found - 1) {
+                const u32 of = __ffs(found) - 1;
+                const double* a_block = a_values + (u64)(entries + of) * shape.rows * inner;
+                const double* b_block = b_values + (u64)__shfl_sync(ALL, own, of) * inner * shape.columns;
+#pragma unroll
+                for (u32 n = 0; n < NUMBERS; n++) {
+                    if (base + 32 * n >= size) break;
+#pragma unroll 3
+                    for (u32 m = 0; m < inner; m++) sum[n] += __ldg(a_block + left[n] + m) * __ldg(b_block + right[n] + m * shape.columns);
+                }
             }
         }
-        if (k < numbers) c_values[(u64)first * size + k] = sum;
+#pragma unroll
+        for (u32 n = 0; n < NUMBERS; n++) {
+            const u32 within = base + 32 * n + lane;
+            if (within < size) c_values[place * size + within] = sum[n];
+        }
     }
 }
 

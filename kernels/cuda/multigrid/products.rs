@@ -116,14 +116,28 @@ pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
 /// `A B`, a thread for each row; none if a row has more than [`SHORT`] columns.
 fn short_product(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
     let (device, rows) = (a.values.device(), a.graph.rows());
-    let counts = Counts::new(device, rows)?;
+    let (counts, kept) = (Counts::new(device, rows)?, device.uninitialised::<u32>(rows * SHORT)?);
     let (raw_a, raw_b, to, mark) = (a.graph.raw(), b.graph.raw(), counts.address(), counts.mark());
-    queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, mark);
+    let unordered = kept.address(0);
+    queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, unordered, mark);
     let Some(graph) = counts.graph(b.graph.cols())? else { return Ok(None) };
     let values = device.uninitialised(graph.entries())?;
     let (left, right, raw_c) = (a.address(), b.address(), graph.raw());
     let (columns, to) = (graph.columns.address(0), values.address(0));
-    queue!(device, f64, "fill_short", short_rows(rows), raw_a, left, raw_b, right, raw_c, columns, to);
+    queue!(
+        device,
+        f64,
+        "fill_short",
+        short_rows(rows),
+        raw_a,
+        left,
+        raw_b,
+        right,
+        raw_c,
+        unordered,
+        columns,
+        to
+    );
     Ok(Some(Blocks { graph: Graph { room: BY_THREADS, ..graph }, shape: [1, 1], values }))
 }
 
@@ -144,8 +158,7 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
         queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
-    let (shape, inner, config) =
-        (RawShape::from([rows, columns]), inner as u32, short_rows(c.rows() * SHORT_THREADS));
+    let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.entries() * WARP));
     queue!(device, f64, "sums_of_blocks", config, raw_a, left, raw_b, right, shape, inner, raw_c, to);
     Ok(values)
 }
@@ -160,7 +173,7 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     scan(&counts)?;
     // each place is counted up while entries are put there, which leaves the starts of the rows behind
     let mut next = device.uninitialised::<u32>(a.cols() + 1)?;
-    device.inner.stream.memcpy_dtod(&counts.slice, &mut next.slice)?;
+    device.inner.stream.memcpy_dtod(&*counts.slice, &mut *next.slice)?;
     let array = || device.uninitialised::<u32>(entries);
     let (rows, of, ordered, from) = (array()?, array()?, array()?, array()?);
     let (next, raw) = (next.address(0), a.raw());

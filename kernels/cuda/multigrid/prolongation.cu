@@ -14,10 +14,14 @@ struct Smoothing {
     double omega, positive;
 };
 
-// Counts the columns of rows, or fills them in with their numbers. Marks rows that have more entries than there is ROOM for.
-template <int LANES, int ROOM, bool FILL> __device__ __forceinline__ void smoothed_rows(
+// What is done with rows: their columns are counted; filled in with their numbers; known, so that numbers alone are.
+enum Does { COUNT, FILL_IN, REFILL };
+
+// Marks rows that have more entries than there is ROOM for.
+template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smoothed_rows(
     const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES, OWN = ROOM / LANES;
+    constexpr bool FILL = DOES != COUNT;
     // one more, so that groups read different banks
     __shared__ u32 keys_of[GROUPS][ROOM + 1];
     __shared__ double terms_of[GROUPS][FILL ? ROOM + 1 : 1];
@@ -69,6 +73,18 @@ template <int LANES, int ROOM, bool FILL> __device__ __forceinline__ void smooth
             own_value = of.t_values[own_place];
             if (!all_strong) own_value *= 1.0 + factor * diagonal;
         }
+    }
+    if constexpr (DOES == REFILL) {
+        const u32 end = kept ? offsets[row + 1] : 0;
+        for (u32 k = kept ? offsets[row] + lane : 0; k < end; k += LANES) {
+            const u32 key = __ldg(columns + k);
+            double sum = key == own_key ? own_value : 0.0;
+            for (u32 other = 0; other < length; other++) {
+                if (keys[other] == key) sum += factor * terms[other];
+            }
+            values[k] = sum;
+        }
+        return;
     }
     double sums[OWN];
     u32 own[OWN], count = 0;
@@ -176,13 +192,22 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void fill_smoothed_short(
 #define SMOOTHED(ROOM, LANES)                                                                                           \
     extern "C" __global__ __launch_bounds__(THREADS) void count_smoothed_##ROOM(Smoothing of, u32* counts, u32* overflow) { \
         begin();                                                                                                        \
-        smoothed_rows<LANES, ROOM, false>(of, 0, counts, 0, 0, overflow);                                               \
+        smoothed_rows<LANES, ROOM, COUNT>(of, 0, counts, 0, 0, overflow);                                               \
     }                                                                                                                   \
     extern "C" __global__ __launch_bounds__(THREADS) void fill_smoothed_##ROOM(                                         \
         Smoothing of, const u32* offsets, u32* columns, double* values, u32* overflow) {                                \
         begin();                                                                                                        \
-        smoothed_rows<LANES, ROOM, true>(of, offsets, 0, columns, values, overflow);                                    \
+        smoothed_rows<LANES, ROOM, FILL_IN>(of, offsets, 0, columns, values, overflow);                                 \
     }
+#define REFILLED(ROOM, LANES)                                                                                           \
+    extern "C" __global__ __launch_bounds__(THREADS) void refill_smoothed_##ROOM(                                       \
+        Smoothing of, const u32* offsets, u32* columns, double* values, u32* overflow) {                                \
+        begin();                                                                                                        \
+        smoothed_rows<LANES, ROOM, REFILL>(of, offsets, 0, columns, values, overflow);                                  \
+    }
+REFILLED(32, 4)
+REFILLED(64, 8)
+REFILLED(128, 16)
 SMOOTHED(32, 8)
 SMOOTHED(64, 16)
 SMOOTHED(128, 32)

@@ -24,13 +24,15 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Kernels by how many entries a row may have: those that count and fill, and lanes of a row. Those of short.cu ask no more than
-/// that `P` has few, and are for short rows.
-const ROOM: [(usize, [&str; 2], usize); 4] = [
-    (16, ["count_smoothed_short", "fill_smoothed_short"], 1),
-    (32, ["count_smoothed_32", "fill_smoothed_32"], 8),
-    (64, ["count_smoothed_64", "fill_smoothed_64"], 16),
-    (128, ["count_smoothed_128", "fill_smoothed_128"], 32),
+/// How many entries a row may have, kernels that count and fill, lanes of a row; what fills where columns are known, and its lanes.
+type Room = (usize, [&'static str; 2], usize, (&'static str, usize));
+
+/// Kernels by how many entries a row may have. Those of short.cu ask no more than that `P` has few, and are for short rows.
+const ROOM: [Room; 4] = [
+    (16, ["count_smoothed_short", "fill_smoothed_short"], 1, ("fill_smoothed_short", 1)),
+    (32, ["count_smoothed_32", "fill_smoothed_32"], 8, ("refill_smoothed_32", 4)),
+    (64, ["count_smoothed_64", "fill_smoothed_64"], 16, ("refill_smoothed_64", 8)),
+    (128, ["count_smoothed_128", "fill_smoothed_128"], 32, ("refill_smoothed_128", 16)),
 ];
 
 /// A launch for so many rows of `lanes` each.
@@ -90,7 +92,7 @@ impl Smoothing<'_> {
         }
         let (graph, device, raw) = (&self.a.graph, self.a.values.device(), self.raw());
         let mean = graph.entries() / graph.rows().max(1);
-        for (at, (room, [count, _], lanes)) in ROOM.iter().enumerate() {
+        for (at, (room, [count, fill], lanes, _)) in ROOM.iter().enumerate() {
             // the longest row is seldom shorter than twice the mean
             if 2 * mean > *room {
                 continue;
@@ -99,15 +101,21 @@ impl Smoothing<'_> {
             let (to, mark) = (counts.address(), counts.mark());
             queue!(device, f64, count, cut(graph.rows(), *lanes), raw, to, mark);
             let Some(pattern) = counts.graph(self.t.graph.cols())? else { continue };
-            let values = self.numbers(at, &pattern)?;
+            let values = self.filled(&pattern, fill, *lanes)?;
             return Ok(Some((at, Blocks { graph: pattern, shape: [1, 1], values })));
         }
         Ok(None)
     }
 
-    /// The numbers of `P`, whose rows begin where its pattern says, with the kernel `room` of [`ROOM`]; columns are written, too.
+    /// The numbers of `P`, whose pattern took `room` of [`ROOM`].
     pub(super) fn numbers(&self, room: usize, pattern: &Graph) -> Result<Array<f64>> {
-        let (device, raw, (_, [_, fill], lanes)) = (self.a.values.device(), self.raw(), ROOM[room]);
+        let (_, _, _, (fill, lanes)) = ROOM[room];
+        self.filled(pattern, fill, lanes)
+    }
+
+    /// Of `P`, whose rows begin where its pattern says.
+    fn filled(&self, pattern: &Graph, fill: &'static str, lanes: usize) -> Result<Array<f64>> {
+        let (device, raw) = (self.a.values.device(), self.raw());
         let (values, overflow) = (device.uninitialised(pattern.entries())?, Misfit::none(device)?);
         let (offsets, columns, to) = (pattern.offsets(), pattern.columns.address(0), values.address(0));
         let mark = overflow.address();

@@ -258,6 +258,23 @@ impl<T: Real> Coarse<T> {
         unsafe { launch.launch(Self::blocks(count)) }
     }
 
+    /// `Zᵀ r`, on the host.
+    pub fn restricted(&self, r: &Array<T>) -> Result<Vec<T>> {
+        self.restrict(r)?;
+        let mut numbers = vec![T::zero(); self.stride()];
+        self.numbers[0].read(&mut numbers)?;
+        numbers.truncate(self.unknowns());
+        Ok(numbers)
+    }
+
+    /// `z ← z + Z e`, of what the host has.
+    pub fn add(&mut self, e: &[T], z: &mut Array<T>) -> Result<()> {
+        self.check(&[z]);
+        assert_eq!(e.len(), self.unknowns(), "a number for each coarse unknown");
+        self.numbers[1].with_part(0..e.len(), |part| part.write(e))?;
+        self.prolong_rows(None, z, z)
+    }
+
     /// `r ← r + a q; ‖r‖²`, and keeps `Zᵀ r`.
     pub fn update_restrict(&self, a: &Scalar<T>, q: &Array<T>, r: &mut Array<T>) -> Result<Scalar<T>> {
         self.check(&[q, r]);
@@ -296,6 +313,10 @@ impl<T: Real> Coarse<T> {
     pub fn prolong(&self, d: Option<&Array<T>>, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
         self.check(&[d.unwrap_or(r), r, z]);
         self.multiply()?;
+        self.prolong_rows(d, r, z)
+    }
+
+    fn prolong_rows(&self, d: Option<&Array<T>>, r: &Array<T>, z: &Array<T>) -> Result<()> {
         let (gate, raw, e) = (gate::gate::<T>(&self.device)?, self.raw(), self.numbers[1].address(0));
         let (d, config) = (d.map_or(0, |d| d.address(0)), config_at_once(&self.device, z.len(), 2));
         let (r, z) = (r.address(0), z.address(0));

@@ -228,6 +228,11 @@ impl<T: Real> Basis<T> {
         Ok(())
     }
 
+    /// Takes other coefficients in place of the last projection's `c`: those of longer vectors, of which these are parts.
+    pub fn replace_coefficients(&mut self, c: &[T]) -> Result<()> {
+        self.coefficients[self.last].with_part(0..c.len(), |part| part.write(c))
+    }
+
     /// Tells the host the sums of the coefficients since `project`.
     pub fn record(&self, k: usize, steps: &mut Steps<T>) {
         let [first, second] = &self.coefficients;

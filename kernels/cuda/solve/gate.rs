@@ -148,17 +148,33 @@ pub(crate) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
 /// Ends a step, or settles what was assigned outside of one.
 pub(crate) fn end<T: Real>(
     device: &Device,
-    mut ending: RawEnding<T>,
+    ending: RawEnding<T>,
     of: &[(Arc<Cell>, Number<T>)],
+) -> Result<()> {
+    launch_end(device, ending, of.iter().map(|(home, number)| (home.address, number)))
+}
+
+/// Writes numbers to addresses that the device reaches, now.
+pub(crate) fn deliver<'n, T: Real>(
+    device: &Device,
+    of: impl ExactSizeIterator<Item = (u64, &'n Number<T>)>,
+) -> Result<()> {
+    launch_end(device, RawEnding::nothing(), of)
+}
+
+fn launch_end<'n, T: Real>(
+    device: &Device,
+    mut ending: RawEnding<T>,
+    of: impl ExactSizeIterator<Item = (u64, &'n Number<T>)>,
 ) -> Result<()> {
     if of.len() > ASSIGNMENTS {
         return Err(Error::TooLarge { what: "the number of assignments", got: of.len(), limit: ASSIGNMENTS });
     }
+    ending.assignments = of.len() as u32;
     let raw = ending.home.iter_mut().zip(&mut ending.number[NUMBERS..]);
     for ((raw_home, raw_number), (home, number)) in raw.zip(of) {
-        (*raw_home, *raw_number) = (home.address, number.raw());
+        (*raw_home, *raw_number) = (home, number.raw());
     }
-    ending.assignments = of.len() as u32;
     let one_warp = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
     let mut launch = device.launch(&Kernels::<T>::of(device)?.end_step);
     launch.arg(&ending);

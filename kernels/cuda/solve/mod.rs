@@ -2,9 +2,11 @@
 
 pub(crate) mod advance;
 pub(crate) mod basis;
+pub mod cast;
 pub(crate) mod gate;
 pub(crate) mod number;
 pub(crate) mod ring;
 pub(crate) mod step;
 pub(crate) mod sums;
+pub(crate) mod told;
 pub mod vector;

@@ -9,7 +9,7 @@ use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Cells of a device at a time.
-const CELLS: usize = 4096;
+pub(crate) const CELLS: usize = 4096;
 
 /// Device memory for scalars, handed out one by one.
 #[derive(Debug)]
@@ -117,7 +117,7 @@ impl<T: Real> Cells<T> {
 /// `factor · Π above / Π below`, of numbers in cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Number<T> {
-    factor: T,
+    pub(crate) factor: T,
     above: Vec<Arc<Cell>>,
     below: Vec<Arc<Cell>>,
     zero_over_zero: bool,
@@ -138,7 +138,7 @@ impl<T: Real> Number<T> {
         Number { above: vec![cell], ..Number::constant(T::one()) }
     }
 
-    fn device(&self) -> Option<Result<Device>> {
+    pub(crate) fn device(&self) -> Option<Result<Device>> {
         Some(self.above.first().or(self.below.first())?.device())
     }
 

@@ -7,26 +7,27 @@ use crate::cuda::device::prelude::{RawNumber, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
+use crate::cuda::team::border::Border;
 use crate::cuda::team::member::{Member, SOURCE};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct RawHalo {
-    members: u32,
-    own: u32,
-    product: u64,
-    tickets: u64,
-    notice: u64,
-    places: u64,
-    firsts: [u32; TEAM_MEMBERS + 1],
-    senders: u32,
-    ghosts: [u64; TEAM_MEMBERS],
-    sent_at: [u64; TEAM_MEMBERS],
-    used_at: [u64; TEAM_MEMBERS],
-    sent: u64,
-    used: u64,
+pub(super) struct RawHalo {
+    pub(super) members: u32,
+    pub(super) own: u32,
+    pub(super) product: u64,
+    pub(super) tickets: u64,
+    pub(super) notice: u64,
+    pub(super) places: u64,
+    pub(super) firsts: [u32; TEAM_MEMBERS + 1],
+    pub(super) senders: u32,
+    pub(super) ghosts: [u64; TEAM_MEMBERS],
+    pub(super) sent_at: [u64; TEAM_MEMBERS],
+    pub(super) used_at: [u64; TEAM_MEMBERS],
+    pub(super) sent: u64,
+    pub(super) used: u64,
 }
 // SAFETY: as `Halo` of team.cu
 unsafe impl DeviceRepr for RawHalo {}
@@ -49,21 +50,6 @@ pub(crate) const MIRROR: Mirror = mirror!(
         used
     }
 );
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawBorder {
-    rows: u64,
-    offsets: u64,
-    columns: u64,
-    values: u64,
-    count: u32,
-}
-// SAFETY: as `Border` of team.cu
-unsafe impl DeviceRepr for RawBorder {}
-
-/// [`RawBorder`] as kernels have it.
-pub(crate) const BORDER: Mirror = mirror!("Border" = RawBorder { rows, offsets, columns, values, count });
 
 /// What a member sends and receives in a product, and its entries in columns of others, as the host finds them.
 #[derive(Clone, Debug, Default)]
@@ -90,14 +76,12 @@ struct Inbox<T: Real> {
     used: Array<u64>,
 }
 
-/// What the addresses in [`RawHalo`] and [`RawBorder`] are of.
+/// What the addresses in [`RawHalo`] are of.
 #[derive(Debug)]
-struct Arrays<T: Real> {
+struct Arrays {
     _product: Array<u64>,
     _tickets: Array<u32>,
     places: Array<u32>,
-    border: [Array<u32>; 3],
-    values: Array<T>,
 }
 
 /// A member's side of products that reach into the parts of others.
@@ -105,13 +89,12 @@ struct Arrays<T: Real> {
 pub struct Halo<T: Real> {
     member: Arc<Member>,
     raw: RawHalo,
-    border: RawBorder,
+    border: Border<T>,
     own: usize,
     sends: usize,
     inboxes: Vec<Arc<Inbox<T>>>,
     push: CudaFunction,
-    add_ghosts: CudaFunction,
-    arrays: Arrays<T>,
+    arrays: Arrays,
 }
 
 impl<T: Real> Halo<T> {
@@ -164,26 +147,15 @@ impl<T: Real> Halo<T> {
                 sent: inboxes[own].sent.address(0),
                 used: inboxes[own].used.address(0),
             };
-            let [rows, offsets, columns] =
-                [&plan.rows, &plan.offsets, &plan.columns].map(|host| device.upload(host));
-            let (arrays, values) = ([rows?, offsets?, columns?], device.upload(&plan.values)?);
-            let border = RawBorder {
-                rows: arrays[0].address(0),
-                offsets: arrays[1].address(0),
-                columns: arrays[2].address(0),
-                values: values.address(0),
-                count: plan.rows.len() as u32,
-            };
             Ok(Halo {
                 member: member.clone(),
                 raw,
-                border,
+                border: Border::new(device, &plan.rows, &plan.offsets, &plan.columns, &plan.values)?,
                 own,
                 sends,
                 inboxes: inboxes.clone(),
                 push: device.function::<T>(&SOURCE, "push")?,
-                add_ghosts: device.function::<T>(&SOURCE, "add_ghosts")?,
-                arrays: Arrays { _product: product, _tickets: tickets, places, border: arrays, values },
+                arrays: Arrays { _product: product, _tickets: tickets, places },
             })
         };
         (0..count).map(halo).collect()
@@ -191,13 +163,12 @@ impl<T: Real> Halo<T> {
 
     /// Bytes of the entries in columns of others, and of what is sent.
     pub fn bytes(&self) -> usize {
-        let Arrays { places, border, values, .. } = &self.arrays;
-        values.bytes() + border.iter().map(Array::bytes).sum::<usize>() + places.bytes()
+        self.border.bytes() + self.arrays.places.bytes()
     }
 
     /// New values for the entries in columns of others.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.arrays.values.write(values)
+        self.border.refresh(values)
     }
 
     fn device(&self) -> &Device {
@@ -222,28 +193,7 @@ impl<T: Real> Halo<T> {
         sums: Option<&Sums<T, 1>>,
     ) -> Result<()> {
         assert!(y.device() == self.device() && y.len() == self.member.own_length(), "a part of the member's");
-        let ghosts = self.inboxes[self.own].ghosts.address(0);
-        let (x, y, with_sums) = (x.address(0), y.address(0), u32::from(sums.is_some()));
-        let nothing;
-        let out = match sums {
-            Some(sums) => &sums.raw,
-            None => {
-                nothing = Sums::<T, 1>::nowhere();
-                &nothing
-            }
-        };
-        let mut launch = self.device().launch(&self.add_ghosts);
-        launch
-            .arg(&self.raw)
-            .arg(&self.border)
-            .arg(&ghosts)
-            .arg(&x)
-            .arg(&y)
-            .arg(&with_sums)
-            .arg(&own)
-            .arg(out);
-        // SAFETY: arguments as in team.cu; rows of the border are rows of `y`, its columns places among the ghosts
-        unsafe { launch.launch(config_at_once(self.device(), 8 * self.border.count as usize, 1)) }
+        self.border.add(&self.raw, &self.inboxes[self.own].ghosts, [x, y], own, sums)
     }
 
     /// `y ← y + A_ghost ghosts`, of what was sent last; waits on the device for what others send.

@@ -23,7 +23,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "team.cu",
     text: include_str!("team.cu"),
     constants: constants![],
-    mirrors: &[super::halo::MIRROR, super::halo::BORDER],
+    mirrors: &[super::halo::MIRROR, super::border::MIRROR],
 };
 
 /// Words of 64 bits that a number takes on its way.

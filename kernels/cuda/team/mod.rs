@@ -1,4 +1,6 @@
 //! Devices that share the vectors of a solve: each has a part of them, and sums are those of all parts.
 
+mod border;
 pub mod halo;
 pub mod member;
+pub mod post;

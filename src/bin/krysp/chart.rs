@@ -105,22 +105,28 @@ pub(crate) fn lengths(path: &Path, title: &str, bars: &[(String, usize)]) -> Res
     save(path, plots, layout)
 }
 
-/// For each contestant the share of matrices on which it takes no more than so many times the least time.
+/// As many contestants as there are colours.
+pub(crate) const CURVES: usize = COLOURS.len();
+
+/// For each contestant the share of matrices on which it takes no more than so many times the least time; `of` so many
+/// contestants are drawn.
 pub(crate) fn profile(
     path: &Path,
     contestants: &[(String, Vec<(f64, f64)>)],
+    of: usize,
     most: f64,
 ) -> Result<(), String> {
-    let mut plots: Vec<Plot> = vec![];
-    for (k, (name, steps)) in contestants.iter().enumerate() {
-        let colour = COLOURS[k % COLOURS.len()];
-        let line = LinePlot::new().with_data(steps.iter().copied()).with_color(colour).with_stroke_width(2.0);
-        // a ninth contestant has the colour of the first, and dashes
-        let line = if k >= COLOURS.len() { line.with_dashed() } else { line };
-        plots.push(line.with_legend(name.as_str()).into());
-    }
+    let lines = contestants.iter().zip(COLOURS).map(|((name, steps), colour)| {
+        let line = LinePlot::new().with_data(steps.iter().copied()).with_color(colour);
+        line.with_stroke_width(2.0).with_legend(name.as_str()).into()
+    });
+    let plots: Vec<Plot> = lines.collect();
+    let title = match contestants.len() {
+        drawn if drawn < of => format!("Performance profile, the best {drawn} of {of}"),
+        _ => "Performance profile".into(),
+    };
     let layout = Layout::auto_from_plots(&plots)
-        .with_title("Performance profile")
+        .with_title(title)
         .with_title_size(16)
         .with_x_label("times the least time of a product")
         .with_y_label("share of matrices")

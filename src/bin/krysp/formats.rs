@@ -38,7 +38,7 @@ impl Device {
         match self {
             Device::Host => "cpu".into(),
             #[cfg(feature = "cuda")]
-            Device::Gpu(gpu) => format!("gpu {}", gpu.ordinal()),
+            Device::Gpu(gpu) => format!("gpu:{}", gpu.ordinal()),
         }
     }
 

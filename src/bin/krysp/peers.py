@@ -52,7 +52,7 @@ def cupy():
         matrix = csr_matrix(a)
         return lambda: matrix @ there
 
-    return "gpu 0", convert, cupy.cuda.Device(0).synchronize
+    return "gpu:0", convert, cupy.cuda.Device(0).synchronize
 
 
 def measure(device, convert, wait):

@@ -11,6 +11,7 @@ use crate::{Failure, bandwidth, inspect};
 use clap::Args;
 use krysp::io::{read_matrix, read_vector, write_vector};
 use krysp::plan::{Builds, Ladder, Left, Method, Preconditioner, Rung, Solved};
+use krysp::solvers::Report;
 use krysp::{CancelToken, Csr, Host, LinearOperator, Plan};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ pub(crate) struct Solve {
     /// This format, by a name that `krysp inspect` shows: CSR, SELL-P, ...
     #[arg(long)]
     format: Option<String>,
-    /// Where to compute: cpu, gpu, or gpu:1 for the second
+    /// Where to compute: cpu, gpu (cuda means that too), or gpu:1 for the second
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Converged is ‖b − A x‖ ≤ RTOL ‖b‖
@@ -146,10 +147,7 @@ impl Solve {
         if !self.quiet {
             self.print(&a, &run);
         }
-        self.write(&a, &run)?;
-        if to_terminal {
-            println!("{}", self.report(&a, &run));
-        }
+        self.write(&run.solved.x, &run.curves, &self.report(&a, &run))?;
         Ok(if run.solved.converged() { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
@@ -226,7 +224,7 @@ impl Solve {
         cancel: &CancelToken,
         seen: &Seen,
     ) -> Result<Run, Failure> {
-        let ordinal = match device.strip_prefix("gpu") {
+        let ordinal = match device.strip_prefix("gpu").or_else(|| device.strip_prefix("cuda")) {
             Some("") => Some(0),
             Some(ordinal) => ordinal.strip_prefix(':').and_then(|ordinal| ordinal.parse().ok()),
             None => None,
@@ -262,7 +260,9 @@ impl Solve {
         let time = |time: Duration| text::seconds(time.as_secs_f64());
         let (rows, cols, entries) = (text::count(a.rows()), text::count(a.cols()), text::entries(a.nnz()));
         line("matrix", &format!("{rows} x {cols}, {entries}, read in {}", time(*read)));
-        line("format", &format!("{}, {}, ready in {}", run.format, text::bytes(run.bytes), time(*built)));
+        let place = if self.device == "cpu" { String::new() } else { format!(" on {}", self.device) };
+        let bytes = text::bytes(run.bytes);
+        line("format", &format!("{}, {bytes}{place}, ready in {}", run.format, time(*built)));
         for rung in &solved.rungs {
             line("tried", &format!("{} with {}: {}", rung.method, rung.preconditioner, rung.reason));
             let how = match &rung.ending {
@@ -302,21 +302,39 @@ impl Solve {
         }
     }
 
-    fn write(&self, a: &Csr<f64>, run: &Run) -> Result<(), Failure> {
-        let name = inspect::title(&self.matrix);
+    /// Writes what was asked for.
+    fn write(&self, x: &[f64], curves: &[Curve], report: &Json) -> Result<(), Failure> {
         if let Some(path) = &self.out {
-            write_vector(path, &run.solved.x)?;
+            write_vector(path, x)?;
         }
         if let Some(path) = &self.plot {
-            chart::residuals(path, &name, &run.curves, self.rtol)?;
+            chart::residuals(path, &inspect::title(&self.matrix), curves, self.rtol)?;
         }
         if let Some(path) = &self.history {
-            write_history(path, &run.curves)?;
+            write_history(path, curves)?;
         }
         match self.json.as_deref() {
-            Some(path) if path != Path::new("-") => save(path, &format!("{}\n", self.report(a, run))),
-            _ => Ok(()),
+            Some(path) if path == Path::new("-") => println!("{report}"),
+            Some(path) => save(path, &format!("{report}\n"))?,
+            None => {}
         }
+        Ok(())
+    }
+
+    /// How a solve ended, for the report.
+    fn ending(&self, report: &Report, error: Option<f64>, read: Duration) -> Vec<(&'static str, Json)> {
+        vec![
+            ("rtol", self.rtol.into()),
+            ("converged", report.converged().into()),
+            ("outcome", report.outcome.to_string().into()),
+            ("advice", report.outcome.advice().into()),
+            ("iterations", report.iterations.into()),
+            ("rhs_norm", report.rhs_norm.into()),
+            ("residual_norm", report.true_residual.into()),
+            ("relative_residual", report.relative_residual().into()),
+            ("relative_error", error.into()),
+            ("read_time", read.as_secs_f64().into()),
+        ]
     }
 
     /// Names are those of Ginkgo's benchmarks where these have them.
@@ -346,27 +364,19 @@ impl Solve {
             ])
         };
         let report = &solved.report;
-        Json::Object(vec![
+        let mut fields = vec![
             ("filename", self.matrix.display().to_string().into()),
             ("rhs", self.rhs.as_ref().map(|path| path.display().to_string()).into()),
             ("problem", problem),
             ("device", self.device.clone().into()),
             ("format", run.format.clone().into()),
             ("storage", run.bytes.into()),
-            ("rtol", self.rtol.into()),
-            ("converged", solved.converged().into()),
-            ("outcome", report.outcome.to_string().into()),
-            ("advice", report.outcome.advice().into()),
-            ("iterations", report.iterations.into()),
-            ("rhs_norm", report.rhs_norm.into()),
-            ("residual_norm", report.true_residual.into()),
-            ("relative_residual", report.relative_residual().into()),
-            ("relative_error", run.error.into()),
-            ("read_time", run.read.as_secs_f64().into()),
-            ("generate_time", run.built.as_secs_f64().into()),
-            ("apply_time", report.time.as_secs_f64().into()),
-            ("solver", Json::List(solved.rungs.iter().map(rung).collect())),
-        ])
+        ];
+        fields.extend(self.ending(report, run.error, run.read));
+        fields.push(("generate_time", run.built.as_secs_f64().into()));
+        fields.push(("apply_time", report.time.as_secs_f64().into()));
+        fields.push(("solver", Json::List(solved.rungs.iter().map(rung).collect())));
+        Json::Object(fields)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::Result;
 use crate::formats::pattern::Pattern;
-use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{ByRow, over_rows, tasks};
+use krysp_kernels::buffer::{Buffer, in_huge_pages, shared};
+use krysp_kernels::cpu::run::threads::tasks;
 use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::array::from_fn;
+use std::sync::atomic::Ordering;
 
 /// A sparse matrix of blocks: where they stand, rows and columns of each, and their numbers, block by block and row by row.
 #[derive(Clone, Copy)]
@@ -15,21 +16,51 @@ pub(super) struct Blocks<'a> {
     pub(super) pattern: &'a Pattern,
     pub(super) shape: [usize; 2],
     pub(super) values: &'a [f64],
+    /// The numbers lie as in CSR instead, row by row of the whole matrix: so nodes need no copy whose rows have one pattern.
+    pub(super) by_rows: bool,
 }
 
 impl<'a> Blocks<'a> {
-    /// The numbers of a block.
-    #[inline(always)]
-    pub(super) fn block(self, entry: usize) -> &'a [f64] {
-        let size = self.shape[0] * self.shape[1];
-        &self.values[entry * size..(entry + 1) * size]
+    pub(super) fn new(pattern: &'a Pattern, shape: [usize; 2], values: &'a [f64]) -> Blocks<'a> {
+        Blocks { pattern, shape, values, by_rows: false }
     }
 
-    /// The columns of a row, and the numbers of its blocks.
+    /// Where the numbers of a node's block begin, and how far its rows are apart.
     #[inline(always)]
-    pub(super) fn row(self, row: usize) -> impl Iterator<Item = (u32, &'a [f64])> + Clone {
-        let range = self.pattern.offsets.range(row);
-        self.pattern.columns[range.clone()].iter().copied().zip(range.map(move |entry| self.block(entry)))
+    fn place(self, node: usize, entry: usize) -> (usize, usize) {
+        let [rows, columns] = self.shape;
+        if !self.by_rows {
+            return (entry * rows * columns, columns);
+        }
+        let range = self.pattern.offsets.range(node);
+        (range.start * rows * columns + (entry - range.start) * columns, range.len() * columns)
+    }
+
+    /// A row of a node's block.
+    #[inline(always)]
+    pub(super) fn line(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
+        let (first, apart) = self.place(node, entry);
+        &self.values[first + row * apart..][..self.shape[1]]
+    }
+
+    /// The rows of a node's block.
+    #[inline(always)]
+    pub(super) fn lines(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
+        (0..self.shape[0]).map(move |row| self.line(node, entry, row))
+    }
+
+    /// The block of a node with itself.
+    pub(super) fn own(self, node: usize) -> Option<usize> {
+        let at = self.pattern.row(node).binary_search(&(node as u32)).ok()?;
+        Some(self.pattern.offsets.at(node) + at)
+    }
+
+    /// The numbers of a block, where they lie together.
+    #[inline(always)]
+    pub(super) fn block(self, entry: usize) -> &'a [f64] {
+        debug_assert!(!self.by_rows);
+        let size = self.shape[0] * self.shape[1];
+        &self.values[entry * size..(entry + 1) * size]
     }
 }
 
@@ -38,6 +69,98 @@ impl<'a> Blocks<'a> {
 pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f64)> + Clone {
     let range = a.pattern.offsets.range(row);
     a.pattern.columns[range.clone()].iter().copied().zip(a.values[range].iter().copied())
+}
+
+/// The left factor of a product, asked for block after block.
+pub(super) trait Left: Copy + Sync {
+    fn pattern(&self) -> &Pattern;
+
+    /// Rows and columns of a block.
+    fn shape(&self) -> [usize; 2];
+
+    /// The numbers of a node's block, for a shape that is known to the compiler.
+    fn load<const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        node: usize,
+        entry: usize,
+    ) -> [[f64; COLUMNS]; ROWS];
+
+    /// Asks for what will be read of a block, where it does not lie behind the one before.
+    #[inline(always)]
+    fn fetch(&self, _entry: usize) {}
+
+    /// A number of a block.
+    fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64;
+}
+
+impl Left for Blocks<'_> {
+    fn pattern(&self) -> &Pattern {
+        self.pattern
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
+    #[inline(always)]
+    fn load<const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        node: usize,
+        entry: usize,
+    ) -> [[f64; COLUMNS]; ROWS] {
+        let (first, apart) = match self.by_rows {
+            true => self.place(node, entry),
+            false => (entry * ROWS * COLUMNS, COLUMNS),
+        };
+        let block = &self.values[first..][..(ROWS - 1) * apart + COLUMNS];
+        from_fn(|row| from_fn(|column| block[row * apart + column]))
+    }
+
+    #[inline(always)]
+    fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64 {
+        self.line(node, entry, row)[column]
+    }
+}
+
+/// A transpose that is not stored: its pattern, and the block of `of` that each of its blocks is. Blocks of `of` lie together.
+#[derive(Clone, Copy)]
+pub(super) struct Transposed<'a> {
+    pub(super) pattern: &'a Pattern,
+    pub(super) of: Blocks<'a>,
+    pub(super) from: &'a [u32],
+}
+
+impl Left for Transposed<'_> {
+    fn pattern(&self) -> &Pattern {
+        self.pattern
+    }
+
+    fn shape(&self) -> [usize; 2] {
+        let [rows, columns] = self.of.shape;
+        [columns, rows]
+    }
+
+    #[inline(always)]
+    fn load<const ROWS: usize, const COLUMNS: usize>(
+        &self,
+        _: usize,
+        entry: usize,
+    ) -> [[f64; COLUMNS]; ROWS] {
+        let block = &self.of.values[self.from[entry] as usize * ROWS * COLUMNS..][..ROWS * COLUMNS];
+        from_fn(|row| from_fn(|column| block[column * ROWS + row]))
+    }
+
+    #[inline(always)]
+    fn fetch(&self, entry: usize) {
+        if let Some(&from) = self.from.get(entry) {
+            prefetch(self.of.block(from as usize));
+        }
+    }
+
+    #[inline(always)]
+    fn number(&self, _: usize, entry: usize, row: usize, column: usize) -> f64 {
+        self.of.block(self.from[entry] as usize)[column * self.of.shape[1] + row]
+    }
 }
 
 /// A matrix that can be asked for a row.
@@ -93,37 +216,19 @@ pub(super) fn transposed_pattern(pattern: &Pattern) -> Result<(Pattern, Vec<u32>
         lengths.iter_mut().zip(counts).for_each(|(sum, count)| *sum += std::mem::replace(count, *sum));
     }
     let offsets = Offsets::from_lengths(lengths.iter().map(|&length| length as usize));
-    let zeros = || (0..pattern.entries()).into_par_iter().map(|_| AtomicU32::new(0)).collect::<Vec<_>>();
-    let (columns, from) = (zeros(), zeros());
+    let (mut columns, mut from) = (Buffer::zeros(pattern.entries()), vec![0; pattern.entries()]);
+    in_huge_pages(&mut from);
+    let (to_columns, to_from) = (shared(&mut columns), shared(&mut from));
     next.par_iter_mut().enumerate().for_each(|(part, next)| {
         for row in rows_of(part) {
             for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
                 let next = &mut next[column as usize];
                 let place = offsets.at(column as usize) + *next as usize;
                 *next += 1;
-                columns[place].store(row as u32, Ordering::Relaxed);
-                from[place].store(entry as u32, Ordering::Relaxed);
+                to_columns[place].store(row as u32, Ordering::Relaxed);
+                to_from[place].store(entry as u32, Ordering::Relaxed);
             }
         }
     });
-    let plain = |numbers: Vec<AtomicU32>| numbers.into_iter().map(AtomicU32::into_inner).collect::<Vec<_>>();
-    Ok((Pattern::sorted(offsets, plain(columns), rows)?, plain(from)))
-}
-
-/// The numbers of a transpose, where `from` names the block that each of its blocks is.
-pub(super) fn transposed(a: Blocks<'_>, from: &[u32]) -> Buffer<f64> {
-    let [rows, columns] = a.shape;
-    let size = rows * columns;
-    let mut values = Buffer::zeros(from.len() * size);
-    let offset = |block: usize| block * size;
-    over_rows(from.len(), 2 * size, ByRow::new(&mut values, &offset), &|blocks, values: ByRow<'_, f64>| {
-        let (values, _) = values.all();
-        for (&from, to) in from[blocks].iter().zip(values.chunks_exact_mut(size)) {
-            let block = a.block(from as usize);
-            for (column, to) in to.chunks_exact_mut(rows).enumerate() {
-                (0..rows).for_each(|row| to[row] = block[row * columns + column]);
-            }
-        }
-    });
-    values
+    Ok((Pattern::sorted(offsets, columns, rows)?, from))
 }

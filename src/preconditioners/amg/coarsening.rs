@@ -12,7 +12,7 @@
 //! the diagonal they would spare constants alone, not rotations.
 
 use super::aggregates::{Aggregates, NONE};
-use super::blocks::{self, Blocks, entries};
+use super::blocks::{self, Blocks, Transposed, entries};
 use super::modes::Modes;
 use super::product::{self, Pieces, Row};
 use super::stored::{Stored, expanded, rounded};
@@ -50,7 +50,6 @@ saved!(impl[] Coarsening { strong, aggregates, tentative, shape, prolongation, r
 /// The numbers of a coarsening.
 pub(super) struct Numbers {
     pub(super) prolongation: Buffer<f64>,
-    pub(super) restriction: Buffer<f64>,
     pub(super) coarse: Buffer<f64>,
 }
 
@@ -86,13 +85,12 @@ impl Coarsening {
         let (pattern, prolongation) =
             smoother.each_row(|size, row| product::assembled([nodes, aggregates.count], size, row))?;
         let (transposed, from) = blocks::transposed_pattern(&pattern)?;
-        let p = Blocks { pattern: &pattern, shape, values: &prolongation };
-        let restriction = blocks::transposed(p, &from);
+        let p = Blocks::new(&pattern, shape, &prolongation);
         let mut product = Pieces::product(a, &p);
-        let r = Blocks { pattern: &transposed, shape: [modes.count, size], values: &restriction };
+        let r = Transposed { pattern: &transposed, of: p, from: &from };
         let (coarse, coarse_values) = product::product(r, &product)?;
         product.clear();
-        let numbers = Numbers { prolongation, restriction, coarse: coarse_values };
+        let numbers = Numbers { prolongation, coarse: coarse_values };
         let coarsening = Coarsening {
             strong,
             aggregates,
@@ -107,23 +105,25 @@ impl Coarsening {
         Ok(Some((coarsening, numbers, coarse_modes)))
     }
 
-    /// `P` and `Pᵀ` in the format that suits each.
+    /// `P` and `Pᵀ`, in single precision.
     pub(super) fn transfers(&self, numbers: &Numbers) -> Result<[Stored; 2]> {
         let [rows, modes] = self.shape;
-        let stored = |pattern: &Arc<Pattern>, shape: [usize; 2], values: &[f64]| {
-            let blocks = Blocks { pattern, shape, values };
-            Stored::new(&expanded(pattern, shape)?, rounded(blocks, 1.0))
-        };
-        let prolongation = stored(&self.prolongation, self.shape, &numbers.prolongation)?;
-        Ok([prolongation, stored(&self.restriction, [modes, rows], &numbers.restriction)?])
+        let [p, r] = self.rounded(numbers);
+        let prolongation = Stored::rows(&expanded(&self.prolongation, [rows, modes])?, p);
+        Ok([prolongation, Stored::rows(&expanded(&self.restriction, [modes, rows])?, r)])
     }
 
     /// New numbers for what [`Coarsening::transfers`] made.
     pub(super) fn refill(&self, numbers: &Numbers, [prolongation, restriction]: &mut [Stored; 2]) {
-        let [rows, modes] = self.shape;
-        let blocks = |pattern, shape, values| rounded(Blocks { pattern, shape, values }, 1.0);
-        prolongation.fill(&blocks(&self.prolongation, self.shape, &numbers.prolongation));
-        restriction.fill(&blocks(&self.restriction, [modes, rows], &numbers.restriction));
+        let [p, r] = self.rounded(numbers);
+        prolongation.fill(&p);
+        restriction.fill(&r);
+    }
+
+    fn rounded(&self, numbers: &Numbers) -> [Buffer<f32>; 2] {
+        let p = Blocks::new(&self.prolongation, self.shape, &numbers.prolongation);
+        let r = Transposed { pattern: &self.restriction, of: p, from: &self.from };
+        [rounded(p, 1.0), rounded(r, 1.0)]
     }
 
     /// Unknowns of an aggregate.
@@ -133,7 +133,7 @@ impl Coarsening {
 
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
     pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Numbers {
-        let [rows, modes] = self.shape;
+        let modes = self.modes();
         let smoother = Smoother {
             a,
             strong: self.strong.as_ref(),
@@ -144,13 +144,12 @@ impl Coarsening {
             omega,
         };
         let prolongation = smoother.each_row(|size, row| product::numbers(&self.prolongation, size, row));
-        let p = Blocks { pattern: &self.prolongation, shape: self.shape, values: &prolongation };
-        let restriction = blocks::transposed(p, &self.from);
-        let r = Blocks { pattern: &self.restriction, shape: [modes, rows], values: &restriction };
+        let p = Blocks::new(&self.prolongation, self.shape, &prolongation);
         self.product.refill(a, &p);
+        let r = Transposed { pattern: &self.restriction, of: p, from: &self.from };
         let coarse = product::values(r, &self.product, &self.coarse);
         self.product.clear();
-        Numbers { prolongation, restriction, coarse }
+        Numbers { prolongation, coarse }
     }
 }
 
@@ -234,14 +233,15 @@ impl Smoother<'_> {
         };
         let first = to.block(own).chunks_exact_mut(modes);
         first.zip(tentative(node)).for_each(|(to, t)| add(to, t, 1.0));
-        for (column, block) in self.a.row(node) {
+        for entry in self.a.pattern.offsets.range(node) {
+            let column = self.a.pattern.columns[entry];
             let aggregate = self.of_node[column as usize];
             if aggregate == NONE {
                 continue;
             }
             for (row, to) in to.block(aggregate).chunks_exact_mut(modes).enumerate() {
                 let factor = -self.omega * self.inverse_diagonal[node * rows + row];
-                for (value, t) in block[row * rows..].iter().zip(tentative(column as usize)) {
+                for (value, t) in self.a.line(node, entry, row).iter().zip(tentative(column as usize)) {
                     add(to, t, factor * value);
                 }
             }

@@ -19,8 +19,9 @@ use crate::{HostSpace, HostVector};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
+use krysp_kernels::cpu::run::followed::Then;
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{LinearOperator, Result, Space, Vector};
+use krysp_solvers::{LinearOperator, Result, Space};
 
 /// A level that is smoothed.
 #[derive(Debug)]
@@ -100,17 +101,17 @@ fn down_and_up(
     let Level { a, inverse, weights, transfer } = level;
     scaled(weights[0], inverse, b, x);
     for &weight in &weights[1..] {
-        sweep(a, weight, inverse, [b, t], x)?;
+        sweep(a, weight, inverse, b, [x, t])?;
     }
     if let (Some([p, r]), Some([b_below, ..])) = (transfer, below.first_mut()) {
-        residual(a, b, x, t)?;
+        a.product(Then::Subtract { b: b.as_slice() }, x, t)?;
         r.apply(t, b_below)?;
         down_and_up(coarser, dense, below, registers)?;
-        p.apply(&below[0][1], t)?;
-        x.axpy(&1.0, t);
+        p.product(Then::Add { b: x.as_slice() }, &below[0][1], t)?;
+        std::mem::swap(x, t);
     }
     for &weight in weights.iter().rev() {
-        sweep(a, weight, inverse, [b, t], x)?;
+        sweep(a, weight, inverse, b, [x, t])?;
     }
     Ok(())
 }
@@ -125,32 +126,15 @@ pub(super) fn scaled(weight: f32, inverse: &HostVector<f32>, b: &HostVector<f32>
     });
 }
 
-/// `t ← b − A x`
-fn residual(a: &Stored, b: &HostVector<f32>, x: &HostVector<f32>, t: &mut HostVector<f32>) -> Result<()> {
-    a.apply(x, t)?;
-    t.axpby(&1.0, b, &-1.0);
-    Ok(())
-}
-
-/// `x ← x + w D⁻¹ (b − A x)`
+/// `x ← x + w D⁻¹ (b − A x)`, by way of `t`
 fn sweep(
     a: &Stored,
     weight: f32,
     inverse: &HostVector<f32>,
-    [b, t]: [&mut HostVector<f32>; 2],
-    x: &mut HostVector<f32>,
+    b: &HostVector<f32>,
+    [x, t]: [&mut HostVector<f32>; 2],
 ) -> Result<()> {
-    a.apply(x, t)?;
-    relax(weight, inverse.as_slice(), b.as_slice(), t.as_slice(), x.as_mut_slice());
+    a.product(Then::Relax { weight, inverse: inverse.as_slice(), b: b.as_slice() }, x, t)?;
+    std::mem::swap(x, t);
     Ok(())
-}
-
-/// `x ← x + w D⁻¹ (b − t)`
-pub(super) fn relax(weight: f32, inverse: &[f32], b: &[f32], t: &[f32], x: &mut [f32]) {
-    over_rows(b.len(), 5, x, &|rows, x: &mut [f32]| {
-        let parts = b[rows.clone()].iter().zip(&t[rows.clone()]).zip(&inverse[rows]);
-        for (x, ((b, t), d)) in x.iter_mut().zip(parts) {
-            *x += weight * d * (b - t);
-        }
-    });
 }

@@ -71,7 +71,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Instant;
-use stored::{Stored, expanded, gathered, rounded};
+use stored::{Stored, expanded, gathered};
 
 /// What errors call it.
 const NAME: &str = "AMG";
@@ -261,7 +261,8 @@ impl<T: Real> Amg<T> {
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);
         loop {
-            let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
+            let by_rows = self.levels.is_empty() && self.by_rows(csr);
+            let a = Blocks { by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
             let inverse = strength::inverse_diagonal(a)?;
             if self.levels.is_empty() {
                 self.scale = 1.0 / power_below(largest_of(&values));
@@ -277,7 +278,7 @@ impl<T: Real> Amg<T> {
                 false => expanded(&pattern, [size; 2])?,
             };
             let mut level = Level {
-                a: Stored::new(&all, rounded(a, self.scale))?,
+                a: Stored::new(a, &all, self.scale)?,
                 inverse: HostSpace::new(rows).zeros()?,
                 weights: vec![],
                 transfer: None,
@@ -297,20 +298,26 @@ impl<T: Real> Amg<T> {
             started = Instant::now();
             self.levels.push(level);
             (pattern, size, modes) = (coarsening.coarse.clone(), coarsening.modes(), coarse_modes);
-            values = Cow::Owned(numbers.coarse.to_vec());
+            values = Cow::Owned(numbers.coarse);
             self.setup.push(coarsening);
         }
     }
 
-    /// The matrix, block by block.
-    fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, [f64]> {
-        let entries: Cow<'a, [f64]> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
+    /// Whether all rows of a node have one pattern: its blocks can be read where they are.
+    fn by_rows(&self, csr: &Csr<T>) -> bool {
+        self.size > 1 && csr.nnz() == self.pattern.entries() * self.size * self.size
+    }
+
+    /// The matrix, block by block, or as it is.
+    fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, Buffer<f64>> {
+        let entries: Cow<'a, Buffer<f64>> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
             Some(values) => Cow::Borrowed(values),
-            None => Cow::Owned(map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]))),
+            None => Cow::Owned(map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at])).into()),
         };
         match self.size {
             1 => entries,
-            size => Cow::Owned(gathered(&entries, &self.whole, &self.pattern, size).to_vec()),
+            _ if self.by_rows(csr) => entries,
+            size => Cow::Owned(gathered(&entries, &self.whole, &self.pattern, size)),
         }
     }
 }
@@ -348,8 +355,9 @@ fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
     let dense = |shift: f64| {
         let mut dense = vec![0.0; rows * stride];
         for node in 0..a.pattern.rows() {
-            for (column, block) in a.row(node) {
-                for (k, value) in block.iter().enumerate() {
+            for entry in a.pattern.offsets.range(node) {
+                let column = a.pattern.columns[entry];
+                for (k, value) in a.lines(node, entry).flatten().enumerate() {
                     let at = (node * size + k / size) * stride + column as usize * size + k % size;
                     dense[at] = value * scale;
                 }
@@ -401,7 +409,8 @@ impl<T: Real> Refresh<T> for Amg<T> {
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);
         for at in 0..=self.levels.len() {
-            let a = Blocks { pattern: &pattern, shape: [size; 2], values: &values };
+            let by_rows = at == 0 && self.by_rows(csr);
+            let a = Blocks { by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
             let inverse = strength::inverse_diagonal(a)?;
             if at == 0 {
                 self.scale = 1.0 / power_below(largest_of(&values));
@@ -410,7 +419,7 @@ impl<T: Real> Refresh<T> for Amg<T> {
                 self.dense = Some(inverted(a, self.scale)?);
                 break;
             };
-            level.a.fill(&rounded(a, self.scale));
+            level.a.renew(a, self.scale);
             let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
             let (Some(coarsening), Some(transfer)) = (self.setup.get_mut(at), &mut level.transfer) else {
                 break;
@@ -418,7 +427,7 @@ impl<T: Real> Refresh<T> for Amg<T> {
             let numbers = coarsening.numbers(a, &inverse, omega);
             coarsening.refill(&numbers, transfer);
             (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
-            values = Cow::Owned(numbers.coarse.to_vec());
+            values = Cow::Owned(numbers.coarse);
         }
         Ok(())
     }

@@ -144,7 +144,7 @@ impl Level {
 }
 
 impl Stored {
-    fn to(&self, gpu: &Cuda) -> Result<Matrix> {
+    pub(super) fn to(&self, gpu: &Cuda) -> Result<Matrix> {
         let cols = self.domain().len();
         let ordered = match self {
             Stored::Dia(dia) => {

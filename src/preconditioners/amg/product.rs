@@ -12,7 +12,7 @@
 //! for each pair. Each task has an array of 4 bytes a column of `C`.
 
 use super::super::rows::STREAMS;
-use super::blocks::{Blocks, Rows};
+use super::blocks::{Blocks, Left, Rows};
 use crate::Result;
 use crate::formats::pattern::{Pattern, cut};
 use crate::saved::saved;
@@ -142,7 +142,7 @@ pub(super) fn assembled(
     });
     let offsets = Offsets::from_lengths(collected.iter().flat_map(|part| part.lengths.iter().copied()));
     let lengths = |size: usize| collected.iter().map(|part| part.columns.len() * size).collect::<Vec<_>>();
-    let (mut columns, mut values) = (vec![0; offsets.end()], Buffer::zeros(offsets.end() * size));
+    let (mut columns, mut values) = (Buffer::zeros(offsets.end()), Buffer::zeros(offsets.end() * size));
     let targets = cut(&mut columns, &lengths(1)).into_par_iter().zip(cut(&mut values, &lengths(size)));
     targets.zip(&collected).for_each(|((columns, values), part)| {
         columns.copy_from_slice(&part.columns);
@@ -175,13 +175,13 @@ pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut 
 }
 
 /// `A B`: where it has blocks, and the numbers.
-pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Result<(Pattern, Buffer<f64>)> {
-    let shape = [a.pattern.rows(), b.columns()];
+pub(super) fn product(a: impl Left, b: &impl Rows) -> Result<(Pattern, Buffer<f64>)> {
+    let shape = [a.pattern().rows(), b.columns()];
     each_row(a, b, |size, row| assembled(shape, size, row))
 }
 
 /// The numbers of `A B`, whose pattern is known.
-pub(super) fn values(a: Blocks<'_>, b: &impl Rows, pattern: &Pattern) -> Buffer<f64> {
+pub(super) fn values(a: impl Left, b: &impl Rows, pattern: &Pattern) -> Buffer<f64> {
     each_row(a, b, |size, row| numbers(pattern, size, row))
 }
 
@@ -215,8 +215,10 @@ impl Pieces {
     pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Pieces {
         let (rows, columns) = (a.pattern.rows(), b.columns());
         let pieces = each_row(a, b, |size, row| {
-            let piece = |local: &mut Row, at: usize| {
-                let mut piece = Piece { starts: vec![0], ..Piece::default() };
+            let piece = |(local, like): &mut (Row, usize), at: usize| {
+                // as large as the one before, and a little
+                let (columns, values) = (Vec::with_capacity(*like), Vec::with_capacity(*like * size));
+                let mut piece = Piece { starts: vec![0], columns, values };
                 for at in at * PIECE..rows.min((at + 1) * PIECE) {
                     local.start();
                     row(at, local);
@@ -224,10 +226,11 @@ impl Pieces {
                     piece.values.extend_from_slice(local.values());
                     piece.starts.push(piece.columns.len() as u32);
                 }
+                *like = piece.columns.len() + piece.columns.len() / 32;
                 piece
             };
             let all = (0..rows.div_ceil(PIECE)).into_par_iter();
-            all.map_init(|| Row::new(columns, size), piece).collect()
+            all.map_init(|| (Row::new(columns, size), 0), piece).collect()
         });
         Pieces { columns, shape: [a.shape[0], b.width()], pieces }
     }
@@ -276,16 +279,18 @@ impl Rows for Pieces {
 
 /// Hands out what computes a row of `A B`, compiled for blocks of these shapes.
 fn each_row<R>(
-    a: Blocks<'_>,
+    a: impl Left,
     b: &impl Rows,
     does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R,
 ) -> R {
-    let [rows, inner, columns] = [a.shape[0], a.shape[1], b.width()];
-    let size = rows * columns;
+    let ([rows, inner], columns) = (a.shape(), b.width());
+    let (size, pattern) = (rows * columns, a.pattern());
     match [rows, inner, columns] {
         [1, 1, 1] => does(size, &|row, to| {
-            let (all, range) = (&**a.pattern.columns, a.pattern.offsets.range(row));
-            for (entry, factor) in range.clone().zip(&a.values[range]) {
+            let all = &**pattern.columns;
+            for entry in pattern.offsets.range(row) {
+                a.fetch(entry + AHEAD);
+                let [[factor]] = a.load::<1, 1>(row, entry);
                 if let Some(&later) = all.get(entry + AHEAD) {
                     b.fetch(later as usize);
                 }
@@ -306,14 +311,15 @@ fn each_row<R>(
         [6, 3, 6] => does(size, &|row, to| of_row::<6, 3, 6>(a, b, row, to)),
         [6, 6, 6] => does(size, &|row, to| of_row::<6, 6, 6>(a, b, row, to)),
         [rows, inner, width] => does(size, &|row, to| {
-            for (middle, a) in a.row(row) {
-                let (columns, values) = b.of(middle as usize);
+            for entry in pattern.offsets.range(row) {
+                let (columns, values) = b.of(pattern.columns[entry] as usize);
                 for (&column, b) in columns.iter().zip(values.chunks_exact(inner * width)) {
                     let to = to.block(column);
                     for at in 0..rows * inner {
                         let to = &mut to[at / inner * width..][..width];
                         let b = &b[at % inner * width..][..width];
-                        to.iter_mut().zip(b).for_each(|(to, b)| *to += a[at] * b);
+                        let factor = a.number(row, entry, at / inner, at % inner);
+                        to.iter_mut().zip(b).for_each(|(to, b)| *to += factor * b);
                     }
                 }
             }
@@ -324,21 +330,22 @@ fn each_row<R>(
 /// Row `row` of `A B`.
 #[inline(always)]
 fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
-    a: Blocks<'_>,
+    a: impl Left,
     b: &impl Rows,
     row: usize,
     to: &mut Row,
 ) {
-    let (a_rows, all) = (a.values.as_chunks::<INNER>().0, &**a.pattern.columns);
-    for entry in a.pattern.offsets.range(row) {
+    let all = &**a.pattern().columns;
+    for entry in a.pattern().offsets.range(row) {
+        a.fetch(entry + 2);
         if let Some(&later) = all.get(entry + 2) {
             b.fetch(later as usize);
         }
         let (columns, values) = b.of(all[entry] as usize);
-        let a = &a_rows[entry * ROWS..(entry + 1) * ROWS];
+        let a = a.load::<ROWS, INNER>(row, entry);
         let blocks = values.as_chunks::<COLUMNS>().0.chunks_exact(INNER);
         for (&column, b) in columns.iter().zip(blocks) {
-            for (to, a) in to.block(column).as_chunks_mut::<COLUMNS>().0.iter_mut().zip(a) {
+            for (to, a) in to.block(column).as_chunks_mut::<COLUMNS>().0.iter_mut().zip(&a) {
                 for (factor, b) in a.iter().zip(b) {
                     to.iter_mut().zip(b).for_each(|(to, b)| *to += factor * b);
                 }
@@ -349,7 +356,7 @@ fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocks::{transposed, transposed_pattern};
+    use super::super::blocks::{Transposed, transposed_pattern};
     use super::*;
     use crate::Csr;
     use crate::testing::matrices;
@@ -376,7 +383,8 @@ mod tests {
         let width = blocks.pattern.cols() * c;
         let mut dense = vec![0.0; blocks.pattern.rows() * r * width];
         for row in 0..blocks.pattern.rows() {
-            for (column, block) in blocks.row(row) {
+            let (columns, numbers) = blocks.of(row);
+            for (&column, block) in columns.iter().zip(numbers.chunks_exact(r * c)) {
                 for (k, value) in block.iter().enumerate() {
                     dense[(row * r + k / c) * width + column as usize * c + k % c] = *value;
                 }
@@ -393,11 +401,11 @@ mod tests {
             let (n, m, l) = (60, 47, 31);
             let (a, a_values, a_dense) = random([n, m], [r, k], 1);
             let (b, b_values, b_dense) = random([m, l], [k, c], 2);
-            let a = Blocks { pattern: a.pattern(), shape: [r, k], values: &a_values };
-            let b = Blocks { pattern: b.pattern(), shape: [k, c], values: &b_values };
+            let a = Blocks::new(a.pattern(), [r, k], &a_values);
+            let b = Blocks::new(b.pattern(), [k, c], &b_values);
             let (found, values) = product(a, &b).unwrap();
             assert_eq!(*values, *super::values(a, &b, &found));
-            let got = dense(Blocks { pattern: &found, shape: [r, c], values: &values });
+            let got = dense(Blocks::new(&found, [r, c], &values));
             for row in 0..n * r {
                 for column in 0..l * c {
                     let terms = (0..m * k).map(|i| a_dense[row * m * k + i] * b_dense[i * l * c + column]);
@@ -410,6 +418,7 @@ mod tests {
                 let (again, others) = pool.install(|| product(a, &b)).unwrap();
                 assert!(**again.columns == **found.columns && *others == *values);
             }
+            let found_blocks = Blocks::new(&found, [r, c], &values);
             let mut pieces = Pieces::product(a, &b);
             let rows =
                 |pieces: &Pieces| -> Vec<f64> { (0..n).flat_map(|row| pieces.of(row).1.to_vec()).collect() };
@@ -418,22 +427,26 @@ mod tests {
                 let (columns, blocks) = pieces.of(row);
                 let mut sorted: Vec<_> = columns.iter().copied().zip(blocks.chunks(r * c)).collect();
                 sorted.sort_by_key(|(column, _)| *column);
-                assert!(
-                    sorted
-                        .into_iter()
-                        .eq(Blocks { pattern: &found, shape: [r, c], values: &values }.row(row))
-                );
+                let (columns, blocks) = found_blocks.of(row);
+                assert!(sorted.into_iter().eq(columns.iter().copied().zip(blocks.chunks(r * c))));
             }
             pieces.clear();
             pieces.refill(a, &b);
             assert_eq!(rows(&pieces), first);
             let (mirrored, from) = transposed_pattern(a.pattern).unwrap();
             assert_eq!([mirrored.rows(), mirrored.cols()], [m, n]);
-            let values = transposed(a, &from);
-            let got = dense(Blocks { pattern: &mirrored, shape: [k, r], values: &values });
-            for row in 0..n * r {
-                for column in 0..m * k {
-                    assert_eq!(got[column * n * r + row], a_dense[row * m * k + column]);
+            // the transpose times the product, against the product of dense matrices
+            let transposed = Transposed { pattern: &mirrored, of: a, from: &from };
+            let (squared, numbers) = product(transposed, &pieces).unwrap();
+            assert_eq!(*numbers, *super::values(transposed, &pieces, &squared));
+            let product = Blocks::new(&found, [r, c], &values);
+            let (product, whole) = (dense(product), Blocks::new(&squared, [k, c], &numbers));
+            let whole = dense(whole);
+            for row in 0..m * k {
+                for column in 0..l * c {
+                    let terms = (0..n * r).map(|i| a_dense[i * m * k + row] * product[i * l * c + column]);
+                    let expected: f64 = terms.sum();
+                    assert!((whole[row * l * c + column] - expected).abs() < 1e-12);
                 }
             }
         }

@@ -11,9 +11,10 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
 use crate::preconditioners::origin::{Origin, Refresh, check_space};
 use crate::{Error, Real, Result};
-use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, Modes};
+use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, Made, Modes, Numbers};
 use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
-use krysp_kernels::cuda::multigrid::graph::Blocks;
+use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
+use krysp_kernels::cuda::multigrid::numbering::Numbering;
 use krysp_kernels::cuda::multigrid::numbers;
 use krysp_kernels::cuda::{Array, Ordered};
 use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
@@ -83,10 +84,25 @@ impl<T: Real> Amg<T> {
             queueing: Mutex::new(()),
             _keeps: keeps,
         };
-        let (levels, dense) = amg.build(gpu, ordered, modes, started)?;
+        let (mut levels, dense, wide) = amg.build(gpu, ordered, modes, started)?;
+        let numbering = match wide {
+            Some(wide) => amg.number(&mut levels[0], &wide)?,
+            None => None,
+        };
         amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
+        amg.cycle.numbering = numbering;
         Ok(amg)
     }
+}
+
+/// A finest level whose products read what lies far apart, and what is needed to number it.
+struct Wide {
+    a: Blocks,
+    inverse: Array<f64>,
+    /// `P` and `Pᵀ`
+    transfer: [Blocks; 2],
+    /// The nodes of each aggregate, of this level and the next.
+    members: Vec<Graph>,
 }
 
 impl<T: Real> OnGpu<T> {
@@ -96,9 +112,9 @@ impl<T: Real> OnGpu<T> {
         ordered: Ordered<T>,
         mut modes: Modes,
         mut started: Instant,
-    ) -> Result<(Vec<Level>, Option<Dense>)> {
+    ) -> Result<(Vec<Level>, Option<Dense>, Option<Wide>)> {
         let mut a = numbers::blocks(ordered, &self.nodes, self.size)?;
-        let mut levels = vec![];
+        let (mut levels, mut wide): (_, Option<Wide>) = (vec![], None);
         loop {
             let inverse = inverse_diagonal(&a)?;
             if levels.is_empty() {
@@ -107,33 +123,57 @@ impl<T: Real> OnGpu<T> {
             if a.rows() <= self.options.coarsest {
                 let dense = inverted(&a, self.scale)?;
                 self.reports.push(LevelReport::dense(dense.rows, started));
-                return Ok((levels, Some(dense)));
+                return Ok((levels, Some(dense), wide));
             }
             let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
             let mut level = Level {
-                a: stored(&a, self.scale, &diagonals)?,
-                inverse: numbers::rounded_diagonal(&inverse, self.scale)?,
+                a: Matrix::of_blocks(&a, self.scale, &diagonals)?,
+                inverse: numbers::rounded_diagonal(&inverse, self.scale, None)?,
                 weights: vec![],
                 transfer: None,
             };
-            let omega = weigh(gpu, &mut level, &inverse, self.scale, self.options.sweeps)?;
-            let coarsening = match levels.len() < LEVELS {
-                true => Coarsening::new(&a, &inverse, omega, &modes, rules(&self.options))?,
+            let omega = weigh(gpu, &mut level, &inverse, self.scale, self.options.sweeps, None)?;
+            let made = match levels.len() < LEVELS {
+                true => Made::new(&a, &inverse, omega, &modes, rules(&self.options))?,
                 false => None,
             };
-            let Some((coarsening, numbers, coarse_modes)) = coarsening else {
+            let Some(Made { coarsening, numbers, modes: below, members }) = made else {
                 self.reports.push(LevelReport::on_gpu(&level, started));
                 levels.push(level);
-                return Ok((levels, None));
+                return Ok((levels, None, wide));
             };
-            let [p, r] = [&numbers.prolongation, &numbers.restriction].map(|blocks| stored(blocks, 1.0, &[]));
-            level.transfer = Some([p?, r?]);
+            let Numbers { prolongation, restriction, coarse } = numbers;
+            if levels.is_empty() && level.a.is_wide() {
+                let transfer = [prolongation, restriction];
+                wide = Some(Wide { a, inverse, transfer, members: vec![members] });
+            } else {
+                level.transfer = Some(transfer([&prolongation, &restriction])?);
+                if let Some(wide) = wide.as_mut().filter(|_| levels.len() == 1) {
+                    wide.members.push(members);
+                }
+            }
             self.reports.push(LevelReport::on_gpu(&level, started));
             started = Instant::now();
             levels.push(level);
             self.setup.push(coarsening);
-            (a, modes) = (numbers.coarse, coarse_modes);
+            (a, modes) = (coarse, below);
         }
+    }
+
+    /// Numbers the finest level by aggregates.
+    fn number(&mut self, level: &mut Level, wide: &Wide) -> Result<Option<Numbering>> {
+        let of_levels: Vec<[&Graph; 2]> =
+            self.setup.iter().map(Coarsening::aggregates).zip(&wide.members).map(|(t, of)| [t, of]).collect();
+        let numbering = Numbering::new(self.size, &of_levels)?;
+        if let Some(numbering) = &numbering {
+            let [p, r] = &wide.transfer;
+            level.a = Matrix::of_blocks(&numbering.numbered(&wide.a, true, true)?, self.scale, &[])?;
+            level.inverse = numbers::rounded_diagonal(&wide.inverse, self.scale, Some(numbering))?;
+            let [p, r] = [numbering.numbered(p, true, false)?, numbering.numbered(r, false, true)?];
+            level.transfer = Some(transfer([&p, &r])?);
+            self.reports[0].stored_anew(level);
+        }
+        Ok(numbering)
     }
 
     /// The aggregate of each node of each level, none for what is left out.
@@ -156,24 +196,10 @@ fn inverse_diagonal(a: &Blocks) -> Result<Array<f64>> {
     }
 }
 
-/// A matrix times `scale` in the format that suits it.
-fn stored(blocks: &Blocks, scale: f64, diagonals: &[i64]) -> Result<Matrix> {
-    let mut ordered = numbers::expanded(&blocks.graph, blocks.shape)?;
-    numbers::round(blocks, scale, &mut ordered)?;
-    let cols = blocks.graph.cols() * blocks.shape[1];
-    if !diagonals.is_empty()
-        && let Some(matrix) = Matrix::by_diagonals(&ordered, cols, diagonals)?
-    {
-        return Ok(matrix);
-    }
-    Ok(Matrix::sliced(&ordered, cols)?)
-}
-
-/// New numbers for what [`stored`] made.
-fn refill(blocks: &Blocks, scale: f64, to: &mut Matrix) -> Result<()> {
-    let mut ordered = numbers::expanded(&blocks.graph, blocks.shape)?;
-    numbers::round(blocks, scale, &mut ordered)?;
-    Ok(to.fill(&ordered)?)
+/// `P` and `Pᵀ` as a cycle reads them.
+fn transfer(blocks: [&Blocks; 2]) -> Result<[Matrix; 2]> {
+    let [p, r] = blocks.map(|blocks| Matrix::of_blocks(blocks, 1.0, &[]));
+    Ok([p?, r?])
 }
 
 /// The diagonals that some rows have entries on, if most of their slots would be entries; none where they are many, or
@@ -201,11 +227,18 @@ fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
 }
 
 /// Chooses weights for a level; `ω` of the prolongation.
-fn weigh(gpu: &Cuda, level: &mut Level, inverse: &Array<f64>, scale: f64, sweeps: usize) -> Result<f64> {
+fn weigh(
+    gpu: &Cuda,
+    level: &mut Level,
+    inverse: &Array<f64>,
+    scale: f64,
+    sweeps: usize,
+    numbering: Option<&Numbering>,
+) -> Result<f64> {
     let space = gpu.space::<f32>(inverse.len());
     let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
-    diagonal.entries = numbers::rounded_diagonal(inverse, scale)?;
-    numbers::noise(&mut noise.entries)?;
+    diagonal.entries = numbers::rounded_diagonal(inverse, scale, numbering)?;
+    numbers::noise(&mut noise.entries, numbering)?;
     let largest = largest(&Products { matrix: &level.a, space }, &Diagonal::new(diagonal), &noise)?;
     level.weights = weights(largest, sweeps);
     Ok(4.0 / 3.0 / largest)
@@ -268,14 +301,23 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
                 }
                 break;
             };
-            refill(&a, self.scale, &mut level.a)?;
-            level.inverse = numbers::rounded_diagonal(&inverse, self.scale)?;
-            let omega = weigh(&gpu, level, &inverse, self.scale, self.options.sweeps)?;
+            let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);
+            match numbering {
+                Some(numbering) => level.a.refill(&numbering.numbered(&a, true, true)?, self.scale)?,
+                None => level.a.refill(&a, self.scale)?,
+            }
+            level.inverse = numbers::rounded_diagonal(&inverse, self.scale, numbering)?;
+            let omega = weigh(&gpu, level, &inverse, self.scale, self.options.sweeps, numbering)?;
             let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else { break };
-            let numbers = coarsening.numbers(&a, &inverse, omega)?;
-            refill(&numbers.prolongation, 1.0, p)?;
-            refill(&numbers.restriction, 1.0, r)?;
-            a = numbers.coarse;
+            let Numbers { prolongation, restriction, coarse } = coarsening.numbers(&a, &inverse, omega)?;
+            if let Some(numbering) = numbering {
+                p.refill(&numbering.numbered(&prolongation, true, false)?, 1.0)?;
+                r.refill(&numbering.numbered(&restriction, false, true)?, 1.0)?;
+            } else {
+                p.refill(&prolongation, 1.0)?;
+                r.refill(&restriction, 1.0)?;
+            }
+            a = coarse;
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! A level's matrices in the format that suits each, in single precision.
 
-use super::blocks::Blocks;
+use super::blocks::{Blocks, Left};
 use crate::choice::Model;
-use crate::formats::Source;
 use crate::formats::pattern::Pattern;
+use crate::formats::{BLOCK_SIZES, Source};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Bsr, Choice, Csr, Dia, Error, Format, HostSpace, HostVector, Result, Sell};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::formats::bsr::SLACK;
+use krysp_kernels::cpu::run::followed::{Followed, Then};
 use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::LinearOperator;
@@ -50,19 +52,39 @@ impl Saved for Stored {
 }
 
 impl Stored {
-    /// In the format that the library chooses among these; slices for what is not square.
-    pub(super) fn new(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Result<Stored> {
-        let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
-        let square = domain == range;
-        let csr = Csr::from_source(Source::new(pattern.clone(), domain, range), values);
-        let chosen = match square.then(|| Choice::of(&csr, Model::Host).stored().format()) {
-            Some(Dia::<f32>::NAME) => Dia::new(&csr).map(Stored::Dia),
-            Some(Bsr::<f32>::NAME) => Bsr::new(&csr).map(Stored::Bsr),
+    /// A level's matrix, times `scale`: in blocks where there is a kernel for them, or else in the format that the library
+    /// chooses among these. `whole` is the pattern of its numbers.
+    pub(super) fn new(a: Blocks<'_>, whole: &Arc<Pattern>, scale: f64) -> Result<Stored> {
+        let space = HostSpace::new(whole.rows());
+        let source = Source::new(whole.clone(), space.clone(), space);
+        if BLOCK_SIZES.contains(&a.shape[0]) {
+            return Ok(Stored::Bsr(Bsr::of_blocks(source, a.pattern, rounded_blocks(a, scale))));
+        }
+        let csr = Csr::from_source(source, rounded(a, scale));
+        let chosen = match Choice::of(&csr, Model::Host).stored().format() {
+            Dia::<f32>::NAME => Dia::new(&csr).map(Stored::Dia),
+            Bsr::<f32>::NAME => Bsr::new(&csr).map(Stored::Bsr),
             _ => Sell::new(&csr).map(Stored::Sell),
         };
         match chosen {
             Err(Error::Unsuitable { .. }) => Ok(Stored::Csr(csr)),
             chosen => chosen,
+        }
+    }
+
+    /// What is not square stays as it is: setup would take longer to convert it than cycles gain.
+    pub(super) fn rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Stored {
+        let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
+        Stored::Csr(Csr::from_source(Source::new(pattern.clone(), domain, range), values))
+    }
+
+    /// New numbers of what [`Stored::new`] made.
+    pub(super) fn renew(&mut self, a: Blocks<'_>, scale: f64) {
+        match self {
+            Stored::Bsr(matrix) if BLOCK_SIZES.contains(&a.shape[0]) => {
+                *matrix.values_mut() = rounded_blocks(a, scale);
+            }
+            _ => self.fill(&rounded(a, scale)),
         }
     }
 
@@ -76,6 +98,19 @@ impl Stored {
             F::NAME
         }
         each!(self, matrix => name(matrix))
+    }
+
+    /// `y ←` what becomes of `A x`.
+    pub(super) fn product(
+        &self,
+        then: Then<'_, f32>,
+        x: &HostVector<f32>,
+        y: &mut HostVector<f32>,
+    ) -> krysp_solvers::Result<()> {
+        each!(self, matrix => {
+            let a = matrix.kernel(matrix.values());
+            matrix.source().product(&Followed { a, then }, x, y)
+        })
     }
 
     pub(super) fn entries(&self) -> usize {
@@ -110,7 +145,7 @@ pub(super) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
     }
     let length = |row: usize| pattern.offsets.range(row / rows).len() * columns;
     let offsets = Offsets::of_rows(pattern.rows() * rows, &length);
-    let mut all = vec![0u32; offsets.end()];
+    let mut all = Buffer::zeros(offsets.end());
     let offset = |row: usize| offsets.at(row);
     over_rows(offsets.ranges(), 32, ByRow::new(&mut all, &offset), &|range, part: ByRow<'_, u32>| {
         let (part, _) = part.all();
@@ -123,28 +158,51 @@ pub(super) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
 }
 
 /// The numbers of blocks, times `scale`, row by row.
-pub(super) fn rounded(blocks: Blocks<'_>, scale: f64) -> Buffer<f32> {
-    let [rows, columns] = blocks.shape;
-    let mut values = Buffer::zeros(blocks.values.len());
-    if rows == 1 {
-        over_rows(values.len(), 3, &mut *values, &|range, part: &mut [f32]| {
-            part.iter_mut().zip(&blocks.values[range]).for_each(|(to, &from)| *to = (from * scale) as f32);
-        });
-        return values;
-    }
-    let offset = |node: usize| blocks.pattern.offsets.at(node) * rows * columns;
+pub(super) fn rounded(blocks: impl Left, scale: f64) -> Buffer<f32> {
+    let ([rows, columns], pattern) = (blocks.shape(), blocks.pattern());
+    let mut values = Buffer::zeros(pattern.entries() * rows * columns);
+    let offset = |node: usize| pattern.offsets.at(node) * rows * columns;
     let data = ByRow::new(&mut values, &offset);
-    over_rows(blocks.pattern.rows(), 256, data, &|nodes, part: ByRow<'_, f32>| {
+    over_rows(pattern.rows(), 256, data, &|nodes, part: ByRow<'_, f32>| {
         let (mut part, _) = part.all();
+        if [rows, columns] == [1, 1] {
+            let entries = pattern.offsets.at(nodes.start)..pattern.offsets.at(nodes.end);
+            for (entry, to) in entries.zip(part) {
+                let [[number]] = blocks.load::<1, 1>(0, entry);
+                *to = (number * scale) as f32;
+            }
+            return;
+        }
         for node in nodes {
-            let width = blocks.pattern.offsets.range(node).len() * columns;
+            let entries = pattern.offsets.range(node);
+            let width = entries.len() * columns;
             let (own, rest) = part.split_at_mut(width * rows);
             part = rest;
-            for (at, (_, block)) in blocks.row(node).enumerate() {
-                for (row, from) in block.chunks_exact(columns).enumerate() {
+            for (at, entry) in entries.enumerate() {
+                for row in 0..rows {
                     let to = &mut own[row * width + at * columns..][..columns];
-                    to.iter_mut().zip(from).for_each(|(to, &from)| *to = (from * scale) as f32);
+                    let numbers = (0..columns).map(|column| blocks.number(node, entry, row, column));
+                    to.iter_mut().zip(numbers).for_each(|(to, number)| *to = (number * scale) as f32);
                 }
+            }
+        }
+    });
+    values
+}
+
+/// The numbers of square blocks, times `scale`, as [`Bsr`] stores them: block by block and column by column.
+fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
+    let (size, entries) = (a.shape[0], a.pattern.entries());
+    let square = size * size;
+    let mut values = Buffer::zeros(entries * square + SLACK);
+    let data = &mut values[..entries * square];
+    let offset = |node: usize| a.pattern.offsets.at(node) * square;
+    over_rows(a.pattern.rows(), 32 * square, ByRow::new(data, &offset), &|nodes, part: ByRow<'_, f32>| {
+        let (part, _) = part.all();
+        let blocks = nodes.flat_map(|node| a.pattern.offsets.range(node).map(move |entry| (node, entry)));
+        for ((node, entry), to) in blocks.zip(part.chunks_exact_mut(square)) {
+            for (row, line) in a.lines(node, entry).enumerate() {
+                (0..size).for_each(|column| to[column * size + row] = (line[column] * scale) as f32);
             }
         }
     });

@@ -17,7 +17,8 @@ use super::super::rows::find_rows;
 use super::blocks::Blocks;
 use crate::formats::pattern::Pattern;
 use crate::{Error, Result};
-use krysp_kernels::cpu::run::threads::{find_row, map_rows};
+use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A node whose couplings add up to no more than this part of its diagonal is left out: a sweep of Jacobi leaves this part of
 /// its error (Napov and Notay 2012 say where one may).
@@ -41,9 +42,11 @@ impl Strength {
         beyond: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
     ) -> Result<Strength> {
         match a.shape {
-            [1, 1] => Strength::with_norm(a, theta, beyond, |block| block[0].abs()),
+            [1, 1] => Strength::with_norm(a, theta, beyond, |_, entry| a.values[entry].abs()),
             _ => {
-                let norm = |block: &[f64]| block.iter().map(|v| v * v).sum::<f64>().sqrt();
+                let norm = |node: usize, entry: usize| {
+                    a.lines(node, entry).flatten().map(|v| v * v).sum::<f64>().sqrt()
+                };
                 Strength::with_norm(a, theta, beyond, norm)
             }
         }
@@ -54,43 +57,45 @@ impl Strength {
         a: Blocks<'_>,
         theta: f64,
         beyond: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
-        norm: impl Fn(&[f64]) -> f64 + Sync,
+        norm: impl Fn(usize, usize) -> f64 + Sync,
     ) -> Result<Strength> {
         let nodes = a.pattern.rows();
         // ‖A_ii‖^−½
         let roots = map_rows(nodes, 8, &|node| {
-            let columns = a.pattern.row(node);
-            let own = columns
-                .binary_search(&(node as u32))
-                .map_or(0.0, |at| norm(a.block(a.pattern.offsets.at(node) + at)));
+            let own = a.own(node).map_or(0.0, |entry| norm(node, entry));
             if own > 0.0 { 1.0 / own.sqrt() } else { 0.0 }
         });
         let roots = beyond(roots)?;
-        let coupling =
-            |root: f64, (column, block): (u32, &[f64])| root * roots[column as usize] * norm(block);
-        // the largest, whether the smallest is strong beside it, whether all together are next to nothing
-        let rows = map_rows(nodes, 32, &|node| {
-            let (mut largest, mut smallest, mut sum) = (0.0_f64, f64::INFINITY, 0.0);
-            let root = roots[node];
-            for entry in a.row(node) {
-                let s = coupling(root, entry);
-                if entry.0 as usize != node {
+        let row = |node: usize| a.pattern.offsets.range(node).zip(a.pattern.row(node));
+        let coupling = |root: f64, column: u32, norm: f64| root * roots[column as usize] * norm;
+        let (mut most, mut left_out) = (vec![0.0; nodes], vec![false; nodes]);
+        let any_weak = AtomicBool::new(false);
+        let data = (most.as_mut_slice(), left_out.as_mut_slice());
+        over_rows(nodes, 32, data, &|range, (most, left_out): (&mut [f64], &mut [bool])| {
+            for ((node, most), left_out) in range.zip(most).zip(left_out) {
+                let (mut largest, mut smallest, mut sum) = (0.0_f64, f64::INFINITY, 0.0);
+                let root = roots[node];
+                for (entry, &column) in row(node).filter(|(_, column)| **column as usize != node) {
+                    let norm = norm(node, entry);
+                    let s = coupling(root, column, norm);
                     (largest, smallest) = (largest.max(s), smallest.min(s));
-                    sum += norm(entry.1);
+                    sum += norm;
+                }
+                *most = largest;
+                *left_out = sum * root * root <= DOMINANT || root == 0.0;
+                if smallest < theta * largest {
+                    any_weak.store(true, Relaxed);
                 }
             }
-            (largest, smallest >= theta * largest, sum * root * root <= DOMINANT || root == 0.0)
         });
-        let largest = beyond(map_rows(nodes, 2, &|node| rows[node].0))?;
-        let left_out = map_rows(nodes, 2, &|node| rows[node].2);
-        let all = find_row(nodes, 2, &|node| !rows[node].1).is_none();
+        let (largest, all) = (beyond(most)?, !any_weak.into_inner());
         let find = |node: usize, (): &mut (), columns: &mut Vec<u32>| {
             let (own, root) = (theta * largest[node], roots[node]);
-            let strong = |entry: &(u32, &[f64])| {
-                let s = coupling(root, *entry);
-                s >= own || s >= theta * largest[entry.0 as usize] || entry.0 as usize == node
+            let strong = |(entry, column): &(usize, &u32)| {
+                let s = coupling(root, **column, norm(node, *entry));
+                s >= own || s >= theta * largest[**column as usize] || **column as usize == node
             };
-            columns.extend(a.row(node).filter(strong).map(|(column, _)| column));
+            columns.extend(row(node).filter(strong).map(|(_, column)| column));
             Ok(())
         };
         let strong = if all { None } else { Some(find_rows(nodes, a.pattern.cols(), &|| (), &find)?) };
@@ -103,16 +108,16 @@ pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     let size = a.shape[0];
     let entry = |row: usize| {
         let node = row / size;
-        let own = a.pattern.row(node).binary_search(&(node as u32));
-        own.map_or(0.0, |at| a.block(a.pattern.offsets.at(node) + at)[row % size * (size + 1)])
+        a.own(node).map_or(0.0, |entry| a.line(node, entry, row % size)[row % size])
     };
     let inverse = map_rows(a.pattern.rows() * size, 8, &|row| {
         let entry = entry(row);
         if entry == 0.0 { 0.0 } else { 1.0 / entry }
     });
     let is_empty = |row: usize| {
-        let within = row % size * size;
-        a.row(row / size).all(|(_, block)| block[within..within + size].iter().all(|number| *number == 0.0))
+        let node = row / size;
+        let mut lines = a.pattern.offsets.range(node).map(|entry| a.line(node, entry, row % size));
+        lines.all(|line| line.iter().all(|number| *number == 0.0))
     };
     let wrong = |row: usize| {
         let inverse = inverse[row];

@@ -259,6 +259,9 @@ impl OnDevice {
                         100.0 * share
                     );
                 }
+                if measured.iter().any(|one| one.bytes as f64 / one.product > *bandwidth) {
+                    println!("  more than 100 %: caches hold a part, or padding is stored and not read");
+                }
             }
         }
         if !self.unsuitable.is_empty() {

@@ -1,26 +1,29 @@
 //! `krysp solve` under `mpirun`: all ranks solve one system; the first one prints and writes.
 
-use super::{Solve, distance, save, vector, write_history};
-use crate::chart::{self, Curve};
+use super::{Solve, distance, vector};
+use crate::Failure;
+use crate::chart::Curve;
 use crate::json::Json;
 use crate::text::{self, bad, good, line};
-use crate::{Failure, inspect};
-use krysp::io::{read_matrix, write_vector};
+use krysp::io::read_matrix;
 use krysp::mpi::{
-    BlockJacobi, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks, Rows,
+    BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
+    Rows,
 };
 use krysp::plan::{Method, Preconditioner};
 use krysp::solvers::{Identity, Report, Scalar, Solution, Vector};
 use krysp::{
-    BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Ic0, Idr, Ilu0, Ilut, Jacobi, LinearOperator,
-    Lu, Minres, Origin, Space,
+    BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Host, Ic0, Idr, Ilu0, Ilut, Jacobi,
+    LinearOperator, Lu, Minres, Origin, Space,
 };
+#[cfg(feature = "cuda")]
+use krysp::{Cuda, ToCuda};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 type Matrix = RankMatrix<f64>;
-type AnyPreconditioner = Box<dyn LinearOperator<Vector = RankVector<f64>>>;
+type AnyPreconditioner<L = Host> = Box<dyn LinearOperator<Vector = RankVector<f64, L>>>;
 
 /// Whether something that starts ranks of MPI has started this process.
 fn may_be_a_rank() -> bool {
@@ -76,7 +79,11 @@ impl Solve {
 
     fn on_rank(&self, ranks: &Ranks) -> Result<bool, Failure> {
         let refused = [
-            ("--device", self.device != "cpu", "ranks compute on their threads"),
+            (
+                "--device",
+                !["cpu", "gpu", "cuda"].contains(&&*self.device),
+                "each takes one of the GPUs of its machine, `--device gpu`, or its threads, `--device cpu`",
+            ),
             ("--format", self.format.is_some(), "each rank picks the format of its rows"),
             ("--solves", self.solves != 1, "ranks do not plan"),
             ("--save", self.save.is_some(), "ranks do not plan"),
@@ -108,10 +115,35 @@ impl Solve {
         };
         let guess = self.guess.as_deref().map(|path| scattered(&a, path)).transpose()?;
         let read = started.elapsed();
-        let (mut tried, mut best) = (vec![], None);
-        for (method, preconditioner) in self.candidates(&a)? {
+        let candidates = self.candidates(&a)?;
+        let (tried, best) = match self.device.as_str() {
+            "cpu" => self.climb(&a, candidates, &|name| over_ranks(name, &a), &b, guess.as_deref())?,
+            _ => self.climb_on_gpus(&a, candidates, &b, guess.as_deref())?,
+        };
+        let Some(Solution { x, report }) = best else {
+            let why: Vec<String> = tried.iter().filter_map(|one| one.ended.as_ref().err().cloned()).collect();
+            return Err(format!("no preconditioner could be built: {}", why.join("; ")).into());
+        };
+        let (rows, x) = (a.domain().len(), a.gather(&x)?);
+        let error = x.as_ref().filter(|_| self.rhs.is_none());
+        let error = error.map(|x| distance(x, &(0..rows).map(known).collect::<Vec<_>>()));
+        let [entries, bytes] = total(ranks, [a.report().entries, a.bytes()])?;
+        Ok(Run { rows, entries, bytes, read, tried, report, x, error })
+    }
+
+    /// Tries one after the other until one converges. Returns the solution with the least residual.
+    fn climb<L: Local<f64>>(
+        &self,
+        a: &RankMatrix<f64, L>,
+        candidates: Vec<(Method, Preconditioner)>,
+        make: &dyn Fn(Preconditioner) -> krysp::Result<AnyPreconditioner<L>>,
+        b: &[f64],
+        guess: Option<&[f64]>,
+    ) -> Result<(Vec<Tried>, Option<Solution<f64>>), Failure> {
+        let (mut tried, mut best) = (vec![], None::<Solution<f64>>);
+        for (method, preconditioner) in candidates {
             let started = Instant::now();
-            let m = match over_ranks(preconditioner, &a) {
+            let m = match make(preconditioner) {
                 Ok(m) => m,
                 Err(error) => {
                     let (setup, ended) = (started.elapsed(), Err(error.to_string()));
@@ -120,7 +152,7 @@ impl Solve {
                 }
             };
             let setup = started.elapsed();
-            let solution = self.solution(method, &a, m, &b, guess.as_deref())?;
+            let solution = self.solution(method, a, m, b, guess)?;
             tried.push(Tried { method, preconditioner, setup, ended: Ok(solution.report.clone()) });
             let converged = solution.report.converged();
             let better = |best: &Solution<f64>| best.report.true_residual <= solution.report.true_residual;
@@ -131,15 +163,31 @@ impl Solve {
                 break;
             }
         }
-        let Some(Solution { x, report }) = best else {
-            let why: Vec<String> = tried.iter().filter_map(|one| one.ended.as_ref().err().cloned()).collect();
-            return Err(format!("no preconditioner could be built: {}", why.join("; ")).into());
-        };
-        let (rows, x) = (a.domain().len(), a.gather(&x)?);
-        let error = x.as_ref().filter(|_| self.rhs.is_none());
-        let error = error.map(|x| distance(x, &(0..rows).map(known).collect::<Vec<_>>()));
-        let [entries, bytes] = total(ranks, [a.report().entries, a.bytes()])?;
-        Ok(Run { rows, entries, bytes, read, tried, report, x, error })
+        Ok((tried, best))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn climb_on_gpus(
+        &self,
+        a: &Matrix,
+        candidates: Vec<(Method, Preconditioner)>,
+        b: &[f64],
+        guess: Option<&[f64]>,
+    ) -> Result<(Vec<Tried>, Option<Solution<f64>>), Failure> {
+        let gpu = a.ranks().gpu()?;
+        let there = a.to(&gpu)?;
+        self.climb(&there, candidates, &|name| over_gpus(name, a, &there, &gpu), b, guess)
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn climb_on_gpus(
+        &self,
+        _: &Matrix,
+        _: Vec<(Method, Preconditioner)>,
+        _: &[f64],
+        _: Option<&[f64]>,
+    ) -> Result<(Vec<Tried>, Option<Solution<f64>>), Failure> {
+        Err("this program was built without the feature `cuda`".into())
     }
 
     /// Matrix Market files are read in parts by all ranks, others by the first one.
@@ -154,15 +202,17 @@ impl Solve {
 
     /// What to try, one after the other, until one converges.
     fn candidates(&self, a: &Matrix) -> Result<Vec<(Method, Preconditioner)>, Failure> {
-        use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, None};
+        use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, None, Spai};
+        // incomplete factors stay on the processor
+        let [first, second] = if self.device == "cpu" { [Ilu0, Ilut] } else { [Spai, Jacobi] };
         let diagonal = a.own_block().diagonal()?;
         let positive = a.domain().agree(u8::from(diagonal.iter().any(|d| *d <= 0.0)))? == 0;
         let suited = match (is_symmetric(a)?, positive) {
             (true, true) => {
                 vec![(Method::Cg, Amg), (Method::Cg, Jacobi), (Method::Minres, Jacobi)]
             }
-            (true, false) => vec![(Method::Minres, None), (Method::Gmres, Ilut)],
-            (false, _) => vec![(Method::BiCgStab, Ilu0), (Method::Gmres, Ilut)],
+            (true, false) => vec![(Method::Minres, None), (Method::Gmres, second)],
+            (false, _) => vec![(Method::BiCgStab, first), (Method::Gmres, second)],
         };
         let asked = |(method, preconditioner)| {
             (self.method.unwrap_or(method), self.preconditioner.unwrap_or(preconditioner))
@@ -172,11 +222,11 @@ impl Solve {
         Ok(chosen)
     }
 
-    fn solution(
+    fn solution<L: Local<f64>>(
         &self,
         method: Method,
-        a: &Matrix,
-        m: AnyPreconditioner,
+        a: &RankMatrix<f64, L>,
+        m: AnyPreconditioner<L>,
         b: &[f64],
         guess: Option<&[f64]>,
     ) -> Result<Solution<f64>, Failure> {
@@ -212,25 +262,7 @@ impl Solve {
         if !self.quiet {
             self.print_ranks(ranks, run);
         }
-        if let (Some(path), Some(x)) = (&self.out, &run.x) {
-            write_vector(path, x)?;
-        }
-        let curves = curves(run);
-        if let Some(path) = &self.plot {
-            chart::residuals(path, &inspect::title(&self.matrix), &curves, self.rtol)?;
-        }
-        if let Some(path) = &self.history {
-            write_history(path, &curves)?;
-        }
-        if let Some(path) = self.json.as_deref() {
-            let report = self.report_of_ranks(ranks, run);
-            if path == Path::new("-") {
-                println!("{report}");
-            } else {
-                save(path, &format!("{report}\n"))?;
-            }
-        }
-        Ok(())
+        self.write(run.x.as_deref().unwrap_or_default(), &curves(run), &self.report_of_ranks(ranks, run))
     }
 
     fn print_ranks(&self, ranks: &Ranks, run: &Run) {
@@ -291,27 +323,18 @@ impl Solve {
                 ("completed", report.is_some().into()),
             ])
         };
-        let report = &run.report;
-        Json::Object(vec![
+        let mut fields = vec![
             ("filename", self.matrix.display().to_string().into()),
             ("rhs", self.rhs.as_ref().map(|path| path.display().to_string()).into()),
             ("problem", Json::Object(size.into_iter().map(|(name, size)| (name, size.into())).collect())),
             ("device", self.device.clone().into()),
             ("ranks", ranks.size().into()),
             ("storage", run.bytes.into()),
-            ("rtol", self.rtol.into()),
-            ("converged", report.converged().into()),
-            ("outcome", report.outcome.to_string().into()),
-            ("advice", report.outcome.advice().into()),
-            ("iterations", report.iterations.into()),
-            ("rhs_norm", report.rhs_norm.into()),
-            ("residual_norm", report.true_residual.into()),
-            ("relative_residual", report.relative_residual().into()),
-            ("relative_error", run.error.into()),
-            ("read_time", run.read.as_secs_f64().into()),
-            ("apply_time", report.time.as_secs_f64().into()),
-            ("solver", Json::List(run.tried.iter().map(tried).collect())),
-        ])
+        ];
+        fields.extend(self.ending(&run.report, run.error, run.read));
+        fields.push(("apply_time", run.report.time.as_secs_f64().into()));
+        fields.push(("solver", Json::List(run.tried.iter().map(tried).collect())));
+        Json::Object(fields)
     }
 }
 
@@ -334,6 +357,31 @@ fn over_ranks(name: Preconditioner, a: &Matrix) -> krysp::Result<AnyPrecondition
         Preconditioner::Lu => Box::new(BlockJacobi::new(a, Lu::new)?),
         other => {
             let (what, expected) = ("the preconditioner", "one that runs on ranks of MPI");
+            return Err(krysp::Error::Option { what, got: other.to_string(), expected });
+        }
+    })
+}
+
+/// As [`over_ranks`], where the matrix is on GPUs as well.
+#[cfg(feature = "cuda")]
+fn over_gpus(
+    name: Preconditioner,
+    host: &Matrix,
+    a: &RankMatrix<f64, Cuda>,
+    gpu: &Cuda,
+) -> krysp::Result<AnyPreconditioner<Cuda>> {
+    Ok(match name {
+        Preconditioner::None => Box::new(Identity::new(a.domain())),
+        Preconditioner::Jacobi => Box::new(BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?),
+        Preconditioner::TwoLevel => {
+            let jacobi = BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?;
+            Box::new(RankTwoLevel::over(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
+        }
+        Preconditioner::Amg => Box::new(RankAmg::new(host)?.to(gpu)?),
+        Preconditioner::Fsai => Box::new(RankFsai::new(host)?.to(gpu)?),
+        Preconditioner::Spai => Box::new(RankSpai::new(host)?.to(gpu)?),
+        other => {
+            let (what, expected) = ("the preconditioner", "one that runs on GPUs of ranks of MPI");
             return Err(krysp::Error::Option { what, got: other.to_string(), expected });
         }
     })

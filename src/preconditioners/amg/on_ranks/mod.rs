@@ -7,21 +7,23 @@
 //! Budget, beside what a cycle costs anyway: for each level on ranks and each neighbour, as many messages as products with
 //! the level's matrix, which travel while own columns are multiplied, and one with `P` and one with `Pᵀ`; and one gathering.
 
+#[cfg(feature = "cuda")]
+mod on_cuda;
 mod setup;
 
-use super::cycle::{relax, scaled};
+use super::cycle::scaled;
 use super::modes::Modes;
 use super::spectrum::{largest, noise, weights};
 use super::stored::Stored;
 use super::{Amg, AmgOptions, LEVELS, largest_of, power_below, strength};
-use crate::mpi::halo::{Back, Halo};
+use crate::mpi::halo::{Back, Halo, Routes};
 use crate::mpi::{RankMatrix, RankSpace, RankVector, Ranks};
 use crate::{HostVector, Real, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, Vector, check_spaces};
 use setup::Rows;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A level with fewer rows for each rank is put together on all.
 const FEW: u64 = 8;
@@ -29,7 +31,8 @@ const FEW: u64 = 8;
 /// Numbers may grow or shrink by so much before they are scaled anew: single precision reaches from 1e-38 to 1e38.
 const REACH: f64 = 1e12;
 
-/// [`Amg`] over ranks: one hierarchy for the whole system. Printed, it says how large its levels are.
+/// [`Amg`] over ranks: one hierarchy for the whole system. Printed, it says how large its levels are. `m.to(&gpu)` copies its
+/// levels to the GPUs of the ranks.
 ///
 /// ```no_run
 /// use krysp::Cg;
@@ -80,6 +83,9 @@ struct Transfer {
     r: Stored,
     halo: Halo<f32>,
     back: Back<f32>,
+    /// For copies on GPUs.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    routes: Routes,
     /// A vector of the next level, own entries and ghosts.
     coarse: HostVector<f32>,
 }
@@ -91,11 +97,11 @@ impl fmt::Debug for Transfer {
 }
 
 /// What all ranks have alike, behind the levels on ranks.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Last {
     ranks: Ranks,
     /// None where the last level on ranks is smoothed alone.
-    amg: Option<Amg<f64>>,
+    amg: Option<Arc<Amg<f64>>>,
     /// Where the rows of each rank begin, and their number.
     bounds: Vec<usize>,
     b: Vec<f32>,
@@ -222,6 +228,7 @@ impl Level {
 
 impl Last {
     fn new(ranks: &Ranks, amg: Option<Amg<f64>>, rows: &Rows) -> Last {
+        let amg = amg.map(Arc::new);
         let all = amg.as_ref().map_or(0, |amg| amg.domain().len());
         let row = |&bound: &u64| if all == 0 { 0 } else { bound as usize * rows.size };
         let bounds: Vec<usize> = rows.bounds.iter().map(row).collect();
@@ -350,7 +357,7 @@ impl<T: Real> LinearOperator for RankAmg<T> {
             let transfers = level.transfer.as_ref().map_or(0, |both| both.p.bytes() + both.r.bytes());
             2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
         };
-        let last = hierarchy.last.amg.as_ref().map_or(0, LinearOperator::bytes);
+        let last = hierarchy.last.amg.as_ref().map_or(0, |amg| amg.bytes());
         hierarchy.levels.iter().map(level).sum::<usize>() + last
     }
 }
@@ -360,4 +367,14 @@ impl<T: Real> fmt::Display for RankAmg<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.report)
     }
+}
+
+/// `x ← x + w D⁻¹ (b − t)`
+fn relax(weight: f32, inverse: &[f32], b: &[f32], t: &[f32], x: &mut [f32]) {
+    over_rows(b.len(), 5, x, &|rows, x: &mut [f32]| {
+        let parts = b[rows.clone()].iter().zip(&t[rows.clone()]).zip(&inverse[rows]);
+        for (x, ((b, t), d)) in x.iter_mut().zip(parts) {
+            *x += weight * d * (b - t);
+        }
+    });
 }

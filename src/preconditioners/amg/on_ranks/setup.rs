@@ -9,7 +9,7 @@
 //! ```
 
 use super::super::aggregates::{Aggregates, NONE};
-use super::super::blocks::{self, Blocks, transposed_pattern};
+use super::super::blocks::{Blocks, Left, Rows as _, Transposed, transposed_pattern};
 use super::super::coarsening::Smoother;
 use super::super::modes::Modes;
 use super::super::product::{self, Pieces};
@@ -17,9 +17,10 @@ use super::super::stored::{Stored, expanded, gathered, rounded};
 use super::super::strength::Strength;
 use super::Transfer;
 use crate::formats::pattern::Pattern;
-use crate::formats::{Source, block_pattern, row_blocks};
+use crate::formats::{Source, node_pattern, node_rows};
 use crate::mpi::halo::Routes;
 use crate::mpi::{RankMatrix, Ranks};
+use crate::preconditioners::Origin;
 use crate::{Csr, Format, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
@@ -53,27 +54,41 @@ impl Rows {
         let (ranks, space) = (matrix.ranks().clone(), matrix.domain());
         let whole = matrix.whole();
         let csr = ranks.all(whole)?;
-        let size = common_size(&ranks, &csr, space.bounds(), matrix.ghosts())?;
+        let size = common_size(matrix)?;
         let entries = map_rows(csr.nnz(), 2, &|at| Element::to_f64(csr.entries()[at]));
+        let mut ghosts: Vec<u64> = matrix.ghosts().iter().map(|ghost| ghost / size as u64).collect();
+        ghosts.dedup();
         let (pattern, values) = match size {
             1 => (csr.source().pattern.in_order(), entries.into()),
             size => {
-                let (offsets, columns) = ranks.all(block_pattern(&csr, size))?;
-                let pattern = Pattern::sorted(offsets, columns.to_vec(), csr.cols() / size);
-                let pattern = ranks.all(pattern)?;
-                let values = gathered(&entries, csr.pattern(), &pattern, size);
+                // of a ghost's unknowns, own rows may read some alone
+                let own = csr.rows();
+                let place = |ghost: u64| {
+                    let node = ghosts.partition_point(|&node| node < ghost / size as u64);
+                    (own + node * size + (ghost % size as u64) as usize) as u32
+                };
+                let places: Vec<u32> = matrix.ghosts().iter().map(|&ghost| place(ghost)).collect();
+                let moved = |&column: &u32| match (column as usize).checked_sub(own) {
+                    None => column,
+                    Some(ghost) => places[ghost],
+                };
+                let columns: Vec<u32> = csr.columns().iter().map(moved).collect();
+                let lengths = csr.row_lengths();
+                let whole =
+                    Pattern::sorted(Offsets::from_lengths(lengths), columns, own + ghosts.len() * size);
+                let whole = ranks.all(whole)?;
+                let pattern = ranks.all(node_pattern(&whole, size))?;
+                let values = gathered(&entries, &whole, &pattern, size);
                 (Arc::new(pattern), values)
             }
         };
         let bounds: Vec<u64> = space.bounds().iter().map(|bound| bound / size as u64).collect();
-        let ghosts: Vec<u64> =
-            matrix.ghosts().iter().step_by(size).map(|ghost| ghost / size as u64).collect();
         let routes = Routes::new(&ranks, &bounds, &ghosts)?;
         Ok(Rows { ranks, bounds, ghosts, routes, pattern, size, values })
     }
 
     pub(super) fn blocks(&self) -> Blocks<'_> {
-        Blocks { pattern: &self.pattern, shape: [self.size; 2], values: &self.values }
+        Blocks::new(&self.pattern, [self.size; 2], &self.values)
     }
 
     fn first(&self) -> u64 {
@@ -182,28 +197,26 @@ impl Rows {
         let made = smoother.each_row(|size, row| product::assembled([nodes, near.count()], size, row));
         let (pattern, prolongation) = ranks.all(made)?;
         let pattern = Arc::new(pattern);
-        let p = Blocks { pattern: &pattern, shape, values: &prolongation };
+        let p = Blocks::new(&pattern, shape, &prolongation);
         let (transposed, from) = ranks.all(transposed_pattern(&pattern))?;
         let transposed = Arc::new(transposed);
-        let restriction = blocks::transposed(p, &from);
-        let r = Blocks { pattern: &transposed, shape: [modes.count, self.size], values: &restriction };
+        let r = Transposed { pattern: &transposed, of: p, from: &from };
 
         let routes = Routes::new(ranks, &bounds, &near.ghosts)?;
         let (with_ghosts, values, columns) = self.with_ghosts(p, &near)?;
-        let product = Pieces::product(a, &Blocks { pattern: &with_ghosts, shape, values: &values });
+        let product = Pieces::product(a, &Blocks::new(&with_ghosts, shape, &values));
         let (partial, values) = ranks.all(product::product(r, &product))?;
-        let partial = Blocks { pattern: &partial, shape: [modes.count; 2], values: &values };
+        let partial = Blocks::new(&partial, [modes.count; 2], &values);
         let coarse = self.joined(partial, &columns, &routes, bounds, count)?;
-        let stored = || {
-            let stored = |pattern: &Arc<Pattern>, blocks: Blocks<'_>| {
-                Stored::new(&expanded(pattern, blocks.shape)?, rounded(blocks, 1.0))
-            };
-            Ok([stored(&pattern, p)?, stored(&transposed, r)?])
+        let stored = || -> Result<_> {
+            let r = Stored::rows(&expanded(&transposed, r.shape())?, rounded(r, 1.0));
+            Ok([Stored::rows(&expanded(&pattern, shape)?, rounded(p, 1.0)), r])
         };
         let [p, r] = ranks.all(stored())?;
         let routes = routes.widened(modes.count);
         let zeros = HostSpace::new(near.count() * modes.count).zeros()?;
-        let transfer = Transfer { p, r, halo: routes.halo()?, back: routes.back()?, coarse: zeros };
+        let (halo, back) = (routes.halo()?, routes.back()?);
+        let transfer = Transfer { p, r, halo, back, routes, coarse: zeros };
         Ok(Some((transfer, coarse, coarse_modes)))
     }
 
@@ -213,7 +226,7 @@ impl Rows {
         let names = |row: usize| p.pattern.row(row).iter().map(|&column| near.name(column)).collect();
         let lengths = self.routes.rows(|row| vec![p.pattern.row(row).len() as u64])?;
         let of_ghosts: Vec<u64> = self.routes.rows(names)?;
-        let bits = |row: usize| p.row(row).flat_map(|(_, block)| block).map(|v| v.to_bits()).collect();
+        let bits = |row: usize| p.of(row).1.iter().map(|v| v.to_bits()).collect();
         let values: Vec<u64> = self.routes.rows(bits)?;
         let others = of_ghosts.iter().copied().filter(|&name| !near.is_own(name));
         let columns = Columns::new(near.first, near.own, others.chain(near.ghosts.iter().copied()));
@@ -255,9 +268,7 @@ impl Rows {
         let lengths = routes.rows_back(|ghost| vec![row(ghost).len() as u64])?;
         let names: Vec<u64> =
             routes.rows_back(|ghost| row(ghost).iter().map(|&column| columns.name(column)).collect())?;
-        let bits = |ghost: usize| {
-            partial.row(own + ghost).flat_map(|(_, block)| block).map(|v| v.to_bits()).collect()
-        };
+        let bits = |ghost: usize| partial.of(own + ghost).1.iter().map(|v| v.to_bits()).collect();
         let values: Vec<u64> = routes.rows_back(bits)?;
         let values: Vec<f64> = values.into_iter().map(f64::from_bits).collect();
         // what came for each row, in the order of the ranks
@@ -277,7 +288,10 @@ impl Rows {
             let mut add = |place: u32, block: &[f64]| {
                 to.block(place).iter_mut().zip(block).for_each(|(to, from)| *to += from);
             };
-            partial.row(row).for_each(|(column, block)| add(moved[column as usize], block));
+            let (columns, blocks) = partial.of(row);
+            for (&column, block) in columns.iter().zip(blocks.chunks_exact(square)) {
+                add(moved[column as usize], block);
+            }
             for &at in &came[row] {
                 for at in starts[at] as usize..starts[at + 1] as usize {
                     add(joined.place(names[at]), &values[at * square..][..square]);
@@ -326,24 +340,15 @@ impl Columns {
     }
 }
 
-/// Rows of a node, the same on all ranks: as the patterns of all ranks' rows tell.
-fn common_size<T: Real>(ranks: &Ranks, csr: &Csr<T>, bounds: &[u64], ghosts: &[u64]) -> Result<usize> {
-    let size = row_blocks(csr);
-    let starts =
-        |nodes: &[u64]| nodes[0].is_multiple_of(size as u64) && nodes[size - 1] == nodes[0] + size as u64 - 1;
-    let whole = ghosts.len().is_multiple_of(size) && ghosts.chunks_exact(size).all(starts);
-    let blocks =
-        || block_pattern(csr, size).is_ok_and(|(_, columns)| columns.len() * size * size == csr.nnz());
-    let fits = size > 1 && whole && bounds.iter().all(|bound| bound.is_multiple_of(size as u64)) && blocks();
+/// Rows of a node, the same on all ranks: as the patterns of all ranks' own blocks tell.
+fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
+    let (ranks, space) = (matrix.ranks(), matrix.domain());
+    let found = matrix.own_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
+    let own = ranks.all(found)?;
+    let whole = space.bounds().iter().all(|bound| bound.is_multiple_of(own));
     // a rank without rows does as the others do
-    let own = if csr.rows() == 0 {
-        0
-    } else if fits {
-        size as u64
-    } else {
-        1
-    };
-    let mut sizes = ranks.gather(vec![own])?;
+    let own = if space.local_len() == 0 { 0 } else { own };
+    let mut sizes = ranks.gather(vec![if whole { own } else { own.min(1) }])?;
     sizes.retain(|&size| size > 0);
     sizes.dedup();
     Ok(if let [size] = sizes[..] { size as usize } else { 1 })
@@ -361,13 +366,13 @@ fn own_part(pattern: &Pattern) -> Result<Pattern> {
 
 /// The numbers of blocks, row by row.
 fn by_rows(blocks: Blocks<'_>) -> Vec<f64> {
-    let [rows, columns] = blocks.shape;
+    let rows = blocks.shape[0];
     let of_node = |node: usize| {
         (0..rows).flat_map(move |row| {
-            blocks.row(node).flat_map(move |(_, block)| block[row * columns..][..columns].iter().copied())
+            blocks.pattern.offsets.range(node).flat_map(move |entry| blocks.line(node, entry, row))
         })
     };
-    (0..blocks.pattern.rows()).flat_map(of_node).collect()
+    (0..blocks.pattern.rows()).flat_map(of_node).copied().collect()
 }
 
 /// Zero, and the sums of the first, of the first two, and so on.

@@ -1,0 +1,38 @@
+// Matrices of nodes that are numbered aggregate by aggregate. Lengths of rows are a thread's each, rows a few lanes' each.
+
+// Lengths of rows in an order.
+extern "C" __global__ __launch_bounds__(THREADS) void numbered_lengths(Graph a, const u32* order, u32* lengths) {
+    begin();
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row < a.rows) lengths[row] = a.offsets[order[row] + 1] - a.offsets[order[row]];
+}
+// Rows in an order, their columns by other names, and `size` numbers for each column. Null stands for the order, the names or the
+// numbers that they have, and for none.
+extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
+    Graph a, const double* values, u32 size, const u32* order, const u32* names, const u32* offsets, u32* columns, double* to) {
+    begin();
+    constexpr u32 LANES = 8;
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, lane = threadIdx.x % LANES;
+    if (row >= a.rows) return;
+    const u32 of = order ? order[row] : row, first = a.offsets[of], length = a.offsets[of + 1] - first, start = offsets[row];
+    for (u32 k = lane; k < length; k += LANES) {
+        const u32 column = __ldg(a.columns + first + k);
+        columns[start + k] = names ? __ldg(names + column) : column;
+    }
+    for (u64 k = lane; to && k < (u64)length * size; k += LANES) to[(u64)start * size + k] = __ldg(values + (u64)first * size + k);
+}
+// The order of nodes and the place of each: `members` of aggregates one after the other, then nodes that have none.
+extern "C" __global__ __launch_bounds__(THREADS) void number_nodes(Graph t, const u32* members, u32* order, u32* places) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= t.rows) return;
+    const u32 joined = t.offsets[t.rows], before = t.offsets[node];
+    if (node < joined) {
+        order[node] = members[node];
+        places[members[node]] = node;
+    }
+    if (before == t.offsets[node + 1]) {
+        order[joined + node - before] = node;
+        places[node] = joined + node - before;
+    }
+}

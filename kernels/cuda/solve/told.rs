@@ -1,0 +1,93 @@
+//! Numbers on their way to the host, which looks for them in its own memory and lets the queue go on.
+
+use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::pinned::PinnedArray;
+use crate::cuda::device::prelude::RESULTS;
+use crate::cuda::device::{Device, Real, lock};
+use crate::cuda::solve::gate;
+use crate::cuda::solve::number::{CELLS, Number, Scalar};
+use std::sync::{Mutex, OnceLock};
+
+/// Host memory that the device writes numbers to, a slot for those that are told together.
+#[derive(Debug)]
+struct Slots {
+    words: PinnedArray<u64>,
+    free: Mutex<Vec<usize>>,
+}
+
+impl Slots {
+    fn of(device: &Device) -> Result<&Slots> {
+        let new =
+            || Ok(Slots { words: device.pinned(CELLS * RESULTS)?, free: Mutex::new((0..CELLS).collect()) });
+        device.kept::<OnceLock<Result<Slots>>>().get_or_init(new).as_ref().map_err(Clone::clone)
+    }
+
+    fn place<T>(&self, slot: usize, at: usize) -> *mut T {
+        assert!(slot < CELLS && at < RESULTS, "a word of a slot");
+        (self.words.address() + ((slot * RESULTS + at) * size_of::<u64>()) as u64) as *mut T
+    }
+}
+
+/// Numbers that a device knows first, told to the host as soon as they are known.
+#[derive(Debug)]
+pub struct Told<T: Real> {
+    count: usize,
+    /// Where they will be; constants are known.
+    from: std::result::Result<(Device, usize), Vec<T>>,
+}
+
+/// A word that was not written yet. (A NaN with these bits is known when all queued work is done.)
+fn is_empty<T: Real>(number: T) -> bool {
+    crate::buffer::bytes_of(&[number]).iter().all(|&byte| byte == 0xff)
+}
+
+impl<T: Real> Told<T> {
+    /// Queues that up to two scalars of one device are told.
+    pub fn new(scalars: &[Scalar<T>]) -> Result<Told<T>> {
+        let (count, numbers): (_, Vec<Number<T>>) =
+            (scalars.len(), scalars.iter().map(Scalar::number).collect());
+        assert!(count <= RESULTS, "no more than a slot has room for");
+        let Some(device) = numbers.iter().find_map(Number::device) else {
+            let known = numbers.iter().map(|number| number.factor).collect();
+            return Ok(Told { count, from: Err(known) });
+        };
+        let device = device?;
+        let slots = Slots::of(&device)?;
+        let full = || Error::TooLarge { what: "the number of scalars", got: CELLS + 1, limit: CELLS };
+        let slot = lock(&slots.free).pop().ok_or_else(full)?;
+        let told = Told { count, from: Ok((device.clone(), slot)) };
+        for at in 0..RESULTS {
+            // SAFETY: a word of the slot, which nobody else has
+            unsafe { slots.place::<u64>(slot, at).write_volatile(u64::MAX) };
+        }
+        let places =
+            numbers.iter().enumerate().map(|(at, number)| (slots.place::<T>(slot, at) as u64, number));
+        gate::deliver(&device, places)?;
+        Ok(told)
+    }
+
+    /// The numbers, once the device knows them.
+    pub fn read(&self) -> Result<Vec<T>> {
+        let (device, slot) = match &self.from {
+            Ok((device, slot)) => (device, *slot),
+            Err(known) => return Ok(known.clone()),
+        };
+        let slots = Slots::of(device)?;
+        // SAFETY: a word of the slot, and any bits are a value; a volatile load allows for a device that writes
+        let number = |at: usize| unsafe { slots.place::<T>(slot, at).read_volatile() };
+        device.wait_for(|| !(0..self.count).any(|at| is_empty(number(at))))?;
+        Ok((0..self.count).map(number).collect())
+    }
+}
+
+impl<T: Real> Drop for Told<T> {
+    fn drop(&mut self) {
+        let Ok((device, slot)) = &self.from else { return };
+        // the device may still write there
+        let read = self.read().map(|_| ());
+        if let Ok(slots) = Slots::of(device) {
+            lock(&slots.free).push(*slot);
+        }
+        device.park(read);
+    }
+}

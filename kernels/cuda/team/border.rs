@@ -1,0 +1,93 @@
+//! Rows with entries in columns that others own, and those entries.
+
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::module::{Mirror, mirror};
+use crate::cuda::device::prelude::RawNumber;
+use crate::cuda::device::{Array, Device, Real};
+use crate::cuda::solve::sums::Sums;
+use crate::cuda::team::halo::RawHalo;
+use crate::cuda::team::member::SOURCE;
+use cudarc::driver::{CudaFunction, DeviceRepr};
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawBorder {
+    rows: u64,
+    offsets: u64,
+    columns: u64,
+    values: u64,
+    count: u32,
+}
+// SAFETY: as `Border` of team.cu
+unsafe impl DeviceRepr for RawBorder {}
+
+/// [`RawBorder`] as kernels have it.
+pub(super) const MIRROR: Mirror = mirror!("Border" = RawBorder { rows, offsets, columns, values, count });
+
+/// Rows with entries in columns of others, on a device.
+#[derive(Debug)]
+pub(super) struct Border<T: Real> {
+    raw: RawBorder,
+    /// What the addresses in `raw` are of.
+    arrays: [Array<u32>; 3],
+    values: Array<T>,
+    add_ghosts: CudaFunction,
+}
+
+impl<T: Real> Border<T> {
+    /// `offsets` says where the entries of each of `rows` begin, and has their number; `columns` are places among the ghosts.
+    pub(super) fn new(
+        device: &Device,
+        rows: &[u32],
+        offsets: &[u32],
+        columns: &[u32],
+        values: &[T],
+    ) -> Result<Border<T>> {
+        let arrays = [device.upload(rows)?, device.upload(offsets)?, device.upload(columns)?];
+        let values = device.upload(values)?;
+        let raw = RawBorder {
+            rows: arrays[0].address(0),
+            offsets: arrays[1].address(0),
+            columns: arrays[2].address(0),
+            values: values.address(0),
+            count: rows.len() as u32,
+        };
+        Ok(Border { raw, arrays, values, add_ghosts: device.function::<T>(&SOURCE, "add_ghosts")? })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.values.bytes() + self.arrays.iter().map(Array::bytes).sum::<usize>()
+    }
+
+    /// New values for the same entries.
+    pub(super) fn refresh(&mut self, values: &[T]) -> Result<()> {
+        self.values.write(values)
+    }
+
+    /// `y ← y + A_ghost ghosts` once the senders of `halo` have sent them; with `sums`, `own` and `⟨x, y⟩` over what is added.
+    pub(super) fn add(
+        &self,
+        halo: &RawHalo,
+        ghosts: &Array<T>,
+        [x, y]: [&Array<T>; 2],
+        own: RawNumber<T>,
+        sums: Option<&Sums<T, 1>>,
+    ) -> Result<()> {
+        let device = y.device();
+        let (ghosts, x, y, with_sums) =
+            (ghosts.address(0), x.address(0), y.address(0), u32::from(sums.is_some()));
+        let nothing;
+        let out = match sums {
+            Some(sums) => &sums.raw,
+            None => {
+                nothing = Sums::<T, 1>::nowhere();
+                &nothing
+            }
+        };
+        let mut launch = device.launch(&self.add_ghosts);
+        launch.arg(halo).arg(&self.raw).arg(&ghosts).arg(&x).arg(&y).arg(&with_sums).arg(&own).arg(out);
+        // SAFETY: arguments as in team.cu; rows of the border are rows of `y`, its columns places among the ghosts
+        unsafe { launch.launch(config_at_once(device, 8 * self.raw.count as usize, 1)) }
+    }
+}

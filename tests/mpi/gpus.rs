@@ -1,0 +1,278 @@
+//! Ranks with GPUs, or with one that they share, compute what ranks in host memory do. Left out where there is no GPU.
+
+use crate::laws::obeyed;
+use crate::solves::{methods_on, residual};
+use crate::{cuts, part, share};
+use krysp::mpi::{
+    BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
+};
+use krysp::solvers::Solution;
+use krysp::testing::laws::{self, Agreement, numbers};
+use krysp::testing::matrices::{self, edge};
+use krysp::{
+    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Csr, Cuda, CudaVector, Fgmres, Fsai, Gmres, Ic0, Isai, Jacobi,
+    LinearOperator, Outcome, Space, Spai, Sparsity, ToCuda, TwoLevel, Vector,
+};
+
+pub(super) fn vectors(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    for n in [0, 1, 41, 3000] {
+        for cut in cuts(n, ranks.size()) {
+            let own = cut[ranks.rank() + 1] - cut[ranks.rank()];
+            obeyed(&RankSpace::<f64>::new(ranks, own).unwrap().to(&gpu).unwrap());
+            obeyed(&RankSpace::<f32>::new(ranks, own).unwrap().to(&gpu).unwrap());
+        }
+    }
+}
+
+pub(super) fn operators(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    for triplets in [edge::tridiagonal(41), edge::arrow(33), edge::dense_column(50, 7)] {
+        let a = triplets.csr::<f64>().unwrap();
+        for cut in cuts(a.rows(), ranks.size()) {
+            let rows = share(ranks, &a, &cut).to(&gpu).unwrap();
+            laws::operator_fusions(&rows, Agreement::Rounding).unwrap();
+            laws::stale_values(&rows).unwrap();
+            laws::second_product(&rows).unwrap();
+            let jacobi = BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
+            laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
+            // a saddle point has no coarse matrix that is positive definite
+            if let Ok(two_level) = RankTwoLevel::over(jacobi, &rows, 8) {
+                laws::operator_fusions(&two_level, Agreement::Rounding).unwrap();
+                laws::second_product(&two_level).unwrap();
+            }
+        }
+    }
+}
+
+/// The entries of this rank's part.
+fn stored<L: Local<f64>>(v: &RankVector<f64, L>) -> Vec<f64> {
+    let mut entries = vec![0.0; v.space().local_len()];
+    v.space().store(v, &mut entries).unwrap();
+    entries
+}
+
+fn product<L: Local<f64>>(a: &RankMatrix<f64, L>, x: &[f64]) -> Vec<f64> {
+    let mut y = a.range().zeros().unwrap();
+    a.apply(&a.domain().vector(x).unwrap(), &mut y).unwrap();
+    stored(&y)
+}
+
+/// Products and new values are those of one process; what is sent is what the host would send.
+pub(super) fn products(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    for (name, triplets) in edge::edge_cases() {
+        if triplets.rows != triplets.cols || triplets.rows > 300 {
+            continue;
+        }
+        let a = triplets.csr::<f64>().unwrap();
+        let x: Vec<f64> = numbers(a.cols(), 3);
+        let expected = triplets.product_reference(&x).0;
+        for cut in cuts(a.rows(), ranks.size()) {
+            let host = share(ranks, &a, &cut);
+            let mut rows = host.to(&gpu).unwrap();
+            let before = ranks.traffic();
+            let y = product(&rows, part(ranks, &x, &cut));
+            let sent = ranks.traffic() - before;
+            assert_eq!(sent.messages, host.report().messages as u64);
+            assert_eq!(sent.bytes, 8 * host.report().sent as u64);
+            for (y, expected) in y.iter().zip(part(ranks, &expected, &cut)) {
+                assert!(
+                    (y - expected).abs() <= 1e-12 * (1.0 + expected.abs()),
+                    "{name} {cut:?}: {y} {expected}"
+                );
+            }
+            let own = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
+            let doubled: Vec<f64> = a.entries()[own].iter().map(|value| 2.0 * value).collect();
+            rows.refresh(&doubled).unwrap();
+            for (twice, y) in product(&rows, part(ranks, &x, &cut)).iter().zip(&y) {
+                assert!((twice - 2.0 * y).abs() <= 1e-12 * (1.0 + y.abs()), "{name} {cut:?}: {twice} {y}");
+            }
+        }
+    }
+}
+
+/// Long messages, and many products in a row.
+pub(super) fn large_products(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    let a = matrices::stencil7(60).csr::<f64>().unwrap();
+    let cut = &cuts(a.rows(), ranks.size())[0];
+    let host = share(ranks, &a, cut);
+    let rows = host.to(&gpu).unwrap();
+    let own = part(ranks, &numbers(a.rows(), 5), cut).to_vec();
+    let (mut x, mut y) = (rows.domain().vector(&own).unwrap(), rows.range().zeros().unwrap());
+    let (mut hx, mut hy) = (host.domain().vector(&own).unwrap(), host.range().zeros().unwrap());
+    for _ in 0..20 {
+        rows.apply(&x, &mut y).unwrap();
+        x.axpby(&0.125.into(), &y, &0.0.into());
+        host.apply(&hx, &mut hy).unwrap();
+        hx.axpby(&0.125.into(), &hy, &0.0.into());
+    }
+    for (x, expected) in stored(&x).iter().zip(hx.own().as_slice()) {
+        assert!((x - expected).abs() <= 1e-11 * (1.0 + expected.abs()), "{x} {expected}");
+    }
+}
+
+/// The residual is computed in twice the precision.
+pub(super) fn precise_residuals(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    let a = edge::dense_row(60, 11).csr::<f64>().unwrap();
+    let x: Vec<f64> = numbers(a.cols(), 6);
+    let b: Vec<f64> = numbers(a.rows(), 7);
+    for cut in cuts(a.rows(), ranks.size()) {
+        let host = share(ranks, &a, &cut);
+        let rows = host.to(&gpu).unwrap();
+        let [on_gpu, on_host] = [&b, &x].map(|v| {
+            let own = part(ranks, v, &cut);
+            (rows.domain().vector(own).unwrap(), host.domain().vector(own).unwrap())
+        });
+        let (mut r, mut expected) = (rows.range().zeros().unwrap(), host.range().zeros().unwrap());
+        rows.residual(&on_gpu.0, &on_host.0, &mut r).unwrap();
+        host.residual(&on_gpu.1, &on_host.1, &mut expected).unwrap();
+        assert_eq!(stored(&r), expected.own().as_slice(), "{cut:?}");
+    }
+}
+
+pub(super) fn methods(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    methods_on(ranks, |rows| {
+        let rows = rows.to(&gpu).unwrap();
+        let jacobi = BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
+        (rows, jacobi)
+    });
+}
+
+type Block = Box<dyn LinearOperator<Vector = CudaVector<f64>>>;
+type Make = fn(&Csr<f64>, &Cuda) -> krysp::Result<Block>;
+
+pub(super) fn preconditioners(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    let a = matrices::stencil7(12).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    let makes: [(&str, Make); 6] = [
+        ("Fsai", |block, gpu| Ok(Box::new(Fsai::new(block)?.to(gpu)?))),
+        ("Spai", |block, gpu| Ok(Box::new(Spai::new(block)?.to(gpu)?))),
+        ("Amg", |block, gpu| Ok(Box::new(Amg::on(gpu, block)?))),
+        ("TwoLevel", |block, gpu| Ok(Box::new(TwoLevel::new(block)?.to(gpu)?))),
+        ("Isai", |block, gpu| Ok(Box::new(Isai::new(Ic0::new(block)?, Sparsity::Power(1))?.to(gpu)?))),
+        ("blocks", |block, gpu| Ok(Box::new(Jacobi::blocks(block, 4)?.to(gpu)?))),
+    ];
+    let check = |name: &str, cut: &[usize], Solution { x, report }: Solution<f64>| {
+        assert!(report.converged(), "{name} {cut:?}: {report}");
+        let truth = residual(ranks, &a, &x, &b, cut);
+        assert!(truth <= 2e-10 * report.rhs_norm, "{name} {cut:?}: {truth}");
+        report.iterations
+    };
+    for cut in cuts(a.rows(), ranks.size()) {
+        let host = share(ranks, &a, &cut);
+        let (rows, own) = (host.to(&gpu).unwrap(), part(ranks, &b, &cut));
+        for (name, make) in makes {
+            let m = BlockJacobi::new(&rows, |block| make(block, &gpu)).unwrap();
+            check(name, &cut, Gmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
+            // what changes from one application to the next
+            check(name, &cut, Fgmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
+        }
+        let jacobi = || BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
+        let m = Chebyshev::with_bounds(&rows, jacobi(), 3, [0.1, 2.0]).unwrap();
+        check("Chebyshev", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
+
+        let on_host = BlockJacobi::new(&host, Jacobi::new).unwrap();
+        let m = RankTwoLevel::over(on_host, &host, 60).unwrap();
+        let alone = Cg::new(&host).preconditioner(m).rtol(1e-10).solve(own).unwrap().report.iterations;
+        let m = RankTwoLevel::over(jacobi(), &rows, 60).unwrap();
+        let got =
+            check("RankTwoLevel", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
+        assert!(got.abs_diff(alone) <= 1, "{cut:?}: {got}, {alone} on hosts");
+
+        let fsai = RankFsai::new(&host).unwrap();
+        let alone = Cg::new(&host).preconditioner(&fsai).rtol(1e-10).solve(own).unwrap().report.iterations;
+        let m = fsai.to(&gpu).unwrap();
+        let got = check("RankFsai", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
+        assert!(got.abs_diff(alone) <= 1, "{cut:?}: {got}, {alone} on hosts");
+
+        let spai = RankSpai::new(&host).unwrap();
+        let alone =
+            BiCgStab::new(&host).preconditioner(&spai).rtol(1e-10).solve(own).unwrap().report.iterations;
+        let m = spai.to(&gpu).unwrap();
+        let got =
+            check("RankSpai", &cut, BiCgStab::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
+        assert!(got.abs_diff(alone) <= 2, "{cut:?}: {got}, {alone} on hosts");
+    }
+}
+
+/// Multigrid over ranks takes as many iterations as in host memory, with nodes of one unknown and of three, and any size of
+/// numbers.
+pub(super) fn multigrid(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    let systems = [
+        ("cube", 1, matrices::stencil7(18).csr::<f64>().unwrap()),
+        ("small", 1, matrices::stencil7(4).csr::<f64>().unwrap()),
+        ("elastic", 3, matrices::elasticity(7).csr::<f64>().unwrap()),
+    ];
+    for (name, size, a) in systems {
+        let b = matrices::vector(a.rows());
+        let options = AmgOptions { coarsest: 60, ..AmgOptions::default() };
+        for cut in cuts(a.rows() / size, ranks.size()) {
+            let cut: Vec<usize> = cut.iter().map(|node| size * node).collect();
+            let host = share(ranks, &a, &cut);
+            let (rows, own) = (host.to(&gpu).unwrap(), part(ranks, &b, &cut));
+            let on_host = RankAmg::with::<[f64; 0]>(&host, &[], options).unwrap();
+            let m = on_host.to(&gpu).unwrap();
+            let alone =
+                Cg::new(&host).preconditioner(on_host).rtol(1e-9).solve(own).unwrap().report.iterations;
+            for scale in [1.0, 1e-60, 1e60] {
+                let own: Vec<f64> = own.iter().map(|b| scale * b).collect();
+                let report = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(&own).unwrap().report;
+                assert!(report.converged(), "{name} {cut:?}, {scale:e}: {report}");
+                assert!(
+                    report.iterations.abs_diff(alone) <= 1,
+                    "{name} {cut:?}, {scale:e}: {report}, {alone} iterations on hosts"
+                );
+            }
+        }
+    }
+}
+
+/// Two solves have the same bits; new values change them and the preconditioner.
+pub(super) fn again(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for cut in cuts(a.rows(), ranks.size()) {
+        let mut rows = share(ranks, &a, &cut).to(&gpu).unwrap();
+        let own = part(ranks, &b, &cut);
+        let mut m = BlockJacobi::new(&rows, |block| Fsai::new(block)?.to(&gpu)).unwrap();
+        let [first, second] =
+            [(); 2].map(|()| Cg::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
+        assert_eq!((&first.x, &first.report.history), (&second.x, &second.report.history), "{cut:?}");
+        let entries = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
+        let values: Vec<f64> = a.entries()[entries].iter().map(|value| 4.0 * value).collect();
+        rows.refresh(&values).unwrap();
+        m.refresh(&rows).unwrap();
+        let third = Cg::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap();
+        assert_eq!(third.report.iterations, first.report.iterations, "{cut:?}");
+        for (x, y) in third.x.iter().zip(&first.x) {
+            assert!((4.0 * x - y).abs() <= 1e-9 * (1.0 + y.abs()), "{cut:?}: {x} {y}");
+        }
+    }
+}
+
+/// NaN on one rank is an outcome on all; a preconditioner that is elsewhere is refused on all.
+pub(super) fn failures(ranks: &Ranks) {
+    let gpu = ranks.gpu().unwrap();
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    let cut = &cuts(a.rows(), ranks.size())[0];
+    let rows = share(ranks, &a, cut).to(&gpu).unwrap();
+    let mut b = part(ranks, &matrices::vector(a.rows()), cut).to_vec();
+    if ranks.rank() == ranks.size() / 2 {
+        b[0] = f64::NAN;
+    }
+    let report = Cg::new(&rows).solve(&b).unwrap().report;
+    assert!(matches!(report.outcome, Outcome::NotFinite { .. }), "{report}");
+    let elsewhere = Cuda::new(gpu.ordinal()).unwrap();
+    assert!(BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&elsewhere)).is_err());
+    // a solve whose tokens and limits are asked for on all ranks
+    let b = part(ranks, &matrices::vector(a.rows()), cut).to_vec();
+    let solver = Cg::new(&rows).rtol(1e-10).time_limit(std::time::Duration::from_secs(60));
+    assert!(solver.stop_when(|_| false).solve(&b).unwrap().report.converged());
+}
