@@ -94,6 +94,14 @@ impl<V: Vector> Operator<V> {
     /// ```
     pub fn symmetric<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
         check_symmetric(csr)?;
+        Operator::known_symmetric(csr, machine)
+    }
+
+    /// As [`Operator::symmetric`], of a matrix that somebody has looked at. Symmetric formats look again.
+    pub(crate) fn known_symmetric<T: Real, M: Machine<T, Vector = V>>(
+        csr: &Csr<T>,
+        machine: &M,
+    ) -> Result<Operator<V>> {
         machine.store(csr, Values::Symmetric, None)
     }
 

@@ -18,6 +18,7 @@ mod halo;
 mod hyb;
 mod input;
 mod list;
+mod mirrored;
 mod offer;
 #[cfg(feature = "cuda")]
 mod on_device;
@@ -49,6 +50,7 @@ pub use format::Format;
 pub(crate) use format::entries_of;
 pub use input::Index;
 pub use krysp_kernels::strategy::Strategy;
+pub(crate) use mirrored::{Mirrored, over_mirrored_rows};
 pub(crate) use offer::{Offer, Offered, Priced, Variant};
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;

@@ -24,7 +24,7 @@ pub struct Candidate {
     pub iteration: f64,
     /// The iterations to hope for. What is ready at once has none: it is tried, and its residual tells.
     pub hope: f64,
-    /// It takes about this part of the iterations of `Cg` with `Jacobi`, or more: what is hard for that is hard for it, too.
+    /// It takes about this part of the iterations with `Jacobi`, or more: what is hard for that is hard for it, too.
     pub share: f64,
 }
 
@@ -48,12 +48,15 @@ impl Direct {
         symbolic.as_ref().map_or(refused, |known| Direct { entries: known.entries(), work: known.work() })
     }
 
-    /// That of a network where rows are short, else that of a mesh in the plane with so many rows. Meshes in space take more: what
-    /// this one takes is known once it has been ordered.
+    /// That of a network where rows are short, of a mesh in space where nodes have many neighbours, else of a mesh in the plane
+    /// with so many rows. What this one takes is known once it has been ordered.
     fn hoped(profile: &Profile) -> Direct {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
         if entries < NETWORK * rows {
             return Direct { entries: 2.0 * entries, work: 10.0 * entries };
+        }
+        if entries >= IN_SPACE * rows * profile.block as f64 {
+            return Direct { entries: 3.0 * rows.powf(4.0 / 3.0), work: 0.5 * rows * rows };
         }
         Direct { entries: 4.0 * rows * rows.log2(), work: 30.0 * rows.powf(1.5) }
     }
@@ -70,6 +73,8 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
     let iteration = iteration(profile);
     let Direct { entries, work } = direct.unwrap_or_else(|| Direct::hoped(profile));
     let length = profile.entries as f64 / profile.rows.max(1) as f64;
+    // once it is known it costs nothing
+    let order = if direct.is_some() { 0.0 } else { ORDER * profile.entries as f64 / iteration };
     let [entries, work, rows] = [entries, work, profile.rows as f64].map(|count| count / iteration);
     match preconditioner {
         Preconditioner::None => (0.0, 0.0, 5000.0),
@@ -80,12 +85,26 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
         Preconditioner::Spai => (250.0, 1.0, 250.0),
         Preconditioner::Ic0 => (100.0, 2.0, 150.0),
         Preconditioner::Ilu0 => (140.0, 2.0, 100.0),
-        // each entry takes a row
-        Preconditioner::Ilut => (70.0 * length * profile.entries as f64 / iteration, 4.0, 20.0),
-        Preconditioner::Cholesky => {
-            (ORDER + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * rows, 1.0)
+        // each entry takes a row of what is kept
+        Preconditioner::Ilut => {
+            let kept = if length < NETWORK { 400.0 } else { 1000.0 };
+            let hope = if profile.is_unmatched() { UNMATCHED } else { 20.0 };
+            (kept * profile.entries as f64 / iteration, 4.0, hope)
         }
-        Preconditioner::Lu => (ORDER + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
+        Preconditioner::Cholesky => {
+            (order + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * rows, 1.0)
+        }
+        Preconditioner::Lu => (order + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
+    }
+}
+
+/// The iterations over `Ilut` where most of the entries off the diagonal are mirrored and the diagonal is often zero: a matching
+/// takes such a pattern apart, factors fill up, and what they leave out matters.
+const UNMATCHED: f64 = 500.0;
+
+impl Profile {
+    fn is_unmatched(&self) -> bool {
+        2 * self.mirrored >= self.off_diagonal && 10 * self.zero_diagonal >= 3 * self.rows
     }
 }
 
@@ -100,7 +119,8 @@ const ONE_BY_ONE: f64 = 6.0;
 /// What applying `Cholesky` takes for its fronts, of which there is one for some rows.
 const FRONT: f64 = 60.0;
 
-/// `Lu` is given up at so many times what was foretold, and then foretold to take so many times that.
+/// `Lu` is given up at so many times what was foretold, or what another rung would cost, and then foretold to take so many times
+/// what was foretold.
 const GIVEN_UP: f64 = 3.0;
 const GROWN: f64 = 4.0;
 
@@ -108,11 +128,20 @@ const GROWN: f64 = 4.0;
 /// coarsest mesh in the plane has five.
 const NETWORK: f64 = 4.8;
 
+/// Products of an iteration, and preconditionings.
+fn products(method: Method) -> f64 {
+    if method == Method::BiCgStab { 2.0 } else { 1.0 }
+}
+
+/// Rows of so many entries for each unknown of a node, in the mean, are those of meshes in space: triangles have seven,
+/// tetrahedra fourteen.
+const IN_SPACE: f64 = 12.0;
+
 /// How much more than the share of iterations with `Jacobi` it may be.
 const VARIED: f64 = 2.0;
 
-/// What it takes to find an order of elimination.
-const ORDER: f64 = 80.0;
+/// What it takes to find an order of elimination, in multiplications for each entry.
+const ORDER: f64 = 300.0;
 
 impl Candidate {
     pub(super) fn new(
@@ -123,6 +152,7 @@ impl Candidate {
     ) -> Candidate {
         let share = match preconditioner {
             Preconditioner::Jacobi => 1.0,
+            Preconditioner::Ilu0 if !profile.is_symmetric() => 0.15,
             Preconditioner::Ic0 | Preconditioner::Ilu0 => 0.3,
             Preconditioner::Fsai => 0.4,
             // it does not know how things move rigidly
@@ -137,8 +167,7 @@ impl Candidate {
     /// With what a factor takes, where that is known.
     pub(super) fn weighed(self, profile: &Profile, direct: Option<Direct>) -> Candidate {
         let (setup, application, hope) = price(self.preconditioner, profile, direct);
-        // two products and two preconditionings
-        let twice = if self.method == Method::BiCgStab { 2.0 } else { 1.0 };
+        let twice = products(self.method);
         let iteration = twice * (1.0 + application);
         Candidate { setup, iteration, hope: hope / twice, ..self }
     }
@@ -146,8 +175,9 @@ impl Candidate {
     /// What a solve is likely to cost, without building, if all iterations of `Cg` with `Jacobi` would cost `plain`; zero where only a
     /// trial tells.
     pub(super) fn solve(&self, plain: f64) -> f64 {
-        let least = self.share * plain;
-        let most = if least > 0.0 { VARIED * least } else { f64::INFINITY };
+        let least = self.share * plain / products(self.method);
+        // of other matrices the iterations with Jacobi are foretold less well
+        let most = if least > 0.0 && self.needs_definite() { VARIED * least } else { f64::INFINITY };
         self.hope.min(most).max(least) * self.iteration
     }
 
@@ -162,14 +192,19 @@ impl Candidate {
         }
     }
 
-    /// The multiplications after which `Lu` is given up, for now.
-    pub(super) fn most_multiplications(&self, profile: &Profile) -> f64 {
-        GIVEN_UP * self.setup * iteration(profile) / ONE_BY_ONE
+    /// The multiplications after which `Lu` is given up, for now, where another rung costs so much.
+    pub(super) fn most_multiplications(&self, profile: &Profile, other: f64) -> f64 {
+        GIVEN_UP * self.setup.max(other) * iteration(profile) / ONE_BY_ONE
     }
 
     /// Notes that `Lu` was given up.
     pub(super) fn grow(&mut self) {
         self.setup *= GROWN;
+    }
+
+    /// Whether the iterations that it needs say how many others need.
+    pub(super) fn is_measure(&self) -> bool {
+        self.preconditioner == Preconditioner::Jacobi && matches!(self.method, Method::Cg | Method::BiCgStab)
     }
 
     /// Whether it needs a positive definite matrix.
@@ -223,6 +258,7 @@ pub(super) fn ladder(profile: &Profile, has: impl Fn(Preconditioner) -> bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Csr;
     use crate::testing::matrices;
 
     #[test]
@@ -237,5 +273,37 @@ mod tests {
         // levels of a scalar problem depend on nothing of the kind
         let amg = of(Preconditioner::Amg);
         assert_eq!(amg.solve(10_000.0), amg.solve(0.0));
+    }
+
+    #[test]
+    fn factors_with_gaps_come_after_those_without_where_the_diagonal_is_zero() {
+        let profile = |diagonal: f64| {
+            // a square of 30 x 30 points
+            let neighbours = |k: usize| {
+                let right = (k % 30 < 29).then_some((k, k + 1, 1.0));
+                right.into_iter().chain((k < 870).then_some((k, k + 30, 1.0)))
+            };
+            let pairs =
+                (0..900).flat_map(neighbours).flat_map(|(i, j, value)| [(i, j, value), (j, i, value)]);
+            let entries: Vec<_> = (0..900).map(|i| (i, i, diagonal)).chain(pairs).collect();
+            Profile::of(&Csr::from_triplets(900, 900, &entries).unwrap())
+        };
+        let price = |preconditioner, profile: &Profile| {
+            let candidate = Candidate::new(Method::Gmres, preconditioner, "", profile);
+            candidate.setup + candidate.solve(0.0)
+        };
+        let [zero, four] = [0.0, 4.0].map(profile);
+        assert!(price(Preconditioner::Ilut, &zero) > price(Preconditioner::Lu, &zero));
+        assert!(price(Preconditioner::Ilut, &four) < price(Preconditioner::Ilut, &zero));
+    }
+
+    #[test]
+    fn an_order_of_elimination_costs_until_it_is_known() {
+        let profile = Profile::of(&matrices::stencil7(12).csr::<f64>().unwrap());
+        let direct = Direct::hoped(&profile);
+        let hoped = Candidate::new(Method::Cg, Preconditioner::Cholesky, "", &profile);
+        let known = hoped.clone().weighed(&profile, Some(direct));
+        let order = ORDER * profile.entries as f64 / iteration(&profile);
+        assert!(order > 50.0 && (hoped.setup - known.setup - order).abs() < 1e-9, "{order}");
     }
 }

@@ -45,15 +45,15 @@ const BLIND: f64 = 1.5;
 pub(super) struct Standing {
     /// What the rest of each costs that has been left: infinite for what has failed, nothing for what is untried.
     pub(super) rest: Vec<Option<f64>>,
-    /// What each has cost.
+    /// What the iterations of each have cost.
     pub(super) made: Vec<f64>,
     /// Whether the matrix has turned out not to be positive definite.
     pub(super) indefinite: bool,
 }
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
-    /// [`Ladder::solve_into`], where squares of `b` neither overflow nor vanish.
-    pub(super) fn climb(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
+    /// [`Ladder::solve_on`], where squares of `b` neither overflow nor vanish.
+    pub(super) fn climb(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let started = Instant::now();
         self.rungs.clear();
         self.report = Report::default();
@@ -70,11 +70,23 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let count = self.memory.candidates.len();
         let mut standing = Standing { rest: vec![None; count], made: vec![0.0; count], indefinite: false };
         let mut explained = alone;
+        let mut renumbered = None;
         let mut at = self.first();
         while let Some(index) = at {
+            let begun = Instant::now();
+            if own && self.has_earned_numbering(index, &standing) {
+                renumbered = self.renumber(b, x, &mut best)?;
+            }
+            let b = renumbered.as_ref().unwrap_or(b);
+            let numbering = begun.elapsed();
             let fresh = !self.is_ready(index);
-            let setup = match self.build(index) {
-                Ok(setup) => setup,
+            let promised = match self.other(&standing, index) {
+                _ if alone => f64::INFINITY,
+                Some(next) => self.price(next, &standing).min(LAST),
+                None => LAST,
+            };
+            let setup = match self.build(index, promised) {
+                Ok(setup) => setup + numbering,
                 Err(Error::Lost) => return Err(Error::Lost),
                 // factors that took more than was foretold: later, perhaps
                 Err(Error::Unsuitable { .. })
@@ -94,17 +106,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                     continue;
                 }
             };
-            standing.made[index] +=
-                if fresh { self.share().of(self.memory.candidates[index].setup) } else { 0.0 };
-            let promised = match self.other(&standing, index) {
-                _ if alone => f64::INFINITY,
-                Some(next) => self.price(next, &standing).min(LAST),
-                None => LAST,
-            };
             let next = if alone { vec![] } else { self.nexts(&standing, index) };
             let weigh = self.weigh(next.clone());
             let plain =
-                (index != 0 || !self.memory.candidates[0].needs_definite()).then(|| self.plain(&standing));
+                (index != 0 || !self.memory.candidates[0].is_measure()).then(|| self.plain(&standing));
             let Candidate { iteration: each, hope, .. } = self.memory.candidates[index];
             // what was left and is gone on with has had its hope
             let hope = if standing.rest[index].is_some() { 0.0 } else { hope };

@@ -2,7 +2,7 @@
 
 use super::builds::ForDirect;
 use super::candidates::{Candidate, Direct};
-use super::measured::{fastest, foretold};
+use super::measured::{fastest, is_scattered};
 use super::pace::Pace;
 use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
@@ -12,7 +12,7 @@ use crate::formats::check_symmetric;
 use crate::preconditioners::Symbolic;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
-use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf};
+use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf, Vector};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,8 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
     /// Memory for `b − A x`.
     pub(super) residual: Option<M::Vector>,
+    /// Whether another numbering would make products faster, once the work done has earned it.
+    pub(super) renumbers: bool,
     pub(super) report: Report,
     pub(super) rungs: Vec<Rung>,
 }
@@ -85,8 +87,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let (matrix, operator) = match format.as_deref() {
             Some(format) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
             None if solves.is_some_and(pays) => fastest(&plan.machine, plan.a.clone(), symmetric)?,
-            None => foretold(&plan.machine, plan.a.clone(), symmetric)?,
+            None => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, None)?),
         };
+        let compared = format.is_some() || solves.is_some_and(pays);
         let (profile, options, candidates) = (plan.profile.clone(), plan.options.clone(), plan.candidates());
         let memory = Memory {
             symmetric,
@@ -100,7 +103,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             solves: 0,
             spent: 0.0,
         };
-        Ok(Ladder::with(plan.machine.clone(), matrix, operator, memory))
+        let renumbers = M::RENUMBERS && !compared && is_scattered(&matrix, operator.choice());
+        Ok(Ladder { renumbers, ..Ladder::with(plan.machine.clone(), matrix, operator, memory) })
     }
 
     /// In which nothing runs yet.
@@ -116,6 +120,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             operator: Some(operator),
             read: None,
             residual: None,
+            renumbers: false,
             report: Report::default(),
             rungs: vec![],
         }
@@ -151,7 +156,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self
     }
 
-    /// The space of `b` and `x` for [`Ladder::solve_into`].
+    /// The space of `b` and `x` for [`Ladder::solve_into`]. [`Ladder::solve`] and [`Ladder::solve_from`] may renumber the matrix: then
+    /// it is another after them.
     pub fn space(&self) -> Result<&SpaceOf<M::Vector>> {
         Ok(self.operator()?.domain())
     }
@@ -193,9 +199,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         if let Some(x0) = x0 {
             space.load(x0, &mut x)?;
         }
-        self.solve_into(&rhs, &mut x)?;
+        self.solve_on(&rhs, &mut x, true)?;
         let mut host = vec![T::default(); b.len()];
-        space.store(&x, &mut host)?;
+        x.space().clone().store(&x, &mut host)?;
         Ok(Solved { x: host, report: self.report.clone(), rungs: self.rungs.clone() })
     }
 
@@ -241,8 +247,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         }
     }
 
-    /// Makes this rung the running one. That it cannot be built is noted, too.
-    pub(super) fn build(&mut self, index: usize) -> Result<Duration> {
+    /// Makes this rung the running one, where another would cost so much. That it cannot be built is noted, too.
+    pub(super) fn build(&mut self, index: usize, other: f64) -> Result<Duration> {
         if self.running.as_ref().is_some_and(|(running, _)| *running == index) {
             return Ok(Duration::ZERO);
         }
@@ -258,7 +264,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         };
         // what was asked for by name may take as long as it does
         let alone = self.memory.candidates.len() == 1;
-        let most = if alone { f64::INFINITY } else { candidate.most_multiplications(&self.memory.profile) };
+        let most =
+            if alone { f64::INFINITY } else { candidate.most_multiplications(&self.memory.profile, other) };
         let (matrix, operator, direct) = (&*self.matrix, self.operator()?, ForDirect { ordered, most });
         let m = match read {
             Some((_, read)) => Ok(read),
@@ -286,7 +293,9 @@ pub(super) fn operator<T: Real, M: Builds<T>>(
 ) -> Result<Operator<M::Vector>> {
     match (format, symmetric) {
         (Some(format), _) => Operator::in_format(matrix, machine, format),
-        (None, true) => Operator::symmetric(matrix, machine).or_else(|_| Operator::auto(matrix, machine)),
+        (None, true) => {
+            Operator::known_symmetric(matrix, machine).or_else(|_| Operator::auto(matrix, machine))
+        }
         (None, false) => Operator::auto(matrix, machine),
     }
 }

@@ -2,7 +2,7 @@
 //! to other matrices and machines.
 
 use super::{Builds, ladder::operator};
-use crate::choice::{Candidate, Choice, Model};
+use crate::choice::{Candidate, Choice};
 use crate::{Csr, Operator, Real, Result};
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::Instant;
@@ -20,19 +20,9 @@ const PRODUCTS: [usize; 2] = [4, 6];
 const SCATTERED: f64 = 0.2;
 const CACHE: usize = 1 << 18;
 
-/// A matrix in the format that is foretold to be fastest. Where rows read `x` from anywhere, it is renumbered: that takes as long as
-/// some dozens of products, which gain a third and more, and incomplete factors of a matrix whose neighbours are close together
-/// need fewer iterations.
-pub(super) fn foretold<T: Real, M: Builds<T>>(
-    machine: &M,
-    given: Csr<T>,
-    symmetric: bool,
-) -> Result<(Csr<T>, Operator<M::Vector>)> {
-    let scattered =
-        M::RENUMBERS && is_large(&given) && Choice::of(&given, Model::Host).rows().scattering >= SCATTERED;
-    let matrix = if scattered { given.renumbered(&machine.numbering(&given)?)? } else { given };
-    let operator = operator(machine, &matrix, symmetric, None)?;
-    Ok((matrix, operator))
+/// Whether rows of a matrix in the user's numbering read `x` from anywhere, and not from the cache.
+pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
+    is_large(given) && choice.rows().scattering >= SCATTERED
 }
 
 /// Whether a matrix in the user's numbering has more columns than there is room for in the cache.
@@ -48,7 +38,7 @@ pub(super) fn fastest<T: Real, M: Builds<T>>(
     symmetric: bool,
 ) -> Result<(Csr<T>, Operator<M::Vector>)> {
     let (kept, seconds) = in_formats(machine, &given, symmetric)?;
-    if kept.choice().rows().scattering < SCATTERED || !is_large(&given) {
+    if !is_scattered(&given, kept.choice()) {
         return Ok((given, kept));
     }
     let renumbered = given.renumbered(&machine.numbering(&given)?)?;

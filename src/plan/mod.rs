@@ -43,6 +43,7 @@ mod parts;
 #[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]
 mod plan;
 mod profile;
+mod renumbered;
 mod rung;
 mod saved;
 mod scaled;

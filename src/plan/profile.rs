@@ -1,9 +1,8 @@
 //! What can be seen of a matrix before it is solved with.
 
-use crate::formats::{best_blocks, quantile, row_length_histogram};
+use crate::formats::{Mirrored, best_blocks, over_mirrored_rows, quantile, row_length_histogram};
 use crate::saved::saved;
 use crate::{Csr, Real};
-use krysp_kernels::cpu::run::threads::over_rows;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -122,9 +121,9 @@ impl Profile {
         let used: Vec<AtomicU8> = (0..a.cols()).map(|_| AtomicU8::new(0)).collect();
         let diagonal = if square { a.diagonal_entries() } else { vec![] };
         let total = Mutex::new(Count { least: f64::INFINITY, ..Count::default() });
-        over_rows(a.rows(), 12, (), &|rows, ()| {
+        over_mirrored_rows(a, &|rows, mut mirrored| {
             let mut count = Count { least: f64::INFINITY, ..Count::default() };
-            rows.for_each(|row| count.add_row(a, row, &diagonal, &used));
+            rows.for_each(|row| count.add_row(a, row, &diagonal, &mut mirrored, &used));
             total.lock().unwrap_or_else(PoisonError::into_inner).add(&count);
         });
         let count = total.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +169,14 @@ impl Profile {
 }
 
 impl Count {
-    fn add_row<T: Real>(&mut self, a: &Csr<T>, row: usize, diagonal: &[T], used: &[AtomicU8]) {
+    fn add_row<T: Real>(
+        &mut self,
+        a: &Csr<T>,
+        row: usize,
+        diagonal: &[T],
+        mirrored: &mut Mirrored<'_, T>,
+        used: &[AtomicU8],
+    ) {
         let (mut own, mut others, mut most) = (0.0, 0.0, 0.0f64);
         for (&col, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
             let (col, value) = (col as usize, value.to_f64());
@@ -194,13 +200,17 @@ impl Count {
             if col > row || diagonal.is_empty() {
                 continue;
             }
-            let Some(mirrored) = a.get(col, row) else { continue };
+            let Some(mirrored) = mirrored.across(row, col) else { continue };
             let mirrored = mirrored.to_f64();
+            let zeros = isize::from(value == 0.0) + isize::from(mirrored == 0.0);
+            self.mirrored += 2;
+            if value == mirrored {
+                self.symmetric += 2 - zeros;
+                continue;
+            }
             // beside what was added up where it was assembled: sums that nearly cancel keep the rounding of their terms
             let assembled = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
             let rounding = 100.0 * T::EPSILON * assembled.max(value.abs()).max(mirrored.abs());
-            let zeros = isize::from(value == 0.0) + isize::from(mirrored == 0.0);
-            self.mirrored += 2;
             self.symmetric += if (value - mirrored).abs() <= rounding { 2 - zeros } else { -zeros };
             self.skew += if zeros == 0 && (value + mirrored).abs() <= rounding { 2 } else { 0 };
         }

@@ -4,7 +4,7 @@ use super::climb::norm;
 use super::solved::Left;
 use super::{Builds, Ladder};
 use crate::{Outcome, Real, Report, Result};
-use krysp_solvers::{Element, Space};
+use krysp_solvers::{Element, Space, Vector};
 
 /// A norm is left as it is up to the inverse of this power of the epsilon, and down to the power: 4e19 in `f64`, 5e8 in `f32`.
 /// The squares of a residual are then far from either end.
@@ -19,16 +19,21 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     ///
     /// If squares of `b` would overflow or vanish, copies are scaled by a power of two; observers see the scaled system.
     pub fn solve_into(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
+        self.solve_on(b, x, false)
+    }
+
+    /// [`Ladder::solve_into`]; where the vectors are nobody else's, the matrix may be renumbered, and `x` with it.
+    pub(super) fn solve_on(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let limit = T::EPSILON.powf(-RANGE);
         if (1.0 / limit..=limit).contains(&norm(b)?) {
-            return self.climb(b, x);
+            return self.climb(b, x, own);
         }
         let space = self.space()?.clone();
         let mut host = vec![T::default(); space.len()];
         space.store(b, &mut host)?;
         let most = host.iter().fold(0.0f64, |most, &entry| most.max(Element::to_f64(entry).abs()));
         if most == 0.0 || !host.iter().all(|&entry| Element::is_finite(entry)) {
-            return self.climb(b, x);
+            return self.climb(b, x, own);
         }
         let factor = (-most.log2().floor()).clamp(-POWER, POWER).exp2();
         let multiply = |host: &mut [T], factor: f64| {
@@ -40,7 +45,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         space.store(x, &mut host)?;
         multiply(&mut host, factor);
         space.load(&host, x)?;
-        self.climb(&scaled, x)?;
+        self.climb(&scaled, x, own)?;
+        let space = x.space().clone();
         let back = 1.0 / factor;
         space.store(x, &mut host)?;
         multiply(&mut host, back);

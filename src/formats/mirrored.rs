@@ -1,0 +1,71 @@
+//! What stands across the diagonal from the entries of a matrix.
+
+use crate::{Csr, Real};
+use krysp_kernels::cpu::run::threads::{over_parts, tasks};
+use std::ops::Range;
+
+/// Finds the entries across the diagonal from those of some rows, which are asked about in rising order: what faces the next row
+/// stands soon after what faced the last one, so that nobody has to search for it.
+pub(crate) struct Mirrored<'a, T: Real> {
+    csr: &'a Csr<T>,
+    /// Of each row, the entry to look at next.
+    next: Vec<u32>,
+}
+
+/// A row that nothing was looked for in.
+const NEW: u32 = u32::MAX;
+
+impl<T: Real> Mirrored<'_, T> {
+    /// The entry in row `col` and column `row`.
+    pub(crate) fn across(&mut self, row: usize, col: usize) -> Option<T> {
+        let columns = self.csr.row_columns(col);
+        let before = |&column: &u32| (column as usize) < row;
+        let at = match self.next[col] {
+            NEW => columns.partition_point(before),
+            next => {
+                let next = next as usize;
+                next + columns[next..].iter().take_while(|column| before(column)).count()
+            }
+        };
+        self.next[col] = at as u32;
+        columns.get(at).filter(|&&column| column as usize == row).map(|_| self.csr.row_values(col)[at])
+    }
+}
+
+/// Runs `work` over all rows of a square matrix, on all threads.
+pub(crate) fn over_mirrored_rows<T: Real>(
+    csr: &Csr<T>,
+    work: &(impl Fn(Range<usize>, Mirrored<'_, T>) + Sync),
+) {
+    let rows = csr.rows();
+    // each part looks at every row: all of them together no more often than there are entries
+    let count = tasks(12 * rows).min(csr.nnz() / rows.max(1)).max(1);
+    over_parts(count, &|part| rows * part / count, (), &|rows, ()| {
+        work(rows, Mirrored { csr, next: vec![NEW; csr.rows()] });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn what_is_across_is_what_a_search_finds() {
+        let skewed: Vec<_> = (0..3000usize).map(|k| (k * 7 % 900, k * k % 900, k as f64 + 1.0)).collect();
+        let skewed = Csr::from_triplets(900, 900, &skewed).unwrap();
+        for a in [matrices::stencil7(12).csr::<f64>().unwrap(), skewed] {
+            let looked = AtomicUsize::new(0);
+            over_mirrored_rows(&a, &|rows, mut mirrored| {
+                for row in rows {
+                    for &col in a.row_columns(row) {
+                        assert_eq!(mirrored.across(row, col as usize), a.get(col as usize, row));
+                        looked.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+            assert_eq!(looked.into_inner(), a.nnz());
+        }
+    }
+}
