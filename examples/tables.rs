@@ -38,6 +38,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             for (file, title) in [
                 ("mpi.csv", "Ranks of MPI, Poisson's equation on a cube, 1e-8, beside PETSc"),
                 (
+                    "mpi_gpus.csv",
+                    "Ranks of MPI on GPUs, Poisson's equation on a cube, 1e-8 (`mpi_poisson SIDE gpu`)",
+                ),
+                (
                     "scaling_check.csv",
                     "Ranks of MPI, the model of `benches/scaling.rs` beside what is measured",
                 ),
