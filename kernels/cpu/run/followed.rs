@@ -99,7 +99,8 @@ mod tests {
         let [values, x, b, inverse]: [Vec<f64>; 4] =
             [(5, 2 * n), (7, n), (11, n), (13, n)].map(|(seed, count)| number(seed).take(count).collect());
         let a = Csr { offsets: (&offsets).into(), columns: (&columns).into(), values: &values };
-        let parts = Parts::new(&[0, CHUNK, n]);
+        let bounds = [0, CHUNK, n];
+        let parts = Parts::new(&bounds);
         let (mut plain, mut y) = (vec![0.0; n], vec![f64::NAN; n]);
         product(&a, parts, &x, &mut plain);
         let weight = 0.5;
