@@ -1,19 +1,22 @@
 //! Conjugate gradients on a system that stays on the chip: one launch runs many iterations.
 
+mod blocks;
 pub(crate) mod segments;
 
+use crate::buffer::Buffer;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, lock};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::preconditioners::coarse::Coarse;
+use crate::cuda::resident::blocks::BlockArrays;
 use crate::cuda::resident::segments::{RawCorrection, Segments};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::step::Steps;
 use crate::cuda::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT, MOST_RESIDENT_STEPS};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
-use std::ops::Range;
+use rayon::prelude::*;
 use std::sync::Mutex;
 
 /// The kernel of most solves.
@@ -70,116 +73,8 @@ pub(crate) const CORRECTED: Source = Source {
 
 /// Threads of a block.
 const RESIDENT_THREADS: usize = 1024;
-const WARPS: usize = RESIDENT_THREADS / 32;
 /// Shared memory that the kernel takes beside what is asked for.
 const STATIC_SHARED: usize = 2048;
-
-/// What a block owns, in its own numbering: its rows first, then its halo.
-#[derive(Debug, Default)]
-struct BlockArrays {
-    rows: Vec<u32>,
-    halo_first: Vec<u32>,
-    halo: Vec<u32>,
-    slice_first: Vec<u32>,
-    slices: Vec<u32>,
-    columns: Vec<u16>,
-    /// The entry in each slot, `u32::MAX` for padding.
-    entries: Vec<u32>,
-    lanes: usize,
-    window: usize,
-    own: usize,
-}
-
-impl BlockArrays {
-    /// Cuts rows into blocks of about equal numbers of entries; `None` where a block's window is too wide for 16 bits.
-    fn new(pattern: Pattern<'_>, blocks: usize) -> Option<BlockArrays> {
-        let (offsets, columns) = (pattern.offsets(), pattern.columns());
-        let (n, work) = (pattern.rows(), pattern.entries() + pattern.rows());
-        let mut arrays = BlockArrays {
-            rows: vec![0],
-            halo_first: vec![0],
-            slice_first: vec![0],
-            ..BlockArrays::default()
-        };
-        arrays.slices.push(0);
-        let before = |row: usize| offsets.at(row) + row;
-        let mut row = 0;
-        for block in 1..=blocks {
-            let goal = work * block / blocks;
-            while row < n && (block == blocks || before(row + 1) <= goal) {
-                row += 1;
-            }
-            arrays.rows.push(row as u32);
-        }
-        arrays.own = arrays.rows.windows(2).map(|r| (r[1] - r[0]) as usize).max().unwrap_or(0);
-        arrays.lanes = lanes(pattern.mean_length(), arrays.own);
-        let mut place = vec![u32::MAX; n];
-        for block in 0..blocks {
-            let rows = arrays.rows[block] as usize..arrays.rows[block + 1] as usize;
-            let inside = |column: u32| rows.contains(&(column as usize));
-            let first = arrays.halo.len();
-            let entries = offsets.at(rows.start)..offsets.at(rows.end);
-            for &column in columns[entries].iter().filter(|&&column| !inside(column)) {
-                if std::mem::replace(&mut place[column as usize], 0) == u32::MAX {
-                    arrays.halo.push(column);
-                }
-            }
-            // neighbours in memory are loaded together
-            arrays.halo[first..].sort_unstable();
-            for (at, &column) in arrays.halo[first..].iter().enumerate() {
-                place[column as usize] = (rows.len() + at) as u32;
-            }
-            let window = rows.len() + arrays.halo.len() - first;
-            arrays.window = arrays.window.max(window);
-            if window > usize::from(u16::MAX) {
-                return None;
-            }
-            let local = |column: u32| match inside(column) {
-                true => (column as usize - rows.start) as u16,
-                false => place[column as usize] as u16,
-            };
-            arrays.fill(pattern, rows.clone(), local);
-            for &column in &arrays.halo[first..] {
-                place[column as usize] = u32::MAX;
-            }
-            arrays.halo_first.push(arrays.halo.len() as u32);
-            arrays.slice_first.push(arrays.slices.len() as u32 - 1);
-        }
-        Some(arrays)
-    }
-
-    /// Lays out the slices of a block.
-    fn fill(&mut self, pattern: Pattern<'_>, rows: Range<usize>, local: impl Fn(u32) -> u16) {
-        let (lanes, height) = (self.lanes, 32 / self.lanes);
-        for start in rows.clone().step_by(height) {
-            let range = |place: usize| match start + place {
-                row if row < rows.end => pattern.offsets().range(row),
-                _ => 0..0,
-            };
-            let groups = (0..height).map(|place| range(place).len().div_ceil(lanes)).max().unwrap_or(0);
-            for group in 0..groups {
-                for slot in 0..32 {
-                    let entries = range(slot / lanes);
-                    let entry = entries.start + group * lanes + slot % lanes;
-                    let stored = entry < entries.end;
-                    self.columns.push(if stored { local(pattern.columns()[entry]) } else { 0 });
-                    self.entries.push(if stored { entry as u32 } else { u32::MAX });
-                }
-            }
-            let end = self.columns.len() / 32;
-            self.slices.push(end as u32);
-        }
-    }
-}
-
-/// Threads of a row: as many as keep all warps of a block busy, for the fewest rounds of groups.
-fn lanes(mean_length: f64, own: usize) -> usize {
-    let rounds = |lanes: usize| {
-        let slices = (own * lanes).div_ceil(32);
-        slices.div_ceil(WARPS) * ((mean_length / lanes as f64).ceil() as usize + 2)
-    };
-    [1, 2, 4, 8, 16, 32].into_iter().min_by_key(|&lanes| rounds(lanes)).unwrap_or(1)
-}
 
 /// A matrix laid out for blocks that keep it on the chip.
 #[derive(Debug)]
@@ -280,8 +175,13 @@ impl<T: Real> Resident<T> {
         n == pattern.cols() && n > 0 && entries > 0 && entries <= MOST_RESIDENT
     }
 
-    /// Lays out a square matrix; `None` where it is too large to gain from this, or its blocks refer to too much.
-    pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Option<Self>> {
+    /// Lays out a square matrix; `None` where it is too large to gain from this, or its blocks refer to too much. Values, in the order
+    /// of the pattern's entries, are asked for only where it is laid out.
+    pub fn new(
+        device: &Device,
+        pattern: Pattern<'_>,
+        values: impl FnOnce() -> Result<Buffer<T>>,
+    ) -> Result<Option<Self>> {
         let n = pattern.rows();
         if !Self::suits(pattern) {
             return Ok(None);
@@ -292,11 +192,9 @@ impl<T: Real> Resident<T> {
         }
         let most = device.shared_memory()?.saturating_sub(STATIC_SHARED);
         let blocks = n.div_ceil(FEWEST_RESIDENT_ROWS).min(device.multiprocessors());
-        let Some(arrays) = BlockArrays::new(pattern, blocks) else { return Ok(None) };
-        let vectors = (arrays.window + 4 * arrays.own) * size_of::<T>();
-        if vectors > most {
-            return Ok(None);
-        }
+        let vectors = |window: usize, own: usize| (window + 4 * own) * size_of::<T>();
+        let fits = |window: usize, own: usize| vectors(window, own) <= most;
+        let Some(arrays) = BlockArrays::new(pattern, blocks, &fits) else { return Ok(None) };
         let groups = |block: usize| {
             let [first, end] = [block, block + 1].map(|block| arrays.slice_first[block] as usize);
             (arrays.slices[end] - arrays.slices[first]) as usize
@@ -304,7 +202,7 @@ impl<T: Real> Resident<T> {
         let mut resident = Resident {
             blocks,
             most,
-            vectors,
+            vectors: vectors(arrays.window, arrays.own),
             groups: (0..blocks).map(groups).max().unwrap_or(0),
             lanes: arrays.lanes,
             window: arrays.window,
@@ -325,14 +223,14 @@ impl<T: Real> Resident<T> {
             log: device.zeros(3 * MOST_RESIDENT_STEPS)?,
             device: device.clone(),
         };
-        resident.refill(values)?;
+        resident.refill(&values()?)?;
         Ok(Some(resident))
     }
 
     /// New values, in the order of the pattern's entries.
     pub fn refill(&mut self, values: &[T]) -> Result<()> {
         let slot = |&entry: &u32| values.get(entry as usize).copied().unwrap_or_else(T::zero);
-        let slots: Vec<T> = self.entries.iter().map(slot).collect();
+        let slots: Vec<T> = self.entries.par_iter().map(slot).collect();
         self.values.write(&slots)
     }
 
@@ -431,67 +329,5 @@ impl<T: Real> Resident<T> {
             None => Segments::new(&self.device, &self.first_rows, coarse)?,
         };
         Ok(kept.insert(segments).raw(coarse, [self.own, self.window]))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::index::{Columns, Offsets};
-
-    /// What the blocks store, back in rows and columns.
-    fn entries_of(arrays: &BlockArrays, blocks: usize) -> Vec<(usize, usize, u32)> {
-        let mut found = vec![];
-        for block in 0..blocks {
-            let (first, end) = (arrays.rows[block] as usize, arrays.rows[block + 1] as usize);
-            let halo = &arrays.halo[arrays.halo_first[block] as usize..arrays.halo_first[block + 1] as usize];
-            let slices = arrays.slice_first[block] as usize..arrays.slice_first[block + 1] as usize;
-            for (w, slice) in slices.enumerate() {
-                for slot in arrays.slices[slice] as usize * 32..arrays.slices[slice + 1] as usize * 32 {
-                    if arrays.entries[slot] == u32::MAX {
-                        continue;
-                    }
-                    let row = first + (w * 32 + slot % 32) / arrays.lanes;
-                    let place = usize::from(arrays.columns[slot]);
-                    let column = if place < end - first {
-                        first + place
-                    } else {
-                        halo[place - (end - first)] as usize
-                    };
-                    found.push((row, column, arrays.entries[slot]));
-                }
-            }
-        }
-        found.sort_unstable_by_key(|&(_, _, entry)| entry);
-        found
-    }
-
-    #[test]
-    fn blocks_hold_every_entry_once() {
-        for (n, blocks) in [(1, 1), (33, 2), (500, 3), (1000, 7)] {
-            let row = |i: usize| -> Vec<u32> {
-                let mut columns: Vec<u32> = (0..i % 40).map(|k| ((i * 7 + k * k * 13) % n) as u32).collect();
-                columns.sort_unstable();
-                columns.dedup();
-                columns
-            };
-            let offsets = Offsets::from_lengths((0..n).map(|i| row(i).len()));
-            let columns = Columns::new((0..n).flat_map(row).collect::<Vec<_>>(), n).unwrap();
-            let arrays = BlockArrays::new(Pattern::new(&offsets, &columns), blocks).unwrap();
-            let expected: Vec<_> = (0..n)
-                .flat_map(|i| {
-                    offsets
-                        .range(i)
-                        .zip(row(i))
-                        .map(move |(entry, column)| (i, column as usize, entry as u32))
-                })
-                .collect();
-            assert_eq!(
-                entries_of(&arrays, blocks),
-                expected,
-                "{n} rows, {blocks} blocks, {} lanes",
-                arrays.lanes
-            );
-        }
     }
 }

@@ -1,0 +1,216 @@
+//! What each block keeps on the chip: its rows, and the entries of `x` that they read.
+
+use super::RESIDENT_THREADS;
+use crate::cuda::matrix::pattern::Pattern;
+use rayon::prelude::*;
+use std::ops::Range;
+
+const WARPS: usize = RESIDENT_THREADS / 32;
+
+/// What a block owns, in its own numbering: its rows first, then its halo.
+#[derive(Debug, Default)]
+pub(super) struct BlockArrays {
+    pub(super) rows: Vec<u32>,
+    pub(super) halo_first: Vec<u32>,
+    pub(super) halo: Vec<u32>,
+    pub(super) slice_first: Vec<u32>,
+    pub(super) slices: Vec<u32>,
+    pub(super) columns: Vec<u16>,
+    /// The entry in each slot, `u32::MAX` for padding.
+    pub(super) entries: Vec<u32>,
+    pub(super) lanes: usize,
+    pub(super) window: usize,
+    pub(super) own: usize,
+}
+
+impl BlockArrays {
+    /// Cuts rows into blocks of about equal numbers of entries; `None` where one of them has too large a window for `fits`, which is
+    /// told of windows and of the most rows of a block, or for 16 bits.
+    pub(super) fn new(
+        pattern: Pattern<'_>,
+        blocks: usize,
+        fits: &(impl Fn(usize, usize) -> bool + Sync),
+    ) -> Option<BlockArrays> {
+        let (offsets, n) = (pattern.offsets(), pattern.rows());
+        let work = pattern.entries() + n;
+        let mut arrays = BlockArrays {
+            rows: vec![0],
+            halo_first: vec![0],
+            slice_first: vec![0],
+            slices: vec![0],
+            ..BlockArrays::default()
+        };
+        let before = |row: usize| offsets.at(row) + row;
+        let mut row = 0;
+        for block in 1..=blocks {
+            let goal = work * block / blocks;
+            while row < n && (block == blocks || before(row + 1) <= goal) {
+                row += 1;
+            }
+            arrays.rows.push(row as u32);
+        }
+        arrays.own = arrays.rows.windows(2).map(|r| (r[1] - r[0]) as usize).max().unwrap_or(0);
+        arrays.lanes = lanes(pattern.mean_length(), arrays.own);
+        let (lanes, own) = (arrays.lanes, arrays.own);
+        let fits = |window: usize| window <= usize::from(u16::MAX) && fits(window, own);
+        let rows = arrays.rows.par_windows(2).map_init(
+            || vec![u32::MAX; n],
+            |place, rows| Block::new(pattern, rows[0] as usize..rows[1] as usize, lanes, place, &fits),
+        );
+        for block in rows.collect::<Option<Vec<Block>>>()? {
+            let groups = (arrays.columns.len() / 32) as u32;
+            arrays.slices.extend(block.slices.iter().map(|end| groups + end));
+            arrays.halo.extend(&block.halo);
+            arrays.columns.extend(&block.columns);
+            arrays.entries.extend(&block.entries);
+            arrays.window = arrays.window.max(block.window);
+            arrays.halo_first.push(arrays.halo.len() as u32);
+            arrays.slice_first.push(arrays.slices.len() as u32 - 1);
+        }
+        Some(arrays)
+    }
+}
+
+/// One block by itself.
+struct Block {
+    halo: Vec<u32>,
+    window: usize,
+    /// Where each slice ends, in groups from the first of the block.
+    slices: Vec<u32>,
+    columns: Vec<u16>,
+    entries: Vec<u32>,
+}
+
+impl Block {
+    /// `place` has `u32::MAX` for each column, before and after; `None` where the window does not fit.
+    fn new(
+        pattern: Pattern<'_>,
+        rows: Range<usize>,
+        lanes: usize,
+        place: &mut [u32],
+        fits: &impl Fn(usize) -> bool,
+    ) -> Option<Block> {
+        let (offsets, columns) = (pattern.offsets(), pattern.columns());
+        let inside = |column: u32| rows.contains(&(column as usize));
+        let mut halo = vec![];
+        for &column in columns[offsets.at(rows.start)..offsets.at(rows.end)].iter() {
+            if !inside(column) && std::mem::replace(&mut place[column as usize], 0) == u32::MAX {
+                halo.push(column);
+            }
+        }
+        let window = rows.len() + halo.len();
+        if !fits(window) {
+            halo.iter().for_each(|&column| place[column as usize] = u32::MAX);
+            return None;
+        }
+        // neighbours in memory are loaded together
+        halo.sort_unstable();
+        for (at, &column) in halo.iter().enumerate() {
+            place[column as usize] = (rows.len() + at) as u32;
+        }
+        let local = |column: u32| match inside(column) {
+            true => (column as usize - rows.start) as u16,
+            false => place[column as usize] as u16,
+        };
+        let mut block = Block { halo: vec![], window, slices: vec![], columns: vec![], entries: vec![] };
+        block.fill(pattern, rows.clone(), lanes, local);
+        halo.iter().for_each(|&column| place[column as usize] = u32::MAX);
+        block.halo = halo;
+        Some(block)
+    }
+
+    /// Lays out its slices.
+    fn fill(&mut self, pattern: Pattern<'_>, rows: Range<usize>, lanes: usize, local: impl Fn(u32) -> u16) {
+        let height = 32 / lanes;
+        for start in rows.clone().step_by(height) {
+            let range = |place: usize| match start + place {
+                row if row < rows.end => pattern.offsets().range(row),
+                _ => 0..0,
+            };
+            let groups = (0..height).map(|place| range(place).len().div_ceil(lanes)).max().unwrap_or(0);
+            for group in 0..groups {
+                for slot in 0..32 {
+                    let entries = range(slot / lanes);
+                    let entry = entries.start + group * lanes + slot % lanes;
+                    let stored = entry < entries.end;
+                    self.columns.push(if stored { local(pattern.columns()[entry]) } else { 0 });
+                    self.entries.push(if stored { entry as u32 } else { u32::MAX });
+                }
+            }
+            self.slices.push((self.columns.len() / 32) as u32);
+        }
+    }
+}
+
+/// Threads of a row: as many as keep all warps of a block busy, for the fewest rounds of groups.
+fn lanes(mean_length: f64, own: usize) -> usize {
+    let rounds = |lanes: usize| {
+        let slices = (own * lanes).div_ceil(32);
+        slices.div_ceil(WARPS) * ((mean_length / lanes as f64).ceil() as usize + 2)
+    };
+    [1, 2, 4, 8, 16, 32].into_iter().min_by_key(|&lanes| rounds(lanes)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::{Columns, Offsets};
+
+    /// What the blocks store, back in rows and columns.
+    fn entries_of(arrays: &BlockArrays, blocks: usize) -> Vec<(usize, usize, u32)> {
+        let mut found = vec![];
+        for block in 0..blocks {
+            let (first, end) = (arrays.rows[block] as usize, arrays.rows[block + 1] as usize);
+            let halo = &arrays.halo[arrays.halo_first[block] as usize..arrays.halo_first[block + 1] as usize];
+            let slices = arrays.slice_first[block] as usize..arrays.slice_first[block + 1] as usize;
+            for (w, slice) in slices.enumerate() {
+                for slot in arrays.slices[slice] as usize * 32..arrays.slices[slice + 1] as usize * 32 {
+                    if arrays.entries[slot] == u32::MAX {
+                        continue;
+                    }
+                    let row = first + (w * 32 + slot % 32) / arrays.lanes;
+                    let place = usize::from(arrays.columns[slot]);
+                    let column = if place < end - first {
+                        first + place
+                    } else {
+                        halo[place - (end - first)] as usize
+                    };
+                    found.push((row, column, arrays.entries[slot]));
+                }
+            }
+        }
+        found.sort_unstable_by_key(|&(_, _, entry)| entry);
+        found
+    }
+
+    #[test]
+    fn blocks_hold_every_entry_once() {
+        for (n, blocks) in [(1, 1), (33, 2), (500, 3), (1000, 7)] {
+            let row = |i: usize| -> Vec<u32> {
+                let mut columns: Vec<u32> = (0..i % 40).map(|k| ((i * 7 + k * k * 13) % n) as u32).collect();
+                columns.sort_unstable();
+                columns.dedup();
+                columns
+            };
+            let offsets = Offsets::from_lengths((0..n).map(|i| row(i).len()));
+            let columns = Columns::new((0..n).flat_map(row).collect::<Vec<_>>(), n).unwrap();
+            let arrays = BlockArrays::new(Pattern::new(&offsets, &columns), blocks, &|_, _| true).unwrap();
+            let expected: Vec<_> = (0..n)
+                .flat_map(|i| {
+                    offsets
+                        .range(i)
+                        .zip(row(i))
+                        .map(move |(entry, column)| (i, column as usize, entry as u32))
+                })
+                .collect();
+            assert_eq!(
+                entries_of(&arrays, blocks),
+                expected,
+                "{n} rows, {blocks} blocks, {} lanes",
+                arrays.lanes
+            );
+            let widest = |window: usize, _: usize| window < arrays.window;
+            assert!(BlockArrays::new(Pattern::new(&offsets, &columns), blocks, &widest).is_none());
+        }
+    }
+}
