@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 ("mpi.csv", "Ranks of MPI, Poisson's equation on a cube, 1e-8, beside PETSc"),
                 (
                     "mpi_gpus.csv",
-                    "Ranks of MPI on GPUs, Poisson's equation on a cube, 1e-8 (`mpi_poisson SIDE gpu`)",
+                    "Ranks of MPI on GPUs, 1e-8 (`mpi_poisson SYSTEM gpu`)",
                 ),
                 (
                     "scaling_check.csv",
