@@ -85,9 +85,9 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
         Preconditioner::Spai => (250.0, 1.0, 250.0),
         Preconditioner::Ic0 => (100.0, 2.0, 150.0),
         Preconditioner::Ilu0 => (140.0, 2.0, 100.0),
-        // each entry takes a row of what is kept, of which there is the more the longer rows are
+        // each entry takes a row of what is kept
         Preconditioner::Ilut => {
-            let kept = (7.0 * length * length).max(400.0);
+            let kept = (70.0 * length).max(400.0);
             let hope = if profile.is_unmatched() { UNMATCHED } else { 20.0 };
             (kept * profile.entries as f64 / iteration, 4.0, hope)
         }
