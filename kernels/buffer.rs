@@ -116,7 +116,7 @@ pub fn in_huge_pages<X>(numbers: &mut [X]) {
     }
 }
 
-/// The same numbers, for threads that write at places of their own.
+/// The numbers of a slice, for threads that write at places of their own.
 pub fn shared(numbers: &mut [u32]) -> &[AtomicU32] {
     // SAFETY: the same size and alignment, borrowed alone for as long
     unsafe { std::slice::from_raw_parts(numbers.as_mut_ptr().cast(), numbers.len()) }

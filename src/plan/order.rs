@@ -110,10 +110,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.possible(standing, but).into_iter().map(next).chain([last]).collect()
     }
 
-    /// What all iterations with Jacobi are likely to cost, as far as they have been tried: zero if they say nothing.
+    /// What all iterations with Jacobi are likely to cost, as far as they have been tried: zero if they say nothing, as where
+    /// residuals grew.
     pub(super) fn plain(&self, standing: &Standing) -> f64 {
-        let tried =
-            standing.rest[0].filter(|rest| rest.is_finite() && self.memory.candidates[0].is_measure());
+        let tried = standing.rest[0].filter(|rest| *rest < LAST && self.memory.candidates[0].is_measure());
         tried.map_or(0.0, |rest| rest + standing.made[0])
     }
 
