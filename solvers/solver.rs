@@ -174,7 +174,7 @@ where
     /// The null space, the token, and whoever observes or stops stay behind.
     ///
     /// ```
-    /// use krysp::{Cg, Csr};
+    /// use krysp::{Cg, Csr, LinearOperator};
     ///
     /// let first = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 1, 2.0)])?;
     /// let second = Csr::from_triplets(2, 2, &[(0, 0, 4.0), (1, 1, 5.0)])?;
