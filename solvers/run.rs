@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// The most steps in one leap. The time limit and the cancel token are checked between leaps.
 const LEAP: usize = 256;
+/// The most steps in a leap for a rule that may be asked late, and the part of all iterations so far that may be more.
+const BUNCH: usize = 64;
+const BUNCHES: usize = 4;
 /// Iterations between two folds. A fold moves five vectors, a few thousandths of what the iterations move.
 const FOLD: usize = 256;
 /// Iterations before the first check whether rounding makes the tolerance unreachable. The number doubles for each
@@ -267,7 +270,7 @@ where
         method.begin(&system, &mut workspace.work)?;
         workspace.steps.begin(threshold * threshold)?;
         // An observer of iterates sees `x` before a later step changes it.
-        let lag = if self.iterate_observers.is_empty() { lag } else { 1 };
+        let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         loop {
             while ending.is_none()
                 && workspace.steps.in_flight() < lag
@@ -284,11 +287,17 @@ where
                     // A rule of the user may stop the solve after any iteration, and an observer wants every iterate, so
                     // iterations must not share a launch.
                     let alone = !self.stop_rules.is_empty() || !self.iterate_observers.is_empty();
-                    let leap = if alone { 0 } else { LEAP };
+                    let leap = match self.late_rules.is_empty() {
+                        _ if alone => 0,
+                        true => LEAP,
+                        false => LEAP.min(BUNCH.max((queued - first) / BUNCHES)),
+                    };
                     let count = leap.min(allowed - queued);
                     let Workspace { work, steps, .. } = &mut *workspace;
                     let leapt = method.leap(&system, x, work, steps, count)?;
                     queued += leapt;
+                    // the next leap is queued while this one runs
+                    lag = lag.max(leapt + 1);
                     if leapt == 0 {
                         steps
                             .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
@@ -360,10 +369,10 @@ where
                 self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, whole));
             }
             let mut stop = false;
-            for rule in &mut self.stop_rules {
+            for rule in self.stop_rules.iter_mut().chain(&mut self.late_rules) {
                 stop |= rule(&progress);
             }
-            if !self.stop_rules.is_empty() {
+            if !(self.stop_rules.is_empty() && self.late_rules.is_empty()) {
                 stop = workspace.space.agree(stop.into())? != 0;
             }
             if !residual.is_finite() {

@@ -27,13 +27,9 @@ pub struct ForDirect {
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Builds<T: Real>: Machine<T> + Clone {
-    /// Whether the host sees each iteration at no cost, and may ask after each whether to go on.
+    /// Whether iterations are made by the host: then what only the host can do, as converting and renumbering, costs few of them.
     #[doc(hidden)]
-    const WATCHED: bool;
-
-    /// Whether even one solve is worth another numbering, where `x` is read from anywhere.
-    #[doc(hidden)]
-    const RENUMBERS: bool;
+    const ON_HOST: bool;
 
     /// Whether a preconditioner exists here.
     #[doc(hidden)]
@@ -104,8 +100,7 @@ fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, H
 }
 
 impl<T: Real> Builds<T> for Host {
-    const WATCHED: bool = true;
-    const RENUMBERS: bool = true;
+    const ON_HOST: bool = true;
 
     fn has(&self, _: Preconditioner) -> bool {
         true
@@ -192,8 +187,7 @@ impl<T: Real> Builds<T> for Host {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Builds<T> for Cuda {
-    const WATCHED: bool = false;
-    const RENUMBERS: bool = false;
+    const ON_HOST: bool = false;
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
         use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};
