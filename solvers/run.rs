@@ -269,10 +269,13 @@ where
         }
         method.begin(&system, &mut workspace.work)?;
         workspace.steps.begin(threshold * threshold)?;
+        // Whether a rule that may be asked late would stop here: nothing is queued until what is on its way has been asked for.
+        let mut held = false;
         // An observer of iterates sees `x` before a later step changes it.
         let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         loop {
             while ending.is_none()
+                && !held
                 && workspace.steps.in_flight() < lag
                 && cycle != Some(place)
                 && (cycle.is_some() || queued < check_at)
@@ -311,7 +314,7 @@ where
                 }
             }
             if workspace.steps.in_flight() == 0 {
-                if let Some(outcome) = ending {
+                if let Some(outcome) = ending.take().or(held.then_some(Outcome::Stopped)) {
                     return Ok(outcome);
                 }
                 if cycle.is_some() {
@@ -369,11 +372,16 @@ where
                 self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, whole));
             }
             let mut stop = false;
-            for rule in self.stop_rules.iter_mut().chain(&mut self.late_rules) {
+            for rule in &mut self.stop_rules {
                 stop |= rule(&progress);
             }
+            held = false;
+            for rule in &mut self.late_rules {
+                held |= rule(&progress);
+            }
             if !(self.stop_rules.is_empty() && self.late_rules.is_empty()) {
-                stop = workspace.space.agree(stop.into())? != 0;
+                let said = workspace.space.agree(if stop { 2 } else { held.into() })?;
+                (stop, held) = (said > 1, said > 0);
             }
             if !residual.is_finite() {
                 return Ok(Outcome::NotFinite { whence: "the residual" });

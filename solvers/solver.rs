@@ -168,8 +168,8 @@ where
         self
     }
 
-    /// As [`Solver::stop_when`], but some iterations may follow: those that share a launch, or are on their way, are made.
-    /// This costs no time where that does.
+    /// Ends when `stop` returns true and nothing more is on its way: iterations that share a kernel launch, or are queued behind it,
+    /// are made and asked for first, so that the last answer counts. Where [`Solver::stop_when`] slows solves down, this does not.
     pub fn stop_soon_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
         self.late_rules.push(Box::new(stop));
         self

@@ -58,12 +58,12 @@ impl Direct {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
         let fronts = FRONTS_OF_ROW * rows;
         if entries < NETWORK * rows {
-            return Direct { entries: 2.0 * entries, work: 10.0 * entries, fronts };
+            return Direct { entries: 2.0 * entries, work: 6.0 * entries, fronts };
         }
         if entries >= IN_SPACE * rows * profile.block as f64 {
-            return Direct { entries: 3.0 * rows.powf(4.0 / 3.0), work: 0.5 * rows * rows, fronts };
+            return Direct { entries: 3.0 * rows.powf(4.0 / 3.0), work: 0.3 * rows * rows, fronts };
         }
-        Direct { entries: 4.0 * rows * rows.log2(), work: 30.0 * rows.powf(1.5), fronts }
+        Direct { entries: 4.0 * rows * rows.log2(), work: 18.0 * rows.powf(1.5), fronts }
     }
 }
 
@@ -78,8 +78,9 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
     let iteration = iteration(profile);
     let Direct { entries, work, fronts } = direct.unwrap_or_else(|| Direct::hoped(profile));
     let length = profile.entries as f64 / profile.rows.max(1) as f64;
+    let find = ORDER * profile.entries as f64 / iteration;
     // once it is known it costs nothing
-    let order = if direct.is_some() { 0.0 } else { ORDER * profile.entries as f64 / iteration };
+    let order = if direct.is_some() { 0.0 } else { find };
     let [entries, work, fronts] = [entries, work, fronts].map(|count| count / iteration);
     match preconditioner {
         Preconditioner::None => (0.0, 0.0, 5000.0),
@@ -99,7 +100,8 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
         Preconditioner::Cholesky => {
             (order + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * fronts, 1.0)
         }
-        Preconditioner::Lu => (order + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
+        // its order is one of its own
+        Preconditioner::Lu => (find + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
     }
 }
 
@@ -119,16 +121,14 @@ fn iteration(profile: &Profile) -> f64 {
 }
 
 /// What a multiplication of `Lu` takes, whose numbers are chosen as they come, one after the other, beside those of an iteration.
-const ONE_BY_ONE: f64 = 6.0;
+const ONE_BY_ONE: f64 = 10.0;
 
 /// What applying `Cholesky` takes for each front, and how many there are for a row, in the mean.
 const FRONT: f64 = 250.0;
 const FRONTS_OF_ROW: f64 = 0.25;
 
-/// `Lu` is given up at so many times what was foretold, or what another rung would cost, and then foretold to take so many times
-/// what was foretold.
+/// `Lu` is halted at so many times what was foretold, or what another rung would cost, and then foretold to take as much again.
 const GIVEN_UP: f64 = 3.0;
-const GROWN: f64 = 4.0;
 
 /// Rows of less entries than this, in the mean, are those of networks and trees, whose factors have few entries more; the
 /// coarsest mesh in the plane has five.
@@ -207,14 +207,14 @@ impl Candidate {
         }
     }
 
-    /// The multiplications after which `Lu` is given up, for now, where another rung costs so much in each of so many solves.
-    pub(super) fn most_multiplications(&self, profile: &Profile, other: f64, solves: f64) -> f64 {
-        (GIVEN_UP * self.setup.max(other)).max(solves * other) * iteration(profile) / ONE_BY_ONE
+    /// What is spent on `Lu` before it is halted, where another rung costs so much in each of so many solves.
+    pub(super) fn patience(&self, other: f64, solves: f64) -> f64 {
+        (GIVEN_UP * self.setup.max(other)).max(solves * other)
     }
 
-    /// Notes that `Lu` was given up.
-    pub(super) fn grow(&mut self) {
-        self.setup *= GROWN;
+    /// The multiplications of `Lu` that cost so much.
+    pub(super) fn multiplications(cost: f64, profile: &Profile) -> f64 {
+        cost * iteration(profile) / ONE_BY_ONE
     }
 
     /// Whether the iterations that it needs say how many others need.
@@ -291,6 +291,10 @@ mod tests {
         // levels of a scalar problem depend on nothing of the kind
         let amg = of(Preconditioner::Amg);
         assert_eq!(amg.solve(10_000.0), amg.solve(0.0));
+        // what is easy with Jacobi is as easy with more
+        assert_eq!(amg.solve(24.0), 12.0 * amg.iteration);
+        let unsymmetric = Candidate::new(Method::Idr, Preconditioner::Ilut, "", &profile);
+        assert_eq!(unsymmetric.solve(24.0), 12.0 * unsymmetric.iteration);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use super::solved::{Left, Rung};
 use super::{Builds, Candidate, Ladder, Method, Preconditioner};
 use crate::{Error, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
+use std::ops::RangeInclusive;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,8 +39,10 @@ const EXHAUSTED: f64 = 0.5;
 /// What it costs, about, to find out whether there is a solution at all: done before something is tried again that costs more.
 const DEAR: f64 = 2_000.0;
 
-/// Iterations that are timed where costs are counted by the clock.
-const TIMED: usize = 32;
+/// Iterations that are timed where costs are counted by the clock, with so many solves ahead for each: enough that what a solve
+/// takes beside them counts for little.
+const TIMED: RangeInclusive<usize> = 32..=256;
+const AHEAD: usize = 4;
 
 /// Where the rungs of one solve stand.
 pub(super) struct Standing {
@@ -91,12 +94,13 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let setup = match self.build(index, promised) {
                 Ok(setup) => setup + numbering,
                 Err(Error::Lost) => return Err(Error::Lost),
-                // factors that took more than was foretold: later, perhaps
+                // factors that take more than was foretold are halted: they may be gone on with
                 Err(Error::Unsuitable { .. })
                     if self.memory.candidates[index].preconditioner == Preconditioner::Lu =>
                 {
-                    self.memory.spent += self.memory.candidates[index].setup;
-                    self.memory.candidates[index].grow();
+                    let spent = self.patience(index, promised);
+                    self.memory.spent += spent;
+                    self.memory.candidates[index].setup = spent;
                     at = self.next(&standing);
                     continue;
                 }
@@ -115,13 +119,13 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 (index != 0 || !self.memory.candidates[0].is_measure()).then(|| self.plain(&standing));
             let Candidate { iteration: each, hope, .. } = self.memory.candidates[index];
             // what was left and is gone on with has had its hope
-            let hope = if standing.rest[index].is_some() { 0.0 } else { hope };
-            lock(&self.watch).pace.begin(
-                (each, hope),
-                next,
-                weigh,
-                plain,
-            );
+            let hope = match (standing.rest[index], self.memory.known[index]) {
+                (Some(_), _) => 0.0,
+                // what it took before, it may take again
+                (None, Some(cost)) if cost.is_finite() => hope.max(cost / each),
+                (None, _) => hope,
+            };
+            lock(&self.watch).pace.begin((each, hope), next, weigh, plain);
             let allowed = self.memory.options.max_iterations.map_or(ITERATIONS, |most| most - iterations);
             let stopping = Stopping {
                 rtol: self.memory.options.rtol,
@@ -224,13 +228,18 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         if self.build(0, LAST).is_err() {
             return Ok(());
         }
+        let ahead = self.memory.options.solves.unwrap_or(0);
         let watch = self.watch.clone();
         let observers = std::mem::take(&mut lock(&watch).observers);
         let mut times = || -> Result<()> {
             for _ in 0..2 {
                 lock(&watch).pace.begin((1.0, 0.0), vec![], None, None);
                 let mut x = b.space().zeros()?;
-                let stopping = Stopping { rtol: self.memory.options.rtol, max_iterations: TIMED, ..Stopping::new(T::EPSILON) };
+                let stopping = Stopping {
+                    rtol: self.memory.options.rtol,
+                    max_iterations: (ahead / AHEAD).clamp(*TIMED.start(), *TIMED.end()),
+                    ..Stopping::new(T::EPSILON)
+                };
                 let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
                 *running.stopping() = stopping;
                 let report = running.solve_into(b, &mut x)?.clone();

@@ -2,6 +2,7 @@
 
 use super::builds::ForDirect;
 use super::candidates::{Candidate, Direct};
+use super::matched::Halted;
 use super::measured::{fastest, is_scattered};
 use super::pace::Pace;
 use super::plan::Options;
@@ -47,6 +48,8 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) operator: Option<Operator<M::Vector>>,
     /// A preconditioner that was read from a file, and which of the candidates it is of.
     pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
+    /// Factors that were given up for now.
+    pub(super) halted: Option<Halted<T>>,
     /// What has solved once since it was built: its memory was new to it.
     pub(super) cold: Option<usize>,
     /// Memory for `b − A x`.
@@ -121,6 +124,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             running: None,
             operator: Some(operator),
             read: None,
+            halted: None,
             cold: None,
             residual: None,
             renumbers: false,
@@ -212,7 +216,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         Arc::make_mut(&mut self.matrix).refresh(values)?;
         self.memory.known.fill(None);
-        self.memory.singular = false;
+        (self.memory.singular, self.halted) = (false, None);
         let matrix = &*self.matrix;
         let exactly = || matrix.check_symmetric(0.0).is_ok();
         let symmetric = self.memory.symmetric && (check_symmetric(matrix).is_ok() || exactly());
@@ -255,6 +259,13 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         }
     }
 
+    /// What is spent on building this rung before it is halted, where another would cost so much.
+    pub(super) fn patience(&self, index: usize, other: f64) -> f64 {
+        let Memory { options, solves, candidates, .. } = &self.memory;
+        let ahead = options.solves.map_or(1, |all| all.saturating_sub(*solves)).max(1);
+        candidates[index].patience(other, ahead as f64)
+    }
+
     /// Makes this rung the running one, where another would cost so much. That it cannot be built is noted, too.
     pub(super) fn build(&mut self, index: usize, other: f64) -> Result<Duration> {
         if self.running.as_ref().is_some_and(|(running, _)| *running == index) {
@@ -272,17 +283,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         };
         // what was asked for by name may take as long as it does
         let alone = self.memory.candidates.len() == 1;
-        let ahead =
-            self.memory.options.solves.map_or(1, |solves| solves.saturating_sub(self.memory.solves)).max(1);
-        let most = match alone {
-            true => f64::INFINITY,
-            false => candidate.most_multiplications(&self.memory.profile, other, ahead as f64),
-        };
-        let (matrix, operator, direct) = (&*self.matrix, self.operator()?, ForDirect { ordered, most });
+        let most = if alone { f64::INFINITY } else { self.patience(index, other) };
+        let most = Candidate::multiplications(most, &self.memory.profile);
+        let mut halted = self.halted.take();
+        let (matrix, operator) = (&*self.matrix, self.operator()?);
+        let direct = ForDirect { ordered, most, halted: &mut halted };
         let m = match read {
             Some((_, read)) => Ok(read),
             None => self.machine.preconditioner(candidate.preconditioner, matrix, operator, direct),
         };
+        self.halted = halted;
         let m = m.inspect_err(|error| {
             self.memory.singular |= matches!(error, Error::Singular { .. });
             let ending = Left::Refused(error.to_string());
