@@ -1,13 +1,15 @@
 //! Memory of a device that other processes of this machine write to: their kernels find it at an address of their own.
 //!
-//! Each process offers memory, tells the others the name by which the driver knows it, and opens what they offer. Memory is
-//! not given back to the driver while another process may have it open: whoever makes regions keeps them, and uses them again.
+//! Each process offers memory, tells the others the name by which the driver knows it, and opens what they offer. What others
+//! have opened is not given back before the program ends, for they may still write there: whoever makes regions keeps them, and
+//! uses them again.
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
 use cudarc::driver::{result, sys};
 use memmap2::MmapMut;
 use std::fs::OpenOptions;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 
 /// The bytes of a name.
@@ -84,25 +86,23 @@ impl Drop for Offer {
     }
 }
 
-/// Memory of each of several processes, as this one's kernels find it.
+/// Memory of each of several processes, as this one's kernels find it, until the program ends.
 #[derive(Debug)]
 pub struct Region {
-    own: Offer,
+    own: ManuallyDrop<Offer>,
     addresses: Vec<u64>,
     /// Bytes that all have.
     bytes: usize,
-    opened: Vec<u64>,
 }
 
 impl Region {
     /// Opens what all processes offer by these names; this one's is the one at `place`.
     pub fn open(own: Offer, place: usize, names: &[[u8; NAME]]) -> Result<Region> {
         own.device.inner.context.bind_to_thread()?;
-        let mut region =
-            Region { bytes: own.bytes, own, addresses: Vec::with_capacity(names.len()), opened: vec![] };
+        let (mut least, mut addresses) = (own.bytes, Vec::with_capacity(names.len()));
         for (at, name) in names.iter().enumerate() {
             if at == place {
-                region.addresses.push(region.own.address);
+                addresses.push(own.address);
                 continue;
             }
             let handle = sys::CUipcMemHandle { reserved: name.map(|byte| byte as _) };
@@ -111,13 +111,12 @@ impl Region {
             // SAFETY: the answers go to locals; the driver refuses what is no name of memory
             unsafe {
                 sys::cuIpcOpenMemHandle_v2(&mut address, handle, flags).result()?;
-                region.opened.push(address);
                 sys::cuMemGetAddressRange_v2(&mut start, &mut bytes, address).result()?;
             }
-            region.addresses.push(address);
-            region.bytes = region.bytes.min(bytes - (address - start) as usize);
+            addresses.push(address);
+            least = least.min(bytes - (address - start) as usize);
         }
-        Ok(region)
+        Ok(Region { own: ManuallyDrop::new(own), addresses, bytes: least })
     }
 
     /// Where the memory of each process begins.
@@ -133,19 +132,6 @@ impl Region {
     /// Makes this process's memory zero. Nobody else may use it meanwhile.
     pub fn clear(&self) -> Result<()> {
         self.own.clear(self.own.bytes)
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        let context = &self.own.device.inner.context;
-        for &address in &self.opened {
-            let closed = context.bind_to_thread().and_then(|()| {
-                // SAFETY: opened once, and closed once
-                unsafe { sys::cuIpcCloseMemHandle(address) }.result()
-            });
-            context.record_err(closed);
-        }
     }
 }
 

@@ -43,7 +43,12 @@ const LOOKS: Duration = Duration::from_millis(100);
 
 /// A word in host memory that all devices see: zero, or one more than the place of the member that failed first.
 #[derive(Debug)]
-pub(crate) struct Notice(*mut u32, Option<SharedWord>);
+pub(crate) struct Notice {
+    word: *mut u32,
+    /// For kernels.
+    address: u64,
+    shared: Option<SharedWord>,
+}
 
 // SAFETY: hosts access the word as an atomic, devices through volatile loads and stores
 unsafe impl Send for Notice {}
@@ -58,7 +63,7 @@ impl Notice {
         let word = unsafe { result::malloc_host(4, flags) }?.cast::<u32>();
         // SAFETY: just allocated
         unsafe { word.write_volatile(0) };
-        Ok(Notice(word, None))
+        Ok(Notice { word, address: word as u64, shared: None })
     }
 
     /// A word in memory that processes share: all zero when it was made.
@@ -68,25 +73,28 @@ impl Notice {
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
         // SAFETY: the memory is kept until it is no longer registered
         unsafe { sys::cuMemHostRegister_v2(word.cast(), bytes, flags) }.result()?;
-        Ok(Notice(word.cast(), Some(memory)))
+        let (mut address, shared) = (0, Some(memory));
+        // SAFETY: just registered; the answer goes to a local
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, word.cast(), 0) }.result()?;
+        Ok(Notice { word: word.cast(), address, shared })
     }
 
     pub(crate) fn address(&self) -> u64 {
-        self.0 as u64
+        self.address
     }
 
     fn failed(&self) -> &AtomicU32 {
         // SAFETY: the word lives as long as this, and is aligned
-        unsafe { AtomicU32::from_ptr(self.0) }
+        unsafe { AtomicU32::from_ptr(self.word) }
     }
 }
 
 impl Drop for Notice {
     fn drop(&mut self) {
         // SAFETY: allocated by `malloc_host` and freed once, or registered once; members have waited for their devices
-        let _ = match &self.1 {
-            None => unsafe { result::free_host(self.0.cast()) },
-            Some(_) => unsafe { sys::cuMemHostUnregister(self.0.cast()) }.result(),
+        let _ = match &self.shared {
+            None => unsafe { result::free_host(self.word.cast()) },
+            Some(_) => unsafe { sys::cuMemHostUnregister(self.word.cast()) }.result(),
         };
     }
 }
