@@ -32,7 +32,10 @@ pub struct BlockJacobi<T: Real, M, L: Local<T> = Host> {
 
 impl<T: Real, M: fmt::Debug, L: Local<T>> fmt::Debug for BlockJacobi<T, M, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BlockJacobi").field("space", &self.space).field("own", &self.own).finish_non_exhaustive()
+        f.debug_struct("BlockJacobi")
+            .field("space", &self.space)
+            .field("own", &self.own)
+            .finish_non_exhaustive()
     }
 }
 

@@ -35,7 +35,8 @@ impl Teams {
 
     /// GPUs of other ranks stop waiting for this one's.
     pub(super) fn give_up(&self) {
-        let members = |(_, team): &(Cuda, Option<Arc<Team>>)| team.as_ref().and_then(|team| team.member.clone());
+        let members =
+            |(_, team): &(Cuda, Option<Arc<Team>>)| team.as_ref().and_then(|team| team.member.clone());
         self.made().iter().filter_map(members).for_each(|member| member.give_up());
     }
 }
@@ -131,7 +132,8 @@ impl CudaLink {
         };
         // each rank learns where its entries begin among the ghosts of the others
         let begin = plan.ghosts_from[..ranks.size()].iter().map(|&place| vec![place as u64]).collect();
-        let begin: Vec<usize> = ranks.exchange(begin)?.concat().into_iter().map(|place| place as usize).collect();
+        let begin: Vec<usize> =
+            ranks.exchange(begin)?.concat().into_iter().map(|place| place as usize).collect();
         let region = self.team.region(ranks, member, Halo::<T>::inbox_bytes(ghosts))?;
         ranks.all(Halo::across(member, own, &plan, &begin, region).map_err(Into::into))
     }

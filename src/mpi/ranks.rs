@@ -283,7 +283,9 @@ impl Ranks {
         let started = Instant::now();
         let late = |message: &str| Error::Rank { rank, message: message.into() };
         let heard = self.wait(|| started.elapsed() > PATIENCE);
-        heard.err().unwrap_or_else(|| late("took no part in what others waited for: all ranks must do the same"))
+        heard
+            .err()
+            .unwrap_or_else(|| late("took no part in what others waited for: all ranks must do the same"))
     }
 
     /// The largest of the numbers of all ranks.

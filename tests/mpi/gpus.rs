@@ -1,6 +1,6 @@
 //! Ranks with GPUs, or with one that they share, compute what ranks in host memory do. Left out where there is no GPU.
 
-use crate::laws::obeyed;
+use crate::laws::{assert_product, obeyed, small};
 use crate::solves::{methods_on, residual};
 use crate::{cuts, part, share};
 use krysp::mpi::{
@@ -61,37 +61,24 @@ fn product<L: Local<f64>>(a: &RankMatrix<f64, L>, x: &[f64]) -> Vec<f64> {
 /// Products and new values are those of one process; what is sent is what the host would send.
 pub(super) fn products(ranks: &Ranks) {
     let gpu = ranks.gpu().unwrap();
-    for (name, triplets) in edge::edge_cases() {
-        if triplets.rows != triplets.cols || triplets.rows > 300 {
-            continue;
+    small(ranks, |name, a, cut, x| {
+        let host = share(ranks, a, cut);
+        let mut rows = host.to(&gpu).unwrap();
+        let before = ranks.traffic();
+        let y = product(&rows, part(ranks, x, cut));
+        let sent = ranks.traffic() - before;
+        // what GPUs send by themselves is not counted
+        let counted = u64::from(!rows.report().joined);
+        assert_eq!(sent.messages, counted * host.report().messages as u64);
+        assert_eq!(sent.bytes, counted * 8 * host.report().sent as u64);
+        assert_product(ranks, name, a, cut, x, &y);
+        let own = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
+        let doubled: Vec<f64> = a.entries()[own].iter().map(|value| 2.0 * value).collect();
+        rows.refresh(&doubled).unwrap();
+        for (twice, y) in product(&rows, part(ranks, x, cut)).iter().zip(&y) {
+            assert!((twice - 2.0 * y).abs() <= 1e-12 * (1.0 + y.abs()), "{name} {cut:?}: {twice} {y}");
         }
-        let a = triplets.csr::<f64>().unwrap();
-        let x: Vec<f64> = numbers(a.cols(), 3);
-        let expected = triplets.product_reference(&x).0;
-        for cut in cuts(a.rows(), ranks.size()) {
-            let host = share(ranks, &a, &cut);
-            let mut rows = host.to(&gpu).unwrap();
-            let before = ranks.traffic();
-            let y = product(&rows, part(ranks, &x, &cut));
-            let sent = ranks.traffic() - before;
-            // what GPUs send by themselves is not counted
-            let counted = u64::from(!rows.report().joined);
-            assert_eq!(sent.messages, counted * host.report().messages as u64);
-            assert_eq!(sent.bytes, counted * 8 * host.report().sent as u64);
-            for (y, expected) in y.iter().zip(part(ranks, &expected, &cut)) {
-                assert!(
-                    (y - expected).abs() <= 1e-12 * (1.0 + expected.abs()),
-                    "{name} {cut:?}: {y} {expected}"
-                );
-            }
-            let own = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
-            let doubled: Vec<f64> = a.entries()[own].iter().map(|value| 2.0 * value).collect();
-            rows.refresh(&doubled).unwrap();
-            for (twice, y) in product(&rows, part(ranks, &x, &cut)).iter().zip(&y) {
-                assert!((twice - 2.0 * y).abs() <= 1e-12 * (1.0 + y.abs()), "{name} {cut:?}: {twice} {y}");
-            }
-        }
-    }
+    });
 }
 
 /// Long messages, and many products in a row.

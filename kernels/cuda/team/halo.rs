@@ -197,7 +197,8 @@ impl<T: Real> Halo<T> {
         }
         let each = |which: usize, word: usize| {
             let mut addresses = [0; TEAM_MEMBERS];
-            let of = |(to, at): (usize, &mut u64)| *at = address(to)[which] + (word * size_of::<u64>()) as u64;
+            let of =
+                |(to, at): (usize, &mut u64)| *at = address(to)[which] + (word * size_of::<u64>()) as u64;
             addresses.iter_mut().enumerate().take(count).for_each(of);
             addresses
         };

@@ -188,7 +188,10 @@ impl Member {
     /// zero, and a region of [`mail_bytes`]. The team's host work is theirs to do; its sums are those of [`Member::sum`] alone.
     pub fn across(device: &Device, own: usize, mail: Arc<Region>, notice: SharedWord) -> Result<Member> {
         let (addresses, notice) = (mail.addresses(), Arc::new(Notice::shared(device, notice)?));
-        assert!(addresses.len() <= TEAM_MEMBERS && mail.bytes() >= mail_bytes(addresses.len()), "room for all");
+        assert!(
+            addresses.len() <= TEAM_MEMBERS && mail.bytes() >= mail_bytes(addresses.len()),
+            "room for all"
+        );
         let (addresses, mail) = (addresses.to_vec(), Mail::Across { _mail: mail });
         Member::new(device, own, [usize::MAX, 0], &addresses, mail, Arc::default(), notice)
     }
