@@ -69,7 +69,7 @@ impl<T: Real> Keeps<T> for Cuda {
         let through = match link.map(|link| (link, link.member())) {
             Some((link, Some(member))) => {
                 let halo = link.halo(member, routes, own, rows, &outside)?;
-                Through::Gpus { halo, link: link.clone() }
+                Through::Gpus(Box::new(halo), link.clone())
             }
             Some((_, None)) => Through::Nothing,
             None => self.through_hosts(routes, own, rows, &outside)?,
@@ -168,9 +168,9 @@ enum Through<T: Real> {
     /// No other rank reads or is read.
     Nothing,
     /// From host to host, by MPI.
-    Hosts { exchange: Exchange<T>, ghosts: Ghosts<T> },
+    Hosts(Box<(Exchange<T>, Ghosts<T>)>),
     /// From GPU to GPU.
-    Gpus { halo: halo::Halo<T>, link: CudaLink },
+    Gpus(Box<halo::Halo<T>>, CudaLink),
 }
 
 /// A border on a GPU.
@@ -198,7 +198,7 @@ impl Cuda {
         let (sending, ghosts, came) = routes.ranks().all(made())?;
         let exchange = sending.forwards(routes, came)?;
         let alone = routes.sent().is_empty() && outside.cols() == 0;
-        Ok(if alone { Through::Nothing } else { Through::Hosts { exchange, ghosts } })
+        Ok(if alone { Through::Nothing } else { Through::Hosts(Box::new((exchange, ghosts))) })
     }
 }
 
@@ -210,8 +210,8 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
     ) -> krysp_solvers::Result<R> {
         let own = match &mut self.through {
             Through::Nothing => own()?,
-            Through::Hosts { exchange, .. } => exchange.send(x, own)?,
-            Through::Gpus { halo, .. } => {
+            Through::Hosts(hosts) => hosts.0.send(x, own)?,
+            Through::Gpus(halo, _) => {
                 halo.send(&x.entries).map_err(failed)?;
                 own()?
             }
@@ -223,10 +223,11 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
     fn add(&mut self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         match &mut self.through {
             Through::Nothing => Ok(()),
-            Through::Hosts { exchange, ghosts } => {
+            Through::Hosts(hosts) => {
+                let (exchange, ghosts) = &mut **hosts;
                 ghosts.add(exchange.came()?, &mut y.entries).map_err(failed)
             }
-            Through::Gpus { halo, .. } => halo.add(&x.entries, &mut y.entries).map_err(failed),
+            Through::Gpus(halo, _) => halo.add(&x.entries, &mut y.entries).map_err(failed),
         }
     }
 
@@ -239,8 +240,11 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
         let (x, y) = (&x.entries, &mut y.entries);
         let sum = match &mut self.through {
             Through::Nothing => return Ok(own),
-            Through::Hosts { exchange, ghosts } => ghosts.add_dot(exchange.came()?, x, y, &own.0),
-            Through::Gpus { halo, link } => link.sum(|| halo.add_dot(x, y, &own.0)),
+            Through::Hosts(hosts) => {
+                let (exchange, ghosts) = &mut **hosts;
+                ghosts.add_dot(exchange.came()?, x, y, &own.0)
+            }
+            Through::Gpus(halo, link) => link.sum(|| halo.add_dot(x, y, &own.0)),
         };
         Ok(CudaScalar(sum.map_err(failed)?))
     }
@@ -253,8 +257,8 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
         self.outside = self.outside.with_values(values)?;
         match &mut self.through {
             Through::Nothing => Ok(()),
-            Through::Hosts { ghosts, .. } => Ok(ghosts.refresh(self.outside.entries())?),
-            Through::Gpus { halo, .. } => Ok(halo.refresh(self.outside.entries())?),
+            Through::Hosts(hosts) => Ok(hosts.1.refresh(self.outside.entries())?),
+            Through::Gpus(halo, _) => Ok(halo.refresh(self.outside.entries())?),
         }
     }
 
@@ -265,8 +269,8 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
     fn bytes(&self) -> usize {
         match &self.through {
             Through::Nothing => 0,
-            Through::Hosts { exchange, ghosts } => ghosts.bytes() + exchange.collect.bytes(),
-            Through::Gpus { halo, .. } => halo.bytes(),
+            Through::Hosts(hosts) => hosts.1.bytes() + hosts.0.collect.bytes(),
+            Through::Gpus(halo, _) => halo.bytes(),
         }
     }
 }

@@ -91,9 +91,10 @@ impl Notice {
 
 impl Drop for Notice {
     fn drop(&mut self) {
-        // SAFETY: allocated by `malloc_host` and freed once, or registered once; members have waited for their devices
         let _ = match &self.shared {
+            // SAFETY: allocated by `malloc_host`, and freed once; members have waited for their devices
             None => unsafe { result::free_host(self.word.cast()) },
+            // SAFETY: registered once, as above
             Some(_) => unsafe { sys::cuMemHostUnregister(self.word.cast()) }.result(),
         };
     }
