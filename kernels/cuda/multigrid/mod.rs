@@ -14,6 +14,7 @@ macro_rules! queue {
 }
 
 mod aggregates;
+mod at_once;
 pub mod coarsening;
 pub mod cycle;
 pub mod graph;
@@ -21,9 +22,10 @@ pub mod numbering;
 pub mod numbers;
 mod products;
 mod prolongation;
-mod strength;
+pub mod strength;
 
 pub(crate) use aggregates::SOURCE as AGGREGATES;
+pub(crate) use at_once::SOURCE as AT_ONCE;
 pub(crate) use numbering::SOURCE as NUMBERING;
 pub(crate) use numbers::SOURCE as NUMBERS;
 pub(crate) use products::SOURCE as PRODUCTS;
