@@ -15,7 +15,7 @@ use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, Made, Modes, Number
 use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::numbering::Numbering;
-use krysp_kernels::cuda::multigrid::numbers;
+use krysp_kernels::cuda::multigrid::{self, numbers};
 use krysp_kernels::cuda::{Array, Ordered};
 use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
@@ -57,6 +57,7 @@ impl<T: Real> Amg<T> {
         let started = Instant::now();
         let structure = a.structure();
         let (pattern, device) = (&structure.pattern, gpu.device());
+        multigrid::begin::<T>(device);
         let keeps = device.keep_memory()?;
         let (size, equal) = node_rows(pattern);
         let modes = match modes.is_empty() {
