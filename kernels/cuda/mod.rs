@@ -41,6 +41,7 @@ pub use tuning::{LAG, LAG_OF_LONG, LONG_STEP};
 pub const SOURCES: &[&Source] = &[
     &solve::advance::SOURCE,
     &multigrid::AGGREGATES,
+    &multigrid::AT_ONCE,
     &solve::basis::SOURCE,
     &preconditioners::blocks::SOURCE,
     &formats::bsr::SOURCE,

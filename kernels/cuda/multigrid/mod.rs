@@ -14,6 +14,7 @@ macro_rules! queue {
 }
 
 mod aggregates;
+mod at_once;
 pub mod coarsening;
 pub mod cycle;
 pub mod graph;
@@ -21,7 +22,7 @@ pub mod numbering;
 pub mod numbers;
 mod products;
 mod prolongation;
-mod strength;
+pub mod strength;
 
 use crate::cuda::device::ahead::{File, For};
 use crate::cuda::device::{Device, Real};
@@ -31,6 +32,7 @@ use crate::cuda::preconditioners::coarse;
 use crate::cuda::solve::vector;
 
 pub(crate) use aggregates::SOURCE as AGGREGATES;
+pub(crate) use at_once::SOURCE as AT_ONCE;
 pub(crate) use numbering::SOURCE as NUMBERING;
 pub(crate) use numbers::SOURCE as NUMBERS;
 pub(crate) use products::SOURCE as PRODUCTS;

@@ -131,6 +131,7 @@ impl<T: Real> OnGpu<T> {
                 a: Matrix::of_blocks(&a, self.scale, &diagonals)?,
                 inverse: numbers::rounded_diagonal(&inverse, self.scale, None)?,
                 weights: vec![],
+                gain: None,
                 transfer: None,
             };
             let omega = weigh(gpu, &mut level, &inverse, self.scale, self.options.sweeps, None)?;
@@ -240,7 +241,8 @@ fn weigh(
     let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
     diagonal.entries = numbers::rounded_diagonal(inverse, scale, numbering)?;
     numbers::noise(&mut noise.entries, numbering)?;
-    let largest = largest(&Products { matrix: &level.a, space }, &Diagonal::new(diagonal), &noise)?;
+    let (products, diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
+    let largest = largest(&products, &diagonal, &noise, &mut level.gain)?;
     level.weights = weights(largest, sweeps);
     Ok(4.0 / 3.0 / largest)
 }
