@@ -258,7 +258,6 @@ impl<T: Real> Spread<T> {
                     scope.spawn(move || part.run(|part| solve(part, b)))
                 })
                 .collect();
-            first.iter().for_each(|member| member.attend());
             let joined = threads.into_iter().map(|thread| match thread.join() {
                 Ok(solution) => solution,
                 Err(panic) => std::panic::resume_unwind(panic),

@@ -28,7 +28,7 @@ impl<T: Real> OnChip<T> for Coarse<T> {
 /// Steps queued ahead of the host, recorded once and replayed.
 #[derive(Debug)]
 pub struct CudaSteps<T: Real> {
-    pub(super) steps: cuda::Steps<T>,
+    pub(crate) steps: cuda::Steps<T>,
     /// Whether no other GPU takes part: those of a team queue equally many steps.
     alone: bool,
 }

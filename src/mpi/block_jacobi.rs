@@ -6,7 +6,8 @@ use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::preconditioners::{Origin, Refresh};
 use crate::{Csr, Host, Real, Result};
-use krysp_solvers::{LinearOperator, check_spaces};
+use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
+use std::fmt;
 
 /// Block Jacobi: each rank preconditions with its own rows and columns alone, by whatever serves there.
 ///
@@ -22,10 +23,20 @@ use krysp_solvers::{LinearOperator, check_spaces};
 ///     Ok(Cg::new(a).preconditioner(m).rtol(1e-8).solve(b)?.x)
 /// }
 /// ```
-#[derive(Debug)]
 pub struct BlockJacobi<T: Real, M, L: Local<T> = Host> {
     space: RankSpace<T, L>,
     own: M,
+    /// The diagonal that it multiplies by, if it is one and GPUs are joined: they have a kernel for that.
+    diagonal: Option<RankVector<T, L>>,
+}
+
+impl<T: Real, M: fmt::Debug, L: Local<T>> fmt::Debug for BlockJacobi<T, M, L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockJacobi")
+            .field("space", &self.space)
+            .field("own", &self.own)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T, M, L> {
@@ -42,7 +53,9 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T,
             let wrong = krysp_solvers::Error::Space { what: "the preconditioner", than: "the block" };
             if fits { Ok(own) } else { Err(wrong.into()) }
         });
-        Ok(BlockJacobi { own: matrix.ranks().all(made)?, space: matrix.domain().clone() })
+        let (own, space) = (matrix.ranks().all(made)?, matrix.domain().clone());
+        let diagonal = matrix.ranks().all(diagonal(&space, &own))?;
+        Ok(BlockJacobi { space, own, diagonal })
     }
 
     /// This rank's preconditioner.
@@ -55,9 +68,23 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T,
     where
         M: Refresh<T>,
     {
-        let refreshed = self.own.refresh(matrix.own_block());
+        let refreshed = self.own.refresh(matrix.own_block()).and_then(|()| {
+            self.diagonal = diagonal(&self.space, &self.own)?;
+            Ok(())
+        });
         matrix.ranks().all(refreshed)
     }
+}
+
+/// A copy of a diagonal, for joined GPUs.
+fn diagonal<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>>(
+    space: &RankSpace<T, L>,
+    own: &M,
+) -> Result<Option<RankVector<T, L>>> {
+    let (Some(_), Form::Diagonal(d)) = (space.link(), own.form()) else { return Ok(None) };
+    let mut copy = space.zeros()?;
+    copy.own.copy_from(d);
+    Ok(Some(copy))
 }
 
 impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> LinearOperator for BlockJacobi<T, M, L> {
@@ -76,27 +103,45 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> LinearOperator
         &self,
         x: &RankVector<T, L>,
         y: &mut RankVector<T, L>,
-    ) -> krysp_solvers::Result<RankScalar<T>> {
+    ) -> krysp_solvers::Result<RankScalar<T, L>> {
         check_spaces(self, x, y)?;
+        if self.space.link().is_some() {
+            // sums within the preconditioner are this rank's own
+            self.own.apply(&x.own, &mut y.own)?;
+            return Ok(x.dot(y));
+        }
         let own = self.own.apply_dot(&x.own, &mut y.own)?;
-        let [sum] = RankScalar::sums::<L, 1>(self.space.ranks(), [own]);
+        let [sum] = RankScalar::sums(self.space.ranks(), [own]);
         Ok(sum)
     }
 
     fn axpy_apply_dot(
         &self,
-        a: &RankScalar<T>,
+        a: &RankScalar<T, L>,
         q: &RankVector<T, L>,
         r: &mut RankVector<T, L>,
         z: &mut RankVector<T, L>,
-    ) -> krysp_solvers::Result<[RankScalar<T>; 2]> {
+    ) -> krysp_solvers::Result<[RankScalar<T, L>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
+        if self.space.link().is_some() {
+            r.axpy(a, q);
+            self.own.apply(&r.own, &mut z.own)?;
+            return Ok(r.dot_2(r, z));
+        }
         let own = self.own.axpy_apply_dot(&a.local(), &q.own, &mut r.own, &mut z.own)?;
-        Ok(RankScalar::sums::<L, 2>(self.space.ranks(), own))
+        Ok(RankScalar::sums(self.space.ranks(), own))
+    }
+
+    fn form(&self) -> Form<'_, RankVector<T, L>> {
+        self.diagonal.as_ref().map_or(Form::General, Form::Diagonal)
     }
 
     fn bytes(&self) -> usize {
         self.own.bytes()
+    }
+
+    fn replays(&self) -> bool {
+        self.own.replays()
     }
 }

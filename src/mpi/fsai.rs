@@ -104,4 +104,8 @@ impl<T: Real, L: Local<T>> LinearOperator for RankFsai<T, L> {
     fn bytes(&self) -> usize {
         self.product.bytes()
     }
+
+    fn replays(&self) -> bool {
+        self.product.replays()
+    }
 }

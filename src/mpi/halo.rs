@@ -50,6 +50,22 @@ impl Routes {
         self.receives.last().map_or(0, |(_, part)| part.end)
     }
 
+    /// The entries that are sent to each rank.
+    #[cfg(feature = "cuda")]
+    pub(super) fn sends_by_rank(&self) -> Vec<Vec<u32>> {
+        let mut parts = vec![vec![]; self.ranks.size()];
+        self.sends.iter().for_each(|(rank, part)| parts[*rank] = self.sent[part.clone()].to_vec());
+        parts
+    }
+
+    /// Where the ghosts of each rank begin, and their number.
+    #[cfg(feature = "cuda")]
+    pub(super) fn ghosts_from(&self) -> Vec<usize> {
+        let mut starts = vec![0; self.ranks.size() + 1];
+        self.receives.iter().for_each(|(rank, part)| starts[rank + 1..].fill(part.end));
+        starts
+    }
+
     /// To how many ranks entries are sent.
     pub(super) fn neighbours(&self) -> usize {
         self.sends.len()

@@ -1,10 +1,11 @@
 //! Where a rank has its part of vectors and matrices: host memory, or a GPU.
 
 use super::halo::{Halo, Routes};
-use super::ranks::Own;
+use super::ranks::{Own, Ranks};
 use crate::choice::{Machine, Stores};
 use crate::{CoarseSpace, Csr, Host, HostSpace, HostVector, Operator, Real, Result};
-use krysp_solvers::{Element, LinearOperator, ScalarOf, Space, SpaceOf, Vector};
+use krysp_solvers::{Element, LinearOperator, ScalarOf, Space, SpaceOf, StepsOf, Vector};
+use std::convert::Infallible;
 use std::fmt;
 
 /// The bases of a rank.
@@ -22,12 +23,36 @@ pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'stati
     /// The entries of a rank's rows in columns of other ranks.
     type Border: Border<T, Self::Vector>;
 
+    /// What joins GPUs of all ranks.
+    type Link: Link;
+
+    /// Joins them, where they reach each other's memory: sums and entries of `x` then pass between them without the hosts. All
+    /// ranks call this.
+    fn link(&self, ranks: &Ranks) -> Result<Option<Self::Link>>;
+
     /// The space of vectors with so many entries.
     fn space(&self, len: usize) -> SpaceOf<Self::Vector>;
 
     /// Prepares products with rows that have entries in columns of other ranks: a row of `outside` for each of `rows`, a
     /// column for each ghost. All ranks call this.
-    fn border(&self, routes: &Routes, own: usize, rows: &[u32], outside: Csr<T>) -> Result<Self::Border>;
+    fn border(
+        &self,
+        routes: &Routes,
+        link: Option<&Self::Link>,
+        own: usize,
+        rows: &[u32],
+        outside: Csr<T>,
+    ) -> Result<Self::Border>;
+
+    /// Begins a step of joined GPUs; `true` if its work is to be queued, and [`Keeps::end_step`] to be called then.
+    fn begin_step(_: &mut StepsOf<Self::Vector>, _: usize, _: bool) -> krysp_solvers::Result<bool> {
+        Ok(true)
+    }
+
+    /// Ends it; `ok` unless that failed. `true` if its work is to be queued again.
+    fn end_step(_: &mut StepsOf<Self::Vector>, _: bool) -> krysp_solvers::Result<bool> {
+        Ok(false)
+    }
 
     /// Sums of this rank, for the host that adds up those of all ranks.
     fn told<const K: usize>(sums: [ScalarOf<Self::Vector>; K]) -> Own;
@@ -42,6 +67,26 @@ pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'stati
     fn replace_coefficients(basis: &mut BasisOf<T, Self>, c: &[T]) -> krysp_solvers::Result<()>;
 }
 
+/// GPUs of all ranks that reach each other's memory.
+pub trait Link: Clone + fmt::Debug + Send + Sync {
+    /// Queues work whose sums are those of all ranks.
+    fn sum<R>(&self, work: impl FnOnce() -> R) -> R;
+
+    /// An error if a rank has given up: numbers that are read then are none.
+    fn check(&self) -> Result<()>;
+}
+
+/// Hosts are not joined in this way.
+impl Link for Infallible {
+    fn sum<R>(&self, _: impl FnOnce() -> R) -> R {
+        match *self {}
+    }
+
+    fn check(&self) -> Result<()> {
+        match *self {}
+    }
+}
+
 /// The entries of a rank's rows in columns of other ranks, with what a product needs of those.
 pub trait Border<T: Real, V: Vector<Elem = T>>: Send {
     /// Sends what others read of `x`, and sums that wait, while `own` computes or is queued.
@@ -50,7 +95,8 @@ pub trait Border<T: Real, V: Vector<Elem = T>>: Send {
     /// Waits for the ghosts; `y ← y + A_ghost ghosts`.
     fn add(&mut self, x: &V, y: &mut V) -> krysp_solvers::Result<()>;
 
-    /// [`Border::add`], and `⟨x, y⟩` over the rows of this rank, where `own` is what it was before.
+    /// [`Border::add`], and `⟨x, y⟩` over the rows of this rank, where `own` is what it was before; over all rows, where GPUs are
+    /// joined.
     fn add_dot(&mut self, x: &V, y: &mut V, own: V::Scalar) -> krysp_solvers::Result<V::Scalar>;
 
     /// The ghosts of a vector of which the host has this rank's entries.
@@ -91,12 +137,24 @@ impl<T: Real> Aggregated<T, HostVector<T>> for CoarseSpace<T> {
 impl<T: Real> Keeps<T> for Host {
     type Border = HostBorder<T>;
     type Aggregates = CoarseSpace<T>;
+    type Link = Infallible;
+
+    fn link(&self, _: &Ranks) -> Result<Option<Infallible>> {
+        Ok(None)
+    }
 
     fn space(&self, len: usize) -> HostSpace<T> {
         HostSpace::new(len)
     }
 
-    fn border(&self, routes: &Routes, _: usize, rows: &[u32], outside: Csr<T>) -> Result<HostBorder<T>> {
+    fn border(
+        &self,
+        routes: &Routes,
+        _: Option<&Infallible>,
+        _: usize,
+        rows: &[u32],
+        outside: Csr<T>,
+    ) -> Result<HostBorder<T>> {
         let stored = || {
             let outside = Operator::auto(&outside, &Host)?;
             let [ghosts, sums] = [outside.domain().zeros()?, outside.range().zeros()?];

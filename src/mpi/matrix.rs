@@ -51,6 +51,8 @@ pub struct RankReport {
     pub received: usize,
     /// The format of the entries in columns of its own.
     pub format: String,
+    /// Whether GPUs of all ranks are joined: they send and add up by themselves, which [`Traffic`](super::Traffic) does not count.
+    pub joined: bool,
 }
 
 impl<T: Real> RankMatrix<T> {
@@ -103,8 +105,9 @@ impl<T: Real> RankMatrix<T> {
             sent: routes.sent().len(),
             received: cut.ghosts.len(),
             format: inside.choice().stored().to_string(),
+            joined: false,
         };
-        let outside = Host.border(routes, space.local_len(), &cut.rows, outside)?;
+        let outside = Host.border(routes, None, space.local_len(), &cut.rows, outside)?;
         Ok(RankMatrix {
             space,
             inside,
@@ -130,10 +133,15 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         };
         let (inside, outside) = ranks.all(stored())?;
         let routes = Routes::new(ranks, self.space.bounds(), &self.ghosts)?;
-        let outside = Mutex::new(local.border(&routes, own, &self.boundary, outside)?);
+        let space = self.space.at(local)?;
+        let outside = Mutex::new(local.border(&routes, space.link(), own, &self.boundary, outside)?);
         Ok(RankMatrix {
-            space: self.space.at(local),
-            report: RankReport { format: inside.choice().stored().to_string(), ..self.report.clone() },
+            report: RankReport {
+                format: inside.choice().stored().to_string(),
+                joined: space.link().is_some(),
+                ..self.report.clone()
+            },
+            space,
             inside,
             boundary: self.boundary.clone(),
             outside,
@@ -278,12 +286,15 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
         &self,
         x: &RankVector<T, L>,
         y: &mut RankVector<T, L>,
-    ) -> krysp_solvers::Result<RankScalar<T>> {
+    ) -> krysp_solvers::Result<RankScalar<T, L>> {
         check_spaces(self, x, y)?;
         let mut outside = self.outside();
         let own = outside.send(&x.own, || self.inside.apply_dot(&x.own, &mut y.own))?;
         let dot = outside.add_dot(&x.own, &mut y.own, own)?;
-        let [sum] = RankScalar::sums::<L, 1>(self.space.ranks(), [dot]);
+        if let Some(link) = self.space.link() {
+            return Ok(RankScalar::there(dot, link));
+        }
+        let [sum] = RankScalar::sums(self.space.ranks(), [dot]);
         Ok(sum)
     }
 
@@ -311,6 +322,11 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
     fn bytes(&self) -> usize {
         self.inside.bytes() + self.outside().bytes()
     }
+
+    /// Joined GPUs need no host within a product.
+    fn replays(&self) -> bool {
+        self.space.link().is_some() && self.inside.replays()
+    }
 }
 
 impl<T: Real, L: Local<T>> fmt::Debug for RankMatrix<T, L> {
@@ -325,11 +341,12 @@ impl<T: Real, L: Local<T>> fmt::Debug for RankMatrix<T, L> {
 /// A sentence about this rank's part.
 impl fmt::Display for RankReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RankReport { rows, entries, outside, messages, sent, received, format } = self;
+        let RankReport { rows, entries, outside, messages, sent, received, format, joined } = self;
         write!(
             f,
             "{rows} rows, {entries} entries ({format}), {outside} of them in columns of other ranks; a product "
         )?;
-        write!(f, "sends {sent} entries of x in {messages} messages and receives {received}")
+        write!(f, "sends {sent} entries of x in {messages} messages and receives {received}")?;
+        if *joined { f.write_str(", from GPU to GPU") } else { Ok(()) }
     }
 }

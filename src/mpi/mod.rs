@@ -41,6 +41,8 @@ mod assemble;
 mod block_jacobi;
 mod fsai;
 pub(crate) mod halo;
+#[cfg(feature = "cuda")]
+mod link;
 mod local;
 mod matrix;
 mod near;

@@ -2,14 +2,16 @@
 
 use super::fsai::RankFsai;
 use super::halo::{Halo, Routes};
-use super::local::{Aggregated, Border, Keeps};
+use super::link::CudaLink;
+use super::local::{Aggregated, Border, Keeps, Link};
 use super::matrix::RankMatrix;
 use super::ranks::{Own, Ranks};
 use super::spai::RankSpai;
 use super::vector::RankSpace;
-use crate::cuda::{CudaBasis, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::cuda::{CudaBasis, CudaScalar, CudaSpace, CudaSteps, CudaVector, ToCuda, failed};
 use crate::{CoarseSpace, Csr, Cuda, Error, Real, Result};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
+use krysp_kernels::cuda::team::halo;
 use krysp_kernels::cuda::team::post::{Collect, Ghosts};
 use krysp_kernels::cuda::{PinnedArray, Told};
 use krysp_solvers::Element;
@@ -46,21 +48,41 @@ impl Ranks {
 impl<T: Real> Keeps<T> for Cuda {
     type Border = CudaBorder<T>;
     type Aggregates = Mutex<Coarse<T>>;
+    type Link = CudaLink;
 
     fn space(&self, len: usize) -> CudaSpace<T> {
         Cuda::space(self, len)
     }
 
-    fn border(&self, routes: &Routes, own: usize, rows: &[u32], outside: Csr<T>) -> Result<CudaBorder<T>> {
-        let made = || {
-            let offsets: Vec<u32> = outside.offsets().iter().map(|&offset| offset as u32).collect();
-            let border = [rows, &offsets, outside.columns()];
-            let ghosts = Ghosts::new(self.device(), own, outside.cols(), border, outside.entries())?;
-            Ok((Sending::new(self, own, routes.sent())?, ghosts, self.device().pinned(outside.cols())?))
+    fn link(&self, ranks: &Ranks) -> Result<Option<CudaLink>> {
+        CudaLink::new(ranks, self)
+    }
+
+    fn border(
+        &self,
+        routes: &Routes,
+        link: Option<&CudaLink>,
+        own: usize,
+        rows: &[u32],
+        outside: Csr<T>,
+    ) -> Result<CudaBorder<T>> {
+        let through = match link.map(|link| (link, link.member())) {
+            Some((link, Some(member))) => {
+                let halo = link.halo(member, routes, own, rows, &outside)?;
+                Through::Gpus(Box::new(halo), link.clone())
+            }
+            Some((_, None)) => Through::Nothing,
+            None => self.through_hosts(routes, own, rows, &outside)?,
         };
-        let (sending, ghosts, came) = routes.ranks().all(made())?;
-        let alone = routes.sent().is_empty() && outside.cols() == 0;
-        Ok(CudaBorder { exchange: sending.forwards(routes, came)?, ghosts, outside, alone })
+        Ok(CudaBorder { through, outside, routes: routes.clone() })
+    }
+
+    fn begin_step(steps: &mut CudaSteps<T>, place: usize, replays: bool) -> krysp_solvers::Result<bool> {
+        steps.steps.begin_step(place, replays).map_err(failed)
+    }
+
+    fn end_step(steps: &mut CudaSteps<T>, ok: bool) -> krysp_solvers::Result<bool> {
+        steps.steps.end_step(ok).map_err(failed)
     }
 
     fn told<const K: usize>(sums: [CudaScalar<T>; K]) -> Own {
@@ -141,13 +163,43 @@ impl<T: Real> Exchange<T> {
     }
 }
 
+/// How entries of `x` come to those ranks that read them.
+enum Through<T: Real> {
+    /// No other rank reads or is read.
+    Nothing,
+    /// From host to host, by MPI.
+    Hosts(Box<(Exchange<T>, Ghosts<T>)>),
+    /// From GPU to GPU.
+    Gpus(Box<halo::Halo<T>>, CudaLink),
+}
+
 /// A border on a GPU.
 pub struct CudaBorder<T: Real> {
-    exchange: Exchange<T>,
-    ghosts: Ghosts<T>,
+    through: Through<T>,
     outside: Csr<T>,
-    /// No other rank reads or is read.
-    alone: bool,
+    routes: Routes,
+}
+
+impl Cuda {
+    /// All ranks call this.
+    fn through_hosts<T: Real>(
+        &self,
+        routes: &Routes,
+        own: usize,
+        rows: &[u32],
+        outside: &Csr<T>,
+    ) -> Result<Through<T>> {
+        let made = || {
+            let offsets: Vec<u32> = outside.offsets().iter().map(|&offset| offset as u32).collect();
+            let border = [rows, &offsets, outside.columns()];
+            let ghosts = Ghosts::new(self.device(), own, outside.cols(), border, outside.entries())?;
+            Ok((Sending::new(self, own, routes.sent())?, ghosts, self.device().pinned(outside.cols())?))
+        };
+        let (sending, ghosts, came) = routes.ranks().all(made())?;
+        let exchange = sending.forwards(routes, came)?;
+        let alone = routes.sent().is_empty() && outside.cols() == 0;
+        Ok(if alone { Through::Nothing } else { Through::Hosts(Box::new((exchange, ghosts))) })
+    }
 }
 
 impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
@@ -156,16 +208,27 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
         x: &CudaVector<T>,
         own: impl FnOnce() -> krysp_solvers::Result<R>,
     ) -> krysp_solvers::Result<R> {
-        let own = if self.alone { own()? } else { self.exchange.send(x, own)? };
-        self.exchange.halo.ranks().send_sums()?;
+        let own = match &mut self.through {
+            Through::Nothing => own()?,
+            Through::Hosts(hosts) => hosts.0.send(x, own)?,
+            Through::Gpus(halo, _) => {
+                halo.send(&x.entries).map_err(failed)?;
+                own()?
+            }
+        };
+        self.routes.ranks().send_sums()?;
         Ok(own)
     }
 
-    fn add(&mut self, _: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
-        if self.alone {
-            return Ok(());
+    fn add(&mut self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        match &mut self.through {
+            Through::Nothing => Ok(()),
+            Through::Hosts(hosts) => {
+                let (exchange, ghosts) = &mut **hosts;
+                ghosts.add(exchange.came()?, &mut y.entries).map_err(failed)
+            }
+            Through::Gpus(halo, _) => halo.add(&x.entries, &mut y.entries).map_err(failed),
         }
-        self.ghosts.add(self.exchange.came()?, &mut y.entries).map_err(failed)
     }
 
     fn add_dot(
@@ -174,21 +237,29 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
         y: &mut CudaVector<T>,
         own: CudaScalar<T>,
     ) -> krysp_solvers::Result<CudaScalar<T>> {
-        if self.alone {
-            return Ok(own);
-        }
-        let sum = self.ghosts.add_dot(self.exchange.came()?, &x.entries, &mut y.entries, &own.0);
+        let (x, y) = (&x.entries, &mut y.entries);
+        let sum = match &mut self.through {
+            Through::Nothing => return Ok(own),
+            Through::Hosts(hosts) => {
+                let (exchange, ghosts) = &mut **hosts;
+                ghosts.add_dot(exchange.came()?, x, y, &own.0)
+            }
+            Through::Gpus(halo, link) => link.sum(|| halo.add_dot(x, y, &own.0)),
+        };
         Ok(CudaScalar(sum.map_err(failed)?))
     }
 
     fn ghosts(&mut self, x: &[T]) -> Result<Vec<T>> {
-        self.exchange.halo.start(x)?;
-        Ok(self.exchange.halo.receive()?.to_vec())
+        self.routes.ghosts(1, x)
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.outside = self.outside.with_values(values)?;
-        Ok(self.ghosts.refresh(self.outside.entries())?)
+        match &mut self.through {
+            Through::Nothing => Ok(()),
+            Through::Hosts(hosts) => Ok(hosts.1.refresh(self.outside.entries())?),
+            Through::Gpus(halo, _) => Ok(halo.refresh(self.outside.entries())?),
+        }
     }
 
     fn outside(&self) -> Result<Csr<T>> {
@@ -196,16 +267,20 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
     }
 
     fn bytes(&self) -> usize {
-        self.ghosts.bytes() + self.exchange.collect.bytes()
+        match &self.through {
+            Through::Nothing => 0,
+            Through::Hosts(hosts) => hosts.1.bytes() + hosts.0.collect.bytes(),
+            Through::Gpus(halo, _) => halo.bytes(),
+        }
     }
 }
 
-/// The space of vectors whose part on this rank is on its GPU.
+/// The space of vectors whose part on this rank is on its GPU. All ranks call this.
 impl<T: Real> ToCuda for RankSpace<T> {
     type OnCuda = RankSpace<T, Cuda>;
 
     fn to(&self, gpu: &Cuda) -> Result<RankSpace<T, Cuda>> {
-        Ok(self.at(gpu))
+        self.at(gpu)
     }
 }
 

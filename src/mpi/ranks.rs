@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+#[cfg(feature = "cuda")]
+use std::time::Instant;
 
 /// The tag of the message by which a rank gives up.
 const GIVE_UP: i32 = 1;
@@ -19,6 +21,9 @@ pub(super) const HALO: i32 = 2;
 const EXCHANGE: i32 = 3;
 /// A rank that waits looks this often for what it waits for, and then once for a rank that gave up.
 const LOOKS: usize = 64;
+/// So long a rank waits for the message of one that its GPU knows to have failed.
+#[cfg(feature = "cuda")]
+const PATIENCE: Duration = Duration::from_secs(1);
 /// After so many rounds, some tenths of a millisecond, it sleeps between them.
 const ROUNDS: usize = 20;
 
@@ -34,6 +39,8 @@ struct Inner {
     /// The rank that failed, and its message.
     failed: OnceLock<(usize, String)>,
     traffic: [AtomicU64; 4],
+    #[cfg(feature = "cuda")]
+    teams: super::link::Teams,
 }
 
 /// How the host comes to know sums of this rank.
@@ -161,6 +168,8 @@ impl Ranks {
                 self.0.comm.call_out(rank, GIVE_UP, message);
             }
         }
+        #[cfg(feature = "cuda")]
+        self.0.teams.give_up();
     }
 
     /// An error if a rank has given up.
@@ -263,6 +272,22 @@ impl Ranks {
         Ok((0..self.size()).filter(|&rank| machines[rank] == own).collect())
     }
 
+    #[cfg(feature = "cuda")]
+    pub(super) fn teams(&self) -> &super::link::Teams {
+        &self.0.teams
+    }
+
+    /// The error of a rank that is known to have given up: waits for its message, which may be on its way.
+    #[cfg(feature = "cuda")]
+    pub(super) fn failed(&self, rank: usize) -> Error {
+        let started = Instant::now();
+        let late = |message: &str| Error::Rank { rank, message: message.into() };
+        let heard = self.wait(|| started.elapsed() > PATIENCE);
+        heard
+            .err()
+            .unwrap_or_else(|| late("took no part in what others waited for: all ranks must do the same"))
+    }
+
     /// The largest of the numbers of all ranks.
     pub(super) fn largest(&self, own: u8) -> Result<u8> {
         Ok(self.gather(vec![own])?.into_iter().max().unwrap_or(own))
@@ -345,8 +370,14 @@ impl Ranks {
 
 impl From<Comm> for Ranks {
     fn from(comm: Comm) -> Ranks {
-        let (sums, failed, traffic) = Default::default();
-        Ranks(Arc::new(Inner { comm, sums, failed, traffic }))
+        Ranks(Arc::new(Inner {
+            comm,
+            sums: Mutex::default(),
+            failed: OnceLock::new(),
+            traffic: Default::default(),
+            #[cfg(feature = "cuda")]
+            teams: Default::default(),
+        }))
     }
 }
 

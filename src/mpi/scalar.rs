@@ -1,8 +1,8 @@
 //! Numbers that all ranks have, or are about to have.
 
-use super::local::Local;
+use super::local::{Keeps, Link, Local};
 use super::ranks::{Pending, Ranks};
-use crate::Real;
+use crate::{Host, Real};
 use krysp_solvers::{Result, Scalar, ScalarOf};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
@@ -10,24 +10,46 @@ use std::sync::Arc;
 /// A number that all ranks know, or one of the sums that are added up over the ranks when one of them is read.
 ///
 /// Sums wait until a number is needed. They are then added up together with all others that wait, so that several sums of
-/// a step take one message; or they travel during the next product.
-#[derive(Clone)]
-pub struct RankScalar<T>(Number<T>);
+/// a step take one message; or they travel during the next product. Where GPUs of one machine add up among themselves, the
+/// number is on each of them, and the host learns it when it asks.
+pub struct RankScalar<T: Real, L: Local<T> = Host>(Number<T, L>);
 
-#[derive(Clone)]
-enum Number<T> {
+enum Number<T: Real, L: Local<T>> {
     Known(T),
     Sum(Ranks, Arc<Pending>, usize),
+    /// Each rank's GPU has it.
+    There(ScalarOf<L::Vector>, <L as Keeps<T>>::Link),
 }
 
-impl<T: Real> RankScalar<T> {
+impl<T: Real, L: Local<T>> Clone for RankScalar<T, L> {
+    fn clone(&self) -> Self {
+        RankScalar(match &self.0 {
+            Number::Known(value) => Number::Known(*value),
+            Number::Sum(ranks, pending, at) => Number::Sum(ranks.clone(), pending.clone(), *at),
+            Number::There(number, link) => Number::There(number.clone(), link.clone()),
+        })
+    }
+}
+
+impl<T: Real, L: Local<T>> RankScalar<T, L> {
     /// Sums over all ranks of which this rank has these parts.
-    pub(super) fn sums<L: Local<T>, const K: usize>(
-        ranks: &Ranks,
-        own: [ScalarOf<L::Vector>; K],
-    ) -> [RankScalar<T>; K] {
-        let pending = ranks.sum(L::told(own));
+    pub(super) fn sums<const K: usize>(ranks: &Ranks, own: [ScalarOf<L::Vector>; K]) -> [Self; K] {
+        RankScalar::whole(ranks, ranks.sum(L::told(own)))
+    }
+
+    /// A sum over all ranks of numbers that their hosts have.
+    pub(super) fn sum_of_hosts(ranks: &Ranks, own: T) -> Self {
+        let [sum] = RankScalar::whole(ranks, ranks.sum(Host::told([own])));
+        sum
+    }
+
+    fn whole<const K: usize>(ranks: &Ranks, pending: Arc<Pending>) -> [Self; K] {
         std::array::from_fn(|at| RankScalar(Number::Sum(ranks.clone(), pending.clone(), at)))
+    }
+
+    /// A number that the GPUs of all ranks have.
+    pub(super) fn there(number: ScalarOf<L::Vector>, link: &<L as Keeps<T>>::Link) -> Self {
+        RankScalar(Number::There(number, link.clone()))
     }
 
     /// Whether [`Scalar::read`] would not wait.
@@ -35,75 +57,119 @@ impl<T: Real> RankScalar<T> {
         match &self.0 {
             Number::Known(_) => true,
             Number::Sum(_, pending, _) => Ranks::known(pending),
+            Number::There(..) => false,
         }
     }
 
     /// The number; NaN if a rank has failed, which [`Scalar::read`] reports.
-    pub(super) fn value(&self) -> T {
+    fn value(&self) -> T {
         self.read().unwrap_or(T::from_f64(f64::NAN))
     }
 
     /// The number, for operations on this rank's parts of vectors; NaN as for [`RankScalar::value`].
-    pub(super) fn local<S: From<T>>(&self) -> S {
-        self.value().into()
+    pub(super) fn local(&self) -> ScalarOf<L::Vector> {
+        match &self.0 {
+            Number::There(number, _) => number.clone(),
+            _ => self.value().into(),
+        }
+    }
+
+    fn link(&self) -> Option<&<L as Keeps<T>>::Link> {
+        match &self.0 {
+            Number::There(_, link) => Some(link),
+            _ => None,
+        }
+    }
+
+    /// Computed where the numbers are.
+    fn joined(
+        self,
+        other: Self,
+        known: impl FnOnce(T, T) -> T,
+        there: impl FnOnce(ScalarOf<L::Vector>, ScalarOf<L::Vector>) -> ScalarOf<L::Vector>,
+    ) -> Self {
+        match self.link().or(other.link()) {
+            Some(link) => RankScalar::there(there(self.local(), other.local()), link),
+            None => known(self.value(), other.value()).into(),
+        }
+    }
+
+    fn mapped(
+        self,
+        known: impl FnOnce(T) -> T,
+        there: impl FnOnce(ScalarOf<L::Vector>) -> ScalarOf<L::Vector>,
+    ) -> Self {
+        match self.0 {
+            Number::There(number, link) => RankScalar(Number::There(there(number), link)),
+            _ => known(self.value()).into(),
+        }
     }
 }
 
-impl<T: Real> From<T> for RankScalar<T> {
+impl<T: Real, L: Local<T>> From<T> for RankScalar<T, L> {
     fn from(value: T) -> Self {
         RankScalar(Number::Known(value))
     }
 }
 
-impl<T: Real> Neg for RankScalar<T> {
+impl<T: Real, L: Local<T>> Neg for RankScalar<T, L> {
     type Output = Self;
 
     fn neg(self) -> Self {
-        (-self.value()).into()
+        self.mapped(|a| -a, |a| -a)
     }
 }
 
-impl<T: Real> Add for RankScalar<T> {
+impl<T: Real, L: Local<T>> Add for RankScalar<T, L> {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        (self.value() + other.value()).into()
+        self.joined(other, |a, b| a + b, |a, b| a + b)
     }
 }
 
-impl<T: Real> Mul for RankScalar<T> {
+impl<T: Real, L: Local<T>> Mul for RankScalar<T, L> {
     type Output = Self;
 
     fn mul(self, other: Self) -> Self {
-        (self.value() * other.value()).into()
+        self.joined(other, |a, b| a * b, |a, b| a * b)
     }
 }
 
-impl<T: Real> Div for RankScalar<T> {
+impl<T: Real, L: Local<T>> Div for RankScalar<T, L> {
     type Output = Self;
 
     fn div(self, other: Self) -> Self {
-        (self.value() / other.value()).into()
+        self.joined(other, |a, b| a / b, |a, b| a / b)
     }
 }
 
-impl<T: Real> Scalar<T> for RankScalar<T> {
+impl<T: Real, L: Local<T>> Scalar<T> for RankScalar<T, L> {
     fn assign(&mut self, value: &Self) {
-        self.clone_from(value);
+        let Some(link) = self.link().or(value.link()).cloned() else { return self.clone_from(value) };
+        // a place of its own on the GPU, from which steps that are replayed read it
+        let mut place = self.local();
+        place.assign(&value.local());
+        *self = RankScalar(Number::There(place, link));
     }
 
     fn read(&self) -> Result<T> {
         match &self.0 {
             Number::Known(value) => Ok(*value),
             Number::Sum(ranks, pending, at) => Ok(T::from_f64(ranks.whole(pending)?[*at])),
+            Number::There(number, link) => {
+                let number = number.read()?;
+                link.check()?;
+                Ok(number)
+            }
         }
     }
 
     fn quotient(self, divisor: Self) -> Self {
-        Scalar::quotient(self.value(), divisor.value()).into()
+        self.joined(divisor, Scalar::quotient, Scalar::quotient)
     }
 
     fn sqrt(self) -> Self {
-        Scalar::sqrt(self.value()).into()
+        self.mapped(Scalar::sqrt, Scalar::sqrt)
     }
 }

@@ -88,4 +88,8 @@ impl<T: Real, L: Local<T>> LinearOperator for RankSpai<T, L> {
     fn bytes(&self) -> usize {
         self.matrix.bytes()
     }
+
+    fn replays(&self) -> bool {
+        self.matrix.replays()
+    }
 }

@@ -1,10 +1,10 @@
 //! Steps of a solve on several ranks.
 
-use super::local::Local;
+use super::local::{Keeps, Link, Local};
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
-use crate::Real;
-use krysp_solvers::{Condition, Element, Ending, Error, Result, Scalar, Steps};
+use crate::{Host, Real};
+use krysp_solvers::{Condition, Element, Ending, Error, Result, Scalar, Space, Steps, StepsOf};
 use std::collections::VecDeque;
 
 /// Runs each step at once. What a step records may be a sum that is still to be added up: then the next step begins before
@@ -12,32 +12,49 @@ use std::collections::VecDeque;
 ///
 /// A step that began too early, because the step before was the last, ends at its first watch, where the sum is known at
 /// the latest, and changes nothing.
-pub struct RankSteps<T: Real> {
+///
+/// Joined GPUs run steps as one GPU does: queued ahead of the hosts, and recorded where they can be replayed.
+pub struct RankSteps<T: Real, L: Local<T> = Host> {
     threshold_squared: f64,
-    queued: VecDeque<Queued<T>>,
+    queued: VecDeque<Queued<T, L>>,
+    joined: Option<Joined<T, L>>,
+}
+
+/// Steps of joined GPUs.
+struct Joined<T: Real, L: Local<T>> {
+    steps: StepsOf<L::Vector>,
+    link: <L as Keeps<T>>::Link,
+    /// Whether the last step can be replayed: then hosts have nothing to wait for within steps.
+    replays: bool,
 }
 
 /// A step that has run, whose numbers the host may not know yet.
-struct Queued<T> {
-    numbers: Vec<RankScalar<T>>,
+struct Queued<T: Real, L: Local<T>> {
+    numbers: Vec<RankScalar<T, L>>,
     known: Vec<f64>,
     has_residual: bool,
     failed: Option<(&'static str, f64)>,
 }
 
-impl<T: Real> Queued<T> {
+impl<T: Real, L: Local<T>> Queued<T, L> {
     fn new() -> Self {
         Queued { numbers: vec![], known: vec![], has_residual: false, failed: None }
     }
 }
 
-/// One step may run before the numbers of the step before it are known.
+/// One step may run before the numbers of the step before it are known. All ranks queue equally many: with GPUs, too, however much
+/// each moves in a step.
 const LAG: usize = 2;
 
 /// How a step ends that began after the last.
 const TOO_LATE: &str = "the residual of the step before";
 
-impl<T: Real> RankSteps<T> {
+impl<T: Real, L: Local<T>> RankSteps<T, L> {
+    /// Steps of this rank's GPU, where GPUs are joined.
+    pub(super) fn of_gpu(&mut self) -> Option<&mut StepsOf<L::Vector>> {
+        self.joined.as_mut().map(|joined| &mut joined.steps)
+    }
+
     /// Records, within a step, numbers that are known already.
     pub(super) fn record_known(&mut self, numbers: &[T]) {
         if let Some(step) = self.queued.back_mut() {
@@ -45,33 +62,63 @@ impl<T: Real> RankSteps<T> {
         }
     }
 
-    fn note(&mut self, number: &RankScalar<T>) {
+    fn note(&mut self, number: &RankScalar<T, L>) {
         if let Some(step) = self.queued.back_mut() {
             step.numbers.push(number.clone());
         }
     }
 
-    fn is_last(&self, residual: &RankScalar<T>) -> Result<bool> {
+    fn is_last(&self, residual: &RankScalar<T, L>) -> Result<bool> {
         let squared = residual.read()?.to_f64();
         // A residual of NaN or infinity ends the solve, too.
         Ok(!(squared.is_finite() && squared > self.threshold_squared))
     }
 }
 
-impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T> {
+impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
     const LAG: usize = LAG;
 
-    fn new(_: &RankSpace<T, L>, _: usize) -> Result<Self> {
-        Ok(RankSteps { threshold_squared: 0.0, queued: VecDeque::new() })
+    fn new(space: &RankSpace<T, L>, numbers: usize) -> Result<Self> {
+        let joined = |link: &<L as Keeps<T>>::Link| -> Result<_> {
+            let steps = StepsOf::<L::Vector>::new(space.own(), numbers)?;
+            // GPUs wait for each other only so long: what came before may have taken one rank longer than others
+            space.agree(0)?;
+            Ok(Joined { steps, link: link.clone(), replays: false })
+        };
+        let joined = space.link().map(joined).transpose()?;
+        Ok(RankSteps { threshold_squared: 0.0, queued: VecDeque::new(), joined })
     }
 
     fn begin(&mut self, threshold_squared: f64) -> Result<()> {
+        if let Some(steps) = self.of_gpu() {
+            return steps.begin(threshold_squared);
+        }
         self.threshold_squared = threshold_squared;
         self.queued.clear();
         Ok(())
     }
 
-    fn run(&mut self, _: usize, _: bool, step: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
+    fn forget(&mut self) {
+        self.of_gpu().into_iter().for_each(Steps::forget);
+    }
+
+    fn run(
+        &mut self,
+        place: usize,
+        replays: bool,
+        step: &mut dyn FnMut(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        if let Some(joined) = &mut self.joined {
+            joined.replays = replays;
+            let mut queue = L::begin_step(&mut joined.steps, place, replays)?;
+            while queue {
+                let outcome = step(self);
+                let Some(steps) = self.of_gpu() else { break };
+                queue = L::end_step(steps, outcome.is_ok())?;
+                outcome?;
+            }
+            return Ok(());
+        }
         self.queued.push_back(Queued::new());
         match step(self) {
             Err(Error::Breakdown { what: TOO_LATE, .. }) => {
@@ -89,7 +136,11 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T> {
 
     /// Steps whose numbers are known leave nothing to run ahead for.
     fn in_flight(&self) -> usize {
-        let known = |step: &Queued<T>| step.numbers.iter().all(RankScalar::is_known);
+        if let Some(Joined { steps, replays, .. }) = &self.joined {
+            let queued = steps.in_flight();
+            return if *replays || queued == 0 { queued } else { LAG.max(queued) };
+        }
+        let known = |step: &Queued<T, L>| step.numbers.iter().all(RankScalar::is_known);
         match self.queued.back() {
             Some(step) if known(step) => LAG.max(self.queued.len()),
             _ => self.queued.len(),
@@ -97,6 +148,11 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T> {
     }
 
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending> {
+        if let Some(Joined { steps, link, .. }) = &mut self.joined {
+            let ending = steps.next(numbers);
+            link.check()?;
+            return ending;
+        }
         numbers.clear();
         let Some(step) = self.queued.pop_front() else { return Ok(Ending::Known { last: true }) };
         if let Some((what, value)) = step.failed {
@@ -113,7 +169,10 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T> {
         Ok(Ending::Known { last })
     }
 
-    fn watch(&mut self, what: &'static str, value: &RankScalar<T>, must_be: Condition) -> Result<()> {
+    fn watch(&mut self, what: &'static str, value: &RankScalar<T, L>, must_be: Condition) -> Result<()> {
+        if let Some(steps) = self.of_gpu() {
+            return steps.watch(what, &value.local(), must_be);
+        }
         if let [before, _] = self.queued.make_contiguous()
             && before.has_residual
             && let Some(residual) = before.numbers.first().cloned()
@@ -125,7 +184,10 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T> {
         if must_be.holds(value) { Ok(()) } else { Err(Error::Breakdown { what, value }) }
     }
 
-    fn residual(&mut self, squared: &RankScalar<T>) -> Result<()> {
+    fn residual(&mut self, squared: &RankScalar<T, L>) -> Result<()> {
+        if let Some(steps) = self.of_gpu() {
+            return steps.residual(&squared.local());
+        }
         if let Some(step) = self.queued.back_mut() {
             step.has_residual = true;
         }
@@ -133,7 +195,10 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T> {
         Ok(())
     }
 
-    fn record(&mut self, value: &RankScalar<T>) -> Result<()> {
+    fn record(&mut self, value: &RankScalar<T, L>) -> Result<()> {
+        if let Some(steps) = self.of_gpu() {
+            return steps.record(&value.local());
+        }
         self.note(value);
         Ok(())
     }

@@ -102,7 +102,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwo
     }
 
     /// `z ← z + Z c` with the coarse solution `c`; `⟨r, Z c⟩`, which takes no pass over vectors.
-    fn correct(&self, flight: Flight<T>, z: &mut RankVector<T, L>) -> Result<RankScalar<T>> {
+    fn correct(&self, flight: Flight<T>, z: &mut RankVector<T, L>) -> Result<RankScalar<T, L>> {
         let (ranks, own) = (self.space.ranks(), self.own());
         let parts = ranks.landed(flight)?;
         let most = parts.len() / ranks.size();
@@ -116,8 +116,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwo
         dense_rows(&self.inverse, &whole, &mut corrected);
         self.aggregates.prolong(&corrected, &mut z.own)?;
         let terms = whole[own].iter().zip(&corrected).map(|(&r, &c)| r * c);
-        let [dot] = RankScalar::sums::<Host, 1>(ranks, [terms.fold(T::zero(), |sum, term| sum + term)]);
-        Ok(dot)
+        Ok(RankScalar::sum_of_hosts(ranks, terms.fold(T::zero(), |sum, term| sum + term)))
     }
 
     fn own(&self) -> Range<usize> {
@@ -213,7 +212,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> LinearO
         &self,
         r: &RankVector<T, L>,
         z: &mut RankVector<T, L>,
-    ) -> krysp_solvers::Result<RankScalar<T>> {
+    ) -> krysp_solvers::Result<RankScalar<T, L>> {
         check_spaces(self, r, z)?;
         let flight = self.restrict(r)?;
         let inner = self.inner.apply_dot(r, z)?;
@@ -222,11 +221,11 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> LinearO
 
     fn axpy_apply_dot(
         &self,
-        a: &RankScalar<T>,
+        a: &RankScalar<T, L>,
         q: &RankVector<T, L>,
         r: &mut RankVector<T, L>,
         z: &mut RankVector<T, L>,
-    ) -> krysp_solvers::Result<[RankScalar<T>; 2]> {
+    ) -> krysp_solvers::Result<[RankScalar<T, L>; 2]> {
         check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
         let [norm, inner] = self.inner.axpy_apply_dot(a, q, r, z)?;

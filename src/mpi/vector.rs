@@ -1,11 +1,11 @@
 //! Vectors whose entries are shared out among ranks.
 
-use super::local::{BasisOf, Keeps, Local};
+use super::local::{BasisOf, Keeps, Link, Local};
 use super::ranks::{Own, Ranks};
 use super::scalar::RankScalar;
 use super::steps::RankSteps;
 use crate::{Host, Real};
-use krysp_solvers::{Basis, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector, flip_signs};
+use krysp_solvers::{Basis, CgUpdate, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector, flip_signs};
 use std::convert::Infallible;
 use std::fmt;
 use std::ops::Range;
@@ -17,6 +17,8 @@ pub struct RankSpace<T: Real, L: Local<T> = Host> {
     /// Where the rows of each rank begin, and the number of rows.
     bounds: Arc<[u64]>,
     own: SpaceOf<L::Vector>,
+    /// Where GPUs of all ranks reach each other's memory.
+    link: Option<<L as Keeps<T>>::Link>,
 }
 
 impl<T: Real> RankSpace<T> {
@@ -28,15 +30,36 @@ impl<T: Real> RankSpace<T> {
             end
         });
         let bounds = std::iter::once(0).chain(ends).collect();
-        Ok(RankSpace { ranks: ranks.clone(), bounds, own: Host.space(own) })
+        Ok(RankSpace { ranks: ranks.clone(), bounds, own: Host.space(own), link: None })
     }
 }
 
 impl<T: Real, L: Local<T>> RankSpace<T, L> {
-    /// The space of vectors whose part on this rank is elsewhere.
-    pub(super) fn at<To: Local<T>>(&self, local: &To) -> RankSpace<T, To> {
-        let (ranks, bounds) = (self.ranks.clone(), self.bounds.clone());
-        RankSpace { ranks, bounds, own: local.space(self.own.len()) }
+    /// The space of vectors whose part on this rank is elsewhere. All ranks call this.
+    #[cfg(feature = "cuda")]
+    pub(super) fn at<To: Local<T>>(&self, local: &To) -> crate::Result<RankSpace<T, To>> {
+        let (ranks, bounds, link) = (self.ranks.clone(), self.bounds.clone(), local.link(&self.ranks)?);
+        Ok(RankSpace { ranks, bounds, own: local.space(self.own.len()), link })
+    }
+
+    pub(super) fn link(&self) -> Option<&<L as Keeps<T>>::Link> {
+        self.link.as_ref()
+    }
+
+    /// Sums over all ranks, of which `own` computes or queues this rank's parts.
+    pub(super) fn sums<const K: usize>(
+        &self,
+        own: impl FnOnce() -> [ScalarOf<L::Vector>; K],
+    ) -> [RankScalar<T, L>; K] {
+        match &self.link {
+            Some(link) => link.sum(own).map(|sum| RankScalar::there(sum, link)),
+            None => RankScalar::sums(&self.ranks, own()),
+        }
+    }
+
+    fn sum(&self, own: impl FnOnce() -> ScalarOf<L::Vector>) -> RankScalar<T, L> {
+        let [sum] = self.sums(|| [own()]);
+        sum
     }
 
     /// The ranks.
@@ -74,8 +97,8 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
 
 impl<T: Real, L: Local<T>> Clone for RankSpace<T, L> {
     fn clone(&self) -> Self {
-        let RankSpace { ranks, bounds, own } = self;
-        RankSpace { ranks: ranks.clone(), bounds: bounds.clone(), own: own.clone() }
+        let RankSpace { ranks, bounds, own, link } = self;
+        RankSpace { ranks: ranks.clone(), bounds: bounds.clone(), own: own.clone(), link: link.clone() }
     }
 }
 
@@ -115,7 +138,11 @@ impl<T: Real, L: Local<T>> Space for RankSpace<T, L> {
         Ok(RankVector { own: self.own.zeros()?, space: self.clone() })
     }
 
+    /// Joined GPUs wait for each other only so long: before a solve, when `b` comes, the hosts meet.
     fn load(&self, host: &[T], into: &mut RankVector<T, L>) -> Result<()> {
+        if self.link.is_some() {
+            self.agree(0)?;
+        }
         self.own.load(host, &mut into.own)
     }
 
@@ -140,15 +167,6 @@ impl<T: Real, L: Local<T>> RankVector<T, L> {
     pub fn own_mut(&mut self) -> &mut L::Vector {
         &mut self.own
     }
-
-    fn sums<const K: usize>(&self, own: [ScalarOf<L::Vector>; K]) -> [RankScalar<T>; K] {
-        RankScalar::sums::<L, K>(&self.space.ranks, own)
-    }
-
-    fn sum(&self, own: ScalarOf<L::Vector>) -> RankScalar<T> {
-        let [sum] = self.sums([own]);
-        sum
-    }
 }
 
 impl<T: Real> Clone for RankVector<T> {
@@ -165,10 +183,10 @@ impl<T: Real, L: Local<T, Vector: fmt::Debug>> fmt::Debug for RankVector<T, L> {
 
 impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
     type Elem = T;
-    type Scalar = RankScalar<T>;
+    type Scalar = RankScalar<T, L>;
     type Space = RankSpace<T, L>;
     type Basis = RankBasis<T, L>;
-    type Steps = RankSteps<T>;
+    type Steps = RankSteps<T, L>;
     type Native = Infallible;
 
     fn space(&self) -> &RankSpace<T, L> {
@@ -179,12 +197,12 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
         self.own.copy_from(&x.own);
     }
 
-    fn axpby(&mut self, a: &RankScalar<T>, x: &Self, b: &RankScalar<T>) {
+    fn axpby(&mut self, a: &RankScalar<T, L>, x: &Self, b: &RankScalar<T, L>) {
         self.own.axpby(&a.local(), &x.own, &b.local());
     }
 
-    fn dot(&self, y: &Self) -> RankScalar<T> {
-        self.sum(self.own.dot(&y.own))
+    fn dot(&self, y: &Self) -> RankScalar<T, L> {
+        self.space.sum(|| self.own.dot(&y.own))
     }
 
     fn multiply(&mut self, d: &Self, x: &Self) {
@@ -193,7 +211,7 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
 
     fn basis(space: &RankSpace<T, L>, count: usize) -> Result<RankBasis<T, L>> {
         let (own, zeros) = (L::Vector::basis(&space.own, count)?, vec![T::zero(); count]);
-        Ok(RankBasis { own, ranks: space.ranks.clone(), c: zeros.clone(), total: zeros })
+        Ok(RankBasis { own, space: space.clone(), c: zeros.clone(), total: zeros })
     }
 
     /// As on one rank: the entries of all are counted on.
@@ -204,61 +222,86 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
         self.space.own.load(&entries, &mut self.own)
     }
 
-    fn dot_2(&self, y: &Self, z: &Self) -> [RankScalar<T>; 2] {
-        self.sums(self.own.dot_2(&y.own, &z.own))
+    fn dot_2(&self, y: &Self, z: &Self) -> [RankScalar<T, L>; 2] {
+        self.space.sums(|| self.own.dot_2(&y.own, &z.own))
     }
 
-    fn axpbypcz(&mut self, a: &RankScalar<T>, x: &Self, b: &RankScalar<T>, y: &Self, c: &RankScalar<T>) {
+    fn axpbypcz(
+        &mut self,
+        a: &RankScalar<T, L>,
+        x: &Self,
+        b: &RankScalar<T, L>,
+        y: &Self,
+        c: &RankScalar<T, L>,
+    ) {
         self.own.axpbypcz(&a.local(), &x.own, &b.local(), &y.own, &c.local());
     }
 
-    fn axpy_dot_2(&mut self, a: &RankScalar<T>, x: &Self, y: &Self) -> [RankScalar<T>; 2] {
-        let sums = self.own.axpy_dot_2(&a.local(), &x.own, &y.own);
-        self.sums(sums)
+    fn axpy_dot_2(&mut self, a: &RankScalar<T, L>, x: &Self, y: &Self) -> [RankScalar<T, L>; 2] {
+        let (a, RankVector { own, space }) = (a.local(), self);
+        space.sums(|| own.axpy_dot_2(&a, &x.own, &y.own))
     }
 
-    fn axpy_norm(&mut self, a: &RankScalar<T>, x: &Self) -> RankScalar<T> {
-        let sum = self.own.axpy_norm(&a.local(), &x.own);
-        self.sum(sum)
+    fn axpy_norm(&mut self, a: &RankScalar<T, L>, x: &Self) -> RankScalar<T, L> {
+        let (a, RankVector { own, space }) = (a.local(), self);
+        space.sum(|| own.axpy_norm(&a, &x.own))
     }
 
-    fn axpy_xpby(&mut self, a: &RankScalar<T>, p: &mut Self, z: &Self, b: &RankScalar<T>) {
+    fn axpy_xpby(&mut self, a: &RankScalar<T, L>, p: &mut Self, z: &Self, b: &RankScalar<T, L>) {
         self.own.axpy_xpby(&a.local(), &mut p.own, &z.own, &b.local());
     }
 
     fn axpy_multiply_dot(
         &mut self,
-        a: &RankScalar<T>,
+        a: &RankScalar<T, L>,
         q: &Self,
         d: &Self,
         z: &mut Self,
-    ) -> [RankScalar<T>; 2] {
-        let sums = self.own.axpy_multiply_dot(&a.local(), &q.own, &d.own, &mut z.own);
-        self.sums(sums)
+    ) -> [RankScalar<T, L>; 2] {
+        let (a, RankVector { own, space }) = (a.local(), self);
+        space.sums(|| own.axpy_multiply_dot(&a, &q.own, &d.own, &mut z.own))
+    }
+
+    fn cg_update(at: CgUpdate<'_, Self>) -> [RankScalar<T, L>; 2] {
+        let CgUpdate { alpha, rho, q, d, x, r, p, z } = at;
+        if r.space.link.is_none() {
+            // the hosts add up before the second half can begin
+            let [norm_squared, rho_next] = r.axpy_multiply_dot(&-alpha.clone(), q, d, z);
+            x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
+            return [norm_squared, rho_next];
+        }
+        let (alpha, rho, RankVector { own: r, space }) = (&alpha.local(), &rho.local(), r);
+        let (q, d, x, p, z) = (&q.own, &d.own, &mut x.own, &mut p.own, &mut z.own);
+        space.sums(|| L::Vector::cg_update(CgUpdate { alpha, rho, q, d, x, r, p, z }))
     }
 }
 
 /// An orthonormal basis of which each rank has a part. The coefficients of a projection are added up over the ranks in one
-/// message.
+/// message, or by joined GPUs.
 pub struct RankBasis<T: Real, L: Local<T> = Host> {
     own: BasisOf<T, L>,
-    ranks: Ranks,
-    /// Coefficients of the last projection, over all ranks.
+    space: RankSpace<T, L>,
+    /// Coefficients of the last projection, over all ranks, where hosts have added them up.
     c: Vec<T>,
     /// The sum of all coefficients since the last [`Basis::project`].
     total: Vec<T>,
 }
 
 impl<T: Real, L: Local<T>> RankBasis<T, L> {
-    /// Adds up the first `k` coefficients over the ranks; NaN if a rank has failed, which the next number that is read reports.
-    fn add_up(&mut self, k: usize) {
-        let RankBasis { own, ranks, c, .. } = self;
+    /// Finds `k` coefficients, and adds them up over the ranks; NaN if a rank has failed, which the next number that is read
+    /// reports.
+    fn find(&mut self, k: usize, find: impl FnOnce(&mut BasisOf<T, L>)) {
+        let RankBasis { own, space, c, .. } = self;
+        if let Some(link) = &space.link {
+            return link.sum(|| find(own));
+        }
+        find(own);
         let c = &mut c[..k];
         let read = own.coefficients(c);
         let numbers: Vec<f64> = c.iter().map(|&c| Element::to_f64(c)).collect();
         let known: Own = Box::new(move || Ok(read.map(|()| numbers)?));
-        let pending = ranks.sum(known);
-        let whole = ranks.whole(&pending).unwrap_or_default();
+        let pending = space.ranks.sum(known);
+        let whole = space.ranks.whole(&pending).unwrap_or_default();
         let numbers = whole.iter().copied().chain(std::iter::repeat(f64::NAN));
         c.iter_mut().zip(numbers).for_each(|(c, sum)| *c = T::from_f64(sum));
         if L::replace_coefficients(own, c).is_err() {
@@ -268,7 +311,7 @@ impl<T: Real, L: Local<T>> RankBasis<T, L> {
 }
 
 impl<T: Real, L: Local<T>> Basis<RankVector<T, L>> for RankBasis<T, L> {
-    fn push(&mut self, j: usize, w: &RankVector<T, L>, norm_squared: &RankScalar<T>) -> Result<()> {
+    fn push(&mut self, j: usize, w: &RankVector<T, L>, norm_squared: &RankScalar<T, L>) -> Result<()> {
         self.own.push(j, &w.own, &norm_squared.local())
     }
 
@@ -277,8 +320,7 @@ impl<T: Real, L: Local<T>> Basis<RankVector<T, L>> for RankBasis<T, L> {
     }
 
     fn project(&mut self, k: usize, w: &RankVector<T, L>) {
-        self.own.project(k, &w.own);
-        self.add_up(k);
+        self.find(k, |own| own.project(k, &w.own));
         self.total[..k].copy_from_slice(&self.c[..k]);
     }
 
@@ -287,24 +329,32 @@ impl<T: Real, L: Local<T>> Basis<RankVector<T, L>> for RankBasis<T, L> {
     }
 
     fn subtract_project(&mut self, k: usize, w: &mut RankVector<T, L>) {
-        self.own.subtract_project(k, &mut w.own);
-        self.add_up(k);
+        self.find(k, |own| own.subtract_project(k, &mut w.own));
         self.total[..k].iter_mut().zip(&self.c).for_each(|(total, &c)| *total += c);
     }
 
-    fn subtract_norm(&mut self, k: usize, w: &mut RankVector<T, L>) -> RankScalar<T> {
-        let sum = self.own.subtract_norm(k, &mut w.own);
-        w.sum(sum)
+    fn subtract_norm(&mut self, k: usize, w: &mut RankVector<T, L>) -> RankScalar<T, L> {
+        let RankBasis { own, space, .. } = self;
+        space.sum(|| own.subtract_norm(k, &mut w.own))
     }
 
     fn coefficients(&self, c: &mut [T]) -> Result<()> {
+        if let Some(link) = &self.space.link {
+            self.own.coefficients(c)?;
+            return Ok(link.check()?);
+        }
         c.copy_from_slice(&self.c[..c.len()]);
         Ok(())
     }
 
-    fn record(&self, k: usize, steps: &mut RankSteps<T>) -> Result<()> {
-        steps.record_known(&self.total[..k]);
-        Ok(())
+    fn record(&self, k: usize, steps: &mut RankSteps<T, L>) -> Result<()> {
+        match steps.of_gpu() {
+            Some(steps) => self.own.record(k, steps),
+            None => {
+                steps.record_known(&self.total[..k]);
+                Ok(())
+            }
+        }
     }
 
     fn combine(&mut self, y: &[T], x: &mut RankVector<T, L>) -> Result<()> {

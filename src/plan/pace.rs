@@ -128,7 +128,7 @@ impl Pace {
 
 /// The iterations that a threshold is away, if the residual goes on as it fell from the second quarter of the iterations so far
 /// to the last: each gives its least. That of conjugate gradients may first rise far above where it began.
-pub(super) fn needed(residuals: &[f64], threshold: f64) -> f64 {
+pub fn needed(residuals: &[f64], threshold: f64) -> f64 {
     let made = residuals.len();
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
     let (then, now) = (least(&residuals[made / 4..made / 2]), least(&residuals[made * 3 / 4..]));

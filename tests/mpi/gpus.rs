@@ -1,6 +1,6 @@
 //! Ranks with GPUs, or with one that they share, compute what ranks in host memory do. Left out where there is no GPU.
 
-use crate::laws::obeyed;
+use crate::laws::{assert_product, obeyed, small};
 use crate::solves::{methods_on, residual};
 use crate::{cuts, part, share};
 use krysp::mpi::{
@@ -61,35 +61,24 @@ fn product<L: Local<f64>>(a: &RankMatrix<f64, L>, x: &[f64]) -> Vec<f64> {
 /// Products and new values are those of one process; what is sent is what the host would send.
 pub(super) fn products(ranks: &Ranks) {
     let gpu = ranks.gpu().unwrap();
-    for (name, triplets) in edge::edge_cases() {
-        if triplets.rows != triplets.cols || triplets.rows > 300 {
-            continue;
+    small(ranks, |name, a, cut, x| {
+        let host = share(ranks, a, cut);
+        let mut rows = host.to(&gpu).unwrap();
+        let before = ranks.traffic();
+        let y = product(&rows, part(ranks, x, cut));
+        let sent = ranks.traffic() - before;
+        // what GPUs send by themselves is not counted
+        let counted = u64::from(!rows.report().joined);
+        assert_eq!(sent.messages, counted * host.report().messages as u64);
+        assert_eq!(sent.bytes, counted * 8 * host.report().sent as u64);
+        assert_product(ranks, name, a, cut, x, &y);
+        let own = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
+        let doubled: Vec<f64> = a.entries()[own].iter().map(|value| 2.0 * value).collect();
+        rows.refresh(&doubled).unwrap();
+        for (twice, y) in product(&rows, part(ranks, x, cut)).iter().zip(&y) {
+            assert!((twice - 2.0 * y).abs() <= 1e-12 * (1.0 + y.abs()), "{name} {cut:?}: {twice} {y}");
         }
-        let a = triplets.csr::<f64>().unwrap();
-        let x: Vec<f64> = numbers(a.cols(), 3);
-        let expected = triplets.product_reference(&x).0;
-        for cut in cuts(a.rows(), ranks.size()) {
-            let host = share(ranks, &a, &cut);
-            let mut rows = host.to(&gpu).unwrap();
-            let before = ranks.traffic();
-            let y = product(&rows, part(ranks, &x, &cut));
-            let sent = ranks.traffic() - before;
-            assert_eq!(sent.messages, host.report().messages as u64);
-            assert_eq!(sent.bytes, 8 * host.report().sent as u64);
-            for (y, expected) in y.iter().zip(part(ranks, &expected, &cut)) {
-                assert!(
-                    (y - expected).abs() <= 1e-12 * (1.0 + expected.abs()),
-                    "{name} {cut:?}: {y} {expected}"
-                );
-            }
-            let own = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
-            let doubled: Vec<f64> = a.entries()[own].iter().map(|value| 2.0 * value).collect();
-            rows.refresh(&doubled).unwrap();
-            for (twice, y) in product(&rows, part(ranks, &x, &cut)).iter().zip(&y) {
-                assert!((twice - 2.0 * y).abs() <= 1e-12 * (1.0 + y.abs()), "{name} {cut:?}: {twice} {y}");
-            }
-        }
-    }
+    });
 }
 
 /// Long messages, and many products in a row.
@@ -275,4 +264,73 @@ pub(super) fn failures(ranks: &Ranks) {
     let b = part(ranks, &matrices::vector(a.rows()), cut).to_vec();
     let solver = Cg::new(&rows).rtol(1e-10).time_limit(std::time::Duration::from_secs(60));
     assert!(solver.stop_when(|_| false).solve(&b).unwrap().report.converged());
+}
+
+/// GPUs that reach each other's memory, or one that ranks share as if they did: a GPU with several ranks changes between them, so
+/// that each wait takes milliseconds.
+fn join(ranks: &Ranks) -> Cuda {
+    ranks.join_on_one_gpu();
+    ranks.gpu().unwrap()
+}
+
+/// Sums and entries of `x` that pass between GPUs are what the hosts would have made of them.
+pub(super) fn joined(ranks: &Ranks) {
+    let gpu = join(ranks);
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    let b = matrices::vector(a.rows());
+    for cut in cuts(a.rows(), ranks.size()) {
+        let host = share(ranks, &a, &cut);
+        let mut rows = host.to(&gpu).unwrap();
+        assert!(rows.report().joined, "{:?}", rows.report());
+        let own = part(ranks, &b, &cut);
+        for (y, expected) in product(&rows, own).iter().zip(product(&host, own)) {
+            assert!((y - expected).abs() <= 1e-14, "{cut:?}: {y} {expected}");
+        }
+        let m = BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
+        let [first, second] =
+            [(); 2].map(|()| Cg::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
+        assert!(first.report.converged(), "{cut:?}: {}", first.report);
+        assert!(residual(ranks, &a, &first.x, &b, &cut) <= 2e-10 * first.report.rhs_norm, "{cut:?}");
+        assert_eq!((&first.x, &first.report.history), (&second.x, &second.report.history), "{cut:?}");
+        let alone = BlockJacobi::new(&host, Jacobi::new).unwrap();
+        let alone = Cg::new(&host).preconditioner(alone).rtol(1e-10).solve(own).unwrap().report;
+        assert!(first.report.iterations.abs_diff(alone.iterations) <= 1, "{cut:?}: {} {alone}", first.report);
+        let gmres = Gmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap();
+        assert!(gmres.report.converged(), "{cut:?}: {}", gmres.report);
+        assert!(residual(ranks, &a, &gmres.x, &b, &cut) <= 2e-10 * gmres.report.rhs_norm, "{cut:?}");
+        let entries = a.offsets()[cut[ranks.rank()]]..a.offsets()[cut[ranks.rank() + 1]];
+        let values: Vec<f64> = a.entries()[entries].iter().map(|value| 2.0 * value).collect();
+        rows.refresh(&values).unwrap();
+        for (y, expected) in product(&rows, own).iter().zip(product(&host, own)) {
+            assert!((y - 2.0 * expected).abs() <= 1e-14, "{cut:?}: {y} {expected}");
+        }
+    }
+}
+
+/// A rank that gives up ends what GPUs of others wait for, and they learn why.
+pub(super) fn joined_failures(ranks: &Ranks) {
+    let gpu = join(ranks);
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    let cut = &cuts(a.rows(), ranks.size())[0];
+    let rows = share(ranks, &a, cut).to(&gpu).unwrap();
+    let x = rows.domain().vector(part(ranks, &matrices::vector(a.rows()), cut)).unwrap();
+    let mut y = rows.range().zeros().unwrap();
+    let failing = ranks.size() / 2;
+    let outcome = ranks.run(|| {
+        if ranks.size() > 1 && ranks.rank() == failing {
+            // by now the others wait
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            return Err("out of paper".to_string());
+        }
+        let sum = rows.apply_dot(&x, &mut y).map_err(|error| error.to_string())?;
+        krysp::solvers::Scalar::read(&sum).map_err(|error| error.to_string())
+    });
+    match ranks.size() {
+        1 => assert!(outcome.is_ok()),
+        _ => {
+            let message = outcome.unwrap_err();
+            assert!(message.contains("out of paper"), "{message}");
+            assert!(ranks.rank() == failing || message.contains(&format!("rank {failing}")), "{message}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::{cuts, part, share};
 use krysp::mpi::{BlockJacobi, RankSpace, RankTwoLevel, Ranks};
 use krysp::testing::laws::{self, Agreement, numbers};
 use krysp::testing::matrices::edge;
-use krysp::{Jacobi, LinearOperator, Space};
+use krysp::{Csr, Jacobi, LinearOperator, Space};
 
 pub(super) fn vectors(ranks: &Ranks) {
     for n in [0, 1, 41, 3000] {
@@ -43,28 +43,36 @@ pub(super) fn operators(ranks: &Ranks) {
     }
 }
 
-/// The product is that of one process.
-pub(super) fn products(ranks: &Ranks) {
+/// Small square matrices of all kinds, cut in all ways, each with a vector.
+pub(super) fn small(ranks: &Ranks, check: impl Fn(&str, &Csr<f64>, &[usize], &[f64])) {
     for (name, triplets) in edge::edge_cases() {
         if triplets.rows != triplets.cols || triplets.rows > 300 {
             continue;
         }
         let a = triplets.csr::<f64>().unwrap();
         let x: Vec<f64> = numbers(a.cols(), 3);
-        let expected = triplets.product_reference(&x).0;
-        for cut in cuts(a.rows(), ranks.size()) {
-            let rows = share(ranks, &a, &cut);
-            let own = rows.domain().vector(part(ranks, &x, &cut)).unwrap();
-            let mut y = rows.range().zeros().unwrap();
-            rows.apply(&own, &mut y).unwrap();
-            for (y, expected) in y.own().as_slice().iter().zip(part(ranks, &expected, &cut)) {
-                assert!(
-                    (y - expected).abs() <= 1e-12 * (1.0 + expected.abs()),
-                    "{name} {cut:?}: {y} {expected}"
-                );
-            }
-        }
+        cuts(a.rows(), ranks.size()).iter().for_each(|cut| check(&name, &a, cut, &x));
     }
+}
+
+/// Whether this rank's part of a product is that of one process.
+pub(super) fn assert_product(ranks: &Ranks, name: &str, a: &Csr<f64>, cut: &[usize], x: &[f64], y: &[f64]) {
+    let mut expected = a.range().zeros().unwrap();
+    a.apply(&a.domain().vector(x).unwrap(), &mut expected).unwrap();
+    for (y, expected) in y.iter().zip(part(ranks, expected.as_slice(), cut)) {
+        assert!((y - expected).abs() <= 1e-12 * (1.0 + expected.abs()), "{name} {cut:?}: {y} {expected}");
+    }
+}
+
+/// The product is that of one process.
+pub(super) fn products(ranks: &Ranks) {
+    small(ranks, |name, a, cut, x| {
+        let rows = share(ranks, a, cut);
+        let own = rows.domain().vector(part(ranks, x, cut)).unwrap();
+        let mut y = rows.range().zeros().unwrap();
+        rows.apply(&own, &mut y).unwrap();
+        assert_product(ranks, name, a, cut, x, y.own().as_slice());
+    });
 }
 
 /// New values, for the matrix and for its preconditioner.

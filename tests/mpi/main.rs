@@ -44,7 +44,7 @@ fn on_gpus() -> Vec<(&'static str, Test)> {
         return vec![];
     }
     tests! {
-        gpus: vectors, operators, products, large_products, precise_residuals, methods, preconditioners, multigrid, again, failures;
+        gpus: vectors, operators, products, large_products, precise_residuals, methods, preconditioners, multigrid, again, failures, joined, joined_failures;
     }
     .into()
 }

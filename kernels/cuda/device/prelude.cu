@@ -285,19 +285,21 @@ __device__ __forceinline__ bool received_from_member(const Parcel* from, u32 cal
     }
 }
 
-// A wait for a member that may send nothing more. It is in vain once a member has failed, says the first word of the notice, or
-// once the hosts have beaten so often since it began, says the second; then this member is the one that failed, and all others
-// wait no longer either. Asked rarely, for the answer comes from host memory.
+// A wait for a member that may send nothing more. It is in vain once a member has failed, says the notice, or once it has taken too
+// long; then this member is the one that failed, and all others wait no longer either. Asked rarely, for the answer comes from host
+// memory.
 struct Wait {
-    u32 polls = 0, since = 0;
+    u32 polls = 0;
+    u64 since = 0;
 
     __device__ __forceinline__ bool in_vain(volatile u32* notice, u32 member) {
         if (++polls & 0xfff) return false;
-        const u32 beat = notice[1];
-        if (polls == 0x1000) since = beat;
-        if (notice[0]) return true;
-        if (beat - since < TEAM_PATIENCE) return false;
-        notice[0] = member + 1;
+        u64 now;
+        asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+        if (polls == 0x1000) since = now;
+        if (*notice) return true;
+        if (now - since < (u64)TEAM_PATIENCE * 1000000) return false;
+        *notice = member + 1;
         return true;
     }
 };

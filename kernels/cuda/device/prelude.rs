@@ -143,9 +143,8 @@ pub(crate) const TEAM_MEMBERS: usize = 8;
 /// Numbers that a member sends to another for one sum, at most.
 pub(crate) const TEAM_MAIL: usize = 1024;
 
-/// Beats of the hosts after which nobody waits any longer for a member: ten seconds, in which it should have queued its part of a
-/// sum or a product. Where the process is stopped, so are the beats.
-pub(crate) const TEAM_PATIENCE: u32 = 100;
+/// Milliseconds after which nobody waits any longer for a member, in which it should have queued its part of a sum or a product.
+pub(crate) const TEAM_PATIENCE: u32 = 10_000;
 
 /// A team as kernels see it.
 #[derive(Clone, Copy, Debug)]

@@ -69,14 +69,13 @@ impl<T: Real> Border<T> {
     pub(super) fn add(
         &self,
         halo: &RawHalo,
-        ghosts: &Array<T>,
+        ghosts: u64,
         [x, y]: [&Array<T>; 2],
         own: RawNumber<T>,
         sums: Option<&Sums<T, 1>>,
     ) -> Result<()> {
         let device = y.device();
-        let (ghosts, x, y, with_sums) =
-            (ghosts.address(0), x.address(0), y.address(0), u32::from(sums.is_some()));
+        let (x, y, with_sums) = (x.address(0), y.address(0), u32::from(sums.is_some()));
         let nothing;
         let out = match sums {
             Some(sums) => &sums.raw,

@@ -1,15 +1,17 @@
 //! Products whose rows read entries of `x` that other members of a team own.
 
-use crate::cuda::device::error::Result;
+use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config_at_once;
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::prelude::{RawNumber, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
+use crate::cuda::team::across::Region;
 use crate::cuda::team::border::Border;
 use crate::cuda::team::member::{Member, SOURCE};
 use cudarc::driver::{CudaFunction, DeviceRepr};
+use std::any::Any;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug)]
@@ -84,18 +86,29 @@ struct Arrays {
     places: Array<u32>,
 }
 
+/// What keeps the memory of inboxes.
+type Kept = Arc<dyn Any + Send + Sync>;
+
 /// A member's side of products that reach into the parts of others.
 #[derive(Debug)]
 pub struct Halo<T: Real> {
     member: Arc<Member>,
     raw: RawHalo,
     border: Border<T>,
-    own: usize,
+    /// Entries of this member's vectors.
+    length: usize,
     sends: usize,
-    inboxes: Vec<Arc<Inbox<T>>>,
+    /// The address of this member's ghosts.
+    ghosts: u64,
     push: CudaFunction,
     arrays: Arrays,
+    _inboxes: Kept,
 }
+
+/// Where a member's inbox is in a region of memory: words that say which product was sent to it by each member, words that say
+/// which of its own each has used, and the ghosts.
+const USED_AT: usize = TEAM_MEMBERS * size_of::<u64>();
+const GHOSTS_AT: usize = 256;
 
 impl<T: Real> Halo<T> {
     /// Connects all members of a team, each with its plan.
@@ -111,54 +124,114 @@ impl<T: Real> Halo<T> {
             };
             // others write here as soon as they are asked to
             device.synchronize()?;
-            Ok(Arc::new(inbox))
+            Ok(inbox)
         };
-        let inboxes = members.iter().zip(plans).map(inbox).collect::<Result<Vec<_>>>()?;
+        let inboxes = members.iter().zip(plans).map(inbox).collect::<Result<Vec<Inbox<T>>>>()?;
+        let inboxes = Arc::new(inboxes);
         let halo = |own: usize| {
-            let (member, plan) = (&members[own], &plans[own]);
-            let device = member.device();
-            let mut firsts = [0; TEAM_MEMBERS + 1];
-            let mut places = vec![];
-            for (to, sends) in plan.sends.iter().enumerate() {
-                places.extend_from_slice(sends);
-                firsts[to + 1..].fill(places.len() as u32);
-            }
-            let each = |address: &dyn Fn(usize) -> u64| {
-                let mut addresses = [0; TEAM_MEMBERS];
-                addresses.iter_mut().enumerate().take(count).for_each(|(to, at)| *at = address(to));
-                addresses
+            let length = members[own].own_length();
+            let address = |to: usize| {
+                let Inbox { ghosts, sent, used } = &inboxes[to];
+                [ghosts.address(plans[to].ghosts_from[own]), sent.address(0), used.address(0)]
             };
-            let gets = |from: usize| plan.ghosts_from[from + 1] > plan.ghosts_from[from];
-            let senders = (0..count).filter(|&from| gets(from)).fold(0, |all, from| all | 1 << from);
-            let (product, tickets) = (device.zeros::<u64>(1)?, device.zeros::<u32>(2)?);
-            let (sends, places) = (places.len(), device.upload(&places)?);
-            let raw = RawHalo {
-                members: count as u32,
-                own: own as u32,
-                product: product.address(0),
-                tickets: tickets.address(0),
-                notice: member.notice.address(),
-                places: places.address(0),
-                firsts,
-                senders,
-                ghosts: each(&|to| inboxes[to].ghosts.address(plans[to].ghosts_from[own])),
-                sent_at: each(&|to| inboxes[to].sent.address(own)),
-                used_at: each(&|to| inboxes[to].used.address(own)),
-                sent: inboxes[own].sent.address(0),
-                used: inboxes[own].used.address(0),
-            };
-            Ok(Halo {
-                member: member.clone(),
-                raw,
-                border: Border::new(device, &plan.rows, &plan.offsets, &plan.columns, &plan.values)?,
-                own,
-                sends,
-                inboxes: inboxes.clone(),
-                push: device.function::<T>(&SOURCE, "push")?,
-                arrays: Arrays { _product: product, _tickets: tickets, places },
-            })
+            let ghosts = inboxes[own].ghosts.address(0);
+            Halo::new(&members[own], length, &plans[own], &address, ghosts, inboxes.clone())
         };
         (0..count).map(halo).collect()
+    }
+
+    /// Bytes that a region must have for so many ghosts, beside other members'.
+    pub fn inbox_bytes(ghosts: usize) -> usize {
+        GHOSTS_AT + ghosts * size_of::<T>()
+    }
+
+    /// This process's side, where other members are other processes'. Vectors have `length` entries here. All members use one
+    /// region, all zero, with their inboxes; `at_others` says where this member's entries begin among the ghosts of each.
+    pub fn across(
+        member: &Arc<Member>,
+        length: usize,
+        plan: &Plan<T>,
+        at_others: &[usize],
+        region: Arc<Region>,
+    ) -> Result<Halo<T>> {
+        let (own, count) = member.place();
+        let ghosts = plan.ghosts_from.last().copied().unwrap_or(0);
+        let ends = plan.sends.iter().zip(at_others).map(|(sends, first)| first + sends.len());
+        let needed = Self::inbox_bytes(ends.max().unwrap_or(0).max(ghosts));
+        if needed > region.bytes() {
+            let (what, limit) = ("bytes that others send", region.bytes());
+            return Err(Error::TooLarge { what, got: needed, limit });
+        }
+        let fits = [plan.sends.len(), at_others.len(), region.addresses().len()] == [count; 3]
+            && plan.sends.iter().flatten().all(|&place| (place as usize) < length)
+            && plan.rows.iter().all(|&row| (row as usize) < length)
+            && plan.columns.iter().all(|&column| (column as usize) < ghosts)
+            && plan.offsets.len() == plan.rows.len() + 1
+            && plan.offsets.is_sorted()
+            && plan.offsets[plan.rows.len()] as usize == plan.columns.len()
+            && plan.columns.len() == plan.values.len();
+        assert!(fits, "members of the team, rows of the vector, and ghosts");
+        let inboxes = region.addresses();
+        let address = |to: usize| {
+            let ghosts = GHOSTS_AT + at_others[to] * size_of::<T>();
+            [ghosts, 0, USED_AT].map(|at| inboxes[to] + at as u64)
+        };
+        Halo::new(member, length, plan, &address, inboxes[own] + GHOSTS_AT as u64, region.clone())
+    }
+
+    /// `address` says where a member has the ghosts that come from this one, its words of what was sent, and of what was used.
+    fn new(
+        member: &Arc<Member>,
+        length: usize,
+        plan: &Plan<T>,
+        address: &dyn Fn(usize) -> [u64; 3],
+        ghosts: u64,
+        inboxes: Kept,
+    ) -> Result<Halo<T>> {
+        let (device, (own, count)) = (member.device(), member.place());
+        let mut firsts = [0; TEAM_MEMBERS + 1];
+        let mut places = vec![];
+        for (to, sends) in plan.sends.iter().enumerate() {
+            places.extend_from_slice(sends);
+            firsts[to + 1..].fill(places.len() as u32);
+        }
+        let each = |which: usize, word: usize| {
+            let mut addresses = [0; TEAM_MEMBERS];
+            let of =
+                |(to, at): (usize, &mut u64)| *at = address(to)[which] + (word * size_of::<u64>()) as u64;
+            addresses.iter_mut().enumerate().take(count).for_each(of);
+            addresses
+        };
+        let gets = |from: usize| plan.ghosts_from[from + 1] > plan.ghosts_from[from];
+        let senders = (0..count).filter(|&from| gets(from)).fold(0, |all, from| all | 1 << from);
+        let (product, tickets) = (device.zeros::<u64>(1)?, device.zeros::<u32>(2)?);
+        let (sends, places) = (places.len(), device.upload(&places)?);
+        let raw = RawHalo {
+            members: count as u32,
+            own: own as u32,
+            product: product.address(0),
+            tickets: tickets.address(0),
+            notice: member.notice.address(),
+            places: places.address(0),
+            firsts,
+            senders,
+            ghosts: each(0, 0),
+            sent_at: each(1, own),
+            used_at: each(2, own),
+            sent: address(own)[1],
+            used: address(own)[2],
+        };
+        Ok(Halo {
+            member: member.clone(),
+            raw,
+            border: Border::new(device, &plan.rows, &plan.offsets, &plan.columns, &plan.values)?,
+            length,
+            sends,
+            ghosts,
+            push: device.function::<T>(&SOURCE, "push")?,
+            arrays: Arrays { _product: product, _tickets: tickets, places },
+            _inboxes: inboxes,
+        })
     }
 
     /// Bytes of the entries in columns of others, and of what is sent.
@@ -177,7 +250,7 @@ impl<T: Real> Halo<T> {
 
     /// Sends entries of `x` to the members that read them.
     pub fn send(&self, x: &Array<T>) -> Result<()> {
-        assert!(x.device() == self.device() && x.len() == self.member.own_length(), "a part of the member's");
+        assert!(x.device() == self.device() && x.len() == self.length, "a part of the member's");
         let x = x.address(0);
         let mut launch = self.device().launch(&self.push);
         launch.arg(&self.raw).arg(&x);
@@ -192,8 +265,8 @@ impl<T: Real> Halo<T> {
         own: RawNumber<T>,
         sums: Option<&Sums<T, 1>>,
     ) -> Result<()> {
-        assert!(y.device() == self.device() && y.len() == self.member.own_length(), "a part of the member's");
-        self.border.add(&self.raw, &self.inboxes[self.own].ghosts, [x, y], own, sums)
+        assert!(y.device() == self.device() && y.len() == self.length, "a part of the member's");
+        self.border.add(&self.raw, self.ghosts, [x, y], own, sums)
     }
 
     /// `y ← y + A_ghost ghosts`, of what was sent last; waits on the device for what others send.
@@ -207,5 +280,13 @@ impl<T: Real> Halo<T> {
         self.receive(x, y, own.number().raw(), Some(&sums))?;
         let [sum] = sums.scalars();
         Ok(sum)
+    }
+}
+
+impl<T: Real> Drop for Halo<T> {
+    fn drop(&mut self) {
+        // what is queued may still write to the inboxes of others, and others use this one's again when it is let go
+        let device = self.device();
+        device.park(device.synchronize());
     }
 }

@@ -13,6 +13,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::prelude::{RawTeam, TEAM_MAIL, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real, lock};
+use crate::cuda::team::across::{Region, SharedWord};
 use cudarc::driver::{LaunchConfig, result, sys};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -26,18 +27,30 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[super::halo::MIRROR, super::border::MIRROR],
 };
 
+/// Members that a team may have.
+pub const MEMBERS: usize = TEAM_MEMBERS;
+
 /// Words of 64 bits that a number takes on its way.
 const WORDS: usize = 2;
 
-/// How often hosts beat.
-const BEAT: Duration = Duration::from_millis(100);
+/// Bytes of the mailbox of each of so many members.
+pub fn mail_bytes(members: usize) -> usize {
+    2 * members * TEAM_MAIL * WORDS * size_of::<u64>()
+}
 
-/// Two words in host memory that all devices see: zero, or one more than the place of the member that failed first; and how often
-/// the hosts have beaten.
+/// How often a host that waits for others looks whether one has failed.
+const LOOKS: Duration = Duration::from_millis(100);
+
+/// A word in host memory that all devices see: zero, or one more than the place of the member that failed first.
 #[derive(Debug)]
-pub(crate) struct Notice(*mut u32);
+pub(crate) struct Notice {
+    word: *mut u32,
+    /// For kernels.
+    address: u64,
+    shared: Option<SharedWord>,
+}
 
-// SAFETY: hosts access the words as atomics, devices through volatile loads and stores
+// SAFETY: hosts access the word as an atomic, devices through volatile loads and stores
 unsafe impl Send for Notice {}
 // SAFETY: as above
 unsafe impl Sync for Notice {}
@@ -47,36 +60,48 @@ impl Notice {
         device.inner.context.bind_to_thread()?;
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the memory is freed once, on drop
-        let words = unsafe { result::malloc_host(8, flags) }?.cast::<u32>();
-        // SAFETY: just allocated, for two of them
-        unsafe { words.cast::<[u32; 2]>().write_volatile([0; 2]) };
-        Ok(Notice(words))
+        let word = unsafe { result::malloc_host(4, flags) }?.cast::<u32>();
+        // SAFETY: just allocated
+        unsafe { word.write_volatile(0) };
+        Ok(Notice { word, address: word as u64, shared: None })
+    }
+
+    /// A word in memory that processes share: all zero when it was made.
+    fn shared(device: &Device, mut memory: SharedWord) -> Result<Notice> {
+        device.inner.context.bind_to_thread()?;
+        let (word, bytes) = (memory.0.as_mut_ptr(), memory.0.len());
+        let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
+        // SAFETY: the memory is kept until it is no longer registered
+        unsafe { sys::cuMemHostRegister_v2(word.cast(), bytes, flags) }.result()?;
+        let (mut address, shared) = (0, Some(memory));
+        // SAFETY: just registered; the answer goes to a local
+        unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, word.cast(), 0) }.result()?;
+        Ok(Notice { word: word.cast(), address, shared })
     }
 
     pub(crate) fn address(&self) -> u64 {
-        self.0 as u64
+        self.address
     }
 
     fn failed(&self) -> &AtomicU32 {
         // SAFETY: the word lives as long as this, and is aligned
-        unsafe { AtomicU32::from_ptr(self.0) }
-    }
-
-    fn beats(&self) -> &AtomicU32 {
-        // SAFETY: as above; it is the second of two
-        unsafe { AtomicU32::from_ptr(self.0.add(1)) }
+        unsafe { AtomicU32::from_ptr(self.word) }
     }
 }
 
 impl Drop for Notice {
     fn drop(&mut self) {
-        // SAFETY: allocated by `malloc_host` and freed once; members have waited for their devices
-        let _ = unsafe { result::free_host(self.0.cast()) };
+        let _ = match &self.shared {
+            // SAFETY: allocated by `malloc_host`, and freed once; members have waited for their devices
+            None => unsafe { result::free_host(self.word.cast()) },
+            // SAFETY: registered once, as above
+            Some(_) => unsafe { sys::cuMemHostUnregister(self.word.cast()) }.result(),
+        };
     }
 }
 
 /// What hosts of members say to each other: the wishes of this round, and what came of the last; how many members will say no
-/// more, and how many of their devices are done.
+/// more.
 #[derive(Debug, Default)]
 struct Talk {
     said: usize,
@@ -84,7 +109,6 @@ struct Talk {
     round: u64,
     agreed: u8,
     silent: usize,
-    done: usize,
 }
 
 /// Where the threads of the members meet.
@@ -92,6 +116,13 @@ struct Talk {
 struct Table {
     talk: Mutex<Talk>,
     changed: Condvar,
+}
+
+/// What the addresses of mailboxes are of.
+#[derive(Debug)]
+enum Mail {
+    Here { _mail: Vec<Arc<Array<u64>>> },
+    Across { _mail: Arc<Region> },
 }
 
 /// A device's part in a team.
@@ -104,7 +135,7 @@ pub struct Member {
     lengths: [usize; 2],
     team: Array<RawTeam>,
     /// What others write to lives as long as any member.
-    _mail: Vec<Arc<Array<u64>>>,
+    _mail: Mail,
     _calls: Array<u32>,
     table: Arc<Table>,
     pub(crate) notice: Arc<Notice>,
@@ -142,37 +173,60 @@ impl Member {
             devices.iter().try_for_each(|other| connect(device, other))?;
         }
         let notice = Arc::new(Notice::new(&devices[0])?);
-        let words = 2 * devices.len() * TEAM_MAIL * WORDS;
+        let words = mail_bytes(devices.len()) / size_of::<u64>();
         let mail = devices.iter().map(|device| Ok(Arc::new(device.zeros(words)?)));
         let mail = mail.collect::<Result<Vec<Arc<Array<u64>>>>>()?;
-        let mut addresses = [0; TEAM_MEMBERS];
-        addresses.iter_mut().zip(&mail).for_each(|(address, mail)| *address = mail.address(0));
+        let addresses: Vec<u64> = mail.iter().map(|mail| mail.address(0)).collect();
         let (total, table) = (lengths.iter().sum(), Arc::new(Table::default()));
         let member = |(own, (device, &length)): (usize, (&Device, &usize))| {
-            let calls = device.zeros::<u32>(1)?;
-            let raw = RawTeam {
-                members: devices.len() as u32,
-                own: own as u32,
-                calls: calls.address(0),
-                notice: notice.address(),
-                mail: addresses,
-            };
-            let team = device.upload(&[raw])?;
-            // others write here as soon as they are asked to
-            device.synchronize()?;
-            Ok(Member {
-                device: device.clone(),
-                own,
-                count: devices.len(),
-                lengths: [length, total],
-                team,
-                _mail: mail.clone(),
-                _calls: calls,
-                table: table.clone(),
-                notice: notice.clone(),
-            })
+            let (mail, lengths) = (Mail::Here { _mail: mail.clone() }, [length, total]);
+            Member::new(device, own, lengths, &addresses, mail, table.clone(), notice.clone())
         };
         devices.iter().zip(lengths).enumerate().map(member).collect()
+    }
+
+    /// This process's member of a team whose others are other processes', with a word of memory that all of them share, all
+    /// zero, and a region of [`mail_bytes`]. The team's host work is theirs to do; its sums are those of [`Member::sum`] alone.
+    pub fn across(device: &Device, own: usize, mail: Arc<Region>, notice: SharedWord) -> Result<Member> {
+        let (addresses, notice) = (mail.addresses(), Arc::new(Notice::shared(device, notice)?));
+        assert!(
+            addresses.len() <= TEAM_MEMBERS && mail.bytes() >= mail_bytes(addresses.len()),
+            "room for all"
+        );
+        let (addresses, mail) = (addresses.to_vec(), Mail::Across { _mail: mail });
+        Member::new(device, own, [usize::MAX, 0], &addresses, mail, Arc::default(), notice)
+    }
+
+    fn new(
+        device: &Device,
+        own: usize,
+        lengths: [usize; 2],
+        addresses: &[u64],
+        mail: Mail,
+        table: Arc<Table>,
+        notice: Arc<Notice>,
+    ) -> Result<Member> {
+        let calls = device.zeros::<u32>(1)?;
+        let mut raw = RawTeam {
+            members: addresses.len() as u32,
+            own: own as u32,
+            calls: calls.address(0),
+            notice: notice.address(),
+            mail: [0; TEAM_MEMBERS],
+        };
+        raw.mail[..addresses.len()].copy_from_slice(addresses);
+        let (device, count, team) = (device.clone(), addresses.len(), device.upload(&[raw])?);
+        // others write here as soon as they are asked to
+        device.synchronize()?;
+        Ok(Member { device, own, count, lengths, team, _mail: mail, _calls: calls, table, notice })
+    }
+
+    /// Queues work whose sums are those of the team.
+    pub fn sum<R>(self: &Arc<Self>, work: impl FnOnce() -> R) -> R {
+        self.device.join(Some(self.clone()));
+        let result = work();
+        self.device.join(None);
+        result
     }
 
     /// The device.
@@ -218,20 +272,6 @@ impl Member {
         lock(&self.table.talk).silent += 1;
         self.table.changed.notify_all();
         self.device.park(self.device.synchronize());
-        lock(&self.table.talk).done += 1;
-        self.table.changed.notify_all();
-    }
-
-    /// Beats for the devices that wait, until all members have ended. It must ask nothing of any device.
-    pub fn attend(&self) {
-        let mut talk = lock(&self.table.talk);
-        while talk.done < self.count {
-            let waited = self.table.changed.wait_timeout(talk, BEAT).unwrap_or_else(PoisonError::into_inner);
-            talk = waited.0;
-            if waited.1.timed_out() {
-                self.notice.beats().fetch_add(1, Ordering::Relaxed);
-            }
-        }
     }
 
     /// The largest wish of all members, each of which asks on a thread of its own.
@@ -252,7 +292,7 @@ impl Member {
                     "another member of the team has given up, or ended its work".into(),
                 ));
             }
-            let waited = self.table.changed.wait_timeout(talk, BEAT);
+            let waited = self.table.changed.wait_timeout(talk, LOOKS);
             talk = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(talk.agreed)

@@ -183,6 +183,6 @@ impl<T: Real> Ghosts<T> {
         let fits = |v: &Array<T>| v.device() == &self.device && v.len() == self.length;
         assert!(fits(x) && fits(y), "vectors of this device");
         ghosts.copy_to(&mut self.ghosts)?;
-        self.border.add(&self.alone.raw, &self.ghosts, [x, y], own, sums)
+        self.border.add(&self.alone.raw, self.ghosts.address(0), [x, y], own, sums)
     }
 }

@@ -1,0 +1,222 @@
+//! GPUs of ranks that reach each other's memory: sums and entries of `x` pass between them without the hosts.
+//!
+//! All ranks must run on one machine, each with a GPU of its own. Each offers memory to the others, which open it by its name; their
+//! kernels then write there over NVLink or the bus, as those of one process that has several GPUs do. Where that is not possible,
+//! everything passes through pinned host memory and MPI.
+
+use super::halo::Routes;
+use super::local::Link;
+use super::ranks::Ranks;
+use crate::{Csr, Cuda, Real, Result};
+use krysp_kernels::cuda::team::across::{NAME, Offer, Region, SharedWord, shared_word};
+use krysp_kernels::cuda::team::halo::{Halo, Plan};
+use krysp_kernels::cuda::team::member::{MEMBERS, Member, mail_bytes};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes of the name of a file that all ranks open.
+const PATH: usize = 64;
+
+/// The teams that GPUs of this rank are in. They are kept: other ranks may still have their memory open.
+#[derive(Debug, Default)]
+pub(super) struct Teams {
+    made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,
+    /// Whether ranks that share a GPU are joined, too.
+    #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
+    shared: AtomicBool,
+}
+
+impl Teams {
+    fn made(&self) -> MutexGuard<'_, Vec<(Cuda, Option<Arc<Team>>)>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// GPUs of other ranks stop waiting for this one's.
+    pub(super) fn give_up(&self) {
+        let members =
+            |(_, team): &(Cuda, Option<Arc<Team>>)| team.as_ref().and_then(|team| team.member.clone());
+        self.made().iter().filter_map(members).for_each(|member| member.give_up());
+    }
+}
+
+/// A rank's part of a team.
+#[derive(Debug)]
+struct Team {
+    /// None where there is one rank.
+    member: Option<Arc<Member>>,
+    /// Memory that ranks send to, given out again when all of them are done with it.
+    regions: Mutex<Vec<Arc<Region>>>,
+}
+
+/// What joins a rank's GPU to those of the others.
+#[derive(Clone, Debug)]
+pub struct CudaLink {
+    team: Arc<Team>,
+    ranks: Ranks,
+}
+
+impl Link for CudaLink {
+    fn sum<R>(&self, work: impl FnOnce() -> R) -> R {
+        match &self.team.member {
+            Some(member) => member.sum(work),
+            None => work(),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.team.member.as_ref().and_then(|member| member.given_up_by()) {
+            Some(rank) => Err(self.ranks.failed(rank)),
+            None => self.ranks.check(),
+        }
+    }
+}
+
+impl Ranks {
+    /// From now on GPUs of these ranks are joined even where ranks share one: for tests where there is only one. All ranks call
+    /// this.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn join_on_one_gpu(&self) {
+        self.teams().shared.store(true, Ordering::Relaxed);
+    }
+
+    /// What all ranks have, if none has an error: then they do without.
+    fn each_has<R>(&self, result: Result<R>) -> Result<Option<R>> {
+        let all = self.gather(vec![u8::from(result.is_ok())])?;
+        Ok(result.ok().filter(|_| all.iter().all(|&has| has == 1)))
+    }
+
+    /// The names by which ranks offer memory.
+    fn names<const K: usize>(&self, own: [u8; K]) -> Result<Vec<[u8; K]>> {
+        Ok(self.gather(own.to_vec())?.as_chunks::<K>().0.to_vec())
+    }
+}
+
+impl CudaLink {
+    /// Joins a GPU of each rank, where that is possible. All ranks call this.
+    pub(super) fn new(ranks: &Ranks, gpu: &Cuda) -> Result<Option<CudaLink>> {
+        let link = |team: Option<Arc<Team>>| team.map(|team| CudaLink { team, ranks: ranks.clone() });
+        let before = ranks.teams().made().iter().find(|(of, _)| of == gpu).map(|(_, team)| team.clone());
+        let known = ranks.gather(vec![u8::from(before.is_some())])?;
+        if let Some(team) = before.filter(|_| known.iter().all(|&known| known == 1)) {
+            return Ok(link(team));
+        }
+        let team = Team::new(ranks, gpu)?.map(Arc::new);
+        ranks.teams().made().push((gpu.clone(), team.clone()));
+        Ok(link(team))
+    }
+
+    /// The other ranks, if there are any.
+    pub(super) fn member(&self) -> Option<&Arc<Member>> {
+        self.team.member.as_ref()
+    }
+
+    /// Prepares products with rows that have entries in columns of other ranks. All ranks call this.
+    pub(super) fn halo<T: Real>(
+        &self,
+        member: &Arc<Member>,
+        routes: &Routes,
+        own: usize,
+        rows: &[u32],
+        outside: &Csr<T>,
+    ) -> Result<Halo<T>> {
+        let (ranks, ghosts) = (&self.ranks, outside.cols());
+        let plan = Plan {
+            sends: routes.sends_by_rank(),
+            ghosts_from: routes.ghosts_from(),
+            rows: rows.to_vec(),
+            offsets: outside.offsets().iter().map(|&offset| offset as u32).collect(),
+            columns: outside.columns().to_vec(),
+            values: outside.entries().to_vec(),
+        };
+        // each rank learns where its entries begin among the ghosts of the others
+        let begin = plan.ghosts_from[..ranks.size()].iter().map(|&place| vec![place as u64]).collect();
+        let begin: Vec<usize> =
+            ranks.exchange(begin)?.concat().into_iter().map(|place| place as usize).collect();
+        let region = self.team.region(ranks, member, Halo::<T>::inbox_bytes(ghosts))?;
+        ranks.all(Halo::across(member, own, &plan, &begin, region).map_err(Into::into))
+    }
+}
+
+impl Team {
+    /// None where GPUs cannot be joined. All ranks call this.
+    fn new(ranks: &Ranks, gpu: &Cuda) -> Result<Option<Team>> {
+        let regions = Mutex::default();
+        if ranks.size() == 1 {
+            return Ok(Some(Team { member: None, regions }));
+        }
+        let one_machine = ranks.of_this_machine()?.len() == ranks.size();
+        let Some(own) = ranks.each_has(gpu.device().identity().map_err(Into::into))? else { return Ok(None) };
+        let identities = ranks.names(own)?;
+        let shares = (1..identities.len()).any(|at| identities[..at].contains(&identities[at]));
+        let may = one_machine
+            && ranks.size() <= MEMBERS
+            && (!shares || ranks.teams().shared.load(Ordering::Relaxed));
+        // machines are told apart by their names, which need not be the same for all who ask
+        if ranks.gather(vec![u8::from(may)])?.contains(&0) {
+            return Ok(None);
+        }
+        let Some(mail) = region(ranks, gpu, mail_bytes(ranks.size()))? else { return Ok(None) };
+        let Some(word) = word(ranks)? else { return Ok(None) };
+        let member = Member::across(gpu.device(), ranks.rank(), mail, word).map_err(Into::into);
+        Ok(ranks.each_has(member)?.map(|member| Team { member: Some(Arc::new(member)), regions }))
+    }
+
+    /// Memory of each rank, all zero: what all have done with, or more. All ranks call this.
+    fn region(&self, ranks: &Ranks, member: &Member, bytes: usize) -> Result<Arc<Region>> {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        // regions are made by all ranks together, so that all have equally many
+        let free = |region: &Arc<Region>| u8::from(Arc::strong_count(region) == 1 && region.bytes() >= bytes);
+        let count = regions.len();
+        let mine: Vec<u8> = regions.iter().map(free).chain([1]).collect();
+        let all = ranks.gather(mine)?;
+        let place = (0..=count).find(|&at| (0..ranks.size()).all(|rank| all[rank * (count + 1) + at] == 1));
+        if let Some(region) = place.and_then(|place| regions.get(place)) {
+            ranks.all(region.clear().map_err(Into::into))?;
+            return Ok(region.clone());
+        }
+        // as much on each as the largest needs: what fits on one then fits on all
+        let most = ranks.gather(vec![bytes as u64])?.into_iter().max().unwrap_or(0) as usize;
+        let offer = ranks.all(Offer::new(member.device(), most).map_err(Into::into))?;
+        let names = ranks.names(ranks.all(offer.name().map_err(Into::into))?)?;
+        let region = ranks.all(Region::open(offer, ranks.rank(), &names).map_err(Into::into))?;
+        let region = Arc::new(region);
+        regions.push(region.clone());
+        Ok(region)
+    }
+}
+
+/// Memory of each rank's GPU that all reach; none where they cannot. All ranks call this.
+fn region(ranks: &Ranks, gpu: &Cuda, bytes: usize) -> Result<Option<Arc<Region>>> {
+    let offered = || {
+        let offer = Offer::new(gpu.device(), bytes)?;
+        let name: [u8; NAME] = offer.name()?;
+        Ok((offer, name))
+    };
+    let Some((offer, name)) = ranks.each_has(offered())? else { return Ok(None) };
+    let names = ranks.names(name)?;
+    let region = Region::open(offer, ranks.rank(), &names).map_err(Into::into);
+    Ok(ranks.each_has(region)?.map(Arc::new))
+}
+
+/// A word of memory that all ranks share; none where they cannot. All ranks call this.
+fn word(ranks: &Ranks) -> Result<Option<SharedWord>> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
+    let mut own = format!("/dev/shm/krysp-{}-{now:x}", std::process::id()).into_bytes();
+    own.resize(PATH, 0);
+    let mut first = [0; PATH];
+    first.copy_from_slice(&own[..PATH]);
+    let first = ranks.names(first)?[0];
+    let path = PathBuf::from(String::from_utf8_lossy(&first).trim_end_matches('\0'));
+    let is_first = ranks.rank() == 0;
+    let made = if is_first { shared_word(&path, true).map(Some) } else { Ok(None) };
+    let Some(made) = ranks.each_has(made.map_err(Into::into))? else { return Ok(None) };
+    let opened = made.map_or_else(|| shared_word(&path, false), Ok);
+    let word = ranks.each_has(opened.map_err(Into::into));
+    if is_first {
+        // what is open stays
+        let _ = std::fs::remove_file(&path);
+    }
+    word
+}
