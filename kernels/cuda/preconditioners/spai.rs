@@ -5,7 +5,7 @@
 //! multiprocessor.
 
 use super::spai_kernels::{
-    COUNTED, FOUND, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, Raw, RawLaunch,
+    COUNTED, FOUND, Found, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, Raw, RawLaunch,
 };
 use crate::cuda::device::ahead::For;
 use crate::cuda::device::error::{Error, Result};
@@ -207,10 +207,6 @@ impl<T: Real> Spai<T> {
         }
     }
 }
-
-/// The rows of a block's problem and the entries of its columns, all bits set where they are too many to count, and the first
-/// row of the inverse that has the same problem but for its right-hand side: `Found` of spai_problems.cu.
-pub(super) type Found = [u32; 3];
 
 /// A dense problem.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,6 @@
 //! The files of kernels of a sparse approximate inverse: one that finds what solves each row's problem, and one for each that does, so
 //! that only what is needed is compiled.
 
-use super::spai::Found;
 use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::prelude::RawRowStarts;
 use cudarc::driver::DeviceRepr;
@@ -100,3 +99,7 @@ pub(super) struct RawLaunch {
 }
 // SAFETY: as `Launch` of spai_problems.cu
 unsafe impl DeviceRepr for RawLaunch {}
+
+/// The rows of a block's problem and the entries of its columns, all bits set where they are too many to count, and the first
+/// row of the inverse that has the same problem but for its right-hand side: `Found` of spai_problems.cu.
+pub(super) type Found = [u32; 3];
