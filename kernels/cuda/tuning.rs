@@ -176,8 +176,9 @@ pub const STAGES: usize = 2;
 pub const STAGE_SHARE: usize = 256 << 10;
 
 /// What a pool was given back is kept while all that the pool holds, in use or not, is no more than the device's memory divided by
-/// this number (heat_sink_p1_340k: device/pool.rs has the times).
-pub const POOL_SHARE: usize = 128;
+/// this number: an eighth holds what a setup of multigrid works in, of some 100 million entries on an H200. To ask the driver for
+/// gigabytes anew takes milliseconds (device/pool.rs has other times).
+pub const POOL_SHARE: usize = 8;
 
 /// Steps queued ahead of what is known: enough that the device of a small system never waits for the host (st7_20k).
 pub const LAG: usize = 8;

@@ -135,6 +135,26 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u
     if (of == NONE && !left_out[node]) {
         const u32 first = a.offsets[node], end = a.offsets[node + 1];
         u32 most = 0;
+        // votes of short rows are read once
+        constexpr u32 TOGETHER = 16;
+        if (end - first <= TOGETHER) {
+            u32 vote[TOGETHER];
+#pragma unroll
+            for (u32 k = 0; k < TOGETHER; k++) vote[k] = first + k < end ? near[a.columns[first + k]] : NONE;
+#pragma unroll
+            for (u32 k = 0; k < TOGETHER; k++) {
+                u32 count = 0;
+#pragma unroll
+                for (u32 other = k; other < TOGETHER; other++) count += vote[other] == vote[k];
+                if (vote[k] != NONE && count > most) {
+                    most = count;
+                    of = vote[k];
+                }
+            }
+            of_node[node] = of;
+            joined[node] = of != NONE;
+            return;
+        }
         for (u32 entry = first; entry < end; entry++) {
             const u32 vote = near[a.columns[entry]];
             if (vote == NONE) continue;

@@ -113,60 +113,8 @@ template <int LANES, int TABLE, int ROOM> __device__ __forceinline__ void rows_a
         rows_at_once<LANES, TABLE, ROOM>(a, a_values, b, to);                                                           \
     }
 AT_ONCE(32, 64, 8)
-AT_ONCE(64, 128, 16)
+AT_ONCE(64, 64, 8)
 AT_ONCE(128, 128, 16)
-
-// Where rows are short, a thread has a row.
-extern "C" __global__ __launch_bounds__(SHORT_THREADS) void at_once_short(Graph a, const double* a_values, Rows b, Kept to) {
-    begin();
-    __shared__ u32 columns_of[SHORT][SHORT_THREADS], count_of[SHORT_THREADS];
-    __shared__ double sums_of[SHORT][SHORT_THREADS];
-    // rows of A that are asked for at once
-    constexpr u32 ROWS = 4;
-    const u32 own = threadIdx.x, first_row = blockIdx.x * SHORT_THREADS, row = first_row + own;
-    ShortRow<true> list{&columns_of[0][own], &sums_of[0][own], 0, false};
-    const u32 last = row < a.rows ? a.offsets[row + 1] : 0;
-    for (u32 entry = row < a.rows ? a.offsets[row] : 0; entry < last; entry += ROWS) {
-        u32 from[ROWS], end[ROWS], column[ROWS];
-        double left[ROWS], right[ROWS];
-#pragma unroll
-        for (u32 q = 0; q < ROWS; q++) {
-            const bool there = entry + q < last;
-            const u32 middle = there ? __ldg(a.columns + entry + q) : 0;
-            from[q] = there ? b.start(middle) : 0;
-            end[q] = there ? b.end(middle) : 0;
-            left[q] = there ? __ldg(a_values + entry + q) : 0.0;
-        }
-        // a term of each row at a time, so that several are on their way; columns of a row are added in the order of entries
-#pragma unroll
-        for (u32 q = 0; q < ROWS; q++) {
-            constexpr u32 TOGETHER = 4;
-            for (u32 other = from[q]; other < end[q]; other += TOGETHER) {
-                u32 columns[TOGETHER];
-                double values[TOGETHER];
-#pragma unroll
-                for (u32 k = 0; k < TOGETHER; k++) {
-                    columns[k] = other + k < end[q] ? __ldg(b.columns + other + k) : NONE;
-                    values[k] = other + k < end[q] ? __ldg(b.values + other + k) : 0.0;
-                }
-#pragma unroll
-                for (u32 k = 0; k < TOGETHER; k++) {
-                    if (columns[k] != NONE) list.add(columns[k], left[q] * values[k]);
-                }
-            }
-        }
-    }
-    if (list.overflow) *to.overflow = 1;
-    if (row < a.rows) to.lengths[row] = list.count;
-    count_of[own] = row < a.rows ? list.count : 0;
-    __syncthreads();
-    for (u32 k = own; k < SHORT * SHORT_THREADS; k += SHORT_THREADS) {
-        const u32 of = k / SHORT, slot = k % SHORT;
-        if (slot >= count_of[of]) continue;
-        to.columns[first_row * SHORT + k] = columns_of[slot][of];
-        to.values[first_row * SHORT + k] = sums_of[slot][of];
-    }
-}
 
 // Puts rows in order, one after the other, 8 lanes a row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_rows(const u32* offsets, u32 rows, Rows kept, u32* columns, double* values) {

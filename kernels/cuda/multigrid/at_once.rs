@@ -3,7 +3,7 @@
 //! Budget of `Pᵀ (A P)`: `A` and a row of `P` for each of its entries, read once; `Pᵀ` and a row of `A P` for each of its entries, read
 //! once. Rows of `A P` stay where they were found, with room for more columns than most have.
 
-use super::graph::{Blocks, Counts, Graph, RawGraph, SHORT, SHORT_THREADS, short_rows};
+use super::graph::{Blocks, Counts, Graph, RawGraph};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
@@ -13,13 +13,8 @@ use cudarc::driver::DeviceRepr;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "at_once.cu",
-    text: concat!(
-        include_str!("graph.cu"),
-        include_str!("short.cu"),
-        "#line 1 \"at_once.cu\"\n",
-        include_str!("at_once.cu")
-    ),
-    constants: constants![SHORT, SHORT_THREADS],
+    text: concat!(include_str!("graph.cu"), "#line 1 \"at_once.cu\"\n", include_str!("at_once.cu")),
+    constants: constants![],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Rows" = RawRows { offsets, lengths, columns, values, room }),
@@ -28,15 +23,11 @@ pub(crate) const SOURCE: Source = Source {
 };
 
 /// Columns that a row has room for, terms of a mean row with which that is tried, the kernel, and its lanes of a row.
-const ROOM: [(usize, f64, &str, usize); 4] = [
-    (SHORT, 32.0, "at_once_short", 1),
-    (32, 160.0, "at_once_32", 8),
-    (64, 1000.0, "at_once_64", 16),
-    (128, f64::INFINITY, "at_once_128", 16),
-];
+const ROOM: [(usize, f64, &str, usize); 3] =
+    [(32, 160.0, "at_once_32", 8), (64, 1000.0, "at_once_64", 8), (128, f64::INFINITY, "at_once_128", 16)];
 
 /// The kernel for known columns, and its lanes of a row.
-const KNOWN: [(&str, usize); 4] = [("known_64", 8), ("known_64", 8), ("known_128", 16), ("known_128", 16)];
+const KNOWN: [(&str, usize); 3] = [("known_64", 8), ("known_64", 8), ("known_128", 16)];
 
 /// `Rows` as kernels see them.
 #[derive(Clone, Copy, Debug)]
@@ -148,8 +139,7 @@ pub(super) fn product(a: &Blocks, b: &Right<'_>, room: usize) -> Result<Kept> {
         values: kept.values.address(0),
         overflow: kept.lengths.mark(),
     };
-    let config = if lanes == 1 { short_rows(rows) } else { config(rows * lanes) };
-    queue!(device, f64, kernel, config, left, numbers, right, to);
+    queue!(device, f64, kernel, config(rows * lanes), left, numbers, right, to);
     Ok(kept)
 }
 

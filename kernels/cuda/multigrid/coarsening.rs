@@ -1,7 +1,7 @@
 //! From one level to the next on a device: aggregates, smoothed prolongation, Galerkin product.
 
 use super::aggregates::{aggregates, orthonormal};
-use super::at_once::{self, Right};
+use super::at_once::{self, Kept, Right};
 use super::graph::{Blocks, Graph};
 use super::numbers::smoothing;
 use super::products;
@@ -53,8 +53,10 @@ pub struct Coarsening {
 /// How `A P` is made.
 #[derive(Debug)]
 enum Product {
-    /// On a pattern that is kept.
+    /// On a pattern that is kept, as the product with `Pᵀ` is.
     Known(Graph),
+    /// On a pattern that is kept, a thread for each row; the product with `Pᵀ` was found at once.
+    Short(Graph),
     /// Anew each time, with this room for its rows.
     AtOnce(usize),
 }
@@ -115,7 +117,7 @@ impl Made {
         let values = products::transposed(&prolongation, &from)?;
         let restriction = Blocks { graph, shape, values };
         let (product, coarse) = match galerkin(a, &prolongation, &restriction)? {
-            Some((room, coarse)) => (Product::AtOnce(room), coarse),
+            Some(found) => found,
             None => {
                 let product = products::product(a, &prolongation)?;
                 let coarse = products::product(&restriction, &product)?;
@@ -137,14 +139,20 @@ impl Made {
     }
 }
 
-/// `Pᵀ A P` of numbers, and the room for rows of `A P`; none where rows are too long.
-fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(usize, Blocks)>> {
+/// How `A P` of numbers is made, and `Pᵀ A P`; none where rows are too long.
+fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Product, Blocks)>> {
     if [a.shape, p.shape] != [[1, 1]; 2] {
         return Ok(None);
     }
+    if let Some(product) = products::short(a, p)? {
+        let coarse = at_once::found(restriction, &Right::Blocks(&product))?;
+        let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
+        return Ok(coarse.map(|coarse| (Product::Short(product.graph), coarse)));
+    }
     let Some(product) = at_once::found(a, &Right::Blocks(p))? else { return Ok(None) };
-    let Some(coarse) = at_once::found(restriction, &Right::Kept(&product))? else { return Ok(None) };
-    Ok(coarse.ordered()?.map(|coarse| (product.room(), coarse)))
+    let coarse = at_once::found(restriction, &Right::Kept(&product))?;
+    let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
+    Ok(coarse.map(|coarse| (Product::AtOnce(product.room()), coarse)))
 }
 
 impl Coarsening {
@@ -182,6 +190,11 @@ impl Coarsening {
                 let values = products::numbers(a, &prolongation, graph)?;
                 let product = Blocks { graph: graph.clone(), shape: [rows, modes], values };
                 products::numbers(&restriction, &product, &self.coarse)?
+            }
+            Product::Short(graph) => {
+                let values = products::numbers(a, &prolongation, graph)?;
+                let product = Blocks { graph: graph.clone(), shape: [1, 1], values };
+                at_once::numbers(&restriction, &Right::Blocks(&product), &self.coarse)?
             }
             &Product::AtOnce(room) => {
                 let product = at_once::product(a, &Right::Blocks(&prolongation), room)?;

@@ -97,6 +97,94 @@ KEPT(128, 32)
 FILLED(512, 32)
 FILLED(4096, THREADS)
 
+// ---- where rows are short, a thread has a row
+
+// The columns of the rows of A B: as many as each has, and in no order in `kept`, one of each row after the other, so that
+// neighbouring threads write side by side.
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a, Graph b, u32* counts, u32* kept, u32* overflow) {
+    begin();
+    short_rows<false>(a.rows, 0, counts, 0, 0, overflow, [&](u32 row, ShortRow<false>& list) {
+        const u32 last = a.offsets[row + 1];
+        for (u32 entry = a.offsets[row]; entry < last; entry++) {
+            const u32 middle = __ldg(a.columns + entry), end = __ldg(b.offsets + middle + 1);
+            for (u32 other = __ldg(b.offsets + middle); other < end; other++) list.add(__ldg(b.columns + other), 0);
+        }
+        for (u32 k = 0; k < list.count; k++) kept[(u64)k * a.rows + row] = list.columns[k * SHORT_THREADS];
+    });
+}
+
+// The numbers, in the order of entries, at places that a search finds among SHORT columns; columns are written as well where
+// they were kept, and known otherwise.
+template <bool KNOWN> __device__ __forceinline__ void short_sums(
+    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, const u32* kept, u32* columns, double* values) {
+    __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[SHORT_THREADS];
+    __shared__ double sums_of[SHORT][SHORT_THREADS];
+    __shared__ u8 thread_of[SHORT * SHORT_THREADS];
+    // rows of A, and entries of a row of B, that are asked for at once
+    constexpr u32 ROWS = 4, TERMS_AT_ONCE = 4;
+    const u32 own = threadIdx.x, first_row = blockIdx.x * SHORT_THREADS, row = first_row + own;
+    const u32 first = c.offsets[min(first_row, c.rows)], all = c.offsets[min(first_row + SHORT_THREADS, c.rows)] - first;
+    const u32 start = row < c.rows ? c.offsets[row] : 0, count = row < c.rows ? c.offsets[row + 1] - start : 0;
+#pragma unroll
+    for (u32 k = 0; k < SHORT; k++) {
+        columns_of[k][own] = NONE;
+        sums_of[k][own] = 0;
+    }
+    for (u32 k = 0; k < count; k++) columns_of[k][own] = KNOWN ? __ldg(c.columns + start + k) : __ldg(kept + (u64)k * c.rows + row);
+    if (!KNOWN) ShortRow<false>{&columns_of[0][own], 0, count, false}.sort();
+    starts[own] = start - first;
+    for (u32 k = 0; k < count; k++) thread_of[start - first + k] = own;
+    const u32 last = count ? a.offsets[row + 1] : 0;
+    for (u32 entry = count ? a.offsets[row] : 0; entry < last; entry += ROWS) {
+        u32 from[ROWS], to[ROWS];
+        double left[ROWS];
+#pragma unroll
+        for (u32 q = 0; q < ROWS; q++) {
+            const bool there = entry + q < last;
+            const u32 middle = there ? __ldg(a.columns + entry + q) : 0;
+            from[q] = there ? __ldg(b.offsets + middle) : 0;
+            to[q] = there ? __ldg(b.offsets + middle + 1) : 0;
+            left[q] = there ? __ldg(a_values + entry + q) : 0.0;
+        }
+#pragma unroll
+        for (u32 q = 0; q < ROWS; q++) {
+            for (u32 other = from[q]; other < to[q]; other += TERMS_AT_ONCE) {
+                u32 column[TERMS_AT_ONCE];
+                double right[TERMS_AT_ONCE];
+#pragma unroll
+                for (u32 k = 0; k < TERMS_AT_ONCE; k++) {
+                    column[k] = other + k < to[q] ? __ldg(b.columns + other + k) : NONE;
+                    right[k] = other + k < to[q] ? __ldg(b_values + other + k) : 0.0;
+                }
+#pragma unroll
+                for (u32 k = 0; k < TERMS_AT_ONCE; k++) {
+                    if (column[k] == NONE) break;
+                    u32 at = 0;
+#pragma unroll
+                    for (u32 step = SHORT / 2; step; step /= 2) at += columns_of[at + step - 1][own] < column[k] ? step : 0;
+                    sums_of[at][own] += left[q] * right[k];
+                }
+            }
+        }
+    }
+    __syncthreads();
+    for (u32 k = own; k < all; k += SHORT_THREADS) {
+        const u32 of = thread_of[k], slot = k - starts[of];
+        if (!KNOWN) columns[first + k] = columns_of[slot][of];
+        values[first + k] = sums_of[slot][of];
+    }
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void fill_short(
+    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, const u32* kept, u32* columns, double* c_values) {
+    begin();
+    short_sums<false>(a, a_values, b, b_values, c, kept, columns, c_values);
+}
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_short(
+    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {
+    begin();
+    short_sums<true>(a, a_values, b, b_values, c, 0, 0, c_values);
+}
+
 // Puts the columns that were kept in order, `room` of a row, 8 lanes a row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 room, u32* columns) {
     begin();
@@ -250,31 +338,44 @@ extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* c
     const u32 entry = blockIdx.x * blockDim.x + threadIdx.x;
     if (entry < entries) atomicAdd(counts + columns[entry], 1u);
 }
-// Puts entries into the rows of the transpose, in no order, LANES a row; `next` is where each begins, and ends as where it ends.
-extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u32* next, u32* rows, u32* entries) {
+// Puts entries into the rows of the transpose, in no order, LANES a row: an entry, and its row above it. `next` is where each row
+// begins, and ends as where it ends.
+extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u32* next, u64* entries) {
     begin();
     constexpr u32 LANES = 4;
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     if (row >= a.rows) return;
     for (u32 entry = a.offsets[row] + threadIdx.x % LANES; entry < a.offsets[row + 1]; entry += LANES) {
-        const u32 place = atomicAdd(next + a.columns[entry], 1u);
-        rows[place] = row;
-        entries[place] = entry;
+        entries[atomicAdd(next + a.columns[entry], 1u)] = (u64)row << 32 | entry;
     }
 }
-// A warp puts a row in order.
-extern "C" __global__ __launch_bounds__(THREADS) void order_entries(
-    const u32* offsets, u32 count, const u32* rows, const u32* entries, u32* columns, u32* from) {
+// A warp puts a row in order: each lane counts for some of its entries at once how many stand before.
+extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* offsets, u32 count, const u64* entries, u32* columns, u32* from) {
     begin();
+    constexpr u32 TOGETHER = 4;
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= count) return;
     const u32 first = offsets[row], end = offsets[row + 1];
-    for (u32 k = first + lane; k < end; k += 32) {
-        const u32 entry = entries[k];
-        u32 smaller = 0;
-        for (u32 other = first; other < end; other++) smaller += __ldg(entries + other) < entry;
-        columns[first + smaller] = rows[k];
-        from[first + smaller] = entry;
+    for (u32 k = first + lane; k < end; k += 32 * TOGETHER) {
+        u64 own[TOGETHER];
+        u32 smaller[TOGETHER];
+#pragma unroll
+        for (u32 q = 0; q < TOGETHER; q++) {
+            own[q] = k + 32 * q < end ? entries[k + 32 * q] : 0;
+            smaller[q] = 0;
+        }
+#pragma unroll 4
+        for (u32 other = first; other < end; other++) {
+            const u64 entry = __ldg(entries + other);
+#pragma unroll
+            for (u32 q = 0; q < TOGETHER; q++) smaller[q] += entry < own[q];
+        }
+#pragma unroll
+        for (u32 q = 0; q < TOGETHER; q++) {
+            if (k + 32 * q >= end) break;
+            columns[first + smaller[q]] = u32(own[q] >> 32);
+            from[first + smaller[q]] = u32(own[q]);
+        }
     }
 }
 // The numbers of a transpose: blocks of A have this shape.

@@ -3,7 +3,7 @@
 //! Budget of a product: a row of `B` read once for each entry of `A` while its pattern is found, and once more for the numbers.
 //! While the pattern of short rows is found, up to 128 columns are kept for each.
 
-use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, too_many};
+use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::{WARP, config};
@@ -16,13 +16,23 @@ use cudarc::driver::LaunchConfig;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "products.cu",
-    text: concat!(include_str!("graph.cu"), "#line 1 \"products.cu\"\n", include_str!("products.cu")),
-    constants: constants![],
+    text: concat!(
+        include_str!("graph.cu"),
+        include_str!("short.cu"),
+        "#line 1 \"products.cu\"\n",
+        include_str!("products.cu")
+    ),
+    constants: constants![SHORT, SHORT_THREADS],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Shape" = RawShape { rows, columns }),
     ],
 };
+
+/// Terms of a mean row with which a thread has a row, and the [`Graph::room`] of such products.
+const SHORT_TERMS: f64 = 32.0;
+/// See [`SHORT_TERMS`].
+const BY_THREADS: usize = usize::MAX;
 
 /// How the columns of a row are found and its numbers summed, by how many columns there is room for.
 struct Room {
@@ -97,6 +107,37 @@ pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
     Ok(Blocks { graph, shape: [a.shape[0], b.shape[1]], values })
 }
 
+/// `A B` of numbers, a thread for each row; none if rows are long, or one has more than [`SHORT`] columns.
+pub(super) fn short(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
+    if terms(&a.graph, &b.graph) > SHORT_TERMS {
+        return Ok(None);
+    }
+    let (device, rows) = (a.values.device(), a.graph.rows());
+    let (counts, kept) = (Counts::new(device, rows)?, device.uninitialised::<u32>(rows * SHORT)?);
+    let (raw_a, raw_b, to, mark) = (a.graph.raw(), b.graph.raw(), counts.address(), counts.mark());
+    let unordered = kept.address(0);
+    queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, unordered, mark);
+    let Some(graph) = counts.graph(b.graph.cols())? else { return Ok(None) };
+    let values = device.uninitialised(graph.entries())?;
+    let (left, right, raw_c) = (a.address(), b.address(), graph.raw());
+    let (columns, to) = (graph.columns.address(0), values.address(0));
+    queue!(
+        device,
+        f64,
+        "fill_short",
+        short_rows(rows),
+        raw_a,
+        left,
+        raw_b,
+        right,
+        raw_c,
+        unordered,
+        columns,
+        to
+    );
+    Ok(Some(Blocks { graph: Graph { room: BY_THREADS, ..graph }, shape: [1, 1], values }))
+}
+
 /// The numbers of `A B`, whose pattern is known.
 pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
@@ -105,6 +146,10 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let values = device.uninitialised(c.entries() * rows * columns)?;
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
+    if c.room == BY_THREADS {
+        queue!(device, f64, "sums_short", short_rows(c.rows()), raw_a, left, raw_b, right, raw_c, to);
+        return Ok(values);
+    }
     if rows * inner * columns == 1 {
         let Room { sums, lanes: [_, lanes], .. } = &ROOM[c.room];
         queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
@@ -127,13 +172,12 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     let mut next = device.uninitialised::<u32>(a.cols() + 1)?;
     device.inner.stream.memcpy_dtod(&*counts.slice, &mut *next.slice)?;
     let array = || device.uninitialised::<u32>(entries);
-    let (rows, of, ordered, from) = (array()?, array()?, array()?, array()?);
-    let (next, raw) = (next.address(0), a.raw());
-    let (unordered, of_entries) = (rows.address(0), of.address(0));
-    queue!(device, f64, "scatter_entries", config(a.rows() * 4), raw, next, unordered, of_entries);
+    let (unordered, ordered, from) = (device.uninitialised::<u64>(entries)?, array()?, array()?);
+    let (next, raw, of) = (next.address(0), a.raw(), unordered.address(0));
+    queue!(device, f64, "scatter_entries", config(a.rows() * 4), raw, next, of);
     let (to, places, lines) = (ordered.address(0), from.address(0), a.cols() as u32);
     let warps: LaunchConfig = config(a.cols() * WARP);
-    queue!(device, f64, "order_entries", warps, count, lines, unordered, of_entries, to, places);
+    queue!(device, f64, "order_entries", warps, count, lines, of, to, places);
     Ok((Graph::new(counts, ordered, a.rows()), from))
 }
 

@@ -101,8 +101,9 @@ impl Smoothing<'_> {
         let raw = self.raw(&joined);
         let mean = graph.entries() / graph.rows().max(1);
         for (at, (room, [count, fill], lanes, _)) in ROOM.iter().enumerate() {
-            // the longest row is seldom shorter than twice the mean
-            if 2 * mean > *room {
+            // the longest row of A is seldom shorter than twice the mean, that of P is
+            let longest = if *lanes == 1 { mean } else { 2 * mean };
+            if longest > *room {
                 continue;
             }
             let counts = Counts::new(device, graph.rows())?;

@@ -6,7 +6,7 @@ use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};
 use std::ops::Range;
 
 /// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
-const STEPS: usize = 8;
+const STEPS: usize = 6;
 
 /// Steps of a refresh: what the others added stays as it was.
 const STEPS_OF_REFRESH: usize = 3;
@@ -92,7 +92,7 @@ where
     let few = diagonal.len().min(STEPS_OF_REFRESH);
     let first = largest_eigenvalue(&diagonal[..few], &beside);
     let gain = *gain.get_or_insert_with(|| largest_eigenvalue(&diagonal, &beside) / first);
-    Ok(1.05 * gain * first)
+    Ok(1.07 * gain * first)
 }
 
 /// The largest eigenvalue of a symmetric tridiagonal matrix with positive ones, by bisection; `beside` has the squares before
