@@ -245,7 +245,8 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
             let build = || Plan::new(&a)?.on(machine).solves(solves).time_limit(options.limit).build();
             let run = twice(solves, || run(build, &b, solves))?;
             if options.explain {
-                println!("{}\n", run.solved);
+                println!("{}", run.solved);
+                println!("# the solves after it: {:?}\n", run.others);
             }
             runs.push((solves, run));
         }

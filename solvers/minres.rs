@@ -40,7 +40,7 @@ use num_traits::{One, Zero};
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
 /// | [`patience`](Solver::patience) | how long the residual may pause |
 /// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
 ///
 /// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
 /// [`solve_into`](Solver::solve_into) on vectors that stay where they are.

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 /// The most steps in one leap. The time limit and the cancel token are checked between leaps.
 const LEAP: usize = 256;
+/// The most steps in a leap for a rule that may be asked late, and the part of all iterations so far that may be more.
+const BUNCH: usize = 64;
+const BUNCHES: usize = 4;
 /// Iterations between two folds. A fold moves five vectors, a few thousandths of what the iterations move.
 const FOLD: usize = 256;
 /// Iterations before the first check whether rounding makes the tolerance unreachable. The number doubles for each
@@ -266,10 +269,13 @@ where
         }
         method.begin(&system, &mut workspace.work)?;
         workspace.steps.begin(threshold * threshold)?;
+        // Whether a rule that may be asked late would stop here: nothing is queued until what is on its way has been asked for.
+        let mut held = false;
         // An observer of iterates sees `x` before a later step changes it.
-        let lag = if self.iterate_observers.is_empty() { lag } else { 1 };
+        let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         loop {
             while ending.is_none()
+                && !held
                 && workspace.steps.in_flight() < lag
                 && cycle != Some(place)
                 && (cycle.is_some() || queued < check_at)
@@ -284,11 +290,17 @@ where
                     // A rule of the user may stop the solve after any iteration, and an observer wants every iterate, so
                     // iterations must not share a launch.
                     let alone = !self.stop_rules.is_empty() || !self.iterate_observers.is_empty();
-                    let leap = if alone { 0 } else { LEAP };
+                    let leap = match self.late_rules.is_empty() {
+                        _ if alone => 0,
+                        true => LEAP,
+                        false => LEAP.min(BUNCH.max((queued - first) / BUNCHES)),
+                    };
                     let count = leap.min(allowed - queued);
                     let Workspace { work, steps, .. } = &mut *workspace;
                     let leapt = method.leap(&system, x, work, steps, count)?;
                     queued += leapt;
+                    // the next leap is queued while this one runs
+                    lag = lag.max(leapt + 1);
                     if leapt == 0 {
                         steps
                             .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
@@ -302,7 +314,7 @@ where
                 }
             }
             if workspace.steps.in_flight() == 0 {
-                if let Some(outcome) = ending {
+                if let Some(outcome) = ending.take().or(held.then_some(Outcome::Stopped)) {
                     return Ok(outcome);
                 }
                 if cycle.is_some() {
@@ -363,8 +375,13 @@ where
             for rule in &mut self.stop_rules {
                 stop |= rule(&progress);
             }
-            if !self.stop_rules.is_empty() {
-                stop = workspace.space.agree(stop.into())? != 0;
+            held = false;
+            for rule in &mut self.late_rules {
+                held |= rule(&progress);
+            }
+            if !(self.stop_rules.is_empty() && self.late_rules.is_empty()) {
+                let said = workspace.space.agree(if stop { 2 } else { held.into() })?;
+                (stop, held) = (said > 1, said > 0);
             }
             if !residual.is_finite() {
                 return Ok(Outcome::NotFinite { whence: "the residual" });

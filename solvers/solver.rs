@@ -31,6 +31,7 @@ where
     pub(crate) observers: Vec<Observer>,
     pub(crate) iterate_observers: Vec<IterateObserver<A::Vector>>,
     pub(crate) stop_rules: Vec<StopRule>,
+    pub(crate) late_rules: Vec<StopRule>,
     pub(crate) report: Report,
     workspace: Option<Workspace<K, A::Vector>>,
 }
@@ -53,6 +54,7 @@ where
             observers: Vec::new(),
             iterate_observers: Vec::new(),
             stop_rules: Vec::new(),
+            late_rules: Vec::new(),
             report: Report::default(),
             workspace: None,
         }
@@ -81,6 +83,7 @@ where
             observers: self.observers,
             iterate_observers: self.iterate_observers,
             stop_rules: self.stop_rules,
+            late_rules: self.late_rules,
             report: self.report,
             workspace: self.workspace,
         }
@@ -165,6 +168,13 @@ where
         self
     }
 
+    /// Ends when `stop` returns true and nothing more is on its way: iterations that share a kernel launch, or are queued behind it,
+    /// are made and asked for first, so that the last answer counts. Where [`Solver::stop_when`] slows solves down, this does not.
+    pub fn stop_soon_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
+        self.late_rules.push(Box::new(stop));
+        self
+    }
+
     /// Lends the stopping criteria, to change them between solves.
     pub fn stopping_mut(&mut self) -> &mut Stopping {
         &mut self.stopping
@@ -201,6 +211,7 @@ where
             observers: Vec::new(),
             iterate_observers: Vec::new(),
             stop_rules: Vec::new(),
+            late_rules: Vec::new(),
             report: self.report,
             workspace: self.workspace,
         }

@@ -20,6 +20,11 @@ impl Host {
     pub fn limit_memory(&self, bytes: usize) {
         LIMIT.store(bytes, Ordering::Relaxed);
     }
+
+    /// The bytes of memory that are free and within the limit, where the system says so.
+    pub fn free_memory(&self) -> Option<usize> {
+        free()
+    }
 }
 
 /// Smaller arrays are not asked for: whatever made the matrix took as much.

@@ -112,6 +112,7 @@ fn borrowed_arrays_are_checked() {
     // columns out of order, and repeated
     let a = CsrRef::new(2, &[0, 3, 3], &[1, 0, 0], &[1.0, 2.0, 3.0]).unwrap();
     assert_eq!(a.diagonal_entries(), [5.0, 0.0]);
+    same(&Csr::from_triplets(2, 2, &[(0, 0, 5.0), (0, 1, 1.0)]).unwrap(), &a.to_csr().unwrap());
     let mut y = HostVector::from_slice(&[f64::NAN; 2]);
     a.apply(&HostVector::from_slice(&[1.0, 10.0]), &mut y).unwrap();
     assert_eq!(y.as_slice(), [15.0, 0.0]);

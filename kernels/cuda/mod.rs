@@ -15,6 +15,8 @@ pub mod solve;
 pub mod team;
 pub mod tuning;
 
+use device::ahead::{File, For};
+
 pub use csr::speculative_on_host::SpeculativeOnHost;
 pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
@@ -39,6 +41,7 @@ pub use tuning::{LAG, LAG_OF_LONG, LONG_STEP};
 pub const SOURCES: &[&Source] = &[
     &solve::advance::SOURCE,
     &multigrid::AGGREGATES,
+    &multigrid::AT_ONCE,
     &solve::basis::SOURCE,
     &preconditioners::blocks::SOURCE,
     &formats::bsr::SOURCE,
@@ -73,7 +76,16 @@ pub const SOURCES: &[&Source] = &[
     &formats::slabs::SOURCE,
     &matrix::slices::SOURCE,
     &multigrid::STRENGTH,
-    &preconditioners::spai::SOURCE,
+    &preconditioners::spai_kernels::FOUND,
+    preconditioners::spai_kernels::OF_WARPS[0],
+    preconditioners::spai_kernels::OF_WARPS[1],
+    preconditioners::spai_kernels::OF_WARPS[2],
+    preconditioners::spai_kernels::OF_WARPS[3],
+    preconditioners::spai_kernels::OF_BLOCKS[0],
+    preconditioners::spai_kernels::OF_BLOCKS[1],
+    preconditioners::spai_kernels::OF_BLOCKS[2],
+    preconditioners::spai_kernels::OF_BLOCKS[3],
+    preconditioners::spai_kernels::OF_BLOCKS[4],
     &formats::symmetric::SOURCE,
     &matrix::transposition::SOURCE,
     &team::member::SOURCE,
@@ -83,17 +95,20 @@ pub const SOURCES: &[&Source] = &[
     &matrix::windows::SOURCE,
 ];
 
-/// Files that a first solve is likely to need, the most likely first, and whether one serves all elements.
-const LIKELY: &[(&Source, bool)] = &[
-    (&solve::vector::SOURCE, false),
-    (&solve::vector::FUSED, false),
-    (&resident::PLAIN, false),
-    (&formats::sliced::SOURCE, false),
-    (&matrix::slices::SOURCE, false),
-    (&solve::gate::SOURCE, false),
-    (&matrix::residual::SOURCE, false),
-    (&formats::dia::SOURCE, false),
-    (&matrix::scan::SOURCE, true),
+/// Files that a first solve is likely to need, the most likely first.
+const LIKELY: &[File] = &[
+    (&solve::vector::SOURCE, For::Solve),
+    (&solve::vector::FUSED, For::Solve),
+    (&resident::PLAIN, For::Solve),
+    (&formats::sliced::SOURCE, For::Solve),
+    (&matrix::slices::SOURCE, For::Solve),
+    (&solve::gate::SOURCE, For::Solve),
+    (&matrix::residual::SOURCE, For::Solve),
+    (&formats::dia::SOURCE, For::Solve),
+    (&matrix::scan::SOURCE, For::Single),
+    (&solve::advance::SOURCE, For::Solve),
+    (&csr::classical::SOURCE, For::Solve),
+    (&matrix::ordered::SOURCE, For::Solve),
 ];
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from typing import Any
 
 import numpy as np
@@ -65,37 +66,91 @@ def matrix_of(matrix: Any) -> Any:
 ALIGNED = 256
 
 
-class Library:
-    """CuPy or PyTorch, as far as a solve needs it."""
+class CuPy:
+    """CuPy, as far as a solve needs it."""
 
-    def __init__(self, module: Any) -> None:
-        self._module = module
-        self._torch = module.__name__ == "torch"
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._current = cupy.cuda.get_current_stream
+        self._runtime = cupy.cuda.runtime
+        self._own = threading.local()
 
     def vector(self, array: Any, n: int, dtype: np.dtype[Any], what: str) -> Any:
         """The array as a vector of `n` entries of an element type, side by side; itself if it is one."""
-        if tuple(array.shape) not in ((n,), (n, 1)):
-            raise ValueError(f"{what} has shape {tuple(array.shape)}, the matrix has {n} rows")
-        if self._torch:
-            return array.detach().to(getattr(self._module, dtype.name)).reshape(-1).contiguous()
-        if array.dtype != dtype or array.ndim != 1 or not array.flags.c_contiguous:
-            array = self._module.ascontiguousarray(array.astype(dtype, copy=False).reshape(-1))
+        if array.shape != (n,) or array.dtype != dtype or not array.flags.c_contiguous:
+            _check_shape(array, n, what)
+            array = self._cupy.ascontiguousarray(array.astype(dtype, copy=False).reshape(-1))
         return array
 
     def copy(self, array: Any) -> Any:
-        return array.clone() if self._torch else array.copy()
+        return array.copy()
 
     def empty_like(self, vector: Any) -> Any:
-        return self._module.empty_like(vector) if self._torch else self._module.ndarray(vector.shape, vector.dtype)
+        return self._cupy.ndarray(vector.shape, vector.dtype)
 
     def address(self, array: Any) -> int:
-        return int(array.data_ptr() if self._torch else array.data.ptr)
+        return int(array.data.ptr)
+
+    def order(self, array: Any, stream: Any) -> None:
+        """What the caller has queued comes before what the stream is given from now on."""
+        device = array.data.device_id
+        if device != self._runtime.getDevice():
+            array.__dlpack__(stream=stream)
+            return
+        # an event that other threads do not record meanwhile; `__dlpack__` makes a new one each time
+        events = self._own.__dict__
+        event = events.get(device)
+        if event is None:
+            event = events[device] = self._cupy.cuda.Event(disable_timing=True)
+        self._runtime.eventRecord(event.ptr, self._current().ptr)
+        self._runtime.streamWaitEvent(stream, event.ptr)
+
+
+class PyTorch:
+    """PyTorch, as far as a solve needs it."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._types = {np.dtype(name): getattr(torch, name) for name in ("float32", "float64")}
+        self._own = threading.local()
+        self._stream = functools.cache(torch.cuda.ExternalStream)
+
+    def vector(self, array: Any, n: int, dtype: np.dtype[Any], what: str) -> Any:
+        """As that of `CuPy`; nothing is recorded for derivatives."""
+        if array.shape != (n,) or array.dtype is not self._types[dtype] or not array.is_contiguous():
+            _check_shape(array, n, what)
+            array = array.to(self._types[dtype]).reshape(-1).contiguous()
+        return array.detach()
+
+    def copy(self, array: Any) -> Any:
+        return array.clone()
+
+    def empty_like(self, vector: Any) -> Any:
+        return self._torch.empty_like(vector)
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
+
+    def order(self, array: Any, stream: Any) -> None:
+        """As that of `CuPy`."""
+        events = self._own.__dict__
+        event = events.get(array.device)
+        if event is None:
+            event = events[array.device] = self._torch.cuda.Event()
+        event.record(self._torch.cuda.current_stream(array.device))
+        event.wait(self._stream(stream, array.device))
+
+
+def _check_shape(array: Any, n: int, what: str) -> None:
+    if tuple(array.shape) not in ((n,), (n, 1)):
+        raise ValueError(f"{what} has shape {tuple(array.shape)}, the matrix has {n} rows")
 
 
 @functools.cache
-def library_of(module: str) -> Library:
+def library_of(module: str) -> CuPy | PyTorch:
     """The library that has this module."""
-    return Library(importlib.import_module(module.partition(".")[0]))
+    library = importlib.import_module(module.partition(".")[0])
+    return PyTorch(library) if library.__name__ == "torch" else CuPy(library)
 
 
 def solve(
@@ -116,15 +171,17 @@ def solve(
     """
     library = library_of(type(b).__module__)
     rhs = library.vector(b, n, dtype, "b")
-    if library.address(rhs) % ALIGNED != 0:
+    address = library.address(rhs)
+    if address % ALIGNED != 0:
         rhs = library.copy(rhs)
+        address = library.address(rhs)
     x = library.empty_like(rhs) if x0 is None else library.copy(library.vector(x0, n, dtype, "x0"))
-    # what the caller has queued, x among it, comes before what the matrix's stream is given from now on
-    rhs.__dlpack__(stream=_krysp.stream(matrix))
+    # x among it: its memory may have been used by what is queued there
+    library.order(rhs, _krysp.stream(matrix))
     info, report = _krysp.solve_on_device(
         method,
         matrix,
-        library.address(rhs),
+        address,
         library.address(x),
         x0 is not None,
         preconditioner,

@@ -50,7 +50,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     Notes
     -----
-    The matrix is copied. `krysp.cg(A, b)` with a matrix of SciPy copies nothing and is right for a single solve.
+    The matrix is copied, and analysed once. `krysp.cg(A, b)` with a matrix of SciPy does so only where it pays for that one solve.
 
     Examples
     --------

@@ -28,7 +28,8 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     shape: tuple[int, int]
 
     def __init__(self, name: str, A: Any, **options: Any) -> None:
-        matrix, dtype, shape, self.device = _matrix(A)
+        self._diagonal = name == "jacobi" and options["block"] is None
+        matrix, dtype, shape, self.device = _matrix(A, self._diagonal)
         if "modes" in options:
             options["modes"] = [np.ascontiguousarray(mode, dtype=dtype) for mode in options["modes"]]
         self._name = name
@@ -43,7 +44,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         A : Operator, or sparse matrix or array of SciPy
             With the pattern, the shape and the element type of the matrix that this was made of.
         """
-        matrix, _, shape, _ = _matrix(A)
+        matrix, _, shape, _ = _matrix(A, self._diagonal)
         if shape != self.shape:
             raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, the preconditioner was made for {self.shape}")
         self._core.refresh(matrix)
@@ -61,11 +62,15 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
-def _matrix(A: Any) -> tuple[Matrix, np.dtype[Any], tuple[int, int], str]:
+def _matrix(A: Any, diagonal: bool) -> tuple[Matrix, np.dtype[Any], tuple[int, int], str]:
+    """What the compiled part takes; of SciPy's arrays no more than the diagonal, if that is enough."""
     if isinstance(A, Operator):
         return A._core, A.dtype, A.shape, A.device
+    A = _input.sparse(A)
+    dtype = _input.real(A.dtype, "the matrix")
+    if diagonal:
+        return Matrix.diagonal(_input.rows(A, dtype)), dtype, A.shape, "cpu"
     layout, shape, first, second, data = _input.arrays(A)
-    dtype = _input.real(data.dtype, "the matrix")
     matrix = Matrix(layout, shape, first, second, _input.values(data, dtype), "given", False, False)
     return matrix, dtype, shape, "cpu"
 

@@ -64,7 +64,8 @@ def cg(
     Parameters
     ----------
     A : sparse matrix or array of SciPy, Operator, LinearOperator of SciPy, or function
-        A matrix in compressed rows with 32-bit indices is read where it is, and not copied.
+        A matrix in compressed rows with 32-bit indices is read where it is. It is copied, into a format and a numbering that are
+        faster, when many iterations seem to be ahead.
     b : array of shape (n,) or (n, 1)
     x0 : array, optional
         The first guess; zero if not given. ``"Mb"`` stands for ``M @ b``.

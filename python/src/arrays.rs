@@ -51,6 +51,15 @@ impl<'py, T: Number> Rows<'py, T> {
         let (offsets, columns) = (entries("indptr", &self.offsets)?, entries("indices", &self.columns)?);
         CsrRef::new(self.cols, offsets, columns, entries("data", &self.values)?).map_err(raised)
     }
+
+    /// The values, if each row has one entry, which is on the diagonal.
+    pub(crate) fn diagonal(&self) -> PyResult<Option<&[T]>> {
+        let (offsets, columns) = (entries("indptr", &self.offsets)?, entries("indices", &self.columns)?);
+        let counts = |all: &[u32]| all.iter().zip(0..).all(|(&entry, at)| entry == at);
+        let is_diagonal = columns.len() == self.cols && offsets.len() == self.cols + 1;
+        let values = entries("data", &self.values)?;
+        Ok((is_diagonal && values.len() == self.cols && counts(offsets) && counts(columns)).then_some(values))
+    }
 }
 
 /// What the arrays of a matrix mean.

@@ -9,6 +9,7 @@ mod device;
 mod errors;
 mod function;
 mod matrix;
+mod moved;
 mod plan;
 mod preconditioner;
 mod report;

@@ -1,6 +1,6 @@
 //! Matrices that stay: in the format and the memory that suit them.
 
-use crate::arrays::{Layout, array, entries, matrix};
+use crate::arrays::{Layout, Rows, array, entries, matrix};
 use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::watch::computed;
@@ -10,6 +10,7 @@ use krysp::{Cuda, CudaVector};
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 /// A number of Python's arrays that krysp computes with: `float32` or `float64`.
 pub(crate) trait Number: Real + numpy::Element {
@@ -208,6 +209,21 @@ impl Matrix {
         })
     }
 
+    /// The diagonal of compressed rows, a tuple of their arrays, for what needs no more: the rest is not copied.
+    #[staticmethod]
+    fn diagonal(rows: &Bound<'_, PyTuple>) -> PyResult<Matrix> {
+        let inner = if rows.get_item(3)?.is_instance_of::<PyArray1<f32>>() {
+            Either::Single(Placed::Given(diagonal_of(rows)?))
+        } else {
+            Either::Double(Placed::Given(diagonal_of(rows)?))
+        };
+        Ok(Matrix {
+            inner,
+            #[cfg(feature = "cuda")]
+            spare: Default::default(),
+        })
+    }
+
     /// New values, in the order in which the matrix was given.
     fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         with_either!(&mut self.inner, placed => {
@@ -237,6 +253,16 @@ impl Matrix {
     fn nbytes(&self) -> usize {
         with_either!(&self.inner, placed => placed.bytes())
     }
+}
+
+fn diagonal_of<T: Number>(rows: &Bound<'_, PyTuple>) -> PyResult<Csr<T>> {
+    let py = rows.py();
+    let rows = Rows::new(rows)?;
+    let a = rows.operator()?;
+    let entries = computed(py, || a.diagonal_entries());
+    let offsets: Vec<usize> = (0..=a.rows()).map(|row| row.min(entries.len())).collect();
+    let columns: Vec<usize> = (0..entries.len()).collect();
+    Csr::from_csr(a.rows(), a.cols(), &offsets, &columns, &entries).map_err(raised)
 }
 
 /// The names of the GPUs of this machine.

@@ -3,14 +3,15 @@
 use crate::arrays::{Rows, array, entries};
 #[cfg(feature = "cuda")]
 use crate::device;
-use crate::errors::raised;
+use crate::errors::{raised, raised_by_solver};
 use crate::function::Function;
 use crate::matrix::{Matrix, Number, Placed};
+use crate::moved::{self, Ahead};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
 use crate::spare::{Borrowing, Spare, solver};
 use crate::watch::{Callback, Watch, watched};
-use krysp::solvers::{Identity, Method};
+use krysp::solvers::{Diagonal, Identity, Method};
 use krysp::{
     BiCgStab, Cg, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, LinearOperator, Minres, Outcome, Stopping,
     Vector,
@@ -30,6 +31,7 @@ const METHODS: [&str; 7] = ["cg", "fcg", "minres", "bicgstab", "idr", "gmres", "
 const SHORT: usize = 2048;
 
 /// When to end, and whom to tell.
+#[derive(Clone)]
 pub(crate) struct Wishes {
     method: &'static str,
     rtol: f64,
@@ -37,6 +39,8 @@ pub(crate) struct Wishes {
     max_iterations: usize,
     restart: usize,
     watch: Watch,
+    /// Whether to stop when another matrix in memory is worth making.
+    may_move: bool,
 }
 
 /// What Python gives for a matrix or a preconditioner in host memory.
@@ -72,7 +76,7 @@ impl<T: Number> Given<'_, T> {
 }
 
 /// An operator in host memory, borrowed from what Python gave.
-type OnHost<'a, T> = Box<dyn LinearOperator<Vector = HostVector<T>> + 'a>;
+pub(crate) type OnHost<'a, T> = Box<dyn LinearOperator<Vector = HostVector<T>> + 'a>;
 
 fn on_host<'a, T: Number>(given: &'a Given<'_, T>, n: usize) -> PyResult<OnHost<'a, T>> {
     let other = || PyTypeError::new_err("matrix and preconditioner differ in element type or device");
@@ -91,7 +95,12 @@ fn on_host<'a, T: Number>(given: &'a Given<'_, T>, n: usize) -> PyResult<OnHost<
                 Ready::Cuda(_) => return Err(other()),
             }
         }
-        Given::Rows(rows) => Box::new(rows.operator()?),
+        Given::Rows(rows) => match rows.diagonal()? {
+            Some(diagonal) => {
+                Box::new(Diagonal::new(HostSpace::new(n).vector(diagonal).map_err(raised_by_solver)?))
+            }
+            None => Box::new(rows.operator()?),
+        },
         Given::Function(function) => Box::new(function),
     })
 }
@@ -152,11 +161,20 @@ fn typed<'py, T: Number>(
     }
     let mut system = System::Host { b, x: x0.map_or_else(Vec::new, <[T]>::to_vec), guess: x0.is_some() };
     let of_user = callback.is_some() || a.is_of_user() || m.is_of_user();
-    let (a, m) = (on_host(&a, b.len())?, on_host(&m, b.len())?);
-    let solve = || by_name(&wishes, &*a, &*m, &mut system, callback, None);
-    let solved = match of_user || b.len() < SHORT {
-        true => py.detach(solve),
-        false => watched(py, &wishes.watch.token, solve)?,
+    let m = on_host(&m, b.len())?;
+    let solved = match &a {
+        Given::Rows(rows) if !of_user && b.len() >= SHORT && moved::can_move(&m) => {
+            let a = rows.operator()?;
+            watched(py, &wishes.watch.token, || moved::solve(&wishes, &a, &m, &mut system))?
+        }
+        _ => {
+            let a = on_host(&a, b.len())?;
+            let solve = || by_name(&wishes, &*a, &*m, &mut system, callback, None);
+            match of_user || b.len() < SHORT {
+                true => py.detach(solve),
+                false => watched(py, &wishes.watch.token, solve)?,
+            }
+        }
     };
     let (info, report) = wishes.ended(solved.map_err(Into::into))?;
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
@@ -181,7 +199,23 @@ impl Wishes {
     ) -> PyResult<Wishes> {
         let method = METHODS.into_iter().find(|name| *name == method);
         let method = method.ok_or_else(|| PyValueError::new_err("no method has this name"))?;
-        Ok(Wishes { method, rtol, atol, max_iterations, restart, watch: Watch::default() })
+        let watch = Watch::default();
+        Ok(Wishes { method, rtol, atol, max_iterations, restart, watch, may_move: false })
+    }
+
+    /// The same of a solve that stops when it pays to move.
+    pub(crate) fn that_may_move(&self) -> Wishes {
+        Wishes { may_move: true, ..self.clone() }
+    }
+
+    /// The same after some iterations.
+    pub(crate) fn after(&self, report: &krysp::Report) -> Wishes {
+        let max_iterations = self.max_iterations.saturating_sub(report.iterations);
+        Wishes { max_iterations, ..self.clone() }
+    }
+
+    pub(crate) fn needs_symmetry(&self) -> bool {
+        matches!(self.method, "cg" | "fcg" | "minres")
     }
 
     fn tolerance(&self, report: &krysp::Report) -> f64 {
@@ -277,6 +311,10 @@ where
     (stopping.rtol, stopping.atol, stopping.max_iterations) =
         (wishes.rtol, wishes.atol, wishes.max_iterations);
     let mut solver = wishes.watch.over(solver.stopping(stopping), callback);
+    if wishes.may_move {
+        let mut ahead = Ahead::new(solver.cost());
+        solver = solver.stop_when(move |progress| ahead.pays_to_move(progress));
+    }
     let mut report = system.solve(&mut solver)?;
     for _ in 0..AGAIN {
         let left = wishes.max_iterations.saturating_sub(report.iterations);

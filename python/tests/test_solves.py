@@ -210,6 +210,29 @@ def test_a_large_matrix_is_not_copied():
     assert grown < 9 * b.nbytes + (16 << 20) < arrays
 
 
+def test_long_solves_move_to_a_copy_that_is_faster():
+    # unknowns that are numbered anyhow, and a diagonal that needs a preconditioner
+    n, numbers = 110 * 110, np.random.default_rng(9)
+    order, scale = numbers.permutation(n), sp.diags_array(10.0 ** numbers.uniform(-2, 2, n))
+    a, b = (scale @ poisson(110) @ scale).tocsr()[order][:, order].tocsr(), numbers.random(n)
+    assert krysp.cg(poisson(110), b, rtol=1e-8, callback=lambda x: None).report.restarts == 0
+    for method in (krysp.cg, krysp.bicgstab):
+        seen = []
+        stays = method(a, b, M=krysp.jacobi(a), rtol=1e-8, callback=seen.append)
+        assert len(seen) == stays.report.iterations
+        for m in (krysp.jacobi(a), sp.diags_array(1.0 / a.diagonal())):
+            x, info = result = method(a, b, M=m, rtol=1e-8)
+            assert info == 0 and np.linalg.norm(a @ x - b) <= 1.01e-8 * np.linalg.norm(b)
+            report = result.report
+            assert report.restarts > 0 and len(report.history) == report.iterations + 1
+            # what was done before is lost at most, but for roundings
+            assert report.iterations <= 1.2 * stays.report.iterations + 60
+        few = method(a, b, M=m, rtol=1e-8, maxiter=60)
+        assert few.report.iterations == few.info == 60
+        y = method(a, b, x0=x, M=m, rtol=1e-8)
+        assert y.info == 0 and y.report.iterations <= 1
+
+
 def test_one_call_solves():
     a = poisson(40)
     b = np.random.default_rng(6).random(1600)

@@ -80,6 +80,13 @@ impl<T: Real> Analysis<'_, T> {
     }
 }
 
+impl RowStatistics {
+    /// What the rows of a matrix are like.
+    pub fn of<T: Real>(csr: &Csr<T>) -> RowStatistics {
+        Analysis::new(csr, Model::Host).rows
+    }
+}
+
 /// `Σ max(n_i − t, 0)`, from the number of rows of each length.
 fn overflow(lengths: &[usize], t: usize) -> usize {
     let longer = lengths.iter().enumerate().skip(t);

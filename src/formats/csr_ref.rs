@@ -2,11 +2,12 @@
 
 use super::row_operator;
 use super::shared_rows::SharedRows;
-use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
+use crate::{Csr, Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::cpu::formats::csr;
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::balanced::Balanced;
 use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::{ColumnsRef, Invalid, OffsetsRef};
 
 /// An operator over borrowed compressed rows: checked once, never copied.
@@ -81,10 +82,19 @@ impl<'a, T: Real> CsrRef<'a, T> {
         let entry = |row: usize| {
             let range = self.offsets.range(row);
             let entries = self.columns[range.clone()].iter().zip(&self.values[range]);
-            let on_diagonal = entries.filter(|(column, _)| **column as usize == row);
-            on_diagonal.fold(T::zero(), |sum, (_, &value)| sum + value)
+            let of_diagonal = |(&column, &value)| if column as usize == row { value } else { T::zero() };
+            entries.map(of_diagonal).fold(T::zero(), |sum, value| sum + value)
         };
-        (0..self.rows().min(self.cols())).map(entry).collect()
+        map_rows(self.rows().min(self.cols()), 16, &entry)
+    }
+
+    /// A copy in arrays of its own, with sorted rows.
+    pub fn to_csr(&self) -> Result<Csr<T>> {
+        let (rows, cols, columns) = (self.rows(), self.cols(), &*self.columns);
+        match self.offsets {
+            OffsetsRef::Short(offsets) => Csr::from_csr(rows, cols, &offsets, columns, self.values),
+            OffsetsRef::Long(offsets) => Csr::from_csr(rows, cols, &offsets, columns, self.values),
+        }
     }
 
     fn kernel<'k, V: Storage<T>>(&'k self, values: &'k [V]) -> impl RowProduct<T> {

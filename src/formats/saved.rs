@@ -3,7 +3,7 @@
 use super::pattern::{Given, Pattern, made};
 use super::{Csr, Ehyb, Format, Halo};
 use crate::Real;
-use crate::saved::checksum::joined;
+use crate::saved::checksum::{joined, step};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use krysp_kernels::cpu::run::threads::{find_row, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
@@ -99,13 +99,13 @@ impl<T: Real> Csr<T> {
         over_rows(pattern.rows(), 32, (), &|rows, ()| {
             let (mut of_places, mut of_values) = (0u64, 0u64);
             for row in rows {
+                let of_row = joined(&[user(row)]);
                 for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
-                    let place = joined(&[user(row), user(column as usize)]);
-                    let given =
-                        pattern.given.sources(entry).map(|source| joined(&[place, u64::from(source)]));
+                    let place = step(of_row, user(column as usize));
+                    let given = pattern.given.sources(entry).map(|source| step(place, u64::from(source)));
                     of_places = given.fold(of_places, u64::wrapping_add);
                     let value = Element::to_f64(self.entries()[entry]).to_bits();
-                    of_values = of_values.wrapping_add(joined(&[place, value]));
+                    of_values = of_values.wrapping_add(step(place, value));
                 }
             }
             places.fetch_add(of_places, Ordering::Relaxed);

@@ -2,38 +2,35 @@
 
 use super::Preconditioner;
 use super::magnitudes::Magnitudes;
-use super::matched::Matched;
+use super::matched::{Halted, Matched};
 use super::rung::{AnyPreconditioner, Prepared};
 use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{
-    Amg, Cholesky, Csr, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, LinearOperator, Lu, Narrow,
+    Amg, Cholesky, Csr, Error, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, LinearOperator, Lu, Narrow,
     Numbering, Operator, Real, Result, Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
-use crate::{Cuda, Error, Halo};
+use crate::{Cuda, Halo};
 use krysp_solvers::Identity;
 use std::any::Any;
 
 /// What factors without gaps are built with.
 #[derive(Debug)]
-pub struct ForDirect {
+pub struct ForDirect<'h, T: Real> {
     /// The order of `Cholesky`, if it has been found.
     pub(super) ordered: Option<Result<Symbolic>>,
-    /// The most multiplications of `Lu`.
+    /// The multiplications after which `Lu` is halted, and one that was.
     pub(super) most: f64,
+    pub(super) halted: &'h mut Option<Halted<T>>,
 }
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Builds<T: Real>: Machine<T> + Clone {
-    /// Whether the host sees each iteration at no cost, and may ask after each whether to go on.
+    /// Whether iterations are made by the host: then what only the host can do, as converting and renumbering, costs few of them.
     #[doc(hidden)]
-    const WATCHED: bool;
-
-    /// Whether even one solve is worth another numbering, where `x` is read from anywhere.
-    #[doc(hidden)]
-    const RENUMBERS: bool;
+    const ON_HOST: bool;
 
     /// Whether a preconditioner exists here.
     #[doc(hidden)]
@@ -50,7 +47,7 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        direct: ForDirect,
+        direct: ForDirect<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>>;
 
     /// Writes `true` and one that is dear to build; does nothing and returns `false` if it is better built again.
@@ -104,8 +101,7 @@ fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, H
 }
 
 impl<T: Real> Builds<T> for Host {
-    const WATCHED: bool = true;
-    const RENUMBERS: bool = true;
+    const ON_HOST: bool = true;
 
     fn has(&self, _: Preconditioner) -> bool {
         true
@@ -120,7 +116,7 @@ impl<T: Real> Builds<T> for Host {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        direct: ForDirect,
+        direct: ForDirect<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
@@ -136,7 +132,15 @@ impl<T: Real> Builds<T> for Host {
                 Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
                 None => Cholesky::new(csr)?,
             }),
-            Preconditioner::Lu => Box::new(Matched::new(csr, move |csr| Lu::tolerant(csr, direct.most))?),
+            Preconditioner::Lu => {
+                let mut begun = direct.halted.take().map_or_else(|| Halted::new(csr), Ok)?;
+                if !begun.go_on(direct.most)? {
+                    *direct.halted = Some(begun);
+                    let why = format!("it takes more than {:.1e} multiplications", direct.most);
+                    return Err(Error::Unsuitable { format: "LU", why });
+                }
+                Box::new(begun.whole())
+            }
         })
     }
 
@@ -185,15 +189,14 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Ilu0 => Box::new(from.load::<Ilu0<T>>()?),
             Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(from.load::<Cholesky<T>>()?),
-            Preconditioner::Lu => Box::new(Matched::load(from, |csr| Lu::tolerant(csr, f64::INFINITY))?),
+            Preconditioner::Lu => Box::new(Matched::load(from, Lu::tolerant)?),
         })
     }
 }
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Builds<T> for Cuda {
-    const WATCHED: bool = false;
-    const RENUMBERS: bool = false;
+    const ON_HOST: bool = false;
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
         use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};
@@ -209,7 +212,7 @@ impl<T: Real> Builds<T> for Cuda {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        _: ForDirect,
+        _: ForDirect<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),

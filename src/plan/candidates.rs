@@ -37,28 +37,33 @@ pub(super) struct Direct {
     pub(super) entries: f64,
     /// Multiplications.
     pub(super) work: f64,
+    /// Dense blocks of it.
+    pub(super) fronts: f64,
 }
 
-saved!(impl[] Direct { entries, work });
+saved!(impl[] Direct { entries, work, fronts });
 
 impl Direct {
     /// Infinite where it would not fit.
     pub(super) fn of(symbolic: &Result<Symbolic>) -> Direct {
-        let refused = Direct { entries: f64::INFINITY, work: f64::INFINITY };
-        symbolic.as_ref().map_or(refused, |known| Direct { entries: known.entries(), work: known.work() })
+        symbolic.as_ref().map_or(
+            Direct { entries: f64::INFINITY, work: f64::INFINITY, fronts: 0.0 },
+            |known| Direct { entries: known.entries(), work: known.work(), fronts: known.fronts() },
+        )
     }
 
     /// That of a network where rows are short, of a mesh in space where nodes have many neighbours, else of a mesh in the plane
     /// with so many rows. What this one takes is known once it has been ordered.
     fn hoped(profile: &Profile) -> Direct {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
+        let fronts = FRONTS_OF_ROW * rows;
         if entries < NETWORK * rows {
-            return Direct { entries: 2.0 * entries, work: 10.0 * entries };
+            return Direct { entries: 2.0 * entries, work: 6.0 * entries, fronts };
         }
         if entries >= IN_SPACE * rows * profile.block as f64 {
-            return Direct { entries: 3.0 * rows.powf(4.0 / 3.0), work: 0.5 * rows * rows };
+            return Direct { entries: 3.0 * rows.powf(4.0 / 3.0), work: 0.3 * rows * rows, fronts };
         }
-        Direct { entries: 4.0 * rows * rows.log2(), work: 30.0 * rows.powf(1.5) }
+        Direct { entries: 4.0 * rows * rows.log2(), work: 18.0 * rows.powf(1.5), fronts }
     }
 }
 
@@ -71,11 +76,12 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
     // levels of blocks have fewer indices, and numbers of half the size count for more; how things move rigidly is not known
     let (cycle, cycles) = if profile.block > 1 { (2.5, 60.0) } else { (5.5, 20.0) };
     let iteration = iteration(profile);
-    let Direct { entries, work } = direct.unwrap_or_else(|| Direct::hoped(profile));
+    let Direct { entries, work, fronts } = direct.unwrap_or_else(|| Direct::hoped(profile));
     let length = profile.entries as f64 / profile.rows.max(1) as f64;
+    let find = ORDER * profile.entries as f64 / iteration;
     // once it is known it costs nothing
-    let order = if direct.is_some() { 0.0 } else { ORDER * profile.entries as f64 / iteration };
-    let [entries, work, rows] = [entries, work, profile.rows as f64].map(|count| count / iteration);
+    let order = if direct.is_some() { 0.0 } else { find };
+    let [entries, work, fronts] = [entries, work, fronts].map(|count| count / iteration);
     match preconditioner {
         Preconditioner::None => (0.0, 0.0, 5000.0),
         Preconditioner::Jacobi => (2.0, 0.0, 150.0),
@@ -92,9 +98,10 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
             (kept * profile.entries as f64 / iteration, 4.0, hope)
         }
         Preconditioner::Cholesky => {
-            (order + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * rows, 1.0)
+            (order + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * fronts, 1.0)
         }
-        Preconditioner::Lu => (order + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
+        // its order is one of its own
+        Preconditioner::Lu => (find + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
     }
 }
 
@@ -114,15 +121,14 @@ fn iteration(profile: &Profile) -> f64 {
 }
 
 /// What a multiplication of `Lu` takes, whose numbers are chosen as they come, one after the other, beside those of an iteration.
-const ONE_BY_ONE: f64 = 6.0;
+const ONE_BY_ONE: f64 = 10.0;
 
-/// What applying `Cholesky` takes for its fronts, of which there is one for some rows.
-const FRONT: f64 = 60.0;
+/// What applying `Cholesky` takes for each front, and how many there are for a row, in the mean.
+const FRONT: f64 = 250.0;
+const FRONTS_OF_ROW: f64 = 0.25;
 
-/// `Lu` is given up at so many times what was foretold, or what another rung would cost, and then foretold to take so many times
-/// what was foretold.
+/// `Lu` is halted at so many times what was foretold, or what another rung would cost, and then foretold to take as much again.
 const GIVEN_UP: f64 = 3.0;
-const GROWN: f64 = 4.0;
 
 /// Rows of less entries than this, in the mean, are those of networks and trees, whose factors have few entries more; the
 /// coarsest mesh in the plane has five.
@@ -139,6 +145,9 @@ const IN_SPACE: f64 = 12.0;
 
 /// How much more than the share of iterations with `Jacobi` it may be.
 const VARIED: f64 = 2.0;
+
+/// What sees more than the diagonal takes at most this part of the iterations with `Jacobi`.
+const FEWER: f64 = 0.5;
 
 /// What it takes to find an order of elimination, in multiplications for each entry.
 const ORDER: f64 = 300.0;
@@ -175,9 +184,15 @@ impl Candidate {
     /// What a solve is likely to cost, without building, if all iterations of `Cg` with `Jacobi` would cost `plain`; zero where only a
     /// trial tells.
     pub(super) fn solve(&self, plain: f64) -> f64 {
-        let least = self.share * plain / products(self.method);
-        // of other matrices the iterations with Jacobi are foretold less well
-        let most = if least > 0.0 && self.needs_definite() { VARIED * least } else { f64::INFINITY };
+        let iterations = plain / products(self.method);
+        let least = self.share * iterations;
+        let most = match self.preconditioner {
+            // of other matrices the iterations with Jacobi are foretold less well
+            _ if least > 0.0 && self.needs_definite() => VARIED * least,
+            Preconditioner::None | Preconditioner::Jacobi => f64::INFINITY,
+            _ if plain > 0.0 => FEWER * iterations,
+            _ => f64::INFINITY,
+        };
         self.hope.min(most).max(least) * self.iteration
     }
 
@@ -192,14 +207,14 @@ impl Candidate {
         }
     }
 
-    /// The multiplications after which `Lu` is given up, for now, where another rung costs so much.
-    pub(super) fn most_multiplications(&self, profile: &Profile, other: f64) -> f64 {
-        GIVEN_UP * self.setup.max(other) * iteration(profile) / ONE_BY_ONE
+    /// What is spent on `Lu` before it is halted, where another rung costs so much in each of so many solves.
+    pub(super) fn patience(&self, other: f64, solves: f64) -> f64 {
+        (GIVEN_UP * self.setup.max(other)).max(solves * other)
     }
 
-    /// Notes that `Lu` was given up.
-    pub(super) fn grow(&mut self) {
-        self.setup *= GROWN;
+    /// The multiplications of `Lu` that cost so much.
+    pub(super) fn multiplications(cost: f64, profile: &Profile) -> f64 {
+        cost * iteration(profile) / ONE_BY_ONE
     }
 
     /// Whether the iterations that it needs say how many others need.
@@ -245,6 +260,9 @@ pub(super) fn ladder(profile: &Profile, has: impl Fn(Preconditioner) -> bool) ->
     if profile.zero_diagonal == 0 {
         rung(BiCgStab, Ilu0, "incomplete factors see more than the diagonal");
     }
+    if inverses && !profile.is_symmetric() && profile.has_positive_diagonal() {
+        rung(BiCgStab, Amg, "few iterations where the diagonal is strong");
+    }
     if inverses {
         rung(BiCgStab, Spai, "an approximate inverse sees more than the diagonal");
         rung(Idr, Spai, "a longer memory where `BiCgStab` breaks down");
@@ -273,6 +291,10 @@ mod tests {
         // levels of a scalar problem depend on nothing of the kind
         let amg = of(Preconditioner::Amg);
         assert_eq!(amg.solve(10_000.0), amg.solve(0.0));
+        // what is easy with Jacobi is as easy with more
+        assert_eq!(amg.solve(24.0), 12.0 * amg.iteration);
+        let unsymmetric = Candidate::new(Method::Idr, Preconditioner::Ilut, "", &profile);
+        assert_eq!(unsymmetric.solve(24.0), 12.0 * unsymmetric.iteration);
     }
 
     #[test]

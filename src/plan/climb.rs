@@ -11,12 +11,13 @@
 //! ```
 
 use super::least_squares::least_squares;
-use super::pace::needed;
+use super::rung::{Watch, Watcher};
 use super::solved::{Left, Rung};
 use super::{Builds, Candidate, Ladder, Method, Preconditioner};
 use crate::{Error, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
-use std::sync::PoisonError;
+use std::ops::RangeInclusive;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Iterations of a rung at most, if the user sets no limit.
@@ -38,8 +39,10 @@ const EXHAUSTED: f64 = 0.5;
 /// What it costs, about, to find out whether there is a solution at all: done before something is tried again that costs more.
 const DEAR: f64 = 2_000.0;
 
-/// On a GPU nobody looks at iterations: a rung ends when it has cost this many times the next.
-const BLIND: f64 = 1.5;
+/// Iterations that are timed where costs are counted by the clock, with so many solves ahead for each: enough that what a solve
+/// takes beside them counts for little.
+const TIMED: RangeInclusive<usize> = 32..=256;
+const AHEAD: usize = 4;
 
 /// Where the rungs of one solve stand.
 pub(super) struct Standing {
@@ -55,6 +58,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// [`Ladder::solve_on`], where squares of `b` neither overflow nor vanish.
     pub(super) fn climb(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let started = Instant::now();
+        if self.goes_by_clock() && self.memory.paces[0].is_infinite() {
+            self.calibrate(b)?;
+        }
         self.rungs.clear();
         self.report = Report::default();
         self.report.rhs_norm = norm(b)?;
@@ -88,12 +94,13 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let setup = match self.build(index, promised) {
                 Ok(setup) => setup + numbering,
                 Err(Error::Lost) => return Err(Error::Lost),
-                // factors that took more than was foretold: later, perhaps
+                // factors that take more than was foretold are halted: they may be gone on with
                 Err(Error::Unsuitable { .. })
                     if self.memory.candidates[index].preconditioner == Preconditioner::Lu =>
                 {
-                    self.memory.spent += self.memory.candidates[index].setup;
-                    self.memory.candidates[index].grow();
+                    let spent = self.patience(index, promised);
+                    self.memory.spent += spent;
+                    self.memory.candidates[index].setup = spent;
                     at = self.next(&standing);
                     continue;
                 }
@@ -112,18 +119,17 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 (index != 0 || !self.memory.candidates[0].is_measure()).then(|| self.plain(&standing));
             let Candidate { iteration: each, hope, .. } = self.memory.candidates[index];
             // what was left and is gone on with has had its hope
-            let hope = if standing.rest[index].is_some() { 0.0 } else { hope };
-            self.watch.lock().unwrap_or_else(PoisonError::into_inner).pace.begin(
-                (each, hope),
-                next,
-                weigh,
-                plain,
-            );
+            let hope = match (standing.rest[index], self.memory.known[index]) {
+                (Some(_), _) => 0.0,
+                // what it took before, it may take again
+                (None, Some(cost)) if cost.is_finite() => hope.max(cost / each),
+                (None, _) => hope,
+            };
+            lock(&self.watch).pace.begin((each, hope), next, weigh, plain);
             let allowed = self.memory.options.max_iterations.map_or(ITERATIONS, |most| most - iterations);
-            let blind = if M::WATCHED { usize::MAX } else { (BLIND * promised / each).ceil() as usize };
             let stopping = Stopping {
                 rtol: self.memory.options.rtol,
-                max_iterations: allowed.min(blind),
+                max_iterations: allowed,
                 time_limit: self
                     .memory
                     .options
@@ -142,15 +148,13 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             self.memory.spent += report.iterations as f64 * each;
             standing.made[index] += report.iterations as f64 * each;
             let solved = residual <= self.memory.options.rtol;
-            let blinded = report.outcome == Outcome::IterationLimit && report.iterations < allowed;
             let threshold = self.memory.options.rtol * report.rhs_norm;
             let ending = match &report.outcome {
                 _ if solved => Left::Ended(Outcome::Converged),
                 Outcome::Stopped => {
-                    let watcher = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+                    let watcher = lock(&self.watch);
                     Left::Overtaken { needed: watcher.pace.needed }
                 }
-                _ if blinded => Left::Overtaken { needed: needed(&report.history, threshold) },
                 outcome => Left::Ended(outcome.clone()),
             };
             let rest = match &ending {
@@ -185,6 +189,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             }
             self.report = report;
             if solved {
+                self.cold = fresh.then_some(index);
                 self.report.outcome = Outcome::Converged;
                 self.report.true_residual = residual * self.report.rhs_norm;
                 break;
@@ -196,8 +201,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             at = self.next(&standing);
             // before much more is spent: is there a solution at all?
             let goes_on = |next: usize| {
-                standing.rest[next].is_none() && self.price(next, &standing) <= LAST
-                    || self.price(next, &standing) <= DEAR
+                let price = self.price(next, &standing);
+                price <= LAST && (standing.rest[next].is_none() || !M::ON_HOST) || price <= DEAR
             };
             if !explained && (self.has_failed_direct(&standing) || !at.is_some_and(goes_on)) {
                 explained = true;
@@ -215,6 +220,36 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.report.bytes = bytes;
         self.report.time = started.elapsed();
         Ok(&self.report)
+    }
+
+    /// Notes the time of some iterations of the first rung, after as many that are not counted: memory is new to those.
+    fn calibrate(&mut self, b: &M::Vector) -> Result<()> {
+        // what cannot be built is no measure
+        if self.build(0, LAST).is_err() {
+            return Ok(());
+        }
+        let ahead = self.memory.options.solves.unwrap_or(0);
+        let watch = self.watch.clone();
+        let observers = std::mem::take(&mut lock(&watch).observers);
+        let mut times = || -> Result<()> {
+            for _ in 0..2 {
+                lock(&watch).pace.begin((1.0, 0.0), vec![], None, None);
+                let mut x = b.space().zeros()?;
+                let stopping = Stopping {
+                    rtol: self.memory.options.rtol,
+                    max_iterations: (ahead / AHEAD).clamp(*TIMED.start(), *TIMED.end()),
+                    ..Stopping::new(T::EPSILON)
+                };
+                let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
+                *running.stopping() = stopping;
+                let report = running.solve_into(b, &mut x)?.clone();
+                self.clock(0, &report);
+            }
+            Ok(())
+        };
+        let timed = times();
+        lock(&watch).observers = observers;
+        timed
     }
 
     /// Runs the running rung. A solver is content with twice the tolerance: then it goes on from there.
@@ -309,6 +344,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.rungs.push(Rung { iterations: least.iterations, time: least.time, ..rung });
         Ok(least.iterations)
     }
+}
+
+fn lock(watch: &Watch) -> MutexGuard<'_, Watcher> {
+    watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `‖b − A x‖ / ‖b‖`, in twice the precision; `r` is memory for it.

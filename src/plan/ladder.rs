@@ -2,6 +2,7 @@
 
 use super::builds::ForDirect;
 use super::candidates::{Candidate, Direct};
+use super::matched::Halted;
 use super::measured::{fastest, is_scattered};
 use super::pace::Pace;
 use super::plan::Options;
@@ -22,8 +23,8 @@ const RESTART: usize = 60;
 /// Solves from which on all is compared by measuring: formats, numberings, and what an iteration takes.
 const MANY: usize = 100;
 
-/// Solves from which on formats and numberings are compared of what is larger than so many bytes: what fits the cache is
-/// multiplied as fast in most, and solved before they are compared.
+/// Solves from which on formats and numberings are compared of what is larger than so many bytes, where products are made by the
+/// host, which converts: what fits the cache is multiplied as fast in most, and solved before they are compared.
 const SOME: usize = 10;
 const CACHED: usize = 1 << 22;
 
@@ -47,6 +48,10 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) operator: Option<Operator<M::Vector>>,
     /// A preconditioner that was read from a file, and which of the candidates it is of.
     pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
+    /// Factors that were given up for now.
+    pub(super) halted: Option<Halted<T>>,
+    /// What has solved once since it was built: its memory was new to it.
+    pub(super) cold: Option<usize>,
     /// Memory for `b − A x`.
     pub(super) residual: Option<M::Vector>,
     /// Whether another numbering would make products faster, once the work done has earned it.
@@ -83,7 +88,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
         let Options { solves, format, .. } = &plan.options;
         let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
-        let pays = |solves: usize| solves >= MANY || solves >= SOME && bytes >= CACHED;
+        let pays = |solves: usize| solves >= MANY || M::ON_HOST && solves >= SOME && bytes >= CACHED;
         let (matrix, operator) = match format.as_deref() {
             Some(format) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
             None if solves.is_some_and(pays) => fastest(&plan.machine, plan.a.clone(), symmetric)?,
@@ -103,7 +108,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             solves: 0,
             spent: 0.0,
         };
-        let renumbers = M::RENUMBERS && !compared && is_scattered(&matrix, operator.choice());
+        let renumbers = M::ON_HOST && !compared && is_scattered(&matrix, operator.choice());
         Ok(Ladder { renumbers, ..Ladder::with(plan.machine.clone(), matrix, operator, memory) })
     }
 
@@ -119,6 +124,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             running: None,
             operator: Some(operator),
             read: None,
+            halted: None,
+            cold: None,
             residual: None,
             renumbers: false,
             report: Report::default(),
@@ -209,7 +216,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         Arc::make_mut(&mut self.matrix).refresh(values)?;
         self.memory.known.fill(None);
-        self.memory.singular = false;
+        (self.memory.singular, self.halted) = (false, None);
         let matrix = &*self.matrix;
         let exactly = || matrix.check_symmetric(0.0).is_ok();
         let symmetric = self.memory.symmetric && (check_symmetric(matrix).is_ok() || exactly());
@@ -234,7 +241,12 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         running || self.read.as_ref().is_some_and(|(read, _)| *read == index)
     }
 
-    /// Notes what iterations of a rung have taken. With many solves ahead they are counted by that, beside those of the first rung.
+    /// Whether costs are counted by the clock: with many solves ahead.
+    pub(super) fn goes_by_clock(&self) -> bool {
+        self.memory.candidates.len() > 1 && self.memory.options.solves.is_some_and(|solves| solves >= MANY)
+    }
+
+    /// Notes what iterations of a rung have taken, and counts them by that, beside those of the first rung.
     pub(super) fn clock(&mut self, index: usize, report: &Report) {
         if report.iterations == 0 {
             return;
@@ -242,9 +254,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.memory.paces[index] =
             self.memory.paces[index].min(report.time.as_secs_f64() / report.iterations as f64);
         let unit = self.memory.paces[0] / self.memory.candidates[0].iteration;
-        if index != 0 && unit.is_finite() && self.memory.options.solves.is_some_and(|solves| solves >= MANY) {
+        if index != 0 && unit.is_finite() && self.goes_by_clock() {
             self.memory.candidates[index].iteration = self.memory.paces[index] / unit;
         }
+    }
+
+    /// What is spent on building this rung before it is halted, where another would cost so much.
+    pub(super) fn patience(&self, index: usize, other: f64) -> f64 {
+        let Memory { options, solves, candidates, .. } = &self.memory;
+        let ahead = options.solves.map_or(1, |all| all.saturating_sub(*solves)).max(1);
+        candidates[index].patience(other, ahead as f64)
     }
 
     /// Makes this rung the running one, where another would cost so much. That it cannot be built is noted, too.
@@ -264,13 +283,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         };
         // what was asked for by name may take as long as it does
         let alone = self.memory.candidates.len() == 1;
-        let most =
-            if alone { f64::INFINITY } else { candidate.most_multiplications(&self.memory.profile, other) };
-        let (matrix, operator, direct) = (&*self.matrix, self.operator()?, ForDirect { ordered, most });
+        let most = if alone { f64::INFINITY } else { self.patience(index, other) };
+        let most = Candidate::multiplications(most, &self.memory.profile);
+        let mut halted = self.halted.take();
+        let (matrix, operator) = (&*self.matrix, self.operator()?);
+        let direct = ForDirect { ordered, most, halted: &mut halted };
         let m = match read {
             Some((_, read)) => Ok(read),
             None => self.machine.preconditioner(candidate.preconditioner, matrix, operator, direct),
         };
+        self.halted = halted;
         let m = m.inspect_err(|error| {
             self.memory.singular |= matches!(error, Error::Singular { .. });
             let ending = Left::Refused(error.to_string());
@@ -278,7 +300,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         })?;
         let Some(operator) = self.operator.take() else { return Err(Error::Lost) };
         let restart = RESTART.min(operator.domain().len().max(1));
-        let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch, may_leave: M::WATCHED };
+        let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch };
         self.running = Some((index, solver(candidate.method, restart, operator, m, &outside)));
         Ok(started.elapsed())
     }

@@ -61,9 +61,7 @@ pub(super) fn least_squares<T: Real>(
     let norms = (0..a.rows()).map(norm).collect();
     let normal = Normal { a, transposed, norms, b: space.vector(b)?, slope };
     let factors = match factorised {
-        true => Matched::new(a, |csr| Lu::tolerant(csr, f64::INFINITY))
-            .ok()
-            .filter(|factors| factors.inner().missing() > 0),
+        true => Matched::new(a, Lu::tolerant).ok().filter(|factors| factors.inner().missing() > 0),
         false => None,
     };
     let mut least = None;

@@ -4,6 +4,7 @@
 //! `A' = R P A C` and `M' ≈ A'⁻¹`, what is applied is `C M' R P`: a preconditioner of `A` itself, so that residuals are those of
 //! the system as it was given.
 
+use crate::preconditioners::Begun;
 use crate::preconditioners::origin::{check_space, check_square};
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Cg, Csr, Error, HostSpace, HostVector, Lu, Matching, Origin, Real, Refresh, Result, Scaling};
@@ -52,15 +53,49 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Matched<T, M> {
     }
 }
 
-fn factors<T: Real, M>(csr: &Csr<T>, factorise: impl Fn(&Csr<T>) -> Result<M>) -> Result<(Scaling<T>, M)> {
-    let scaling = match Matching::of(csr) {
-        Ok(matching) => Scaling::matched(csr, &matching)?,
+fn scaling<T: Real>(csr: &Csr<T>) -> Result<Scaling<T>> {
+    match Matching::of(csr) {
+        Ok(matching) => Scaling::matched(csr, &matching),
         // nothing to put on the whole diagonal
-        Err(Error::Singular { .. }) => Scaling::equilibrated(csr)?,
-        Err(error) => return Err(error),
-    };
+        Err(Error::Singular { .. }) => Scaling::equilibrated(csr),
+        Err(error) => Err(error),
+    }
+}
+
+fn factors<T: Real, M>(csr: &Csr<T>, factorise: impl Fn(&Csr<T>) -> Result<M>) -> Result<(Scaling<T>, M)> {
+    let scaling = scaling(csr)?;
     let inner = factorise(&scaling.matrix(csr)?)?;
     Ok((scaling, inner))
+}
+
+/// A factorisation that was halted, as it took too long, and what a matching has made of the matrix.
+#[derive(Debug)]
+pub(super) struct Halted<T: Real> {
+    scaling: Scaling<T>,
+    matrix: Csr<T>,
+    begun: Begun<T>,
+}
+
+impl<T: Real> Halted<T> {
+    /// In which nothing is factorised yet.
+    pub(super) fn new(csr: &Csr<T>) -> Result<Self> {
+        check_square("a matching", csr)?;
+        let scaling = scaling(csr)?;
+        let matrix = scaling.matrix(csr)?;
+        let begun = Begun::tolerant(&matrix)?;
+        Ok(Halted { scaling, matrix, begun })
+    }
+
+    /// Goes on for so many multiplications. Returns whether it is whole.
+    pub(super) fn go_on(&mut self, most: f64) -> Result<bool> {
+        self.begun.go_on(&self.matrix, most)
+    }
+
+    /// The factorisation, once it is whole.
+    pub(super) fn whole(self) -> Matched<T, Lu<T>> {
+        let Halted { scaling, begun, .. } = self;
+        Matched { scaling, inner: begun.whole(), factorise: Box::new(Lu::tolerant) }
+    }
 }
 
 impl<T: Real> Matched<T, Lu<T>> {

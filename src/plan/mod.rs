@@ -54,6 +54,7 @@ pub use builds::Builds;
 pub use candidates::Candidate;
 pub use ladder::Ladder;
 pub use names::{Method, Preconditioner};
+pub use pace::needed;
 pub use parts::Parts;
 pub use plan::Plan;
 pub use profile::Profile;

@@ -32,6 +32,11 @@ impl Share {
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// Where to begin.
     pub(super) fn first(&mut self) -> Option<usize> {
+        // its time was that of new memory: it is timed again before others are compared with it
+        let cold = self.cold.take().filter(|&index| self.goes_by_clock() && self.is_ready(index));
+        if cold.is_some() {
+            return cold;
+        }
         let count = self.memory.candidates.len();
         let standing = Standing { rest: vec![None; count], made: vec![0.0; count], indefinite: false };
         let known = self.memory.known.iter().enumerate().filter_map(|(index, cost)| Some((index, (*cost)?)));

@@ -58,8 +58,9 @@ pub(super) struct Pace {
     residuals: Vec<f64>,
     /// No look before this iteration.
     look_at: usize,
-    /// The iterations that it seemed to need still when it was looked at last.
+    /// The iterations that it seemed to need still when it was looked at last, and whether that was too many.
     pub(super) needed: f64,
+    leaves: bool,
 }
 
 impl Pace {
@@ -72,6 +73,7 @@ impl Pace {
             residuals: vec![],
             look_at: 0,
             needed: f64::INFINITY,
+            leaves: false,
         }
     }
 
@@ -86,14 +88,15 @@ impl Pace {
         (self.iteration, self.next, self.weigh, self.plain) = (iteration, next, weigh, plain);
         self.look_at = SEEN.max(hope.max(self.earned(0.0)) as usize);
         self.residuals.clear();
+        self.leaves = false;
     }
 
-    /// Notes a residual. Returns whether to leave.
+    /// Notes a residual. Returns whether to leave: what was so at the last look, until the next.
     pub(super) fn leave(&mut self, progress: &Progress) -> bool {
         self.residuals.push(progress.residual);
         let made = self.residuals.len();
         if made < self.look_at {
-            return false;
+            return self.leaves;
         }
         self.needed = needed(&self.residuals, progress.threshold);
         let rest = self.needed * self.iteration;
@@ -106,7 +109,8 @@ impl Pace {
             self.next = weigh();
         }
         self.look_at = (made + 1 + made / LOOK).max(self.earned(total) as usize);
-        overtaken(self)
+        self.leaves = overtaken(self);
+        self.leaves
     }
 
     /// What the cheapest costs, if all iterations of this rung cost so much; and whether that is not known and can be.
@@ -124,7 +128,7 @@ impl Pace {
 
 /// The iterations that a threshold is away, if the residual goes on as it fell from the second quarter of the iterations so far
 /// to the last: each gives its least. That of conjugate gradients may first rise far above where it began.
-pub(super) fn needed(residuals: &[f64], threshold: f64) -> f64 {
+pub fn needed(residuals: &[f64], threshold: f64) -> f64 {
     let made = residuals.len();
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
     let (then, now) = (least(&residuals[made / 4..made / 2]), least(&residuals[made * 3 / 4..]));

@@ -59,7 +59,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             *best = moved(best)?;
         }
         (self.matrix, self.operator) = (Arc::new(matrix), Some(operator));
-        (self.running, self.read, self.residual, self.symbolic) = (None, None, None, Arc::default());
+        (self.running, self.read, self.halted, self.residual) = (None, None, None, None);
+        self.symbolic = Arc::default();
         self.memory.spent += NUMBERING;
         Ok(Some(b))
     }

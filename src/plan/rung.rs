@@ -104,8 +104,6 @@ pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
 pub(super) struct Outside<'o> {
     pub(super) cancel: Option<&'o CancelToken>,
     pub(super) watch: &'o Watch,
-    /// Whether it may ask after each iteration whether to leave.
-    pub(super) may_leave: bool,
 }
 
 /// A solver of this method.
@@ -142,18 +140,10 @@ where
         solver = solver.cancel_token(token);
     }
     let watch = outside.watch.clone();
-    if outside.may_leave {
-        let decide = move |progress: &Progress| {
-            let mut watcher = watch.lock().unwrap_or_else(PoisonError::into_inner);
-            watcher.tell(progress);
-            watcher.pace.leave(progress)
-        };
-        solver = solver.stop_when(decide);
-    } else if !watch.lock().unwrap_or_else(PoisonError::into_inner).observers.is_empty() {
-        let tell = move |progress: &Progress| {
-            watch.lock().unwrap_or_else(PoisonError::into_inner).tell(progress);
-        };
-        solver = solver.observe(tell);
-    }
-    Box::new(solver)
+    let decide = move |progress: &Progress| {
+        let mut watcher = watch.lock().unwrap_or_else(PoisonError::into_inner);
+        watcher.tell(progress);
+        watcher.pace.leave(progress)
+    };
+    Box::new(solver.stop_soon_when(decide))
 }

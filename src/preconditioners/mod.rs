@@ -44,7 +44,7 @@ pub mod two_level;
 
 pub use amg::{Amg, AmgOptions, Unknowns, rigid_motions};
 pub use coarse::CoarseSpace;
-pub(crate) use direct::Symbolic;
+pub(crate) use direct::{Begun, Symbolic};
 pub use direct::{Cholesky, DirectOptions, Lu};
 pub use fsai::Fsai;
 pub use ic0::Ic0;

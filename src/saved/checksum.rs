@@ -17,8 +17,9 @@ const WORD: usize = size_of::<u64>();
 /// Odd, its bits in no order: the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
+/// The next state, of one that a number goes into.
 #[inline(always)]
-fn step(state: u64, word: u64) -> u64 {
+pub(crate) fn step(state: u64, word: u64) -> u64 {
     let product = (state ^ word).wrapping_mul(FACTOR);
     product ^ (product >> 32)
 }

@@ -115,6 +115,17 @@ fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
         let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
         assert!((truth - last).abs() <= 1e-9 * truth, "{at}: {truth:e} {last:e}");
     }
+    // iterations that share a launch are all made, and those of the launch behind it
+    for at in [1, 5, 70, 200] {
+        let solver = Cg::new(&op).preconditioner(&jacobi).rtol(0.0);
+        let solution =
+            solver.max_iterations(400).stop_soon_when(move |p| p.iteration == at).solve(&b).unwrap();
+        let made = solution.report.iterations;
+        assert_eq!(solution.report.outcome, Outcome::Stopped);
+        assert!((at..=at + 128).contains(&made), "{at}: {made}");
+        let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
+        assert!((truth - last).abs() <= 1e-9 * truth || last < 1e-12, "{at}: {truth:e} {last:e}");
+    }
     for rtol in [1e-2, 1e-5, 1e-9] {
         let solution = Cg::new(&op).preconditioner(&jacobi).rtol(rtol).solve(&b).unwrap();
         assert_eq!(solution.report.outcome, Outcome::Converged);

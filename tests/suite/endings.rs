@@ -332,6 +332,9 @@ fn a_rule_stops_the_solve() {
     let a = edge::tridiagonal(500).csr::<f64>().unwrap();
     let report = Cg::new(&a).stop_when(|p| p.iteration == 4).solve(&[1.0; 500]).unwrap().report;
     assert_eq!((report.iterations, report.outcome), (4, Outcome::Stopped));
+    // here nothing is on its way when a rule is asked
+    let report = Cg::new(&a).stop_soon_when(|p| p.iteration == 4).solve(&[1.0; 500]).unwrap().report;
+    assert_eq!((report.iterations, report.outcome), (4, Outcome::Stopped));
 }
 
 #[test]

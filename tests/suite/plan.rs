@@ -3,6 +3,8 @@
 use krysp::plan::{Ladder, Method, Preconditioner, Profile};
 use krysp::testing::matrices;
 use krysp::{Csr, Error, Host, LinearOperator, Outcome, Plan, Real, solve};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// `‖b − A x‖ / ‖b‖`, by a loop of its own.
 fn residual<T: Real>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
@@ -271,9 +273,17 @@ fn many_solves_take_the_fastest_format_and_numbering() {
     let single = Plan::new(&a).unwrap();
     assert!(single.build().unwrap().operator().unwrap().domain().numbering().is_none());
     assert!(single.format("CSR").build().unwrap().operator().unwrap().domain().numbering().is_none());
+    // iterations that are made to be timed are nobody's
+    let seen = Arc::new(AtomicUsize::new(0));
+    let count = seen.clone();
+    solver = solver.observe(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
     for _ in 0..2 {
+        let before = seen.load(Ordering::Relaxed);
         let solved = solver.solve(&b).unwrap();
         assert!(solved.converged() && residual(&a, &b, &solved.x) <= 1e-8, "{solved}");
+        assert_eq!(seen.load(Ordering::Relaxed) - before, solved.report.iterations);
     }
     let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
     solver.refresh(&doubled).unwrap();

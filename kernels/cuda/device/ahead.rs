@@ -1,7 +1,8 @@
-//! Files of kernels compiled before they are asked for, each on a thread of its own, while the host looks at a matrix.
+//! Files of kernels compiled before they are asked for, on threads of their own, while the host looks at a matrix.
 //!
-//! A solve needs about ten files, and the compiler takes half a second for each. Which formats a matrix will have is not known
-//! yet; what nearly every solve needs is, and a processor with more cores guesses further.
+//! A solve needs about ten files, a hierarchy of multigrid as many more, and the compiler takes half a second for each. Which
+//! formats a matrix will have is not known at first; what nearly every solve needs is, and a processor with more cores guesses
+//! further.
 
 use super::element::{Real, Storage};
 use super::module::{Source, load_or_compile};
@@ -17,6 +18,43 @@ pub(super) type Key = [&'static str; 3];
 
 /// Machine code, or why there is none; whoever asks first compiles, and others wait.
 type Code = OnceLock<Result<Vec<u8>>>;
+
+/// What a file is compiled for, in a solve in `T`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum For {
+    /// `T`
+    Solve,
+    /// `f32`, whatever the solve
+    Single,
+    /// `f64`, whatever the solve
+    Double,
+    /// Numbers of `f64` into matrices that store `f32`, whatever the solve
+    Rounding,
+}
+
+/// A file, and what it is compiled for.
+pub(crate) type File = (&'static Source, For);
+
+impl For {
+    pub(super) fn key<T: Real>(self, source: &Source) -> Key {
+        let [element, stored] = match self {
+            For::Solve => [T::C_NAME, T::STORED_AS],
+            For::Single => [f32::C_NAME, <f32 as Storage<f32>>::STORED_AS],
+            For::Double => [f64::C_NAME, <f64 as Storage<f64>>::STORED_AS],
+            For::Rounding => [f64::C_NAME, <f32 as Storage<f64>>::STORED_AS],
+        };
+        [source.file, element, stored]
+    }
+
+    fn compile<T: Real>(self, source: &Source, arch: u32) -> Result<Vec<u8>> {
+        match self {
+            For::Solve => load_or_compile::<T, T>(source, arch),
+            For::Single => load_or_compile::<f32, f32>(source, arch),
+            For::Double => load_or_compile::<f64, f64>(source, arch),
+            For::Rounding => load_or_compile::<f64, f32>(source, arch),
+        }
+    }
+}
 
 /// Files that are compiled or being compiled, and not loaded yet.
 #[derive(Default)]
@@ -45,29 +83,34 @@ impl Ahead {
     /// Begins with what a solve in `T` is likely to need: as many files as there are cores. Does so once.
     pub(super) fn begin<T: Real>(&self, arch: u32) {
         let mut begun = lock(&self.begun);
-        if begun.contains(&T::C_NAME) {
-            return;
-        }
-        begun.push(T::C_NAME);
-        let cores = available_parallelism().map_or(1, NonZero::get);
-        for &(source, any_element) in crate::cuda::LIKELY.iter().take(cores) {
-            if any_element {
-                self.spawn::<f32>(source, arch);
-            } else {
-                self.spawn::<T>(source, arch);
-            }
+        if !begun.contains(&T::C_NAME) {
+            begun.push(T::C_NAME);
+            self.begin_with::<T>(crate::cuda::LIKELY.iter().copied().take(cores()), arch);
         }
     }
 
-    fn spawn<T: Real>(&self, source: &'static Source, arch: u32) {
-        let code = self.code([source.file, T::C_NAME, T::STORED_AS]);
-        let work = move || {
-            code.get_or_init(|| load_or_compile::<T, T>(source, arch));
-        };
-        // without a thread the file is compiled when it is asked for
-        let thread = std::thread::Builder::new().name("krysp compiles".into()).spawn(work);
-        lock(&self.threads).extend(thread);
+    /// Begins with files that a solve in `T` needs: as many at once as there are cores.
+    pub(super) fn begin_with<T: Real>(&self, files: impl Iterator<Item = File>, arch: u32) {
+        let codes: Vec<(File, Arc<Code>)> =
+            files.map(|file| (file, self.code(file.1.key::<T>(file.0)))).collect();
+        let (most, left) = (cores().min(codes.len()), Arc::new(Mutex::new(codes.into_iter())));
+        for _ in 0..most {
+            let left = left.clone();
+            let next = move || lock(&left).next();
+            let work = move || {
+                while let Some(((source, made_for), code)) = next() {
+                    code.get_or_init(|| made_for.compile::<T>(source, arch));
+                }
+            };
+            // without a thread the file is compiled when it is asked for
+            let thread = std::thread::Builder::new().name("krysp compiles".into()).spawn(work);
+            lock(&self.threads).extend(thread);
+        }
     }
+}
+
+fn cores() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
 }
 
 /// Waits: a program that ends while the compiler runs would take away what it runs on.
@@ -84,7 +127,9 @@ impl Drop for Ahead {
 mod tests {
     use super::*;
     use crate::cuda::device::error::Error;
+    use crate::cuda::formats::dia;
     use crate::cuda::solve::gate;
+    use std::io::Write;
 
     #[test]
     fn what_was_begun_is_what_is_taken() {
@@ -95,10 +140,27 @@ mod tests {
         // a second time nothing is begun
         ahead.begin::<f64>(90);
         assert_eq!(lock(&ahead.threads).len(), began);
-        match ahead.take::<f64, f64>(&gate::SOURCE, 90) {
-            Err(Error::NoCompiler) => {}
-            code => assert!(code.unwrap().starts_with(b"\x7fELF")),
-        }
+        let code = |taken| match taken {
+            Err(Error::NoCompiler) => vec![],
+            code => code.unwrap(),
+        };
+        let taken = code(ahead.take::<f64, f64>(&gate::SOURCE, 90));
         assert!(!lock(&ahead.codes).contains_key(&[gate::SOURCE.file, "double", "double"]));
+        // each for what it was asked for
+        let all =
+            [For::Solve, For::Single, For::Double, For::Rounding].map(|made_for| (&dia::SOURCE, made_for));
+        ahead.begin_with::<f64>(all.into_iter(), 90);
+        let single = code(ahead.take::<f32, f32>(&dia::SOURCE, 90));
+        let rounding = code(ahead.take::<f64, f32>(&dia::SOURCE, 90));
+        let double = code(ahead.take::<f64, f64>(&dia::SOURCE, 90));
+        assert!(lock(&ahead.codes).keys().all(|key| key[0] != dia::SOURCE.file));
+        if taken.is_empty() {
+            let _ = writeln!(std::io::stderr(), "skipped: no NVRTC on this machine");
+            return;
+        }
+        for made in [&taken, &single, &rounding, &double] {
+            assert!(made.starts_with(b"\x7fELF"));
+        }
+        assert!(single != rounding && single != double && rounding != double);
     }
 }

@@ -1,6 +1,6 @@
 //! A device, its one stream of work, its memory, and the first thing that went wrong on it.
 
-mod ahead;
+pub(crate) mod ahead;
 mod array;
 mod element;
 pub(crate) mod error;
@@ -13,7 +13,7 @@ pub(crate) mod pool;
 pub(crate) mod prelude;
 pub(crate) mod transfer;
 
-use crate::cuda::device::ahead::{Ahead, Key};
+use crate::cuda::device::ahead::{Ahead, File, Key};
 pub use crate::cuda::device::array::Array;
 pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
@@ -239,6 +239,15 @@ impl Device {
     /// Begins to compile what solves in `T` need, on other threads.
     pub fn begin<T: Real>(&self) {
         self.inner.ahead.begin::<T>(self.inner.arch);
+    }
+
+    /// Begins to compile files that a solve in `T` needs, those that are not there yet.
+    pub(crate) fn begin_with<T: Real>(&self, files: impl Iterator<Item = File>) {
+        let modules = lock(&self.inner.modules);
+        let missing: Vec<File> =
+            files.filter(|(source, made_for)| !modules.contains_key(&made_for.key::<T>(source))).collect();
+        drop(modules);
+        self.inner.ahead.begin_with::<T>(missing.into_iter(), self.inner.arch);
     }
 
     /// A kernel of a file, compiled for this device.

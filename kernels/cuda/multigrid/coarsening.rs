@@ -1,6 +1,7 @@
 //! From one level to the next on a device: aggregates, smoothed prolongation, Galerkin product.
 
 use super::aggregates::{aggregates, orthonormal};
+use super::at_once::{self, Right};
 use super::graph::{Blocks, Graph};
 use super::numbers::smoothing;
 use super::products;
@@ -45,9 +46,17 @@ pub struct Coarsening {
     restriction: Graph,
     /// The block of `P` that each block of `Pᵀ` is.
     from: Array<u32>,
-    /// Of `A P`.
-    product: Graph,
+    product: Product,
     coarse: Graph,
+}
+
+/// How `A P` is made.
+#[derive(Debug)]
+enum Product {
+    /// On a pattern that is kept.
+    Known(Graph),
+    /// Anew each time, with this room for its rows.
+    AtOnce(usize),
 }
 
 /// What a setup makes of a level.
@@ -105,8 +114,14 @@ impl Made {
         let (graph, from) = products::transposed_pattern(&prolongation.graph)?;
         let values = products::transposed(&prolongation, &from)?;
         let restriction = Blocks { graph, shape, values };
-        let product = products::product(a, &prolongation)?;
-        let coarse = products::product(&restriction, &product)?;
+        let (product, coarse) = match galerkin(a, &prolongation, &restriction)? {
+            Some((room, coarse)) => (Product::AtOnce(room), coarse),
+            None => {
+                let product = products::product(a, &prolongation)?;
+                let coarse = products::product(&restriction, &product)?;
+                (Product::Known(product.graph), coarse)
+            }
+        };
         let coarsening = Coarsening {
             rules,
             strong,
@@ -115,11 +130,21 @@ impl Made {
             at_once: Some(kernels),
             restriction: restriction.graph.clone(),
             from,
-            product: product.graph,
+            product,
             coarse: coarse.graph.clone(),
         };
         Ok(Some(Made { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes, members }))
     }
+}
+
+/// `Pᵀ A P` of numbers, and the room for rows of `A P`; none where rows are too long.
+fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(usize, Blocks)>> {
+    if [a.shape, p.shape] != [[1, 1]; 2] {
+        return Ok(None);
+    }
+    let Some(product) = at_once::found(a, &Right::Blocks(p))? else { return Ok(None) };
+    let Some(coarse) = at_once::found(restriction, &Right::Kept(&product))? else { return Ok(None) };
+    Ok(coarse.ordered()?.map(|coarse| (product.room(), coarse)))
 }
 
 impl Coarsening {
@@ -131,6 +156,7 @@ impl Coarsening {
         let (restriction, from) = products::transposed_pattern(&prolongation)?;
         let product = products::pattern(a, &prolongation, None)?;
         let coarse = products::pattern(&restriction, &product, None)?;
+        let product = Product::Known(product);
         Ok(Coarsening { rules, strong, t, prolongation, at_once: None, restriction, from, product, coarse })
     }
 
@@ -151,9 +177,17 @@ impl Coarsening {
         let prolongation = Blocks { graph: self.prolongation.clone(), shape: [rows, modes], values };
         let values = products::transposed(&prolongation, &self.from)?;
         let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
-        let values = products::numbers(a, &prolongation, &self.product)?;
-        let product = Blocks { graph: self.product.clone(), shape: [rows, modes], values };
-        let values = products::numbers(&restriction, &product, &self.coarse)?;
+        let values = match &self.product {
+            Product::Known(graph) => {
+                let values = products::numbers(a, &prolongation, graph)?;
+                let product = Blocks { graph: graph.clone(), shape: [rows, modes], values };
+                products::numbers(&restriction, &product, &self.coarse)?
+            }
+            &Product::AtOnce(room) => {
+                let product = at_once::product(a, &Right::Blocks(&prolongation), room)?;
+                at_once::numbers(&restriction, &Right::Kept(&product), &self.coarse)?
+            }
+        };
         let coarse = Blocks { graph: self.coarse.clone(), shape: [modes, modes], values };
         Ok(Numbers { prolongation, restriction, coarse })
     }

@@ -205,6 +205,8 @@ pub struct Level {
     pub inverse: Array<f32>,
     /// Of the sweeps, one or more.
     pub weights: Vec<f32>,
+    /// What a refresh estimates them with; none before the first estimate.
+    pub gain: Option<f64>,
     /// `P` and `Pᵀ`; none on the last level where that is smoothed alone.
     pub transfer: Option<[Matrix; 2]>,
 }

@@ -72,6 +72,11 @@ impl Graph {
         Ok(Graph::new(lengths, columns, cols))
     }
 
+    /// Rows as long as these, with other columns.
+    pub(super) fn with_columns(&self, columns: Array<u32>) -> Graph {
+        Graph { rows: self.rows.clone(), columns: Arc::new(columns), cols: self.cols, room: 0 }
+    }
+
     /// The number of rows.
     pub fn rows(&self) -> usize {
         self.rows.count()
@@ -138,6 +143,12 @@ impl Counts {
 
     pub(super) fn mark(&self) -> u64 {
         self.lengths.address(self.mark)
+    }
+
+    /// Whether the mark was set.
+    pub(super) fn is_marked(&self) -> Result<bool> {
+        let [mark] = self.lengths.read_last()?;
+        Ok(mark != 0)
     }
 
     /// Rows as long as was counted, with columns to be filled in; none if the mark was set.

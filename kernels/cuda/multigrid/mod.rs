@@ -14,6 +14,7 @@ macro_rules! queue {
 }
 
 mod aggregates;
+mod at_once;
 pub mod coarsening;
 pub mod cycle;
 pub mod graph;
@@ -21,11 +22,45 @@ pub mod numbering;
 pub mod numbers;
 mod products;
 mod prolongation;
-mod strength;
+pub mod strength;
+
+use crate::cuda::device::ahead::{File, For};
+use crate::cuda::device::{Device, Real};
+use crate::cuda::formats::{dia, sliced};
+use crate::cuda::matrix::{scan, slices};
+use crate::cuda::preconditioners::coarse;
+use crate::cuda::solve::vector;
 
 pub(crate) use aggregates::SOURCE as AGGREGATES;
+pub(crate) use at_once::SOURCE as AT_ONCE;
 pub(crate) use numbering::SOURCE as NUMBERING;
 pub(crate) use numbers::SOURCE as NUMBERS;
 pub(crate) use products::SOURCE as PRODUCTS;
 pub(crate) use prolongation::SOURCE as PROLONGATION;
 pub(crate) use strength::SOURCE as STRENGTH;
+
+/// What setup and cycle take, what takes longest to compile first.
+const FILES: &[File] = &[
+    (&PRODUCTS, For::Double),
+    (&coarse::SOURCE, For::Single),
+    (&PROLONGATION, For::Double),
+    (&vector::FUSED, For::Single),
+    (&vector::SOURCE, For::Single),
+    (&sliced::SOURCE, For::Single),
+    (&cycle::SOURCE, For::Single),
+    (&cycle::ENDS, For::Solve),
+    (&NUMBERS, For::Double),
+    (&STRENGTH, For::Double),
+    (&AGGREGATES, For::Double),
+    (&slices::SOURCE, For::Single),
+    (&slices::SOURCE, For::Rounding),
+    (&NUMBERING, For::Double),
+    (&scan::SOURCE, For::Single),
+    (&dia::SOURCE, For::Single),
+    (&dia::SOURCE, For::Rounding),
+];
+
+/// Begins to compile what multigrid for a solve in `T` needs, on other threads.
+pub fn begin<T: Real>(device: &Device) {
+    device.begin_with::<T>(FILES.iter().copied());
+}

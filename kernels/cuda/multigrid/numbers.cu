@@ -56,21 +56,18 @@ extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.rows) return;
-    const u32 first = strong.offsets[row], end = strong.offsets[row + 1];
+    const u32 first = a.offsets[row], end = a.offsets[row + 1];
     double diagonal = 0;
-    u32 next = first;
-    for (u32 k = a.offsets[row]; k < a.offsets[row + 1]; k++) {
-        const bool is_strong = next < end && strong.columns[next] == a.columns[k];
-        if (!is_strong || a.columns[k] == row) diagonal += values[k];
-        next += is_strong;
+    for (u32 k = first; k < end; k++) {
+        const u32 column = a.columns[k];
+        if (column == row || strong.columns[k] != column) diagonal += values[k];
     }
     double own = inverse[row];
     if (diagonal * own > positive) own = 1.0 / diagonal;
-    next = first;
-    for (u32 k = a.offsets[row]; k < a.offsets[row + 1] && next < end; k++) {
-        if (strong.columns[next] != a.columns[k]) continue;
-        to[next] = a.columns[k] == row ? 1.0 - omega * own * diagonal : -omega * own * values[k];
-        next++;
+    for (u32 k = first; k < end; k++) {
+        const u32 column = a.columns[k];
+        const double entry = strong.columns[k] == column ? -omega * own * values[k] : 0.0;
+        to[k] = column == row ? 1.0 - omega * own * diagonal : entry;
     }
 }
 

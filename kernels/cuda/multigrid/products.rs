@@ -3,7 +3,7 @@
 //! Budget of a product: a row of `B` read once for each entry of `A` while its pattern is found, and once more for the numbers.
 //! While the pattern of short rows is found, up to 128 columns are kept for each.
 
-use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
+use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, too_many};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::{WARP, config};
@@ -16,23 +16,13 @@ use cudarc::driver::LaunchConfig;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "products.cu",
-    text: concat!(
-        include_str!("graph.cu"),
-        include_str!("short.cu"),
-        "#line 1 \"products.cu\"\n",
-        include_str!("products.cu")
-    ),
-    constants: constants![SHORT, SHORT_THREADS],
+    text: concat!(include_str!("graph.cu"), "#line 1 \"products.cu\"\n", include_str!("products.cu")),
+    constants: constants![],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
         mirror!("Shape" = RawShape { rows, columns }),
     ],
 };
-
-/// Terms of a mean row with which a thread has a row, and the [`Graph::room`] of such products.
-const SHORT_TERMS: f64 = 32.0;
-/// See [`SHORT_TERMS`].
-const BY_THREADS: usize = usize::MAX;
 
 /// How the columns of a row are found and its numbers summed, by how many columns there is room for.
 struct Room {
@@ -102,43 +92,9 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
 
 /// `A B`
 pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
-    if [a.shape, b.shape] == [[1, 1]; 2]
-        && terms(&a.graph, &b.graph) <= SHORT_TERMS
-        && let Some(product) = short_product(a, b)?
-    {
-        return Ok(product);
-    }
     let graph = pattern(&a.graph, &b.graph, None)?;
     let values = numbers(a, b, &graph)?;
     Ok(Blocks { graph, shape: [a.shape[0], b.shape[1]], values })
-}
-
-/// `A B`, a thread for each row; none if a row has more than [`SHORT`] columns.
-fn short_product(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
-    let (device, rows) = (a.values.device(), a.graph.rows());
-    let (counts, kept) = (Counts::new(device, rows)?, device.uninitialised::<u32>(rows * SHORT)?);
-    let (raw_a, raw_b, to, mark) = (a.graph.raw(), b.graph.raw(), counts.address(), counts.mark());
-    let unordered = kept.address(0);
-    queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, unordered, mark);
-    let Some(graph) = counts.graph(b.graph.cols())? else { return Ok(None) };
-    let values = device.uninitialised(graph.entries())?;
-    let (left, right, raw_c) = (a.address(), b.address(), graph.raw());
-    let (columns, to) = (graph.columns.address(0), values.address(0));
-    queue!(
-        device,
-        f64,
-        "fill_short",
-        short_rows(rows),
-        raw_a,
-        left,
-        raw_b,
-        right,
-        raw_c,
-        unordered,
-        columns,
-        to
-    );
-    Ok(Some(Blocks { graph: Graph { room: BY_THREADS, ..graph }, shape: [1, 1], values }))
 }
 
 /// The numbers of `A B`, whose pattern is known.
@@ -149,10 +105,6 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let values = device.uninitialised(c.entries() * rows * columns)?;
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
-    if c.room == BY_THREADS {
-        queue!(device, f64, "sums_short", short_rows(c.rows()), raw_a, left, raw_b, right, raw_c, to);
-        return Ok(values);
-    }
     if rows * inner * columns == 1 {
         let Room { sums, lanes: [_, lanes], .. } = &ROOM[c.room];
         queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);

@@ -3,13 +3,30 @@
 //
 // Some lanes share a row. What each entry adds, and to which aggregate, is put into shared memory; a lane then sums what has
 // the aggregate of its entry, in the order of entries, if no entry before has that, and counts the smaller ones for its place.
-// Moves a row of A and four numbers of T for each of its entries.
+// Moves a row of A, and a row of T for each of its entries.
+
+// The row of T of a node: its aggregate, NONE where it has none, and its number. One load gets both.
+struct alignas(16) Joined {
+    double value;
+    u32 aggregate, unused;
+};
+__device__ __forceinline__ Joined joined_to(const Joined* joined, u32 node) {
+    const uint4 bits = __ldg((const uint4*)joined + node);
+    return {__hiloint2double(bits.y, bits.x), bits.z, 0};
+}
+extern "C" __global__ __launch_bounds__(THREADS) void join_values(Graph t, const double* values, Joined* joined) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= t.rows) return;
+    const u32 place = t.offsets[node];
+    const bool there = place < t.offsets[node + 1];
+    joined[node] = {there ? values[place] : 0.0, there ? t.columns[place] : NONE, 0};
+}
 
 struct Smoothing {
-    Graph a, strong;          // `strong` has no offsets where all is strong
-    Graph t;
+    Graph a, strong;          // `strong` has no columns where all is strong, and the row itself in place of weak ones
+    const Joined* joined;     // of each node
     const double* values;     // of A
-    const double* t_values;
     const double* inverse;    // D⁻¹
     double omega, positive;
 };
@@ -29,35 +46,29 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
     u32* keys = keys_of[threadIdx.x / LANES];
     double* terms = terms_of[threadIdx.x / LANES];
     const bool inside = row < of.a.rows;
-    const u32 own_place = inside ? of.t.offsets[row] : 0;
+    const Joined mine = joined_to(of.joined, inside ? row : 0);
     // what has no aggregate has an empty row
-    const bool kept = inside && own_place < of.t.offsets[row + 1];
+    const bool kept = inside && mine.aggregate != NONE;
     const u32 first = kept ? of.a.offsets[row] : 0;
     u32 length = kept ? of.a.offsets[row + 1] - first : 0;
     if (length > ROOM) {
         if (lane == 0) *overflow = 1;
         length = ROOM;
     }
-    const bool all_strong = !of.strong.offsets;
-    const u32 strong_first = all_strong || !kept ? 0 : of.strong.offsets[row], strong_end = all_strong || !kept ? 0 : of.strong.offsets[row + 1];
+    const bool all_strong = !of.strong.columns;
     // of strong connections alone: what is weak is added here
     double diagonal = 0;
     for (u32 k = lane; k < length; k += LANES) {
         const u32 column = __ldg(of.a.columns + first + k);
-        bool is_strong = all_strong || column == row;
-        if (!is_strong) {
-            const u32 place = place_of(of.strong.columns, strong_first, strong_end, column);
-            is_strong = place < strong_end && __ldg(of.strong.columns + place) == column;
-        }
-        const u32 place = __ldg(of.t.offsets + column);
-        const bool there = is_strong && place < __ldg(of.t.offsets + column + 1);
-        keys[k] = there ? __ldg(of.t.columns + place) : NONE;
+        const bool is_strong = all_strong || __ldg(of.strong.columns + first + k) == column;
+        const Joined other = joined_to(of.joined, column);
+        keys[k] = is_strong ? other.aggregate : NONE;
         if constexpr (FILL) {
             const double v = __ldg(of.values + first + k);
             if (!is_strong || column == row) diagonal += v;
             // the diagonal comes below, where something was added to it
             const bool later = column == row && !all_strong;
-            terms[k] = there && !later ? v * __ldg(of.t_values + place) : 0.0;
+            terms[k] = is_strong && !later ? v * other.value : 0.0;
         }
     }
     __syncwarp();
@@ -69,8 +80,8 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
             double inverse = of.inverse[row];
             if (!all_strong && diagonal * inverse > of.positive) inverse = 1.0 / diagonal;
             factor = -of.omega * inverse;
-            own_key = of.t.columns[own_place];
-            own_value = of.t_values[own_place];
+            own_key = mine.aggregate;
+            own_value = mine.value;
             if (!all_strong) own_value *= 1.0 + factor * diagonal;
         }
     }
@@ -127,33 +138,28 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
 template <bool FILL> __device__ __forceinline__ void short_smoothed(
     const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
     short_rows<FILL>(of.a.rows, offsets, counts, columns, values, overflow, [&](u32 row, ShortRow<FILL>& list) {
-        const u32 own_place = of.t.offsets[row];
+        const Joined mine = joined_to(of.joined, row);
         // what has no aggregate has an empty row
-        if (own_place == of.t.offsets[row + 1]) return;
+        if (mine.aggregate == NONE) return;
         const u32 first = of.a.offsets[row], end = of.a.offsets[row + 1];
-        const bool all_strong = !of.strong.offsets;
-        const u32 strong_first = all_strong ? 0 : of.strong.offsets[row], strong_end = all_strong ? 0 : of.strong.offsets[row + 1];
+        const bool all_strong = !of.strong.columns;
         double inverse = 0, own = 0;
         if constexpr (FILL) {
             inverse = of.inverse[row];
-            own = of.t_values[own_place];
+            own = mine.value;
             if (!all_strong) {
                 // what is weak is added to the diagonal
                 double diagonal = 0;
-                u32 next = strong_first;
                 for (u32 k = first; k < end; k++) {
                     const u32 column = __ldg(of.a.columns + k);
-                    const bool is_strong = next < strong_end && __ldg(of.strong.columns + next) == column;
-                    next += is_strong;
-                    if (!is_strong || column == row) diagonal += __ldg(of.values + k);
+                    if (column == row || __ldg(of.strong.columns + k) != column) diagonal += __ldg(of.values + k);
                 }
                 if (diagonal * inverse > of.positive) inverse = 1.0 / diagonal;
                 own *= 1.0 - of.omega * inverse * diagonal;
             }
         }
         const double factor = -of.omega * inverse;
-        list.add(of.t.columns[own_place], own);
-        u32 next = strong_first;
+        list.add(mine.aggregate, own);
         // what some entries need is asked for at once
         constexpr u32 TOGETHER = 4;
         for (u32 k = first; k < end; k += TOGETHER) {
@@ -162,15 +168,12 @@ template <bool FILL> __device__ __forceinline__ void short_smoothed(
 #pragma unroll
             for (u32 q = 0; q < TOGETHER; q++) {
                 bool there = k + q < end;
-                const u32 column = there ? __ldg(of.a.columns + k + q) : row, place = __ldg(of.t.offsets + column);
-                if (!all_strong && there) {
-                    there = next < strong_end && __ldg(of.strong.columns + next) == column;
-                    next += there;
-                    there &= column != row;
-                }
-                there &= place < __ldg(of.t.offsets + column + 1);
-                aggregate[q] = there ? __ldg(of.t.columns + place) : NONE;
-                term[q] = FILL && there ? factor * (__ldg(of.values + k + q) * __ldg(of.t_values + place)) : 0.0;
+                const u32 column = there ? __ldg(of.a.columns + k + q) : row;
+                const Joined other = joined_to(of.joined, column);
+                // the row itself is there already
+                if (!all_strong && there) there = column != row && __ldg(of.strong.columns + k + q) == column;
+                aggregate[q] = there ? other.aggregate : NONE;
+                term[q] = FILL && there ? factor * (__ldg(of.values + k + q) * other.value) : 0.0;
             }
 #pragma unroll
             for (u32 q = 0; q < TOGETHER; q++) {

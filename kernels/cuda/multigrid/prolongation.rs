@@ -20,7 +20,7 @@ pub(crate) const SOURCE: Source = Source {
     constants: constants![SHORT, SHORT_THREADS],
     mirrors: &[
         mirror!("Graph" = RawGraph { offsets, columns, rows }),
-        mirror!("Smoothing" = RawSmoothing { a, strong, t, values, t_values, inverse, omega, positive }),
+        mirror!("Smoothing" = RawSmoothing { a, strong, joined, values, inverse, omega, positive }),
     ],
 };
 
@@ -60,9 +60,8 @@ pub(super) struct Smoothing<'a> {
 struct RawSmoothing {
     a: RawGraph,
     strong: RawGraph,
-    t: RawGraph,
+    joined: u64,
     values: u64,
-    t_values: u64,
     inverse: u64,
     omega: f64,
     positive: f64,
@@ -71,14 +70,22 @@ struct RawSmoothing {
 unsafe impl DeviceRepr for RawSmoothing {}
 
 impl Smoothing<'_> {
-    fn raw(&self) -> RawSmoothing {
+    /// The row of `T` of each node, 16 bytes for each.
+    fn joined(&self) -> Result<Array<u64>> {
+        let (device, nodes) = (self.a.values.device(), self.t.graph.rows());
+        let joined = device.uninitialised(2 * nodes)?;
+        let (t, values, to) = (self.t.graph.raw(), self.t.address(), joined.address(0));
+        queue!(device, f64, "join_values", config(nodes), t, values, to);
+        Ok(joined)
+    }
+
+    fn raw(&self, joined: &Array<u64>) -> RawSmoothing {
         let nowhere = RawGraph { offsets: 0, columns: 0, rows: 0 };
         RawSmoothing {
             a: self.a.graph.raw(),
             strong: self.strong.map_or(nowhere, Graph::raw),
-            t: self.t.graph.raw(),
+            joined: joined.address(0),
             values: self.a.address(),
-            t_values: self.t.address(),
             inverse: self.inverse.address(0),
             omega: self.omega,
             positive: self.positive,
@@ -90,7 +97,8 @@ impl Smoothing<'_> {
         if self.t.shape != [1, 1] {
             return Ok(None);
         }
-        let (graph, device, raw) = (&self.a.graph, self.a.values.device(), self.raw());
+        let (graph, device, joined) = (&self.a.graph, self.a.values.device(), self.joined()?);
+        let raw = self.raw(&joined);
         let mean = graph.entries() / graph.rows().max(1);
         for (at, (room, [count, fill], lanes, _)) in ROOM.iter().enumerate() {
             // the longest row is seldom shorter than twice the mean
@@ -101,7 +109,7 @@ impl Smoothing<'_> {
             let (to, mark) = (counts.address(), counts.mark());
             queue!(device, f64, count, cut(graph.rows(), *lanes), raw, to, mark);
             let Some(pattern) = counts.graph(self.t.graph.cols())? else { continue };
-            let values = self.filled(&pattern, fill, *lanes)?;
+            let values = self.filled(raw, &pattern, fill, *lanes)?;
             return Ok(Some((at, Blocks { graph: pattern, shape: [1, 1], values })));
         }
         Ok(None)
@@ -110,12 +118,19 @@ impl Smoothing<'_> {
     /// The numbers of `P`, whose pattern took `room` of [`ROOM`].
     pub(super) fn numbers(&self, room: usize, pattern: &Graph) -> Result<Array<f64>> {
         let (_, _, _, (fill, lanes)) = ROOM[room];
-        self.filled(pattern, fill, lanes)
+        let joined = self.joined()?;
+        self.filled(self.raw(&joined), pattern, fill, lanes)
     }
 
     /// Of `P`, whose rows begin where its pattern says.
-    fn filled(&self, pattern: &Graph, fill: &'static str, lanes: usize) -> Result<Array<f64>> {
-        let (device, raw) = (self.a.values.device(), self.raw());
+    fn filled(
+        &self,
+        raw: RawSmoothing,
+        pattern: &Graph,
+        fill: &'static str,
+        lanes: usize,
+    ) -> Result<Array<f64>> {
+        let device = self.a.values.device();
         let (values, overflow) = (device.uninitialised(pattern.entries())?, Misfit::none(device)?);
         let (offsets, columns, to) = (pattern.offsets(), pattern.columns.address(0), values.address(0));
         let mark = overflow.address();

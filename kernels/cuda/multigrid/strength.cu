@@ -1,6 +1,6 @@
 // Strength of connection, as strength.rs of the host has it: every number is rounded as there, so that both decide alike.
 //
-// Some lanes share a node. Moves the matrix once for each of `coupling_rows`, `count_strong` and `fill_strong`.
+// Some lanes share a node. Moves the matrix once for each of `coupling_rows` and `strong`.
 
 // ‖A_ij‖
 __device__ __forceinline__ double norm(const double* block, u32 size) {
@@ -59,20 +59,17 @@ template <int LANES> __device__ __forceinline__ void coupling_of_rows(
     if (__syncthreads_or(node < a.rows && !(least >= __dmul_rn(theta, most))) && threadIdx.x == 0) *weak = 1;
 }
 
-template <int LANES, bool FILL> __device__ __forceinline__ void strong(
-    const Graph& a, const double* values, u32 size, const double* roots, double theta, const double* strongest, const u32* offsets, u32* to) {
-    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, group = threadIdx.x % 32 / LANES * LANES;
+// Writes the columns of strong connections, and the node itself in place of others.
+template <int LANES> __device__ __forceinline__ void strong_columns(
+    const Graph& a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32* to) {
+    const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     const double root = node < a.rows ? roots[node] : 0.0, own = node < a.rows ? __dmul_rn(theta, strongest[node]) : 0.0;
-    u32 count = FILL && node < a.rows ? offsets[node] : 0;
     each_entry<LANES>(a, node, [&](u32 entry, bool there) {
-        const u32 column = there ? a.columns[entry] : 0;
-        const double s = there ? coupling(root, roots[column], norm(values + (u64)entry * size, size)) : 0.0;
-        const bool kept = there && (s >= own || s >= __dmul_rn(theta, strongest[column]) || column == node);
-        const u32 all = __ballot_sync(ALL, kept) >> group & (ALL >> (32 - LANES));
-        if (FILL && kept) to[count + __popc(all & ((1u << threadIdx.x % LANES) - 1))] = column;
-        count += __popc(all);
+        if (!there) return;
+        const u32 column = a.columns[entry];
+        const double s = coupling(root, roots[column], norm(values + (u64)entry * size, size));
+        to[entry] = s >= own || s >= __dmul_rn(theta, strongest[column]) ? column : node;
     });
-    if (!FILL && node < a.rows && threadIdx.x % LANES == 0) to[node] = count;
 }
 
 #define STRENGTH(LANES)                                                                                                 \
@@ -81,15 +78,23 @@ template <int LANES, bool FILL> __device__ __forceinline__ void strong(
         begin();                                                                                                        \
         coupling_of_rows<LANES>(a, values, size, roots, theta, dominant, strongest, left_out, weak);                    \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(THREADS) void count_strong_##LANES(                                         \
-        Graph a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32* counts) { \
+    extern "C" __global__ __launch_bounds__(THREADS) void strong_##LANES(                                               \
+        Graph a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32* to) { \
         begin();                                                                                                        \
-        strong<LANES, false>(a, values, size, roots, theta, strongest, 0, counts);                                      \
-    }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(THREADS) void fill_strong_##LANES(                                          \
-        Graph a, const double* values, u32 size, const double* roots, double theta, const double* strongest, const u32* offsets, u32* columns) { \
-        begin();                                                                                                        \
-        strong<LANES, true>(a, values, size, roots, theta, strongest, offsets, columns);                                \
+        strong_columns<LANES>(a, values, size, roots, theta, strongest, to);                                            \
     }
 STRENGTH(4)
 STRENGTH(16)
+// The same of a pattern that has the strong connections alone.
+extern "C" __global__ __launch_bounds__(THREADS) void spread_strong(Graph a, Graph strong, u32* to) {
+    begin();
+    const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
+    if (node >= a.rows) return;
+    u32 next = strong.offsets[node];
+    const u32 end = strong.offsets[node + 1];
+    for (u32 entry = a.offsets[node]; entry < a.offsets[node + 1]; entry++) {
+        const bool kept = next < end && strong.columns[next] == a.columns[entry];
+        to[entry] = kept ? a.columns[entry] : node;
+        next += kept;
+    }
+}

@@ -5,3 +5,4 @@ pub mod coarse;
 pub mod diagonal;
 pub mod fsai;
 pub mod spai;
+pub(super) mod spai_kernels;

@@ -260,23 +260,6 @@ template <int R, int K> __device__ __forceinline__ void solve_in_registers(const
     }
 }
 
-extern "C" __global__ __launch_bounds__(32, 16) void spai_64_15(Systems s, Launch launch) {
-    begin();
-    solve_in_registers<2, 16>(s, launch);
-}
-extern "C" __global__ __launch_bounds__(32, 12) void spai_96_15(Systems s, Launch launch) {
-    begin();
-    solve_in_registers<3, 16>(s, launch);
-}
-extern "C" __global__ __launch_bounds__(32, 12) void spai_96_19(Systems s, Launch launch) {
-    begin();
-    solve_in_registers<3, 20>(s, launch);
-}
-extern "C" __global__ __launch_bounds__(32, 8) void spai_96_23(Systems s, Launch launch) {
-    begin();
-    solve_in_registers<3, 24>(s, launch);
-}
-
 // ---- a block's problems
 
 // Columns that a warp has at once.
@@ -393,23 +376,19 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     }
 }
 
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_128(Systems s, Launch launch) {
-    begin();
-    solve_in_memory<4>(s, launch);
+// ---- the kernel of this file
+
+template <int ROWS, int UNKNOWNS> __device__ __forceinline__ void solve(const Systems& s, const Launch& launch) {
+    if constexpr (UNKNOWNS > 0) {
+        solve_in_registers<ROWS / 32, UNKNOWNS + 1>(s, launch);
+    } else {
+        solve_in_memory<ROWS / 32>(s, launch);
+    }
 }
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_192(Systems s, Launch launch) {
+
+// Problems of at most KERNEL_ROWS rows, of any number if that is 0: a warp's, of at most KERNEL_UNKNOWNS unknowns, or a block's if
+// that is 0. One kernel a file, so that only what is needed is compiled.
+extern "C" __global__ __launch_bounds__(KERNEL_UNKNOWNS ? 32 : 32 * WARPS, KERNEL_BLOCKS) void spai_solve(Systems s, Launch launch) {
     begin();
-    solve_in_memory<6>(s, launch);
-}
-extern "C" __global__ __launch_bounds__(32 * WARPS, 3) void spai_256(Systems s, Launch launch) {
-    begin();
-    solve_in_memory<8>(s, launch);
-}
-extern "C" __global__ __launch_bounds__(32 * WARPS, 2) void spai_320(Systems s, Launch launch) {
-    begin();
-    solve_in_memory<10>(s, launch);
-}
-extern "C" __global__ __launch_bounds__(32 * WARPS, 4) void spai_any(Systems s, Launch launch) {
-    begin();
-    solve_in_memory<0>(s, launch);
+    solve<KERNEL_ROWS, KERNEL_UNKNOWNS>(s, launch);
 }

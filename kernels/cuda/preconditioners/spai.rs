@@ -4,52 +4,24 @@
 //! problems of a warp. Then each problem goes to the kernel that has room for it and keeps most others like it at once on a
 //! multiprocessor.
 
+use super::spai_kernels::{
+    COUNTED, FOUND, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, Raw, RawLaunch,
+};
+use crate::cuda::device::ahead::For;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch;
 use crate::cuda::device::launch::{WARP, index};
-use crate::cuda::device::module::{Source, constants, mirror};
-use crate::cuda::device::prelude::RawRowStarts;
+use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{self, List};
 use crate::cuda::matrix::ordered::Ordered;
 use crate::cuda::matrix::pattern::Pattern;
-use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
+use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::cell::LazyCell;
-
-/// The kernels.
-pub(crate) const SOURCE: Source = Source {
-    file: "spai.cu",
-    text: concat!(include_str!("spai_problems.cu"), "#line 1 \"spai.cu\"\n", include_str!("spai.cu")),
-    constants: constants![MOST_UNKNOWNS, COUNTED, MEMBERS, KERNELS; WARP_ROWS, WARP_UNKNOWNS],
-    mirrors: &[
-        mirror!(
-            "Systems" =
-                Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
-        ),
-        mirror!("Launch" = RawLaunch { rows, count, slots, scratch, numbers }),
-        mirror!("Found" = Found {}),
-    ],
-};
-
-/// Unknowns of a row at most.
-const MOST_UNKNOWNS: usize = 127;
-
-/// Kernels that solve problems of a warp.
-const KERNELS: usize = 4;
-/// Rows that each of them has room for.
-const WARP_ROWS: [usize; KERNELS] = [64, 96, 96, 96];
-/// Unknowns that each of them has room for.
-const WARP_UNKNOWNS: [usize; KERNELS] = [15, 15, 19, 23];
 
 /// Rows that kernels of a block have room for, with all unknowns that shared memory has room for. The last is of any number,
 /// at less speed.
 const OF_A_BLOCK: [usize; 5] = [128, 192, 256, 320, COUNTED];
-
-/// Rows that are counted at most.
-const COUNTED: usize = 1024;
-
-/// Rows of the inverse that share a block's problem at most: each warp of the block finishes one.
-const MEMBERS: usize = 4;
 
 /// Threads of such a block.
 const BLOCK: usize = WARP * MEMBERS;
@@ -94,35 +66,6 @@ struct Launch {
     config: LaunchConfig,
 }
 
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct Raw {
-    a: RawRowStarts,
-    a_columns: u64,
-    a_values: u64,
-    m: RawRowStarts,
-    m_columns: u64,
-    m_values: u64,
-    residuals: u64,
-    refused: u64,
-    starts: u64,
-    places: u64,
-}
-// SAFETY: as `Systems` of spai_problems.cu
-unsafe impl DeviceRepr for Raw {}
-
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-struct RawLaunch {
-    rows: u64,
-    count: u32,
-    slots: u32,
-    scratch: u64,
-    numbers: u64,
-}
-// SAFETY: as `Launch` of spai_problems.cu
-unsafe impl DeviceRepr for RawLaunch {}
-
 impl<T: Real> Spai<T> {
     /// Computes the rows of `inverse` from those of `matrix`, square matrices of these patterns.
     pub fn new(
@@ -141,13 +84,16 @@ impl<T: Real> Spai<T> {
         spai.reserve_places()?;
         let [of_a_warp @ .., others] = spai.find_places()?;
         let (rows, found) = (others.read()?, spai.count(&others)?);
-        for (kernel, rows) in
-            WARP_ROWS.into_iter().zip(WARP_UNKNOWNS).zip(of_a_warp).filter(|(_, rows)| rows.len() > 0)
-        {
-            spai.launches.push(Launch::of_a_warp::<T>(&device, kernel, rows)?);
-        }
         let classes =
             if rows.is_empty() { vec![] } else { sorted(device.shared_memory()?, &rows, &found, a, m) };
+        let of_a_warp: Vec<_> =
+            OF_WARPS.into_iter().zip(of_a_warp).filter(|(_, rows)| rows.len() > 0).collect();
+        let sources = of_a_warp.iter().map(|&(source, _)| source);
+        let sources = sources.chain(classes.iter().map(|class| class.kernel.source()));
+        device.begin_with::<T>(sources.map(|source| (source, For::Solve)));
+        for (source, rows) in of_a_warp {
+            spai.launches.push(Launch::of_a_warp::<T>(&device, source, rows)?);
+        }
         for class in classes {
             spai.launches.push(Launch::of_a_block::<T>(&device, &class)?);
         }
@@ -158,7 +104,7 @@ impl<T: Real> Spai<T> {
     /// Reserves memory for the places of problems that may be a warp's; refuses more unknowns than there is room for.
     fn reserve_places(&mut self) -> Result<()> {
         let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(2)?);
-        let kernel = device.function::<T>(&SOURCE, "spai_reserve")?;
+        let kernel = device.function::<T>(&FOUND, "spai_reserve")?;
         let (systems, to) = (self.raw(), total.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -179,7 +125,7 @@ impl<T: Real> Spai<T> {
     /// The rows of each kernel of a warp, whose problems find their places, and all others.
     fn find_places(&self) -> Result<[List; KERNELS + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
-        let (kernel, kernels) = (device.function::<T>(&SOURCE, "spai_places")?, device.uninitialised(n)?);
+        let (kernel, kernels) = (device.function::<T>(&FOUND, "spai_places")?, device.uninitialised(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -196,7 +142,7 @@ impl<T: Real> Spai<T> {
             return Ok(found);
         }
         let device = self.matrix.device();
-        let (kernel, counts) = (device.function::<T>(&SOURCE, "spai_count")?, device.zeros(3 * rows.len())?);
+        let (kernel, counts) = (device.function::<T>(&FOUND, "spai_count")?, device.zeros(3 * rows.len())?);
         let (systems, list, count, to) = (self.raw(), rows.address(), rows.len() as u32, counts.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&list).arg(&count).arg(&to);
@@ -264,7 +210,7 @@ impl<T: Real> Spai<T> {
 
 /// The rows of a block's problem and the entries of its columns, all bits set where they are too many to count, and the first
 /// row of the inverse that has the same problem but for its right-hand side: `Found` of spai_problems.cu.
-type Found = [u32; 3];
+pub(super) type Found = [u32; 3];
 
 /// A dense problem.
 #[derive(Clone, Copy, Debug)]
@@ -334,6 +280,14 @@ impl BlockKernel {
         small.chain([BlockKernel::Large])
     }
 
+    fn source(self) -> &'static Source {
+        let place = match self {
+            BlockKernel::Small(rows) => OF_A_BLOCK.iter().position(|&most| most == rows),
+            BlockKernel::Large => None,
+        };
+        OF_BLOCKS[place.unwrap_or(OF_BLOCKS.len() - 1)]
+    }
+
     /// How far apart it has the columns of a problem: as `apart` of spai.cu.
     fn apart(self, problem: Problem) -> usize {
         match self {
@@ -401,19 +355,18 @@ impl Class {
 }
 
 impl Launch {
-    /// Rows whose problems a warp solves, by the kernel for at most `kernel.0` rows and `kernel.1` unknowns.
-    fn of_a_warp<T: Real>(device: &Device, kernel: (usize, usize), rows: List) -> Result<Launch> {
-        let kernel = device.function::<T>(&SOURCE, &format!("spai_{}_{}", kernel.0, kernel.1))?;
+    /// Rows whose problems a warp solves.
+    fn of_a_warp<T: Real>(device: &Device, source: &'static Source, rows: List) -> Result<Launch> {
+        let kernel = device.function::<T>(source, "spai_solve")?;
         let (problems, config) = (rows.len(), config(blocks(device, rows.len()), 32, 0));
         Ok(Launch { kernel, rows, problems, slots: 0, scratch: None, numbers: 0, config })
     }
 
     fn of_a_block<T: Real>(device: &Device, class: &Class) -> Result<Launch> {
         let Class { kernel, ref rows, most: [most_rows, numbers, entries] } = *class;
-        let (name, slots) = match kernel {
-            BlockKernel::Small(rows) if rows < COUNTED => (format!("spai_{rows}"), slots(rows)),
-            BlockKernel::Small(rows) => ("spai_any".into(), slots(rows)),
-            BlockKernel::Large => ("spai_any".into(), slots(most_rows)),
+        let slots = match kernel {
+            BlockKernel::Small(rows) => slots(rows),
+            BlockKernel::Large => slots(most_rows),
         };
         let numbers = table(slots) / size_of::<f64>() + numbers;
         let (got, limit) = (numbers.max(entries), u32::MAX as usize);
@@ -427,7 +380,7 @@ impl Launch {
             blocks = blocks.min((SCRATCH / size_of::<f64>() / numbers).max(1));
             (shared, scratch) = (0, Some(device.zeros(blocks * numbers)?));
         }
-        let kernel = device.function::<T>(&SOURCE, &name)?;
+        let kernel = device.function::<T>(kernel.source(), "spai_solve")?;
         if shared > 0 {
             device.lift_shared_limit(&kernel)?;
         }

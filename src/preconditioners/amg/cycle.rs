@@ -31,11 +31,13 @@ pub(super) struct Level {
     /// `D⁻¹`
     pub(super) inverse: HostVector<f32>,
     pub(super) weights: Vec<f32>,
+    /// What a refresh estimates them with, see [`largest`](super::spectrum::largest).
+    pub(super) gain: Option<f64>,
     /// `P` and `Pᵀ`; none on the last level where that is smoothed alone.
     pub(super) transfer: Option<[Stored; 2]>,
 }
 
-saved!(impl[] Level { a, inverse, weights, transfer });
+saved!(impl[] Level { a, inverse, weights, gain, transfer });
 
 /// The last level, inverted.
 #[derive(Debug)]
@@ -99,7 +101,7 @@ fn down_and_up(
         }
         return Ok(());
     };
-    let Level { a, inverse, weights, transfer } = level;
+    let Level { a, inverse, weights, transfer, .. } = level;
     scaled(weights[0], inverse, b, x);
     for &weight in &weights[1..] {
         sweep(a, weight, inverse, b, [x, t])?;

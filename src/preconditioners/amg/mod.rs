@@ -281,6 +281,7 @@ impl<T: Real> Amg<T> {
                 a: Stored::new(a, &all, self.scale)?,
                 inverse: HostSpace::new(rows).zeros()?,
                 weights: vec![],
+                gain: None,
                 transfer: None,
             };
             let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
@@ -331,7 +332,8 @@ impl Level {
             }
         });
         let noise = self.a.range().vector(&noise(0..inverse.len()))?;
-        let largest = largest(&self.a, &Diagonal::new(self.inverse.clone()), &noise)?;
+        let diagonal = Diagonal::new(self.inverse.clone());
+        let largest = largest(&self.a, &diagonal, &noise, &mut self.gain)?;
         self.weights = weights(largest, sweeps);
         Ok(4.0 / 3.0 / largest)
     }

@@ -15,6 +15,7 @@ use krysp_kernels::cuda::KeepsMemory;
 use krysp_kernels::cuda::multigrid::coarsening::{self, Rules};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
+use krysp_kernels::cuda::multigrid::strength;
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -121,7 +122,7 @@ impl Coarsening {
             values: gpu.device().upload(&values)?,
         };
         let strong = match &self.strong {
-            Some(strong) if self.shape == [1, 1] => Some(graph(gpu, strong)?),
+            Some(strong) if self.shape == [1, 1] => Some(strength::spread(fine, &graph(gpu, strong)?)?),
             _ => None,
         };
         Ok(coarsening::Coarsening::on(fine, rules, strong, t)?)
@@ -138,6 +139,7 @@ impl Level {
             a: self.a.to(gpu)?,
             inverse: gpu.device().upload(self.inverse.as_slice())?,
             weights: self.weights.clone(),
+            gain: self.gain,
             transfer,
         })
     }

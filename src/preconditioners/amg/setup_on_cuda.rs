@@ -15,7 +15,7 @@ use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, Made, Modes, Number
 use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::numbering::Numbering;
-use krysp_kernels::cuda::multigrid::numbers;
+use krysp_kernels::cuda::multigrid::{self, numbers};
 use krysp_kernels::cuda::{Array, Ordered};
 use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
@@ -57,6 +57,7 @@ impl<T: Real> Amg<T> {
         let started = Instant::now();
         let structure = a.structure();
         let (pattern, device) = (&structure.pattern, gpu.device());
+        multigrid::begin::<T>(device);
         let keeps = device.keep_memory()?;
         let (size, equal) = node_rows(pattern);
         let modes = match modes.is_empty() {
@@ -130,6 +131,7 @@ impl<T: Real> OnGpu<T> {
                 a: Matrix::of_blocks(&a, self.scale, &diagonals)?,
                 inverse: numbers::rounded_diagonal(&inverse, self.scale, None)?,
                 weights: vec![],
+                gain: None,
                 transfer: None,
             };
             let omega = weigh(gpu, &mut level, &inverse, self.scale, self.options.sweeps, None)?;
@@ -239,7 +241,8 @@ fn weigh(
     let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
     diagonal.entries = numbers::rounded_diagonal(inverse, scale, numbering)?;
     numbers::noise(&mut noise.entries, numbering)?;
-    let largest = largest(&Products { matrix: &level.a, space }, &Diagonal::new(diagonal), &noise)?;
+    let (products, diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
+    let largest = largest(&products, &diagonal, &noise, &mut level.gain)?;
     level.weights = weights(largest, sweeps);
     Ok(4.0 / 3.0 / largest)
 }

@@ -8,6 +8,9 @@ use std::ops::Range;
 /// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
 const STEPS: usize = 8;
 
+/// Steps of a refresh: what the others added stays as it was.
+const STEPS_OF_REFRESH: usize = 3;
+
 /// The inverse roots of Chebyshev's polynomial on the upper part of the eigenvalues up to `largest`.
 pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
     let fraction = match sweeps {
@@ -33,7 +36,15 @@ pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
 
 /// The largest eigenvalue of `D⁻¹ A`, a little more, from what conjugate gradients tell of it that start with [`noise`]. On a GPU
 /// all steps are queued before the first number is read.
-pub(super) fn largest<A>(a: &A, inverse: &Diagonal<A::Vector>, noise: &A::Vector) -> Result<f64>
+///
+/// `gain` becomes how many times larger all steps find it than the first [`STEPS_OF_REFRESH`] do. Where it is known, those are
+/// enough: of a matrix whose numbers did not change, both find the same.
+pub(super) fn largest<A>(
+    a: &A,
+    inverse: &Diagonal<A::Vector>,
+    noise: &A::Vector,
+    gain: &mut Option<f64>,
+) -> Result<f64>
 where
     A: LinearOperator<Vector: Vector<Elem = f32>>,
 {
@@ -43,7 +54,7 @@ where
     let mut rho = inverse.apply_dot(&r, &mut z)?;
     p.copy_from(&z);
     let mut steps = vec![];
-    for _ in 0..STEPS {
+    for _ in 0..if gain.is_some() { STEPS_OF_REFRESH } else { STEPS } {
         let energy = a.apply_dot(&p, &mut q)?;
         let step = -rho.clone().quotient(energy.clone());
         let [_, next] = inverse.axpy_apply_dot(&step, &q, &mut r, &mut z)?;
@@ -75,7 +86,13 @@ where
         beside.push(squared);
         before = Some((rho, inverse_step));
     }
-    Ok(if diagonal.is_empty() { 2.0 } else { 1.05 * largest_eigenvalue(&diagonal, &beside) })
+    if diagonal.is_empty() {
+        return Ok(2.0);
+    }
+    let few = diagonal.len().min(STEPS_OF_REFRESH);
+    let first = largest_eigenvalue(&diagonal[..few], &beside);
+    let gain = *gain.get_or_insert_with(|| largest_eigenvalue(&diagonal, &beside) / first);
+    Ok(1.05 * gain * first)
 }
 
 /// The largest eigenvalue of a symmetric tridiagonal matrix with positive ones, by bisection; `beside` has the squares before

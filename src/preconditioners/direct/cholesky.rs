@@ -80,6 +80,11 @@ impl Symbolic {
         self.tree.entries() as f64
     }
 
+    /// Dense blocks of `L`.
+    pub(crate) fn fronts(&self) -> f64 {
+        self.tree.count() as f64
+    }
+
     /// The multiplications of factorising.
     pub(crate) fn work(&self) -> f64 {
         self.tree.work()

@@ -20,6 +20,7 @@ mod triangle;
 
 pub use cholesky::Cholesky;
 pub(crate) use cholesky::Symbolic;
+pub(crate) use lu::Begun;
 pub use lu::Lu;
 pub use memory::DirectOptions;
 

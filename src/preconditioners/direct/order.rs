@@ -25,8 +25,8 @@ pub(super) struct Order {
 pub(super) enum Pivoting {
     /// The matrix is refused.
     Regular,
-    /// Its unknown is zero. A matrix that takes more multiplications than these is refused.
-    Tolerant { most: f64 },
+    /// Its unknown is zero.
+    Tolerant,
 }
 
 impl Pivoting {
@@ -34,7 +34,7 @@ impl Pivoting {
     pub(super) fn rounding<T: Real>(self) -> T {
         match self {
             Pivoting::Regular => T::epsilon(),
-            Pivoting::Tolerant { .. } => T::from_f64(<T as Element>::EPSILON.powf(TOLERANT)),
+            Pivoting::Tolerant => T::from_f64(<T as Element>::EPSILON.powf(TOLERANT)),
         }
     }
 }

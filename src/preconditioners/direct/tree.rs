@@ -130,6 +130,11 @@ impl Tree {
         self.fronts.iter().map(|front| own(front) + front.columns.len() * front.below()).sum()
     }
 
+    /// How many fronts there are.
+    pub(super) fn count(&self) -> usize {
+        self.fronts.len()
+    }
+
     /// The multiplications that eliminate all columns: half the square of the rows below each.
     pub(super) fn work(&self) -> f64 {
         let cubes = |rows: f64| rows * (rows + 1.0) * (2.0 * rows + 1.0) / 12.0;

@@ -13,16 +13,11 @@ saved!(impl[T: Real] Factors<T> { scale, row_of, lower, upper, pivots, missing }
 
 impl Saved for Pivoting {
     fn save(&self, to: &mut Writer<'_>) {
-        match self {
-            Pivoting::Regular => None,
-            Pivoting::Tolerant { most } => Some(*most),
-        }
-        .save(to);
+        matches!(self, Pivoting::Tolerant).save(to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Pivoting> {
-        let most: Option<f64> = from.load()?;
-        Ok(most.map_or(Pivoting::Regular, |most| Pivoting::Tolerant { most }))
+        Ok(if from.load()? { Pivoting::Tolerant } else { Pivoting::Regular })
     }
 }
 

@@ -1,0 +1,224 @@
+// Products of sparse matrices of numbers whose pattern is not known: one pass finds the columns of a row and its numbers.
+//
+// Each row has room for some columns, and keeps them in no order: what reads them again adds up one number of a row for each of its
+// own. Numbers are added entry by entry of A, always in one order. Moves A, a row of B for each of its entries, and what is found.
+
+// Rows of columns and numbers: one after the other, or with room for some each.
+struct Rows {
+    const u32* offsets;       // null where each has room
+    const u32* lengths;
+    const u32* columns;
+    const double* values;
+    u32 room;
+
+    __device__ __forceinline__ u32 start(u32 row) const { return offsets ? __ldg(offsets + row) : row * room; }
+    __device__ __forceinline__ u32 end(u32 row) const { return offsets ? __ldg(offsets + row + 1) : row * room + __ldg(lengths + row); }
+};
+
+// What is found of rows.
+struct Kept {
+    u32* lengths;
+    u32* columns;
+    double* values;
+    u32* overflow;            // set if a row has too many columns: then nothing of this is right
+};
+
+constexpr u32 EMPTY = ALL;
+
+__device__ __forceinline__ u32 hashed(u32 column) { return column * 0x9e3779b1u >> 16; }
+
+// Hands out the terms of the rows of A B, LANES a row, in the order of entries of A: add(factor, column, value), each lane a column of
+// its own, no column twice between two calls of `__syncwarp`. Whole warps go on together; each lane asks for what one entry needs, and
+// all for its row a step ahead. LANES are a warp or fewer.
+template <int LANES, class Add> __device__ __forceinline__ void each_term(
+    const Graph& a, const double* a_values, const Rows& b, u32 entry, u32 last, Add add) {
+    const u32 lane = threadIdx.x % LANES;
+    for (; __any_sync(ALL, entry < last); entry += LANES) {
+        u32 start = 0, length = 0;
+        double left = 0;
+        if (entry + lane < last) {
+            const u32 middle = __ldg(a.columns + entry + lane);
+            start = b.start(middle);
+            length = b.end(middle) - start;
+            left = __ldg(a_values + entry + lane);
+        }
+        u32 from = __shfl_sync(ALL, start, 0, LANES), to = from + __shfl_sync(ALL, length, 0, LANES);
+        u32 column = from + lane < to ? __ldg(b.columns + from + lane) : EMPTY;
+        double right = from + lane < to ? __ldg(b.values + from + lane) : 0.0;
+#pragma unroll 1
+        for (int k = 0; k < LANES && __any_sync(ALL, entry + k < last); k++) {
+            const u32 own_column = column, rest = from + lane + LANES, stop = to;
+            const double factor = __shfl_sync(ALL, left, k, LANES), own = factor * right;
+            from = __shfl_sync(ALL, start, k + 1, LANES);
+            to = from + (k + 1 < LANES ? __shfl_sync(ALL, length, k + 1, LANES) : 0);
+            column = from + lane < to ? __ldg(b.columns + from + lane) : EMPTY;
+            right = from + lane < to ? __ldg(b.values + from + lane) : 0.0;
+            if (own_column != EMPTY) add(own_column, own);
+            for (u32 other = rest; other < stop; other += LANES) add(__ldg(b.columns + other), factor * __ldg(b.values + other));
+            __syncwarp();
+        }
+    }
+}
+
+// Rows of A B with up to ROOM columns each.
+template <int LANES, int TABLE, int ROOM> __device__ __forceinline__ void rows_at_once(
+    const Graph& a, const double* a_values, const Rows& b, const Kept& to) {
+    constexpr int GROUPS = THREADS / LANES;
+    __shared__ u32 tables[GROUPS][TABLE];
+    __shared__ double sums[GROUPS][TABLE];
+    const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES, row = blockIdx.x * GROUPS + group;
+    u32* table = tables[group];
+    double* sum = sums[group];
+    for (u32 k = lane; k < TABLE; k += LANES) {
+        table[k] = EMPTY;
+        sum[k] = 0;
+    }
+    __syncwarp();
+    bool full = false;
+    const bool inside = row < a.rows;
+    each_term<LANES>(a, a_values, b, inside ? a.offsets[row] : 0, inside ? a.offsets[row + 1] : 0, [&](u32 column, double term) {
+        u32 at = hashed(column) % TABLE;
+        for (u32 tries = 0; tries < TABLE; tries++) {
+            // most are there already, which takes no atomic operation to see
+            u32 found = *(volatile u32*)(table + at);
+            if (found == EMPTY) found = atomicCAS(table + at, EMPTY, column);
+            if (found == EMPTY || found == column) {
+                sum[at] += term;
+                return;
+            }
+            at = (at + 1) % TABLE;
+        }
+        full = true;
+    });
+    u32 count = 0;
+    const u32 before = (1u << threadIdx.x % 32) - 1, group_of_warp = threadIdx.x % 32 / LANES * LANES;
+    const u32 all_lanes = (ALL >> (32 - LANES)) << group_of_warp;
+#pragma unroll
+    for (u32 k = 0; k < TABLE; k += LANES) {
+        const u32 column = table[k + lane];
+        const u32 there = __ballot_sync(ALL, column != EMPTY) & all_lanes, place = count + __popc(there & before);
+        if (inside && column != EMPTY && place < ROOM) {
+            to.columns[row * ROOM + place] = column;
+            to.values[row * ROOM + place] = sum[k + lane];
+        }
+        count += __popc(there);
+    }
+    full |= count > ROOM;
+    if (inside && lane == 0) to.lengths[row] = count;
+    if (full) *to.overflow = 1;
+}
+#define AT_ONCE(ROOM, TABLE, LANES)                                                                                     \
+    extern "C" __global__ __launch_bounds__(THREADS) void at_once_##ROOM(Graph a, const double* a_values, Rows b, Kept to) { \
+        begin();                                                                                                        \
+        rows_at_once<LANES, TABLE, ROOM>(a, a_values, b, to);                                                           \
+    }
+AT_ONCE(32, 64, 8)
+AT_ONCE(64, 128, 16)
+AT_ONCE(128, 128, 16)
+
+// Where rows are short, a thread has a row.
+extern "C" __global__ __launch_bounds__(SHORT_THREADS) void at_once_short(Graph a, const double* a_values, Rows b, Kept to) {
+    begin();
+    __shared__ u32 columns_of[SHORT][SHORT_THREADS], count_of[SHORT_THREADS];
+    __shared__ double sums_of[SHORT][SHORT_THREADS];
+    // rows of A that are asked for at once
+    constexpr u32 ROWS = 4;
+    const u32 own = threadIdx.x, first_row = blockIdx.x * SHORT_THREADS, row = first_row + own;
+    ShortRow<true> list{&columns_of[0][own], &sums_of[0][own], 0, false};
+    const u32 last = row < a.rows ? a.offsets[row + 1] : 0;
+    for (u32 entry = row < a.rows ? a.offsets[row] : 0; entry < last; entry += ROWS) {
+        u32 from[ROWS], end[ROWS], column[ROWS];
+        double left[ROWS], right[ROWS];
+#pragma unroll
+        for (u32 q = 0; q < ROWS; q++) {
+            const bool there = entry + q < last;
+            const u32 middle = there ? __ldg(a.columns + entry + q) : 0;
+            from[q] = there ? b.start(middle) : 0;
+            end[q] = there ? b.end(middle) : 0;
+            left[q] = there ? __ldg(a_values + entry + q) : 0.0;
+        }
+        // a term of each row at a time, so that several are on their way; columns of a row are added in the order of entries
+#pragma unroll
+        for (u32 q = 0; q < ROWS; q++) {
+            constexpr u32 TOGETHER = 4;
+            for (u32 other = from[q]; other < end[q]; other += TOGETHER) {
+                u32 columns[TOGETHER];
+                double values[TOGETHER];
+#pragma unroll
+                for (u32 k = 0; k < TOGETHER; k++) {
+                    columns[k] = other + k < end[q] ? __ldg(b.columns + other + k) : NONE;
+                    values[k] = other + k < end[q] ? __ldg(b.values + other + k) : 0.0;
+                }
+#pragma unroll
+                for (u32 k = 0; k < TOGETHER; k++) {
+                    if (columns[k] != NONE) list.add(columns[k], left[q] * values[k]);
+                }
+            }
+        }
+    }
+    if (list.overflow) *to.overflow = 1;
+    if (row < a.rows) to.lengths[row] = list.count;
+    count_of[own] = row < a.rows ? list.count : 0;
+    __syncthreads();
+    for (u32 k = own; k < SHORT * SHORT_THREADS; k += SHORT_THREADS) {
+        const u32 of = k / SHORT, slot = k % SHORT;
+        if (slot >= count_of[of]) continue;
+        to.columns[first_row * SHORT + k] = columns_of[slot][of];
+        to.values[first_row * SHORT + k] = sums_of[slot][of];
+    }
+}
+
+// Puts rows in order, one after the other, 8 lanes a row.
+extern "C" __global__ __launch_bounds__(THREADS) void order_rows(const u32* offsets, u32 rows, Rows kept, u32* columns, double* values) {
+    begin();
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
+    if (row >= rows) return;
+    const u32 first = offsets[row], count = offsets[row + 1] - first, start = row * kept.room;
+    for (u32 k = threadIdx.x % 8; k < count; k += 8) {
+        const u32 column = __ldg(kept.columns + start + k);
+        u32 smaller = 0;
+        for (u32 other = 0; other < count; other++) smaller += __ldg(kept.columns + start + other) < column;
+        columns[first + smaller] = column;
+        values[first + smaller] = __ldg(kept.values + start + k);
+    }
+}
+
+// The numbers of A B, whose pattern is known, in a table of TABLE columns.
+template <int LANES, int TABLE> __device__ __forceinline__ void known_rows(
+    const Graph& a, const double* a_values, const Rows& b, const Graph& c, double* c_values) {
+    constexpr int GROUPS = THREADS / LANES;
+    __shared__ u32 tables[GROUPS][TABLE];
+    __shared__ double sums[GROUPS][TABLE];
+    const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES, row = blockIdx.x * GROUPS + group;
+    u32* table = tables[group];
+    double* sum = sums[group];
+    const bool inside = row < a.rows;
+    const u32 first = inside ? c.offsets[row] : 0, end = inside ? c.offsets[row + 1] : 0;
+    for (u32 k = lane; k < TABLE; k += LANES) {
+        table[k] = EMPTY;
+        sum[k] = 0;
+    }
+    __syncwarp();
+    for (u32 k = first + lane; k < end; k += LANES) {
+        const u32 column = c.columns[k];
+        u32 at = hashed(column) % TABLE;
+        while (atomicCAS(table + at, EMPTY, column) != EMPTY) at = (at + 1) % TABLE;
+    }
+    __syncwarp();
+    auto place = [&](u32 column) {
+        u32 at = hashed(column) % TABLE;
+        while (table[at] != column) at = (at + 1) % TABLE;
+        return at;
+    };
+    each_term<LANES>(a, a_values, b, inside ? a.offsets[row] : 0, inside ? a.offsets[row + 1] : 0,
+                     [&](u32 column, double term) { sum[place(column)] += term; });
+    __syncwarp();
+    for (u32 k = first + lane; k < end; k += LANES) c_values[k] = sum[place(c.columns[k])];
+}
+#define KNOWN(TABLE, LANES)                                                                                             \
+    extern "C" __global__ __launch_bounds__(THREADS) void known_##TABLE(Graph a, const double* a_values, Rows b, Graph c, double* c_values) { \
+        begin();                                                                                                        \
+        known_rows<LANES, TABLE>(a, a_values, b, c, c_values);                                                          \
+    }
+KNOWN(64, 8)
+KNOWN(128, 16)

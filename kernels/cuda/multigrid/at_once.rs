@@ -1,0 +1,191 @@
+//! Products of sparse matrices of numbers in one pass, which finds the columns of a row and its numbers.
+//!
+//! Budget of `Pᵀ (A P)`: `A` and a row of `P` for each of its entries, read once; `Pᵀ` and a row of `A P` for each of its entries, read
+//! once. Rows of `A P` stay where they were found, with room for more columns than most have.
+
+use super::graph::{Blocks, Counts, Graph, RawGraph, SHORT, SHORT_THREADS, short_rows};
+use crate::cuda::device::Array;
+use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config;
+use crate::cuda::device::module::{Source, constants, mirror};
+use cudarc::driver::DeviceRepr;
+
+/// The kernels.
+pub(crate) const SOURCE: Source = Source {
+    file: "at_once.cu",
+    text: concat!(
+        include_str!("graph.cu"),
+        include_str!("short.cu"),
+        "#line 1 \"at_once.cu\"\n",
+        include_str!("at_once.cu")
+    ),
+    constants: constants![SHORT, SHORT_THREADS],
+    mirrors: &[
+        mirror!("Graph" = RawGraph { offsets, columns, rows }),
+        mirror!("Rows" = RawRows { offsets, lengths, columns, values, room }),
+        mirror!("Kept" = RawKept { lengths, columns, values, overflow }),
+    ],
+};
+
+/// Columns that a row has room for, terms of a mean row with which that is tried, the kernel, and its lanes of a row.
+const ROOM: [(usize, f64, &str, usize); 4] = [
+    (SHORT, 32.0, "at_once_short", 1),
+    (32, 160.0, "at_once_32", 8),
+    (64, 1000.0, "at_once_64", 16),
+    (128, f64::INFINITY, "at_once_128", 16),
+];
+
+/// The kernel for known columns, and its lanes of a row.
+const KNOWN: [(&str, usize); 4] = [("known_64", 8), ("known_64", 8), ("known_128", 16), ("known_128", 16)];
+
+/// `Rows` as kernels see them.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawRows {
+    offsets: u64,
+    lengths: u64,
+    columns: u64,
+    values: u64,
+    room: u32,
+}
+// SAFETY: as `Rows` of at_once.cu
+unsafe impl DeviceRepr for RawRows {}
+
+/// `Kept` as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawKept {
+    lengths: u64,
+    columns: u64,
+    values: u64,
+    overflow: u64,
+}
+// SAFETY: as `Kept` of at_once.cu
+unsafe impl DeviceRepr for RawKept {}
+
+/// A product whose rows have room for some columns each, kept in no order.
+pub(super) struct Kept {
+    rows: usize,
+    cols: usize,
+    /// Which of [`ROOM`].
+    room: usize,
+    lengths: Counts,
+    columns: Array<u32>,
+    values: Array<f64>,
+}
+
+/// What a product is made with.
+pub(super) enum Right<'a> {
+    Blocks(&'a Blocks),
+    Kept(&'a Kept),
+}
+
+impl Right<'_> {
+    fn raw(&self) -> RawRows {
+        match self {
+            Right::Blocks(b) => RawRows {
+                offsets: b.graph.offsets(),
+                lengths: 0,
+                columns: b.graph.columns.address(0),
+                values: b.address(),
+                room: 0,
+            },
+            Right::Kept(kept) => RawRows {
+                offsets: 0,
+                lengths: kept.lengths.address(),
+                columns: kept.columns.address(0),
+                values: kept.values.address(0),
+                room: ROOM[kept.room].0 as u32,
+            },
+        }
+    }
+
+    /// Columns, and entries of a mean row: as many as it has room for, where that is not known.
+    fn size(&self) -> (usize, f64) {
+        match self {
+            Right::Blocks(b) => (b.graph.cols(), b.graph.entries() as f64 / b.graph.rows().max(1) as f64),
+            Right::Kept(kept) => (kept.cols, ROOM[kept.room].0 as f64),
+        }
+    }
+}
+
+/// The first of [`ROOM`] that may do for `A B`.
+fn first_room(a: &Blocks, b: &Right<'_>) -> usize {
+    let terms = a.graph.entries() as f64 / a.graph.rows().max(1) as f64 * b.size().1;
+    ROOM.iter().position(|room| terms <= room.1).unwrap_or(ROOM.len() - 1)
+}
+
+/// `A B` with this room or the next, where its rows fit; none where there is no such room.
+pub(super) fn found(a: &Blocks, b: &Right<'_>) -> Result<Option<Kept>> {
+    for room in first_room(a, b)..ROOM.len() {
+        if u32::try_from(a.graph.rows() * ROOM[room].0).is_err() {
+            break;
+        }
+        let kept = product(a, b, room)?;
+        if !kept.lengths.is_marked()? {
+            return Ok(Some(kept));
+        }
+    }
+    Ok(None)
+}
+
+/// `A B` with a room that its rows fit.
+pub(super) fn product(a: &Blocks, b: &Right<'_>, room: usize) -> Result<Kept> {
+    let (device, rows) = (a.values.device(), a.graph.rows());
+    let (columns, _, kernel, lanes) = ROOM[room];
+    let kept = Kept {
+        rows,
+        cols: b.size().0,
+        room,
+        lengths: Counts::new(device, rows)?,
+        columns: device.uninitialised(rows * columns)?,
+        values: device.uninitialised(rows * columns)?,
+    };
+    let (left, numbers, right) = (a.graph.raw(), a.address(), b.raw());
+    let to = RawKept {
+        lengths: kept.lengths.address(),
+        columns: kept.columns.address(0),
+        values: kept.values.address(0),
+        overflow: kept.lengths.mark(),
+    };
+    let config = if lanes == 1 { short_rows(rows) } else { config(rows * lanes) };
+    queue!(device, f64, kernel, config, left, numbers, right, to);
+    Ok(kept)
+}
+
+impl Kept {
+    /// Which room its rows have.
+    pub(super) fn room(&self) -> usize {
+        self.room
+    }
+
+    /// Its rows in order, one after the other.
+    pub(super) fn ordered(self) -> Result<Option<Blocks>> {
+        let Kept { rows, cols, room, lengths, columns, values } = self;
+        let device = values.device().clone();
+        let Some(graph) = lengths.graph(cols)? else { return Ok(None) };
+        let graph = Graph { room, ..graph };
+        let to = device.uninitialised(graph.entries())?;
+        let kept = RawRows {
+            offsets: 0,
+            lengths: 0,
+            columns: columns.address(0),
+            values: values.address(0),
+            room: ROOM[room].0 as u32,
+        };
+        let (offsets, found, numbers) = (graph.offsets(), graph.columns.address(0), to.address(0));
+        let number = rows as u32;
+        queue!(&device, f64, "order_rows", config(rows * 8), offsets, number, kept, found, numbers);
+        Ok(Some(Blocks { graph, shape: [1, 1], values: to }))
+    }
+}
+
+/// The numbers of `A B`, which [`Kept::ordered`] made the pattern of.
+pub(super) fn numbers(a: &Blocks, b: &Right<'_>, c: &Graph) -> Result<Array<f64>> {
+    let device = a.values.device();
+    let values = device.uninitialised(c.entries())?;
+    let (kernel, lanes) = KNOWN[c.room];
+    let (left, numbers, right, raw, to) = (a.graph.raw(), a.address(), b.raw(), c.raw(), values.address(0));
+    queue!(device, f64, kernel, config(c.rows() * lanes), left, numbers, right, raw, to);
+    Ok(values)
+}

@@ -1,0 +1,102 @@
+//! The files of kernels of a sparse approximate inverse: one that finds what solves each row's problem, and one for each that does, so
+//! that only what is needed is compiled.
+
+use super::spai::Found;
+use crate::cuda::device::module::{Mirror, Source, constants, mirror};
+use crate::cuda::device::prelude::RawRowStarts;
+use cudarc::driver::DeviceRepr;
+
+/// Finds what solves each row's problem.
+pub(crate) const FOUND: Source = Source {
+    file: "spai_found.cu",
+    text: concat!(
+        include_str!("spai_problems.cu"),
+        "#line 1 \"spai_found.cu\"\n",
+        include_str!("spai_found.cu")
+    ),
+    constants: constants![MOST_UNKNOWNS, COUNTED, MEMBERS, KERNELS; WARP_ROWS, WARP_UNKNOWNS],
+    mirrors: &[SYSTEMS, LAUNCH, mirror!("Found" = Found {})],
+};
+
+const SYSTEMS: Mirror = mirror!(
+    "Systems" = Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
+);
+
+const LAUNCH: Mirror = mirror!("Launch" = RawLaunch { rows, count, slots, scratch, numbers });
+
+/// What solves problems of so many rows, 0 for any number, and unknowns, 0 for a block's; so many blocks should fit a multiprocessor.
+macro_rules! solver {
+    ($file:literal, $rows:literal, $unknowns:literal, $blocks:literal) => {{
+        const KERNEL_ROWS: usize = $rows;
+        const KERNEL_UNKNOWNS: usize = $unknowns;
+        const KERNEL_BLOCKS: usize = $blocks;
+        &Source {
+            file: $file,
+            text: concat!(include_str!("spai_problems.cu"), "#line 1 \"spai.cu\"\n", include_str!("spai.cu")),
+            constants: constants![KERNEL_ROWS, KERNEL_UNKNOWNS, KERNEL_BLOCKS, MOST_UNKNOWNS, MEMBERS, KERNELS; WARP_ROWS, WARP_UNKNOWNS],
+            mirrors: &[SYSTEMS, LAUNCH],
+        }
+    }};
+}
+
+/// What solves problems of a warp, in the order of [`WARP_ROWS`].
+pub(crate) const OF_WARPS: [&Source; KERNELS] = [
+    solver!("spai_64_15.cu", 64, 15, 16),
+    solver!("spai_96_15.cu", 96, 15, 12),
+    solver!("spai_96_19.cu", 96, 19, 12),
+    solver!("spai_96_23.cu", 96, 23, 8),
+];
+
+/// What solves problems of a block, in the order of `OF_A_BLOCK` in spai.rs.
+pub(crate) const OF_BLOCKS: [&Source; 5] = [
+    solver!("spai_128.cu", 128, 0, 4),
+    solver!("spai_192.cu", 192, 0, 4),
+    solver!("spai_256.cu", 256, 0, 3),
+    solver!("spai_320.cu", 320, 0, 2),
+    solver!("spai_any.cu", 0, 0, 4),
+];
+
+/// Unknowns of a row at most.
+pub(super) const MOST_UNKNOWNS: usize = 127;
+
+/// Kernels that solve problems of a warp.
+pub(super) const KERNELS: usize = 4;
+/// Rows that each of them has room for.
+const WARP_ROWS: [usize; KERNELS] = [64, 96, 96, 96];
+/// Unknowns that each of them has room for.
+const WARP_UNKNOWNS: [usize; KERNELS] = [15, 15, 19, 23];
+
+/// Rows that are counted at most.
+pub(super) const COUNTED: usize = 1024;
+
+/// Rows of the inverse that share a block's problem at most: each warp of the block finishes one.
+pub(super) const MEMBERS: usize = 4;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Raw {
+    pub(super) a: RawRowStarts,
+    pub(super) a_columns: u64,
+    pub(super) a_values: u64,
+    pub(super) m: RawRowStarts,
+    pub(super) m_columns: u64,
+    pub(super) m_values: u64,
+    pub(super) residuals: u64,
+    pub(super) refused: u64,
+    pub(super) starts: u64,
+    pub(super) places: u64,
+}
+// SAFETY: as `Systems` of spai_problems.cu
+unsafe impl DeviceRepr for Raw {}
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct RawLaunch {
+    pub(super) rows: u64,
+    pub(super) count: u32,
+    pub(super) slots: u32,
+    pub(super) scratch: u64,
+    pub(super) numbers: u64,
+}
+// SAFETY: as `Launch` of spai_problems.cu
+unsafe impl DeviceRepr for RawLaunch {}
