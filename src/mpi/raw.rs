@@ -9,7 +9,6 @@ use crate::{Error, Result};
 use ::mpi::ffi;
 use krysp_kernels::buffer::Plain;
 use std::ffi::c_int;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
@@ -203,7 +202,9 @@ impl Comm {
     }
 
     /// A number for the machine that this rank runs on, others for other machines.
+    #[cfg(feature = "cuda")]
     pub(super) fn machine(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
         let (mut name, mut length) = ([0u8; ffi::MPI_MAX_PROCESSOR_NAME as usize], 0);
         let call = calling();
         // SAFETY: the buffer is as long as any name

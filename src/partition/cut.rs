@@ -103,6 +103,7 @@ impl<T: Real> Cut<T> {
     }
 
     /// The places of the ghosts that belong to a range of rows.
+    #[cfg(feature = "cuda")]
     pub(crate) fn ghosts_of(&self, rows: &Range<u64>) -> Range<usize> {
         self.ghosts.partition_point(|&g| g < rows.start)..self.ghosts.partition_point(|&g| g < rows.end)
     }
