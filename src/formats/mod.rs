@@ -45,6 +45,7 @@ macro_rules! reexport {
 crate::each_format!(reexport);
 
 pub use csr_ref::CsrRef;
+pub(crate) use dia::diagonals_of;
 pub use format::Format;
 #[cfg(feature = "cuda")]
 pub(crate) use format::entries_of;

@@ -166,9 +166,13 @@ impl Slices {
                 for place in 0..self.height {
                     let entries = self.stored(stored, slice * self.height + place);
                     let padding = entries.last().copied().unwrap_or(base);
-                    for (k, slot) in slots.clone().skip(place).step_by(self.height).enumerate() {
-                        part[slot - first] = store(slice, entries.get(k).copied().unwrap_or(padding));
+                    let own = &mut part[slots.start + place - first..slots.end - first];
+                    let mut own = own.iter_mut().step_by(self.height);
+                    for (&column, to) in entries.iter().zip(own.by_ref()) {
+                        *to = store(slice, column);
                     }
+                    let padding = store(slice, padding);
+                    own.for_each(|to| *to = padding);
                 }
             }
         });

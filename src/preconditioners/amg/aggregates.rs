@@ -29,6 +29,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// A root, in place of its number.
 const ROOT: u32 = u32::MAX;
 
+/// Nodes that a thread looks at together.
+const GROUP: usize = 8192;
+
 /// The aggregate of each node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Aggregates {
@@ -78,34 +81,36 @@ fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
     let draw = |node: usize| if left_out[node] { 0 } else { scrambled(node as u32 + 1) };
     let drawn: Vec<AtomicU32> = (0..nodes).into_par_iter().map(|node| AtomicU32::new(draw(node))).collect();
     let largest: Vec<AtomicU32> = (0..nodes).into_par_iter().map(|_| AtomicU32::new(0)).collect();
-    let kept = |&node: &u32| !left_out[node as usize];
-    let mut asked: Vec<u32> = (0..nodes as u32).into_par_iter().filter(kept).collect();
+    let group = |at: usize| -> Vec<u32> {
+        let all = at * GROUP..nodes.min((at + 1) * GROUP);
+        all.filter(|&node| !left_out[node]).map(|node| node as u32).collect()
+    };
+    let mut asked: Vec<Vec<u32>> = (0..nodes.div_ceil(GROUP)).into_par_iter().map(group).collect();
     let mut open = asked.clone();
     let among = |numbers: &[AtomicU32], node: u32| {
         let own = numbers[node as usize].load(Relaxed);
         graph.row(node as usize).iter().fold(own, |most, &k| most.max(numbers[k as usize].load(Relaxed)))
     };
-    while !open.is_empty() {
-        over_rows(asked.len(), 16, (), &|range, ()| {
-            for &node in &asked[range] {
-                largest[node as usize].store(among(&drawn, node), Relaxed);
-            }
+    while open.iter().any(|group| !group.is_empty()) {
+        // a largest number that is a root's, or that of nodes all decided, stays
+        asked.par_iter_mut().for_each(|group| {
+            group.retain(|&node| {
+                let most = among(&drawn, node);
+                largest[node as usize].store(most, Relaxed);
+                !matches!(most, 0 | ROOT)
+            });
         });
-        over_rows(open.len(), 16, (), &|range, ()| {
-            for &node in &open[range] {
+        open.par_iter_mut().for_each(|group| {
+            group.retain(|&node| {
                 let own = &drawn[node as usize];
                 let most = among(&largest, node);
-                if most == own.load(Relaxed) {
-                    own.store(ROOT, Relaxed);
-                } else if most == ROOT {
-                    own.store(0, Relaxed);
+                let becomes_root = most == own.load(Relaxed);
+                if becomes_root || most == ROOT {
+                    own.store(if becomes_root { ROOT } else { 0 }, Relaxed);
                 }
-            }
+                !becomes_root && most != ROOT
+            });
         });
-        let undecided = |&node: &u32| !matches!(drawn[node as usize].load(Relaxed), 0 | ROOT);
-        open = open.into_par_iter().filter(undecided).collect();
-        let changes = |&node: &u32| !matches!(largest[node as usize].load(Relaxed), 0 | ROOT);
-        asked = asked.into_par_iter().filter(changes).collect();
     }
     drawn
 }

@@ -109,7 +109,7 @@ impl Coarsening {
     pub(super) fn transfers(&self, numbers: &Numbers) -> Result<[Stored; 2]> {
         let [rows, modes] = self.shape;
         let [p, r] = self.rounded(numbers);
-        let prolongation = Stored::rows(&expanded(&self.prolongation, [rows, modes])?, p);
+        let prolongation = Stored::short_rows(&expanded(&self.prolongation, [rows, modes])?, p)?;
         Ok([prolongation, Stored::rows(&expanded(&self.restriction, [modes, rows])?, r)])
     }
 

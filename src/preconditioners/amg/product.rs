@@ -110,6 +110,25 @@ struct Collected {
     values: Vec<f64>,
 }
 
+/// So many numbers are faster compared with each other than sorted.
+const COMPARED: usize = 128;
+
+/// The place of each of some different numbers among all, in ascending order. Few are compared with each other, all at once: what
+/// sorts them jumps back and forth, and no processor foretells where to.
+fn ranks(numbers: &[u32], places: &mut Vec<u32>) {
+    places.clear();
+    if numbers.len() <= COMPARED {
+        places.extend(
+            numbers.iter().map(|one| numbers.iter().map(|other| u32::from(other < one)).sum::<u32>()),
+        );
+        return;
+    }
+    let mut order: Vec<u64> = (0..).zip(numbers).map(|(k, &one)| u64::from(one) << 32 | k).collect();
+    order.sort_unstable();
+    places.resize(numbers.len(), 0);
+    (0..).zip(order).for_each(|(place, of)| places[of as u32 as usize] = place);
+}
+
 /// A matrix whose rows are computed by `row`, of blocks of `size` numbers: where they stand, and the numbers.
 pub(super) fn assembled(
     [rows, cols]: [usize; 2],
@@ -120,22 +139,28 @@ pub(super) fn assembled(
     let mut collected = vec![Collected::default(); parts];
     let rows_of = |part: usize| -> Range<usize> { part * rows / parts..(part + 1) * rows / parts };
     over_parts(parts, &|part| part, collected.as_mut_slice(), &|range, collected: &mut [Collected]| {
-        let (mut local, mut order) = (Row::new(cols, size), vec![]);
+        let (mut local, mut places) = (Row::new(cols, size), vec![]);
         for (part, Collected { lengths, columns, values }) in range.zip(collected) {
             for at in rows_of(part) {
                 local.start();
                 row(at, &mut local);
-                order.clear();
-                order.extend((0..).zip(local.columns()).map(|(k, &column)| u64::from(column) << 32 | k));
-                order.sort_unstable();
-                lengths.push(order.len());
-                columns.extend(order.iter().map(|&of| (of >> 32) as u32));
+                ranks(local.columns(), &mut places);
+                let (count, first) = (places.len(), columns.len());
+                lengths.push(count);
+                columns.resize(first + count, 0);
+                values.resize((first + count) * size, 0.0);
+                let (columns, values) = (&mut columns[first..], &mut values[first * size..]);
+                for (&place, &column) in places.iter().zip(local.columns()) {
+                    columns[place as usize] = column;
+                }
                 if size == 1 {
-                    values.extend(order.iter().map(|&of| local.values[of as u32 as usize]));
+                    for (&place, &value) in places.iter().zip(local.values()) {
+                        values[place as usize] = value;
+                    }
                     continue;
                 }
-                for &of in &order {
-                    values.extend_from_slice(&local.values[of as u32 as usize * size..][..size]);
+                for (&place, block) in places.iter().zip(local.values().chunks_exact(size)) {
+                    values[place as usize * size..][..size].copy_from_slice(block);
                 }
             }
         }

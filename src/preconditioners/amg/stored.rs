@@ -1,11 +1,10 @@
-//! A level's matrices in single precision: `A` in the format that suits it, `P` and `Pᵀ` in CSR.
+//! A level's matrices in single precision: `A` in the format that suits it, `P` in slices where its rows are short, `Pᵀ` in CSR.
 
 use super::blocks::{Blocks, Left};
-use crate::choice::Model;
 use crate::formats::pattern::Pattern;
-use crate::formats::{BLOCK_SIZES, Source};
+use crate::formats::{BLOCK_SIZES, SellOptions, Source, diagonals_of};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
-use crate::{Bsr, Choice, Csr, Dia, Error, Format, HostSpace, HostVector, Result, Sell};
+use crate::{Bsr, Csr, Dia, Error, Format, HostSpace, HostVector, Result, Sell};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
 use krysp_kernels::cpu::run::followed::{Followed, Then};
@@ -52,8 +51,9 @@ impl Saved for Stored {
 }
 
 impl Stored {
-    /// A level's matrix, times `scale`: in blocks where there is a kernel for them, or else in the format that the library
-    /// chooses among these. `whole` is the pattern of its numbers.
+    /// A level's matrix, times `scale`: in blocks where there is a kernel for them, by diagonals where a third of their places is
+    /// empty at most, or in slices. Asking all formats what they would take cost more than the conversion. `whole` is the pattern of
+    /// its numbers.
     pub(super) fn new(a: Blocks<'_>, whole: &Arc<Pattern>, scale: f64) -> Result<Stored> {
         let space = HostSpace::new(whole.rows());
         let source = Source::new(whole.clone(), space.clone(), space);
@@ -61,10 +61,11 @@ impl Stored {
             return Ok(Stored::Bsr(Bsr::of_blocks(source, a.pattern, rounded_blocks(a, scale))));
         }
         let csr = Csr::from_source(source, rounded(a, scale));
-        let chosen = match Choice::of(&csr, Model::Host).stored().format() {
-            Dia::<f32>::NAME => Dia::new(&csr).map(Stored::Dia),
-            Bsr::<f32>::NAME => Bsr::new(&csr).map(Stored::Bsr),
-            _ => Sell::new(&csr).map(Stored::Sell),
+        let slots = diagonals_of(&csr).map_or(usize::MAX, |diagonals| diagonals.len() * csr.rows());
+        let chosen = if slots <= csr.nnz() + csr.nnz() / 2 {
+            Dia::new(&csr).map(Stored::Dia)
+        } else {
+            Sell::new(&csr).map(Stored::Sell)
         };
         match chosen {
             Err(Error::Unsuitable { .. }) => Ok(Stored::Csr(csr)),
@@ -74,8 +75,25 @@ impl Stored {
 
     /// What is not square stays as it is: setup would take longer to convert it than cycles gain.
     pub(super) fn rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Stored {
+        Stored::Csr(Stored::csr(pattern, values))
+    }
+
+    /// As [`Stored::rows`]; in slices where rows are so short that each would fill less than half a register. They are not sorted
+    /// by length: that takes longer than cycles gain.
+    pub(super) fn short_rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Result<Stored> {
+        let csr = Stored::csr(pattern, values);
+        if csr.nnz() > 8 * csr.rows() {
+            return Ok(Stored::Csr(csr));
+        }
+        match Sell::with(&csr, SellOptions { height: None, window: Some(1) }) {
+            Err(Error::Unsuitable { .. }) => Ok(Stored::Csr(csr)),
+            sliced => sliced.map(Stored::Sell),
+        }
+    }
+
+    fn csr(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Csr<f32> {
         let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
-        Stored::Csr(Csr::from_source(Source::new(pattern.clone(), domain, range), values))
+        Csr::from_source(Source::new(pattern.clone(), domain, range), values)
     }
 
     /// New numbers of what [`Stored::new`] made.

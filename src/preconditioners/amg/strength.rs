@@ -13,11 +13,12 @@
 //!
 //! Budget: two passes over `A`, and a third where something is weak.
 
-use super::super::rows::find_rows;
 use super::blocks::Blocks;
 use crate::formats::pattern::Pattern;
 use crate::{Error, Result};
-use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
+use krysp_kernels::index::Offsets;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A node whose couplings add up to no more than this part of its diagonal is left out: a sweep of Jacobi leaves this part of
@@ -89,17 +90,43 @@ impl Strength {
             }
         });
         let (largest, all) = (beyond(most)?, !any_weak.into_inner());
-        let find = |node: usize, (): &mut (), columns: &mut Vec<u32>| {
-            let (own, root) = (theta * largest[node], roots[node]);
-            let strong = |(entry, column): &(usize, &u32)| {
-                let s = coupling(root, **column, norm(node, *entry));
-                s >= own || s >= theta * largest[**column as usize] || **column as usize == node
-            };
-            columns.extend(row(node).filter(strong).map(|(_, column)| column));
-            Ok(())
+        if all {
+            return Ok(Strength { strong: None, left_out });
+        }
+        let is_strong = |node: usize, entry: usize, column: u32| {
+            let s = coupling(roots[node], column, norm(node, entry));
+            // no processor foretells what is strong: all is computed, and nothing jumps
+            (s >= theta * largest[node]) | (s >= theta * largest[column as usize]) | (column as usize == node)
         };
-        let strong = if all { None } else { Some(find_rows(nodes, a.pattern.cols(), &|| (), &find)?) };
-        Ok(Strength { strong, left_out })
+        let (mut marks, mut lengths) = (Buffer::<u8>::zeros(a.pattern.entries()), vec![0u32; nodes]);
+        let offset = |node: usize| a.pattern.offsets.at(node);
+        let data = (ByRow::new(&mut marks, &offset), lengths.as_mut_slice());
+        over_rows(nodes, 32, data, &|nodes, (marks, lengths): (ByRow<'_, u8>, &mut [u32])| {
+            let (mut marks, _) = marks.all();
+            for (node, length) in nodes.zip(lengths) {
+                let (own, rest) = marks.split_at_mut(row(node).len());
+                for (mark, (entry, &column)) in own.iter_mut().zip(row(node)) {
+                    *mark = u8::from(is_strong(node, entry, column));
+                    *length += u32::from(*mark);
+                }
+                marks = rest;
+            }
+        });
+        let offsets = Offsets::of_rows(nodes, &|node| lengths[node] as usize);
+        let mut columns = Buffer::zeros(offsets.end());
+        let offset = |node: usize| offsets.at(node);
+        over_rows(nodes, 32, ByRow::new(&mut columns, &offset), &|nodes, part: ByRow<'_, u32>| {
+            let (part, _) = part.all();
+            let (mut count, entries) =
+                (0, a.pattern.offsets.at(nodes.start)..a.pattern.offsets.at(nodes.end));
+            for (mark, &column) in marks[entries.clone()].iter().zip(&a.pattern.columns[entries]) {
+                if let Some(to) = part.get_mut(count) {
+                    *to = column;
+                }
+                count += usize::from(*mark);
+            }
+        });
+        Ok(Strength { strong: Some(Pattern::sorted(offsets, columns, a.pattern.cols())?), left_out })
     }
 }
 
