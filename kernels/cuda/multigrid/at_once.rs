@@ -108,8 +108,8 @@ fn first_room(a: &Blocks, b: &Right<'_>) -> usize {
 
 /// `A B` with this room or the next, where its rows fit; none where there is no such room.
 pub(super) fn found(a: &Blocks, b: &Right<'_>) -> Result<Option<Kept>> {
-    for room in first_room(a, b)..ROOM.len() {
-        if u32::try_from(a.graph.rows() * ROOM[room].0).is_err() {
+    for (room, &(columns, ..)) in ROOM.iter().enumerate().skip(first_room(a, b)) {
+        if u32::try_from(a.graph.rows() * columns).is_err() {
             break;
         }
         let kept = product(a, b, room)?;

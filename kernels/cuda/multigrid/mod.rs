@@ -42,6 +42,7 @@ pub(crate) use strength::SOURCE as STRENGTH;
 /// What setup and cycle take, what takes longest to compile first.
 const FILES: &[File] = &[
     (&PRODUCTS, For::Double),
+    (&AT_ONCE, For::Double),
     (&coarse::SOURCE, For::Single),
     (&PROLONGATION, For::Double),
     (&vector::FUSED, For::Single),

@@ -45,7 +45,7 @@ pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<
     Ok((Some(a.graph.with_columns(columns)), left_out))
 }
 
-/// What [`strength`] returns, of a pattern that has the strong connections alone.
+/// What `strength` returns, of a pattern that has the strong connections alone.
 pub fn spread(a: &Graph, strong: &Graph) -> Result<Graph> {
     let columns = a.device().uninitialised(a.entries())?;
     let (raw, from, to) = (a.raw(), strong.raw(), columns.address(0));
