@@ -299,8 +299,10 @@ where
                     let Workspace { work, steps, .. } = &mut *workspace;
                     let leapt = method.leap(&system, x, work, steps, count)?;
                     queued += leapt;
-                    // the next leap is queued while this one runs
-                    lag = lag.max(leapt + 1);
+                    if !self.late_rules.is_empty() {
+                        // the next leap is queued while this one runs
+                        lag = lag.max(leapt + 1);
+                    }
                     if leapt == 0 {
                         steps
                             .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;

@@ -41,12 +41,20 @@ use krysp::Cuda;
 use krysp::testing::skipped;
 use libtest_mimic::{Arguments, Trial};
 use solves::{agree, poisson, residual};
+use std::sync::{PoisonError, RwLock};
+
+/// What CUDA loads for one test may wait for a GPU that waits for another GPU, longer than that waits. So tests of several GPUs
+/// run alone.
+static RUNNING: RwLock<()> = RwLock::new(());
 
 fn main() {
     let gpus = Cuda::devices().len();
     let trial = |test: &GpuTest| {
         let (name, run) = (test.name.trim_start_matches("cuda::"), test.run);
         let trial = Trial::test(name, move || {
+            let alone = name.starts_with("spread::");
+            let _others = (!alone).then(|| RUNNING.read().unwrap_or_else(PoisonError::into_inner));
+            let _none = alone.then(|| RUNNING.write().unwrap_or_else(PoisonError::into_inner));
             run();
             Ok(())
         });

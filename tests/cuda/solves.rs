@@ -119,7 +119,7 @@ fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
     for at in [1, 5, 70, 200] {
         let solver = Cg::new(&op).preconditioner(&jacobi).rtol(0.0);
         let solution =
-            solver.max_iterations(400).stop_soon_when(move |p| p.iteration == at).solve(&b).unwrap();
+            solver.max_iterations(400).stop_soon_when(move |p| p.iteration >= at).solve(&b).unwrap();
         let made = solution.report.iterations;
         assert_eq!(solution.report.outcome, Outcome::Stopped);
         assert!((at..=at + 128).contains(&made), "{at}: {made}");
