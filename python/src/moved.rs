@@ -3,13 +3,10 @@
 
 use crate::matrix::Number;
 use crate::solve::{OnHost, System, Wishes, by_name, joined};
-use krysp::choice::RowStatistics;
 use krysp::formats::CsrRef;
-use krysp::plan::needed;
+use krysp::plan::{nearer, needed};
 use krysp::solvers::{Cost, Diagonal, Form, Identity};
-use krysp::{
-    Csr, Host, HostVector, LinearOperator, Numbering, Operator, Outcome, Progress, Report, Space, Vector,
-};
+use krysp::{Host, HostVector, LinearOperator, Operator, Outcome, Progress, Report, Space, Vector};
 
 /// What the copy takes, in products with the arrays of the user: 90 to 130 were measured.
 const COPYING: f64 = 90.0;
@@ -22,10 +19,6 @@ const LOST: f64 = 0.5;
 
 /// Before so many iterations nobody knows how many there will be.
 const SEEN: usize = 16;
-
-/// The share of `x` that is read from anywhere, from which on another numbering may help; and how much less must be left then.
-const SCATTERED: f64 = 0.1;
-const NEARER: f64 = 0.75;
 
 /// The memory that is needed on the way, as a multiple of the arrays of the user: the matrix sorted, renumbered and stored.
 const ON_THE_WAY: usize = 5;
@@ -88,13 +81,8 @@ fn copied<T: Number>(
     m: &OnHost<'_, T>,
 ) -> krysp::Result<(Operator<HostVector<T>>, OnHost<'static, T>)> {
     let mut csr = a.to_csr()?;
-    let scattering = |csr: &Csr<T>| RowStatistics::of(csr).scattering;
-    if scattering(&csr) >= SCATTERED {
-        let renumbered = csr.renumbered(&Numbering::rcm(&csr)?)?;
-        // it may have been numbered well
-        if scattering(&renumbered) <= NEARER * scattering(&csr) {
-            csr = renumbered;
-        }
+    if let Some(renumbered) = nearer(&Host, &csr)? {
+        csr = renumbered;
     }
     let symmetric = match wishes.needs_symmetry() {
         true => Operator::symmetric(&csr, &Host).ok(),

@@ -2,8 +2,8 @@
 //! to other matrices and machines.
 
 use super::{Builds, ladder::operator};
-use crate::choice::{Candidate, Choice};
-use crate::{Csr, Operator, Real, Result};
+use crate::choice::{Candidate, Choice, RowStatistics};
+use crate::{Csr, Dia, Format, Operator, Real, Result};
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::Instant;
 
@@ -16,13 +16,26 @@ const WORTH: f64 = 2.5;
 /// Products at a time, and how often.
 const PRODUCTS: [usize; 2] = [4, 6];
 
-/// The share of `x` read from anywhere, and the bytes of `x`, from which on another numbering may bring it into the cache.
-const SCATTERED: f64 = 0.2;
+/// The share of `x` read from anywhere, and the bytes of `x`, from which on another numbering may bring it into the cache; and the
+/// part of that share that may be left in a numbering that is worth its while.
+const SCATTERED: f64 = 0.1;
 const CACHE: usize = 1 << 18;
+const NEARER: f64 = 0.75;
 
-/// Whether rows of a matrix in the user's numbering read `x` from anywhere, and not from the cache.
+/// Whether rows of a matrix in the user's numbering read `x` from anywhere, and not from the cache. By diagonals it is read in order.
 pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
-    is_large(given) && choice.rows().scattering >= SCATTERED
+    is_large(given) && choice.stored().format() != Dia::<T>::NAME && choice.rows().scattering >= SCATTERED
+}
+
+/// The matrix in the numbering of the machine, where its rows then read `x` from nearer. What was numbered well stays as it is.
+pub fn nearer<T: Real>(machine: &impl Builds<T>, given: &Csr<T>) -> Result<Option<Csr<T>>> {
+    let before = RowStatistics::of(given).scattering;
+    if before < SCATTERED {
+        return Ok(None);
+    }
+    let renumbered = given.renumbered(&machine.numbering(given)?)?;
+    let is_nearer = RowStatistics::of(&renumbered).scattering <= NEARER * before;
+    Ok(is_nearer.then_some(renumbered))
 }
 
 /// Whether a matrix in the user's numbering has more columns than there is room for in the cache.

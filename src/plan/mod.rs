@@ -53,6 +53,7 @@ mod spectrum;
 pub use builds::Builds;
 pub use candidates::Candidate;
 pub use ladder::Ladder;
+pub use measured::nearer;
 pub use names::{Method, Preconditioner};
 pub use pace::needed;
 pub use parts::Parts;

@@ -9,6 +9,7 @@ use super::module::{Source, load_or_compile};
 use crate::cuda::device::error::Result;
 use crate::cuda::device::lock;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::num::NonZero;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{JoinHandle, available_parallelism};
@@ -91,9 +92,15 @@ impl Ahead {
 
     /// Begins with files that a solve in `T` needs: as many at once as there are cores.
     pub(super) fn begin_with<T: Real>(&self, files: impl Iterator<Item = File>, arch: u32) {
-        let codes: Vec<(File, Arc<Code>)> =
-            files.map(|file| (file, self.code(file.1.key::<T>(file.0)))).collect();
-        let (most, left) = (cores().min(codes.len()), Arc::new(Mutex::new(codes.into_iter())));
+        let mut codes = lock(&self.codes);
+        let new = files.filter_map(|file| match codes.entry(file.1.key::<T>(file.0)) {
+            Entry::Vacant(code) => Some((file, code.insert(Arc::default()).clone())),
+            // begun with, and perhaps never asked for
+            Entry::Occupied(_) => None,
+        });
+        let new: Vec<(File, Arc<Code>)> = new.collect();
+        drop(codes);
+        let (most, left) = (cores().min(new.len()), Arc::new(Mutex::new(new.into_iter())));
         for _ in 0..most {
             let left = left.clone();
             let next = move || lock(&left).next();
@@ -150,6 +157,9 @@ mod tests {
         let all =
             [For::Solve, For::Single, For::Double, For::Rounding].map(|made_for| (&dia::SOURCE, made_for));
         ahead.begin_with::<f64>(all.into_iter(), 90);
+        let began = lock(&ahead.threads).len();
+        ahead.begin_with::<f64>(all.into_iter(), 90);
+        assert_eq!(lock(&ahead.threads).len(), began);
         let single = code(ahead.take::<f32, f32>(&dia::SOURCE, 90));
         let rounding = code(ahead.take::<f64, f32>(&dia::SOURCE, 90));
         let double = code(ahead.take::<f64, f64>(&dia::SOURCE, 90));
