@@ -94,7 +94,7 @@ template <int LANES> __device__ __forceinline__ void strong_columns(
     }
 STRENGTH(4)
 STRENGTH(16)
-// The same of a pattern that has the strong connections alone.
+// Writes what `strong_columns` writes, from a pattern that has the strong connections alone.
 extern "C" __global__ __launch_bounds__(THREADS) void spread_strong(Graph a, Graph strong, u32* to) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
