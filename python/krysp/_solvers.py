@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -341,8 +342,9 @@ def _run(
     restart: int = 20,
     of_iterates: bool = True,
 ) -> Result:
-    if not (isinstance(atol, (int, float)) and atol >= 0.0):
-        raise ValueError(f"atol is {atol!r}: a number that is not negative is needed")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if type(tolerance) is not float and not isinstance(tolerance, Real) or not tolerance >= 0.0:
+            raise ValueError(f"{name} is {tolerance!r}: a number that is not negative is needed")
     if type(b) is not np.ndarray:
         if _gpu.is_on_gpu(b):
             return _of_gpu(method, A, b, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)
