@@ -96,7 +96,7 @@ impl<T: Real> Space for HostSpace<T> {
         self.fits("the host slice", host.len())?;
         self.fits("the vector", into.entries.len())?;
         match &self.numbering {
-            None => into.entries.copy_from_slice(host),
+            None => vector::copy(host, &mut into.entries),
             Some(numbering) => {
                 gather(host, numbering.old_of_new(), &mut into.entries);
             }
@@ -108,7 +108,7 @@ impl<T: Real> Space for HostSpace<T> {
         self.fits("the host slice", host.len())?;
         self.fits("the vector", from.entries.len())?;
         match &self.numbering {
-            None => host.copy_from_slice(&from.entries),
+            None => vector::copy(&from.entries, host),
             Some(numbering) => {
                 gather(&from.entries, numbering.new_of_old(), host);
             }

@@ -94,25 +94,34 @@ fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
     while open.iter().any(|group| !group.is_empty()) {
         // a largest number that is a root's, or that of nodes all decided, stays
         asked.par_iter_mut().for_each(|group| {
-            group.retain(|&node| {
+            keep(group, |node| {
                 let most = among(&drawn, node);
                 largest[node as usize].store(most, Relaxed);
-                !matches!(most, 0 | ROOT)
+                (most != 0) & (most != ROOT)
             });
         });
         open.par_iter_mut().for_each(|group| {
-            group.retain(|&node| {
-                let own = &drawn[node as usize];
-                let most = among(&largest, node);
-                let becomes_root = most == own.load(Relaxed);
-                if becomes_root || most == ROOT {
-                    own.store(if becomes_root { ROOT } else { 0 }, Relaxed);
-                }
-                !becomes_root && most != ROOT
+            keep(group, |node| {
+                let number = &drawn[node as usize];
+                let (own, most) = (number.load(Relaxed), among(&largest, node));
+                let (becomes_root, covered) = (most == own, most == ROOT);
+                number.store(if becomes_root { ROOT } else { own * u32::from(!covered) }, Relaxed);
+                !becomes_root & !covered
             });
         });
     }
     drawn
+}
+
+/// Keeps those of a group of which something is true. No processor foretells which: all are written, and nothing jumps.
+fn keep(group: &mut Vec<u32>, mut kept: impl FnMut(u32) -> bool) {
+    let mut count = 0;
+    for at in 0..group.len() {
+        let node = group[at];
+        group[count] = node;
+        count += usize::from(kept(node));
+    }
+    group.truncate(count);
 }
 
 /// What neighbours vote for.

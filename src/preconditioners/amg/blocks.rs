@@ -173,6 +173,10 @@ pub(super) trait Rows: Sync {
     /// The columns and the numbers of a row.
     fn of(&self, row: usize) -> (&[u32], &[f64]);
 
+    /// Asks for where a row begins, if rows before it do not lie beside it.
+    #[inline(always)]
+    fn fetch_place(&self, _row: usize) {}
+
     /// Asks for what [`Rows::of`] will read.
     #[inline(always)]
     fn fetch(&self, row: usize) {

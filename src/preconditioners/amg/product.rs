@@ -18,6 +18,7 @@ use crate::formats::pattern::{Pattern, cut};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
+use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -210,8 +211,8 @@ pub(super) fn values(a: impl Left, b: &impl Rows, pattern: &Pattern) -> Buffer<f
     each_row(a, b, |size, row| numbers(pattern, size, row))
 }
 
-/// How many rows of `B` ahead are asked for.
-const AHEAD: usize = 8;
+/// How many rows of `B` ahead are asked for; where they begin is asked for twice as far ahead.
+const AHEAD: usize = 12;
 
 /// Rows of a piece.
 const PIECE: usize = 4096;
@@ -295,6 +296,11 @@ impl Rows for Pieces {
     }
 
     #[inline(always)]
+    fn fetch_place(&self, row: usize) {
+        prefetch(&self.pieces[row / PIECE].starts[row % PIECE..][..1]);
+    }
+
+    #[inline(always)]
     fn of(&self, row: usize) -> (&[u32], &[f64]) {
         let (piece, size) = (&self.pieces[row / PIECE], self.shape[0] * self.shape[1]);
         let [start, end] = [0, 1].map(|k| piece.starts[row % PIECE + k] as usize);
@@ -313,13 +319,15 @@ fn each_row<R>(
     match [rows, inner, columns] {
         [1, 1, 1] => does(size, &|row, to| {
             let all = &**pattern.columns;
-            for entry in pattern.offsets.range(row) {
-                a.fetch(entry + AHEAD);
-                let [[factor]] = a.load::<1, 1>(row, entry);
-                if let Some(&later) = all.get(entry + AHEAD) {
-                    b.fetch(later as usize);
+            let range = pattern.offsets.range(row);
+            for (entry, &column) in range.clone().zip(&all[range]) {
+                if let Some(&later) = all.get(entry + 2 * AHEAD) {
+                    b.fetch_place(later as usize);
+                    b.fetch(all[entry + AHEAD] as usize);
+                    a.fetch(entry + AHEAD);
                 }
-                let (columns, values) = b.of(all[entry] as usize);
+                let [[factor]] = a.load::<1, 1>(row, entry);
+                let (columns, values) = b.of(column as usize);
                 to.reserve(columns.len());
                 for (&column, value) in columns.iter().zip(values) {
                     let at = to.place(column);

@@ -15,7 +15,7 @@ const STEPS_OF_REFRESH: usize = 3;
 pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
     let fraction = match sweeps {
         1 => 0.5,
-        _ => 0.25,
+        _ => 0.15,
     };
     let [low, high] = [fraction * largest, largest];
     let root = |k: usize| {
