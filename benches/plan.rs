@@ -1,7 +1,7 @@
 //! Every system of ../shared/matrices by one call, without options: what was tried, how long it took, and the residual.
 //!
 //! ```text
-//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products]
+//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading]
 //!     [heat_sink_p1_27k p7_64 ...]]
 //! ```
 //!
@@ -12,15 +12,17 @@
 //! fastest so far, setup apart, is no rival, and factors without gaps of more than some rows are made only where the plan makes
 //! them. `--part 3/8` takes the third of eight equal shares of the matrices: processes on cores of their own share the work.
 //! `--products` compares products instead: the format and numbering that a plan for many solves measures and takes, with all
-//! formats, in the numbering of the machine and in the given one. `--explain` prints plan, rungs, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
+//! formats, in the numbering of the machine and in the given one; `--loading` what it takes to read a saved plan beside building it.
+//! `--explain` prints plan, rungs, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
 
-use krysp::choice::{Candidate, RowStatistics};
+#[path = "plan/once.rs"]
+mod once;
+
 use krysp::io::{read_matrix, read_vector};
 use krysp::plan::{Builds, Ladder, Method, Preconditioner, Solved};
 use krysp::prelude::*;
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices};
 use krysp::{Outcome, Plan};
-use krysp_solvers::Scalar;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -39,9 +41,6 @@ const LONG: f64 = 2.5;
 /// Seconds up to which all is done twice; and the time up to which it is done again and again.
 const AGAIN: f64 = 0.5;
 const OFTEN: Duration = Duration::from_millis(100);
-
-/// How often all formats take turns where products are compared.
-const ROUNDS: usize = 7;
 
 /// A configuration whose solve takes so many times the best one's is no rival; what takes less than `SHORT` seconds may go on.
 const RIVAL: f64 = 3.0;
@@ -77,8 +76,15 @@ struct Options {
     /// This share of the matrices, of so many.
     part: [usize; 2],
     explain: bool,
-    products: bool,
+    once: Option<Once>,
     wanted: Vec<String>,
+}
+
+/// What is compared instead of solves.
+#[derive(Clone, Copy, PartialEq)]
+enum Once {
+    Products,
+    Loading,
 }
 
 /// What is counted over all systems.
@@ -97,10 +103,11 @@ fn main() -> Result<()> {
     let options = options()?;
     println!(
         "{}",
-        if options.products {
-            "matrix,rows,nnz,chosen,product_s,best,best_s,ratio"
-        } else {
-            "matrix,rows,nnz,rhs,solves,ending,iterations,residual,first_s,total_s,best,best_s,ratio,rungs"
+        match options.once {
+            Some(Once::Products) => "matrix,rows,nnz,chosen,product_s,best,best_s,ratio",
+            Some(Once::Loading) => "matrix,rows,nnz,bytes,built_s,read_s,part",
+            None =>
+                "matrix,rows,nnz,rhs,solves,ending,iterations,residual,first_s,total_s,best,best_s,ratio,rungs",
         }
     );
     let mut totals = Totals::default();
@@ -116,7 +123,10 @@ fn main() -> Result<()> {
         eprintln!("no system: is ../shared/matrices beside this checkout?");
         return Ok(());
     }
-    if options.products {
+    if let Some(once) = options.once {
+        if once == Once::Loading {
+            return Ok(());
+        }
         let of = |most: f64| totals.ratios.iter().filter(|(_, ratio)| *ratio <= most).count();
         println!(
             "# {} products: {} within 1.03, {} within 1.10 of the best",
@@ -155,7 +165,7 @@ fn options() -> Result<Options> {
         against: false,
         part: [1, 1],
         explain: false,
-        products: false,
+        once: None,
         wanted: vec![],
     };
     let mut args = std::env::args().skip(1);
@@ -165,7 +175,8 @@ fn options() -> Result<Options> {
             "--bench" => {}
             "--gpu" => options.gpu = true,
             "--explain" => options.explain = true,
-            "--products" => options.products = true,
+            "--products" => options.once = Some(Once::Products),
+            "--loading" => options.once = Some(Once::Loading),
             "--against" => options.against = true,
             "--part" => {
                 let part = value("K/N")?;
@@ -232,8 +243,14 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
     if a.rows() != a.cols() || !options.rows.contains(&a.rows()) {
         return Ok(());
     }
-    if options.products {
-        return products(machine, &name, &a, totals);
+    if let Some(once) = options.once {
+        let ratio = match once {
+            Once::Products => once::products(machine, &name, &a)?,
+            Once::Loading => once::loading(machine, &name, &a)?,
+        };
+        totals.systems += 1;
+        totals.ratios.extend(ratio.map(|ratio| (0, ratio)));
+        return Ok(());
     }
     let smooth: Vec<f64> = (0..a.rows()).map(|i| 1.0 + (i as f64 * 0.01).sin()).collect();
     let mut image = vec![0.0; a.rows()];
@@ -293,69 +310,6 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
         }
     }
     Ok(())
-}
-
-/// Compares the product of a plan for many solves with those of all formats.
-fn products<M: Builds<f64>>(machine: &M, name: &str, a: &Csr<f64>, totals: &mut Totals) -> Result<()> {
-    let ladder = Plan::new(a)?.on(machine).solves(1000).build()?;
-    let chosen = ladder.operator()?;
-    let numbered = [("given", a.clone()), ("renumbered", a.renumbered(&machine.numbering(a)?)?)];
-    let mut others = vec![];
-    for (numbering, a) in &numbered {
-        let auto = Operator::auto(a, machine)?;
-        let formats: Vec<&str> = auto
-            .choice()
-            .rejected()
-            .iter()
-            .filter_map(|one| match one {
-                Candidate::Costlier(other) => Some(other.stored.format()),
-                _ => None,
-            })
-            .chain([auto.choice().stored().format()])
-            .collect();
-        let made = formats.iter().filter_map(|format| Operator::in_format(a, machine, format).ok());
-        others.extend(made.map(|operator| (format!("{} {numbering}", operator.choice().stored()), operator)));
-    }
-    let mut times = vec![f64::INFINITY; others.len()];
-    for _ in 0..ROUNDS {
-        for (time, (_, other)) in times.iter_mut().zip(&others) {
-            *time = time.min(product(other)?);
-        }
-    }
-    let Some(best) = (0..others.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])) else { return Ok(()) };
-    let (best, operator) = &others[best];
-    let scattering = chosen.choice().rows().scattering;
-    let own = numbered.iter().find(|(_, a)| RowStatistics::of(a).scattering == scattering);
-    let numbering = own.map_or("", |(numbering, _)| numbering);
-    let stored = format!("{} {numbering}", chosen.choice().stored());
-    // the least of many times is lower than that of one: both are taken anew, in turns
-    let (mut own, mut time) = (f64::INFINITY, f64::INFINITY);
-    for _ in 0..2 * ROUNDS {
-        own = own.min(product(chosen)?);
-        time = time.min(product(operator)?);
-    }
-    // a copy of itself is no other choice
-    let ratio = if stored == *best { 1.0 } else { own / time };
-    let [stored, best] = [&stored, best].map(|name| name.replace(',', ";"));
-    println!("{name},{},{},{stored},{own:.3e},{best},{time:.3e},{ratio:.3}", a.rows(), a.nnz());
-    totals.systems += 1;
-    totals.ratios.push((0, ratio));
-    Ok(())
-}
-
-/// The time of a product, of some in a row.
-fn product<V: Vector<Elem = f64>>(a: &Operator<V>) -> Result<f64> {
-    let (x, mut y) = (a.domain().zeros()?, a.range().zeros()?);
-    let mut made = 0;
-    a.apply(&x, &mut y)?;
-    y.norm_squared().read()?;
-    let started = Instant::now();
-    while made < 4 || started.elapsed() < Duration::from_millis(1) {
-        (0..4).try_for_each(|_| a.apply(&x, &mut y))?;
-        y.norm_squared().read()?;
-        made += 4;
-    }
-    Ok(started.elapsed().as_secs_f64() / made as f64)
 }
 
 fn rungs(solved: &Solved<f64>) -> String {
