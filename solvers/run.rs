@@ -86,7 +86,12 @@ where
     ) -> Result<Outcome> {
         let report = &mut self.report;
         report.true_residual = f64::NAN;
-        report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
+        // a product with zeros says nothing
+        let (of_b, of_guess) = (b.norm_squared(), (guess != Arithmetic::Zero).then(|| x.norm_squared()));
+        report.rhs_norm = norm::<A::Vector>(of_b)?;
+        // a product with zeros says nothing
+        let of_guess = of_guess.map(norm::<A::Vector>).transpose()?;
+        let guess = if of_guess.is_some_and(|norm| norm != 0.0) { guess } else { Arithmetic::Zero };
         if !report.rhs_norm.is_finite() {
             return not_finite(b);
         }
@@ -273,10 +278,12 @@ where
         let mut held = false;
         // An observer of iterates sees `x` before a later step changes it.
         let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
+        let long = lag < <A::Vector as Vector>::Steps::LAG;
         loop {
             while ending.is_none()
                 && !held
                 && workspace.steps.in_flight() < lag
+                && !(long && nearly_done(&report.history[first..], workspace.steps.in_flight(), threshold))
                 && cycle != Some(place)
                 && (cycle.is_some() || queued < check_at)
             {
@@ -428,6 +435,13 @@ where
 fn latest(report: &Report, threshold: f64) -> Progress {
     let iteration = report.history.len() - 1;
     Progress { iteration, residual: report.history[iteration], threshold }
+}
+
+/// Whether the last of the steps on their way is likely to end the solve: if residuals fall as they did over as many before.
+fn nearly_done(residuals: &[f64], in_flight: usize, threshold: f64) -> bool {
+    let Some(latest) = residuals.last() else { return false };
+    let before = residuals.iter().rev().nth(in_flight);
+    in_flight > 0 && before.is_some_and(|before| latest * latest <= threshold * before)
 }
 
 /// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its time

@@ -1,7 +1,8 @@
 // The numbers of a level: its diagonal, the smoothing of its prolongation, and all of it rounded to single precision.
 
-// The inverse of the diagonal, zero for rows of nothing; `refused` becomes the first row that is something else and not positive.
-extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(Graph a, const double* values, u32 size, double* inverse, u32* refused) {
+// The inverse of the diagonal, rows at other places, zero for rows of nothing; `refused` becomes the first row that is something else and not positive.
+extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
+    Graph a, const double* values, u32 size, Order places, double* inverse, u32* refused) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.rows * size) return;
@@ -14,14 +15,14 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(Graph a, c
             for (u32 j = 0; j < size; j++) right &= values[((u64)k * size + within) * size + j] == 0;
         }
     }
-    inverse[row] = entry == 0 ? 0.0 : 1.0 / entry;
+    inverse[places.at(row)] = entry == 0 ? 0.0 : 1.0 / entry;
     if (!right) atomicMin(refused, row);
 }
-extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, Order order, u32 rows, double scale, float* to) {
+extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, u32 rows, double scale, float* to) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
-    const double v = inverse[order.at(row)];
+    const double v = inverse[row];
     to[row] = v == 0 ? 1.0f : float(v / scale);
 }
 // Numbers between −1 and 1 that look random, in an order.

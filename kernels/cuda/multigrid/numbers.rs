@@ -105,34 +105,37 @@ pub fn largest(a: &Blocks) -> Result<f64> {
     Ok(if most.is_finite() { most } else { 0.0 })
 }
 
-/// The inverse of the diagonal, zero for rows of nothing; or the first row that has something and no positive diagonal, and what it has there.
-pub fn inverse_diagonal(a: &Blocks) -> Result<std::result::Result<Array<f64>, (usize, f64)>> {
+/// The inverse of the diagonal, zero for rows of nothing, in a numbering, if there is one; or the first row that has something and
+/// no positive diagonal, and what it has there.
+pub fn inverse_diagonal(
+    a: &Blocks,
+    numbering: Option<&Numbering>,
+) -> Result<std::result::Result<Array<f64>, (usize, f64)>> {
     let (device, rows) = (a.values.device(), a.rows());
     let (inverse, refused) = (device.uninitialised::<f64>(rows)?, device.upload(&[u32::MAX])?);
     let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
     let (to, mark) = (inverse.address(0), refused.address(0));
-    queue!(device, f64, "invert_diagonal", config(rows), raw, values, size, to, mark);
+    let places = numbering.map_or_else(RawOrder::default, Numbering::places);
+    queue!(device, f64, "invert_diagonal", config(rows), raw, values, size, places, to, mark);
     let mut row = [0];
     refused.read(&mut row)?;
     if row[0] == u32::MAX {
         return Ok(Ok(inverse));
+    }
+    if numbering.is_some() {
+        return inverse_diagonal(a, None);
     }
     let (at, mut found) = (row[0] as usize, vec![0.0; rows]);
     inverse.read(&mut found)?;
     Ok(Err((at, if found[at] == 0.0 { 0.0 } else { 1.0 / found[at] })))
 }
 
-/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing. In a numbering, if there is one.
-pub fn rounded_diagonal(
-    inverse: &Array<f64>,
-    scale: f64,
-    numbering: Option<&Numbering>,
-) -> Result<Array<f32>> {
+/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing.
+pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
     let rounded = device.uninitialised(rows)?;
     let (from, count, to) = (inverse.address(0), rows as u32, rounded.address(0));
-    let order = numbering.map_or_else(RawOrder::default, Numbering::order);
-    queue!(device, f64, "round_diagonal", config(rows), from, order, count, scale, to);
+    queue!(device, f64, "round_diagonal", config(rows), from, count, scale, to);
     Ok(rounded)
 }
 
