@@ -9,7 +9,6 @@ use crate::cuda::device::launch::{WARP, config, config_at_once};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts};
-use crate::cuda::multigrid::cycle::ENDS;
 use crate::cuda::preconditioners::coarse;
 use std::any::Any;
 use std::sync::Arc;
@@ -89,43 +88,30 @@ pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Bloc
     Ok(Blocks { graph, shape, values })
 }
 
-/// The bits of the largest number in size.
-pub fn largest(a: &Blocks) -> Result<f64> {
-    let (device, n) = (a.values.device(), a.values.len() as i64);
-    let most = device.zeros::<u64>(1)?;
-    let (function, from, to) = (device.function::<f64>(&ENDS, "largest")?, a.address(), most.address(0));
-    let always = 0u64;
-    let mut launch = device.launch(&function);
-    launch.arg(&from).arg(&n).arg(&to).arg(&always);
-    // SAFETY: arguments as in ends.cu, an array of `n` numbers
-    unsafe { launch.launch(config_at_once(device, a.values.len(), 4)) }?;
-    let mut bits = [0];
-    most.read(&mut bits)?;
-    let most = f64::from_bits(bits[0]);
-    Ok(if most.is_finite() { most } else { 0.0 })
-}
-
 /// The inverse of the diagonal, zero for rows of nothing, in a numbering, if there is one; or the first row that has something and
-/// no positive diagonal, and what it has there.
+/// no positive diagonal, and what it has there. With the inverse, the smallest number in it that is not zero, infinity if all are.
 pub fn inverse_diagonal(
     a: &Blocks,
     numbering: Option<&Numbering>,
-) -> Result<std::result::Result<Array<f64>, (usize, f64)>> {
+) -> Result<std::result::Result<(Array<f64>, f64), (usize, f64)>> {
     let (device, rows) = (a.values.device(), a.rows());
-    let (inverse, refused) = (device.uninitialised::<f64>(rows)?, device.upload(&[u32::MAX])?);
+    let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
+    let (inverse, found) = (device.uninitialised::<f64>(rows)?, device.upload(&words)?);
     let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
-    let (to, mark) = (inverse.address(0), refused.address(0));
+    let (to, mark, least) = (inverse.address(0), found.address(0), found.address(1));
+    let config = config_at_once(device, rows, 1);
     let places = numbering.map_or_else(RawOrder::default, Numbering::places);
-    queue!(device, f64, "invert_diagonal", config(rows), raw, values, size, places, to, mark);
-    let mut row = [0];
-    refused.read(&mut row)?;
-    if row[0] == u32::MAX {
-        return Ok(Ok(inverse));
+    queue!(device, f64, "invert_diagonal", config, raw, values, size, places, to, mark, least);
+    let mut words = [0; 2];
+    found.read(&mut words)?;
+    let [refused, least] = words;
+    if refused == u64::from(u32::MAX) {
+        return Ok(Ok((inverse, f64::from_bits(least))));
     }
     if numbering.is_some() {
         return inverse_diagonal(a, None);
     }
-    let (at, mut found) = (row[0] as usize, vec![0.0; rows]);
+    let (at, mut found) = (refused as usize, vec![0.0; rows]);
     inverse.read(&mut found)?;
     Ok(Err((at, if found[at] == 0.0 { 0.0 } else { 1.0 / found[at] })))
 }

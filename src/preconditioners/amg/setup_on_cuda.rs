@@ -4,7 +4,8 @@
 use super::on_cuda::{OnGpu, graph, rules};
 use super::report::LevelReport;
 use super::spectrum::{largest, weights};
-use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded, power_below};
+use super::strength::scale_of;
+use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
@@ -108,11 +109,11 @@ impl<T: Real> OnGpu<T> {
         let diagonals = diagonals(&self.whole, &self.space);
         let wide = diagonals.is_empty() && is_wide(&self.whole);
         loop {
-            if levels.is_empty() {
-                self.scale = 1.0 / power_below(numbers::largest(&a)?);
-            }
             if a.rows() <= self.options.coarsest {
-                inverse_diagonal(&a, None)?;
+                let (_, least) = inverse_diagonal(&a, None)?;
+                if levels.is_empty() {
+                    self.scale = scale_of(least);
+                }
                 let dense = inverted(&a, self.scale)?;
                 self.reports.push(LevelReport::dense(dense.rows, started));
                 return Ok((levels, Some(dense), numbering));
@@ -125,7 +126,10 @@ impl<T: Real> OnGpu<T> {
                 (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();
             }
             let in_order = numbering.as_ref().filter(|_| levels.is_empty());
-            let inverse = inverse_diagonal(&a, in_order)?;
+            let (inverse, least) = inverse_diagonal(&a, in_order)?;
+            if levels.is_empty() {
+                self.scale = scale_of(least);
+            }
             if let Some(numbering) = in_order {
                 a = numbering.numbered(&a)?;
             }
@@ -172,10 +176,11 @@ impl<T: Real> OnGpu<T> {
     }
 }
 
-/// The inverse of the diagonal, zero for rows of nothing, in a numbering, if there is one; refuses what is not positive.
-fn inverse_diagonal(a: &Blocks, numbering: Option<&Numbering>) -> Result<Array<f64>> {
+/// The inverse of the diagonal, zero for rows of nothing, in a numbering, if there is one, and its smallest number that is not zero;
+/// refuses what is not positive.
+fn inverse_diagonal(a: &Blocks, numbering: Option<&Numbering>) -> Result<(Array<f64>, f64)> {
     match numbers::inverse_diagonal(a, numbering)? {
-        Ok(inverse) => Ok(inverse),
+        Ok(found) => Ok(found),
         Err((row, pivot)) => Err(Error::NotPositive { what: NAME, row, pivot }),
     }
 }
@@ -287,9 +292,9 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
         let mut a = numbers::blocks(a.ordered(&gpu)?, &self.nodes, self.size)?;
         for at in 0..=self.cycle.levels.len() {
             let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);
-            let inverse = inverse_diagonal(&a, numbering)?;
+            let (inverse, least) = inverse_diagonal(&a, numbering)?;
             if at == 0 {
-                self.scale = 1.0 / power_below(numbers::largest(&a)?);
+                self.scale = scale_of(least);
             }
             if let Some(numbering) = numbering {
                 a = numbering.numbered(&a)?;
