@@ -88,32 +88,49 @@ pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Bloc
     Ok(Blocks { graph, shape, values })
 }
 
-/// The inverse of the diagonal, zero for rows of nothing, in a numbering, if there is one; or the first row that has something and
-/// no positive diagonal, and what it has there. With the inverse, the smallest number in it that is not zero, infinity if all are.
-pub fn inverse_diagonal(
-    a: &Blocks,
-    numbering: Option<&Numbering>,
-) -> Result<std::result::Result<(Array<f64>, f64), (usize, f64)>> {
-    let (device, rows) = (a.values.device(), a.rows());
-    let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
-    let (inverse, found) = (device.uninitialised::<f64>(rows)?, device.upload(&words)?);
-    let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
-    let (to, mark, least) = (inverse.address(0), found.address(0), found.address(1));
-    let config = config_at_once(device, rows, 1);
-    let places = numbering.map_or_else(RawOrder::default, Numbering::places);
-    queue!(device, f64, "invert_diagonal", config, raw, values, size, places, to, mark, least);
-    let mut words = [0; 2];
-    found.read(&mut words)?;
-    let [refused, least] = words;
-    if refused == u64::from(u32::MAX) {
-        return Ok(Ok((inverse, f64::from_bits(least))));
+/// The inverse of a diagonal, zero for rows of nothing.
+#[derive(Debug)]
+pub struct Inverse {
+    /// Its numbers, in a numbering, if there is one.
+    pub values: Array<f64>,
+    /// The first row that has something and no positive diagonal; the smallest number that is not zero.
+    found: Array<u64>,
+    /// Rows of a node.
+    size: usize,
+}
+
+impl Inverse {
+    /// Of a matrix.
+    pub fn new(a: &Blocks, numbering: Option<&Numbering>) -> Result<Inverse> {
+        let (device, rows, size) = (a.values.device(), a.rows(), a.shape[0]);
+        let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
+        let (values, found) = (device.uninitialised::<f64>(rows)?, device.upload(&words)?);
+        let (raw, from, block, config) =
+            (a.graph.raw(), a.address(), size as u32, config_at_once(device, rows, 1));
+        let (to, refused, least) = (values.address(0), found.address(0), found.address(1));
+        let places = numbering.map_or_else(RawOrder::default, Numbering::places);
+        queue!(device, f64, "invert_diagonal", config, raw, from, block, places, to, refused, least);
+        Ok(Inverse { values, found, size })
     }
-    if numbering.is_some() {
-        return inverse_diagonal(a, None);
+
+    /// Waits for the smallest number that is not zero, infinity where all are; or for the first row that has something and no
+    /// positive diagonal, and what it has there.
+    pub fn least(&self, numbering: Option<&Numbering>) -> Result<std::result::Result<f64, (usize, f64)>> {
+        let mut words = [0; 2];
+        self.found.read(&mut words)?;
+        let [refused, least] = words;
+        if refused == u64::from(u32::MAX) {
+            return Ok(Ok(f64::from_bits(least)));
+        }
+        let (row, mut inverse) = (refused as usize, vec![0.0; self.values.len()]);
+        self.values.read(&mut inverse)?;
+        let node = match numbering {
+            Some(numbering) => numbering.places_of_nodes()?[row / self.size] as usize,
+            None => row / self.size,
+        };
+        let found = inverse[node * self.size + row % self.size];
+        Ok(Err((row, if found == 0.0 { 0.0 } else { 1.0 / found })))
     }
-    let (at, mut found) = (refused as usize, vec![0.0; rows]);
-    inverse.read(&mut found)?;
-    Ok(Err((at, if found[at] == 0.0 { 0.0 } else { 1.0 / found[at] })))
 }
 
 /// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing.

@@ -12,12 +12,13 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
 use crate::preconditioners::origin::{Origin, Refresh, check_space};
 use crate::{Error, Real, Result};
+use krysp_kernels::cuda::Ordered;
+use krysp_kernels::cuda::multigrid;
 use krysp_kernels::cuda::multigrid::coarsening::{Aggregates, Coarsening, Made, Modes, Numbers};
 use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
 use krysp_kernels::cuda::multigrid::graph::Blocks;
 use krysp_kernels::cuda::multigrid::numbering::Numbering;
-use krysp_kernels::cuda::multigrid::{self, numbers};
-use krysp_kernels::cuda::{Array, Ordered};
+use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
 use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -110,7 +111,7 @@ impl<T: Real> OnGpu<T> {
         let wide = diagonals.is_empty() && is_wide(&self.whole);
         loop {
             if a.rows() <= self.options.coarsest {
-                let (_, least) = inverse_diagonal(&a, None)?;
+                let least = least(&Inverse::new(&a, None)?, None)?;
                 if levels.is_empty() {
                     self.scale = scale_of(least);
                 }
@@ -126,7 +127,8 @@ impl<T: Real> OnGpu<T> {
                 (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();
             }
             let in_order = numbering.as_ref().filter(|_| levels.is_empty());
-            let (inverse, least) = inverse_diagonal(&a, in_order)?;
+            let inverse = Inverse::new(&a, in_order)?;
+            let least = least(&inverse, in_order)?;
             if levels.is_empty() {
                 self.scale = scale_of(least);
             }
@@ -136,7 +138,7 @@ impl<T: Real> OnGpu<T> {
             let diagonals = if levels.is_empty() { &diagonals[..] } else { &[] };
             let mut level = Level {
                 a: Matrix::of_blocks(&a, self.scale, diagonals)?,
-                inverse: numbers::rounded_diagonal(&inverse, self.scale)?,
+                inverse: numbers::rounded_diagonal(&inverse.values, self.scale)?,
                 weights: vec![],
                 gain: None,
                 transfer: None,
@@ -148,7 +150,7 @@ impl<T: Real> OnGpu<T> {
                 return Ok((levels, None, numbering));
             };
             let Made { coarsening, numbers, modes: below } =
-                Made::new(&a, &inverse, omega, aggregates, rules(&self.options))?;
+                Made::new(&a, &inverse.values, omega, aggregates, rules(&self.options))?;
             let Numbers { prolongation, restriction, coarse } = numbers;
             level.transfer = Some(transfer([&prolongation, &restriction])?);
             self.reports.push(LevelReport::on_gpu(&level, started));
@@ -176,13 +178,10 @@ impl<T: Real> OnGpu<T> {
     }
 }
 
-/// The inverse of the diagonal, zero for rows of nothing, in a numbering, if there is one, and its smallest number that is not zero;
-/// refuses what is not positive.
-fn inverse_diagonal(a: &Blocks, numbering: Option<&Numbering>) -> Result<(Array<f64>, f64)> {
-    match numbers::inverse_diagonal(a, numbering)? {
-        Ok(found) => Ok(found),
-        Err((row, pivot)) => Err(Error::NotPositive { what: NAME, row, pivot }),
-    }
+/// The smallest number of an inverse diagonal that is not zero; refuses what is not positive.
+fn least(inverse: &Inverse, numbering: Option<&Numbering>) -> Result<f64> {
+    let refused = |(row, pivot)| Error::NotPositive { what: NAME, row, pivot };
+    inverse.least(numbering)?.map_err(refused)
 }
 
 /// `P` and `Pᵀ` as a cycle reads them.
@@ -290,30 +289,43 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
         check_pattern(&self.whole, &a.structure().pattern)?;
         let gpu = self.space.gpu().clone();
         let mut a = numbers::blocks(a.ordered(&gpu)?, &self.nodes, self.size)?;
+        // of coarse levels: what is not positive is refused at last, and the GPU need not wait for the host at each
+        let mut inverses = vec![];
         for at in 0..=self.cycle.levels.len() {
             let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);
-            let (inverse, least) = inverse_diagonal(&a, numbering)?;
+            let inverse = Inverse::new(&a, numbering)?;
             if at == 0 {
-                self.scale = scale_of(least);
+                self.scale = scale_of(least(&inverse, numbering)?);
             }
             if let Some(numbering) = numbering {
                 a = numbering.numbered(&a)?;
             }
             let Some(level) = self.cycle.levels.get_mut(at) else {
+                inverses.push(inverse);
+                for inverse in inverses.drain(..) {
+                    least(&inverse, None)?;
+                }
                 if self.cycle.dense.is_some() {
                     self.cycle.dense = Some(inverted(&a, self.scale)?);
                 }
                 break;
             };
             level.a.refill(&a, self.scale)?;
-            level.inverse = numbers::rounded_diagonal(&inverse, self.scale)?;
+            level.inverse = numbers::rounded_diagonal(&inverse.values, self.scale)?;
             let omega = weigh(&gpu, level, self.options.sweeps, numbering)?;
-            let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else { break };
-            let Numbers { prolongation, restriction, coarse } = coarsening.numbers(&a, &inverse, omega)?;
+            let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else {
+                inverses.push(inverse);
+                break;
+            };
+            let Numbers { prolongation, restriction, coarse } =
+                coarsening.numbers(&a, &inverse.values, omega)?;
             p.refill(&prolongation, 1.0)?;
             r.refill(&restriction, 1.0)?;
             a = coarse;
+            if at > 0 {
+                inverses.push(inverse);
+            }
         }
-        Ok(())
+        inverses.iter().try_for_each(|inverse| least(inverse, None).map(drop))
     }
 }
