@@ -112,7 +112,7 @@ template <int LANES, int TABLE, int ROOM> __device__ __forceinline__ void rows_a
         begin();                                                                                                        \
         rows_at_once<LANES, TABLE, ROOM>(a, a_values, b, to);                                                           \
     }
-AT_ONCE(32, 32, 4)
+AT_ONCE(32, 64, 8)
 AT_ONCE(64, 64, 8)
 AT_ONCE(128, 128, 16)
 

@@ -24,7 +24,7 @@ pub(crate) const SOURCE: Source = Source {
 
 /// Columns that a row has room for, terms of a mean row with which that is tried, the kernel, and its lanes of a row.
 const ROOM: [(usize, f64, &str, usize); 3] =
-    [(32, 160.0, "at_once_32", 4), (64, 1000.0, "at_once_64", 8), (128, f64::INFINITY, "at_once_128", 16)];
+    [(32, 160.0, "at_once_32", 8), (64, 1000.0, "at_once_64", 8), (128, f64::INFINITY, "at_once_128", 16)];
 
 /// Columns that a row has at most, the kernel for those that are known, and its lanes of a row.
 const KNOWN: [(usize, &str, usize); 3] =

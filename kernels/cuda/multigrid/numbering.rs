@@ -17,7 +17,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Lanes of a row.
+/// Lanes of a row, where rows have more than an entry.
 const LANES: usize = 8;
 
 /// What kernels are told of an order.
@@ -82,8 +82,9 @@ impl Numbering {
         let (from, size) = blocks.map_or((0, 0), |a| (a.address(), (a.shape[0] * a.shape[1]) as u32));
         let (names, to) = (if of_nodes { self.places.address(0) } else { 0 }, columns.address(0));
         let numbers = if blocks.is_some() { values.address(0) } else { 0 };
-        let config = config(rows * LANES);
-        queue!(device, f64, "numbered_rows", config, raw, from, size, of, names, offsets, to, numbers);
+        let lanes = if graph.entries() > rows { LANES } else { 1 };
+        let (config, lanes) = (config(rows * lanes), lanes as u32);
+        queue!(device, f64, "numbered_rows", config, raw, from, size, of, names, offsets, to, numbers, lanes);
         Ok((Graph::new(lengths, columns, graph.cols), values))
     }
 

@@ -5,8 +5,10 @@
 extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
     Graph a, const double* values, u32 size, Order places, double* inverse, u32* refused, u64* least) {
     begin();
+    __shared__ u64 warps[THREADS / 32];
+    const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     u64 smallest = ~0ull;
-    for (u32 row = blockIdx.x * blockDim.x + threadIdx.x; row < a.rows * size; row += gridDim.x * blockDim.x) {
+    if (row < a.rows * size) {
         const u32 node = row / size, within = row % size, own = own_place(a, node);
         const double entry = own == NONE ? 0.0 : values[(u64)own * size * size + within * (size + 1)];
         const double v = entry == 0 ? 0.0 : 1.0 / entry;
@@ -23,7 +25,13 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
         if (!right) atomicMin(refused, row);
     }
     for (int step = 16; step; step >>= 1) smallest = min(smallest, __shfl_xor_sync(ALL, smallest, step));
-    if (threadIdx.x % 32 == 0) atomicMin(least, smallest);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = smallest;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < THREADS / 32; w++) smallest = min(smallest, warps[w]);
+        // changes to one place wait for each other
+        if (smallest < *(volatile u64*)least) atomicMin(least, smallest);
+    }
 }
 extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, u32 rows, double scale, float* to) {
     begin();

@@ -5,7 +5,7 @@ use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
 use super::numbering::{Numbering, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{WARP, config, config_at_once};
+use crate::cuda::device::launch::{WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts};
@@ -105,8 +105,7 @@ impl Inverse {
         let (device, rows, size) = (a.values.device(), a.rows(), a.shape[0]);
         let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
         let (values, found) = (device.uninitialised::<f64>(rows)?, device.upload(&words)?);
-        let (raw, from, block, config) =
-            (a.graph.raw(), a.address(), size as u32, config_at_once(device, rows, 1));
+        let (raw, from, block, config) = (a.graph.raw(), a.address(), size as u32, config(rows));
         let (to, refused, least) = (values.address(0), found.address(0), found.address(1));
         let places = numbering.map_or_else(RawOrder::default, Numbering::places);
         queue!(device, f64, "invert_diagonal", config, raw, from, block, places, to, refused, least);

@@ -291,7 +291,10 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
 extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* columns, u32 entries, u32* counts) {
     begin();
     const u32 entry = blockIdx.x * blockDim.x + threadIdx.x;
-    if (entry < entries) atomicAdd(counts + columns[entry], 1u);
+    if (entry >= entries) return;
+    const u32 column = columns[entry], alike = __match_any_sync(__activemask(), column);
+    // neighbouring rows have columns in common, and sums of one place wait for each other
+    if (threadIdx.x % 32 == __ffs(alike) - 1) atomicAdd(counts + column, u32(__popc(alike)));
 }
 // Puts entries into the rows of the transpose, in no order, LANES a row: an entry, and its row above it. `next` is where each row
 // begins, and ends as where it ends.
@@ -301,7 +304,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     if (row >= a.rows) return;
     for (u32 entry = a.offsets[row] + threadIdx.x % LANES; entry < a.offsets[row + 1]; entry += LANES) {
-        entries[atomicAdd(next + a.columns[entry], 1u)] = (u64)row << 32 | entry;
+        const u32 column = a.columns[entry], alike = __match_any_sync(__activemask(), column), lane = threadIdx.x % 32;
+        const u32 leader = __ffs(alike) - 1;
+        u32 place = lane == leader ? atomicAdd(next + column, u32(__popc(alike))) : 0;
+        place = __shfl_sync(alike, place, leader) + __popc(alike & ((1u << lane) - 1));
+        entries[place] = (u64)row << 32 | entry;
     }
 }
 // A warp puts a row in order: each lane counts for some of its entries at once how many stand before.
@@ -321,9 +328,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* o
         }
 #pragma unroll 4
         for (u32 other = first; other < end; other++) {
-            const u64 entry = __ldg(entries + other);
+            // entries are in the order of their rows
+            const u32 entry = u32(__ldg(entries + other));
 #pragma unroll
-            for (u32 q = 0; q < TOGETHER; q++) smaller[q] += entry < own[q];
+            for (u32 q = 0; q < TOGETHER; q++) smaller[q] += entry < u32(own[q]);
         }
 #pragma unroll
         for (u32 q = 0; q < TOGETHER; q++) {

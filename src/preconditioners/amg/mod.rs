@@ -333,7 +333,7 @@ impl Level {
         });
         let noise = self.a.range().vector(&noise(0..inverse.len()))?;
         let diagonal = Diagonal::new(self.inverse.clone());
-        let largest = largest(&self.a, &diagonal, &noise, &mut self.gain)?;
+        let largest = largest(&self.a, &diagonal, noise, &mut self.gain)?;
         self.weights = weights(largest, sweeps);
         Ok(4.0 / 3.0 / largest)
     }

@@ -107,7 +107,10 @@ impl<T: Real> OnGpu<T> {
         let mut a = numbers::blocks(ordered, &self.nodes, self.size)?;
         let (mut levels, mut numbering) = (vec![], None);
         // while the first kernels run
-        let diagonals = diagonals(&self.whole, &self.space);
+        let diagonals = match a.rows() <= self.options.coarsest {
+            true => vec![],
+            false => diagonals(&self.whole, &self.space),
+        };
         let wide = diagonals.is_empty() && is_wide(&self.whole);
         loop {
             if a.rows() <= self.options.coarsest {
@@ -237,7 +240,7 @@ fn weigh(gpu: &Cuda, level: &mut Level, sweeps: usize, numbering: Option<&Number
     numbers::noise(&mut noise.entries, numbering)?;
     std::mem::swap(&mut diagonal.entries, &mut level.inverse);
     let (products, mut diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
-    let largest = largest(&products, &diagonal, &noise, &mut level.gain)?;
+    let largest = largest(&products, &diagonal, noise, &mut level.gain)?;
     std::mem::swap(&mut diagonal.diagonal_mut().entries, &mut level.inverse);
     level.weights = weights(largest, sweeps);
     Ok(4.0 / 3.0 / largest)

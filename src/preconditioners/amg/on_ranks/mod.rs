@@ -210,7 +210,7 @@ impl Level {
         let own = space.rows();
         let noise = space.vector(&noise(own.start as usize..own.end as usize))?;
         let diagonal = Diagonal::new(space.vector(self.inverse.as_slice())?);
-        let largest = largest(&self.a, &diagonal, &noise, &mut None)?;
+        let largest = largest(&self.a, &diagonal, noise, &mut None)?;
         self.weights = weights(largest, sweeps);
         Ok(4.0 / 3.0 / largest)
     }
