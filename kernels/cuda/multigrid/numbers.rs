@@ -44,26 +44,32 @@ pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
     Ok(Graph::new(offsets, device.uninitialised(entries / (size * size))?, count))
 }
 
-/// A matrix of nodes, whose pattern is [`nodes`], the columns of which this writes, or one with more blocks than its rows fill.
-pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Blocks> {
+/// What is made of a matrix of nodes, whose pattern is [`nodes`], the columns of which this writes, or one with more blocks than its
+/// rows fill. What is in double precision stays where it is.
+pub fn with_blocks<T: Real, R>(
+    a: &Ordered<T>,
+    graph: &Graph,
+    size: usize,
+    made: impl FnOnce(&Blocks) -> R,
+) -> Result<R> {
     let (device, entries) = (a.device().clone(), a.nnz());
-    let Ordered { rows, columns, values, .. } = a;
-    let (mut given, shape, graph) = (Some(values), [size; 2], graph.clone());
-    // what is in double precision stays where it is
+    let Ordered { rows, columns, values: given } = a;
+    let (shape, graph) = ([size; 2], graph.clone());
     if size == 1
-        && let Some(given) = (&mut given as &mut dyn Any).downcast_mut::<Option<Array<f64>>>()
-        && let Some(values) = given.take()
+        && let Some(there) = (given as &dyn Any).downcast_ref::<Array<f64>>()
     {
-        return Ok(Blocks { graph, shape, values });
+        // SAFETY: the array is lent by reference, for a time in which `a` lives; memory goes back behind what is queued
+        let values = unsafe { device.lent(there.address(0), there.len()) };
+        return Ok(made(&Blocks { graph, shape, values }));
     }
     let all = graph.entries() * size * size;
     let values = if entries < all { device.zeros(all)? } else { device.uninitialised::<f64>(entries)? };
-    let (from, to) = (given.as_ref().map_or(0, |given| given.address(0)), values.address(0));
+    let (from, to) = (given.address(0), values.address(0));
     let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
     let (columns, of_nodes) = (columns.address(0), graph.columns.address(0));
     let by_node = config(graph.rows() * WARP);
     if entries < all {
-        let RowStarts::Short(starts) = &*rows else { return Err(too_many(entries)) };
+        let RowStarts::Short(starts) = &**rows else { return Err(too_many(entries)) };
         let starts = starts.address(0);
         queue!(
             &device,
@@ -85,7 +91,7 @@ pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Bloc
     } else {
         queue!(&device, T, "gather_blocks", by_node, offsets, nodes, block, columns, from, of_nodes, to);
     }
-    Ok(Blocks { graph, shape, values })
+    Ok(made(&Blocks { graph, shape, values }))
 }
 
 /// The inverse of a diagonal, zero for rows of nothing.

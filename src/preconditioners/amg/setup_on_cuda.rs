@@ -12,7 +12,6 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
 use crate::preconditioners::origin::{Origin, Refresh, check_space};
 use crate::{Error, Real, Result};
-use krysp_kernels::cuda::Ordered;
 use krysp_kernels::cuda::multigrid;
 use krysp_kernels::cuda::multigrid::coarsening::{Aggregates, Coarsening, Made, Modes, Numbers};
 use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
@@ -71,7 +70,7 @@ impl<T: Real> Amg<T> {
                 Modes { count: modes.count, values: device.upload(&modes.values)? }
             }
         };
-        let ordered = a.ordered(gpu)?;
+        let ordered = a.lent(gpu)?;
         let nodes = match equal {
             true => numbers::nodes(&ordered, size)?,
             false => graph(gpu, &node_pattern(pattern, size)?)?,
@@ -89,7 +88,9 @@ impl<T: Real> Amg<T> {
             queueing: Mutex::new(()),
             _keeps: keeps,
         };
-        let (levels, dense, numbering) = amg.build(gpu, ordered, modes, started)?;
+        let nodes = amg.nodes.clone();
+        let (levels, dense, numbering) =
+            numbers::with_blocks(&ordered, &nodes, size, |a| amg.build(gpu, a, modes, started))??;
         amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
         amg.cycle.numbering = numbering;
         Ok(amg)
@@ -100,12 +101,13 @@ impl<T: Real> OnGpu<T> {
     fn build(
         &mut self,
         gpu: &Cuda,
-        ordered: Ordered<T>,
+        finest: &Blocks,
         mut modes: Modes,
         mut started: Instant,
     ) -> Result<(Vec<Level>, Option<Dense>, Option<Numbering>)> {
-        let mut a = numbers::blocks(ordered, &self.nodes, self.size)?;
         let (mut levels, mut numbering) = (vec![], None);
+        let mut kept: Blocks;
+        let mut a = finest;
         // while the first kernels run
         let diagonals = match a.rows() <= self.options.coarsest {
             true => vec![],
@@ -114,33 +116,34 @@ impl<T: Real> OnGpu<T> {
         let wide = diagonals.is_empty() && is_wide(&self.whole);
         loop {
             if a.rows() <= self.options.coarsest {
-                let least = least(&Inverse::new(&a, None)?, None)?;
+                let least = least(&Inverse::new(a, None)?, None)?;
                 if levels.is_empty() {
                     self.scale = scale_of(least);
                 }
-                let dense = inverted(&a, self.scale)?;
+                let dense = inverted(a, self.scale)?;
                 self.reports.push(LevelReport::dense(dense.rows, started));
                 return Ok((levels, Some(dense), numbering));
             }
             let mut aggregates = match levels.len() < LEVELS {
-                true => Aggregates::new(&a, &modes, rules(&self.options))?,
+                true => Aggregates::new(a, &modes, rules(&self.options))?,
                 false => None,
             };
             if levels.is_empty() && wide {
                 (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();
             }
             let in_order = numbering.as_ref().filter(|_| levels.is_empty());
-            let inverse = Inverse::new(&a, in_order)?;
+            let inverse = Inverse::new(a, in_order)?;
             let least = least(&inverse, in_order)?;
             if levels.is_empty() {
                 self.scale = scale_of(least);
             }
             if let Some(numbering) = in_order {
-                a = numbering.numbered(&a)?;
+                kept = numbering.numbered(a)?;
+                a = &kept;
             }
             let diagonals = if levels.is_empty() { &diagonals[..] } else { &[] };
             let mut level = Level {
-                a: Matrix::of_blocks(&a, self.scale, diagonals)?,
+                a: Matrix::of_blocks(a, self.scale, diagonals)?,
                 inverse: numbers::rounded_diagonal(&inverse.values, self.scale)?,
                 weights: vec![],
                 gain: None,
@@ -153,14 +156,15 @@ impl<T: Real> OnGpu<T> {
                 return Ok((levels, None, numbering));
             };
             let Made { coarsening, numbers, modes: below } =
-                Made::new(&a, &inverse.values, omega, aggregates, rules(&self.options))?;
+                Made::new(a, &inverse.values, omega, aggregates, rules(&self.options))?;
             let Numbers { prolongation, restriction, coarse } = numbers;
             level.transfer = Some(transfer([&prolongation, &restriction])?);
             self.reports.push(LevelReport::on_gpu(&level, started));
             started = Instant::now();
             levels.push(level);
             self.setup.push(coarsening);
-            (a, modes) = (coarse, below);
+            (kept, modes) = (coarse, below);
+            a = &kept;
         }
     }
 
@@ -290,18 +294,26 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.space.host())?;
         check_pattern(&self.whole, &a.structure().pattern)?;
-        let gpu = self.space.gpu().clone();
-        let mut a = numbers::blocks(a.ordered(&gpu)?, &self.nodes, self.size)?;
+        let (gpu, nodes) = (self.space.gpu().clone(), self.nodes.clone());
+        numbers::with_blocks(&*a.lent(&gpu)?, &nodes, self.size, |a| self.renew(&gpu, a))?
+    }
+}
+
+impl<T: Real> OnGpu<T> {
+    fn renew(&mut self, gpu: &Cuda, finest: &Blocks) -> Result<()> {
+        let mut kept: Blocks;
+        let mut a = finest;
         // of coarse levels: what is not positive is refused at last, and the GPU need not wait for the host at each
         let mut inverses = vec![];
         for at in 0..=self.cycle.levels.len() {
             let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);
-            let inverse = Inverse::new(&a, numbering)?;
+            let inverse = Inverse::new(a, numbering)?;
             if at == 0 {
                 self.scale = scale_of(least(&inverse, numbering)?);
             }
             if let Some(numbering) = numbering {
-                a = numbering.numbered(&a)?;
+                kept = numbering.numbered(a)?;
+                a = &kept;
             }
             let Some(level) = self.cycle.levels.get_mut(at) else {
                 inverses.push(inverse);
@@ -309,22 +321,23 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
                     least(&inverse, None)?;
                 }
                 if self.cycle.dense.is_some() {
-                    self.cycle.dense = Some(inverted(&a, self.scale)?);
+                    self.cycle.dense = Some(inverted(a, self.scale)?);
                 }
                 break;
             };
-            level.a.refill(&a, self.scale)?;
+            level.a.refill(a, self.scale)?;
             level.inverse = numbers::rounded_diagonal(&inverse.values, self.scale)?;
-            let omega = weigh(&gpu, level, self.options.sweeps, numbering)?;
+            let omega = weigh(gpu, level, self.options.sweeps, numbering)?;
             let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else {
                 inverses.push(inverse);
                 break;
             };
             let Numbers { prolongation, restriction, coarse } =
-                coarsening.numbers(&a, &inverse.values, omega)?;
+                coarsening.numbers(a, &inverse.values, omega)?;
             p.refill(&prolongation, 1.0)?;
             r.refill(&restriction, 1.0)?;
-            a = coarse;
+            kept = coarse;
+            a = &kept;
             if at > 0 {
                 inverses.push(inverse);
             }
