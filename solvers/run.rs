@@ -462,3 +462,25 @@ fn interrupted<S: Space>(
         _ => Some(Outcome::Cancelled),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::nearly_done;
+
+    #[test]
+    fn a_step_is_the_last_if_residuals_fall_as_before() {
+        assert!(nearly_done(&[1.0, 1e-2], 1, 1e-4));
+        assert!(!nearly_done(&[1.0, 1e-2], 1, 9e-5));
+        assert!(nearly_done(&[1.0, 1e-1, 1e-2], 2, 1e-4));
+        // nothing is on its way, nothing is known of as many before, nothing is small enough
+        for (residuals, in_flight, threshold) in [
+            (&[1.0, 1e-2][..], 0, 1.0),
+            (&[1.0], 1, 1.0),
+            (&[], 1, 1.0),
+            (&[1.0, f64::NAN], 1, 1.0),
+            (&[1.0, 1e-9], 1, 0.0),
+        ] {
+            assert!(!nearly_done(residuals, in_flight, threshold));
+        }
+    }
+}
