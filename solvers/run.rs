@@ -7,7 +7,7 @@
 
 use crate::deflation::Deflated;
 use crate::stagnation::StagnationDetector;
-use crate::verdict::{converged, finite_or, norm, not_finite, trivial};
+use crate::verdict::{converged, finite_or, norm, norms, not_finite, trivial};
 use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
@@ -110,7 +110,7 @@ where
             return Ok(Outcome::NotFinite { whence: "the initial residual" });
         }
         if first <= threshold {
-            return converged(first, threshold, &self.report, x);
+            return converged(first, threshold, &self.report, x, workspace.length);
         }
         workspace.steps.forget();
         let mut attempt = 0;
@@ -139,10 +139,10 @@ where
                 truth = self.start(b, x, workspace, Arithmetic::Precise, attempt)?;
             }
             if truth <= threshold {
-                return converged(truth, threshold, &self.report, x);
+                return converged(truth, threshold, &self.report, x, workspace.length);
             }
             if outcome == Outcome::Converged && truth <= 2.0 * threshold {
-                return converged(truth, 2.0 * threshold, &self.report, x);
+                return converged(truth, 2.0 * threshold, &self.report, x, workspace.length);
             }
             if let Some((best, residual)) = &best {
                 if truth.is_nan() || truth > *residual {
@@ -154,7 +154,7 @@ where
                     Outcome::Cancelled | Outcome::Stopped | Outcome::TimeLimit => outcome,
                     _ => Outcome::PrecisionLimit { element: <ElemOf<A::Vector>>::NAME, limit },
                 };
-                return finite_or(ended, x);
+                return finite_or(ended, x, workspace.length);
             }
             if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
                 return Ok(Outcome::NotFinite { whence: "the solution" });
@@ -169,7 +169,7 @@ where
                     let iterations = self.report.history.len() - 1;
                     if !(claimed && halved && iterations < allowed) {
                         let element = <ElemOf<A::Vector>>::NAME;
-                        return finite_or(Outcome::PrecisionLimit { element, limit }, x);
+                        return finite_or(Outcome::PrecisionLimit { element, limit }, x, workspace.length);
                     }
                     let mut copy = workspace.space.zeros()?;
                     copy.copy_from(x);
@@ -178,7 +178,7 @@ where
                 }
                 if !bounded && claimed && !halved {
                     let evidence = Evidence::Singular { condition: self.condition_from_below() };
-                    return finite_or(Outcome::Stagnated(evidence), x);
+                    return finite_or(Outcome::Stagnated(evidence), x, workspace.length);
                 }
             }
             let recovers = self.method.restarts_after_breakdown();
@@ -187,11 +187,13 @@ where
             let most_attempts = if truth == before { 2 } else { ATTEMPTS };
             match outcome {
                 Outcome::Converged if halved => {}
-                Outcome::Converged => return finite_or(Outcome::Stagnated(Evidence::Restart), x),
+                Outcome::Converged => {
+                    return finite_or(Outcome::Stagnated(Evidence::Restart), x, workspace.length);
+                }
                 Outcome::NotFinite { .. } if recovers && halved => {}
                 Outcome::Breakdown { .. } if recovers && halved => attempt = 0,
                 Outcome::Breakdown { .. } if recovers && attempt <= most_attempts => {}
-                ended => return finite_or(ended, x),
+                ended => return finite_or(ended, x, workspace.length),
             }
             self.report.restarts += 1;
             if self.method.cycle(workspace.space.len()).is_none() {
@@ -216,12 +218,16 @@ where
         let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
         let system = System { a: &self.operator, m: &m, b, arithmetic, attempt };
         let r_squared = self.method.start(&system, x, &mut workspace.work)?;
-        let x_squared = x.norm_squared();
-        let scale = workspace.operator_norm(&self.operator, b)?;
         let report = &mut self.report;
-        report.true_residual = norm::<A::Vector>(r_squared)?;
-        let length = norm::<A::Vector>(x_squared)?;
-        report.backward_error = report.true_residual / (scale * length + report.rhs_norm);
+        if arithmetic == Arithmetic::Zero {
+            // r = b, and the host need not wait
+            (report.true_residual, report.backward_error, workspace.length) = (report.rhs_norm, 1.0, 0.0);
+            return Ok(report.true_residual);
+        }
+        let x_squared = x.norm_squared();
+        let scale = workspace.operator_norm(&mut self.operator_norm, &self.operator, b)?;
+        [report.true_residual, workspace.length] = norms::<A::Vector>([r_squared, x_squared])?;
+        report.backward_error = report.true_residual / (scale * workspace.length + report.rhs_norm);
         Ok(report.true_residual)
     }
 
@@ -336,7 +342,8 @@ where
                 }
                 if queued >= check_at {
                     check_at = first + 2 * (queued - first);
-                    let near = workspace.limit_near(&self.operator, b, x, threshold)?;
+                    let near =
+                        workspace.limit_near(&mut self.operator_norm, &self.operator, b, x, threshold)?;
                     if let Some([limit, scale]) = near {
                         let most = report.rhs_norm.max(report.history[0]);
                         let patient = self.stopping.patience == Some(usize::MAX);

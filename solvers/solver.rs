@@ -1,11 +1,12 @@
 //! Construction and options of a solver, and its entry points, shared by all methods.
 
 use crate::deflation::NullSpace;
-use crate::workspace::{OperatorFacts, Workspace};
+use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Form, Identity, LinearOperator, Method, Progress,
-    Report, Result, Solution, Space, Stopping, Vector, lanczos,
+    Report, Result, ScalarOf, Solution, Space, Stopping, Vector, lanczos,
 };
+use num_traits::Zero;
 use std::time::{Duration, Instant};
 
 /// A callback that is told the progress of each iteration.
@@ -33,6 +34,8 @@ where
     pub(crate) stop_rules: Vec<StopRule>,
     pub(crate) late_rules: Vec<StopRule>,
     pub(crate) report: Report,
+    /// `‖A‖`, once it was estimated; forgotten when `A` may get new values.
+    pub(crate) operator_norm: Option<f64>,
     workspace: Option<Workspace<K, A::Vector>>,
 }
 
@@ -56,6 +59,7 @@ where
             stop_rules: Vec::new(),
             late_rules: Vec::new(),
             report: Report::default(),
+            operator_norm: None,
             workspace: None,
         }
     }
@@ -85,6 +89,7 @@ where
             stop_rules: self.stop_rules,
             late_rules: self.late_rules,
             report: self.report,
+            operator_norm: self.operator_norm,
             workspace: self.workspace,
         }
     }
@@ -213,8 +218,20 @@ where
             stop_rules: Vec::new(),
             late_rules: Vec::new(),
             report: self.report,
+            operator_norm: self.operator_norm,
             workspace: self.workspace,
         }
+    }
+
+    /// `‖A‖` as solves have estimated it from below, at the cost of two products; `None` before the first.
+    pub fn operator_norm(&self) -> Option<f64> {
+        self.operator_norm
+    }
+
+    /// Takes `‖A‖` from a solver that has estimated it for the same values.
+    pub fn with_operator_norm(mut self, norm: Option<f64>) -> Self {
+        self.operator_norm = norm;
+        self
     }
 
     /// The operator and the preconditioner, for another solver.
@@ -246,8 +263,9 @@ where
 
     /// Forgets measured properties of the operators, because their values may change.
     fn forget_operator_facts(&mut self) {
+        self.operator_norm = None;
         if let Some(workspace) = &mut self.workspace {
-            workspace.facts = OperatorFacts::default();
+            workspace.symmetry = None;
         }
     }
 
@@ -294,7 +312,7 @@ where
         fits("`b`", b.len(), "`A`'s rows", range.local_len())?;
         let mut rhs = range.zeros()?;
         range.load(b, &mut rhs)?;
-        self.solve_at(&rhs, &mut x, guess)?;
+        self.solve_at(&rhs, &mut x, guess, Instant::now())?;
         let mut host = vec![ElemOf::<A::Vector>::default(); x.space().local_len()];
         x.space().store(&x, &mut host)?;
         Ok(Solution { x: host, report: std::mem::take(&mut self.report) })
@@ -304,14 +322,31 @@ where
     /// solution. After the first solve with an operator, later ones allocate nothing, except where a solution comes so
     /// close to the rounding limit that its residual must be computed in twice the precision.
     pub fn solve_into(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
-        let outcome = self.solve_at(b, x, Arithmetic::Plain).map(|_| ());
+        let outcome = self.solve_at(b, x, Arithmetic::Plain, Instant::now()).map(|_| ());
+        self.or_give_up(outcome)?;
+        Ok(&self.report)
+    }
+
+    /// As [`Solver::solve_into`] from `x = 0`, whatever `x` holds. One product less than from a guess.
+    pub fn solve_from_zero(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
+        let started = Instant::now();
+        let outcome = self.check_spaces(b, x).and_then(|()| {
+            let zero: ScalarOf<A::Vector> = ElemOf::<A::Vector>::zero().into();
+            x.axpby(&zero, b, &zero);
+            self.solve_at(b, x, Arithmetic::Zero, started).map(|_| ())
+        });
         self.or_give_up(outcome)?;
         Ok(&self.report)
     }
 
     /// Solves from the guess that `x` holds; `guess` says how its residual is computed.
-    fn solve_at(&mut self, b: &A::Vector, x: &mut A::Vector, guess: Arithmetic) -> Result<&Report> {
-        let started = Instant::now();
+    fn solve_at(
+        &mut self,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        guess: Arithmetic,
+        started: Instant,
+    ) -> Result<&Report> {
         self.check_spaces(b, x)?;
         let space = self.operator.range();
         let mut workspace = match self.workspace.take() {

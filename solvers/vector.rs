@@ -18,7 +18,7 @@ pub type SpaceOf<V> = <V as Vector>::Space;
 /// ranks.
 ///
 /// Arithmetic on scalars may be lazy. Products and quotients cost nothing; a sum or a root costs a launch on a GPU.
-/// Only [`Scalar::read`] and [`Scalar::read_all`] wait for the hardware.
+/// Only [`Scalar::read`], [`Scalar::read_both`] and [`Scalar::read_all`] wait for the hardware.
 pub trait Scalar<T>:
     Clone + Send + From<T> + Neg<Output = Self> + Add<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
@@ -28,6 +28,11 @@ pub trait Scalar<T>:
 
     /// The value, on the host.
     fn read(&self) -> Result<T>;
+
+    /// The values of this and another one, for which the host waits once where that is possible.
+    fn read_both(&self, other: &Self) -> Result<[T; 2]> {
+        Ok([self.read()?, other.read()?])
+    }
 
     /// The values of several, for which the host waits once where that is possible.
     fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {

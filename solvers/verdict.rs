@@ -25,26 +25,32 @@ pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Resul
 /// The outcome for an infinite or NaN `‖b‖²`: a breakdown if all entries of `b` are finite and only their squares
 /// overflow, else `NotFinite`.
 pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
-    Ok(match finite_or(Outcome::Converged, b)? {
+    Ok(match finite_or(Outcome::Converged, b, f64::INFINITY)? {
         Outcome::Converged => Outcome::Breakdown { what: RHS, value: f64::INFINITY, iteration: 0 },
         _ => Outcome::NotFinite { whence: "`b`" },
     })
 }
 
 /// The outcome for a true residual that meets the threshold. A breakdown is reported if underflowed squares could hide
-/// a residual above the threshold, and `NotFinite` if `x` is not finite, which `A` may hide by zeros.
-pub(crate) fn converged<V: Vector>(truth: f64, threshold: f64, report: &Report, x: &V) -> Result<Outcome> {
+/// a residual above the threshold, and `NotFinite` if `x`, of this norm, is not finite, which `A` may hide by zeros.
+pub(crate) fn converged<V: Vector>(
+    truth: f64,
+    threshold: f64,
+    report: &Report,
+    x: &V,
+    length: f64,
+) -> Result<Outcome> {
     let vanished = x.space().len() as f64 * smallest_normal::<V>() * V::Elem::EPSILON;
     if truth.hypot(vanished.sqrt()) > threshold {
         let iteration = report.history.len() - 1;
         return Ok(Outcome::Breakdown { what: RESIDUAL, value: truth * truth, iteration });
     }
-    finite_or(Outcome::Converged, x)
+    finite_or(Outcome::Converged, x, length)
 }
 
-/// The outcome, unless `x` is not finite.
-pub(crate) fn finite_or<V: Vector>(outcome: Outcome, x: &V) -> Result<Outcome> {
-    let mut finite = norm::<V>(x.norm_squared())?.is_finite();
+/// The outcome, unless `x`, of this norm, is not finite.
+pub(crate) fn finite_or<V: Vector>(outcome: Outcome, x: &V, length: f64) -> Result<Outcome> {
+    let mut finite = length.is_finite();
     if !finite {
         // Perhaps only the square overflows: test a scaled copy.
         let mut small = x.space().zeros()?;
@@ -57,6 +63,12 @@ pub(crate) fn finite_or<V: Vector>(outcome: Outcome, x: &V) -> Result<Outcome> {
     }
     let reported = matches!(outcome, Outcome::NotFinite { .. });
     Ok(if finite || reported { outcome } else { Outcome::NotFinite { whence: "the solution" } })
+}
+
+/// Two norms from their squares, for which the host waits once.
+pub(crate) fn norms<V: Vector>(squares: [V::Scalar; 2]) -> Result<[f64; 2]> {
+    let [first, second] = squares;
+    Ok(first.read_both(&second)?.map(|squared| squared.to_f64().sqrt()))
 }
 
 /// The norm from its square, on the host.

@@ -1,5 +1,4 @@
-//! What a solver keeps from solve to solve: vectors, steps, the folded part of `x`, and measured properties of the
-//! operators.
+//! What a solver keeps from solve to solve: vectors, steps, the folded part of `x`, and whether the operators are symmetric.
 
 use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
 use crate::verdict::norm;
@@ -7,15 +6,6 @@ use crate::{
     Element, LinearOperator, Method, Result, Space, SpaceOf, Steps, Symmetry, Vector, plain_residual,
 };
 use num_traits::{One, Zero};
-
-/// Properties of the operators, each measured when first needed and valid until the operators get new values.
-#[derive(Default)]
-pub(crate) struct OperatorFacts {
-    /// `‖A‖`, estimated from below.
-    norm: Option<f64>,
-    /// Whether operator and preconditioner are as symmetric as the method needs.
-    symmetry: Option<SymmetryTest>,
-}
 
 /// What a solver keeps from solve to solve.
 pub(crate) struct Workspace<K: Method<V>, V: Vector> {
@@ -30,8 +20,10 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     is_folded: bool,
     /// Two work vectors for norms and rounding limits.
     spare: Option<[V; 2]>,
-    /// Measured properties of the operators, reset when the operators may get new values.
-    pub(crate) facts: OperatorFacts,
+    /// `‖x‖` where the method started last.
+    pub(crate) length: f64,
+    /// Whether operator and preconditioner are as symmetric as the method needs; forgotten when they may get new values.
+    pub(crate) symmetry: Option<SymmetryTest>,
     /// The numbers that the latest step recorded.
     pub(crate) numbers: Vec<f64>,
     /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
@@ -40,7 +32,7 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
 
 /// The result of a test whether operator and preconditioner are symmetric.
 #[derive(Clone, Copy)]
-enum SymmetryTest {
+pub(crate) enum SymmetryTest {
     Passed,
     UnsymmetricMatrix,
     UnsymmetricPreconditioner,
@@ -56,7 +48,8 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
             folded: None,
             is_folded: false,
             spare: None,
-            facts: OperatorFacts::default(),
+            length: f64::NAN,
+            symmetry: None,
             numbers: Vec::new(),
             lanczos: Vec::new(),
         })
@@ -111,13 +104,18 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         Ok([v, w])
     }
 
-    /// `‖A‖`, estimated from below, once for each set of values of `A`.
-    pub(crate) fn operator_norm<A: LinearOperator<Vector = V>>(&mut self, a: &A, b: &V) -> Result<f64> {
-        if let Some(norm) = self.facts.norm {
+    /// `‖A‖`, estimated from below unless it is known.
+    pub(crate) fn operator_norm<A: LinearOperator<Vector = V>>(
+        &mut self,
+        known: &mut Option<f64>,
+        a: &A,
+        b: &V,
+    ) -> Result<f64> {
+        if let Some(norm) = *known {
             return Ok(norm);
         }
         let norm = operator_norm(a, b, Self::spare(&mut self.spare, &self.space)?)?;
-        self.facts.norm = Some(norm);
+        *known = Some(norm);
         Ok(norm)
     }
 
@@ -131,7 +129,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         b: &V,
         x: &V,
     ) -> Result<Option<&'static str>> {
-        if let Some(test) = self.facts.symmetry {
+        if let Some(test) = self.symmetry {
             return Ok(test.unsymmetric_operator());
         }
         let [v, w] = Self::spare(&mut self.spare, &self.space)?;
@@ -156,7 +154,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         } else {
             SymmetryTest::Passed
         };
-        self.facts.symmetry = Some(test);
+        self.symmetry = Some(test);
         Ok(test.unsymmetric_operator())
     }
 
@@ -170,6 +168,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     /// product.
     pub(crate) fn limit_near<A: LinearOperator<Vector = V>>(
         &mut self,
+        known: &mut Option<f64>,
         a: &A,
         b: &V,
         x: &V,
@@ -178,7 +177,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         let folded = self.folded.take();
         let whole = folded.as_ref().filter(|_| self.is_folded).unwrap_or(x);
         let limit = (|| {
-            let scale = self.operator_norm(a, b)? * norm::<V>(whole.norm_squared())?;
+            let scale = self.operator_norm(known, a, b)? * norm::<V>(whole.norm_squared())?;
             match threshold < V::Elem::EPSILON * scale {
                 true => Ok(Some([self.rounding_limit(a, whole)?, scale])),
                 false => Ok(None),

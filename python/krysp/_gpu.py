@@ -97,12 +97,16 @@ class CuPy:
         if device != self._runtime.getDevice():
             array.__dlpack__(stream=stream)
             return
+        current = self._current().ptr
+        if self._runtime.streamQuery(current) == 0:
+            # nothing is queued there
+            return
         # an event that other threads do not record meanwhile; `__dlpack__` makes a new one each time
         events = self._own.__dict__
         event = events.get(device)
         if event is None:
             event = events[device] = self._cupy.cuda.Event(disable_timing=True)
-        self._runtime.eventRecord(event.ptr, self._current().ptr)
+        self._runtime.eventRecord(event.ptr, current)
         self._runtime.streamWaitEvent(stream, event.ptr)
 
 

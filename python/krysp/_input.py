@@ -46,6 +46,8 @@ def sparse(matrix: Any) -> Any:
 
 def values(data: Any, dtype: np.dtype[Any]) -> FloatArray:
     """Values of entries, of the element type and side by side."""
+    if issparse(data):
+        raise TypeError("a matrix, where the values of its entries are needed: say `A.data`")
     return np.ascontiguousarray(data, dtype=dtype).reshape(-1)
 
 

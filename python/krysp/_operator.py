@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,50 @@ class Operator(LinearOperator):  # type: ignore[misc]
             In the order of ``A.data`` if ``A`` was CSR, CSC or COO, else of ``A.tocsr().data``.
         """
         self._core.refresh(_input.values(values, self.dtype))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the matrix in its format, for `load`.
+
+        Parameters
+        ----------
+        path : str or path
+        """
+        self._core.save(os.fspath(path))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Operator:
+        """What `save` wrote: nothing is weighed, renumbered or converted again.
+
+        Parameters
+        ----------
+        path : str or path
+        device : str
+            As for a new operator; the same kind of device as when it was saved.
+
+        Raises
+        ------
+        KryspError
+            If the file is damaged, or of another version or kind of processor; the message says which.
+
+        Examples
+        --------
+        >>> import numpy as np, scipy.sparse as sp, krysp, os, tempfile
+        >>> A = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000), format="csr")
+        >>> path = os.path.join(tempfile.mkdtemp(), "operator.krysp")
+        >>> krysp.Operator(A, device="cpu").save(path)
+        >>> op = krysp.Operator.load(path, device="cpu")
+        >>> bool(np.allclose(op @ np.ones(1000), A @ np.ones(1000)))
+        True
+        """
+        operator = cls.__new__(cls)
+        operator.device = place(device)
+        operator._core = Matrix.load(os.fspath(path), operator.device)
+        dtype = _input.SINGLE if operator._core.single else _input.DOUBLE
+        LinearOperator.__init__(operator, dtype, operator._core.shape)
+        return operator
+
+    def _rmatvec(self, x: Any) -> Any:
+        raise NotImplementedError("an operator has no transpose: `krysp.Operator(A.T)` is one")
 
     def _matvec(self, x: Any) -> Any:
         return self._core.apply(_input.vector(x, self.shape[1], self.dtype, "x"))

@@ -249,6 +249,8 @@ def amg(
     if modes is not None:
         array = np.asarray(modes)
         array = array[:, None] if array.ndim == 1 else array
+        if array.ndim != 2 or array.shape[0] != A.shape[0]:
+            raise ValueError(f"modes has shape {array.shape}: one row for each of the {A.shape[0]} of the matrix is needed")
         vectors = [array[:, k] for k in range(array.shape[1])]
     return Preconditioner("amg", A, modes=vectors, strength=strength, sweeps=sweeps, coarsest=coarsest)
 

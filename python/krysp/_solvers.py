@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -341,8 +342,9 @@ def _run(
     restart: int = 20,
     of_iterates: bool = True,
 ) -> Result:
-    if not (isinstance(atol, (int, float)) and atol >= 0.0):
-        raise ValueError(f"atol is {atol!r}: a number that is not negative is needed")
+    if not (type(rtol) is type(atol) is float and rtol >= 0.0 and atol >= 0.0):
+        _check_tolerance("rtol", rtol)
+        _check_tolerance("atol", atol)
     if type(b) is not np.ndarray:
         if _gpu.is_on_gpu(b):
             return _of_gpu(method, A, b, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)
@@ -402,6 +404,11 @@ def _of_gpu(
     return Result(
         *_gpu.solve(method, A._core, n, A.dtype, b, x0, preconditioner, rtol, atol, most, restart)
     )
+
+
+def _check_tolerance(name: str, tolerance: Any) -> None:
+    if not (isinstance(tolerance, Real) and float(tolerance) >= 0.0):
+        raise ValueError(f"{name} is {tolerance!r}: a number that is not negative is needed")
 
 
 def _square(shape: tuple[int, ...]) -> None:

@@ -95,10 +95,7 @@ fn there<T: Number>(
     let m = preconditioner(&m, a)?;
     let space = a.domain();
     let solve = |b: &CudaVector<T>, x: &mut CudaVector<T>| -> krysp::Result<krysp::Report> {
-        if !guess {
-            x.clear()?;
-        }
-        let report = by_name(wishes, a, &*m, &mut System::There { b, x }, None, spare)?;
+        let report = by_name(wishes, a, &*m, &mut System::There { b, x, guess }, None, spare)?;
         // a solve that converged has read a number last that was computed from its x
         if report.outcome != Outcome::Converged {
             space.gpu().synchronize()?;
@@ -124,11 +121,11 @@ pub(crate) fn from_host<T: Number>(
         None => [space.zeros()?, space.zeros()?],
     };
     space.load(b, &mut rhs)?;
-    match guess {
-        Some(guess) => space.load(guess, &mut solution)?,
-        None => solution.clear()?,
+    if let Some(guess) = guess {
+        space.load(guess, &mut solution)?;
     }
-    let report = by_name(wishes, a, m, &mut System::There { b: &rhs, x: &mut solution }, callback, spare)?;
+    let mut system = System::There { b: &rhs, x: &mut solution, guess: guess.is_some() };
+    let report = by_name(wishes, a, m, &mut system, callback, spare)?;
     space.store(&solution, x)?;
     if let Some(spare) = spare {
         spare.keep([rhs, solution]);

@@ -4,13 +4,16 @@ use crate::arrays::{Layout, Rows, array, entries, matrix};
 use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::watch::computed;
-use krysp::{Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Vector};
+use krysp::{
+    Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Unusable, Vector,
+};
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, CudaVector};
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use std::path::{Path, PathBuf};
 
 /// A number of Python's arrays that krysp computes with: `float32` or `float64`.
 pub(crate) trait Number: Real + numpy::Element {
@@ -116,6 +119,32 @@ impl<T: Number> Placed<T> {
             Placed::Host(operator) => image(operator, x),
             #[cfg(feature = "cuda")]
             Placed::Cuda(operator) => image(operator, x),
+        }
+    }
+
+    fn save(&self, path: &Path) -> krysp::Result<()> {
+        match self {
+            Placed::Given(csr) => Operator::in_format(csr, &Host, Csr::<T>::NAME)?.save(path),
+            Placed::Host(operator) => operator.save(path),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => operator.save(path),
+        }
+    }
+
+    fn load(path: &Path, place: &Place) -> krysp::Result<Placed<T>> {
+        Ok(match place {
+            #[cfg(feature = "cuda")]
+            Place::Cuda(ordinal) => Placed::Cuda(Operator::load(path, &Cuda::new(*ordinal)?)?),
+            _ => Placed::Host(Operator::load(path, &Host)?),
+        })
+    }
+
+    fn shape(&self) -> (usize, usize) {
+        match self {
+            Placed::Given(csr) => (csr.rows(), csr.cols()),
+            Placed::Host(operator) => (operator.range().len(), operator.domain().len()),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => (operator.range().len(), operator.domain().len()),
         }
     }
 
@@ -226,6 +255,8 @@ impl Matrix {
 
     /// New values, in the order in which the matrix was given.
     fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        #[cfg(feature = "cuda")]
+        self.spare.forget_values();
         with_either!(&mut self.inner, placed => {
             let values = array("the values", values)?;
             let values = entries("the values", &values)?;
@@ -241,6 +272,40 @@ impl Matrix {
             let y = py.detach(|| placed.apply(x)).map_err(raised_by_solver)?;
             Ok(PyArray1::from_vec(py, y).into_any())
         })
+    }
+
+    /// Writes the matrix in its format.
+    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        with_either!(&self.inner, placed => computed(py, || placed.save(&path)).map_err(raised))
+    }
+
+    /// What was saved, for "cpu" or "cuda:0".
+    #[staticmethod]
+    fn load(py: Python<'_>, path: PathBuf, place: &str) -> PyResult<Matrix> {
+        let place = Place::named(place)?;
+        let inner = match computed(py, || Placed::load(&path, &place)) {
+            Err(krysp::Error::Saved { why: Unusable::Kind { .. }, .. }) => {
+                Either::Single(computed(py, || Placed::load(&path, &place)).map_err(raised)?)
+            }
+            double => Either::Double(double.map_err(raised)?),
+        };
+        Ok(Matrix {
+            inner,
+            #[cfg(feature = "cuda")]
+            spare: Default::default(),
+        })
+    }
+
+    /// Rows and columns.
+    #[getter]
+    fn shape(&self) -> (usize, usize) {
+        with_either!(&self.inner, placed => placed.shape())
+    }
+
+    /// Whether its numbers are those of `float32`.
+    #[getter]
+    fn single(&self) -> bool {
+        matches!(self.inner, Either::Single(_))
     }
 
     /// What was chosen, and why.

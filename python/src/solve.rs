@@ -235,9 +235,9 @@ impl Wishes {
 pub(crate) enum System<'d, V: Vector> {
     /// In host memory and the user's numbering; `x` holds the guess, if there is one.
     Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
-    /// In the space of the operator; `x` holds the guess.
+    /// In the space of the operator; `x` holds the guess, if there is one.
     #[cfg(feature = "cuda")]
-    There { b: &'d V, x: &'d mut V },
+    There { b: &'d V, x: &'d mut V, guess: bool },
 }
 
 impl<'d, V: Vector> System<'d, V> {
@@ -261,7 +261,11 @@ impl<'d, V: Vector> System<'d, V> {
                 Ok(solution.report)
             }
             #[cfg(feature = "cuda")]
-            System::There { b, x } => Ok(solver.solve_into(b, x)?.clone()),
+            System::There { b, x, guess } => {
+                let report = if *guess { solver.solve_into(b, x)? } else { solver.solve_from_zero(b, x)? };
+                *guess = true;
+                Ok(report.clone())
+            }
         }
     }
 }

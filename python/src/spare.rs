@@ -8,9 +8,12 @@ use std::sync::{Mutex, PoisonError};
 /// Things at most: two methods, with their vectors.
 const MOST: usize = 4;
 
-/// Solvers and vectors that nobody uses now.
+/// Solvers and vectors that nobody uses now, and what the last solve has found out about the matrix.
 #[derive(Default)]
-pub(crate) struct Spare(Mutex<Vec<Box<dyn Any + Send>>>);
+pub(crate) struct Spare {
+    kept: Mutex<Vec<Box<dyn Any + Send>>>,
+    norm: Mutex<Option<f64>>,
+}
 
 /// A solver without a system.
 type Idle<K, V> = Solver<K, Identity<V>, Identity<V>>;
@@ -22,18 +25,27 @@ pub(crate) type Borrowing<'a, K, V> =
 impl Spare {
     /// One of this type, which no other solve has then.
     pub(crate) fn take<S: Any>(&self) -> Option<S> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|one| one.is::<S>())?;
         kept.remove(at).downcast().ok().map(|one| *one)
     }
 
     /// Keeps one, in the place of the oldest if there are many.
     pub(crate) fn keep<S: Any + Send>(&self, one: S) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == MOST {
             kept.remove(0);
         }
         kept.push(Box::new(one));
+    }
+
+    /// The matrix has new values.
+    pub(crate) fn forget_values(&mut self) {
+        *self.norm.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn norm(&self) -> Option<f64> {
+        *self.norm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the memory of a solver.
@@ -42,6 +54,7 @@ impl Spare {
         K: Method<V> + Send + 'static,
         V: Vector + 'static,
     {
+        *self.norm.lock().unwrap_or_else(PoisonError::into_inner) = solver.operator_norm();
         let space = solver.operator().domain().clone();
         self.keep::<Idle<K, V>>(solver.with_operators(Identity::new(&space), Identity::new(&space)));
     }
@@ -53,8 +66,9 @@ pub(crate) fn solver<'a, K: Method<V> + Default + 'static, V: Vector + 'static>(
     m: &'a dyn LinearOperator<Vector = V>,
     spare: Option<&Spare>,
 ) -> Borrowing<'a, K, V> {
-    match spare.and_then(Spare::take::<Idle<K, V>>) {
+    let solver = match spare.and_then(Spare::take::<Idle<K, V>>) {
         Some(idle) => idle.with_operators(a, m),
         None => Solver::<K, _, _>::new(a).preconditioner(m),
-    }
+    };
+    solver.with_operator_norm(spare.and_then(Spare::norm))
 }

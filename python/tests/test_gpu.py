@@ -110,6 +110,28 @@ def test_threads_share_an_operator():
             np.testing.assert_allclose(a @ result.x, b, rtol=1e-6, atol=1e-8)
 
 
+def test_operators_are_saved_and_loaded(tmp_path):
+    a, b, path = poisson(60), np.random.default_rng(8).random(3600), tmp_path / "a.krysp"
+    saved = krysp.Operator(a, "cuda:0", symmetric=True)
+    saved.refresh(2.0 * a.data)
+    saved.save(path)
+    loaded = krysp.Operator.load(path, "cuda:0")
+    assert loaded.plan.splitlines()[0] == saved.plan.splitlines()[0]
+    np.testing.assert_array_equal(loaded @ b, saved @ b)
+    with pytest.raises(krysp.KryspError, match="a GPU"):
+        krysp.Operator.load(path, "cpu")
+
+
+def test_values_change_between_solves():
+    a, b = poisson(60), np.random.default_rng(9).random(3600)
+    operator = krysp.Operator(a, "cuda:0")
+    first = krysp.cg(operator, b, rtol=1e-8).report
+    operator.refresh(1e3 * a.data)
+    second = krysp.cg(operator, b, rtol=1e-8).report
+    # the norm that it is measured by is that of the new values
+    assert 0.5 < first.backward_error / second.backward_error < 2.0
+
+
 def test_streams_of_cupy():
     cupy = pytest.importorskip("cupy")
     a, b = poisson(60), np.random.default_rng(4).random(3600)

@@ -178,6 +178,15 @@ def test_misuse_is_refused_in_words():
         krysp.cg(a, b, M=krysp.jacobi(poisson(3)))
     with pytest.raises(ValueError, match="atol"):
         krysp.cg(a, b, atol=-1.0)
+    with pytest.raises(ValueError, match="rtol is nan"):
+        krysp.cg(a, b, rtol=np.nan)
+    assert krysp.cg(a, b, rtol=np.float32(1e-3), atol=np.int64(0)).info == 0
+    with pytest.raises(ValueError, match="one row for each of the 144"):
+        krysp.amg(a, modes=np.ones(5))
+    with pytest.raises(TypeError, match=r"A\.data"):
+        krysp.Operator(a, "cpu").refresh(a)
+    with pytest.raises(NotImplementedError, match=r"Operator\(A\.T\)"):
+        krysp.Operator(a, "cpu").T @ b
     with pytest.raises(ValueError, match="device"):
         krysp.Operator(a, "tpu")
     with pytest.raises(ValueError, match="values"):
@@ -218,6 +227,34 @@ def test_operators_multiply_and_take_new_values():
     np.testing.assert_allclose(symmetric @ x, poisson() @ x)
     with pytest.raises(ValueError, match="not symmetric"):
         krysp.Operator(sp.csr_array([[1.0, 2.0], [0.0, 1.0]]), "cpu", symmetric=True)
+
+
+def test_operators_are_saved_and_loaded(tmp_path):
+    order = np.random.default_rng(10).permutation(1600)
+    a, b, path = poisson(40)[order][:, order].tocsr(), np.arange(1600.0), tmp_path / "a.krysp"
+    for dtype in (np.float64, np.float32):
+        given = a.astype(dtype)
+        for options in ({}, {"symmetric": True}, {"renumber": True}):
+            saved = krysp.Operator(given, "cpu", **options)
+            saved.save(path)
+            loaded = krysp.Operator.load(path, "cpu")
+            assert loaded.dtype == dtype and loaded.shape == a.shape and loaded.plan == saved.plan
+            np.testing.assert_array_equal(loaded @ b, saved @ b)
+            loaded.refresh(2.0 * given.data)
+            rtol = 1e-10 if dtype == np.float64 else 1e-4
+            x, info = krysp.cg(loaded, b.astype(dtype), M=krysp.ic0(loaded), rtol=rtol)
+            assert info == 0 and np.linalg.norm(2.0 * (a @ x) - b) <= 2.0 * rtol * np.linalg.norm(b)
+    wide = krysp.Operator(a[:10], "cpu")
+    wide.save(path)
+    assert krysp.Operator.load(path, "cpu").shape == (10, 1600)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(krysp.KryspError, match="were saved"):
+        krysp.Operator.load(path, "cpu")
+    krysp.Plan(a, "cpu").save(path)
+    with pytest.raises(krysp.KryspError, match="a plan of f64"):
+        krysp.Operator.load(path, "cpu")
+    with pytest.raises(ValueError, match="nowhere"):
+        krysp.Operator.load(tmp_path / "nowhere", "cpu")
 
 
 def test_rigid_motions_are_the_modes_of_elasticity():

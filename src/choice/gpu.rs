@@ -57,6 +57,10 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
         self
     }
 
+    fn kind(&self) -> &'static str {
+        <Cuda as Stores<T>>::KIND
+    }
+
     /// A GPU makes its arrays about as fast as they would come from a file.
     fn save(&self, _: &mut Writer<'_>) {}
 }

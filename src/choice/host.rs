@@ -63,6 +63,10 @@ impl<T: Real, F: Format<T> + Saved + Clone + 'static> Refresh<HostVector<T>> for
         self
     }
 
+    fn kind(&self) -> &'static str {
+        <Host as Stores<T>>::KIND
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
         F::NAME.to_owned().save(to);
         Saved::save(self, to);

@@ -31,6 +31,7 @@ mod gpu;
 mod host;
 mod model;
 mod ranking;
+mod saved;
 
 pub(crate) use analysis::{Analysis, offset_bytes};
 pub(crate) use calibrated::calibrated;
@@ -116,7 +117,7 @@ impl<V: Vector> Operator<V> {
     }
 
     /// Writes what was chosen, and the arrays where they are worth it.
-    pub(crate) fn save(&self, to: &mut Writer<'_>) {
+    pub(crate) fn write(&self, to: &mut Writer<'_>) {
         self.choice.save(to);
         self.matrix.save(to);
     }
@@ -165,7 +166,7 @@ mod machine {
         /// What it is called in the keys of a file.
         const KIND: &'static str;
 
-        /// Reads what [`Operator::save`] wrote; without the arrays, where these are quickly made again.
+        /// Reads what [`Operator::write`] wrote; without the arrays, where these are quickly made again.
         fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
     }
 
@@ -178,6 +179,9 @@ mod machine {
         fn origin(&self) -> &dyn Origin<ElemOf<V>>
         where
             ElemOf<V>: Real;
+
+        /// [`Stores::KIND`] of the machine.
+        fn kind(&self) -> &'static str;
 
         /// Writes the arrays, where these are worth it.
         fn save(&self, to: &mut Writer<'_>);

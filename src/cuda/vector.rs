@@ -175,6 +175,10 @@ impl<T: Real> Scalar<T> for CudaScalar<T> {
         self.0.read().map_err(failed)
     }
 
+    fn read_both(&self, other: &Self) -> Result<[T; 2]> {
+        self.0.read_both(&other.0).map_err(failed)
+    }
+
     fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
         let scalars: Vec<_> = scalars.iter().map(|scalar| &scalar.0).collect();
         cuda::Scalar::read_all(&scalars).map_err(failed)

@@ -87,7 +87,7 @@ impl<T: Real> Keeps<T> for Cuda {
 
     fn told<const K: usize>(sums: [CudaScalar<T>; K]) -> Own {
         // queued now, so that it is told while later work runs
-        let told = Told::new(&sums.map(|sum| sum.0)).map_err(Error::from);
+        let told = Told::new(sums.each_ref().map(|sum| &sum.0)).map_err(Error::from);
         Box::new(move || Ok(told?.read()?.into_iter().map(Element::to_f64).collect()))
     }
 

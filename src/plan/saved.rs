@@ -50,7 +50,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 to.knows(&self.matrix.source().pattern);
             }
             self.memory.save(to);
-            operator.save(to);
+            operator.write(to);
             built.map(|(index, _)| index).save(to);
             if let Some((index, m)) = built
                 && !M::save_preconditioner(self.memory.candidates[index].preconditioner, m, to)

@@ -5,6 +5,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::{RawNumber, TERMS};
 use crate::cuda::device::{Device, Inner, Real, lock};
 use crate::cuda::solve::gate;
+use crate::cuda::solve::told::Told;
 use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -98,14 +99,6 @@ impl<T: Real> Cells<T> {
         Kept { cells, free: self.free.clone() }
     }
 
-    fn read(&self, cell: &Cell, device: &Device) -> Result<T> {
-        let mut value = [T::zero()];
-        let at = cell.index as usize;
-        device.inner.stream.memcpy_dtoh(&self.memory.slice(at..at + 1), &mut value)?;
-        device.synchronize()?;
-        Ok(value[0])
-    }
-
     fn read_all(&self, device: &Device) -> Result<Vec<T>> {
         let mut values = vec![T::zero(); CELLS];
         device.inner.stream.memcpy_dtoh(&self.memory, &mut values)?;
@@ -171,19 +164,19 @@ impl<T: Real> Number<T> {
     }
 
     /// Its value, of what its cells hold.
-    fn value(&self, read: impl Fn(&Cell) -> Result<T>) -> Result<T> {
+    fn value(&self, all: &[T]) -> T {
         let mut value = self.factor;
         for i in 0..self.above.len().max(self.below.len()) {
             if let Some(cell) = self.above.get(i) {
-                value *= read(cell)?;
+                value *= all[cell.index as usize];
             }
             if let Some(cell) = self.below.get(i) {
-                let below = read(cell)?;
+                let below = all[cell.index as usize];
                 let nothing = self.zero_over_zero && value == T::zero() && below == T::zero();
                 value = if nothing { T::zero() } else { value / below };
             }
         }
-        Ok(value)
+        value
     }
 
     fn times(mut self, mut other: Self) -> Self {
@@ -336,13 +329,14 @@ impl<T: Real> Scalar<T> {
         }
     }
 
-    /// The value, when all work queued before is done.
+    /// The value, when all work queued before is done. The host looks for it, which takes less time than a copy.
     pub fn read(&self) -> Result<T> {
-        let number = self.number();
-        let Some(device) = number.device() else { return Ok(number.factor) };
-        let device = device?;
-        let cells = device.cells::<T>()?;
-        number.value(|cell| cells.read(cell, &device))
+        Ok(Told::new([self])?.read()?[0])
+    }
+
+    /// The values of this and another scalar of one device, with one wait.
+    pub fn read_both(&self, other: &Self) -> Result<[T; 2]> {
+        Told::new([self, other])?.read()
     }
 
     /// The values of scalars of one device, with one wait.
@@ -355,6 +349,6 @@ impl<T: Real> Scalar<T> {
             }
             None => vec![],
         };
-        numbers.iter().map(|number| number.value(|cell| Ok(all[cell.index as usize]))).collect()
+        Ok(numbers.iter().map(|number| number.value(&all)).collect())
     }
 }

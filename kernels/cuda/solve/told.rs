@@ -30,10 +30,9 @@ impl Slots {
 
 /// Numbers that a device knows first, told to the host as soon as they are known.
 #[derive(Debug)]
-pub struct Told<T: Real> {
-    count: usize,
+pub struct Told<T: Real, const COUNT: usize> {
     /// Where they will be; constants are known.
-    from: std::result::Result<(Device, usize), Vec<T>>,
+    from: std::result::Result<(Device, usize), [T; COUNT]>,
 }
 
 /// A word that was not written yet. (A NaN with these bits is known when all queued work is done.)
@@ -41,21 +40,19 @@ fn is_empty<T: Real>(number: T) -> bool {
     crate::buffer::bytes_of(&[number]).iter().all(|&byte| byte == 0xff)
 }
 
-impl<T: Real> Told<T> {
+impl<T: Real, const COUNT: usize> Told<T, COUNT> {
     /// Queues that up to two scalars of one device are told.
-    pub fn new(scalars: &[Scalar<T>]) -> Result<Told<T>> {
-        let (count, numbers): (_, Vec<Number<T>>) =
-            (scalars.len(), scalars.iter().map(Scalar::number).collect());
-        assert!(count <= RESULTS, "no more than a slot has room for");
+    pub fn new(scalars: [&Scalar<T>; COUNT]) -> Result<Told<T, COUNT>> {
+        const { assert!(COUNT <= RESULTS, "a slot has room for no more") };
+        let numbers: [Number<T>; COUNT] = scalars.map(Scalar::number);
         let Some(device) = numbers.iter().find_map(Number::device) else {
-            let known = numbers.iter().map(|number| number.factor).collect();
-            return Ok(Told { count, from: Err(known) });
+            return Ok(Told { from: Err(numbers.map(|number| number.factor)) });
         };
         let device = device?;
         let slots = Slots::of(&device)?;
         let full = || Error::TooLarge { what: "the number of scalars", got: CELLS + 1, limit: CELLS };
         let slot = lock(&slots.free).pop().ok_or_else(full)?;
-        let told = Told { count, from: Ok((device.clone(), slot)) };
+        let told = Told { from: Ok((device.clone(), slot)) };
         for at in 0..RESULTS {
             // SAFETY: a word of the slot, which nobody else has
             unsafe { slots.place::<u64>(slot, at).write_volatile(u64::MAX) };
@@ -67,20 +64,23 @@ impl<T: Real> Told<T> {
     }
 
     /// The numbers, once the device knows them.
-    pub fn read(&self) -> Result<Vec<T>> {
+    pub fn read(&self) -> Result<[T; COUNT]> {
         let (device, slot) = match &self.from {
             Ok((device, slot)) => (device, *slot),
-            Err(known) => return Ok(known.clone()),
+            Err(known) => return Ok(*known),
         };
         let slots = Slots::of(device)?;
         // SAFETY: a word of the slot, and any bits are a value; a volatile load allows for a device that writes
         let number = |at: usize| unsafe { slots.place::<T>(slot, at).read_volatile() };
-        device.wait_for(|| !(0..self.count).any(|at| is_empty(number(at))))?;
-        Ok((0..self.count).map(number).collect())
+        device.wait_for(|| !(0..COUNT).any(|at| is_empty(number(at))))?;
+        if let Some(error) = device.parked() {
+            return Err(error);
+        }
+        Ok(std::array::from_fn(number))
     }
 }
 
-impl<T: Real> Drop for Told<T> {
+impl<T: Real, const COUNT: usize> Drop for Told<T, COUNT> {
     fn drop(&mut self) {
         let Ok((device, slot)) = &self.from else { return };
         // the device may still write there
