@@ -86,12 +86,15 @@ where
     ) -> Result<Outcome> {
         let report = &mut self.report;
         report.true_residual = f64::NAN;
-        // a product with zeros says nothing
-        let (of_b, of_guess) = (b.norm_squared(), (guess != Arithmetic::Zero).then(|| x.norm_squared()));
-        report.rhs_norm = norm::<A::Vector>(of_b)?;
-        // a product with zeros says nothing
-        let of_guess = of_guess.map(norm::<A::Vector>).transpose()?;
-        let guess = if of_guess.is_some_and(|norm| norm != 0.0) { guess } else { Arithmetic::Zero };
+        let guess = if guess == Arithmetic::Zero {
+            report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
+            guess
+        } else {
+            let [of_b, of_x] = norms::<A::Vector>([b.norm_squared(), x.norm_squared()])?;
+            report.rhs_norm = of_b;
+            // a product with zeros says nothing
+            if of_x == 0.0 { Arithmetic::Zero } else { guess }
+        };
         if !report.rhs_norm.is_finite() {
             return not_finite(b);
         }
