@@ -1,5 +1,8 @@
 //! Setup of algebraic multigrid on a GPU: all of it, level by level, with the aggregates of the host and its numbers to
 //! rounding. What crosses the bus are sizes, and some ten numbers a level.
+//!
+//! Where rows of the finest level read what lies far apart, its nodes are numbered aggregate by aggregate as soon as these are
+//! known: what is made of them, and every cycle, then finds in the cache what it reads.
 
 use super::on_cuda::{OnGpu, graph, rules};
 use super::report::LevelReport;
