@@ -3,6 +3,7 @@
 use crate::arrays::{Layout, Rows, array, entries, matrix};
 use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
+use crate::spare::Spare;
 use crate::watch::computed;
 use krysp::{
     Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Unusable, Vector,
@@ -204,8 +205,7 @@ impl Place {
 #[pyclass(module = "krysp")]
 pub(crate) struct Matrix {
     pub(crate) inner: Either<Placed<f32>, Placed<f64>>,
-    #[cfg(feature = "cuda")]
-    pub(crate) spare: crate::spare::Spare,
+    pub(crate) spare: Spare,
 }
 
 #[pymethods]
@@ -231,11 +231,7 @@ impl Matrix {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
             Either::Double(computed(py, || Placed::new(csr, &place, symmetric, renumber)).map_err(raised)?)
         };
-        Ok(Matrix {
-            inner,
-            #[cfg(feature = "cuda")]
-            spare: Default::default(),
-        })
+        Ok(Matrix { inner, spare: Spare::default() })
     }
 
     /// The diagonal of compressed rows, a tuple of their arrays, for what needs no more: the rest is not copied.
@@ -246,16 +242,11 @@ impl Matrix {
         } else {
             Either::Double(Placed::Given(diagonal_of(rows)?))
         };
-        Ok(Matrix {
-            inner,
-            #[cfg(feature = "cuda")]
-            spare: Default::default(),
-        })
+        Ok(Matrix { inner, spare: Spare::default() })
     }
 
     /// New values, in the order in which the matrix was given.
     fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
-        #[cfg(feature = "cuda")]
         self.spare.forget_values();
         with_either!(&mut self.inner, placed => {
             let values = array("the values", values)?;
@@ -289,11 +280,7 @@ impl Matrix {
             }
             double => Either::Double(double.map_err(raised)?),
         };
-        Ok(Matrix {
-            inner,
-            #[cfg(feature = "cuda")]
-            spare: Default::default(),
-        })
+        Ok(Matrix { inner, spare: Spare::default() })
     }
 
     /// Rows and columns.

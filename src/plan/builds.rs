@@ -2,7 +2,7 @@
 
 use super::Preconditioner;
 use super::magnitudes::Magnitudes;
-use super::matched::{Halted, Matched};
+use super::matched::{Begins, Matched};
 use super::rung::{AnyPreconditioner, Prepared};
 use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
@@ -16,14 +16,22 @@ use crate::{Cuda, Halo};
 use krysp_solvers::Identity;
 use std::any::Any;
 
-/// What factors without gaps are built with.
+/// What factors are built with.
 #[derive(Debug)]
-pub struct ForDirect<'h, T: Real> {
+pub struct ForFactors<'b, T: Real> {
     /// The order of `Cholesky`, if it has been found.
     pub(super) ordered: Option<Result<Symbolic>>,
-    /// The multiplications after which `Lu` is halted, and one that was.
+    /// The multiplications after which `Lu` is halted.
     pub(super) most: f64,
-    pub(super) halted: &'h mut Option<Halted<T>>,
+    /// What others have begun with.
+    pub(super) begins: &'b mut Option<Begins<T>>,
+}
+
+impl<T: Real> ForFactors<'_, T> {
+    fn begins(&mut self, csr: &Csr<T>) -> Result<&mut Begins<T>> {
+        let begins = self.begins.take().map_or_else(|| Begins::new(csr), Ok)?;
+        Ok(self.begins.insert(begins))
+    }
 }
 
 /// A machine that plans are made for: [`Host`], or a GPU.
@@ -47,7 +55,7 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        direct: ForDirect<'_, T>,
+        factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>>;
 
     /// Writes `true` and one that is dear to build; does nothing and returns `false` if it is better built again.
@@ -116,7 +124,7 @@ impl<T: Real> Builds<T> for Host {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        direct: ForDirect<'_, T>,
+        mut factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
@@ -127,19 +135,17 @@ impl<T: Real> Builds<T> for Host {
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
             Preconditioner::Ic0 => incomplete_cholesky(csr)?,
             Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
-            Preconditioner::Ilut => Box::new(Matched::new(csr, Ilut::new)?),
-            Preconditioner::Cholesky => Box::new(match direct.ordered {
+            Preconditioner::Ilut => Box::new(factors.begins(csr)?.factors(csr, Ilut::new)?),
+            Preconditioner::Cholesky => Box::new(match factors.ordered {
                 Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
                 None => Cholesky::new(csr)?,
             }),
             Preconditioner::Lu => {
-                let mut begun = direct.halted.take().map_or_else(|| Halted::new(csr), Ok)?;
-                if !begun.go_on(direct.most)? {
-                    *direct.halted = Some(begun);
-                    let why = format!("it takes more than {:.1e} multiplications", direct.most);
-                    return Err(Error::Unsuitable { format: "LU", why });
-                }
-                Box::new(begun.whole())
+                let most = factors.most;
+                Box::new(factors.begins(csr)?.go_on(csr, most)?.ok_or_else(|| {
+                    let why = format!("it takes more than {most:.1e} multiplications");
+                    Error::Unsuitable { format: "LU", why }
+                })?)
             }
         })
     }
@@ -212,7 +218,7 @@ impl<T: Real> Builds<T> for Cuda {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        _: ForDirect<'_, T>,
+        _: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),

@@ -57,7 +57,7 @@ impl Direct {
     fn hoped(profile: &Profile) -> Direct {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
         let fronts = FRONTS_OF_ROW * rows;
-        if entries < NETWORK * rows {
+        if profile.is_network() {
             return Direct { entries: 2.0 * entries, work: 6.0 * entries, fronts };
         }
         if entries >= IN_SPACE * rows * profile.block as f64 {
@@ -90,18 +90,22 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
         Preconditioner::Fsai => (150.0, 1.5, 200.0),
         Preconditioner::Spai => (250.0, 1.0, 250.0),
         Preconditioner::Ic0 => (100.0, 2.0, 150.0),
-        Preconditioner::Ilu0 => (140.0, 2.0, 100.0),
+        Preconditioner::Ilu0 => (80.0 + 3.5 * length, 1.2 + 0.06 * length, 120.0),
         // each entry takes a row of what is kept
         Preconditioner::Ilut => {
-            let kept = (70.0 * length).max(400.0);
-            let hope = if profile.is_unmatched() { UNMATCHED } else { 20.0 };
+            let kept = (70.0 * length).max(600.0);
+            let hope = match profile.is_hollow() {
+                true => 50.0,
+                false if profile.is_unmatched() => UNMATCHED,
+                false => 20.0,
+            };
             (kept * profile.entries as f64 / iteration, 4.0, hope)
         }
         Preconditioner::Cholesky => {
             (order + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * fronts, 1.0)
         }
-        // its order is one of its own
-        Preconditioner::Lu => (find + 20.0 * entries + ONE_BY_ONE * work, 3.0 + 6.0 * entries, 1.0),
+        // after a matching and an order of its own it eliminates on both sides, where entries come up one by one
+        Preconditioner::Lu => (2.0 * find + 150.0 * entries + 4.0 * work, 3.0 + 12.0 * entries, 1.0),
     }
 }
 
@@ -110,6 +114,16 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
 const UNMATCHED: f64 = 500.0;
 
 impl Profile {
+    /// Whether the matrix is that of a network, a tree or a plant rather than of a mesh: rows are short, or entries stand alone.
+    fn is_network(&self) -> bool {
+        (self.entries as f64) < NETWORK * self.rows.max(2) as f64 || 2 * self.mirrored < self.off_diagonal
+    }
+
+    /// Whether the diagonal says next to nothing: most of it is zero, and no symmetry makes up for that.
+    fn is_hollow(&self) -> bool {
+        2 * self.zero_diagonal > self.rows && !self.is_symmetric()
+    }
+
     fn is_unmatched(&self) -> bool {
         2 * self.mirrored >= self.off_diagonal && 10 * self.zero_diagonal >= 3 * self.rows
     }
@@ -120,8 +134,11 @@ fn iteration(profile: &Profile) -> f64 {
     (profile.entries + 8 * profile.rows).max(1) as f64
 }
 
-/// What a multiplication of `Lu` takes, whose numbers are chosen as they come, one after the other, beside those of an iteration.
-const ONE_BY_ONE: f64 = 10.0;
+/// The iterations with Jacobi where the diagonal says nothing: then factors come first.
+const HOLLOW: f64 = 5000.0;
+
+/// What a multiplication of `Lu` takes at most, where numbers are chosen as they come, beside those of an iteration.
+const ONE_BY_ONE: f64 = 5.0;
 
 /// What applying `Cholesky` takes for each front, and how many there are for a row, in the mean.
 const FRONT: f64 = 250.0;
@@ -236,7 +253,11 @@ pub(super) fn ladder(profile: &Profile, has: impl Fn(Preconditioner) -> bool) ->
     let mut ladder: Vec<Candidate> = vec![];
     let mut rung = |method, preconditioner, reason: &str| {
         let rung = Candidate::new(method, preconditioner, reason, profile);
-        let hope = if ladder.is_empty() { 0.0 } else { rung.hope };
+        let hope = match ladder.is_empty() {
+            true if profile.is_hollow() => HOLLOW,
+            true => 0.0,
+            false => rung.hope,
+        };
         if has(preconditioner) {
             ladder.push(Candidate { hope, ..rung });
         }

@@ -125,7 +125,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 (None, Some(cost)) if cost.is_finite() => hope.max(cost / each),
                 (None, _) => hope,
             };
-            lock(&self.watch).pace.begin((each, hope), next, weigh, plain);
+            let hidden = self.memory.candidates[index].needs_definite();
+            lock(&self.watch).pace.begin((each, hope), hidden, next, weigh, plain);
             let allowed = self.memory.options.max_iterations.map_or(ITERATIONS, |most| most - iterations);
             let stopping = Stopping {
                 rtol: self.memory.options.rtol,
@@ -212,6 +213,11 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 }
             }
         }
+        if standing.indefinite {
+            // what needs a definite matrix is not tried for another right-hand side either
+            let all = self.memory.known.iter_mut().zip(&self.memory.candidates);
+            all.filter(|(_, one)| one.needs_definite()).for_each(|(known, _)| *known = Some(f64::INFINITY));
+        }
         if let (Some(error), true) = (refused, self.rungs.iter().all(|rung| rung.residual.is_nan())) {
             return Err(error);
         }
@@ -233,7 +239,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let observers = std::mem::take(&mut lock(&watch).observers);
         let mut times = || -> Result<()> {
             for _ in 0..2 {
-                lock(&watch).pace.begin((1.0, 0.0), vec![], None, None);
+                lock(&watch).pace.begin((1.0, 0.0), false, vec![], None, None);
                 let mut x = b.space().zeros()?;
                 let stopping = Stopping {
                     rtol: self.memory.options.rtol,

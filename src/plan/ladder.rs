@@ -1,8 +1,8 @@
 //! What a plan builds: a solver that climbs from one configuration to the next.
 
-use super::builds::ForDirect;
+use super::builds::ForFactors;
 use super::candidates::{Candidate, Direct};
-use super::matched::Halted;
+use super::matched::Begins;
 use super::measured::{fastest, is_scattered};
 use super::pace::Pace;
 use super::plan::Options;
@@ -48,8 +48,8 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) operator: Option<Operator<M::Vector>>,
     /// A preconditioner that was read from a file, and which of the candidates it is of.
     pub(super) read: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
-    /// Factors that were given up for now.
-    pub(super) halted: Option<Halted<T>>,
+    /// A matching, and factors that were given up for now.
+    pub(super) begins: Option<Begins<T>>,
     /// What has solved once since it was built: its memory was new to it.
     pub(super) cold: Option<usize>,
     /// Memory for `b − A x`.
@@ -89,10 +89,12 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let Options { solves, format, .. } = &plan.options;
         let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
         let pays = |solves: usize| solves >= MANY || M::ON_HOST && solves >= SOME && bytes >= CACHED;
-        let (matrix, operator) = match format.as_deref() {
-            Some(format) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
-            None if solves.is_some_and(pays) => fastest(&plan.machine, plan.a.clone(), symmetric)?,
-            None => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, None)?),
+        let (matrix, operator) = match (format.as_deref(), *solves) {
+            (None, Some(solves)) if pays(solves) => {
+                fastest(&plan.machine, plan.a.clone(), symmetric, solves)?
+            }
+            (Some(format), _) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
+            (None, _) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, None)?),
         };
         let compared = format.is_some() || solves.is_some_and(pays);
         let (profile, options, candidates) = (plan.profile.clone(), plan.options.clone(), plan.candidates());
@@ -124,7 +126,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             running: None,
             operator: Some(operator),
             read: None,
-            halted: None,
+            begins: None,
             cold: None,
             residual: None,
             renumbers: false,
@@ -216,7 +218,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         Arc::make_mut(&mut self.matrix).refresh(values)?;
         self.memory.known.fill(None);
-        (self.memory.singular, self.halted) = (false, None);
+        (self.memory.singular, self.begins) = (false, None);
         let matrix = &*self.matrix;
         let exactly = || matrix.check_symmetric(0.0).is_ok();
         let symmetric = self.memory.symmetric && (check_symmetric(matrix).is_ok() || exactly());
@@ -285,14 +287,14 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let alone = self.memory.candidates.len() == 1;
         let most = if alone { f64::INFINITY } else { self.patience(index, other) };
         let most = Candidate::multiplications(most, &self.memory.profile);
-        let mut halted = self.halted.take();
+        let mut begins = self.begins.take();
         let (matrix, operator) = (&*self.matrix, self.operator()?);
-        let direct = ForDirect { ordered, most, halted: &mut halted };
+        let factors = ForFactors { ordered, most, begins: &mut begins };
         let m = match read {
             Some((_, read)) => Ok(read),
-            None => self.machine.preconditioner(candidate.preconditioner, matrix, operator, direct),
+            None => self.machine.preconditioner(candidate.preconditioner, matrix, operator, factors),
         };
-        self.halted = halted;
+        self.begins = begins;
         let m = m.inspect_err(|error| {
             self.memory.singular |= matches!(error, Error::Singular { .. });
             let ending = Left::Refused(error.to_string());

@@ -42,9 +42,7 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Matched<T, M> {
         csr: &Csr<T>,
         factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
     ) -> Result<Self> {
-        check_square("a matching", csr)?;
-        let (scaling, inner) = factors(csr, &factorise)?;
-        Ok(Matched { scaling, inner, factorise: Box::new(factorise) })
+        Begins::new(csr)?.factors(csr, factorise)
     }
 
     /// The factors of `A'`.
@@ -53,48 +51,52 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Matched<T, M> {
     }
 }
 
-fn scaling<T: Real>(csr: &Csr<T>) -> Result<Scaling<T>> {
-    match Matching::of(csr) {
-        Ok(matching) => Scaling::matched(csr, &matching),
-        // nothing to put on the whole diagonal
-        Err(Error::Singular { .. }) => Scaling::equilibrated(csr),
-        Err(error) => Err(error),
-    }
-}
-
-fn factors<T: Real, M>(csr: &Csr<T>, factorise: impl Fn(&Csr<T>) -> Result<M>) -> Result<(Scaling<T>, M)> {
-    let scaling = scaling(csr)?;
-    let inner = factorise(&scaling.matrix(csr)?)?;
-    Ok((scaling, inner))
-}
-
-/// A factorisation that was halted, as it took too long, and what a matching has made of the matrix.
+/// What factorisations of a matrix begin with: the matching, and what has been made of a factorisation that was halted.
 #[derive(Debug)]
-pub(super) struct Halted<T: Real> {
+pub(super) struct Begins<T: Real> {
     scaling: Scaling<T>,
-    matrix: Csr<T>,
-    begun: Begun<T>,
+    halted: Option<(Csr<T>, Begun<T>)>,
 }
 
-impl<T: Real> Halted<T> {
-    /// In which nothing is factorised yet.
+impl<T: Real> Begins<T> {
+    /// Finds the matching.
     pub(super) fn new(csr: &Csr<T>) -> Result<Self> {
         check_square("a matching", csr)?;
-        let scaling = scaling(csr)?;
-        let matrix = scaling.matrix(csr)?;
-        let begun = Begun::tolerant(&matrix)?;
-        Ok(Halted { scaling, matrix, begun })
+        let scaling = match Matching::of(csr) {
+            Ok(matching) => Scaling::matched(csr, &matching),
+            // nothing to put on the whole diagonal
+            Err(Error::Singular { .. }) => Scaling::equilibrated(csr),
+            Err(error) => Err(error),
+        }?;
+        Ok(Begins { scaling, halted: None })
     }
 
-    /// Goes on for so many multiplications. Returns whether it is whole.
-    pub(super) fn go_on(&mut self, most: f64) -> Result<bool> {
-        self.begun.go_on(&self.matrix, most)
+    /// Factorises what the matching makes of the matrix.
+    pub(super) fn factors<M>(
+        &self,
+        csr: &Csr<T>,
+        factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
+    ) -> Result<Matched<T, M>> {
+        let inner = factorise(&self.scaling.matrix(csr)?)?;
+        Ok(Matched { scaling: self.scaling.clone(), inner, factorise: Box::new(factorise) })
     }
 
-    /// The factorisation, once it is whole.
-    pub(super) fn whole(self) -> Matched<T, Lu<T>> {
-        let Halted { scaling, begun, .. } = self;
-        Matched { scaling, inner: begun.whole(), factorise: Box::new(Lu::tolerant) }
+    /// Goes on with factors without gaps, for so many multiplications. `None` where that is not enough.
+    pub(super) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<Option<Matched<T, Lu<T>>>> {
+        let (matrix, mut begun) = match self.halted.take() {
+            Some(halted) => halted,
+            None => {
+                let matrix = self.scaling.matrix(csr)?;
+                let begun = Begun::tolerant(&matrix)?;
+                (matrix, begun)
+            }
+        };
+        if begun.go_on(&matrix, most)? {
+            let (scaling, inner) = (self.scaling.clone(), begun.whole());
+            return Ok(Some(Matched { scaling, inner, factorise: Box::new(Lu::tolerant) }));
+        }
+        self.halted = Some((matrix, begun));
+        Ok(None)
     }
 }
 
@@ -157,8 +159,9 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Refresh<T> for Matched<
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.inner.domain())?;
         let csr = a.in_host_memory()?;
-        let (scaling, inner) = factors(&csr, &self.factorise)?;
-        (self.scaling, self.inner) = (scaling, inner);
+        let scaling = Begins::new(&csr)?.scaling;
+        self.inner = (self.factorise)(&scaling.matrix(&csr)?)?;
+        self.scaling = scaling;
         Ok(())
     }
 }

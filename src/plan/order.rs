@@ -10,10 +10,10 @@ use crate::{Csr, DirectOptions, Real};
 use std::sync::PoisonError;
 
 /// A known rung is left before it begins if the next one costs this much less: what is known is worth more than a guess.
-const CLEARLY: f64 = 1.5;
+const CLEARLY: f64 = 1.3;
 
 /// With many solves ahead, so many times what it takes to try another, guesses are tried that may be too high by as much.
-const LITTLE: f64 = 30.0;
+const LITTLE: f64 = 15.0;
 const PERHAPS: f64 = 0.3;
 
 /// What of a setup counts for one solve. If nobody said how many solves there will be, those that are done pay for it.

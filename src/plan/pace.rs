@@ -13,9 +13,11 @@ const EARNED: f64 = 0.25;
 /// The rest must seem to cost so many times the next: rates improve, above all those of conjugate gradients.
 const MARGIN: f64 = 1.5;
 
-/// A rung needs at most so many times the iterations it has made, as far as anybody can tell. The residual of conjugate gradients
-/// may rest, or rise, for a third of all iterations while the error falls.
+/// A rung needs at most so many times the iterations it has made, as far as anybody can tell.
 const FORESEEN: f64 = MARGIN / EARNED;
+
+/// As `FORESEEN`, of conjugate gradients: their residual may rest, or rise, for a third of all iterations while the error falls.
+const HIDDEN: f64 = 3.0;
 
 /// Between two looks the iterations grow by a part of this: looking costs a logarithm or two.
 const LOOK: usize = 16;
@@ -54,6 +56,8 @@ pub(super) struct Pace {
     weigh: Option<Weigh>,
     /// What all iterations with Jacobi are likely to cost; `None` while this rung is what they are made with.
     plain: Option<f64>,
+    /// It needs at most so many times the iterations it has made.
+    foreseen: f64,
     /// The residual after each iteration.
     residuals: Vec<f64>,
     /// No look before this iteration.
@@ -70,6 +74,7 @@ impl Pace {
             next: vec![],
             weigh: None,
             plain: None,
+            foreseen: FORESEEN,
             residuals: vec![],
             look_at: 0,
             needed: f64::INFINITY,
@@ -77,15 +82,17 @@ impl Pace {
         }
     }
 
-    /// Begins a rung. It has at least the iterations that are hoped for.
+    /// Begins a rung. It has at least the iterations that are hoped for; `hidden` is whether its residual may hide how far it is.
     pub(super) fn begin(
         &mut self,
         (iteration, hope): (f64, f64),
+        hidden: bool,
         next: Vec<Next>,
         weigh: Option<Weigh>,
         plain: Option<f64>,
     ) {
         (self.iteration, self.next, self.weigh, self.plain) = (iteration, next, weigh, plain);
+        self.foreseen = if hidden { HIDDEN } else { FORESEEN };
         self.look_at = SEEN.max(hope.max(self.earned(0.0)) as usize);
         self.residuals.clear();
         self.leaves = false;
@@ -98,7 +105,7 @@ impl Pace {
         if made < self.look_at {
             return self.leaves;
         }
-        self.needed = needed(&self.residuals, progress.threshold);
+        self.needed = needed(&self.residuals, progress.threshold).min(self.foreseen * made as f64);
         let rest = self.needed * self.iteration;
         let total = rest + made as f64 * self.iteration;
         let overtaken = |pace: &Pace| rest >= MARGIN * pace.cheapest(total).0;
@@ -152,7 +159,7 @@ mod tests {
         let mut pace = Pace::new();
         let next = |fixed, unweighed| vec![Next { fixed, candidate: None, unweighed }];
         let weigh = known.map(|known| Box::new(move || next(known, false)) as Weigh);
-        pace.begin((1.0, 0.0), next(next_cost, known.is_some()), weigh, None);
+        pace.begin((1.0, 0.0), false, next(next_cost, known.is_some()), weigh, None);
         let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };
         (1..10_000).take_while(|&k| residual(k) > 1e-8).find(|&k| pace.leave(&at(k)))
     }

@@ -61,7 +61,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             *best = moved(best)?;
         }
         (self.matrix, self.operator) = (Arc::new(matrix), Some(operator));
-        (self.running, self.read, self.halted, self.residual) = (None, None, None, None);
+        (self.running, self.read, self.begins, self.residual) = (None, None, None, None);
         self.symbolic = Arc::default();
         Ok(Some(b))
     }

@@ -167,6 +167,18 @@ fn a_better_guess_saves_iterations() {
     let report = cg.solve_into(&rhs, &mut x).unwrap();
     assert_eq!((report.iterations, &report.history), (warm.report.iterations, &warm.report.history));
     assert_eq!(x.as_slice(), warm.x);
+    // from zero, whatever was there
+    x.as_mut_slice().fill(f64::NAN);
+    let report = cg.solve_from_zero(&rhs, &mut x).unwrap();
+    assert_eq!((report.iterations, &report.history), (cold.report.iterations, &cold.report.history));
+    assert_eq!(x.as_slice(), cold.x);
+    // what a solver has measured of the matrix spares another one the products for it
+    let norm = cg.operator_norm();
+    assert!(norm.is_some_and(|norm| 3.0 < norm && norm <= 12.0));
+    let known = Cg::new(&a).rtol(1e-8).with_operator_norm(norm).solve(&b).unwrap();
+    assert_eq!((known.report.backward_error, known.x), (cold.report.backward_error, cold.x));
+    cg.operator_mut();
+    assert_eq!(cg.operator_norm(), None);
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Plans in files: what is loaded computes what was saved, builds nothing, and is refused where it does not belong.
+//! Plans and operators in files: what is loaded computes what was saved, builds nothing, and is refused where it does not belong.
 
 use krysp::plan::{Ladder, Method, Preconditioner};
 use krysp::testing::matrices;
-use krysp::{Csr, Error, Host, Numbering, Plan, Real, Unusable};
+use krysp::{Csr, Error, Host, HostVector, LinearOperator, Numbering, Operator, Plan, Real, Space, Unusable};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -159,4 +159,40 @@ fn what_does_not_belong_is_refused_with_a_reason() {
     assert!(matches!(missing, Some(Error::File { .. })), "{missing:?}");
     let nowhere = ladder.save(file.0.join("nowhere"));
     assert!(matches!(nowhere, Err(Error::File { .. })), "{nowhere:?}");
+}
+
+#[test]
+fn operators_are_loaded_as_they_were() {
+    let elements = matrices::elasticity(5).csr::<f64>().unwrap();
+    let grid = matrices::stencil7(14).csr::<f64>().unwrap();
+    let near = elements.renumbered(&Numbering::rcm(&elements).unwrap()).unwrap();
+    let file = Saved::new("operator");
+    for (name, a) in [("elements", &elements), ("grid", &grid), ("renumbered", &near)] {
+        let made =
+            [Operator::auto(a, &Host), Operator::symmetric(a, &Host), Operator::in_format(a, &Host, "CSR")];
+        for mut operator in made.map(Result::unwrap) {
+            operator.save(&file.0).unwrap();
+            let mut loaded: Operator<HostVector<f64>> = Operator::load(&file.0, &Host).unwrap();
+            assert_eq!(loaded.choice().to_string(), operator.choice().to_string(), "{name}");
+            let image = |a: &Operator<HostVector<f64>>| {
+                let (mut x, mut y) = (a.domain().zeros().unwrap(), a.range().zeros().unwrap());
+                let mut host = rhs(&elements);
+                host.resize(a.domain().len(), 0.5);
+                a.domain().load(&host, &mut x).unwrap();
+                a.apply(&x, &mut y).unwrap();
+                a.range().store(&y, &mut host).unwrap();
+                host
+            };
+            assert_eq!(image(&loaded), image(&operator), "{name}: {}", operator.choice());
+            let ones = vec![1.0; a.nnz()];
+            operator.refresh(&ones).unwrap();
+            loaded.refresh(&ones).unwrap();
+            assert_eq!(image(&loaded), image(&operator), "{name}: {}", operator.choice());
+        }
+        let Err(Error::Saved { why: Unusable::Kind { .. }, .. }) =
+            Operator::<HostVector<f32>>::load(&file.0, &Host)
+        else {
+            panic!("another element type")
+        };
+    }
 }
