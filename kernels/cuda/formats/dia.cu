@@ -36,23 +36,14 @@ template <class Visit> __device__ __forceinline__ void each_entry(
         stored* slice = values + row / height * height * a.diagonals;
         const u32 of_slice = row % height / 32, lane = row % 32;
         u32 d = 0;
-        // the columns of some entries are asked for at once
-        constexpr u32 TOGETHER = 8;
-        for (i64 entry = rows.start(row), end = rows.start(row + 1); entry < end; entry += TOGETHER) {
-            u32 column[TOGETHER];
-#pragma unroll
-            for (u32 k = 0; k < TOGETHER; k++) column[k] = entry + k < end ? __ldg(columns + entry + k) : 0;
-#pragma unroll
-            for (u32 k = 0; k < TOGETHER; k++) {
-                if (entry + k >= end) break;
-                const u32 offset = column[k] - u32(row);
-                while (d < a.diagonals && u32(a.offsets[d]) != offset) d++;
-                if (d == a.diagonals) {
-                    *misfit = 1;
-                    return;
-                }
-                visit(entry + k, slice[((i64)(d * loads + of_slice / wide) * 32 + lane) * wide + of_slice % wide]);
+        for (i64 entry = rows.start(row), end = rows.start(row + 1); entry < end; entry++) {
+            const u32 offset = columns[entry] - u32(row);
+            while (d < a.diagonals && u32(a.offsets[d]) != offset) d++;
+            if (d == a.diagonals) {
+                *misfit = 1;
+                break;
             }
+            visit(entry, slice[((i64)(d * loads + of_slice / wide) * 32 + lane) * wide + of_slice % wide]);
         }
     }
 }
@@ -66,5 +57,5 @@ extern "C" __global__ __launch_bounds__(THREADS) void dia_copy_values(
 extern "C" __global__ __launch_bounds__(THREADS) void dia_scale_values(
     Dia a, RowStarts rows, const u32* columns, const real* entries, real factor, stored* values, u32 of_lane, u32* misfit) {
     begin();
-    each_entry(a, rows, columns, values, of_lane, misfit, [&](i64 entry, stored& slot) { slot = __ldg(entries + entry) * factor; });
+    each_entry(a, rows, columns, values, of_lane, misfit, [&](i64 entry, stored& slot) { slot = entries[entry] * factor; });
 }

@@ -81,13 +81,7 @@ __device__ __forceinline__ void put_in_order(u32* keys) {
                     keys[low + apart] = a;
                 }
             }
-            // pairs up to 32 apart are of 64 keys that a warp has to itself
-            const u32 next = apart > 1 ? apart / 2 : size;
-            if (apart > 32 || next > 32) {
-                __syncthreads();
-            } else {
-                __syncwarp();
-            }
+            __syncthreads();
         }
     }
 }

@@ -33,7 +33,7 @@ const SLOTS: usize = 120;
 /// Rows that are looked at for diagonals, and groups of rows for columns that lie far apart.
 const SAMPLE: usize = 512;
 /// See [`SAMPLE`].
-const GROUPS: usize = 64;
+const GROUPS: usize = 32;
 
 impl<T: Real> Amg<T> {
     /// [`Amg::new`], on a GPU. Of an operator that is there already, only sizes cross the bus.
@@ -111,12 +111,6 @@ impl<T: Real> OnGpu<T> {
         let (mut levels, mut numbering) = (vec![], None);
         let mut kept: Blocks;
         let mut a = finest;
-        // while the first kernels run
-        let diagonals = match a.rows() <= self.options.coarsest {
-            true => vec![],
-            false => diagonals(&self.whole, &self.space),
-        };
-        let wide = diagonals.is_empty() && is_wide(&self.whole);
         loop {
             if a.rows() <= self.options.coarsest {
                 let least = least(&Inverse::new(a, None)?, None)?;
@@ -131,7 +125,9 @@ impl<T: Real> OnGpu<T> {
                 true => Aggregates::new(a, &modes, rules(&self.options))?,
                 false => None,
             };
-            if levels.is_empty() && wide {
+            // while the last kernels run
+            let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
+            if levels.is_empty() && diagonals.is_empty() && is_wide(&self.whole) {
                 (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();
             }
             let in_order = numbering.as_ref().filter(|_| levels.is_empty());
@@ -144,9 +140,8 @@ impl<T: Real> OnGpu<T> {
                 kept = numbering.numbered(a)?;
                 a = &kept;
             }
-            let diagonals = if levels.is_empty() { &diagonals[..] } else { &[] };
             let mut level = Level {
-                a: Matrix::of_blocks(a, self.scale, diagonals)?,
+                a: Matrix::of_blocks(a, self.scale, &diagonals)?,
                 inverse: numbers::rounded_diagonal(&inverse.values, self.scale)?,
                 weights: vec![],
                 gain: None,
@@ -231,11 +226,11 @@ fn is_wide(pattern: &Pattern) -> bool {
     let groups = pattern.rows() / ROWS;
     let looked_at = GROUPS.min(groups);
     (0..looked_at).map(|k| k * groups / looked_at * ROWS).any(|first| {
-        let rows = || (first..first + ROWS).map(|row| pattern.row(row));
-        let shortest = rows().map(<[u32]>::len).min().unwrap_or(0);
+        let rows: [&[u32]; ROWS] = std::array::from_fn(|k| pattern.row(first + k));
+        let shortest = rows.iter().map(|row| row.len()).min().unwrap_or(0);
         (0..shortest).any(|k| {
-            let least = rows().map(|row| row[k]).min().unwrap_or(0);
-            rows().any(|row| row[k] - least >= u32::from(u16::MAX))
+            let [least, most] = rows.iter().fold([u32::MAX, 0], |[a, b], row| [a.min(row[k]), b.max(row[k])]);
+            most - least >= u32::from(u16::MAX)
         })
     })
 }
