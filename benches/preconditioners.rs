@@ -6,7 +6,7 @@
 //!     --amg                                   from CSR to `x`, all that there is; on a GPU multigrid alone, of CSR as it was
 //!                                             given; b = 1 without a file
 //!     --transient                             100 steps with new values in each, Jacobi beside multigrid
-//!     --with WORDS                            with --amg: only lines with these words in their name
+//!     --with WORDS                            with --amg: only lines with these words in their name; on a GPU for `two-level`
 //!     --beside PROGRAM                        with --amg: also this program of others, on the same system
 //! cargo bench --features cuda --bench preconditioners -- --gpu
 //!     --steps 100                             after `--amg`: that many steps in time, each with other values

@@ -51,7 +51,8 @@ pub trait LinearOperator: Send + Sync {
         plain_residual(self, b, x, r)
     }
 
-    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`, for `r` and `z` in one space.
+    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`, for `r` and `z` in one space. Within a step `r` is the residual: where its norm ends
+    /// the solve, `z` may stay as it was.
     fn axpy_apply_dot(
         &self,
         a: &ScalarOf<Self::Vector>,

@@ -86,7 +86,15 @@ where
     ) -> Result<Outcome> {
         let report = &mut self.report;
         report.true_residual = f64::NAN;
-        report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
+        let guess = if guess == Arithmetic::Zero {
+            report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
+            guess
+        } else {
+            let [of_b, of_x] = norms::<A::Vector>([b.norm_squared(), x.norm_squared()])?;
+            report.rhs_norm = of_b;
+            // a product with zeros says nothing
+            if of_x == 0.0 { Arithmetic::Zero } else { guess }
+        };
         if !report.rhs_norm.is_finite() {
             return not_finite(b);
         }
@@ -279,10 +287,12 @@ where
         let mut held = false;
         // An observer of iterates sees `x` before a later step changes it.
         let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
+        let long = lag < <A::Vector as Vector>::Steps::LAG;
         loop {
             while ending.is_none()
                 && !held
                 && workspace.steps.in_flight() < lag
+                && !(long && nearly_done(&report.history[first..], workspace.steps.in_flight(), threshold))
                 && cycle != Some(place)
                 && (cycle.is_some() || queued < check_at)
             {
@@ -437,6 +447,13 @@ fn latest(report: &Report, threshold: f64) -> Progress {
     Progress { iteration, residual: report.history[iteration], threshold }
 }
 
+/// Whether the last of the steps on their way is likely to end the solve: if residuals fall as they did over as many before.
+fn nearly_done(residuals: &[f64], in_flight: usize, threshold: f64) -> bool {
+    let Some(latest) = residuals.last() else { return false };
+    let before = residuals.iter().rev().nth(in_flight);
+    in_flight > 0 && before.is_some_and(|before| latest * latest <= threshold * before)
+}
+
 /// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its time
 /// limit has passed. All processes get the same answer.
 fn interrupted<S: Space>(
@@ -454,4 +471,26 @@ fn interrupted<S: Space>(
         1 => Some(Outcome::TimeLimit),
         _ => Some(Outcome::Cancelled),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearly_done;
+
+    #[test]
+    fn a_step_is_the_last_if_residuals_fall_as_before() {
+        assert!(nearly_done(&[1.0, 1e-2], 1, 1e-4));
+        assert!(!nearly_done(&[1.0, 1e-2], 1, 9e-5));
+        assert!(nearly_done(&[1.0, 1e-1, 1e-2], 2, 1e-4));
+        // nothing is on its way, nothing is known of as many before, nothing is small enough
+        for (residuals, in_flight, threshold) in [
+            (&[1.0, 1e-2][..], 0, 1.0),
+            (&[1.0], 1, 1.0),
+            (&[], 1, 1.0),
+            (&[1.0, f64::NAN], 1, 1.0),
+            (&[1.0, 1e-9], 1, 0.0),
+        ] {
+            assert!(!nearly_done(residuals, in_flight, threshold));
+        }
+    }
 }

@@ -57,6 +57,10 @@ fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     let mut table = Table::new(options, &device, &format!("{}_CSR", system.name), [csr.rows(), csr.nnz()]);
     let b = on_gpu.range().vector(&system.b)?;
     let wait = &|| Ok(gpu.synchronize()?);
+    if options.with.as_deref().is_some_and(|words| "two-level".contains(words)) {
+        table.line::<Cg, _, _>(cg("two-level"), on_gpu, &b, wait, &|| Ok(TwoLevel::on(gpu, csr)?))?;
+        return table.keep(&machine_of(gpu));
+    }
     let jacobi = || Ok(Jacobi::on(gpu, on_gpu)?);
     table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, &b, wait, &jacobi)?;
     let multigrid = || Ok(Amg::with_modes_on(gpu, on_gpu, system.rigid.as_deref().unwrap_or(&[]))?);

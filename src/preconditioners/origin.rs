@@ -14,6 +14,8 @@ use krysp_solvers::Vector;
 use std::any::Any;
 use std::borrow::Cow;
 #[cfg(feature = "cuda")]
+use std::ops::Deref;
+#[cfg(feature = "cuda")]
 use std::sync::Arc;
 use std::sync::LazyLock;
 
@@ -62,6 +64,13 @@ pub trait Origin<T: Real> {
     #[doc(hidden)]
     fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>>;
 
+    /// The matrix on a GPU, row by row; not a copy where it lies there like that.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn lent(&self, gpu: &Cuda) -> Result<Lent<'_, T>> {
+        Ok(Lent::Copied(self.ordered(gpu)?))
+    }
+
     /// Its values, for one of the same pattern on a GPU.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
@@ -72,6 +81,27 @@ pub trait Origin<T: Real> {
     #[doc(hidden)]
     fn diagonal_on(&self, gpu: &Cuda, _: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
         Ok(gpu.device().upload(&self.diagonal()?)?)
+    }
+}
+
+/// A matrix on a GPU, row by row.
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum Lent<'a, T> {
+    There(&'a Ordered<T>),
+    Copied(Ordered<T>),
+}
+
+#[cfg(feature = "cuda")]
+impl<T> Deref for Lent<'_, T> {
+    type Target = Ordered<T>;
+
+    fn deref(&self) -> &Ordered<T> {
+        match self {
+            Lent::There(ordered) => ordered,
+            Lent::Copied(ordered) => ordered,
+        }
     }
 }
 
@@ -153,6 +183,11 @@ impl<T: Real, V: Vector<Elem = T>> Origin<T> for Operator<V> {
     }
 
     #[cfg(feature = "cuda")]
+    fn lent(&self, gpu: &Cuda) -> Result<Lent<'_, T>> {
+        self.origin().lent(gpu)
+    }
+
+    #[cfg(feature = "cuda")]
     fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()> {
         self.origin().give_values(gpu, to)
     }
@@ -185,6 +220,13 @@ impl<T: Real, F: OnDevice<T>> Origin<T> for CudaMatrix<T, F> {
         self.check_gpu(gpu)?;
         let pattern = self.source.on_device();
         Ok(self.arrays.entries(pattern)?.with_columns(pattern)?)
+    }
+
+    fn lent(&self, gpu: &Cuda) -> Result<Lent<'_, T>> {
+        self.check_gpu(gpu)?;
+        self.arrays
+            .in_order()
+            .map_or_else(|| Ok(Lent::Copied(self.ordered(gpu)?)), |there| Ok(Lent::There(there)))
     }
 
     fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()> {

@@ -127,6 +127,10 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
         self.ordered.entries(self.shape, pattern)
     }
 
+    fn in_order(&self) -> Option<&Ordered<T>> {
+        self.ordered.in_order()
+    }
+
     fn slots(&self) -> Vec<Slots> {
         vec![Slots::of::<T, V>(&self.ordered.values)]
     }

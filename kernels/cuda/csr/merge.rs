@@ -206,6 +206,10 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
         self.ordered.entries(self.shape, pattern)
     }
 
+    fn in_order(&self) -> Option<&Ordered<T>> {
+        self.ordered.in_order()
+    }
+
     fn slots(&self) -> Vec<Slots> {
         vec![Slots::of::<T, V>(&self.ordered.values)]
     }

@@ -141,6 +141,10 @@ impl<T: Real> Product<T> for AnyCsr<T> {
         self.0.entries(pattern)
     }
 
+    fn in_order(&self) -> Option<&Ordered<T>> {
+        self.0.in_order()
+    }
+
     fn slots(&self) -> Vec<Slots> {
         self.0.slots()
     }

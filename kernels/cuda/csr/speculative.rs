@@ -106,6 +106,10 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
         self.matrix.ordered.entries(self.matrix.bunches.shape, pattern)
     }
 
+    fn in_order(&self) -> Option<&Ordered<T>> {
+        self.matrix.ordered.in_order()
+    }
+
     fn slots(&self) -> Vec<Slots> {
         vec![Slots::of::<T, V>(&self.matrix.ordered.values)]
     }

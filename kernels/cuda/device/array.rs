@@ -161,6 +161,11 @@ impl<T: Element> Array<T> {
         self.len * size_of::<T>()
     }
 
+    /// Whether it was moved to host memory.
+    pub(crate) fn is_spilled(&self) -> bool {
+        self.spilled.is_some()
+    }
+
     /// The memory itself, for owners that must not own the device.
     pub(crate) fn into_slice(self) -> CudaSlice<T> {
         let mut memory = ManuallyDrop::new(self.slice);

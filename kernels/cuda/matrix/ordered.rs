@@ -9,6 +9,7 @@ use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::DeviceRepr;
+use std::any::Any;
 use std::sync::Arc;
 
 /// The kernels that move values in and out of slots.
@@ -209,6 +210,12 @@ impl<V: Element> Ordered<V> {
         let mut copy = Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values };
         self.give_to(&mut copy)?;
         Ok(copy)
+    }
+
+    /// This matrix, where its values are stored in `T`, in the memory of the device.
+    pub(crate) fn in_order<T: Real>(&self) -> Option<&Ordered<T>> {
+        let same = (self as &dyn Any).downcast_ref::<Ordered<T>>();
+        same.filter(|ordered| !ordered.values.is_spilled() && !ordered.columns.is_spilled())
     }
 
     /// Takes the values of a matrix of the same pattern, narrowed.

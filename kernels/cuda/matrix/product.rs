@@ -39,6 +39,11 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// device.
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>>;
 
+    /// The matrix row by row, where it lies on the device like that.
+    fn in_order(&self) -> Option<&Ordered<T>> {
+        None
+    }
+
     /// The arrays that values lie in, padding among them.
     fn slots(&self) -> Vec<Slots>;
 

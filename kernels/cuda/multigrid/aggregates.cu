@@ -198,7 +198,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void orthonormal(
         for (u32 row = lane; row < rows; row += 32) {
             const u64 node = members.columns[first + row / size];
             const double v = values[(node * size + row % size) * modes + mode];
-            t[place(row) + mode] = v;
+            if (mode > 0) t[place(row) + mode] = v;
             whole += v * v;
         }
         whole = sqrt(sum_of(whole));
@@ -212,11 +212,16 @@ extern "C" __global__ __launch_bounds__(THREADS) void orthonormal(
             }
         }
         double rest = 0;
-        for (u32 row = lane; row < rows; row += 32) rest += t[place(row) + mode] * t[place(row) + mode];
-        rest = sqrt(sum_of(rest));
+        for (u32 row = lane; row < rows && mode > 0; row += 32) rest += t[place(row) + mode] * t[place(row) + mode];
+        rest = mode > 0 ? sqrt(sum_of(rest)) : whole;
         const bool kept = rest > dependent * whole;
         const double scale = kept ? 1.0 / rest : 0.0;
         if (lane == 0) own_coarse[mode * modes + mode] = kept ? rest : 0.0;
-        for (u32 row = lane; row < rows; row += 32) t[place(row) + mode] *= scale;
+        for (u32 row = lane; row < rows; row += 32) {
+            // nothing was taken out of the first
+            const u64 node = members.columns[first + row / size];
+            const double v = mode > 0 ? t[place(row) + mode] : values[(node * size + row % size) * modes];
+            t[place(row) + mode] = v * scale;
+        }
     }
 }

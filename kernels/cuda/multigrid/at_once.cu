@@ -158,7 +158,9 @@ template <int LANES, int TABLE> __device__ __forceinline__ void known_rows(
         while (table[at] != column) at = (at + 1) % TABLE;
         return at;
     };
-    each_term<LANES>(a, a_values, b, inside ? a.offsets[row] : 0, inside ? a.offsets[row + 1] : 0,
+    // rows without columns were skipped
+    const bool some = first < end;
+    each_term<LANES>(a, a_values, b, some ? a.offsets[row] : 0, some ? a.offsets[row + 1] : 0,
                      [&](u32 column, double term) { sum[place(column)] += term; });
     __syncwarp();
     for (u32 k = first + lane; k < end; k += LANES) c_values[k] = sum[place(c.columns[k])];
@@ -170,3 +172,4 @@ template <int LANES, int TABLE> __device__ __forceinline__ void known_rows(
     }
 KNOWN(64, 8)
 KNOWN(128, 16)
+KNOWN(512, 32)

@@ -6,7 +6,7 @@
 use super::graph::{Blocks, Counts, Graph, RawGraph};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::config;
+use crate::cuda::device::launch::{WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
 use cudarc::driver::DeviceRepr;
 
@@ -26,8 +26,11 @@ pub(crate) const SOURCE: Source = Source {
 const ROOM: [(usize, f64, &str, usize); 3] =
     [(32, 160.0, "at_once_32", 8), (64, 1000.0, "at_once_64", 8), (128, f64::INFINITY, "at_once_128", 16)];
 
-/// The kernel for known columns, and its lanes of a row.
-const KNOWN: [(&str, usize); 3] = [("known_64", 8), ("known_64", 8), ("known_128", 16)];
+/// Columns that a row has at most, the kernel for those that are known, and its lanes of a row.
+const KNOWN: [(usize, &str, usize); 3] =
+    [(64, "known_64", 8), (128, "known_128", 16), (KNOWN_COLUMNS, "known_512", WARP)];
+/// See [`KNOWN`].
+pub(super) const KNOWN_COLUMNS: usize = 512;
 
 /// `Rows` as kernels see them.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +157,7 @@ impl Kept {
         let Kept { rows, cols, room, lengths, columns, values } = self;
         let device = values.device().clone();
         let Some(graph) = lengths.graph(cols)? else { return Ok(None) };
-        let graph = Graph { room, ..graph };
+        let graph = Graph { room: ROOM[room].0, ..graph };
         let to = device.uninitialised(graph.entries())?;
         let kept = RawRows {
             offsets: 0,
@@ -170,11 +173,12 @@ impl Kept {
     }
 }
 
-/// The numbers of `A B`, which [`Kept::ordered`] made the pattern of.
+/// The numbers of `A B`, whose pattern is known and has no more than [`KNOWN_COLUMNS`] columns in a row.
 pub(super) fn numbers(a: &Blocks, b: &Right<'_>, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
     let values = device.uninitialised(c.entries())?;
-    let (kernel, lanes) = KNOWN[c.room];
+    let fits = KNOWN.iter().find(|(columns, ..)| c.room <= *columns);
+    let &(_, kernel, lanes) = fits.unwrap_or(&KNOWN[KNOWN.len() - 1]);
     let (left, numbers, right, raw, to) = (a.graph.raw(), a.address(), b.raw(), c.raw(), values.address(0));
     queue!(device, f64, kernel, config(c.rows() * lanes), left, numbers, right, raw, to);
     Ok(values)

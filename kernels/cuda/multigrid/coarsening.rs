@@ -3,6 +3,7 @@
 use super::aggregates::{aggregates, orthonormal};
 use super::at_once::{self, Kept, Right};
 use super::graph::{Blocks, Graph};
+use super::numbering::Numbering;
 use super::numbers::smoothing;
 use super::products;
 use super::prolongation::Smoothing;
@@ -70,8 +71,46 @@ pub struct Made {
     pub numbers: Numbers,
     /// The modes of the next level.
     pub modes: Modes,
-    /// The nodes of each aggregate.
-    pub members: Graph,
+}
+
+/// The aggregates of a level, and what is constant on them.
+#[derive(Debug)]
+pub struct Aggregates {
+    /// As in [`Coarsening`].
+    strong: Option<Graph>,
+    t: Blocks,
+    members: Graph,
+    /// The modes of the next level.
+    modes: Modes,
+}
+
+impl Aggregates {
+    /// Of a matrix and its modes. None where too little would be gained.
+    pub fn new(a: &Blocks, modes: &Modes, rules: Rules) -> Result<Option<Aggregates>> {
+        let (strong, left_out) = strength(a, rules.strength, rules.dominant)?;
+        let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
+        let (nodes, size, count) = (a.graph.rows(), a.shape[0], joined.cols());
+        if count == 0 || 10 * count * modes.count > 9 * nodes * size {
+            return Ok(None);
+        }
+        let shape = [size, modes.count];
+        let (members, values, below) = orthonormal(&joined, shape, &modes.values, rules.dependent)?;
+        let modes = Modes { count: modes.count, values: below };
+        let t = Blocks { graph: joined, shape, values };
+        // what is added to a diagonal is there for constants alone
+        let strong = strong.filter(|_| shape == [1, 1]);
+        Ok(Some(Aggregates { strong, t, members, modes }))
+    }
+
+    /// Nodes numbered by these, and these in that order.
+    pub fn numbered(self) -> Result<(Numbering, Aggregates)> {
+        let Aggregates { strong, t, members, modes } = self;
+        let numbering = Numbering::new(t.shape[0], &t.graph, &members)?;
+        let strong = strong.map(|strong| numbering.rows(&strong, None, true)).transpose()?;
+        let (graph, values) = numbering.rows(&t.graph, Some(&t), false)?;
+        let (strong, t) = (strong.map(|(graph, _)| graph), Blocks { graph, shape: t.shape, values });
+        Ok((numbering, Aggregates { strong, t, members, modes }))
+    }
 }
 
 /// The numbers of a coarsening: `P`, `Pᵀ` and `Pᵀ A P`.
@@ -86,32 +125,22 @@ pub struct Numbers {
 }
 
 impl Made {
-    /// Of a matrix, its inverse diagonal and its modes. None where too little would be gained.
+    /// Of a matrix, its inverse diagonal and its aggregates.
     pub fn new(
         a: &Blocks,
         inverse: &Array<f64>,
         omega: f64,
-        modes: &Modes,
+        aggregates: Aggregates,
         rules: Rules,
-    ) -> Result<Option<Made>> {
-        let (strong, left_out) = strength(a, rules.strength, rules.dominant)?;
-        let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
-        let (nodes, size, count) = (a.graph.rows(), a.shape[0], joined.cols());
-        if count == 0 || 10 * count * modes.count > 9 * nodes * size {
-            return Ok(None);
-        }
-        let shape = [size, modes.count];
-        let (members, values, below) = orthonormal(&joined, shape, &modes.values, rules.dependent)?;
-        let modes = Modes { count: modes.count, values: below };
-        let t = Blocks { graph: joined, shape, values };
-        // what is added to a diagonal is there for constants alone
-        let strong = strong.filter(|_| shape == [1, 1]);
+    ) -> Result<Made> {
+        let Aggregates { strong, t, modes, .. } = aggregates;
+        let shape = t.shape;
         let smoothing =
             Smoothing { a, strong: strong.as_ref(), t: &t, inverse, omega, positive: rules.positive };
         let Some((kernels, prolongation)) = smoothing.prolongation()? else {
             let coarsening = Coarsening::on(&a.graph, rules, strong, t)?;
             let numbers = coarsening.numbers(a, inverse, omega)?;
-            return Ok(Some(Made { coarsening, numbers, modes, members }));
+            return Ok(Made { coarsening, numbers, modes });
         };
         let (graph, from) = products::transposed_pattern(&prolongation.graph)?;
         let values = products::transposed(&prolongation, &from)?;
@@ -135,7 +164,7 @@ impl Made {
             product,
             coarse: coarse.graph.clone(),
         };
-        Ok(Some(Made { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes, members }))
+        Ok(Made { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes })
     }
 }
 

@@ -19,6 +19,7 @@ use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{config, config_at_once};
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::prelude::RawNumber;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::formats::dia::{BATCH, Dia, NOWHERE};
 use crate::cuda::formats::sliced::Sliced;
@@ -50,7 +51,10 @@ pub(crate) const ENDS: Source = Source {
     file: "ends.cu",
     text: concat!(include_str!("order.cu"), "#line 1 \"ends.cu\"\n", include_str!("ends.cu")),
     constants: constants![],
-    mirrors: &[mirror!("Order" = RawOrder { nodes, size })],
+    mirrors: &[
+        mirror!("Order" = RawOrder { nodes, size }),
+        mirror!("Ends" = RawEnds<f32> | RawEnds<f64> { control, known, squared, goes_on }),
+    ],
 };
 
 /// Entries of a mean row from which on rows may be sorted by length.
@@ -72,6 +76,18 @@ struct RawUpdate {
 }
 // SAFETY: as `Update` of cycle.cu
 unsafe impl DeviceRepr for RawUpdate {}
+
+/// Whether a cycle is for nothing, as kernels see it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawEnds<T> {
+    control: u64,
+    known: u32,
+    squared: RawNumber<T>,
+    goes_on: u64,
+}
+// SAFETY: as `Ends` of ends.cu
+unsafe impl<T: Real> DeviceRepr for RawEnds<T> {}
 
 /// A matrix of a level.
 #[derive(Debug)]
@@ -165,11 +181,6 @@ impl Matrix {
         }
     }
 
-    /// Whether products read what lies far apart: columns take more than 16 bits.
-    pub fn is_wide(&self) -> bool {
-        matches!(&self.stored, Stored::Sliced(matrix) if !matrix.has_short_columns())
-    }
-
     /// The name of its format.
     pub fn name(&self) -> &'static str {
         match &self.stored {
@@ -244,6 +255,8 @@ pub struct Cycle<T: Real> {
     /// What `largest` finds, and what `narrow` makes of it.
     most: Array<u64>,
     size: Array<f64>,
+    /// Within a step, what `narrow` says of the solve: whether there is a use for this cycle.
+    goes_on: Array<u32>,
     kernels: Kernels,
     element: std::marker::PhantomData<T>,
 }
@@ -282,6 +295,7 @@ impl<T: Real> Cycle<T> {
             dense_room: [device.zeros(stride)?, device.zeros(stride)?],
             most: device.zeros(1)?,
             size: device.zeros(1)?,
+            goes_on: device.zeros(1)?,
             kernels,
             element: std::marker::PhantomData,
         })
@@ -289,7 +303,7 @@ impl<T: Real> Cycle<T> {
 
     /// `z ← scale M⁻¹ r`
     pub fn apply(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
-        let Some(x) = self.run(r, z)? else { return Ok(()) };
+        let Some(x) = self.run(r, z, None)? else { return Ok(()) };
         let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
         let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
         let mut launch = z.device().launch(&self.kernels.widen);
@@ -299,9 +313,16 @@ impl<T: Real> Cycle<T> {
         unsafe { launch.launch(config) }
     }
 
-    /// As [`Cycle::apply`], and `⟨r, z⟩`.
-    pub fn apply_dot(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<Scalar<T>> {
-        let Some(x) = self.run(r, z)? else { return Ok(Scalar::constant(T::zero())) };
+    /// As [`Cycle::apply`], and `⟨r, z⟩`. Where ‖r‖² is known, and within a step of which it is the residual: nothing if that ends
+    /// the solve.
+    pub fn apply_dot(
+        &self,
+        scale: f64,
+        r: &Array<T>,
+        z: &mut Array<T>,
+        squared: Option<&Scalar<T>>,
+    ) -> Result<Scalar<T>> {
+        let Some(x) = self.run(r, z, squared)? else { return Ok(Scalar::constant(T::zero())) };
         let sums = Sums::<T, 1>::new(z.device())?;
         let (x, n, size, most) = (x.address(0), z.len() as i64, self.size.address(0), self.most.address(0));
         let (r, to, config) = (r.address(0), z.address(0), config_at_once(z.device(), z.len(), 4));
@@ -332,18 +353,18 @@ impl<T: Real> Cycle<T> {
         self.numbering.as_ref().map_or_else(RawOrder::default, which)
     }
 
-    /// Where it says that the solve goes on, whose step is in the making.
+    /// Where it says that there is a use for the cycle, if a step is in the making.
     fn active(&self, device: &Device) -> u64 {
-        step::<T>(device).control
+        if step::<T>(device).control == 0 { 0 } else { self.goes_on.address(0) }
     }
 
     /// What a cycle makes of `r`, if there are rows.
-    fn run(&self, r: &Array<T>, z: &Array<T>) -> Result<Option<&Array<f32>>> {
+    fn run(&self, r: &Array<T>, z: &Array<T>, squared: Option<&Scalar<T>>) -> Result<Option<&Array<f32>>> {
         assert!(r.len() == self.rows && z.len() == self.rows, "an entry for each row");
         if self.rows == 0 {
             return Ok(None);
         }
-        self.narrow(r)?;
+        self.narrow(r, squared)?;
         for at in 0..self.levels.len() {
             self.down(at)?;
         }
@@ -357,20 +378,26 @@ impl<T: Real> Cycle<T> {
     }
 
     /// `b` of the first level.
-    fn narrow(&self, r: &Array<T>) -> Result<()> {
+    fn narrow(&self, r: &Array<T>, squared: Option<&Scalar<T>>) -> Result<()> {
         let (device, n) = (r.device(), r.len() as i64);
         let (from, most, size) = (r.address(0), self.most.address(0), self.size.address(0));
         let config = config_at_once(device, r.len(), 4);
         let mut launch = device.launch(&self.kernels.largest);
-        let active = self.active(device);
-        launch.arg(&from).arg(&n).arg(&most).arg(&active);
-        // SAFETY: arguments as in ends.cu, a vector of `n` entries
+        let control = step::<T>(device).control;
+        launch.arg(&from).arg(&n).arg(&most).arg(&control);
+        // SAFETY: arguments as in ends.cu, a vector of `n` entries; a solve's state begins with whether it goes on
         unsafe { launch.launch(config) }?;
         let RawUpdate { y, next_d, next, next_weight, .. } = self.entry(0);
         let mut launch = device.launch(&self.kernels.narrow);
         let order = self.order(Numbering::order);
         launch.arg(&from).arg(&order).arg(&n).arg(&most).arg(&size);
-        launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&active);
+        let ends = RawEnds {
+            control,
+            known: squared.is_some().into(),
+            squared: squared.map_or(RawNumber::constant(T::zero()), |squared| squared.number().raw()),
+            goes_on: self.goes_on.address(0),
+        };
+        launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&ends);
         // SAFETY: as above; what goes into a level is as long as it has rows
         unsafe { launch.launch(config) }
     }

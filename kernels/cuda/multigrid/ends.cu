@@ -38,11 +38,28 @@ __device__ __forceinline__ double power_below(u64 bits) {
     return exponent == 0 || exponent >= 0x7ff ? 1.0 : __longlong_as_double(exponent << 52);
 }
 
+// Whether a cycle is for nothing: its solve has ended, or will with this step, whose ‖r‖² meets the threshold.
+struct Ends {
+    const Control* control;   // null outside of steps
+    u32 known;                // whether `squared` is ‖r‖²
+    Number squared;
+    u32* goes_on;             // as `active` for the kernels behind
+};
+
 // b ← r / size, x ← weight d b where d is; `size` is kept for `widen`. Rows of `r` come in an order. Moves an element and 4 or 12 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void narrow(
-    const real* r, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, const u32* active) {
+    const real* r, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, Ends ends) {
     begin();
-    if (ended(active)) return;
+    if (ends.control) {
+        bool goes_on = *(volatile const u32*)&ends.control->active;
+        // as `end_step` has it
+        if (ends.known) {
+            const real squared = value(ends.squared);
+            goes_on = goes_on && finite(squared) && squared > *(volatile const double*)&ends.control->threshold;
+        }
+        if (blockIdx.x == 0 && threadIdx.x == 0) *ends.goes_on = goes_on;
+        if (!goes_on) return;
+    }
     const double of = power_below(*most), down = 1.0 / of;
     if (blockIdx.x == 0 && threadIdx.x == 0) *size = of;
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -68,9 +85,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
 
 // z ← scale size x, whose rows are at other places; `most` is zero for the next cycle. Returns ⟨r, z⟩ of this thread if DOT. Moves 4 B and an element a row, two
 // if DOT.
-template <bool DOT> __device__ __forceinline__ real widened(const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most) {
-    const double up = scale * *size;
+template <bool DOT> __device__ __forceinline__ real widened(
+    const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
     if (blockIdx.x == 0 && threadIdx.x == 0) *most = 0;
+    if (ended(active)) return 0;
+    const double up = scale * *size;
     const i64 threads = (i64)gridDim.x * blockDim.x;
     real sum = 0;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += TOGETHER * threads) {
@@ -96,13 +115,11 @@ template <bool DOT> __device__ __forceinline__ real widened(const float* x, Orde
 extern "C" __global__ __launch_bounds__(THREADS) void widen(
     const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
     begin();
-    if (ended(active)) return;
-    widened<false>(x, places, n, size, scale, r, z, most);
+    widened<false>(x, places, n, size, scale, r, z, most, active);
 }
 extern "C" __global__ __launch_bounds__(THREADS) void widen_dot(
     const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active, Sum out) {
     begin();
-    if (ended(active)) return;
-    real sum[1] = {widened<true>(x, places, n, size, scale, r, z, most)};
+    real sum[1] = {widened<true>(x, places, n, size, scale, r, z, most, active)};
     grid_sum(sum, out);
 }

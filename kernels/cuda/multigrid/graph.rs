@@ -24,7 +24,7 @@ pub struct Graph {
     pub(super) rows: Arc<RowStarts>,
     pub(super) columns: Arc<Array<u32>>,
     pub(super) cols: usize,
-    /// What kernels have room for its rows, if it is a product.
+    /// Columns that kernels have room for in its rows, if it is a product.
     pub(super) room: usize,
 }
 

@@ -6,20 +6,18 @@ extern "C" __global__ __launch_bounds__(THREADS) void numbered_lengths(Graph a, 
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < a.rows) lengths[row] = a.offsets[order[row] + 1] - a.offsets[order[row]];
 }
-// Rows in an order, their columns by other names, and `size` numbers for each column. Null stands for the order, the names or the
-// numbers that they have, and for none.
+// Rows in an order, and `size` numbers for each column. Where `names` is null, columns keep theirs; where `values` is, there are none.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
-    Graph a, const double* values, u32 size, const u32* order, const u32* names, const u32* offsets, u32* columns, double* to) {
+    Graph a, const double* values, u32 size, const u32* order, const u32* names, const u32* offsets, u32* columns, double* to, u32 lanes) {
     begin();
-    constexpr u32 LANES = 8;
-    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, lane = threadIdx.x % LANES;
+    const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / lanes, lane = threadIdx.x % lanes;
     if (row >= a.rows) return;
-    const u32 of = order ? order[row] : row, first = a.offsets[of], length = a.offsets[of + 1] - first, start = offsets[row];
-    for (u32 k = lane; k < length; k += LANES) {
+    const u32 of = order[row], first = a.offsets[of], length = a.offsets[of + 1] - first, start = offsets[row];
+    for (u32 k = lane; k < length; k += lanes) {
         const u32 column = __ldg(a.columns + first + k);
         columns[start + k] = names ? __ldg(names + column) : column;
     }
-    for (u64 k = lane; to && k < (u64)length * size; k += LANES) to[(u64)start * size + k] = __ldg(values + (u64)first * size + k);
+    for (u64 k = lane; to && k < (u64)length * size; k += lanes) to[(u64)start * size + k] = __ldg(values + (u64)first * size + k);
 }
 // The order of nodes and the place of each: `members` of aggregates one after the other, then nodes that have none.
 extern "C" __global__ __launch_bounds__(THREADS) void number_nodes(Graph t, const u32* members, u32* order, u32* places) {

@@ -6,10 +6,8 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::ordered::RowStarts;
 use crate::cuda::matrix::scan::scan;
 use cudarc::driver::DeviceRepr;
-use std::sync::Arc;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
@@ -19,7 +17,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Lanes of a row.
+/// Lanes of a row, where rows have more than an entry.
 const LANES: usize = 8;
 
 /// What kernels are told of an order.
@@ -43,29 +41,51 @@ pub struct Numbering {
 }
 
 impl Numbering {
-    /// Of nodes of `size` rows, by aggregates of some levels, the finest first: each has a row of `T` for every node, and `Tᵀ`.
-    pub fn new(size: usize, levels: &[[&Graph; 2]]) -> Result<Option<Numbering>> {
-        let mut found: Option<Numbering> = None;
-        for &[t, members] in levels.iter().rev() {
-            let device = t.device();
-            let listed = match &found {
-                Some(above) => Some(numbered_rows(members, None, Some(&above.order), None)?.0),
-                None => None,
-            };
-            let (order, places) = (device.uninitialised(t.rows())?, device.uninitialised(t.rows())?);
-            let (raw, from) = (t.raw(), listed.as_ref().unwrap_or(members).columns.address(0));
-            let (to, of_node) = (order.address(0), places.address(0));
-            queue!(device, f64, "number_nodes", config(t.rows()), raw, from, to, of_node);
-            found = Some(Numbering { size, order, places });
-        }
-        Ok(found)
+    /// Of nodes of `size` rows, by their aggregates: `T` has a row for every node, `members` are the rows of `Tᵀ`.
+    pub(super) fn new(size: usize, t: &Graph, members: &Graph) -> Result<Numbering> {
+        let device = t.device();
+        let (order, places) = (device.uninitialised(t.rows())?, device.uninitialised(t.rows())?);
+        let (raw, from) = (t.raw(), members.columns.address(0));
+        let (to, of_node) = (order.address(0), places.address(0));
+        queue!(device, f64, "number_nodes", config(t.rows()), raw, from, to, of_node);
+        Ok(Numbering { size, order, places })
     }
 
-    /// A matrix, its restriction or its prolongation in this order: of rows, of columns, or both.
-    pub fn numbered(&self, a: &Blocks, rows: bool, columns: bool) -> Result<Blocks> {
-        let (order, places) = (rows.then_some(&self.order), columns.then_some(&self.places));
-        let (graph, values) = numbered_rows(&a.graph, Some(a), order, places)?;
+    /// A matrix in this order, its columns in no order.
+    pub fn numbered(&self, a: &Blocks) -> Result<Blocks> {
+        let (graph, values) = self.rows(&a.graph, Some(a), true)?;
         Ok(Blocks { graph, shape: a.shape, values })
+    }
+
+    /// The place of each node.
+    pub fn places_of_nodes(&self) -> Result<Vec<u32>> {
+        let mut places = vec![0; self.places.len()];
+        self.places.read(&mut places)?;
+        Ok(places)
+    }
+
+    /// Rows in this order, with the numbers of blocks if there are such; columns by their places if they are nodes.
+    pub(super) fn rows(
+        &self,
+        graph: &Graph,
+        blocks: Option<&Blocks>,
+        of_nodes: bool,
+    ) -> Result<(Graph, Array<f64>)> {
+        let device: &Device = graph.device();
+        let (rows, raw, of) = (graph.rows(), graph.raw(), self.order.address(0));
+        let lengths = device.uninitialised::<u32>(rows + 1)?;
+        let offsets = lengths.address(0);
+        queue!(device, f64, "numbered_lengths", config(rows), raw, of, offsets);
+        scan(&lengths)?;
+        let columns = device.uninitialised::<u32>(graph.entries())?;
+        let values = device.uninitialised::<f64>(blocks.map_or(0, |blocks| blocks.values.len()))?;
+        let (from, size) = blocks.map_or((0, 0), |a| (a.address(), (a.shape[0] * a.shape[1]) as u32));
+        let (names, to) = (if of_nodes { self.places.address(0) } else { 0 }, columns.address(0));
+        let numbers = if blocks.is_some() { values.address(0) } else { 0 };
+        let lanes = if graph.entries() > rows { LANES } else { 1 };
+        let (config, lanes) = (config(rows * lanes), lanes as u32);
+        queue!(device, f64, "numbered_rows", config, raw, from, size, of, names, offsets, to, numbers, lanes);
+        Ok((Graph::new(lengths, columns, graph.cols), values))
     }
 
     /// Where a vector in this order takes its rows from.
@@ -77,34 +97,4 @@ impl Numbering {
     pub(super) fn places(&self) -> RawOrder {
         RawOrder { nodes: self.places.address(0), size: self.size as u32 }
     }
-}
-
-/// Rows in an order, their columns by other names, with the numbers of blocks if there are such.
-fn numbered_rows(
-    graph: &Graph,
-    blocks: Option<&Blocks>,
-    order: Option<&Array<u32>>,
-    names: Option<&Array<u32>>,
-) -> Result<(Graph, Array<f64>)> {
-    let device: &Device = graph.device();
-    let (rows, raw) = (graph.rows(), graph.raw());
-    let starts = match order {
-        Some(order) => {
-            let lengths = device.uninitialised::<u32>(rows + 1)?;
-            let (of, to) = (order.address(0), lengths.address(0));
-            queue!(device, f64, "numbered_lengths", config(rows), raw, of, to);
-            scan(&lengths)?;
-            Arc::new(RowStarts::Short(lengths))
-        }
-        None => graph.rows.clone(),
-    };
-    let columns = device.uninitialised::<u32>(graph.entries())?;
-    let values = device.uninitialised::<f64>(blocks.map_or(0, |blocks| blocks.values.len()))?;
-    let [of, by] = [order, names].map(|numbers| numbers.map_or(0, |numbers| numbers.address(0)));
-    let (from, size) = blocks.map_or((0, 0), |a| (a.address(), (a.shape[0] * a.shape[1]) as u32));
-    let (offsets, to) = (starts.address(), columns.address(0));
-    let numbers = if blocks.is_some() { values.address(0) } else { 0 };
-    let config = config(rows * LANES);
-    queue!(device, f64, "numbered_rows", config, raw, from, size, of, by, offsets, to, numbers);
-    Ok((Graph { rows: starts, columns: Arc::new(columns), cols: graph.cols, room: 0 }, values))
 }

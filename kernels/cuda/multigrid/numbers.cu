@@ -1,27 +1,43 @@
 // The numbers of a level: its diagonal, the smoothing of its prolongation, and all of it rounded to single precision.
 
-// The inverse of the diagonal, zero for rows of nothing; `refused` becomes the first row that is something else and not positive.
-extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(Graph a, const double* values, u32 size, double* inverse, u32* refused) {
+// The inverse of the diagonal, rows at other places, zero for rows of nothing; `refused` becomes the first row that is something else
+// and not positive, `least` the smallest inverse that is not zero.
+extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
+    Graph a, const double* values, u32 size, Order places, double* inverse, u32* refused, u64* least) {
     begin();
+    __shared__ u64 warps[THREADS / 32];
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= a.rows * size) return;
-    const u32 node = row / size, within = row % size, own = own_place(a, node);
-    const double entry = own == NONE ? 0.0 : values[(u64)own * size * size + within * (size + 1)];
-    bool right = entry > 0 && 1.0 / entry > 0 && finite(1.0 / entry);
-    if (entry == 0) {
-        right = true;
-        for (u32 k = a.offsets[node]; k < a.offsets[node + 1]; k++) {
-            for (u32 j = 0; j < size; j++) right &= values[((u64)k * size + within) * size + j] == 0;
+    u64 smallest = ~0ull;
+    if (row < a.rows * size) {
+        const u32 node = row / size, within = row % size, own = own_place(a, node);
+        const double entry = own == NONE ? 0.0 : values[(u64)own * size * size + within * (size + 1)];
+        const double v = entry == 0 ? 0.0 : 1.0 / entry;
+        bool right = v > 0 && finite(v);
+        // the bits of positive numbers are in their order
+        if (right) smallest = min(smallest, (u64)__double_as_longlong(v));
+        if (entry == 0) {
+            right = true;
+            for (u32 k = a.offsets[node]; k < a.offsets[node + 1]; k++) {
+                for (u32 j = 0; j < size; j++) right &= values[((u64)k * size + within) * size + j] == 0;
+            }
         }
+        inverse[places.at(row)] = v;
+        if (!right) atomicMin(refused, row);
     }
-    inverse[row] = entry == 0 ? 0.0 : 1.0 / entry;
-    if (!right) atomicMin(refused, row);
+    for (int step = 16; step; step >>= 1) smallest = min(smallest, __shfl_xor_sync(ALL, smallest, step));
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = smallest;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < THREADS / 32; w++) smallest = min(smallest, warps[w]);
+        // changes to one place wait for each other
+        if (smallest < *(volatile u64*)least) atomicMin(least, smallest);
+    }
 }
-extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, Order order, u32 rows, double scale, float* to) {
+extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, u32 rows, double scale, float* to) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
-    const double v = inverse[order.at(row)];
+    const double v = inverse[row];
     to[row] = v == 0 ? 1.0f : float(v / scale);
 }
 // Numbers between −1 and 1 that look random, in an order.

@@ -5,11 +5,10 @@ use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
 use super::numbering::{Numbering, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{WARP, config, config_at_once};
+use crate::cuda::device::launch::{WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts};
-use crate::cuda::multigrid::cycle::ENDS;
 use crate::cuda::preconditioners::coarse;
 use std::any::Any;
 use std::sync::Arc;
@@ -45,26 +44,32 @@ pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
     Ok(Graph::new(offsets, device.uninitialised(entries / (size * size))?, count))
 }
 
-/// A matrix of nodes, whose pattern is [`nodes`], the columns of which this writes, or one with more blocks than its rows fill.
-pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Blocks> {
+/// What is made of a matrix of nodes, whose pattern is [`nodes`], the columns of which this writes, or one with more blocks than its
+/// rows fill. What is in double precision stays where it is.
+pub fn with_blocks<T: Real, R>(
+    a: &Ordered<T>,
+    graph: &Graph,
+    size: usize,
+    made: impl FnOnce(&Blocks) -> R,
+) -> Result<R> {
     let (device, entries) = (a.device().clone(), a.nnz());
-    let Ordered { rows, columns, values, .. } = a;
-    let (mut given, shape, graph) = (Some(values), [size; 2], graph.clone());
-    // what is in double precision stays where it is
+    let Ordered { rows, columns, values: given } = a;
+    let (shape, graph) = ([size; 2], graph.clone());
     if size == 1
-        && let Some(given) = (&mut given as &mut dyn Any).downcast_mut::<Option<Array<f64>>>()
-        && let Some(values) = given.take()
+        && let Some(there) = (given as &dyn Any).downcast_ref::<Array<f64>>()
     {
-        return Ok(Blocks { graph, shape, values });
+        // SAFETY: the array is lent by reference, for a time in which `a` lives; memory goes back behind what is queued
+        let values = unsafe { device.lent(there.address(0), there.len()) };
+        return Ok(made(&Blocks { graph, shape, values }));
     }
     let all = graph.entries() * size * size;
     let values = if entries < all { device.zeros(all)? } else { device.uninitialised::<f64>(entries)? };
-    let (from, to) = (given.as_ref().map_or(0, |given| given.address(0)), values.address(0));
+    let (from, to) = (given.address(0), values.address(0));
     let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
     let (columns, of_nodes) = (columns.address(0), graph.columns.address(0));
     let by_node = config(graph.rows() * WARP);
     if entries < all {
-        let RowStarts::Short(starts) = &*rows else { return Err(too_many(entries)) };
+        let RowStarts::Short(starts) = &**rows else { return Err(too_many(entries)) };
         let starts = starts.address(0);
         queue!(
             &device,
@@ -86,53 +91,59 @@ pub fn blocks<T: Real>(a: Ordered<T>, graph: &Graph, size: usize) -> Result<Bloc
     } else {
         queue!(&device, T, "gather_blocks", by_node, offsets, nodes, block, columns, from, of_nodes, to);
     }
-    Ok(Blocks { graph, shape, values })
+    Ok(made(&Blocks { graph, shape, values }))
 }
 
-/// The bits of the largest number in size.
-pub fn largest(a: &Blocks) -> Result<f64> {
-    let (device, n) = (a.values.device(), a.values.len() as i64);
-    let most = device.zeros::<u64>(1)?;
-    let (function, from, to) = (device.function::<f64>(&ENDS, "largest")?, a.address(), most.address(0));
-    let always = 0u64;
-    let mut launch = device.launch(&function);
-    launch.arg(&from).arg(&n).arg(&to).arg(&always);
-    // SAFETY: arguments as in ends.cu, an array of `n` numbers
-    unsafe { launch.launch(config_at_once(device, a.values.len(), 4)) }?;
-    let mut bits = [0];
-    most.read(&mut bits)?;
-    let most = f64::from_bits(bits[0]);
-    Ok(if most.is_finite() { most } else { 0.0 })
+/// The inverse of a diagonal, zero for rows of nothing.
+#[derive(Debug)]
+pub struct Inverse {
+    /// Its numbers, in a numbering, if there is one.
+    pub values: Array<f64>,
+    /// The first row that has something and no positive diagonal; the smallest number that is not zero.
+    found: Array<u64>,
+    /// Rows of a node.
+    size: usize,
 }
 
-/// The inverse of the diagonal, zero for rows of nothing; or the first row that has something and no positive diagonal, and what it has there.
-pub fn inverse_diagonal(a: &Blocks) -> Result<std::result::Result<Array<f64>, (usize, f64)>> {
-    let (device, rows) = (a.values.device(), a.rows());
-    let (inverse, refused) = (device.uninitialised::<f64>(rows)?, device.upload(&[u32::MAX])?);
-    let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
-    let (to, mark) = (inverse.address(0), refused.address(0));
-    queue!(device, f64, "invert_diagonal", config(rows), raw, values, size, to, mark);
-    let mut row = [0];
-    refused.read(&mut row)?;
-    if row[0] == u32::MAX {
-        return Ok(Ok(inverse));
+impl Inverse {
+    /// Of a matrix.
+    pub fn new(a: &Blocks, numbering: Option<&Numbering>) -> Result<Inverse> {
+        let (device, rows, size) = (a.values.device(), a.rows(), a.shape[0]);
+        let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
+        let (values, found) = (device.uninitialised::<f64>(rows)?, device.upload(&words)?);
+        let (raw, from, block, config) = (a.graph.raw(), a.address(), size as u32, config(rows));
+        let (to, refused, least) = (values.address(0), found.address(0), found.address(1));
+        let places = numbering.map_or_else(RawOrder::default, Numbering::places);
+        queue!(device, f64, "invert_diagonal", config, raw, from, block, places, to, refused, least);
+        Ok(Inverse { values, found, size })
     }
-    let (at, mut found) = (row[0] as usize, vec![0.0; rows]);
-    inverse.read(&mut found)?;
-    Ok(Err((at, if found[at] == 0.0 { 0.0 } else { 1.0 / found[at] })))
+
+    /// Waits for the smallest number that is not zero, infinity where all are; or for the first row that has something and no
+    /// positive diagonal, and what it has there.
+    pub fn least(&self, numbering: Option<&Numbering>) -> Result<std::result::Result<f64, (usize, f64)>> {
+        let mut words = [0; 2];
+        self.found.read(&mut words)?;
+        let [refused, least] = words;
+        if refused == u64::from(u32::MAX) {
+            return Ok(Ok(f64::from_bits(least)));
+        }
+        let (row, mut inverse) = (refused as usize, vec![0.0; self.values.len()]);
+        self.values.read(&mut inverse)?;
+        let node = match numbering {
+            Some(numbering) => numbering.places_of_nodes()?[row / self.size] as usize,
+            None => row / self.size,
+        };
+        let found = inverse[node * self.size + row % self.size];
+        Ok(Err((row, if found == 0.0 { 0.0 } else { 1.0 / found })))
+    }
 }
 
-/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing. In a numbering, if there is one.
-pub fn rounded_diagonal(
-    inverse: &Array<f64>,
-    scale: f64,
-    numbering: Option<&Numbering>,
-) -> Result<Array<f32>> {
+/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing.
+pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
     let rounded = device.uninitialised(rows)?;
     let (from, count, to) = (inverse.address(0), rows as u32, rounded.address(0));
-    let order = numbering.map_or_else(RawOrder::default, Numbering::order);
-    queue!(device, f64, "round_diagonal", config(rows), from, order, count, scale, to);
+    queue!(device, f64, "round_diagonal", config(rows), from, count, scale, to);
     Ok(rounded)
 }
 

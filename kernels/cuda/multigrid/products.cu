@@ -200,88 +200,43 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offs
     }
 }
 
-// The numbers of A B where blocks are numbers: a row is summed in shared memory, in a table that has its columns.
-template <int LANES, int TABLE> __device__ __forceinline__ void sums_of_product(
-    const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, double* c_values) {
-    constexpr int GROUPS = THREADS / LANES;
-    __shared__ u32 tables[GROUPS][TABLE];
-    __shared__ double sums[GROUPS][TABLE];
-    const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    u32* table = tables[group];
-    double* sum = sums[group];
+// The numbers of A B where blocks are numbers and rows are long: a block sums a row in shared memory, in a table that has its columns.
+extern "C" __global__ __launch_bounds__(THREADS) void sums_4096(
+    Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {
+    begin();
+    constexpr u32 TABLE = 4096;
+    __shared__ u32 table[TABLE];
+    __shared__ double sum[TABLE];
     auto place = [&](u32 column) {
         u32 at = (column * 0x9e3779b1u >> 16) % TABLE;
         while (table[at] != column) at = (at + 1) % TABLE;
         return at;
     };
-    for (u32 base = blockIdx.x * GROUPS; base < a.rows; base += gridDim.x * GROUPS) {
-        const u32 row = base + group;
-        const u32 first = row < a.rows ? c.offsets[row] : 0, end = row < a.rows ? c.offsets[row + 1] : 0;
-        for (u32 k = lane; k < TABLE; k += LANES) {
+    for (u32 row = blockIdx.x; row < a.rows; row += gridDim.x) {
+        const u32 first = c.offsets[row], end = c.offsets[row + 1];
+        for (u32 k = threadIdx.x; k < TABLE; k += THREADS) {
             table[k] = EMPTY;
             sum[k] = 0;
         }
-        wait<LANES>();
-        for (u32 k = first + lane; k < end; k += LANES) {
+        __syncthreads();
+        for (u32 k = first + threadIdx.x; k < end; k += THREADS) {
             const u32 column = c.columns[k];
             u32 at = (column * 0x9e3779b1u >> 16) % TABLE;
             while (atomicCAS(table + at, EMPTY, column) != EMPTY) at = (at + 1) % TABLE;
         }
-        wait<LANES>();
+        __syncthreads();
         // rows without columns were skipped
         const u32 last = first < end ? a.offsets[row + 1] : 0;
-        u32 entry = first < end ? a.offsets[row] : 0;
-        if constexpr (LANES > 32) {
-            for (; entry < last; entry++) {
-                const u32 middle = __ldg(a.columns + entry), stop = __ldg(b.offsets + middle + 1);
-                const double left = __ldg(a_values + entry);
-                for (u32 k = __ldg(b.offsets + middle) + lane; k < stop; k += LANES) sum[place(__ldg(b.columns + k))] += left * __ldg(b_values + k);
-                wait<LANES>();
-            }
-        } else {
-            // whole warps go on together; each lane asks for what one entry needs, and all for its row a step ahead
-            for (; __any_sync(ALL, entry < last); entry += LANES) {
-                u32 start = 0, length = 0;
-                double left = 0;
-                if (entry + lane < last) {
-                    const u32 middle = __ldg(a.columns + entry + lane);
-                    start = __ldg(b.offsets + middle);
-                    length = __ldg(b.offsets + middle + 1) - start;
-                    left = __ldg(a_values + entry + lane);
-                }
-                u32 from = __shfl_sync(ALL, start, 0, LANES), to = from + __shfl_sync(ALL, length, 0, LANES);
-                u32 column = from + lane < to ? __ldg(b.columns + from + lane) : EMPTY;
-                double right = from + lane < to ? __ldg(b_values + from + lane) : 0.0;
-#pragma unroll 1
-                for (int k = 0; k < LANES && __any_sync(ALL, entry + k < last); k++) {
-                    const u32 own_column = column, rest = from + lane + LANES, stop = to;
-                    const double factor = __shfl_sync(ALL, left, k, LANES), own = factor * right;
-                    from = __shfl_sync(ALL, start, k + 1, LANES);
-                    to = from + (k + 1 < LANES ? __shfl_sync(ALL, length, k + 1, LANES) : 0);
-                    column = from + lane < to ? __ldg(b.columns + from + lane) : EMPTY;
-                    right = from + lane < to ? __ldg(b_values + from + lane) : 0.0;
-                    if (own_column != EMPTY) sum[place(own_column)] += own;
-                    for (u32 other = rest; other < stop; other += LANES) sum[place(__ldg(b.columns + other))] += factor * __ldg(b_values + other);
-                    __syncwarp();
-                }
-            }
+        for (u32 entry = first < end ? a.offsets[row] : 0; entry < last; entry++) {
+            const u32 middle = __ldg(a.columns + entry), stop = __ldg(b.offsets + middle + 1);
+            const double left = __ldg(a_values + entry);
+            for (u32 k = __ldg(b.offsets + middle) + threadIdx.x; k < stop; k += THREADS) sum[place(__ldg(b.columns + k))] += left * __ldg(b_values + k);
+            __syncthreads();
         }
-        wait<LANES>();
-        for (u32 k = first + lane; k < end; k += LANES) c_values[k] = sum[place(c.columns[k])];
-        wait<LANES>();
+        for (u32 k = first + threadIdx.x; k < end; k += THREADS) c_values[k] = sum[place(c.columns[k])];
+        __syncthreads();
     }
 }
-#define SUMS_OF(TABLE, LANES)                                                                                           \
-    extern "C" __global__ __launch_bounds__(THREADS) void sums_##TABLE(                                                 \
-        Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {                  \
-        begin();                                                                                                        \
-        sums_of_product<LANES, TABLE>(a, a_values, b, b_values, c, c_values);                                           \
-    }
-SUMS_OF(32, 4)
-SUMS_OF(64, 8)
-SUMS_OF(128, 16)
-SUMS_OF(512, 32)
-SUMS_OF(4096, THREADS)
 
 // The numbers of A B, a warp for each block of C: its lanes look for the block's column in as many rows of B that its row of A
 // names, then each sums NUMBERS numbers over those that have it. Blocks of A have `inner` columns, those of B as many rows.
@@ -336,7 +291,10 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
 extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* columns, u32 entries, u32* counts) {
     begin();
     const u32 entry = blockIdx.x * blockDim.x + threadIdx.x;
-    if (entry < entries) atomicAdd(counts + columns[entry], 1u);
+    if (entry >= entries) return;
+    const u32 column = columns[entry], alike = __match_any_sync(__activemask(), column);
+    // neighbouring rows have columns in common, and sums of one place wait for each other
+    if (threadIdx.x % 32 == __ffs(alike) - 1) atomicAdd(counts + column, u32(__popc(alike)));
 }
 // Puts entries into the rows of the transpose, in no order, LANES a row: an entry, and its row above it. `next` is where each row
 // begins, and ends as where it ends.
@@ -346,7 +304,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     if (row >= a.rows) return;
     for (u32 entry = a.offsets[row] + threadIdx.x % LANES; entry < a.offsets[row + 1]; entry += LANES) {
-        entries[atomicAdd(next + a.columns[entry], 1u)] = (u64)row << 32 | entry;
+        const u32 column = a.columns[entry], alike = __match_any_sync(__activemask(), column), lane = threadIdx.x % 32;
+        const u32 leader = __ffs(alike) - 1;
+        u32 place = lane == leader ? atomicAdd(next + column, u32(__popc(alike))) : 0;
+        place = __shfl_sync(alike, place, leader) + __popc(alike & ((1u << lane) - 1));
+        entries[place] = (u64)row << 32 | entry;
     }
 }
 // A warp puts a row in order: each lane counts for some of its entries at once how many stand before.
@@ -366,9 +328,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* o
         }
 #pragma unroll 4
         for (u32 other = first; other < end; other++) {
-            const u64 entry = __ldg(entries + other);
+            // entries are in the order of their rows
+            const u32 entry = u32(__ldg(entries + other));
 #pragma unroll
-            for (u32 q = 0; q < TOGETHER; q++) smaller[q] += entry < own[q];
+            for (u32 q = 0; q < TOGETHER; q++) smaller[q] += entry < u32(own[q]);
         }
 #pragma unroll
         for (u32 q = 0; q < TOGETHER; q++) {

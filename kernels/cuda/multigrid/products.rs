@@ -3,6 +3,7 @@
 //! Budget of a product: a row of `B` read once for each entry of `A` while its pattern is found, and once more for the numbers.
 //! While the pattern of short rows is found, up to 128 columns are kept for each.
 
+use super::at_once::{self, Right};
 use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::{Error, Result};
@@ -34,7 +35,7 @@ const SHORT_TERMS: f64 = 32.0;
 /// See [`SHORT_TERMS`].
 const BY_THREADS: usize = usize::MAX;
 
-/// How the columns of a row are found and its numbers summed, by how many columns there is room for.
+/// How the columns of a row are found, by how many columns there is room for.
 struct Room {
     columns: usize,
     /// Terms of a mean row with which it is tried.
@@ -43,27 +44,20 @@ struct Room {
     finds: [&'static str; 2],
     /// Whether counting keeps the columns.
     keeps: bool,
-    sums: &'static str,
-    /// Lanes of a row: that find, and that sum.
-    lanes: [usize; 2],
+    /// Lanes of a row.
+    lanes: usize,
 }
 
-const fn room(
-    columns: usize,
-    terms: f64,
-    finds: [&'static str; 2],
-    sums: &'static str,
-    lanes: [usize; 2],
-) -> Room {
-    Room { columns, terms, finds, keeps: columns <= 128, sums, lanes }
+const fn room(columns: usize, terms: f64, finds: [&'static str; 2], lanes: usize) -> Room {
+    Room { columns, terms, finds, keeps: columns <= 128, lanes }
 }
 
 const ROOM: [Room; 5] = [
-    room(32, 32.0, ["count_32", ""], "sums_32", [8, 4]),
-    room(64, 160.0, ["count_64", ""], "sums_64", [8, 8]),
-    room(128, f64::INFINITY, ["count_128", ""], "sums_128", [WARP, 16]),
-    room(512, f64::INFINITY, ["count_512", "fill_512"], "sums_512", [WARP, WARP]),
-    room(4096, f64::INFINITY, ["count_4096", "fill_4096"], "sums_4096", [THREADS as usize; 2]),
+    room(32, 32.0, ["count_32", ""], 8),
+    room(64, 160.0, ["count_64", ""], 8),
+    room(128, f64::INFINITY, ["count_128", ""], WARP),
+    room(512, f64::INFINITY, ["count_512", "fill_512"], WARP),
+    room(4096, f64::INFINITY, ["count_4096", "fill_4096"], THREADS as usize),
 ];
 
 /// Terms of a mean row of `A B`.
@@ -77,14 +71,14 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
     let (device, rows) = (a.device(), a.rows());
     let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
     let terms = terms(a, b);
-    for (at, room) in ROOM.iter().enumerate().filter(|(_, room)| terms <= room.terms) {
+    for room in ROOM.iter().filter(|room| terms <= room.terms) {
         let counts = Counts::new(device, rows)?;
         let kept = device.uninitialised::<u32>(if room.keeps { rows * room.columns } else { 0 })?;
-        let ([count, fill], cut) = (room.finds, config(rows * room.lanes[0]));
+        let ([count, fill], cut) = (room.finds, config(rows * room.lanes));
         let (to, unordered, mark) = (counts.address(), kept.address(0), counts.mark());
         queue!(device, f64, count, cut, left, right, skip, to, unordered, mark);
         let Some(c) = counts.graph(b.cols())? else { continue };
-        let c = Graph { room: at, ..c };
+        let c = Graph { room: room.columns, ..c };
         let (offsets, columns, number) = (c.offsets(), c.columns.address(0), rows as u32);
         if room.keeps {
             let room = room.columns as u32;
@@ -143,6 +137,9 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
     let ([rows, inner], [_, columns]) = (a.shape, b.shape);
     assert!(inner == b.shape[0] && a.graph.cols() == b.graph.rows(), "matrices that can be multiplied");
+    if rows * inner * columns == 1 && c.room <= at_once::KNOWN_COLUMNS {
+        return at_once::numbers(a, &Right::Blocks(b), c);
+    }
     let values = device.uninitialised(c.entries() * rows * columns)?;
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
@@ -151,8 +148,8 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
         return Ok(values);
     }
     if rows * inner * columns == 1 {
-        let Room { sums, lanes: [_, lanes], .. } = &ROOM[c.room];
-        queue!(device, f64, sums, config(c.rows() * lanes), raw_a, left, raw_b, right, raw_c, to);
+        let blocks = config(c.rows() * THREADS as usize);
+        queue!(device, f64, "sums_4096", blocks, raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
     let (shape, inner, config) = (RawShape::from([rows, columns]), inner as u32, config(c.entries() * WARP));

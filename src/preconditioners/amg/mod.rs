@@ -166,7 +166,7 @@ pub struct Amg<T: Real> {
     /// That of its nodes.
     pattern: Arc<Pattern>,
     options: AmgOptions,
-    /// A power of two that brings the largest entry near one.
+    /// A power of two that brings the largest number on the diagonal near one.
     scale: f64,
     setup: Vec<Coarsening>,
     levels: Vec<Level>,
@@ -265,7 +265,7 @@ impl<T: Real> Amg<T> {
             let a = Blocks { by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
             let inverse = strength::inverse_diagonal(a)?;
             if self.levels.is_empty() {
-                self.scale = 1.0 / power_below(largest_of(&values));
+                self.scale = strength::scale_of(strength::least_of(&inverse));
             }
             let rows = pattern.rows() * size;
             if rows <= self.options.coarsest {
@@ -333,7 +333,7 @@ impl Level {
         });
         let noise = self.a.range().vector(&noise(0..inverse.len()))?;
         let diagonal = Diagonal::new(self.inverse.clone());
-        let largest = largest(&self.a, &diagonal, &noise, &mut self.gain)?;
+        let largest = largest(&self.a, &diagonal, noise, &mut self.gain)?;
         self.weights = weights(largest, sweeps);
         Ok(4.0 / 3.0 / largest)
     }
@@ -415,7 +415,7 @@ impl<T: Real> Refresh<T> for Amg<T> {
             let a = Blocks { by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
             let inverse = strength::inverse_diagonal(a)?;
             if at == 0 {
-                self.scale = 1.0 / power_below(largest_of(&values));
+                self.scale = strength::scale_of(strength::least_of(&inverse));
             }
             let Some(level) = self.levels.get_mut(at) else {
                 self.dense = Some(inverted(a, self.scale)?);

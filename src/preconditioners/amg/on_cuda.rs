@@ -16,7 +16,7 @@ use krysp_kernels::cuda::multigrid::coarsening::{self, Rules};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::strength;
-use krysp_solvers::{LinearOperator, Space, check_spaces};
+use krysp_solvers::{LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -193,7 +193,23 @@ impl<T: Real> LinearOperator for OnGpu<T> {
     fn apply_dot(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
         check_spaces(self, r, z)?;
         let _queueing = self.queueing();
-        Ok(CudaScalar(self.cycle.apply_dot(self.scale, &r.entries, &mut z.entries).map_err(failed)?))
+        Ok(CudaScalar(self.cycle.apply_dot(self.scale, &r.entries, &mut z.entries, None).map_err(failed)?))
+    }
+
+    /// Within a step, `z` stays as it was if `‖r‖²` ends the solve: a cycle takes as long as all else that a step does.
+    fn axpy_apply_dot(
+        &self,
+        a: &CudaScalar<T>,
+        q: &CudaVector<T>,
+        r: &mut CudaVector<T>,
+        z: &mut CudaVector<T>,
+    ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
+        check_spaces(self, r, z)?;
+        let squared = r.axpy_norm(a, q);
+        let _queueing = self.queueing();
+        let (r, z) = (&r.entries, &mut z.entries);
+        let rz = self.cycle.apply_dot(self.scale, r, z, Some(&squared.0)).map_err(failed)?;
+        Ok([squared, CudaScalar(rz)])
     }
 
     fn bytes(&self) -> usize {

@@ -41,13 +41,6 @@ impl LevelReport {
         }
     }
 
-    /// Takes what a level on a GPU is stored as now.
-    #[cfg(feature = "cuda")]
-    pub(super) fn stored_anew(&mut self, level: &on_gpu::Level) {
-        let seconds = self.seconds;
-        *self = LevelReport { seconds, ..LevelReport::on_gpu(level, Instant::now()) };
-    }
-
     /// Of a level on a GPU.
     #[cfg(feature = "cuda")]
     pub(super) fn on_gpu(level: &on_gpu::Level, started: Instant) -> LevelReport {

@@ -1,22 +1,26 @@
 //! Setup of algebraic multigrid on a GPU: all of it, level by level, with the aggregates of the host and its numbers to
 //! rounding. What crosses the bus are sizes, and some ten numbers a level.
+//!
+//! Where rows of the finest level read what lies far apart, its nodes are numbered aggregate by aggregate as soon as these are
+//! known: what is made of them, and every cycle, then finds in the cache what it reads.
 
 use super::on_cuda::{OnGpu, graph, rules};
 use super::report::LevelReport;
 use super::spectrum::{largest, weights};
-use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded, power_below};
+use super::strength::scale_of;
+use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
 use crate::preconditioners::origin::{Origin, Refresh, check_space};
 use crate::{Error, Real, Result};
-use krysp_kernels::cuda::multigrid::coarsening::{Coarsening, Made, Modes, Numbers};
+use krysp_kernels::cuda::multigrid;
+use krysp_kernels::cuda::multigrid::coarsening::{Aggregates, Coarsening, Made, Modes, Numbers};
 use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
-use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
+use krysp_kernels::cuda::multigrid::graph::Blocks;
 use krysp_kernels::cuda::multigrid::numbering::Numbering;
-use krysp_kernels::cuda::multigrid::{self, numbers};
-use krysp_kernels::cuda::{Array, Ordered};
+use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
 use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -26,8 +30,10 @@ const DIAGONALS: usize = 64;
 /// See [`DIAGONALS`].
 const SLOTS: usize = 120;
 
-/// Rows that are looked at for diagonals.
+/// Rows that are looked at for diagonals, and groups of rows for columns that lie far apart.
 const SAMPLE: usize = 512;
+/// See [`SAMPLE`].
+const GROUPS: usize = 32;
 
 impl<T: Real> Amg<T> {
     /// [`Amg::new`], on a GPU. Of an operator that is there already, only sizes cross the bus.
@@ -67,7 +73,7 @@ impl<T: Real> Amg<T> {
                 Modes { count: modes.count, values: device.upload(&modes.values)? }
             }
         };
-        let ordered = a.ordered(gpu)?;
+        let ordered = a.lent(gpu)?;
         let nodes = match equal {
             true => numbers::nodes(&ordered, size)?,
             false => graph(gpu, &node_pattern(pattern, size)?)?,
@@ -85,97 +91,79 @@ impl<T: Real> Amg<T> {
             queueing: Mutex::new(()),
             _keeps: keeps,
         };
-        let (mut levels, dense, wide) = amg.build(gpu, ordered, modes, started)?;
-        let numbering = match wide {
-            Some(wide) => amg.number(&mut levels[0], &wide)?,
-            None => None,
-        };
+        let nodes = amg.nodes.clone();
+        let (levels, dense, numbering) =
+            numbers::with_blocks(&ordered, &nodes, size, |a| amg.build(gpu, a, modes, started))??;
         amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
         amg.cycle.numbering = numbering;
         Ok(amg)
     }
 }
 
-/// A finest level whose products read what lies far apart, and what is needed to number it.
-struct Wide {
-    a: Blocks,
-    inverse: Array<f64>,
-    /// `P` and `Pᵀ`
-    transfer: [Blocks; 2],
-    /// The nodes of each aggregate, of this level and the next.
-    members: Vec<Graph>,
-}
-
 impl<T: Real> OnGpu<T> {
     fn build(
         &mut self,
         gpu: &Cuda,
-        ordered: Ordered<T>,
+        finest: &Blocks,
         mut modes: Modes,
         mut started: Instant,
-    ) -> Result<(Vec<Level>, Option<Dense>, Option<Wide>)> {
-        let mut a = numbers::blocks(ordered, &self.nodes, self.size)?;
-        let (mut levels, mut wide): (_, Option<Wide>) = (vec![], None);
+    ) -> Result<(Vec<Level>, Option<Dense>, Option<Numbering>)> {
+        let (mut levels, mut numbering) = (vec![], None);
+        let mut kept: Blocks;
+        let mut a = finest;
         loop {
-            let inverse = inverse_diagonal(&a)?;
-            if levels.is_empty() {
-                self.scale = 1.0 / power_below(numbers::largest(&a)?);
-            }
             if a.rows() <= self.options.coarsest {
-                let dense = inverted(&a, self.scale)?;
+                let least = least(&Inverse::new(a, None)?, None)?;
+                if levels.is_empty() {
+                    self.scale = scale_of(least);
+                }
+                let dense = inverted(a, self.scale)?;
                 self.reports.push(LevelReport::dense(dense.rows, started));
-                return Ok((levels, Some(dense), wide));
+                return Ok((levels, Some(dense), numbering));
             }
+            let mut aggregates = match levels.len() < LEVELS {
+                true => Aggregates::new(a, &modes, rules(&self.options))?,
+                false => None,
+            };
+            // while the last kernels run
             let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
+            if levels.is_empty() && diagonals.is_empty() && is_wide(&self.whole) {
+                (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();
+            }
+            let in_order = numbering.as_ref().filter(|_| levels.is_empty());
+            let inverse = Inverse::new(a, in_order)?;
+            let least = least(&inverse, in_order)?;
+            if levels.is_empty() {
+                self.scale = scale_of(least);
+            }
+            if let Some(numbering) = in_order {
+                kept = numbering.numbered(a)?;
+                a = &kept;
+            }
             let mut level = Level {
-                a: Matrix::of_blocks(&a, self.scale, &diagonals)?,
-                inverse: numbers::rounded_diagonal(&inverse, self.scale, None)?,
+                a: Matrix::of_blocks(a, self.scale, &diagonals)?,
+                inverse: numbers::rounded_diagonal(&inverse.values, self.scale)?,
                 weights: vec![],
                 gain: None,
                 transfer: None,
             };
-            let omega = weigh(gpu, &mut level, &inverse, self.scale, self.options.sweeps, None)?;
-            let made = match levels.len() < LEVELS {
-                true => Made::new(&a, &inverse, omega, &modes, rules(&self.options))?,
-                false => None,
-            };
-            let Some(Made { coarsening, numbers, modes: below, members }) = made else {
+            let omega = weigh(gpu, &mut level, self.options.sweeps, in_order)?;
+            let Some(aggregates) = aggregates else {
                 self.reports.push(LevelReport::on_gpu(&level, started));
                 levels.push(level);
-                return Ok((levels, None, wide));
+                return Ok((levels, None, numbering));
             };
+            let Made { coarsening, numbers, modes: below } =
+                Made::new(a, &inverse.values, omega, aggregates, rules(&self.options))?;
             let Numbers { prolongation, restriction, coarse } = numbers;
-            if levels.is_empty() && level.a.is_wide() {
-                let transfer = [prolongation, restriction];
-                wide = Some(Wide { a, inverse, transfer, members: vec![members] });
-            } else {
-                level.transfer = Some(transfer([&prolongation, &restriction])?);
-                if let Some(wide) = wide.as_mut().filter(|_| levels.len() == 1) {
-                    wide.members.push(members);
-                }
-            }
+            level.transfer = Some(transfer([&prolongation, &restriction])?);
             self.reports.push(LevelReport::on_gpu(&level, started));
             started = Instant::now();
             levels.push(level);
             self.setup.push(coarsening);
-            (a, modes) = (coarse, below);
+            (kept, modes) = (coarse, below);
+            a = &kept;
         }
-    }
-
-    /// Numbers the finest level by aggregates.
-    fn number(&mut self, level: &mut Level, wide: &Wide) -> Result<Option<Numbering>> {
-        let of_levels: Vec<[&Graph; 2]> =
-            self.setup.iter().map(Coarsening::aggregates).zip(&wide.members).map(|(t, of)| [t, of]).collect();
-        let numbering = Numbering::new(self.size, &of_levels)?;
-        if let Some(numbering) = &numbering {
-            let [p, r] = &wide.transfer;
-            level.a = Matrix::of_blocks(&numbering.numbered(&wide.a, true, true)?, self.scale, &[])?;
-            level.inverse = numbers::rounded_diagonal(&wide.inverse, self.scale, Some(numbering))?;
-            let [p, r] = [numbering.numbered(p, true, false)?, numbering.numbered(r, false, true)?];
-            level.transfer = Some(transfer([&p, &r])?);
-            self.reports[0].stored_anew(level);
-        }
-        Ok(numbering)
     }
 
     /// The aggregate of each node of each level, none for what is left out.
@@ -186,16 +174,19 @@ impl<T: Real> OnGpu<T> {
             let of_node = |node: &[u32]| (node[0] < node[1]).then(|| columns[node[0] as usize]);
             Ok(offsets.windows(2).map(of_node).collect())
         };
-        self.setup.iter().map(of_level).collect()
+        let mut all = self.setup.iter().map(of_level).collect::<Result<Vec<Vec<_>>>>()?;
+        if let (Some(numbering), Some(first)) = (&self.cycle.numbering, all.first_mut()) {
+            let places = numbering.places_of_nodes()?;
+            *first = places.iter().map(|&place| first[place as usize]).collect();
+        }
+        Ok(all)
     }
 }
 
-/// The inverse of the diagonal, zero for rows of nothing; refuses what is not positive.
-fn inverse_diagonal(a: &Blocks) -> Result<Array<f64>> {
-    match numbers::inverse_diagonal(a)? {
-        Ok(inverse) => Ok(inverse),
-        Err((row, pivot)) => Err(Error::NotPositive { what: NAME, row, pivot }),
-    }
+/// The smallest number of an inverse diagonal that is not zero; refuses what is not positive.
+fn least(inverse: &Inverse, numbering: Option<&Numbering>) -> Result<f64> {
+    let refused = |(row, pivot)| Error::NotPositive { what: NAME, row, pivot };
+    inverse.least(numbering)?.map_err(refused)
 }
 
 /// `P` and `Pᵀ` as a cycle reads them.
@@ -228,21 +219,31 @@ fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
     if few { found } else { vec![] }
 }
 
+/// Whether products read what lies far apart: in some group of rows that stand together, columns of entries with equal places in
+/// their rows take more than 16 bits.
+fn is_wide(pattern: &Pattern) -> bool {
+    const ROWS: usize = 32;
+    let groups = pattern.rows() / ROWS;
+    let looked_at = GROUPS.min(groups);
+    (0..looked_at).map(|k| k * groups / looked_at * ROWS).any(|first| {
+        let rows: [&[u32]; ROWS] = std::array::from_fn(|k| pattern.row(first + k));
+        let shortest = rows.iter().map(|row| row.len()).min().unwrap_or(0);
+        (0..shortest).any(|k| {
+            let [least, most] = rows.iter().fold([u32::MAX, 0], |[a, b], row| [a.min(row[k]), b.max(row[k])]);
+            most - least >= u32::from(u16::MAX)
+        })
+    })
+}
+
 /// Chooses weights for a level; `ω` of the prolongation.
-fn weigh(
-    gpu: &Cuda,
-    level: &mut Level,
-    inverse: &Array<f64>,
-    scale: f64,
-    sweeps: usize,
-    numbering: Option<&Numbering>,
-) -> Result<f64> {
-    let space = gpu.space::<f32>(inverse.len());
+fn weigh(gpu: &Cuda, level: &mut Level, sweeps: usize, numbering: Option<&Numbering>) -> Result<f64> {
+    let space = gpu.space::<f32>(level.inverse.len());
     let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
-    diagonal.entries = numbers::rounded_diagonal(inverse, scale, numbering)?;
     numbers::noise(&mut noise.entries, numbering)?;
-    let (products, diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
-    let largest = largest(&products, &diagonal, &noise, &mut level.gain)?;
+    std::mem::swap(&mut diagonal.entries, &mut level.inverse);
+    let (products, mut diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
+    let largest = largest(&products, &diagonal, noise, &mut level.gain)?;
+    std::mem::swap(&mut diagonal.diagonal_mut().entries, &mut level.inverse);
     level.weights = weights(largest, sweeps);
     Ok(4.0 / 3.0 / largest)
 }
@@ -291,37 +292,54 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.space.host())?;
         check_pattern(&self.whole, &a.structure().pattern)?;
-        let gpu = self.space.gpu().clone();
-        let mut a = numbers::blocks(a.ordered(&gpu)?, &self.nodes, self.size)?;
+        let (gpu, nodes) = (self.space.gpu().clone(), self.nodes.clone());
+        numbers::with_blocks(&*a.lent(&gpu)?, &nodes, self.size, |a| self.renew(&gpu, a))?
+    }
+}
+
+impl<T: Real> OnGpu<T> {
+    fn renew(&mut self, gpu: &Cuda, finest: &Blocks) -> Result<()> {
+        let mut kept: Blocks;
+        let mut a = finest;
+        // of coarse levels: what is not positive is refused at last, and the GPU need not wait for the host at each
+        let mut inverses = vec![];
         for at in 0..=self.cycle.levels.len() {
-            let inverse = inverse_diagonal(&a)?;
+            let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);
+            let inverse = Inverse::new(a, numbering)?;
             if at == 0 {
-                self.scale = 1.0 / power_below(numbers::largest(&a)?);
+                self.scale = scale_of(least(&inverse, numbering)?);
+            }
+            if let Some(numbering) = numbering {
+                kept = numbering.numbered(a)?;
+                a = &kept;
             }
             let Some(level) = self.cycle.levels.get_mut(at) else {
+                inverses.push(inverse);
+                for inverse in inverses.drain(..) {
+                    least(&inverse, None)?;
+                }
                 if self.cycle.dense.is_some() {
-                    self.cycle.dense = Some(inverted(&a, self.scale)?);
+                    self.cycle.dense = Some(inverted(a, self.scale)?);
                 }
                 break;
             };
-            let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);
-            match numbering {
-                Some(numbering) => level.a.refill(&numbering.numbered(&a, true, true)?, self.scale)?,
-                None => level.a.refill(&a, self.scale)?,
+            level.a.refill(a, self.scale)?;
+            level.inverse = numbers::rounded_diagonal(&inverse.values, self.scale)?;
+            let omega = weigh(gpu, level, self.options.sweeps, numbering)?;
+            let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else {
+                inverses.push(inverse);
+                break;
+            };
+            let Numbers { prolongation, restriction, coarse } =
+                coarsening.numbers(a, &inverse.values, omega)?;
+            p.refill(&prolongation, 1.0)?;
+            r.refill(&restriction, 1.0)?;
+            kept = coarse;
+            a = &kept;
+            if at > 0 {
+                inverses.push(inverse);
             }
-            level.inverse = numbers::rounded_diagonal(&inverse, self.scale, numbering)?;
-            let omega = weigh(&gpu, level, &inverse, self.scale, self.options.sweeps, numbering)?;
-            let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else { break };
-            let Numbers { prolongation, restriction, coarse } = coarsening.numbers(&a, &inverse, omega)?;
-            if let Some(numbering) = numbering {
-                p.refill(&numbering.numbered(&prolongation, true, false)?, 1.0)?;
-                r.refill(&numbering.numbered(&restriction, false, true)?, 1.0)?;
-            } else {
-                p.refill(&prolongation, 1.0)?;
-                r.refill(&restriction, 1.0)?;
-            }
-            a = coarse;
         }
-        Ok(())
+        inverses.iter().try_for_each(|inverse| least(inverse, None).map(drop))
     }
 }

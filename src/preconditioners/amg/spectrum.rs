@@ -42,20 +42,24 @@ pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
 pub(super) fn largest<A>(
     a: &A,
     inverse: &Diagonal<A::Vector>,
-    noise: &A::Vector,
+    noise: A::Vector,
     gain: &mut Option<f64>,
 ) -> Result<f64>
 where
     A: LinearOperator<Vector: Vector<Elem = f32>>,
 {
     let zeros = || a.domain().zeros();
-    let (mut r, mut z, mut p, mut q) = (zeros()?, zeros()?, zeros()?, zeros()?);
-    r.copy_from(noise);
+    let (mut r, mut z, mut p, mut q) = (noise, zeros()?, zeros()?, zeros()?);
     let mut rho = inverse.apply_dot(&r, &mut z)?;
     p.copy_from(&z);
     let mut steps = vec![];
-    for _ in 0..if gain.is_some() { STEPS_OF_REFRESH } else { STEPS } {
+    let count = if gain.is_some() { STEPS_OF_REFRESH } else { STEPS };
+    while steps.len() < count {
         let energy = a.apply_dot(&p, &mut q)?;
+        if steps.len() + 1 == count {
+            steps.push([rho, energy]);
+            break;
+        }
         let step = -rho.clone().quotient(energy.clone());
         let [_, next] = inverse.axpy_apply_dot(&step, &q, &mut r, &mut z)?;
         p.axpby(&1.0.into(), &z, &next.clone().quotient(rho.clone()));

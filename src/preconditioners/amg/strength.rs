@@ -14,12 +14,13 @@
 //! Budget: two passes over `A`, and a third where something is weak.
 
 use super::blocks::Blocks;
+use super::power_below;
 use crate::formats::pattern::Pattern;
 use crate::{Error, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// A node whose couplings add up to no more than this part of its diagonal is left out: a sweep of Jacobi leaves this part of
 /// its error (Napov and Notay 2012 say where one may).
@@ -155,4 +156,20 @@ pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
         Some(row) => Err(Error::NotPositive { what: super::NAME, row, pivot: entry(row) }),
         None => Ok(inverse),
     }
+}
+
+/// The smallest number of an inverse diagonal that is not zero, infinity if all are.
+pub(super) fn least_of(inverse: &[f64]) -> f64 {
+    // the bits of positive numbers are in their order
+    let least = AtomicU64::new(f64::INFINITY.to_bits());
+    over_rows(inverse.len(), 1, (), &|rows, ()| {
+        let own = inverse[rows].iter().filter(|v| **v > 0.0).fold(f64::INFINITY, |least, &v| least.min(v));
+        least.fetch_min(own.to_bits(), Relaxed);
+    });
+    f64::from_bits(least.into_inner())
+}
+
+/// What brings the largest number on a diagonal near one, whose inverse is the smallest.
+pub(super) fn scale_of(least: f64) -> f64 {
+    1.0 / power_below(1.0 / least)
 }

@@ -55,7 +55,7 @@ pub struct RankAmg<T: Real> {
 /// What a cycle reads and works in.
 #[derive(Debug)]
 struct Hierarchy {
-    /// A power of two that brings the largest entry near one.
+    /// A power of two that brings the largest number on the diagonal near one.
     scale: f64,
     /// What the last vector was divided by.
     size: f64,
@@ -161,12 +161,15 @@ impl Hierarchy {
                 Modes { count, values: (0..own * count).map(entry).collect() }
             }
         };
-        let most = ranks.gather(vec![largest_of(rows.blocks().values)])?;
-        let scale = 1.0 / power_below(most.into_iter().fold(0.0, f64::max));
-        let (mut levels, mut report) = (vec![], String::new());
+        let (mut levels, mut report, mut scale) = (vec![], String::new(), 1.0);
         let last = loop {
             report += &format!("{}{} rows", if levels.is_empty() { "" } else { ", " }, rows.all());
             let inverse = ranks.all(strength::inverse_diagonal(rows.blocks()))?;
+            if levels.is_empty() {
+                scale = strength::scale_of(strength::least_of(
+                    &ranks.gather(vec![strength::least_of(&inverse)])?,
+                ));
+            }
             if rows.all() <= (options.coarsest as u64).max(FEW * ranks.size() as u64) {
                 let (csr, modes) = rows.everywhere(&modes)?;
                 let amg = ranks.all(Amg::of_nodes(&csr, rows.size, modes, options))?;
@@ -207,7 +210,7 @@ impl Level {
         let own = space.rows();
         let noise = space.vector(&noise(own.start as usize..own.end as usize))?;
         let diagonal = Diagonal::new(space.vector(self.inverse.as_slice())?);
-        let largest = largest(&self.a, &diagonal, &noise, &mut None)?;
+        let largest = largest(&self.a, &diagonal, noise, &mut None)?;
         self.weights = weights(largest, sweeps);
         Ok(4.0 / 3.0 / largest)
     }
