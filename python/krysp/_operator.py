@@ -164,4 +164,5 @@ def place(device: Any) -> str:
         return "cuda:0"
     if name == "cpu" or (name.startswith("cuda:") and name[5:].isdigit()):
         return name
-    raise ValueError(f'device is {name!r}: "cpu", "cuda:0" or "auto" is needed')
+    shown = repr(name) if len(name) < 20 else f"of type {type(device).__name__}"
+    raise ValueError(f'device is {shown}: "cpu", "cuda:0" or "auto" is needed')

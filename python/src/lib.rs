@@ -10,6 +10,7 @@ mod errors;
 mod function;
 mod matrix;
 mod moved;
+mod ordered;
 mod plan;
 mod preconditioner;
 mod report;

@@ -7,14 +7,15 @@ use crate::errors::{raised, raised_by_solver};
 use crate::function::Function;
 use crate::matrix::{Matrix, Number, Placed};
 use crate::moved::{self, Ahead};
+use crate::ordered::Ordered;
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
 use crate::spare::{Borrowing, Spare, solver};
 use crate::watch::{Callback, Watch, watched};
 use krysp::solvers::{Diagonal, Identity, Method};
 use krysp::{
-    BiCgStab, Cg, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, LinearOperator, Minres, Outcome, Stopping,
-    Vector,
+    BiCgStab, Cg, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, LinearOperator, Minres, Outcome, Space,
+    Stopping, Vector,
 };
 use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -73,15 +74,26 @@ impl<T: Number> Given<'_, T> {
     fn is_of_user(&self) -> bool {
         matches!(self, Given::Function(_))
     }
+
+    /// The space of its vectors: an `Operator` may have renumbered its matrix.
+    fn space(&self, n: usize) -> HostSpace<T> {
+        let Given::Matrix(matrix) = self else { return HostSpace::new(n) };
+        match T::of_matrix(matrix) {
+            Some(Placed::Given(csr)) => csr.domain().clone(),
+            Some(Placed::Host(operator)) => operator.domain().clone(),
+            _ => HostSpace::new(n),
+        }
+    }
 }
 
 /// An operator in host memory, borrowed from what Python gave.
 pub(crate) type OnHost<'a, T> = Box<dyn LinearOperator<Vector = HostVector<T>> + 'a>;
 
-fn on_host<'a, T: Number>(given: &'a Given<'_, T>, n: usize) -> PyResult<OnHost<'a, T>> {
+/// What was given, for vectors of this space.
+fn on_host<'a, T: Number>(given: &'a Given<'_, T>, space: &HostSpace<T>) -> PyResult<OnHost<'a, T>> {
     let other = || PyTypeError::new_err("matrix and preconditioner differ in element type or device");
-    Ok(match given {
-        Given::Nothing => Box::new(Identity::new(&HostSpace::new(n))),
+    let operator: OnHost<'a, T> = match given {
+        Given::Nothing => Box::new(Identity::new(space)),
         Given::Matrix(matrix) => match T::of_matrix(matrix).ok_or_else(other)? {
             Placed::Given(csr) => Box::new(csr),
             Placed::Host(operator) => Box::new(operator),
@@ -96,12 +108,15 @@ fn on_host<'a, T: Number>(given: &'a Given<'_, T>, n: usize) -> PyResult<OnHost<
             }
         }
         Given::Rows(rows) => match rows.diagonal()? {
-            Some(diagonal) => {
-                Box::new(Diagonal::new(HostSpace::new(n).vector(diagonal).map_err(raised_by_solver)?))
-            }
+            Some(diagonal) => Box::new(Diagonal::new(space.vector(diagonal).map_err(raised_by_solver)?)),
             None => Box::new(rows.operator()?),
         },
         Given::Function(function) => Box::new(function),
+    };
+    let own = operator.domain();
+    Ok(match own == space || own.len() != space.len() {
+        true => operator,
+        false => Box::new(Ordered::new(operator, space)),
     })
 }
 
@@ -161,14 +176,15 @@ fn typed<'py, T: Number>(
     }
     let mut system = System::Host { b, x: x0.map_or_else(Vec::new, <[T]>::to_vec), guess: x0.is_some() };
     let of_user = callback.is_some() || a.is_of_user() || m.is_of_user();
-    let m = on_host(&m, b.len())?;
+    let space = a.space(b.len());
+    let m = on_host(&m, &space)?;
     let solved = match &a {
         Given::Rows(rows) if !of_user && b.len() >= SHORT && moved::can_move(&m) => {
             let a = rows.operator()?;
             watched(py, &wishes.watch.token, || moved::solve(&wishes, &a, &m, &mut system))?
         }
         _ => {
-            let a = on_host(&a, b.len())?;
+            let a = on_host(&a, &space)?;
             let solve = || by_name(&wishes, &*a, &*m, &mut system, callback, None);
             match of_user || b.len() < SHORT {
                 true => py.detach(solve),

@@ -113,8 +113,15 @@ def test_renumbered_operators_take_and_give_vectors_of_the_user():
         m.refresh(operator)
         x, info = krysp.cg(operator, b, x0=np.ones(6400), M=m, rtol=1e-10)
         assert info == 0 and np.linalg.norm(k * (a @ x) - b) <= 1.1e-10 * np.linalg.norm(b)
-    with pytest.raises(ValueError, match="space"):
-        krysp.cg(operator, b, M=krysp.ic0(a))
+    # what is given as M may be in the order of the user, as b is
+    inverse = sp.diags_array(1.0 / a.diagonal(), format="csr")
+    operator.refresh(a.data)
+    own = krysp.cg(operator, b, M=krysp.ic0(a))
+    for m in (None, inverse, lambda r: r / a.diagonal(), krysp.ic0(a), krysp.jacobi(operator)):
+        for method in (krysp.cg, krysp.gmres, krysp.minres):
+            x, info = method(operator, b, M=m)
+            assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-5 * np.linalg.norm(b), method
+    assert own.report.iterations < 0.5 * krysp.cg(operator, b).report.iterations
     with pytest.raises(ValueError, match="host memory"):
         krysp.Operator(a, "cuda:0", renumber=True)
 

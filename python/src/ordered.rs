@@ -1,0 +1,38 @@
+//! An operator in another order than the matrix that it is used with.
+
+use crate::matrix::Number;
+use crate::solve::OnHost;
+use krysp::solvers::{Result, check_spaces};
+use krysp::{HostSpace, HostVector, LinearOperator, Space};
+
+/// Applies an operator to vectors of a space with another numbering: they are brought into its own, and its image back. What
+/// Python gives as `M` is in the order of the user's vectors, while an `Operator` may have renumbered its matrix.
+pub(crate) struct Ordered<'a, T: Number> {
+    operator: OnHost<'a, T>,
+    space: HostSpace<T>,
+}
+
+impl<'a, T: Number> Ordered<'a, T> {
+    pub(crate) fn new(operator: OnHost<'a, T>, space: &HostSpace<T>) -> Self {
+        Ordered { operator, space: space.clone() }
+    }
+}
+
+impl<T: Number> LinearOperator for Ordered<'_, T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> Result<()> {
+        check_spaces(self, x, y)?;
+        let mut entries = vec![T::default(); self.space.len()];
+        self.space.store(x, &mut entries)?;
+        let own = self.operator.domain().vector(&entries)?;
+        let mut image = self.operator.range().zeros()?;
+        self.operator.apply(&own, &mut image)?;
+        self.operator.range().store(&image, &mut entries)?;
+        self.space.load(&entries, y)
+    }
+}
