@@ -217,24 +217,34 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// New values for the same pattern, in the order in which the matrix was given. What was built stays if it can take them.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         Arc::make_mut(&mut self.matrix).refresh(values)?;
-        self.memory.known.fill(None);
         (self.memory.singular, self.begins) = (false, None);
         let matrix = &*self.matrix;
         let exactly = || matrix.check_symmetric(0.0).is_ok();
         let symmetric = self.memory.symmetric && (check_symmetric(matrix).is_ok() || exactly());
         let same_kind = symmetric == self.memory.symmetric;
         self.memory.symmetric = symmetric;
-        if let Some((_, rung)) = &mut self.running {
-            if same_kind && rung.refresh(values).is_ok() {
-                return Ok(());
-            }
-            // the preconditioner refuses these values: the ladder begins anew
-            self.running = None;
+        if same_kind && self.pass_on(values).is_ok() {
+            // what a solve has cost is the best guess still; what has failed may do with these values
+            self.memory.known.iter_mut().for_each(|known| *known = known.filter(|cost| cost.is_finite()));
+            return Ok(());
         }
-        (self.operator, self.read) = (None, None);
+        // the operator or the preconditioner refuses these values: the ladder begins anew
+        self.memory.known.fill(None);
+        (self.running, self.operator, self.read) = (None, None, None);
         let format = self.memory.options.format.as_deref();
         self.operator = Some(operator(&self.machine, &self.matrix, symmetric, format)?);
         Ok(())
+    }
+
+    /// Gives new values to what has been built, or read from a file.
+    fn pass_on(&mut self, values: &[T]) -> Result<()> {
+        if let Some((_, rung)) = &mut self.running {
+            self.read = None;
+            return rung.refresh(values);
+        }
+        let Some(operator) = &mut self.operator else { return Err(Error::Lost) };
+        operator.refresh(values)?;
+        self.read.as_mut().map_or(Ok(()), |(_, read)| read.refresh(operator))
     }
 
     /// Whether this rung has been built, or read from a file.

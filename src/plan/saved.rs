@@ -93,6 +93,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             Ok(operator) => operator,
             Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
         };
+        // as many solves are ahead as were when the plan was made
+        let memory = Memory { solves: 0, ..memory };
         let mut ladder = Ladder { read, ..Ladder::with(machine.clone(), matrix, operator, memory) };
         if other_values {
             ladder.refresh(&a.given_values())?;
@@ -159,6 +161,41 @@ mod tests {
             let length =
                 matches!(why, Unusable::Length { .. }) || cut.len() < 24 && why == Unusable::NotSaved;
             assert!(length, "{} bytes: {why}", cut.len());
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// A run from a file goes the way of the run that wrote it, though new values come: in its course, or at once.
+    #[test]
+    fn what_was_found_out_is_kept_for_new_values() {
+        let a = matrices::stencil7(10).csr::<f64>().unwrap();
+        let path = std::env::temp_dir().join(format!("krysp_{}_kept", std::process::id()));
+        let (b, doubled) = (vec![1.0; a.rows()], a.entries().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
+        let mut ladder = Plan::new(&a).unwrap().solves(90).new_values(true).build().unwrap();
+        let direct = |one: &Candidate| one.preconditioner == Preconditioner::Cholesky;
+        let at = ladder.memory.candidates.iter().position(direct).unwrap();
+        // as if factors had turned out to be the best
+        ladder.memory.known.fill(Some(1e4));
+        ladder.memory.known[at] = Some(10.0);
+        let solves = |ladder: &mut Ladder<f64, Host>, when: &str| {
+            let solved = ladder.solve(&b).unwrap();
+            assert!(solved.converged(), "{when}: {solved}");
+            let [rung] = &solved.rungs[..] else { panic!("{when}: {solved}") };
+            assert_eq!(rung.preconditioner, Preconditioner::Cholesky, "{when}: {solved}");
+        };
+        solves(&mut ladder, "first");
+        ladder.save(&path).unwrap();
+        let mut loaded = Ladder::load(&path, &a, &Host).unwrap();
+        assert_eq!(loaded.memory.solves, 0);
+        let given = a.with_values(&doubled).unwrap();
+        let mut other = Ladder::load(&path, &given, &Host).unwrap();
+        assert!(other.is_ready(at), "factors of a file take other values");
+        solves(&mut other, "loaded for other values");
+        solves(&mut loaded, "loaded");
+        for (ladder, when) in [(&mut ladder, "built, new values"), (&mut loaded, "loaded, new values")] {
+            ladder.refresh(&doubled).unwrap();
+            assert!(ladder.is_ready(at), "{when}");
+            solves(ladder, when);
         }
         std::fs::remove_file(path).unwrap();
     }
