@@ -42,6 +42,11 @@ pub(crate) fn room(what: &'static str, bytes: u128) -> Result<()> {
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| refused())
 }
 
+/// As [`free`], asked for so many bytes: of few nobody asks the system, which takes as long as to convert a small matrix.
+pub(crate) fn free_for(bytes: usize) -> Option<usize> {
+    (bytes >= LARGE || LIMIT.load(Ordering::Relaxed) < usize::MAX).then(free).flatten()
+}
+
 /// The bytes of memory that are free and within the limit, where the system says so.
 pub(crate) fn free() -> Option<usize> {
     let limit = LIMIT.load(Ordering::Relaxed);

@@ -84,7 +84,7 @@ fn measure(csr: &Csr<f64>, values: Values, samples: &mut Vec<Sample>) -> Result<
     let first = samples.len();
     let entries: Vec<f64> = (0..csr.cols()).map(|i| 1.0 + (i % 7) as f64).collect();
     let (x, mut y) = (csr.domain().vector(&entries)?, csr.range().zeros()?);
-    for (estimate, recipe) in host::ranking(csr, values).offered() {
+    for (estimate, recipe) in host::ranking(csr, values, None).offered() {
         let matrix = match recipe(csr) {
             Err(Error::Unsuitable { .. }) => continue,
             matrix => matrix?,

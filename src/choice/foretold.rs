@@ -31,9 +31,9 @@ impl Choice {
 
     fn among<T: Real>(csr: &Csr<T>, machine: Model, values: Values) -> Choice {
         match machine {
-            Model::Host => host::ranking(csr, values).choice(),
+            Model::Host => host::ranking(csr, values, None).choice(),
             #[cfg(feature = "cuda")]
-            Model::Gpu { multiprocessors } => gpu::ranking(csr, values, multiprocessors).choice(),
+            Model::Gpu { multiprocessors } => gpu::ranking(csr, values, None, multiprocessors).choice(),
         }
     }
 }

@@ -12,10 +12,15 @@ use krysp_solvers::ElemOf;
 /// Converts a matrix on a GPU to the format that an offer is of.
 type Recipe<T> = Box<dyn Fn(&Cuda, &Csr<T>) -> Result<Box<dyn Refresh<CudaVector<T>>>>>;
 
-/// Every format of the list that can be on a GPU, asked about a matrix.
-pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values, multiprocessors: usize) -> Ranking<Recipe<T>> {
+/// Every format of the list that can be on a GPU, or the one of a name, asked about a matrix.
+pub(super) fn ranking<T: Real>(
+    csr: &Csr<T>,
+    values: Values,
+    format: Option<&str>,
+    multiprocessors: usize,
+) -> Ranking<Recipe<T>> {
     let matrix = Analysis::new(csr, Model::Gpu { multiprocessors });
-    let mut ranking = Ranking::new(matrix.rows, values);
+    let mut ranking = Ranking::new(matrix.rows, values, format);
     macro_rules! ask {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {$(
             crate::where_on_gpu!($memory, {
@@ -36,7 +41,7 @@ impl<T: Real> Stores<T> for Cuda {
 
     fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>) -> Result<Operator<CudaVector<T>>> {
         self.device().begin::<T>();
-        let ranking = ranking(csr, values, self.device().multiprocessors()).only(format)?;
+        let ranking = ranking(csr, values, format, self.device().multiprocessors()).only(format)?;
         let (matrix, choice) = ranking.convert(|recipe| recipe(self, csr))?;
         Ok(Operator { matrix, choice })
     }

@@ -3,7 +3,7 @@
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
 use super::{Analysis, Choice, Host, Model, Operator};
-use crate::memory::free;
+use crate::memory::free_for;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
@@ -11,10 +11,10 @@ use krysp_solvers::ElemOf;
 /// Converts a matrix to the format that an offer is of.
 pub(super) type Recipe<T> = Box<dyn Fn(&Csr<T>) -> Result<Box<dyn Refresh<HostVector<T>>>>>;
 
-/// Every format of the list, asked about a matrix.
-pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values) -> Ranking<Recipe<T>> {
+/// Every format of the list, or the one of a name, asked about a matrix.
+pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values, format: Option<&str>) -> Ranking<Recipe<T>> {
     let matrix = Analysis::new(csr, Model::Host);
-    let mut ranking = Ranking::new(matrix.rows, values);
+    let mut ranking = Ranking::new(matrix.rows, values, format);
     macro_rules! ask {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
             $(ranking.ask::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);)*
@@ -32,8 +32,9 @@ impl<T: Real> Stores<T> for Host {
     type Vector = HostVector<T>;
 
     fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>) -> Result<Operator<HostVector<T>>> {
-        let (matrix, choice) =
-            ranking(csr, values).only(format)?.fitting(free())?.convert(|recipe| recipe(csr))?;
+        let ranking = ranking(csr, values, format).only(format)?;
+        let free = free_for(ranking.most_bytes());
+        let (matrix, choice) = ranking.fitting(free)?.convert(|recipe| recipe(csr))?;
         Ok(Operator { matrix, choice })
     }
 

@@ -73,8 +73,7 @@ impl<V: Vector> Operator<V> {
         machine: &M,
         name: &str,
     ) -> Result<Operator<V>> {
-        let values = if check_symmetric(csr).is_ok() { Values::Symmetric } else { Values::Any };
-        machine.store(csr, values, Some(name))
+        Operator::known(csr, machine, check_symmetric(csr).is_ok(), Some(name))
     }
 
     /// [`Operator::auto`] for a matrix that is symmetric and stays so: symmetric formats, which read each pair of entries once,
@@ -95,15 +94,17 @@ impl<V: Vector> Operator<V> {
     /// ```
     pub fn symmetric<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
         check_symmetric(csr)?;
-        Operator::known_symmetric(csr, machine)
+        Operator::known(csr, machine, true, None)
     }
 
-    /// As [`Operator::symmetric`], of a matrix that somebody has looked at. Symmetric formats look again.
-    pub(crate) fn known_symmetric<T: Real, M: Machine<T, Vector = V>>(
+    /// As [`Operator::auto`] or [`Operator::in_format`], of a matrix that somebody has looked at. Symmetric formats look again.
+    pub(crate) fn known<T: Real, M: Machine<T, Vector = V>>(
         csr: &Csr<T>,
         machine: &M,
+        symmetric: bool,
+        format: Option<&str>,
     ) -> Result<Operator<V>> {
-        machine.store(csr, Values::Symmetric, None)
+        machine.store(csr, if symmetric { Values::Symmetric } else { Values::Any }, format)
     }
 
     /// What was chosen, and what was not and why.

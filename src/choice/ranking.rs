@@ -23,11 +23,20 @@ pub(super) struct Ranking<R> {
     values: Values,
     offered: Vec<(Estimate, R)>,
     unsuitable: Vec<Candidate>,
+    /// The one format that is asked, and the names of those that are not.
+    wanted: Option<String>,
+    others: Vec<&'static str>,
+}
+
+fn is_named(format: &str, wanted: &str) -> bool {
+    format.eq_ignore_ascii_case(wanted)
 }
 
 impl<R> Ranking<R> {
-    pub(super) fn new(rows: RowStatistics, values: Values) -> Ranking<R> {
-        Ranking { rows, values, offered: vec![], unsuitable: vec![] }
+    /// Of all formats, or of the one with a name, in capitals or not.
+    pub(super) fn new(rows: RowStatistics, values: Values, wanted: Option<&str>) -> Ranking<R> {
+        let wanted = wanted.map(str::to_owned);
+        Ranking { rows, values, offered: vec![], unsuitable: vec![], wanted, others: vec![] }
     }
 
     /// Asks a format for its offers.
@@ -36,6 +45,13 @@ impl<R> Ranking<R> {
         matrix: &Analysis<'_, T>,
         recipe: impl Fn(F::Options) -> R,
     ) {
+        // looking at a matrix takes as long as converting it
+        let names = F::variants().into_iter().map(|variant| variant.name);
+        if let Some(wanted) = &self.wanted
+            && !names.clone().any(|name| is_named(name, wanted))
+        {
+            return self.others.extend(names);
+        }
         let by_hand = F::variants().into_iter().next().and_then(|first| first.price(matrix.machine).err());
         let offers = match by_hand {
             _ if F::SYMMETRIC && self.values == Values::Any => Err(SYMMETRIC.into()),
@@ -89,10 +105,15 @@ impl<R> Ranking<R> {
         Ok(Ranking { offered: fitting, ..self })
     }
 
-    /// Leaves a format that was asked for by its name, in capitals or not.
+    /// The bytes of the largest that was offered.
+    pub(super) fn most_bytes(&self) -> usize {
+        self.offered.iter().map(|(estimate, _)| estimate.bytes).max().unwrap_or(0)
+    }
+
+    /// Leaves a format that was asked for by its name.
     pub(super) fn only(mut self, name: Option<&str>) -> Result<Ranking<R>> {
         let Some(name) = name else { return Ok(self) };
-        let wanted = |format: &str| format.eq_ignore_ascii_case(name);
+        let wanted = |format: &str| is_named(format, name);
         if self.offered.iter().any(|(estimate, _)| wanted(estimate.stored.format)) {
             self.offered.retain(|(estimate, _)| wanted(estimate.stored.format));
             return Ok(self);
@@ -104,8 +125,7 @@ impl<R> Ranking<R> {
                 return Err(Error::Unsuitable { format, why });
             }
         }
-        let known: Vec<&str> = self.offered.iter().map(|(estimate, _)| estimate.stored.format).collect();
-        Err(Error::Unknown { what: "format", got: name.into(), known: known.join(", ") })
+        Err(Error::Unknown { what: "format", got: name.into(), known: self.others.join(", ") })
     }
 
     /// The choice of the least cost. Compressed rows are offered for every matrix and machine, so that there is one.
@@ -204,7 +224,7 @@ mod tests {
                 Ok(()) => Values::Symmetric,
                 Err(_) => Values::Any,
             };
-            let ranking = host::ranking(&csr, values);
+            let ranking = host::ranking(&csr, values, None);
             assert!(ranking.offered.len() >= 4);
             for (estimate, recipe) in ranking.offered {
                 let real = recipe(&csr).unwrap().bytes();
@@ -219,7 +239,7 @@ mod tests {
     fn what_does_not_fit_says_what_would() {
         let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(12).csr::<f64>().unwrap();
-        let ranked = || host::ranking(&csr, Values::Any);
+        let ranked = || host::ranking(&csr, Values::Any, None);
         let bytes: Vec<usize> = ranked().offered.iter().map(|(estimate, _)| estimate.bytes).collect();
         let (least, most) = (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap());
         let choice = ranked().fitting(Some(most - 1)).unwrap().choice();
@@ -242,10 +262,10 @@ mod tests {
         // prices are those of a level of SIMD, and other tests force others meanwhile
         let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
-        let first = host::ranking(&csr, Values::Any).choice();
+        let first = host::ranking(&csr, Values::Any, None).choice();
         let refuse = |many: usize| {
             let turns = std::cell::Cell::new(0);
-            host::ranking(&csr, Values::Any).convert(|_| {
+            host::ranking(&csr, Values::Any, None).convert(|_| {
                 turns.set(turns.get() + 1);
                 let refused = || Error::Unsuitable { format: "refused", why: turns.get().to_string() };
                 if turns.get() <= many { Err(refused()) } else { Ok(turns.get()) }

@@ -58,6 +58,18 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
         factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>>;
 
+    /// `r ← b − A x` in twice the precision, of an operator made from this matrix.
+    #[doc(hidden)]
+    fn residual(
+        _: &Csr<T>,
+        operator: &Operator<Self::Vector>,
+        b: &Self::Vector,
+        x: &Self::Vector,
+        r: &mut Self::Vector,
+    ) -> Result<()> {
+        Ok(operator.residual(b, x, r)?)
+    }
+
     /// Writes `true` and one that is dear to build; does nothing and returns `false` if it is better built again.
     #[doc(hidden)]
     fn save_preconditioner(_: Preconditioner, _: &dyn Prepared<T, Self::Vector>, _: &mut Writer<'_>) -> bool {
@@ -150,6 +162,17 @@ impl<T: Real> Builds<T> for Host {
         })
     }
 
+    /// Of the matrix: other formats would first gather its entries.
+    fn residual(
+        csr: &Csr<T>,
+        _: &Operator<Self::Vector>,
+        b: &Self::Vector,
+        x: &Self::Vector,
+        r: &mut Self::Vector,
+    ) -> Result<()> {
+        Ok(csr.residual(b, x, r)?)
+    }
+
     fn save_preconditioner(
         preconditioner: Preconditioner,
         m: &dyn Prepared<T, Self::Vector>,
@@ -235,5 +258,30 @@ impl<T: Real> Builds<T> for Cuda {
                 });
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+
+    #[test]
+    fn the_residual_of_the_matrix_is_that_of_its_formats() {
+        let csr = matrices::stencil7(6).csr::<f64>().unwrap();
+        let space = csr.domain();
+        let [b, x] = [0.37, 0.11].map(|step| {
+            let entries: Vec<f64> = (0..csr.rows()).map(|i| (i as f64 * step).sin()).collect();
+            let mut vector = krysp_solvers::Space::zeros(space).unwrap();
+            krysp_solvers::Space::load(space, &entries, &mut vector).unwrap();
+            vector
+        });
+        for format in ["CSR", "SELL-P", "symmetric CSR", "DIA"] {
+            let operator = Operator::in_format(&csr, &Host, format).unwrap();
+            let [mut own, mut other] = [(); 2].map(|()| krysp_solvers::Space::zeros(space).unwrap());
+            <Host as Builds<f64>>::residual(&csr, &operator, &b, &x, &mut own).unwrap();
+            operator.residual(&b, &x, &mut other).unwrap();
+            assert_eq!(own.as_slice(), other.as_slice(), "{format}");
+        }
     }
 }

@@ -166,6 +166,9 @@ const VARIED: f64 = 2.0;
 /// What sees more than the diagonal takes at most this part of the iterations with `Jacobi`.
 const FEWER: f64 = 0.5;
 
+/// As `FEWER`, of what keeps all that is not small.
+const FEWEST: f64 = 0.15;
+
 /// What it takes to find an order of elimination, in multiplications for each entry.
 const ORDER: f64 = 300.0;
 
@@ -207,6 +210,7 @@ impl Candidate {
             // of other matrices the iterations with Jacobi are foretold less well
             _ if least > 0.0 && self.needs_definite() => VARIED * least,
             Preconditioner::None | Preconditioner::Jacobi => f64::INFINITY,
+            Preconditioner::Ilut if plain > 0.0 => FEWEST * iterations,
             _ if plain > 0.0 => FEWER * iterations,
             _ => f64::INFINITY,
         };
@@ -314,8 +318,11 @@ mod tests {
         assert_eq!(amg.solve(10_000.0), amg.solve(0.0));
         // what is easy with Jacobi is as easy with more
         assert_eq!(amg.solve(24.0), 12.0 * amg.iteration);
-        let unsymmetric = Candidate::new(Method::Idr, Preconditioner::Ilut, "", &profile);
-        assert_eq!(unsymmetric.solve(24.0), 12.0 * unsymmetric.iteration);
+        let unsymmetric = Candidate::new(Method::BiCgStab, Preconditioner::None, "", &profile);
+        assert_eq!(unsymmetric.solve(24.0), unsymmetric.hope * unsymmetric.iteration);
+        // the less, the more is kept
+        let kept = Candidate::new(Method::Idr, Preconditioner::Ilut, "", &profile);
+        assert_eq!(kept.solve(24.0), FEWEST * 24.0 * kept.iteration);
     }
 
     #[test]

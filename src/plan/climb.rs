@@ -14,7 +14,7 @@ use super::least_squares::least_squares;
 use super::rung::{Watch, Watcher};
 use super::solved::{Left, Rung};
 use super::{Builds, Candidate, Ladder, Method, Preconditioner};
-use crate::{Error, Operator, Outcome, Real, Report, Result};
+use crate::{Csr, Error, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
 use std::ops::RangeInclusive;
 use std::sync::{MutexGuard, PoisonError};
@@ -159,7 +159,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 outcome => Left::Ended(outcome.clone()),
             };
             let rest = match &ending {
-                Left::Ended(Outcome::Converged) => 0.0,
+                _ if solved => 0.0,
                 // it has had what the last of all may cost
                 Left::Overtaken { .. } if standing.made[index] >= EXHAUSTED * LAST => f64::INFINITY,
                 // only conjugate gradients may be near where the residual is larger than before: the others come last
@@ -265,12 +265,12 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let rtol = stopping.rtol;
         *running.stopping() = stopping;
         let mut report = running.solve_into(b, x)?.clone();
-        let mut residual = recomputed(running.operator(), b, x, r, report.rhs_norm)?;
+        let mut residual = recomputed::<T, M>(&self.matrix, running.operator(), [b, x], r, report.rhs_norm)?;
         if report.converged() && residual > rtol {
             let (iterations, bytes, time) = (report.iterations, report.bytes, report.time);
             running.stopping().rtol = 0.5 * rtol;
             report = running.solve_into(b, x)?.clone();
-            residual = recomputed(running.operator(), b, x, r, report.rhs_norm)?;
+            residual = recomputed::<T, M>(&self.matrix, running.operator(), [b, x], r, report.rhs_norm)?;
             report.iterations += iterations;
             report.bytes += bytes;
             report.time += time;
@@ -324,7 +324,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             return Ok(0);
         };
         space.load(&least.x, x)?;
-        let residual = recomputed(self.operator()?, b, x, &mut None, self.report.rhs_norm)?;
+        let residual =
+            recomputed::<T, M>(&self.matrix, self.operator()?, [b, x], &mut None, self.report.rhs_norm)?;
         self.keep_best(best, x, residual)?;
         let norm = self.report.true_residual;
         self.report.outcome = match residual <= self.memory.options.rtol {
@@ -357,18 +358,18 @@ fn lock(watch: &Watch) -> MutexGuard<'_, Watcher> {
 }
 
 /// `‖b − A x‖ / ‖b‖`, in twice the precision; `r` is memory for it.
-fn recomputed<T: Real, V: Vector<Elem = T>>(
-    a: &Operator<V>,
-    b: &V,
-    x: &V,
-    r: &mut Option<V>,
+fn recomputed<T: Real, M: Builds<T>>(
+    matrix: &Csr<T>,
+    a: &Operator<M::Vector>,
+    [b, x]: [&M::Vector; 2],
+    r: &mut Option<M::Vector>,
     rhs_norm: f64,
 ) -> Result<f64> {
     let r = match r {
         Some(r) => r,
         None => r.insert(a.range().zeros()?),
     };
-    a.residual(b, x, r)?;
+    M::residual(matrix, a, b, x, r)?;
     let norm = norm(r)?;
     Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
 }

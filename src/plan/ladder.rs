@@ -328,7 +328,7 @@ pub(super) fn operator<T: Real, M: Builds<T>>(
     match (format, symmetric) {
         (Some(format), _) => Operator::in_format(matrix, machine, format),
         (None, true) => {
-            Operator::known_symmetric(matrix, machine).or_else(|_| Operator::auto(matrix, machine))
+            Operator::known(matrix, machine, true, None).or_else(|_| Operator::auto(matrix, machine))
         }
         (None, false) => Operator::auto(matrix, machine),
     }

@@ -5,7 +5,7 @@ use super::{Builds, ladder::operator};
 use crate::choice::{Candidate, Choice, RowStatistics};
 use crate::{Csr, Dia, Format, Operator, Real, Result};
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Formats compared in each numbering, by their foretold cost.
 const FORMATS: usize = 5;
@@ -13,10 +13,17 @@ const FORMATS: usize = 5;
 /// A format that would cost so many times the cheapest is not compared.
 const WORTH: f64 = 2.5;
 
-/// Solves from which on any matrix is compared in another numbering, which takes some hundred products.
+/// Solves from which on any matrix is compared in another numbering too, where so many products may be spent on comparing.
 const ENDLESS: usize = 1000;
+const NUMBERING: f64 = 2500.0;
 
-/// Products at a time, and how often two operators take turns; and when one that is slower by so much is given up.
+/// In another numbering products take this part of the time or less: all of `b` and `x` is permuted for it in every solve.
+const GAINS: f64 = 0.98;
+
+/// What may be spent on comparing: of a product in each iteration, as many as a mesh in space is wide. Most solves take more.
+const SHARE: f64 = 0.5;
+
+/// Products at a time, and how often two operators take turns at most; and when one that is slower by so much is given up.
 const PRODUCTS: usize = 4;
 const TURNS: usize = 24;
 const HOPELESS: f64 = 1.3;
@@ -48,63 +55,107 @@ fn is_large<T: Real>(given: &Csr<T>) -> bool {
     given.rows() * size_of::<T>() >= CACHE && given.domain().numbering().is_none()
 }
 
+/// The products that may be spent on comparing in one numbering.
+fn affordable<T: Real>(given: &Csr<T>, solves: usize) -> f64 {
+    SHARE * solves as f64 * (given.rows() as f64).cbrt()
+}
+
+/// The turns of each comparison that these allow.
+fn turns<T: Real>(given: &Csr<T>, solves: usize) -> usize {
+    (affordable(given, solves) as usize / (2 * PRODUCTS * FORMATS)).clamp(2, TURNS)
+}
+
 /// A matrix, in the numbering of the machine if that makes its products faster, and in the format whose products take the least
-/// time. That numbering is tried where rows are scattered; else only if it costs nothing beside what is ahead.
+/// time. That numbering is tried where rows are scattered; else only if it costs little beside what is ahead.
 pub(super) fn fastest<T: Real, M: Builds<T>>(
     machine: &M,
     given: Csr<T>,
     symmetric: bool,
     solves: usize,
 ) -> Result<(Csr<T>, Operator<M::Vector>)> {
-    let kept = in_formats(machine, &given, symmetric)?;
+    let kept = in_formats(machine, &given, symmetric, solves)?;
     let numbered = given.domain().numbering().is_some();
-    if numbered || solves < ENDLESS && !is_scattered(&given, kept.choice()) {
+    let endless = solves >= ENDLESS && affordable(&given, solves) >= NUMBERING;
+    if numbered || !endless && !is_scattered(&given, kept.choice()) {
         return Ok((given, kept));
     }
     let renumbered = given.renumbered(&machine.numbering(&given)?)?;
-    let other = in_formats(machine, &renumbered, symmetric)?;
-    Ok(if is_faster(&other, &kept)? { (renumbered, other) } else { (given, kept) })
+    let other = in_formats(machine, &renumbered, symmetric, solves)?;
+    let turns = turns(&given, solves);
+    Ok(if is_faster(&other, &kept, GAINS, turns)? { (renumbered, other) } else { (given, kept) })
 }
 
-/// In the format of the fastest products.
+/// In the format of the fastest products; of as many as there is time for, where converting takes the time of solving.
 fn in_formats<T: Real, M: Builds<T>>(
     machine: &M,
     matrix: &Csr<T>,
     symmetric: bool,
+    solves: usize,
 ) -> Result<Operator<M::Vector>> {
     let mut best = operator(machine, matrix, symmetric, None)?;
+    let begun = Instant::now();
+    let [product, _] = compare([&best; 2], 2)?;
+    let most = product.mul_f64(affordable(matrix, solves) / PRODUCTS as f64);
+    let turns = turns(matrix, solves);
     let worth = WORTH * best.choice().chosen().cost;
     let others = best.choice().rejected().iter().filter_map(|other| match other {
         Candidate::Costlier(other) if other.cost <= worth => Some(other.stored.format()),
         _ => None,
     });
     for format in others.take(FORMATS - 1).collect::<Vec<_>>() {
+        if M::ON_HOST && begun.elapsed() > most {
+            break;
+        }
         // what cannot be converted after all is none the worse for it
-        let Ok(other) = Operator::in_format(matrix, machine, format) else { continue };
-        if is_faster(&other, &best)? {
+        let Ok(other) = Operator::known(matrix, machine, symmetric, Some(format)) else { continue };
+        if is_faster(&other, &best, 1.0, turns)? {
             best = other;
         }
     }
     Ok(best)
 }
 
-/// Whether a product takes less time than that of another, each when nothing disturbs it: they take turns.
-fn is_faster<V: Vector>(a: &Operator<V>, b: &Operator<V>) -> Result<bool> {
-    let mut pairs =
-        [(a, a.domain().zeros()?, a.range().zeros()?), (b, b.domain().zeros()?, b.range().zeros()?)];
-    let mut least = [f64::INFINITY; 2];
-    for turn in 0..TURNS {
-        for ((operator, x, y), least) in pairs.iter_mut().zip(&mut least) {
+/// Whether a product takes less than this part of the time of another.
+fn is_faster<V: Vector>(a: &Operator<V>, b: &Operator<V>, part: f64, turns: usize) -> Result<bool> {
+    let [own, other] = compare([a, b], turns)?;
+    Ok(own < other.mul_f64(part))
+}
+
+/// What [`PRODUCTS`] take in each format, when nothing disturbs them: they take turns.
+fn compare<V: Vector>(operators: [&Operator<V>; 2], turns: usize) -> Result<[Duration; 2]> {
+    let vectors = |a: &Operator<V>| Ok::<_, crate::Error>((a.domain().zeros()?, a.range().zeros()?));
+    let mut vectors = [vectors(operators[0])?, vectors(operators[1])?];
+    let mut least = [Duration::MAX; 2];
+    for turn in 0..turns {
+        for ((operator, (x, y)), least) in operators.iter().zip(&mut vectors).zip(&mut least) {
             let started = Instant::now();
             (0..PRODUCTS).try_for_each(|_| operator.apply(x, y))?;
             // hardware that computes by itself is waited for
             y.norm_squared().read()?;
-            *least = least.min(started.elapsed().as_secs_f64());
+            *least = started.elapsed().min(*least);
         }
-        let [own, other] = least;
-        if turn > 0 && own.max(other) > HOPELESS * own.min(other) {
+        let [less, more] = [least[0].min(least[1]), least[0].max(least[1])];
+        if turn > 0 && more > less.mul_f64(HOPELESS) {
             break;
         }
     }
-    Ok(least[0] < least[1])
+    Ok(least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Host;
+    use crate::testing::matrices;
+
+    #[test]
+    fn as_much_is_spent_on_comparing_as_is_ahead() {
+        let [few, many] = [3, 20].map(|n| matrices::stencil7(n).csr::<f64>().unwrap());
+        assert!(affordable(&few, ENDLESS) < NUMBERING && NUMBERING < affordable(&many, ENDLESS));
+        let [few_turns, some, most] = [10, 50, ENDLESS].map(|solves| turns(&many, solves));
+        assert!(few_turns == 2 && (3..TURNS).contains(&some) && most == TURNS);
+        // unknowns that are few stay as they are numbered
+        let (csr, operator) = fastest(&Host, few, true, ENDLESS).unwrap();
+        assert!(csr.domain().numbering().is_none() && operator.domain() == csr.domain());
+    }
 }

@@ -115,11 +115,17 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.possible(standing, but).into_iter().map(next).chain([last]).collect()
     }
 
-    /// What all iterations with Jacobi are likely to cost, as far as they have been tried: zero if they say nothing, as where
-    /// residuals grew.
+    /// What all iterations with Jacobi are likely to cost, as far as they have been tried, in this solve or in one before: zero if
+    /// they say nothing, as where residuals grew.
     pub(super) fn plain(&self, standing: &Standing) -> f64 {
-        let tried = standing.rest[0].filter(|rest| *rest < LAST && self.memory.candidates[0].is_measure());
-        tried.map_or(0.0, |rest| rest + standing.made[0])
+        let tried = match standing.rest[0] {
+            Some(rest) if rest < LAST && self.memory.candidates[0].is_measure() => {
+                Some(rest + standing.made[0])
+            }
+            Some(_) => None,
+            None => self.memory.known[0].filter(|cost| *cost < LAST),
+        };
+        tried.unwrap_or(0.0)
     }
 
     /// Whether factors without gaps were no help: then the system is hardly regular.
@@ -206,4 +212,35 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 fn analyse<T: Real>(matrix: &Csr<T>, symbolic: &Foretold) -> Direct {
     let mut symbolic = symbolic.lock().unwrap_or_else(PoisonError::into_inner);
     Direct::of(symbolic.get_or_insert_with(|| Symbolic::new(matrix, DirectOptions::default())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plan;
+    use crate::testing::matrices;
+
+    /// Where a solve began otherwise, what iterations with Jacobi cost is known from one before.
+    #[test]
+    fn what_is_easy_is_remembered() {
+        let a = matrices::stencil7(6).csr::<f64>().unwrap();
+        let mut ladder = Plan::new(&a).unwrap().solves(1000).build().unwrap();
+        let count = ladder.memory.candidates.len();
+        let mut standing = Standing { rest: vec![None; count], made: vec![0.0; count], indefinite: false };
+        assert_eq!(ladder.plain(&standing), 0.0);
+        ladder.memory.known[0] = Some(24.0);
+        assert_eq!(ladder.plain(&standing), 24.0);
+        let ilut = ladder.memory.candidates.iter().position(|one| one.preconditioner == Preconditioner::Ilut);
+        // a tenth of what is ahead is not spent on it, but a guess that may be too high is tried
+        let ilut = ilut.unwrap();
+        ladder.memory.candidates[ilut].setup = 500.0;
+        assert!(ladder.is_worth_trying(ilut, 24.0, &standing));
+        ladder.memory.candidates[ilut].setup = 5000.0;
+        assert!(!ladder.is_worth_trying(ilut, 10.0, &standing));
+        // in this solve more is known
+        (standing.rest[0], standing.made[0]) = (Some(30.0), 10.0);
+        assert_eq!(ladder.plain(&standing), 40.0);
+        standing.rest[0] = Some(LAST);
+        assert_eq!(ladder.plain(&standing), 0.0);
+    }
 }

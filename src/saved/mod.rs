@@ -13,7 +13,7 @@ mod file;
 
 pub(crate) use file::{Keys, read, write};
 
-use krysp_kernels::buffer::{Buffer, Plain, bytes_of, bytes_of_mut};
+use krysp_kernels::buffer::{Buffer, Plain, bytes_of, bytes_of_mut, in_huge_pages};
 use krysp_kernels::cpu::formats::coo::EntryRows;
 use krysp_kernels::cpu::formats::sliced::{ChunkOrder, ShortColumns, SlicedColumns};
 use krysp_kernels::cpu::formats::symmetric::Halves;
@@ -183,6 +183,7 @@ macro_rules! numbers {
 
             fn load_all(from: &mut Reader<'_>, count: usize) -> Loaded<Vec<Self>> {
                 let mut all = vec![Self::default(); count];
+                in_huge_pages(&mut all);
                 from.fill(&mut all)?;
                 Ok(all)
             }
