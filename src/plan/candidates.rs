@@ -61,7 +61,10 @@ impl Direct {
             return Direct { entries: 2.0 * entries, work: 6.0 * entries, fronts };
         }
         if entries >= IN_SPACE * rows * profile.block as f64 {
-            return Direct { entries: 3.0 * rows.powf(4.0 / 3.0), work: 0.3 * rows * rows, fronts };
+            // what fills in are blocks
+            let block = profile.block as f64;
+            let work = 0.3 * (block * rows).powi(2);
+            return Direct { entries: 3.0 * block * rows.powf(4.0 / 3.0), work, fronts };
         }
         Direct { entries: 4.0 * rows * rows.log2(), work: 18.0 * rows.powf(1.5), fronts }
     }
@@ -69,13 +72,13 @@ impl Direct {
 
 /// What a preconditioner takes: to build, to apply, and the iterations to hope for.
 ///
-/// Measured on two threads of a CPU, with stencils and finite elements of 1,000 to 2 million unknowns. `Amg` took 120 to 330
-/// to build and 5 to 7 to apply, of blocks 2 to 4; `TwoLevel` 30 to 90 and a half; incomplete factors wait for threads more than
-/// for memory. What factors without gaps take follows from their entries and multiplications.
+/// Measured on two threads of a CPU, with stencils and finite elements of 1,000 to 2 million unknowns. `Amg` took 100 to 280
+/// to build and 3 to 6 to apply, more of a few thousand rows; `TwoLevel` 30 to 90 and a half; incomplete factors wait for threads
+/// more than for memory. What factors without gaps take follows from their entries and multiplications.
 fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direct>) -> (f64, f64, f64) {
-    // levels of blocks have fewer indices, and numbers of half the size count for more; how things move rigidly is not known
-    let (cycle, cycles) = if profile.block > 1 { (2.5, 60.0) } else { (5.5, 20.0) };
     let iteration = iteration(profile);
+    // how things move rigidly is not known
+    let cycles = if profile.block > 1 { 60.0 } else { 18.0 };
     let Direct { entries, work, fronts } = direct.unwrap_or_else(|| Direct::hoped(profile));
     let length = profile.entries as f64 / profile.rows.max(1) as f64;
     let find = ORDER * profile.entries as f64 / iteration;
@@ -86,7 +89,8 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
         Preconditioner::None => (0.0, 0.0, 5000.0),
         Preconditioner::Jacobi => (2.0, 0.0, 150.0),
         Preconditioner::TwoLevel => (60.0, 0.5, 300.0),
-        Preconditioner::Amg => (170.0, cycle, cycles),
+        // the shorter rows are, the less an iteration takes beside it
+        Preconditioner::Amg => (80.0 + 700.0 / length + COARSE / iteration, 4.5, cycles),
         Preconditioner::Fsai => (150.0, 1.5, 200.0),
         Preconditioner::Spai => (250.0, 1.0, 250.0),
         Preconditioner::Ic0 => (100.0, 2.0, 150.0),
@@ -102,7 +106,7 @@ fn price(preconditioner: Preconditioner, profile: &Profile, direct: Option<Direc
             (kept * profile.entries as f64 / iteration, 4.0, hope)
         }
         Preconditioner::Cholesky => {
-            (order + 10.0 * entries + work / 5.0, 3.0 + 6.0 * entries + FRONT * fronts, 1.0)
+            (order + 10.0 * entries + 0.3 * work, 3.0 + 6.0 * entries + FRONT * fronts, 1.0)
         }
         // after a matching and an order of its own it eliminates on both sides, where entries come up one by one
         Preconditioner::Lu => (2.0 * find + 150.0 * entries + 4.0 * work, 3.0 + 12.0 * entries, 1.0),
@@ -169,8 +173,11 @@ const FEWER: f64 = 0.5;
 /// As `FEWER`, of what keeps all that is not small.
 const FEWEST: f64 = 0.15;
 
+/// What the coarse levels of `Amg` take, of which there are as many for few rows.
+const COARSE: f64 = 5e6;
+
 /// What it takes to find an order of elimination, in multiplications for each entry.
-const ORDER: f64 = 300.0;
+const ORDER: f64 = 200.0;
 
 impl Candidate {
     pub(super) fn new(
@@ -184,8 +191,8 @@ impl Candidate {
             Preconditioner::Ilu0 if !profile.is_symmetric() => 0.15,
             Preconditioner::Ic0 | Preconditioner::Ilu0 => 0.3,
             Preconditioner::Fsai => 0.4,
-            // it does not know how things move rigidly
-            Preconditioner::Amg if profile.block > 1 => 0.3,
+            // it does not know how things move rigidly; 0.08 to 0.35 were measured, the least where there are most rows
+            Preconditioner::Amg if profile.block > 1 => 0.1,
             _ => 0.0,
         };
         let reason = reason.into();

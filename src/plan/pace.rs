@@ -6,18 +6,23 @@
 use super::Candidate;
 use krysp_solvers::Progress;
 
-/// A rung is not left before it has cost this part of the next: what it will need is not known earlier, and a residual that
-/// rests at first may fall later.
-const EARNED: f64 = 0.25;
-
 /// The rest must seem to cost so many times the next: rates improve, above all those of conjugate gradients.
 const MARGIN: f64 = 1.5;
 
-/// A rung needs at most so many times the iterations it has made, as far as anybody can tell.
-const FORESEEN: f64 = MARGIN / EARNED;
+/// A rung needs at most so many times the iterations it has made, as far as anybody can tell: it is not left before it has cost
+/// a quarter of the next.
+const FORESEEN: f64 = 6.0;
+
+/// The earlier, the more must seem to be missing: the rest, times what has been made, is at least this part of the square of what the
+/// next costs.
+const SOONER: f64 = MARGIN * MARGIN / FORESEEN;
 
 /// As `FORESEEN`, of conjugate gradients: their residual may rest, or rise, for a third of all iterations while the error falls.
 const HIDDEN: f64 = 3.0;
+
+/// As `HIDDEN`, of those with Jacobi, if it is known what the next costs: a residual that rests is left after a ninth of that. They
+/// so often take several times as long that waiting costs more than leaving in vain.
+const EARLY: f64 = 30.0;
 
 /// Between two looks the iterations grow by a part of this: looking costs a logarithm or two.
 const LOOK: usize = 16;
@@ -56,8 +61,8 @@ pub(super) struct Pace {
     weigh: Option<Weigh>,
     /// What all iterations with Jacobi are likely to cost; `None` while this rung is what they are made with.
     plain: Option<f64>,
-    /// It needs at most so many times the iterations it has made.
-    foreseen: f64,
+    /// It needs at most so many times the iterations it has made; and where what comes next is not weighed yet.
+    foreseen: [f64; 2],
     /// The residual after each iteration.
     residuals: Vec<f64>,
     /// No look before this iteration.
@@ -74,7 +79,7 @@ impl Pace {
             next: vec![],
             weigh: None,
             plain: None,
-            foreseen: FORESEEN,
+            foreseen: [FORESEEN; 2],
             residuals: vec![],
             look_at: 0,
             needed: f64::INFINITY,
@@ -92,8 +97,12 @@ impl Pace {
         plain: Option<f64>,
     ) {
         (self.iteration, self.next, self.weigh, self.plain) = (iteration, next, weigh, plain);
-        self.foreseen = if hidden { HIDDEN } else { FORESEEN };
-        self.look_at = SEEN.max(hope.max(self.earned(0.0)) as usize);
+        self.foreseen = match (hidden, self.plain) {
+            (true, None) => [EARLY, HIDDEN],
+            (true, Some(_)) => [HIDDEN; 2],
+            (false, _) => [FORESEEN; 2],
+        };
+        self.look_at = SEEN.max(hope.max(self.earned([0.0; 2])) as usize);
         self.residuals.clear();
         self.leaves = false;
     }
@@ -105,54 +114,66 @@ impl Pace {
         if made < self.look_at {
             return self.leaves;
         }
-        self.needed = needed(&self.residuals, progress.threshold).min(self.foreseen * made as f64);
-        let rest = self.needed * self.iteration;
-        let total = rest + made as f64 * self.iteration;
-        let overtaken = |pace: &Pace| rest >= MARGIN * pace.cheapest(total).0;
-        if overtaken(self)
-            && self.cheapest(total).1
+        self.needed = rest(&self.residuals, progress.threshold).min(self.foreseen[0] * made as f64);
+        let costs = [made as f64, self.needed].map(|iterations| iterations * self.iteration);
+        if self.is_overtaken(costs)
+            && self.cheapest(costs).1
             && let Some(weigh) = self.weigh.take()
         {
             self.next = weigh();
         }
-        self.look_at = (made + 1 + made / LOOK).max(self.earned(total) as usize);
-        self.leaves = overtaken(self);
+        self.look_at = (made + 1 + made / LOOK).max(self.earned(costs) as usize);
+        self.leaves = self.is_overtaken(costs);
         self.leaves
     }
 
-    /// What the cheapest costs, if all iterations of this rung cost so much; and whether that is not known and can be.
-    fn cheapest(&self, total: f64) -> (f64, bool) {
-        let plain = self.plain.unwrap_or(total);
+    /// Whether the cheapest promises to end sooner, by what this rung has cost and the rest of it.
+    fn is_overtaken(&self, [made, rest]: [f64; 2]) -> bool {
+        let (price, unweighed) = self.cheapest([made, rest]);
+        let rest = rest.min(self.foreseen[usize::from(unweighed)] * made);
+        rest >= MARGIN * price && rest * made >= SOONER * price * price
+    }
+
+    /// What the cheapest costs, by what this rung has cost and the rest of it; and whether that is not known and can be.
+    fn cheapest(&self, [made, rest]: [f64; 2]) -> (f64, bool) {
+        let plain = self.plain.unwrap_or(made + rest.min(FORESEEN * made));
         let prices = self.next.iter().map(|next| (next.price(plain), next.unweighed));
         prices.min_by(|(a, _), (b, _)| a.total_cmp(b)).unwrap_or((f64::INFINITY, false))
     }
 
     /// The iterations before which the rung is not left.
-    fn earned(&self, total: f64) -> f64 {
-        EARNED * self.cheapest(total).0 / self.iteration
+    fn earned(&self, costs: [f64; 2]) -> f64 {
+        let (price, unweighed) = self.cheapest(costs);
+        MARGIN / self.foreseen[usize::from(unweighed)] * price / self.iteration
     }
+}
+
+/// The iterations that a threshold is away, at most `FORESEEN` times those made.
+pub fn needed(residuals: &[f64], threshold: f64) -> f64 {
+    rest(residuals, threshold).min(FORESEEN * residuals.len() as f64)
 }
 
 /// The iterations that a threshold is away, if the residual goes on as it fell from the second quarter of the iterations so far
 /// to the last: each gives its least. That of conjugate gradients may first rise far above where it began.
-pub fn needed(residuals: &[f64], threshold: f64) -> f64 {
+fn rest(residuals: &[f64], threshold: f64) -> f64 {
     let made = residuals.len();
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
     let (then, now) = (least(&residuals[made / 4..made / 2]), least(&residuals[made * 3 / 4..]));
     if now <= threshold {
         return 0.0;
     }
-    let (fall, most) = ((then / now).ln(), FORESEEN * made as f64);
+    let fall = (then / now).ln();
     if fall > 0.0 && fall.is_finite() {
-        most.min((now / threshold).ln() / fall * (made - made / 2) as f64)
+        (now / threshold).ln() / fall * (made - made / 2) as f64
     } else {
-        most
+        f64::INFINITY
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cg, Csr};
 
     /// When a rung with these residuals is left, if an iteration costs one and the next rung this much.
     fn left(next_cost: f64, known: Option<f64>, residual: impl Fn(usize) -> f64) -> Option<usize> {
@@ -162,6 +183,39 @@ mod tests {
         pace.begin((1.0, 0.0), false, next(next_cost, known.is_some()), weigh, None);
         let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };
         (1..10_000).take_while(|&k| residual(k) > 1e-8).find(|&k| pace.leave(&at(k)))
+    }
+
+    /// When conjugate gradients with these eigenvalues are left, and the iterations that they take.
+    fn conjugate(next_cost: f64, unweighed: bool, eigenvalues: &[f64]) -> (Option<usize>, usize) {
+        let n = eigenvalues.len();
+        let entries: Vec<_> = eigenvalues.iter().enumerate().map(|(i, &value)| (i, i, value)).collect();
+        let a = Csr::<f64>::from_triplets(n, n, &entries).unwrap();
+        let history = Cg::new(&a).rtol(1e-8).solve(&vec![1.0; n]).unwrap().report.history;
+        let mut pace = Pace::new();
+        pace.begin((1.0, 0.0), true, vec![Next { fixed: next_cost, candidate: None, unweighed }], None, None);
+        let at =
+            |iteration| Progress { iteration, residual: history[iteration], threshold: 1e-8 * history[0] };
+        ((1..history.len() - 1).find(|&k| pace.leave(&at(k))), history.len() - 1)
+    }
+
+    #[test]
+    fn conjugate_gradients_are_left_early_for_what_is_known() {
+        // those of a chain: as many iterations as unknowns
+        let chain: Vec<f64> =
+            (1..=500).map(|k| 2.0 - 2.0 * (std::f64::consts::PI * f64::from(k) / 501.0).cos()).collect();
+        let (left, all) = conjugate(200.0, false, &chain);
+        assert!(left.is_some_and(|left| left < 40) && all >= 500, "{left:?} of {all}");
+        // what the next costs is to be found out: not before half of it
+        let (left, _) = conjugate(200.0, true, &chain);
+        assert_eq!(left, Some(100));
+    }
+
+    #[test]
+    fn a_few_small_eigenvalues_are_waited_for() {
+        let outlying = |k: u32| if k < 5 { 1e-6 * f64::from(k + 1) } else { 1.0 + f64::from(k) / 1000.0 };
+        let eigenvalues: Vec<f64> = (0..1000).map(outlying).collect();
+        let (left, all) = conjugate(200.0, false, &eigenvalues);
+        assert!(left.is_none() && all < 80, "{left:?} of {all}");
     }
 
     #[test]
