@@ -4,7 +4,7 @@
 //! cycle(b):                               on the coarsest level: x = A⁻¹ b, dense
 //!     x ← w₁ D⁻¹ b                        sweeps with weights w₁ … w_k, the first of them from zero
 //!     x ← x + w_i D⁻¹ (b − A x)
-//!     x ← x + P cycle(Pᵀ (b − A x))
+//!     x ← x + P cycle(Pᵀ (b − A x))       below aggregates as they are, several cycles, each from what is there (plain.rs)
 //!     x ← x + w_i D⁻¹ (b − A x)           all k
 //! ```
 //!

@@ -4,7 +4,8 @@
 //! setup, level by level, until few rows are left:
 //!     strong connections            strength.rs
 //!     aggregates                    aggregates.rs
-//!     T: modes on each aggregate    modes.rs
+//!     P = T, A ← Tᵀ A T             plain.rs, on the finest level in host memory, where it pays
+//!     T: modes on each aggregate    modes.rs, and on all others
 //!     P = (I − ω D⁻¹ A) T           coarsening.rs, ω = 4/3 of the inverse of the largest eigenvalue of D⁻¹ A
 //!     A ← Pᵀ A P                    product.rs
 //! the last level: A⁻¹, dense
@@ -35,6 +36,7 @@ mod modes;
 mod on_cuda;
 #[cfg(feature = "mpi")]
 mod on_ranks;
+mod options;
 mod plain;
 mod product;
 mod report;
@@ -49,12 +51,13 @@ pub use modes::{Unknowns, rigid_motions};
 pub use on_cuda::OnGpu;
 #[cfg(feature = "mpi")]
 pub use on_ranks::RankAmg;
+pub use options::AmgOptions;
 
 use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice, saved};
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use blocks::Blocks;
 use coarsening::{Coarsening, aggregated};
@@ -81,55 +84,12 @@ const NAME: &str = "AMG";
 /// Levels at most: each has fewer than nine tenths of the rows of the one before.
 const LEVELS: usize = 40;
 
-/// Rows of the last level at most: its inverse takes the third power of them in time.
-const LARGEST: usize = 8192;
-
 /// A pivot of the last level that is below zero by more than this part of its diagonal is no rounding.
 const SINGULAR: f64 = 1e-8;
 
 /// What a diagonal that is singular but for rounding is raised by: far above the rounding of single precision, far below what
 /// is left of errors after a cycle.
 const SHIFT: f64 = 1e-5;
-
-/// Options of [`Amg`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AmgOptions {
-    /// A connection is strong if it is at least this part of the strongest of either node: 0 to 1. Larger values coarsen along
-    /// strong directions alone, where coefficients depend on the direction.
-    pub strength: f64,
-    /// Sweeps of the smoother before and after each coarse correction: at least one.
-    pub sweeps: usize,
-    /// A level of so many rows is inverted.
-    pub coarsest: usize,
-    /// Whether a matrix in host memory gets the hierarchy that a GPU and ranks make: up to a third fewer iterations, for twice
-    /// the setup and more. Worth it for many solves. Otherwise the finest level's aggregates stay as they are, where the matrix is
-    /// symmetric with one unknown a node, and modes are constants.
-    pub smoothed: bool,
-}
-
-saved!(impl[] AmgOptions { strength, sweeps, coarsest, smoothed });
-
-impl Default for AmgOptions {
-    fn default() -> Self {
-        AmgOptions { strength: 0.1, sweeps: 2, coarsest: 600, smoothed: false }
-    }
-}
-
-impl AmgOptions {
-    fn check(&self) -> Result<()> {
-        let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
-        if !(0.0..=1.0).contains(&self.strength) {
-            return refused("strength", self.strength.to_string(), "0 to 1");
-        }
-        if self.sweeps == 0 {
-            return refused("sweeps", "0".into(), "at least one");
-        }
-        if self.coarsest > LARGEST {
-            return refused("coarsest", self.coarsest.to_string(), "at most 8192");
-        }
-        Ok(())
-    }
-}
 
 /// Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better. Printed, it is a table of
 /// its levels.
@@ -233,13 +193,7 @@ impl<T: Real> Amg<T> {
     }
 
     /// Of a matrix with `size` rows for each node.
-    fn of_nodes(
-        csr: &Csr<T>,
-        size: usize,
-        modes: Modes,
-        plain: bool,
-        options: AmgOptions,
-    ) -> Result<Amg<T>> {
+    fn of_nodes(csr: &Csr<T>, size: usize, modes: Modes, plain: bool, options: AmgOptions) -> Result<Amg<T>> {
         let started = Instant::now();
         let pattern = match size {
             1 => csr.source().pattern.clone(),
@@ -272,13 +226,7 @@ impl<T: Real> Amg<T> {
         all.map(|aggregates| aggregates.of_node.iter().map(of).collect()).collect()
     }
 
-    fn build(
-        &mut self,
-        csr: &Csr<T>,
-        mut modes: Modes,
-        plain: bool,
-        mut started: Instant,
-    ) -> Result<()> {
+    fn build(&mut self, csr: &Csr<T>, mut modes: Modes, plain: bool, mut started: Instant) -> Result<()> {
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);
         loop {
@@ -325,7 +273,8 @@ impl<T: Real> Amg<T> {
                 self.levels.push(level);
                 continue;
             }
-            let (coarsening, numbers, coarse_modes) = Coarsening::new(a, &inverse, omega, &modes, aggregated)?;
+            let (coarsening, numbers, coarse_modes) =
+                Coarsening::new(a, &inverse, omega, &modes, aggregated)?;
             level.transfer = Some(Transfer::Smoothed(coarsening.transfers(&numbers)?));
             self.reports.push(LevelReport::new(&level, started));
             started = Instant::now();

@@ -1,15 +1,18 @@
-//! From the finest level to the next by aggregates as they are, where nothing is gained by a better prolongation that its setup
-//! does not cost again.
+//! From the finest level to the next by aggregates as they are: of a setup with a smoothed prolongation, that level's products
+//! take more than half, and the iterations that it saves are not worth as much in a single solve.
 //!
 //! ```text
 //! T = 1 where a node belongs to an aggregate
 //! A_c = Tᵀ A T                                sums of entries
-//! x ← x + OVER T cycle(Tᵀ (b − A x))          twice the cycle below
+//! x ← x + OVER T cycle(Tᵀ (b − A x))          three cycles below
 //! ```
 //!
 //! Constants on aggregates have too much energy, so that what comes from below is too small: [`OVER`] makes up for a part of that
-//! (Braess 1995). Below, prolongations are smoothed, and what is left of an error there is looked at a second time: that takes
-//! little, because the level below is small.
+//! (Braess 1995). Below, prolongations are smoothed, and cycles go on from what the one before left: they take little, because
+//! aggregates have some ten to twenty nodes, and rows are hardly longer than on the finest level.
+//!
+//! For a matrix that is symmetric, with one unknown a node and constants as modes: on convection and diffusion, iterations
+//! were 1.7 times as many, and on elasticity 1.3 times.
 //!
 //! Budget: one pass over the matrix; two indices a row are kept. In a cycle, they are read once each.
 
@@ -26,10 +29,10 @@ use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
 /// What corrections are multiplied by. Symmetric and positive definite is the cycle for less than two.
-pub(super) const OVER: f32 = 1.5;
+pub(super) const OVER: f32 = 1.6;
 
 /// How often what lies below is asked.
-pub(super) const PASSES: usize = 2;
+pub(super) const PASSES: usize = 3;
 
 /// Rows that are looked at for whether they are symmetric.
 const SAMPLE: usize = 1024;
