@@ -275,7 +275,7 @@ pub enum Error {
     /// A Matrix Market file could not be read, or any file opened.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A Matrix Market file could not be written.
+    /// A Matrix Market file could not be written, or any file created.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// The GPU is missing, is out of memory, or failed.

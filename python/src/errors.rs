@@ -1,20 +1,24 @@
 //! Errors as Python has them, in the library's own words.
 
+use krysp::io::matrix_market::{ReadError, WriteError};
 use pyo3::PyErr;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use std::io;
 
 pyo3::create_exception!(
     _krysp,
     KryspError,
     PyRuntimeError,
     "What failed although it was called rightly: a factorisation that meets a pivot of zero, a GPU that is missing or full.\n\n\
-     Misuse is a `ValueError` or a `TypeError`. How a solve ended is in its report, and no error."
+     Misuse is a `ValueError` or a `TypeError`, and a file that is not there a `FileNotFoundError`.\n\
+     How a solve ended is in its report, and no error."
 );
 
-/// Misuse is a `ValueError`. What matrices and hardware make fail is a `KryspError`. An exception that a function of the user
-/// raised comes back as it was.
+/// Misuse is a `ValueError`, and what the system says of a file an `OSError`. What matrices and hardware make fail is a
+/// `KryspError`. An exception that a function of the user raised comes back as it was.
 pub(crate) fn raised(error: krysp::Error) -> PyErr {
     use krysp::Error;
+    let text = error.to_string();
     match error {
         Error::Solver(error) => raised_by_solver(error),
         Error::ZeroDiagonal { .. }
@@ -26,10 +30,13 @@ pub(crate) fn raised(error: krysp::Error) -> PyErr {
         | Error::Unsuitable { .. }
         | Error::Memory { .. }
         | Error::Saved { .. }
-        | Error::Lost => KryspError::new_err(error.to_string()),
+        | Error::Lost => KryspError::new_err(text),
         #[cfg(feature = "cuda")]
-        Error::Cuda(_) => KryspError::new_err(error.to_string()),
-        misuse => PyValueError::new_err(misuse.to_string()),
+        Error::Cuda(_) => KryspError::new_err(text),
+        Error::Read(ReadError::Io { source, .. }) | Error::Write(WriteError::Io { source, .. }) => {
+            io::Error::new(source.kind(), text).into()
+        }
+        _ => PyValueError::new_err(text),
     }
 }
 

@@ -260,7 +260,7 @@ def test_operators_are_saved_and_loaded(tmp_path):
     krysp.Plan(a, "cpu").save(path)
     with pytest.raises(krysp.KryspError, match="a plan of f64"):
         krysp.Operator.load(path, "cpu")
-    with pytest.raises(ValueError, match="nowhere"):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
         krysp.Operator.load(tmp_path / "nowhere", "cpu")
 
 

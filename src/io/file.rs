@@ -1,6 +1,6 @@
 //! The bytes of files, and what the readers and writers of binary files share.
 
-use super::matrix_market::ReadError;
+use super::matrix_market::{ReadError, WriteError};
 use crate::{Element, Error, Result};
 use flate2::bufread::MultiGzDecoder;
 use krysp_kernels::map::map_file;
@@ -50,7 +50,8 @@ pub(super) fn ends_in(path: &Path, ending: &str) -> bool {
 
 /// Writes all bytes of a file.
 pub(super) fn save(path: &Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(path, bytes).map_err(|error| wrong(path, error.to_string()))
+    let failed = |source| WriteError::Io { path: Some(path.to_owned()), source };
+    Ok(std::fs::write(path, bytes).map_err(failed)?)
 }
 
 /// An error of a file.

@@ -14,6 +14,7 @@
 use super::checksum::checksum;
 use super::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::error::Unusable;
+use crate::io::matrix_market::{ReadError, WriteError};
 use crate::{Error, Result, simd};
 use krysp_kernels::map::map_file;
 use std::fs::File;
@@ -81,7 +82,7 @@ pub(crate) fn write(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'
     written.map_err(|error| {
         // what is there of it is of no use, and there may be nothing
         let _ = std::fs::remove_file(beside);
-        failed(path, &error)
+        Error::Write(WriteError::Io { path: Some(path.to_owned()), source: error })
     })
 }
 
@@ -110,12 +111,13 @@ pub(crate) fn read<X>(
     content: impl FnOnce(&mut Reader<'_>, bool) -> Loaded<X>,
 ) -> Result<X> {
     let unusable = |why| Error::Saved { path: path.to_owned(), why };
-    let file = File::open(path).map_err(|error| failed(path, &error))?;
-    let length = file.metadata().map_err(|error| failed(path, &error))?;
+    let failed = |source| Error::Read(ReadError::Io { path: path.to_owned(), source });
+    let file = File::open(path).map_err(failed)?;
+    let length = file.metadata().map_err(failed)?;
     if !length.is_file() || length.len() < HEAD as u64 {
         return Err(unusable(Unusable::NotSaved));
     }
-    let bytes = &*map_file(&file).map_err(|error| failed(path, &error))?;
+    let bytes = &*map_file(&file).map_err(failed)?;
     let (head, body) = bytes.split_at_checked(HEAD).ok_or_else(|| unusable(Unusable::NotSaved))?;
     let [name, stated, sum] = [0, 8, 16].map(|at| {
         let mut number = [0; 8];
@@ -142,8 +144,4 @@ pub(crate) fn read<X>(
             if reader.left.is_empty() { Ok(read) } else { Err(unusable(Unusable::Inconsistent)) }
         }
     }
-}
-
-fn failed(path: &Path, error: &io::Error) -> Error {
-    Error::File { path: path.to_owned(), why: error.to_string() }
 }

@@ -156,9 +156,9 @@ fn what_does_not_belong_is_refused_with_a_reason() {
     std::fs::write(&file.0, "%%MatrixMarket matrix coordinate real general\n").unwrap();
     assert_eq!(why(Ladder::load(&file.0, &a, &Host).err()), Unusable::NotSaved);
     let missing = Ladder::load(file.0.with_extension("missing"), &a, &Host).err();
-    assert!(matches!(missing, Some(Error::File { .. })), "{missing:?}");
+    assert!(matches!(missing, Some(Error::Read(_))), "{missing:?}");
     let nowhere = ladder.save(file.0.join("nowhere"));
-    assert!(matches!(nowhere, Err(Error::File { .. })), "{nowhere:?}");
+    assert!(matches!(nowhere, Err(Error::Write(_))), "{nowhere:?}");
 }
 
 #[test]

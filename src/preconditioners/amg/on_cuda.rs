@@ -233,6 +233,7 @@ impl<T: Real> LinearOperator for OnGpu<T> {
         r: &mut CudaVector<T>,
         z: &mut CudaVector<T>,
     ) -> krysp_solvers::Result<[CudaScalar<T>; 2]> {
+        check_spaces(self, q, r)?;
         check_spaces(self, r, z)?;
         let squared = r.axpy_norm(a, q);
         let _queueing = self.queueing();
