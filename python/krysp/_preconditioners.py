@@ -246,7 +246,7 @@ def amg(
     >>> line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(60, 60))
     >>> A = sp.kronsum(line, line, format="csr")
     >>> result = krysp.cg(A, np.ones(3600), M=krysp.amg(A), rtol=1e-8)
-    >>> result.info, result.report.iterations < 15
+    >>> result.info, result.report.iterations < 25
     (0, True)
     """
     vectors: list[FloatArray] = []
