@@ -43,18 +43,17 @@ saved!(impl[] Level { a, inverse, weights, gain, transfer });
 #[derive(Debug)]
 pub(super) enum Transfer {
     /// `P` and `Pᵀ`
-    Smoothed([Stored; 2]),
+    Smoothed(Box<[Stored; 2]>),
     /// Of the finest level.
-    Plain(Plain),
+    Plain(Box<Plain>),
 }
 
 impl Saved for Transfer {
     fn save(&self, to: &mut Writer<'_>) {
         match self {
-            Transfer::Smoothed([p, r]) => {
+            Transfer::Smoothed(transfers) => {
                 true.save(to);
-                p.save(to);
-                r.save(to);
+                transfers.iter().for_each(|matrix| matrix.save(to));
             }
             Transfer::Plain(plain) => {
                 false.save(to);
@@ -65,8 +64,8 @@ impl Saved for Transfer {
 
     fn load(from: &mut Reader<'_>) -> Loaded<Transfer> {
         Ok(match from.load()? {
-            true => Transfer::Smoothed([from.load()?, from.load()?]),
-            false => Transfer::Plain(from.load()?),
+            true => Transfer::Smoothed(Box::new([from.load()?, from.load()?])),
+            false => Transfer::Plain(Box::new(from.load()?)),
         })
     }
 }
@@ -155,7 +154,8 @@ fn down_and_up(
     if let (Some(transfer), Some([b_below, ..])) = (transfer, below.first_mut()) {
         a.product(Then::Subtract { b: b.as_slice() }, x, t)?;
         match transfer {
-            Transfer::Smoothed([p, r]) => {
+            Transfer::Smoothed(transfers) => {
+                let [p, r] = &**transfers;
                 r.apply(t, b_below)?;
                 down_and_up(coarser, dense, below, registers, true)?;
                 p.product(Then::Add { b: x.as_slice() }, &below[0][1], t)?;

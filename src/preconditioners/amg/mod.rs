@@ -267,7 +267,7 @@ impl<T: Real> Amg<T> {
                 let (plain, numbers) = Plain::new(a, aggregated.1)?;
                 (pattern, modes) = (plain.coarse.clone(), Modes::constants(plain.coarse.rows(), 1));
                 values = Cow::Owned(numbers);
-                level.transfer = Some(Transfer::Plain(plain));
+                level.transfer = Some(Transfer::Plain(Box::new(plain)));
                 self.reports.push(LevelReport::new(&level, started));
                 started = Instant::now();
                 self.levels.push(level);
@@ -275,7 +275,7 @@ impl<T: Real> Amg<T> {
             }
             let (coarsening, numbers, coarse_modes) =
                 Coarsening::new(a, &inverse, omega, &modes, aggregated)?;
-            level.transfer = Some(Transfer::Smoothed(coarsening.transfers(&numbers)?));
+            level.transfer = Some(Transfer::Smoothed(Box::new(coarsening.transfers(&numbers)?)));
             self.reports.push(LevelReport::new(&level, started));
             started = Instant::now();
             self.levels.push(level);

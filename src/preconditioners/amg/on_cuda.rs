@@ -160,7 +160,10 @@ impl Plain {
 impl Level {
     fn to(&self, gpu: &Cuda) -> Result<cycle::Level> {
         let transfer = match &self.transfer {
-            Some(Transfer::Smoothed([p, r])) => Some([p.to(gpu)?, r.to(gpu)?]),
+            Some(Transfer::Smoothed(transfers)) => {
+                let [p, r] = &**transfers;
+                Some([p.to(gpu)?, r.to(gpu)?])
+            }
             Some(Transfer::Plain(plain)) => Some(plain.to(gpu)?),
             None => None,
         };

@@ -2,6 +2,7 @@
 
 use super::Amg;
 use super::cycle::{Level, Transfer};
+use super::stored::Stored;
 use crate::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
@@ -28,7 +29,10 @@ impl LevelReport {
         let (bytes, rows) =
             (level.transfer.as_ref().map_or(0, Transfer::bytes), level.inverse.as_slice().len());
         let formats = match &level.transfer {
-            Some(Transfer::Smoothed([p, r])) => format!("{}, {} and {}", level.a.name(), p.name(), r.name()),
+            Some(Transfer::Smoothed(transfers)) => {
+                let [p, r] = transfers.each_ref().map(Stored::name);
+                format!("{}, {p} and {r}", level.a.name())
+            }
             Some(Transfer::Plain(_)) => format!("{} and aggregates", level.a.name()),
             None => level.a.name().into(),
         };
