@@ -220,6 +220,7 @@ def amg(
     strength: float = 0.1,
     sweeps: int = 2,
     coarsest: int = 600,
+    smoothed: bool = False,
 ) -> Preconditioner:
     """Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better.
 
@@ -235,6 +236,9 @@ def amg(
         Sweeps of the smoother before and after each coarse correction.
     coarsest : int
         A level of so many rows is inverted.
+    smoothed : bool
+        Fewer iterations for a setup that takes twice as long and more, as for many solves: in host memory the finest level's
+        aggregates stay as they are otherwise, where the matrix is symmetric with one unknown a node. A GPU always smooths.
 
     Examples
     --------
@@ -242,7 +246,7 @@ def amg(
     >>> line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(60, 60))
     >>> A = sp.kronsum(line, line, format="csr")
     >>> result = krysp.cg(A, np.ones(3600), M=krysp.amg(A), rtol=1e-8)
-    >>> result.info, result.report.iterations < 15
+    >>> result.info, result.report.iterations < 25
     (0, True)
     """
     vectors: list[FloatArray] = []
@@ -252,7 +256,7 @@ def amg(
         if array.ndim != 2 or array.shape[0] != A.shape[0]:
             raise ValueError(f"modes has shape {array.shape}: one row for each of the {A.shape[0]} of the matrix is needed")
         vectors = [array[:, k] for k in range(array.shape[1])]
-    return Preconditioner("amg", A, modes=vectors, strength=strength, sweeps=sweeps, coarsest=coarsest)
+    return Preconditioner("amg", A, modes=vectors, strength=strength, sweeps=sweeps, coarsest=coarsest, smoothed=smoothed)
 
 
 def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArray:

@@ -145,6 +145,7 @@ impl<T: Number> Options<T> {
                 "strength" => options.amg.strength = value.extract()?,
                 "sweeps" => options.amg.sweeps = value.extract()?,
                 "coarsest" => options.amg.coarsest = value.extract()?,
+                "smoothed" => options.amg.smoothed = value.extract()?,
                 "drop_tolerance" => options.ilut.drop_tolerance = value.extract()?,
                 "fill" => options.ilut.fill = value.extract()?,
                 other => return Err(PyTypeError::new_err(format!("no option is called {other}"))),

@@ -11,7 +11,7 @@ use krysp::{
 };
 
 /// Levels also where a matrix is small.
-const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40 };
+const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40, smoothed: true };
 
 const CONSTANTS: &[Vec<f64>] = &[];
 
@@ -125,17 +125,20 @@ fn copies_are_those_of_the_host() {
     let gpu = gpu();
     for (name, a, other) in systems() {
         eprintln!("{name}");
-        let mut host = Amg::with(&a, CONSTANTS, SMALL).unwrap();
-        let mut device = host.to(&gpu).unwrap();
-        same_application(&host, &device, 2e-5);
-        laws::operator_fusions(&device, Agreement::Rounding).unwrap();
-        laws::stale_values(&device).unwrap();
-        let there = Sell::on(&gpu, &other).unwrap();
-        let origins: [&dyn krysp::Origin<f64>; 2] = [&other, &there];
-        for origin in origins {
-            device.refresh(origin).unwrap();
-            host.refresh(origin).unwrap();
-            same_application(&host, &device, 1e-4);
+        for smoothed in [false, true] {
+            let mut host = Amg::with(&a, CONSTANTS, AmgOptions { smoothed, ..SMALL }).unwrap();
+            let mut device = host.to(&gpu).unwrap();
+            same_application(&host, &device, 2e-5);
+            assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
+            laws::operator_fusions(&device, Agreement::Rounding).unwrap();
+            laws::stale_values(&device).unwrap();
+            let there = Sell::on(&gpu, &other).unwrap();
+            let origins: [&dyn krysp::Origin<f64>; 2] = [&other, &there];
+            for origin in origins {
+                device.refresh(origin).unwrap();
+                host.refresh(origin).unwrap();
+                same_application(&host, &device, 1e-4);
+            }
         }
         let single = a.cast::<f32>();
         let host = Amg::with::<Vec<f32>>(&single, &[], SMALL).unwrap();
@@ -196,8 +199,12 @@ fn solves_take_the_iterations_of_the_host() {
         ("rigid", matrices::elasticity(12).csr().unwrap(), &rigid[..]),
     ] {
         let b = laws::numbers(a.rows(), 3);
-        let host = Cg::new(&a).preconditioner(Amg::with_modes(&a, modes).unwrap()).rtol(1e-9).solve(&b);
-        let host = host.unwrap();
+        let on_host = |smoothed| {
+            let m = Amg::with(&a, modes, AmgOptions { smoothed, ..AmgOptions::default() }).unwrap();
+            let solution = Cg::new(&a).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
+            (m, solution)
+        };
+        let (_, host) = on_host(true);
         let there = a.to(&gpu).unwrap();
         let m = Amg::with_modes_on(&gpu, &there, modes).unwrap();
         eprintln!("{name}: {} iterations\n{m}", host.report.iterations);
@@ -206,9 +213,11 @@ fn solves_take_the_iterations_of_the_host() {
             // the second solve is replayed
             follows(&a, &b, &host, &solver.solve(&b).unwrap());
         }
-        let copy = Amg::with_modes(&a, modes).unwrap().to(&gpu).unwrap();
-        let solution = Cg::new(&there).preconditioner(copy).rtol(1e-9).solve(&b).unwrap();
-        follows(&a, &b, &host, &solution);
+        for (m, host) in [false, true].map(on_host) {
+            let copy = m.to(&gpu).unwrap();
+            let solution = Cg::new(&there).preconditioner(copy).rtol(1e-9).solve(&b).unwrap();
+            follows(&a, &b, &host, &solution);
+        }
     }
 }
 

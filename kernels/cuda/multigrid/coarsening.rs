@@ -49,6 +49,8 @@ pub struct Coarsening {
     from: Array<u32>,
     product: Product,
     coarse: Graph,
+    /// Whether `P` is `T`.
+    plain: bool,
 }
 
 /// How `A P` is made.
@@ -163,6 +165,7 @@ impl Made {
             from,
             product,
             coarse: coarse.graph.clone(),
+            plain: false,
         };
         Ok(Made { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes })
     }
@@ -190,11 +193,33 @@ impl Coarsening {
     pub fn on(a: &Graph, rules: Rules, strong: Option<Graph>, t: Blocks) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows() && strong.as_ref().is_none_or(|strong| strong.rows() == a.rows()));
         let prolongation = products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph))?;
+        Coarsening::with(a, rules, strong, t, prolongation)
+    }
+
+    /// On aggregates that stay as they are: `P = T`, whose numbers are kept.
+    pub fn plain(a: &Graph, rules: Rules, t: Blocks) -> Result<Coarsening> {
+        assert!(t.graph.rows() == a.rows(), "a row for each node");
+        let prolongation = t.graph.clone();
+        Ok(Coarsening { plain: true, ..Coarsening::with(a, rules, None, t, prolongation)? })
+    }
+
+    fn with(
+        a: &Graph,
+        rules: Rules,
+        strong: Option<Graph>,
+        t: Blocks,
+        prolongation: Graph,
+    ) -> Result<Coarsening> {
         let (restriction, from) = products::transposed_pattern(&prolongation)?;
         let product = products::pattern(a, &prolongation, None)?;
         let coarse = products::pattern(&restriction, &product, None)?;
-        let product = Product::Known(product);
-        Ok(Coarsening { rules, strong, t, prolongation, at_once: None, restriction, from, product, coarse })
+        let (product, at_once, plain) = (Product::Known(product), None, false);
+        Ok(Coarsening { rules, strong, t, prolongation, at_once, restriction, from, product, coarse, plain })
+    }
+
+    /// Whether it was made by [`Coarsening::plain`].
+    pub fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
@@ -214,24 +239,36 @@ impl Coarsening {
         let prolongation = Blocks { graph: self.prolongation.clone(), shape: [rows, modes], values };
         let values = products::transposed(&prolongation, &self.from)?;
         let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
+        let coarse = self.galerkin(a, &prolongation, &restriction)?;
+        Ok(Numbers { prolongation, restriction, coarse })
+    }
+
+    /// `Tᵀ A T`
+    pub fn sums(&self, a: &Blocks) -> Result<Blocks> {
+        let ([rows, modes], values) = (self.t.shape, products::transposed(&self.t, &self.from)?);
+        let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
+        self.galerkin(a, &self.t, &restriction)
+    }
+
+    fn galerkin(&self, a: &Blocks, prolongation: &Blocks, restriction: &Blocks) -> Result<Blocks> {
+        let [rows, modes] = self.t.shape;
         let values = match &self.product {
             Product::Known(graph) => {
-                let values = products::numbers(a, &prolongation, graph)?;
+                let values = products::numbers(a, prolongation, graph)?;
                 let product = Blocks { graph: graph.clone(), shape: [rows, modes], values };
-                products::numbers(&restriction, &product, &self.coarse)?
+                products::numbers(restriction, &product, &self.coarse)?
             }
             Product::Short(graph) => {
-                let values = products::numbers(a, &prolongation, graph)?;
+                let values = products::numbers(a, prolongation, graph)?;
                 let product = Blocks { graph: graph.clone(), shape: [1, 1], values };
-                at_once::numbers(&restriction, &Right::Blocks(&product), &self.coarse)?
+                at_once::numbers(restriction, &Right::Blocks(&product), &self.coarse)?
             }
             &Product::AtOnce(room) => {
-                let product = at_once::product(a, &Right::Blocks(&prolongation), room)?;
-                at_once::numbers(&restriction, &Right::Kept(&product), &self.coarse)?
+                let product = at_once::product(a, &Right::Blocks(prolongation), room)?;
+                at_once::numbers(restriction, &Right::Kept(&product), &self.coarse)?
             }
         };
-        let coarse = Blocks { graph: self.coarse.clone(), shape: [modes, modes], values };
-        Ok(Numbers { prolongation, restriction, coarse })
+        Ok(Blocks { graph: self.coarse.clone(), shape: [modes, modes], values })
     }
 
     /// Where the next level has blocks.

@@ -249,6 +249,8 @@ pub struct Cycle<T: Real> {
     pub dense: Option<Dense>,
     /// How the rows of the finest level are numbered, if other than vectors are.
     pub numbering: Option<Numbering>,
+    /// How often the levels below the finest run in a cycle, from what they found before.
+    pub passes: usize,
     rooms: Vec<Room>,
     /// `b` and `x` of the dense level, zero beyond its rows.
     dense_room: [Array<f32>; 2],
@@ -292,6 +294,7 @@ impl<T: Real> Cycle<T> {
             levels,
             dense,
             numbering: None,
+            passes: 1,
             dense_room: [device.zeros(stride)?, device.zeros(stride)?],
             most: device.zeros(1)?,
             size: device.zeros(1)?,
@@ -345,7 +348,9 @@ impl<T: Real> Cycle<T> {
             2 * level.weights.len() * (level.a.product().bytes() + level.inverse.bytes()) + transfers(level)
         };
         let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
-        self.levels.iter().map(level).sum::<usize>() + dense
+        let (finest, below) = self.levels.split_at(self.levels.len().min(1));
+        let below = below.iter().map(level).sum::<usize>() + dense;
+        finest.iter().map(level).sum::<usize>() + self.passes * below
     }
 
     /// An order of the rows of the finest level; none where they have the numbers of vectors.
@@ -365,16 +370,33 @@ impl<T: Real> Cycle<T> {
             return Ok(None);
         }
         self.narrow(r, squared)?;
-        for at in 0..self.levels.len() {
+        if self.passes == 1 || self.levels.len() < 2 {
+            self.down_and_up(0)?;
+            return Ok(Some(self.result(0)));
+        }
+        self.down(0)?;
+        for pass in 0..self.passes {
+            if pass > 0 {
+                self.sweep(1, self.levels[1].weights[0], 1)?;
+            }
+            self.down_and_up(1)?;
+        }
+        self.up(0)?;
+        Ok(Some(self.result(0)))
+    }
+
+    /// From a level to the last and back, its first sweep apart.
+    fn down_and_up(&self, first: usize) -> Result<()> {
+        for at in first..self.levels.len() {
             self.down(at)?;
         }
         if let Some(dense) = &self.dense {
             self.multiply(dense)?;
         }
-        for at in (0..self.levels.len()).rev() {
+        for at in (first..self.levels.len()).rev() {
             self.up(at)?;
         }
-        Ok(Some(self.result(0)))
+        Ok(())
     }
 
     /// `b` of the first level.

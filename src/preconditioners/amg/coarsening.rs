@@ -53,22 +53,30 @@ pub(super) struct Numbers {
     pub(super) coarse: Buffer<f64>,
 }
 
+/// Strong connections, none where all are, and aggregates for so many modes. None where too little would be gained: where there
+/// is nothing to aggregate, or nearly as many unknowns would be left.
+pub(super) fn aggregated(
+    a: Blocks<'_>,
+    modes: usize,
+    theta: f64,
+) -> Result<Option<(Option<Pattern>, Aggregates)>> {
+    let Strength { strong, left_out } = Strength::new(a, theta, &Ok)?;
+    let aggregates = Aggregates::new(strong.as_ref().unwrap_or(a.pattern), &left_out);
+    let gains = aggregates.count > 0 && 10 * aggregates.count * modes <= 9 * a.pattern.rows() * a.shape[0];
+    Ok(gains.then_some((strong, aggregates)))
+}
+
 impl Coarsening {
-    /// Of a matrix, its inverse diagonal and its modes; with the numbers, and the modes of the next level. None where too
-    /// little would be gained: where there is nothing to aggregate, or nearly as many unknowns would be left.
+    /// Of a matrix, its inverse diagonal, its modes and what [`aggregated`] found; with the numbers, and the modes of the next
+    /// level.
     pub(super) fn new(
         a: Blocks<'_>,
         inverse_diagonal: &[f64],
         omega: f64,
         modes: &Modes,
-        theta: f64,
-    ) -> Result<Option<(Coarsening, Numbers, Modes)>> {
-        let Strength { strong, left_out } = Strength::new(a, theta, &Ok)?;
-        let aggregates = Aggregates::new(strong.as_ref().unwrap_or(a.pattern), &left_out);
+        (strong, aggregates): (Option<Pattern>, Aggregates),
+    ) -> Result<(Coarsening, Numbers, Modes)> {
         let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
-        if aggregates.count == 0 || 10 * aggregates.count * modes.count > 9 * nodes * size {
-            return Ok(None);
-        }
         let (tentative, coarse_modes) = modes.orthonormal(&aggregates, size);
         // what is added to a diagonal is there for constants alone
         let strong = strong.filter(|_| modes.count == 1);
@@ -102,7 +110,7 @@ impl Coarsening {
             product,
             coarse: Arc::new(coarse),
         };
-        Ok(Some((coarsening, numbers, coarse_modes)))
+        Ok((coarsening, numbers, coarse_modes))
     }
 
     /// `P` and `Pᵀ`, in single precision.

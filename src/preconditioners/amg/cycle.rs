@@ -4,7 +4,7 @@
 //! cycle(b):                               on the coarsest level: x = A⁻¹ b, dense
 //!     x ← w₁ D⁻¹ b                        sweeps with weights w₁ … w_k, the first of them from zero
 //!     x ← x + w_i D⁻¹ (b − A x)
-//!     x ← x + P cycle(Pᵀ (b − A x))
+//!     x ← x + P cycle(Pᵀ (b − A x))       below aggregates as they are, several cycles, each from what is there (plain.rs)
 //!     x ← x + w_i D⁻¹ (b − A x)           all k
 //! ```
 //!
@@ -14,8 +14,9 @@
 //! Budget of a level: `2 k` products with `A`, one with `P` and one with `Pᵀ`, 4 bytes a number; sweeps, residuals and corrections are
 //! within the products, so that vectors are read and written once for each.
 
+use super::plain::{PASSES, Plain};
 use super::stored::Stored;
-use crate::saved::saved;
+use crate::saved::{Loaded, Reader, Saved, Writer, saved};
 use crate::{HostSpace, HostVector};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product;
@@ -33,11 +34,51 @@ pub(super) struct Level {
     pub(super) weights: Vec<f32>,
     /// What a refresh estimates them with, see [`largest`](super::spectrum::largest).
     pub(super) gain: Option<f64>,
-    /// `P` and `Pᵀ`; none on the last level where that is smoothed alone.
-    pub(super) transfer: Option<[Stored; 2]>,
+    pub(super) transfer: Option<Transfer>,
 }
 
 saved!(impl[] Level { a, inverse, weights, gain, transfer });
+
+/// The way to the next level and back; none on the last level where that is smoothed alone.
+#[derive(Debug)]
+pub(super) enum Transfer {
+    /// `P` and `Pᵀ`
+    Smoothed(Box<[Stored; 2]>),
+    /// Of the finest level.
+    Plain(Box<Plain>),
+}
+
+impl Saved for Transfer {
+    fn save(&self, to: &mut Writer<'_>) {
+        match self {
+            Transfer::Smoothed(transfers) => {
+                true.save(to);
+                transfers.iter().for_each(|matrix| matrix.save(to));
+            }
+            Transfer::Plain(plain) => {
+                false.save(to);
+                plain.save(to);
+            }
+        }
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Transfer> {
+        Ok(match from.load()? {
+            true => Transfer::Smoothed(Box::new([from.load()?, from.load()?])),
+            false => Transfer::Plain(Box::new(from.load()?)),
+        })
+    }
+}
+
+impl Transfer {
+    /// Bytes that a cycle reads.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Transfer::Smoothed(transfers) => transfers.iter().map(LinearOperator::bytes).sum(),
+            Transfer::Plain(plain) => plain.bytes(),
+        }
+    }
+}
 
 /// The last level, inverted.
 #[derive(Debug)]
@@ -82,7 +123,7 @@ impl Room {
 
 /// From what goes in to what comes out.
 pub(super) fn cycle(levels: &[Level], dense: Option<&Dense>, room: &mut Room) -> Result<()> {
-    down_and_up(levels, dense, &mut room.levels, &mut room.dense)
+    down_and_up(levels, dense, &mut room.levels, &mut room.dense, true)
 }
 
 fn down_and_up(
@@ -90,6 +131,7 @@ fn down_and_up(
     dense: Option<&Dense>,
     rooms: &mut [[HostVector<f32>; 3]],
     registers: &mut [Vec<f32>; 2],
+    from_zero: bool,
 ) -> Result<()> {
     let Some(([b, x, t], below)) = rooms.split_first_mut() else { return Ok(()) };
     let Some((level, coarser)) = levels.split_first() else {
@@ -102,16 +144,32 @@ fn down_and_up(
         return Ok(());
     };
     let Level { a, inverse, weights, transfer, .. } = level;
-    scaled(weights[0], inverse, b, x);
+    match from_zero {
+        true => scaled(weights[0], inverse, b, x),
+        false => sweep(a, weights[0], inverse, b, [x, t])?,
+    }
     for &weight in &weights[1..] {
         sweep(a, weight, inverse, b, [x, t])?;
     }
-    if let (Some([p, r]), Some([b_below, ..])) = (transfer, below.first_mut()) {
+    if let (Some(transfer), Some([b_below, ..])) = (transfer, below.first_mut()) {
         a.product(Then::Subtract { b: b.as_slice() }, x, t)?;
-        r.apply(t, b_below)?;
-        down_and_up(coarser, dense, below, registers)?;
-        p.product(Then::Add { b: x.as_slice() }, &below[0][1], t)?;
-        std::mem::swap(x, t);
+        match transfer {
+            Transfer::Smoothed(transfers) => {
+                let [p, r] = &**transfers;
+                r.apply(t, b_below)?;
+                down_and_up(coarser, dense, below, registers, true)?;
+                p.product(Then::Add { b: x.as_slice() }, &below[0][1], t)?;
+                std::mem::swap(x, t);
+            }
+            Transfer::Plain(plain) => {
+                plain.restrict(t, b_below);
+                // what is inverted leaves nothing for a second time
+                for pass in 0..if coarser.is_empty() { 1 } else { PASSES } {
+                    down_and_up(coarser, dense, below, registers, pass == 0)?;
+                }
+                plain.add(&below[0][1], x);
+            }
+        }
     }
     for &weight in weights.iter().rev() {
         sweep(a, weight, inverse, b, [x, t])?;

@@ -4,7 +4,8 @@
 //! setup, level by level, until few rows are left:
 //!     strong connections            strength.rs
 //!     aggregates                    aggregates.rs
-//!     T: modes on each aggregate    modes.rs
+//!     P = T, A ← Tᵀ A T             plain.rs, on the finest level in host memory, where it pays
+//!     T: modes on each aggregate    modes.rs, and on all others
 //!     P = (I − ω D⁻¹ A) T           coarsening.rs, ω = 4/3 of the inverse of the largest eigenvalue of D⁻¹ A
 //!     A ← Pᵀ A P                    product.rs
 //! the last level: A⁻¹, dense
@@ -35,6 +36,8 @@ mod modes;
 mod on_cuda;
 #[cfg(feature = "mpi")]
 mod on_ranks;
+mod options;
+mod plain;
 mod product;
 mod report;
 #[cfg(feature = "cuda")]
@@ -48,21 +51,23 @@ pub use modes::{Unknowns, rigid_motions};
 pub use on_cuda::OnGpu;
 #[cfg(feature = "mpi")]
 pub use on_ranks::RankAmg;
+pub use options::AmgOptions;
 
 use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice, saved};
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use blocks::Blocks;
-use coarsening::Coarsening;
-use cycle::{Dense, Level, Room};
+use coarsening::{Coarsening, aggregated};
+use cycle::{Dense, Level, Room, Transfer};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
 use modes::Modes;
+use plain::Plain;
 use rayon::prelude::*;
 use report::LevelReport;
 use spectrum::{largest, noise, weights};
@@ -79,51 +84,12 @@ const NAME: &str = "AMG";
 /// Levels at most: each has fewer than nine tenths of the rows of the one before.
 const LEVELS: usize = 40;
 
-/// Rows of the last level at most: its inverse takes the third power of them in time.
-const LARGEST: usize = 8192;
-
 /// A pivot of the last level that is below zero by more than this part of its diagonal is no rounding.
 const SINGULAR: f64 = 1e-8;
 
 /// What a diagonal that is singular but for rounding is raised by: far above the rounding of single precision, far below what
 /// is left of errors after a cycle.
 const SHIFT: f64 = 1e-5;
-
-/// Options of [`Amg`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AmgOptions {
-    /// A connection is strong if it is at least this part of the strongest of either node: 0 to 1. Larger values coarsen along
-    /// strong directions alone, where coefficients depend on the direction.
-    pub strength: f64,
-    /// Sweeps of the smoother before and after each coarse correction: at least one.
-    pub sweeps: usize,
-    /// A level of so many rows is inverted.
-    pub coarsest: usize,
-}
-
-saved!(impl[] AmgOptions { strength, sweeps, coarsest });
-
-impl Default for AmgOptions {
-    fn default() -> Self {
-        AmgOptions { strength: 0.1, sweeps: 2, coarsest: 600 }
-    }
-}
-
-impl AmgOptions {
-    fn check(&self) -> Result<()> {
-        let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
-        if !(0.0..=1.0).contains(&self.strength) {
-            return refused("strength", self.strength.to_string(), "0 to 1");
-        }
-        if self.sweeps == 0 {
-            return refused("sweeps", "0".into(), "at least one");
-        }
-        if self.coarsest > LARGEST {
-            return refused("coarsest", self.coarsest.to_string(), "at most 8192");
-        }
-        Ok(())
-    }
-}
 
 /// Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better. Printed, it is a table of
 /// its levels.
@@ -217,16 +183,17 @@ impl<T: Real> Amg<T> {
         check_square(NAME, csr)?;
         options.check()?;
         let (size, _) = node_rows(csr.pattern());
+        let plain = !options.smoothed && size == 1 && modes.is_empty() && plain::looks_symmetric(csr);
         let modes = if modes.is_empty() {
             Modes::constants(csr.rows(), size)
         } else {
             loaded(csr.source().domain(), modes)?
         };
-        Amg::of_nodes(csr, size, modes, options)
+        Amg::of_nodes(csr, size, modes, plain, options)
     }
 
     /// Of a matrix with `size` rows for each node.
-    fn of_nodes(csr: &Csr<T>, size: usize, modes: Modes, options: AmgOptions) -> Result<Amg<T>> {
+    fn of_nodes(csr: &Csr<T>, size: usize, modes: Modes, plain: bool, options: AmgOptions) -> Result<Amg<T>> {
         let started = Instant::now();
         let pattern = match size {
             1 => csr.source().pattern.clone(),
@@ -245,7 +212,7 @@ impl<T: Real> Amg<T> {
             room: Mutex::new(Room::new(&[], None)?),
             reports: vec![],
         };
-        amg.build(csr, modes, started)?;
+        amg.build(csr, modes, plain, started)?;
         amg.room = Mutex::new(Room::new(&amg.levels, amg.dense.as_ref())?);
         Ok(amg)
     }
@@ -254,10 +221,12 @@ impl<T: Real> Amg<T> {
     #[doc(hidden)]
     pub fn aggregates(&self) -> Vec<Vec<Option<u32>>> {
         let of = |&aggregate: &u32| (aggregate != aggregates::NONE).then_some(aggregate);
-        self.setup.iter().map(|level| level.aggregates.of_node.iter().map(of).collect()).collect()
+        let smoothed = self.setup.iter().map(|level| &level.aggregates);
+        let all = self.plain().map(|plain| &plain.aggregates).into_iter().chain(smoothed);
+        all.map(|aggregates| aggregates.of_node.iter().map(of).collect()).collect()
     }
 
-    fn build(&mut self, csr: &Csr<T>, mut modes: Modes, mut started: Instant) -> Result<()> {
+    fn build(&mut self, csr: &Csr<T>, mut modes: Modes, plain: bool, mut started: Instant) -> Result<()> {
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);
         loop {
@@ -285,22 +254,42 @@ impl<T: Real> Amg<T> {
                 transfer: None,
             };
             let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
-            let coarsening = match self.levels.len() < LEVELS {
-                true => Coarsening::new(a, &inverse, omega, &modes, self.options.strength)?,
+            let aggregated = match self.levels.len() < LEVELS {
+                true => aggregated(a, modes.count, self.options.strength)?,
                 false => None,
             };
-            let Some((coarsening, numbers, coarse_modes)) = coarsening else {
+            let Some(aggregated) = aggregated else {
                 self.reports.push(LevelReport::new(&level, started));
                 self.levels.push(level);
                 return Ok(());
             };
-            level.transfer = Some(coarsening.transfers(&numbers)?);
+            if plain && self.levels.is_empty() {
+                let (plain, numbers) = Plain::new(a, aggregated.1)?;
+                (pattern, modes) = (plain.coarse.clone(), Modes::constants(plain.coarse.rows(), 1));
+                values = Cow::Owned(numbers);
+                level.transfer = Some(Transfer::Plain(Box::new(plain)));
+                self.reports.push(LevelReport::new(&level, started));
+                started = Instant::now();
+                self.levels.push(level);
+                continue;
+            }
+            let (coarsening, numbers, coarse_modes) =
+                Coarsening::new(a, &inverse, omega, &modes, aggregated)?;
+            level.transfer = Some(Transfer::Smoothed(Box::new(coarsening.transfers(&numbers)?)));
             self.reports.push(LevelReport::new(&level, started));
             started = Instant::now();
             self.levels.push(level);
             (pattern, size, modes) = (coarsening.coarse.clone(), coarsening.modes(), coarse_modes);
             values = Cow::Owned(numbers.coarse);
             self.setup.push(coarsening);
+        }
+    }
+
+    /// The finest level's aggregates, if they are not smoothed.
+    fn plain(&self) -> Option<&Plain> {
+        match self.levels.first()?.transfer.as_ref()? {
+            Transfer::Plain(plain) => Some(plain),
+            Transfer::Smoothed(_) => None,
         }
     }
 
@@ -410,9 +399,9 @@ impl<T: Real> Refresh<T> for Amg<T> {
         check_pattern(&self.whole, &csr.source().pattern)?;
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);
+        let (by_rows, mut setup) = (self.by_rows(csr), self.setup.iter_mut());
         for at in 0..=self.levels.len() {
-            let by_rows = at == 0 && self.by_rows(csr);
-            let a = Blocks { by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
+            let a = Blocks { by_rows: at == 0 && by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
             let inverse = strength::inverse_diagonal(a)?;
             if at == 0 {
                 self.scale = strength::scale_of(strength::least_of(&inverse));
@@ -423,13 +412,21 @@ impl<T: Real> Refresh<T> for Amg<T> {
             };
             level.a.renew(a, self.scale);
             let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
-            let (Some(coarsening), Some(transfer)) = (self.setup.get_mut(at), &mut level.transfer) else {
-                break;
-            };
-            let numbers = coarsening.numbers(a, &inverse, omega);
-            coarsening.refill(&numbers, transfer);
-            (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
-            values = Cow::Owned(numbers.coarse);
+            match &mut level.transfer {
+                None => break,
+                Some(Transfer::Plain(plain)) => {
+                    let numbers = plain.numbers(a);
+                    pattern = plain.coarse.clone();
+                    values = Cow::Owned(numbers);
+                }
+                Some(Transfer::Smoothed(transfers)) => {
+                    let Some(coarsening) = setup.next() else { break };
+                    let numbers = coarsening.numbers(a, &inverse, omega);
+                    coarsening.refill(&numbers, transfers);
+                    (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
+                    values = Cow::Owned(numbers.coarse);
+                }
+            }
         }
         Ok(())
     }
@@ -479,10 +476,13 @@ impl<T: Real> LinearOperator for Amg<T> {
 
     fn bytes(&self) -> usize {
         let level = |level: &Level| {
-            let transfers: usize = level.transfer.iter().flatten().map(LinearOperator::bytes).sum();
+            let transfers = level.transfer.as_ref().map_or(0, Transfer::bytes);
             2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
         };
         let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
-        self.levels.iter().map(level).sum::<usize>() + dense
+        let (finest, below) = self.levels.split_at(usize::from(self.plain().is_some()));
+        let below = below.iter().map(level).sum::<usize>() + dense;
+        let passes = if finest.is_empty() { 1 } else { plain::PASSES };
+        finest.iter().map(level).sum::<usize>() + passes * below
     }
 }

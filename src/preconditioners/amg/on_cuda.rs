@@ -1,8 +1,10 @@
 //! Algebraic multigrid in device memory. `setup_on_cuda.rs` has its setup.
 
+use super::aggregates::Aggregates;
 use super::coarsening::{Coarsening, POSITIVE};
-use super::cycle::Level;
+use super::cycle::{Level, Transfer};
 use super::modes::DEPENDENT;
+use super::plain::{OVER, PASSES, Plain};
 use super::report::{LevelReport, write_table};
 use super::stored::Stored;
 use super::strength::DOMINANT;
@@ -76,6 +78,14 @@ impl<T: Real> ToCuda for Amg<T> {
         };
         let nodes = graph(gpu, &self.pattern)?;
         let (mut setup, mut fine) = (vec![], nodes.clone());
+        let mut cycle = Cycle::new(device, self.space.len(), levels, dense)?;
+        if let Some(plain) = self.plain() {
+            let t = tentative(gpu, &plain.aggregates, None, [1, 1])?;
+            let copy = coarsening::Coarsening::plain(&fine, rules(&self.options), t)?;
+            fine = copy.coarse().clone();
+            setup.push(copy);
+            cycle.passes = PASSES;
+        }
         for coarsening in &self.setup {
             let copy = coarsening.to(gpu, &fine, rules(&self.options))?;
             fine = copy.coarse().clone();
@@ -89,7 +99,7 @@ impl<T: Real> ToCuda for Amg<T> {
             options: self.options,
             scale: self.scale,
             setup,
-            cycle: Cycle::new(device, self.space.len(), levels, dense)?,
+            cycle,
             reports: self.reports.clone(),
             queueing: Mutex::new(()),
             _keeps: device.keep_memory()?,
@@ -104,23 +114,7 @@ pub(super) fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
 
 impl Coarsening {
     fn to(&self, gpu: &Cuda, fine: &Graph, rules: Rules) -> Result<coarsening::Coarsening> {
-        let ([size, modes], count) = (self.shape, self.aggregates.count);
-        let joined = |&node: &usize| (self.aggregates.of_node[node] as usize) < count;
-        let kept: Vec<usize> = (0..self.aggregates.of_node.len()).filter(joined).collect();
-        let mut offsets = vec![0u32; self.aggregates.of_node.len() + 1];
-        kept.iter().for_each(|&node| offsets[node + 1] = 1);
-        for node in 1..offsets.len() {
-            offsets[node] += offsets[node - 1];
-        }
-        let columns: Vec<u32> = kept.iter().map(|&node| self.aggregates.of_node[node]).collect();
-        let block = size * modes;
-        let rows = kept.iter().flat_map(|&node| &self.tentative[node * block..(node + 1) * block]);
-        let values: Vec<f64> = rows.copied().collect();
-        let t = Blocks {
-            graph: Graph::upload(gpu.device(), &offsets, &columns, count)?,
-            shape: self.shape,
-            values: gpu.device().upload(&values)?,
-        };
+        let t = tentative(gpu, &self.aggregates, Some(&self.tentative), self.shape)?;
         let strong = match &self.strong {
             Some(strong) if self.shape == [1, 1] => Some(strength::spread(fine, &graph(gpu, strong)?)?),
             _ => None,
@@ -129,10 +123,48 @@ impl Coarsening {
     }
 }
 
+/// `T`; ones where it has no numbers.
+fn tentative(
+    gpu: &Cuda,
+    Aggregates { count, of_node }: &Aggregates,
+    numbers: Option<&[f64]>,
+    shape: [usize; 2],
+) -> Result<Blocks> {
+    let kept: Vec<usize> = (0..of_node.len()).filter(|&node| (of_node[node] as usize) < *count).collect();
+    let mut offsets = vec![0u32; of_node.len() + 1];
+    kept.iter().for_each(|&node| offsets[node + 1] = 1);
+    for node in 1..offsets.len() {
+        offsets[node] += offsets[node - 1];
+    }
+    let columns: Vec<u32> = kept.iter().map(|&node| of_node[node]).collect();
+    let block = shape[0] * shape[1];
+    let values: Vec<f64> = match numbers {
+        Some(numbers) => kept.iter().flat_map(|&node| &numbers[node * block..][..block]).copied().collect(),
+        None => vec![1.0; kept.len()],
+    };
+    let graph = Graph::upload(gpu.device(), &offsets, &columns, *count)?;
+    Ok(Blocks { graph, shape, values: gpu.device().upload(&values)? })
+}
+
+impl Plain {
+    /// `OVER T` and `Tᵀ`, as a GPU's cycle reads them.
+    fn to(&self, gpu: &Cuda) -> Result<[Matrix; 2]> {
+        let t = tentative(gpu, &self.aggregates, None, [1, 1])?;
+        let values = gpu.device().upload(&vec![1.0; self.members.entries()])?;
+        let restriction = Blocks { graph: graph(gpu, &self.members)?, shape: [1, 1], values };
+        let over = f64::from(OVER);
+        Ok([Matrix::of_blocks(&t, over, &[])?, Matrix::of_blocks(&restriction, 1.0, &[])?])
+    }
+}
+
 impl Level {
     fn to(&self, gpu: &Cuda) -> Result<cycle::Level> {
         let transfer = match &self.transfer {
-            Some([p, r]) => Some([p.to(gpu)?, r.to(gpu)?]),
+            Some(Transfer::Smoothed(transfers)) => {
+                let [p, r] = &**transfers;
+                Some([p.to(gpu)?, r.to(gpu)?])
+            }
+            Some(Transfer::Plain(plain)) => Some(plain.to(gpu)?),
             None => None,
         };
         Ok(cycle::Level {

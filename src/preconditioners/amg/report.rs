@@ -1,7 +1,8 @@
 //! How a hierarchy reads.
 
 use super::Amg;
-use super::cycle::Level;
+use super::cycle::{Level, Transfer};
+use super::stored::Stored;
 use crate::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
@@ -25,11 +26,14 @@ saved!(impl[] LevelReport { rows, entries, bytes, formats, seconds });
 
 impl LevelReport {
     pub(super) fn new(level: &Level, started: Instant) -> LevelReport {
-        let transfers = level.transfer.iter().flatten();
         let (bytes, rows) =
-            (transfers.map(LinearOperator::bytes).sum::<usize>(), level.inverse.as_slice().len());
+            (level.transfer.as_ref().map_or(0, Transfer::bytes), level.inverse.as_slice().len());
         let formats = match &level.transfer {
-            Some([p, r]) => format!("{}, {} and {}", level.a.name(), p.name(), r.name()),
+            Some(Transfer::Smoothed(transfers)) => {
+                let [p, r] = transfers.each_ref().map(Stored::name);
+                format!("{}, {p} and {r}", level.a.name())
+            }
+            Some(Transfer::Plain(_)) => format!("{} and aggregates", level.a.name()),
             None => level.a.name().into(),
         };
         LevelReport {

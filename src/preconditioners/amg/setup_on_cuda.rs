@@ -330,11 +330,15 @@ impl<T: Real> OnGpu<T> {
                 inverses.push(inverse);
                 break;
             };
-            let Numbers { prolongation, restriction, coarse } =
-                coarsening.numbers(a, &inverse.values, omega)?;
-            p.refill(&prolongation, 1.0)?;
-            r.refill(&restriction, 1.0)?;
-            kept = coarse;
+            if coarsening.is_plain() {
+                kept = coarsening.sums(a)?;
+            } else {
+                let Numbers { prolongation, restriction, coarse } =
+                    coarsening.numbers(a, &inverse.values, omega)?;
+                p.refill(&prolongation, 1.0)?;
+                r.refill(&restriction, 1.0)?;
+                kept = coarse;
+            }
             a = &kept;
             if at > 0 {
                 inverses.push(inverse);
