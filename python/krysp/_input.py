@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from . import _gpu
 SINGLE = np.dtype(np.float32)
 DOUBLE = np.dtype(np.float64)
 
-FloatArray = NDArray[Any]
+FloatArray: TypeAlias = NDArray[Any]
 
 
 def real(dtype: Any, what: str) -> np.dtype[Any]:
