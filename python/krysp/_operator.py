@@ -39,8 +39,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
         is not symmetric is refused.
     renumber : bool
         Renumbers rows and columns inside so that neighbours lie close in memory (reverse Cuthill-McKee): for matrices of meshes
-        that were numbered without order, in host memory. Vectors stay in your order. Preconditioners must be made of the
-        operator, not of `A`.
+        that were numbered without order, in host memory. Vectors stay in your order. Make preconditioners of the operator: those
+        of `A` work, too, but bring vectors from one order to the other each time.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Operator:
-        """What `save` wrote: nothing is weighed, renumbered or converted again.
+        """What `save` wrote: nothing is weighed or renumbered again, and on a CPU nothing converted.
 
         Parameters
         ----------

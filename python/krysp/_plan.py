@@ -24,8 +24,8 @@ class Plan:
     A : sparse matrix or array of SciPy
     device : str
         ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for that where there is one.
-    rtol : float
-        Solves end when ``norm(b - A @ x) <= rtol * norm(b)``.
+    rtol : float, optional
+        Solves end when ``norm(b - A @ x) <= rtol * norm(b)``. If not given, 1e-8; in single precision 3.5e-4.
     solves : int, optional
         How many solves there will be. If not given, what takes long to build is built when the work done has earned it.
     new_values : bool
@@ -53,7 +53,7 @@ class Plan:
         A: Any,
         device: str = "auto",
         *,
-        rtol: float = 1e-8,
+        rtol: float | None = None,
         solves: int | None = None,
         new_values: bool = False,
         maxiter: int | None = None,
@@ -65,7 +65,7 @@ class Plan:
         self,
         A: Any,
         device: str,
-        rtol: float,
+        rtol: float | None,
         solves: int | None,
         new_values: bool,
         maxiter: int | None,
@@ -77,6 +77,8 @@ class Plan:
         self.shape = shape
         self.device = place(device)
         values = _input.values(data, self.dtype)
+        if rtol is None:
+            rtol = 3.5e-4 if self.dtype == _input.SINGLE else 1e-8
         self._core = _krysp.Plan(
             layout, shape, first, second, values, self.device, rtol, solves, new_values, maxiter, time_limit, saved
         )
@@ -88,11 +90,11 @@ class Plan:
         A: Any,
         device: str = "auto",
         *,
-        rtol: float = 1e-8,
+        rtol: float | None = None,
         maxiter: int | None = None,
         time_limit: float | None = None,
     ) -> Plan:
-        """What `save` wrote: the first solve begins without planning or building.
+        """What `save` wrote: the first solve begins without planning, on a CPU without building either.
 
         Parameters
         ----------
@@ -179,7 +181,7 @@ def solve(
     A: Any,
     b: ArrayLike,
     *,
-    rtol: float = 1e-8,
+    rtol: float | None = None,
     device: str = "auto",
     time_limit: float | None = None,
 ) -> Result:
@@ -191,8 +193,8 @@ def solve(
     ----------
     A : sparse matrix or array of SciPy
     b : array of shape (n,) or (n, 1)
-    rtol : float
-        The solve ends when ``norm(b - A @ x) <= rtol * norm(b)``.
+    rtol : float, optional
+        The solve ends when ``norm(b - A @ x) <= rtol * norm(b)``. If not given, 1e-8; in single precision 3.5e-4.
     device : str
         ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for a GPU where there is one.
     time_limit : float, optional

@@ -240,6 +240,8 @@ def test_one_call_solves():
     assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-8 * np.linalg.norm(b)
     result = krysp.solve(a.astype(np.float32), b, rtol=1e-4, device="cpu")
     assert result.info == 0 and result.x.dtype == np.float32 and result.report.rungs
+    # what single precision can reach, if nothing is asked for
+    assert krysp.solve(a.astype(np.float32), b, device="cpu").info == 0
     unsymmetric = (a + sp.diags_array([0.9], offsets=[1], shape=a.shape)).tocsr()
     x = krysp.spsolve(unsymmetric, b)
     assert np.linalg.norm(unsymmetric @ x - b) <= 1e-8 * np.linalg.norm(b)

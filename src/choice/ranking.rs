@@ -46,11 +46,20 @@ impl<R> Ranking<R> {
         recipe: impl Fn(F::Options) -> R,
     ) {
         // looking at a matrix takes as long as converting it
-        let names = F::variants().into_iter().map(|variant| variant.name);
-        if let Some(wanted) = &self.wanted
-            && !names.clone().any(|name| is_named(name, wanted))
-        {
-            return self.others.extend(names);
+        if let Some(wanted) = &self.wanted {
+            let variants = F::variants();
+            match variants.iter().find(|variant| is_named(variant.name, wanted)) {
+                Some(named) => {
+                    if let Err(why) = named.price(matrix.machine) {
+                        let refused = Candidate::Unsuitable { format: named.name, why: why.into() };
+                        return self.unsuitable.push(refused);
+                    }
+                }
+                None => {
+                    let here = variants.iter().filter(|variant| variant.price(matrix.machine).is_ok());
+                    return self.others.extend(here.map(|variant| variant.name));
+                }
+            }
         }
         let by_hand = F::variants().into_iter().next().and_then(|first| first.price(matrix.machine).err());
         let offers = match by_hand {

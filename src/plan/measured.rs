@@ -20,7 +20,8 @@ const NUMBERING: f64 = 2500.0;
 /// In another numbering products take this part of the time or less: all of `b` and `x` is permuted for it in every solve.
 const GAINS: f64 = 0.98;
 
-/// What may be spent on comparing: of a product in each iteration, as many as a mesh in space is wide. Most solves take more.
+/// Products that may be spent on comparing, for each solve ahead and each node along a side of a cube of so many rows. Iterations
+/// grow with that side, so this is a part of the products that solving will take.
 const SHARE: f64 = 0.5;
 
 /// Products at a time, and how often two operators take turns at most; and when one that is slower by so much is given up.
@@ -95,7 +96,7 @@ fn in_formats<T: Real, M: Builds<T>>(
     let mut best = operator(machine, matrix, symmetric, None)?;
     let begun = Instant::now();
     let [product, _] = compare([&best; 2], 2)?;
-    let most = product.mul_f64(affordable(matrix, solves) / PRODUCTS as f64);
+    let most = product.as_secs_f64() * affordable(matrix, solves) / PRODUCTS as f64;
     let turns = turns(matrix, solves);
     let worth = WORTH * best.choice().chosen().cost;
     let others = best.choice().rejected().iter().filter_map(|other| match other {
@@ -103,7 +104,7 @@ fn in_formats<T: Real, M: Builds<T>>(
         _ => None,
     });
     for format in others.take(FORMATS - 1).collect::<Vec<_>>() {
-        if M::ON_HOST && begun.elapsed() > most {
+        if M::ON_HOST && begun.elapsed().as_secs_f64() > most {
             break;
         }
         // what cannot be converted after all is none the worse for it

@@ -123,7 +123,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 Some(rest + standing.made[0])
             }
             Some(_) => None,
-            None => self.memory.known[0].filter(|cost| *cost < LAST),
+            None => {
+                self.memory.known[0].filter(|cost| *cost < LAST && self.memory.candidates[0].is_measure())
+            }
         };
         tried.unwrap_or(0.0)
     }

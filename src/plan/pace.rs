@@ -114,8 +114,11 @@ impl Pace {
         if made < self.look_at {
             return self.leaves;
         }
-        self.needed = rest(&self.residuals, progress.threshold).min(self.foreseen[0] * made as f64);
-        let costs = [made as f64, self.needed].map(|iterations| iterations * self.iteration);
+        let rest = rest(&self.residuals, progress.threshold);
+        // what it is likely to need is less than what it is left for
+        self.needed = rest.min(FORESEEN * made as f64);
+        let costs = [made as f64, rest.min(self.foreseen[0] * made as f64)]
+            .map(|iterations| iterations * self.iteration);
         if self.is_overtaken(costs)
             && self.cheapest(costs).1
             && let Some(weigh) = self.weigh.take()

@@ -204,19 +204,28 @@ mod tests {
     #[test]
     fn forged_files_are_refused_or_harmless() {
         let _one_level = force(Level::Portable);
-        let a = matrices::stencil7(3).csr::<f64>().unwrap();
-        for preconditioner in Preconditioner::ALL {
-            let (path, bytes) = saved(&format!("forged_{preconditioner}"), &a, preconditioner);
+        let [small, grid, part] = [matrices::stencil7(3), matrices::stencil7(9), matrices::elasticity(6)]
+            .map(|one| one.csr::<f64>().unwrap());
+        let all = Preconditioner::ALL.map(|preconditioner| (&small, preconditioner, 100));
+        // levels of both kinds: aggregates as they are, and smoothed
+        let levels = [&grid, &part].map(|a| (a, Preconditioner::Amg, 400));
+        for (a, preconditioner, count) in all.into_iter().chain(levels) {
+            let (path, bytes) = saved(&format!("forged_{preconditioner}_{}", a.rows()), a, preconditioner);
             let mut refused = 0;
-            let places = (24..bytes.len()).step_by(bytes.len().div_ceil(100));
+            let places = (24..bytes.len()).step_by(bytes.len().div_ceil(count));
             for at in places.clone() {
                 // the lowest bit of some, the highest of others
                 let mut forged = bytes.clone();
                 forged[at] ^= if at % 2 == 0 { 1 } else { 0x80 };
                 let sum = checksum(&forged[24..]);
                 forged[16..24].copy_from_slice(&sum.to_le_bytes());
-                match load(&path, &forged, &a) {
-                    Ok(ladder) => drop(ladder.max_iterations(Some(5)).solve(&vec![1.0; a.rows()])),
+                match load(&path, &forged, a) {
+                    Ok(ladder) => {
+                        let (mut ladder, b) = (ladder.max_iterations(Some(5)), vec![1.0; a.rows()]);
+                        drop(ladder.solve(&b));
+                        drop(ladder.refresh(a.entries()));
+                        drop(ladder.solve(&b));
+                    }
                     Err(Error::Saved { .. }) => refused += 1,
                     Err(error) => panic!("{preconditioner}, byte {at}: {error}"),
                 }

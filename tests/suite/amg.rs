@@ -21,6 +21,16 @@ fn small(a: &Csr<f64>) -> Amg<f64> {
     Amg::with(a, CONSTANTS, SMALL).unwrap()
 }
 
+/// With aggregates of the finest level as they are, and smoothed.
+fn both(a: &Csr<f64>) -> [Amg<f64>; 2] {
+    [false, true].map(|smoothed| Amg::with(a, CONSTANTS, AmgOptions { smoothed, ..SMALL }).unwrap())
+}
+
+/// Whether the finest level's aggregates are as they are.
+fn is_plain(m: &Amg<f64>) -> bool {
+    m.to_string().contains("and aggregates")
+}
+
 fn iterations(a: &Csr<f64>, m: &Amg<f64>) -> usize {
     let b = laws::numbers(a.rows(), 3);
     let report = Cg::new(a).preconditioner(m).rtol(1e-8).solve(&b).unwrap().report;
@@ -83,8 +93,9 @@ fn laws_of_operators() {
 
 #[test]
 fn it_is_symmetric_and_positive() {
-    for a in [matrices::stencil7(12).csr::<f64>().unwrap(), matrices::elasticity(6).csr().unwrap()] {
-        let m = small(&a);
+    let [grid, part] = [matrices::stencil7(12), matrices::elasticity(6)].map(|a| a.csr::<f64>().unwrap());
+    let all = [&grid, &part].map(|a| both(a).map(|m| (a, m)));
+    for (a, m) in all.iter().flatten() {
         let space = m.domain();
         let [x, y] = [4, 5].map(|seed| space.vector(&laws::numbers(a.rows(), seed)).unwrap());
         let [mut mx, mut my] = [0; 2].map(|_| space.zeros().unwrap());
@@ -147,25 +158,28 @@ fn rows_that_are_not_coarsened() {
     apart.extend(whole.iter().map(|&(row, column, v)| (n + row, n + column, 1e-3 * v)));
     apart.extend((0..50).map(|k| (2 * n + k, 2 * n + k, 3.0)));
     for a in [csr(n, &dirichlet), csr(2 * n + 50, &apart)] {
-        let m = small(&a);
-        assert!(iterations(&a, &m) <= 20, "{m}");
+        for m in both(&a) {
+            assert!(iterations(&a, &m) <= 20, "{m}");
+        }
     }
     // rows of nothing, with nothing on the right, beside numbers of any size
     let huge: Vec<_> = whole.iter().map(|&(row, column, v)| (row, column, 1e90 * v)).collect();
     let a = csr(n + 5, &huge);
     let mut b: Vec<f64> = laws::numbers(n + 5, 3);
     b[n..].fill(0.0);
-    let solution = Cg::new(&a).preconditioner(small(&a)).rtol(1e-8).solve(&b).unwrap();
-    assert!(solution.report.converged() && solution.report.iterations <= 20, "{}", solution.report);
-    assert!(solution.x[n..].iter().all(|&x| x == 0.0));
+    for m in both(&a) {
+        let solution = Cg::new(&a).preconditioner(m).rtol(1e-8).solve(&b).unwrap();
+        assert!(solution.report.converged() && solution.report.iterations <= 20, "{}", solution.report);
+        assert!(solution.x[n..].iter().all(|&x| x == 0.0));
+    }
 }
 
 /// Nothing holds the body: a constant is lost, and the solver knows.
 #[test]
 fn pure_neumann() {
     let a = matrices::stencil7(16).zero_row_sums().csr::<f64>().unwrap();
-    for options in [SMALL, AmgOptions::default()] {
-        let m = Amg::with(&a, CONSTANTS, options).unwrap();
+    let [plain, smoothed] = both(&a);
+    for m in [plain, smoothed, Amg::new(&a).unwrap()] {
         let mut solver =
             Cg::new(&a).preconditioner(&m).rtol(1e-8).null_space(&[vec![1.0; a.rows()]]).unwrap();
         let report = solver.solve(&laws::numbers(a.rows(), 3)).unwrap().report;
@@ -176,16 +190,16 @@ fn pure_neumann() {
 #[test]
 fn numbers_of_any_size() {
     let a = matrices::stencil7(14).csr::<f64>().unwrap();
-    let m = small(&a);
+    let its = both(&a).map(|m| iterations(&a, &m));
     let b: Vec<f64> = laws::numbers(a.rows(), 3);
-    let its = iterations(&a, &m);
     for factor in [1e-90, 1e90] {
         let scaled = a.with_values(&a.entries().iter().map(|v| v * factor).collect::<Vec<_>>()).unwrap();
-        let m = small(&scaled);
-        assert!(iterations(&scaled, &m).abs_diff(its) <= 1);
         let b: Vec<f64> = b.iter().map(|v| v * factor).collect();
-        let report = Cg::new(&scaled).preconditioner(&m).rtol(1e-8).solve(&b).unwrap().report;
-        assert!(report.converged() && report.iterations.abs_diff(its) <= 1, "{report}");
+        for (m, its) in both(&scaled).iter().zip(its) {
+            assert!(iterations(&scaled, m).abs_diff(its) <= 1);
+            let report = Cg::new(&scaled).preconditioner(m).rtol(1e-8).solve(&b).unwrap().report;
+            assert!(report.converged() && report.iterations.abs_diff(its) <= 1, "{report}");
+        }
     }
     let single = a.cast::<f32>();
     let b: Vec<f32> = b.iter().map(|&v| Element::from_f64(v)).collect();
@@ -201,9 +215,11 @@ fn new_values_are_those_of_a_new_one() {
     let elastic = matrices::elasticity(6).csr::<f64>().unwrap();
     let stiffer: Vec<f64> = elastic.entries().iter().map(|v| v * 3.0).collect();
     let stiffer = elastic.with_values(&stiffer).unwrap();
-    for (a, other) in [(&a, &other), (&elastic, &stiffer)] {
-        let mut m = small(a);
-        let fresh = iterations(other, &small(other));
+    let all = [(&a, &other), (&elastic, &stiffer)].map(|(a, other)| {
+        let fresh = both(other).map(|m| iterations(other, &m));
+        both(a).into_iter().zip(fresh).map(move |(m, fresh)| (a, other, m, fresh))
+    });
+    for (a, other, mut m, fresh) in all.into_iter().flatten() {
         let image = |m: &Amg<f64>| {
             let x = m.domain().vector(&laws::numbers(a.rows(), 7)).unwrap();
             let mut y = m.domain().zeros().unwrap();
@@ -228,7 +244,39 @@ fn the_hierarchy_is_told() {
         text.contains("4096") && text.contains("dense") && text.contains("operator complexity 1."),
         "{text}"
     );
-    assert!(small(&a).bytes() > 4 * a.nnz());
+    // four products with the finest level, and vectors of the smoother; below it lies the dense level, asked once
+    let [two, three] = [600, 40].map(|coarsest| {
+        let m = Amg::with(&a, CONSTANTS, AmgOptions { coarsest, ..SMALL }).unwrap();
+        assert!(is_plain(&m), "{m}");
+        m.bytes()
+    });
+    let (finest, dense) = (4 * (a.nnz() * 4 + a.rows() * 4), 4 * 600 * 600);
+    assert!(finest < two && two < finest * 5 / 4 + dense, "{two} beside {finest}");
+    assert!(three > finest, "{three}");
+}
+
+/// The finest level keeps its aggregates as they are where that pays, and only there.
+#[test]
+fn aggregates_stay_as_they_are_for_symmetric_numbers() {
+    let grid = matrices::stencil7(16).csr::<f64>().unwrap();
+    let [plain, smoothed] = both(&grid);
+    assert!(is_plain(&plain) && !is_plain(&smoothed), "{plain}\n{smoothed}");
+    let modes = [vec![1.0; grid.rows()]];
+    assert!(!is_plain(&Amg::with(&grid, &modes, SMALL).unwrap()));
+    assert!(!is_plain(&small(&matrices::elasticity(6).csr().unwrap())));
+    // entries that cancel in assembly are rounding, and so is one that has no mirror image
+    let rounding =
+        |(i, j, v): (usize, usize, f64)| [(i, j, v), (i, (i + 5) % 4096, 1e-17 * (1 + j % 3) as f64)];
+    let cancelled: Vec<_> = grid.triplets().flat_map(rounding).collect();
+    assert!(is_plain(&small(&csr(grid.rows(), &cancelled))));
+    // a flow, and known values on one side of the grid, which are symmetric there
+    let known = |row: usize| row.is_multiple_of(16);
+    let flow: Vec<_> = grid
+        .triplets()
+        .filter(|&(i, j, _)| i == j || !known(i) && !known(j))
+        .map(|(i, j, v)| (i, j, if j == i + 1 { 0.5 * v } else { v }))
+        .collect();
+    assert!(!is_plain(&small(&csr(grid.rows(), &flow))));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Compressed sparse rows: `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
 //!
 //! Moves 12 B (f64) or 8 B (f32) an entry, 4 B of offsets a row, `x` and `y`. A row is walked in registers: two
-//! running sums in turns, the end of the row under a mask. A gather there may look up what the next rows begin with, so
+//! running sums in turns, the end of the row under a mask; a row that fits a wide register is added up number by number. A gather there may look up what the next rows begin with, so
 //! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is.
 
 use crate::cpu::run::balanced::Divide;
@@ -9,7 +9,7 @@ use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::scattered::look;
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Value};
-use crate::cpu::tuning::JUDGED;
+use crate::cpu::tuning::{JUDGED, SHORT};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 
@@ -97,13 +97,26 @@ impl<V> Csr<'_, V> {
             // SAFETY: offsets ascend to at most the number of values and columns, columns lie below the length of `x`,
             // which is not zero, all checked on construction, by `fits` and by `product`
             unsafe {
+                if lanes >= SHORT && end - k <= SHORT {
+                    S::prefetch_ahead(values.add(k), SHORT);
+                    S::prefetch_ahead(columns.add(k), SHORT);
+                    S::prefetch_at(x, ahead(k, end - k));
+                    let (mut sum, mut other) = (T::zero(), T::zero());
+                    for at in k..end {
+                        let term =
+                            S::mul_add((*values.add(at)).widen(), *x.add(*columns.add(at) as usize), sum);
+                        (sum, other) = (other, term);
+                    }
+                    *y = sum + other;
+                    continue;
+                }
                 let mut sum = T::In::<S>::splat(T::zero());
                 let mut other = sum;
                 while k + lanes < end {
                     S::prefetch_ahead(values.add(k), lanes);
                     S::prefetch_ahead(columns.add(k), lanes);
                     S::prefetch_at(x, ahead(k, lanes));
-                    let x = T::In::<S>::gather(x, columns.add(k));
+                    let x = T::In::<S>::gather_near(x, columns.add(k));
                     (sum, other) = (other, V::load::<S>(values.add(k)).mul_add(x, sum));
                     k += lanes;
                 }

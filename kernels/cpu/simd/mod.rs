@@ -125,6 +125,12 @@ pub trait Lanes<T>: Copy {
     unsafe fn store_first(self, to: *mut T, count: usize);
     /// `base[index[lane]]`
     unsafe fn gather(base: *const T, index: *const u32) -> Self;
+    /// As [`Lanes::gather`], of places that a cache is likely to hold.
+    #[inline(always)]
+    unsafe fn gather_near(base: *const T, index: *const u32) -> Self {
+        // SAFETY: handed down from the caller
+        unsafe { Self::gather(base, index) }
+    }
     /// `base[index[lane]]` of 16-bit indices.
     unsafe fn gather_short(base: *const T, index: *const u16) -> Self;
     /// `base[index[lane]]` in the first `count ≤ COUNT` lanes, zero in the rest; all `COUNT` indices are valid to look up.

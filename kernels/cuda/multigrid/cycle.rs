@@ -348,9 +348,13 @@ impl<T: Real> Cycle<T> {
             2 * level.weights.len() * (level.a.product().bytes() + level.inverse.bytes()) + transfers(level)
         };
         let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
-        let (finest, below) = self.levels.split_at(self.levels.len().min(1));
-        let below = below.iter().map(level).sum::<usize>() + dense;
-        finest.iter().map(level).sum::<usize>() + self.passes * below
+        let Some((finest, below)) = self.levels.split_first() else { return dense };
+        // each pass but the first begins with one product more
+        let (passes, begin) = match below.first() {
+            Some(next) => (self.passes, next.a.product().bytes() + next.inverse.bytes()),
+            None => (1, 0),
+        };
+        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * begin
     }
 
     /// An order of the rows of the finest level; none where they have the numbers of vectors.

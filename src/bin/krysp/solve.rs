@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
   krysp solve A.mtx b.mtx --save plan.krysp
-  krysp solve A.mtx b.mtx --load plan.krysp      builds nothing again
+  krysp solve A.mtx b.mtx --load plan.krysp      plans nothing again
   mpirun -n 4 krysp solve A.mtx b.mtx            on ranks, if built with `mpi`
 
 Ctrl-C ends the solve after the next iteration; x and reports are written even

@@ -39,9 +39,9 @@ pub(super) struct Coarsening {
     pub(super) prolongation: Arc<Pattern>,
     pub(super) restriction: Arc<Pattern>,
     /// The block of `P` that each block of `Pᵀ` is.
-    from: Vec<u32>,
+    pub(super) from: Vec<u32>,
     /// Of `A P`.
-    product: Pieces,
+    pub(super) product: Pieces,
     pub(super) coarse: Arc<Pattern>,
 }
 

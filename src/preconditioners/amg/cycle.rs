@@ -11,8 +11,8 @@
 //! Sweeps of Jacobi whose weights are the inverse roots of Chebyshev's polynomial are that polynomial: symmetric before and
 //! after, so the cycle is symmetric, and positive definite where `1 − Π (1 − w_i λ)` is positive.
 //!
-//! Budget of a level: `2 k` products with `A`, one with `P` and one with `Pᵀ`, 4 bytes a number; sweeps, residuals and corrections are
-//! within the products, so that vectors are read and written once for each.
+//! Budget of a level: `2 k` products with `A`, one more where a cycle goes on from what is there, one with `P` and one with `Pᵀ`, 4
+//! bytes a number; sweeps, residuals and corrections are within the products, so that vectors are read and written once for each.
 
 use super::plain::{PASSES, Plain};
 use super::stored::Stored;

@@ -9,7 +9,7 @@
 //!     P = (I − ω D⁻¹ A) T           coarsening.rs, ω = 4/3 of the inverse of the largest eigenvalue of D⁻¹ A
 //!     A ← Pᵀ A P                    product.rs
 //! the last level: A⁻¹, dense
-//! application: one V-cycle          cycle.rs
+//! application: one cycle            cycle.rs
 //! ```
 //!
 //! Smoothing removes what errors have of a rough kind, and the rest is seen by fewer unknowns: iterations hardly grow with the
@@ -23,8 +23,8 @@
 //! 3. a last level that is singular but for rounding, as a floating body's, is moved a little: [`Cg`](crate::Cg) with
 //!    [`null_space`](krysp_solvers::Solver::null_space) solves such systems.
 //!
-//! Budget: an application reads each level's matrix `2 k` times in single precision with `k` sweeps, and `P` and `Pᵀ` once:
-//! some 20 bytes an entry with two sweeps. Setup reads the matrix some ten times, and takes as many multiply-adds as `A P` and
+//! Budget: an application reads each level's matrix `2 k` times in single precision with `k` sweeps, and `P` and `Pᵀ` once, three
+//! times as often below aggregates as they are: some 20 bytes an entry with two sweeps. Setup reads the matrix some ten times, and takes as many multiply-adds as `A P` and
 //! `Pᵀ (A P)` have. For refreshing, patterns of all levels are kept.
 
 mod aggregates;
@@ -40,6 +40,7 @@ mod options;
 mod plain;
 mod product;
 mod report;
+mod saved;
 #[cfg(feature = "cuda")]
 mod setup_on_cuda;
 mod spectrum;
@@ -57,7 +58,6 @@ use super::{Origin, Refresh, check_space, check_square};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use blocks::Blocks;
 use coarsening::{Coarsening, aggregated};
@@ -91,7 +91,7 @@ const SINGULAR: f64 = 1e-8;
 /// is left of errors after a cycle.
 const SHIFT: f64 = 1e-5;
 
-/// Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better. Printed, it is a table of
+/// Algebraic multigrid, one cycle through all levels: for symmetric positive definite matrices, the larger the better. Printed, it is a table of
 /// its levels.
 ///
 /// ```
@@ -139,30 +139,6 @@ pub struct Amg<T: Real> {
     dense: Option<Dense>,
     room: Mutex<Room>,
     reports: Vec<LevelReport>,
-}
-
-impl<T: Real> Saved for Amg<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room: _, reports } =
-            self;
-        (space.clone(), (*size, *scale)).save(to);
-        (whole.clone(), pattern.clone()).save(to);
-        options.save(to);
-        save_slice(setup, to);
-        save_slice(levels, to);
-        dense.save(to);
-        reports.save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Amg<T>> {
-        let (space, (size, scale)) = from.load()?;
-        let (whole, pattern) = from.load()?;
-        let options = from.load()?;
-        let (setup, levels): (Vec<Coarsening>, Vec<Level>) = (from.load()?, from.load()?);
-        let (dense, reports) = (from.load::<Option<Dense>>()?, from.load()?);
-        let room = Mutex::new(Room::new(&levels, dense.as_ref()).map_err(|_| Broken)?);
-        Ok(Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room, reports })
-    }
 }
 
 impl<T: Real> Amg<T> {
@@ -480,9 +456,14 @@ impl<T: Real> LinearOperator for Amg<T> {
             2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
         };
         let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
-        let (finest, below) = self.levels.split_at(usize::from(self.plain().is_some()));
-        let below = below.iter().map(level).sum::<usize>() + dense;
-        let passes = if finest.is_empty() { 1 } else { plain::PASSES };
-        finest.iter().map(level).sum::<usize>() + passes * below
+        let Some((finest, below)) = self.levels.split_first().filter(|_| self.plain().is_some()) else {
+            return self.levels.iter().map(level).sum::<usize>() + dense;
+        };
+        // each pass but the first begins with one product more
+        let (passes, begin) = match below.first() {
+            Some(next) => (plain::PASSES, next.a.bytes() + size_of_val(next.inverse.as_slice())),
+            None => (1, 0),
+        };
+        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * begin
     }
 }

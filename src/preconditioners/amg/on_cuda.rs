@@ -24,7 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Algebraic multigrid on a GPU. Made by [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or [`Amg::with_on`].
 ///
-/// A cycle with two sweeps takes six launches a level, and four more. As long as it lives, memory that is given back on its GPU
+/// A cycle with two sweeps takes six launches a level, and four more; a copy of what a host made whose finest level keeps its
+/// aggregates as they are goes through the levels below it three times. As long as it lives, memory that is given back on its GPU
 /// stays at hand: setup and refresh work in some three times what it holds.
 ///
 /// ```no_run

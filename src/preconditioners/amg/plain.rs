@@ -34,8 +34,10 @@ pub(super) const OVER: f32 = 1.6;
 /// How often what lies below is asked.
 pub(super) const PASSES: usize = 3;
 
-/// Rows that are looked at for whether they are symmetric.
+/// Rows that are looked at for whether they are symmetric; what each is shifted by, a prime; and what counts as rounding.
 const SAMPLE: usize = 1024;
+const SHIFT: usize = 37;
+const ROUNDING: f64 = 1e-5;
 
 /// Members of aggregates ahead whose rows are asked for.
 const AHEAD: usize = 4;
@@ -49,9 +51,7 @@ pub(super) struct Plain {
     pub(super) coarse: Arc<Pattern>,
 }
 
-saved!(impl[] Plain { aggregates, members, coarse } where |read| {
-    read.members.rows() == read.aggregates.count && read.members.cols() == read.aggregates.of_node.len()
-});
+saved!(impl[] Plain { aggregates, members, coarse });
 
 impl Plain {
     /// Of a matrix of numbers; with the numbers of the next level.
@@ -116,15 +116,24 @@ fn sum(a: Blocks<'_>, of_node: &[u32], members: &Pattern, aggregate: usize, to: 
     }
 }
 
-/// Whether some rows, far from each other, are those of a symmetric matrix but for rounding.
+/// Whether some rows, far from each other, are those of a symmetric matrix but for rounding, beside the diagonal.
 pub(super) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
     let (pattern, values, rows) = (csr.pattern(), csr.entries(), csr.rows());
-    (0..SAMPLE.min(rows)).map(|k| k * rows / SAMPLE.min(rows)).all(|row| {
+    let place = |row: usize, column: usize| {
+        let at = pattern.row(row).binary_search(&(column as u32)).ok()?;
+        Some(pattern.offsets.at(row) + at)
+    };
+    let size = |entry: usize| values[entry].to_f64().abs();
+    let own = |row: usize| place(row, row).map_or(0.0, size);
+    let count = SAMPLE.min(rows);
+    // shifted from each other: a grid's sides divide equal distances, and one side of it says little of the others
+    (0..count).map(|k| (k * rows / count + SHIFT * k) % rows).all(|row| {
         pattern.offsets.range(row).all(|entry| {
             let column = pattern.columns[entry] as usize;
-            let Ok(at) = pattern.row(column).binary_search(&(row as u32)) else { return false };
-            let [one, other] = [entry, pattern.offsets.at(column) + at].map(|at| values[at].to_f64());
-            (one - other).abs() <= 1e-5 * one.abs()
+            let mirrored = place(column, row);
+            let apart = mirrored.map_or(size(entry), |other| (values[entry] - values[other]).to_f64().abs());
+            let largest = mirrored.map_or(0.0, size).max(size(entry)).max((own(row) * own(column)).sqrt());
+            apart <= ROUNDING * largest
         })
     })
 }

@@ -280,6 +280,21 @@ impl Pieces {
         });
     }
 
+    /// Whether these are pieces of so many rows and columns, of blocks of a shape.
+    pub(super) fn fits(&self, rows: usize, columns: usize, shape: [usize; 2]) -> bool {
+        let fits = |(at, piece): (usize, &Piece)| {
+            let (starts, count) = (&piece.starts, rows.saturating_sub(at * PIECE).min(PIECE));
+            starts.len() == count + 1
+                && starts.is_sorted()
+                && starts.last().is_some_and(|&end| end as usize == piece.columns.len())
+                && piece.columns.iter().all(|&column| (column as usize) < columns)
+        };
+        self.shape == shape
+            && self.columns == columns
+            && self.pieces.len() == rows.div_ceil(PIECE)
+            && self.pieces.iter().enumerate().all(fits)
+    }
+
     /// Forgets the numbers.
     pub(super) fn clear(&mut self) {
         self.pieces.par_iter_mut().for_each(|piece| piece.values = vec![]);

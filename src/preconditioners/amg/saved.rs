@@ -1,0 +1,135 @@
+//! A hierarchy in a file. What was read is compared level by level: a file whose checksum was made to fit is refused where its
+//! levels do not fit each other.
+
+use super::Amg;
+use super::coarsening::Coarsening;
+use super::cycle::{Dense, Level, Room, Transfer};
+use super::plain::Plain;
+use crate::Real;
+use crate::formats::pattern::Pattern;
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice};
+use krysp_kernels::cpu::run::threads::find_row;
+use krysp_solvers::{LinearOperator, Space};
+use std::sync::Mutex;
+
+impl<T: Real> Saved for Amg<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room: _, reports } =
+            self;
+        (space.clone(), (*size, *scale)).save(to);
+        (whole.clone(), pattern.clone()).save(to);
+        options.save(to);
+        save_slice(setup, to);
+        save_slice(levels, to);
+        dense.save(to);
+        reports.save(to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Amg<T>> {
+        let (space, (size, scale)) = from.load()?;
+        let (whole, pattern) = from.load()?;
+        let options = from.load()?;
+        let (setup, levels): (Vec<Coarsening>, Vec<Level>) = (from.load()?, from.load()?);
+        let (dense, reports) = (from.load::<Option<Dense>>()?, from.load()?);
+        let room = Mutex::new(Room::new(&levels, dense.as_ref()).map_err(|_| Broken)?);
+        let amg = Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room, reports };
+        if amg.fits().is_some() { Ok(amg) } else { Err(Broken) }
+    }
+}
+
+/// Something, if a condition holds.
+fn if_so(holds: bool) -> Option<()> {
+    holds.then_some(())
+}
+
+impl<T: Real> Amg<T> {
+    /// Whether each entry of the matrix is in a block of its nodes: where all blocks are full, counting says so.
+    fn covers(&self) -> bool {
+        let (whole, nodes, size) = (&self.whole, &self.pattern, self.size);
+        if nodes.entries().checked_mul(size * size) == Some(whole.entries()) {
+            return true;
+        }
+        let uncovered = |row: usize| {
+            let blocks = nodes.row(row / size);
+            whole.row(row).iter().any(|column| blocks.binary_search(&(column / size as u32)).is_err())
+        };
+        size > 1 && find_row(whole.rows(), 16, &uncovered).is_none()
+    }
+
+    /// Whether all that was read fits together, from level to level.
+    fn fits(&self) -> Option<()> {
+        let nodes = self.pattern.rows();
+        if_so(self.whole.cols() == self.whole.rows() && self.space.len() == self.whole.rows())?;
+        if_so(nodes.checked_mul(self.size) == Some(self.space.len()) && self.size > 0)?;
+        if_so(self.pattern.cols() == nodes && self.covers())?;
+        if_so(self.options.check().is_ok() && self.scale.is_normal())?;
+        let (mut pattern, mut size, mut setup) = (&*self.pattern, self.size, self.setup.iter());
+        let mut goes_on = true;
+        for (at, level) in self.levels.iter().enumerate() {
+            if_so(goes_on && level.fits(pattern, size))?;
+            match &level.transfer {
+                None => goes_on = false,
+                Some(Transfer::Plain(plain)) => {
+                    if_so(at == 0 && size == 1 && plain.fits(pattern))?;
+                    pattern = &plain.coarse;
+                }
+                Some(Transfer::Smoothed(transfers)) => {
+                    let coarsening = setup.next()?;
+                    if_so(coarsening.fits(pattern, size))?;
+                    let (fine, coarse) =
+                        (pattern.rows() * size, coarsening.coarse.rows() * coarsening.modes());
+                    let [p, r] = transfers.each_ref().map(|one| [one.range().len(), one.domain().len()]);
+                    if_so(p == [fine, coarse] && r == [coarse, fine])?;
+                    let [p, r] = transfers.each_ref().map(|one| one.entries());
+                    let entries = coarsening.prolongation.entries() * size * coarsening.modes();
+                    if_so([p, r] == [entries; 2])?;
+                    (pattern, size) = (&coarsening.coarse, coarsening.modes());
+                }
+            }
+        }
+        if_so(setup.next().is_none())?;
+        match &self.dense {
+            Some(dense) => if_so(goes_on && dense.rows == pattern.rows() * size),
+            None => if_so(!goes_on),
+        }
+    }
+}
+
+impl Level {
+    /// Whether it is one of so many rows for each node.
+    fn fits(&self, pattern: &Pattern, size: usize) -> bool {
+        let rows = pattern.rows().checked_mul(size);
+        let lengths = [self.a.domain().len(), self.a.range().len(), self.inverse.as_slice().len()];
+        pattern.cols() == pattern.rows()
+            && lengths.iter().all(|&length| Some(length) == rows)
+            && pattern.entries().checked_mul(size * size) == Some(self.a.entries())
+            && !self.weights.is_empty()
+    }
+}
+
+impl Plain {
+    fn fits(&self, pattern: &Pattern) -> bool {
+        let count = self.aggregates.count;
+        self.aggregates.of_node.len() == pattern.rows()
+            && [self.coarse.rows(), self.coarse.cols(), self.members.rows()] == [count; 3]
+            && self.members.cols() == pattern.rows()
+    }
+}
+
+impl Coarsening {
+    fn fits(&self, pattern: &Pattern, size: usize) -> bool {
+        let (nodes, count, [rows, modes]) = (pattern.rows(), self.aggregates.count, self.shape);
+        let shapes = [&self.prolongation, &self.restriction, &self.coarse].map(|p| [p.rows(), p.cols()]);
+        let entries = self.prolongation.entries();
+        let strong = self.strong.as_ref();
+        rows == size
+            && modes > 0
+            && self.aggregates.of_node.len() == nodes
+            && nodes.checked_mul(rows * modes) == Some(self.tentative.len())
+            && strong.is_none_or(|strong| [strong.rows(), strong.cols()] == [nodes; 2])
+            && shapes == [[nodes, count], [count, nodes], [count; 2]]
+            && [self.restriction.entries(), self.from.len()] == [entries; 2]
+            && self.from.iter().all(|&from| (from as usize) < entries)
+            && self.product.fits(nodes, count, self.shape)
+    }
+}
