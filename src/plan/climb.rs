@@ -118,9 +118,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let plain =
                 (index != 0 || !self.memory.candidates[0].is_measure()).then(|| self.plain(&standing));
             let Candidate { iteration: each, hope, .. } = self.memory.candidates[index];
-            // what was left and is gone on with has had its hope
             let hope = match (standing.rest[index], self.memory.known[index]) {
-                (Some(_), _) => 0.0,
+                // what was left and is gone on with makes as many again: two rungs do not leave each other for ever
+                (Some(_), _) => standing.made[index] / each,
                 // what it took before, it may take again
                 (None, Some(cost)) if cost.is_finite() => hope.max(cost / each),
                 (None, _) => hope,

@@ -115,10 +115,8 @@ impl Pace {
             return self.leaves;
         }
         let rest = rest(&self.residuals, progress.threshold);
-        // what it is likely to need is less than what it is left for
-        self.needed = rest.min(FORESEEN * made as f64);
-        let costs = [made as f64, rest.min(self.foreseen[0] * made as f64)]
-            .map(|iterations| iterations * self.iteration);
+        let most = |foreseen: f64| rest.min(foreseen * made as f64);
+        let costs = [made as f64, most(self.foreseen[0])].map(|iterations| iterations * self.iteration);
         if self.is_overtaken(costs)
             && self.cheapest(costs).1
             && let Some(weigh) = self.weigh.take()
@@ -127,6 +125,8 @@ impl Pace {
         }
         self.look_at = (made + 1 + made / LOOK).max(self.earned(costs) as usize);
         self.leaves = self.is_overtaken(costs);
+        // as much as it is left for: it is not gone on with while that is more than the next costs
+        self.needed = most(self.foreseen[usize::from(self.cheapest(costs).1)]);
         self.leaves
     }
 
@@ -198,7 +198,10 @@ mod tests {
         pace.begin((1.0, 0.0), true, vec![Next { fixed: next_cost, candidate: None, unweighed }], None, None);
         let at =
             |iteration| Progress { iteration, residual: history[iteration], threshold: 1e-8 * history[0] };
-        ((1..history.len() - 1).find(|&k| pace.leave(&at(k))), history.len() - 1)
+        let left = (1..history.len() - 1).find(|&k| pace.leave(&at(k)));
+        // or it would be gone on with at once, as it seems to be cheaper than what it was left for
+        assert!(left.is_none() || pace.needed >= MARGIN * next_cost, "{} for {next_cost}", pace.needed);
+        (left, history.len() - 1)
     }
 
     #[test]

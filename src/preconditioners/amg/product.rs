@@ -194,7 +194,8 @@ pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut 
                 local.block(column);
             }
             row(at, &mut local);
-            to.copy_from_slice(local.values());
+            // as many, but for a pattern of a forged file
+            to.iter_mut().zip(local.values()).for_each(|(to, &value)| *to = value);
         }
     });
     values
