@@ -216,22 +216,22 @@ pub(super) fn values(a: impl Left, b: &impl Rows, pattern: &Pattern) -> Buffer<f
 const AHEAD: usize = 12;
 
 /// Rows of a piece.
-const PIECE: usize = 4096;
+pub(super) const PIECE: usize = 4096;
 
 /// A product that is only read again row by row: in pieces as they were made, the columns of a row in no order.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    columns: usize,
-    shape: [usize; 2],
-    pieces: Vec<Piece>,
+    pub(super) columns: usize,
+    pub(super) shape: [usize; 2],
+    pub(super) pieces: Vec<Piece>,
 }
 
 saved!(impl[] Pieces { columns, shape, pieces });
 
 #[derive(Debug, Default)]
-struct Piece {
-    starts: Vec<u32>,
-    columns: Vec<u32>,
+pub(super) struct Piece {
+    pub(super) starts: Vec<u32>,
+    pub(super) columns: Vec<u32>,
     values: Vec<f64>,
 }
 
@@ -279,21 +279,6 @@ impl Pieces {
             };
             self.pieces.par_iter_mut().enumerate().for_each_init(|| Row::new(columns, size), refill);
         });
-    }
-
-    /// Whether these are pieces of so many rows and columns, of blocks of a shape.
-    pub(super) fn fits(&self, rows: usize, columns: usize, shape: [usize; 2]) -> bool {
-        let fits = |(at, piece): (usize, &Piece)| {
-            let (starts, count) = (&piece.starts, rows.saturating_sub(at * PIECE).min(PIECE));
-            starts.len() == count + 1
-                && starts.is_sorted()
-                && starts.last().is_some_and(|&end| end as usize == piece.columns.len())
-                && piece.columns.iter().all(|&column| (column as usize) < columns)
-        };
-        self.shape == shape
-            && self.columns == columns
-            && self.pieces.len() == rows.div_ceil(PIECE)
-            && self.pieces.iter().enumerate().all(fits)
     }
 
     /// Forgets the numbers.

@@ -5,6 +5,7 @@ use super::Amg;
 use super::coarsening::Coarsening;
 use super::cycle::{Dense, Level, Room, Transfer};
 use super::plain::Plain;
+use super::product::{PIECE, Piece, Pieces};
 use crate::Real;
 use crate::formats::pattern::Pattern;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice};
@@ -131,5 +132,22 @@ impl Coarsening {
             && [self.restriction.entries(), self.from.len()] == [entries; 2]
             && self.from.iter().all(|&from| (from as usize) < entries)
             && self.product.fits(nodes, count, self.shape)
+    }
+}
+
+impl Pieces {
+    /// Whether these are pieces of so many rows and columns, of blocks of a shape.
+    fn fits(&self, rows: usize, columns: usize, shape: [usize; 2]) -> bool {
+        let fits = |(at, piece): (usize, &Piece)| {
+            let (starts, count) = (&piece.starts, rows.saturating_sub(at * PIECE).min(PIECE));
+            starts.len() == count + 1
+                && starts.is_sorted()
+                && starts.last().is_some_and(|&end| end as usize == piece.columns.len())
+                && piece.columns.iter().all(|&column| (column as usize) < columns)
+        };
+        self.shape == shape
+            && self.columns == columns
+            && self.pieces.len() == rows.div_ceil(PIECE)
+            && self.pieces.iter().enumerate().all(fits)
     }
 }
