@@ -38,8 +38,8 @@ pub(crate) const PATIENCE: usize = 100;
 pub(crate) const STREAMED_FROM: usize = 8 << 20;
 
 /// Rows of CSR of so many entries at most are added up number by number, where a register holds as many: to gather them and to
-/// add up its lanes takes longer. On two threads of a Zen 4, stencils of 64³ and 128³ nodes and rows of five entries anywhere
-/// take 0.4 to 0.5 of the time in f32, and 0.7 to 1.0 in f64.
+/// add up its lanes takes longer. On two threads of a Zen 4, `p7_64`, `p7_128` and `G3_circuit` take 0.4 to 0.6 of the time in
+/// f32, and 0.7 to 1.0 in f64.
 pub(crate) const SHORT: usize = 8;
 
 /// How far ahead of its use a stream is asked for, in bytes: hardware stops at the end of a 4 KiB page.

@@ -188,6 +188,19 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn a_name_that_is_not_for_this_machine_is_told_from_an_unknown_one() {
+        let csr = matrices::stencil7(5).csr::<f64>().unwrap();
+        let asked = |name: &str| host::ranking(&csr, Values::Any, Some(name)).only(Some(name)).map(|_| ());
+        assert!(asked("csr").is_ok());
+        assert!(matches!(asked("CSR merge-path"), Err(Error::Unsuitable { format: "CSR merge-path", .. })));
+        let Err(Error::Unknown { known, .. }) = asked("CSRR") else { panic!("there is no such format") };
+        assert!(
+            known.contains("CSR") && known.contains("SELL-P") && !known.contains("merge-path"),
+            "{known}"
+        );
+    }
+
     /// Names are told apart, the first is the format's, and where there is no price there is a reason.
     #[test]
     fn every_format_has_a_name_and_a_price_or_a_reason() {

@@ -176,9 +176,9 @@ const FEWEST: f64 = 0.15;
 /// What the coarse levels of `Amg` take, of which there are as many for few rows.
 const COARSE: f64 = 5e6;
 
-/// What the launches of `Amg` on a GPU take, in multiplications: of a setup, and of a cycle; and what an iteration with Jacobi takes
-/// beside its own. On an H200 these were 3 ms, 60 µs and 4 µs, where 10⁶ multiplications took 3.4 µs (7-point stencils of 64³ to 256³
-/// nodes, `elast_bracket_p1_59k`, `hypre_beam_tet`): small systems are left to Jacobi, whose iterations are in one launch.
+/// What `Amg` on a GPU waits for launches, counted in multiplications: in its setup, and in a cycle. `LAUNCH` is what an iteration with
+/// Jacobi waits. On an H200 these are 3 ms, 60 µs and 4 µs, and 10⁶ multiplications take 3.4 µs (`p7_64` to `p7_256`,
+/// `elast_bracket_p1_59k`, `hypre_beam_tet`). So small systems are left to Jacobi, whose iterations share one launch.
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
 

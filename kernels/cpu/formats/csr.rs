@@ -1,8 +1,9 @@
 //! Compressed sparse rows: `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
 //!
 //! Moves 12 B (f64) or 8 B (f32) an entry, 4 B of offsets a row, `x` and `y`. A row is walked in registers: two
-//! running sums in turns, the end of the row under a mask; a row that fits a wide register is added up number by number. A gather there may look up what the next rows begin with, so
-//! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is.
+//! running sums in turns, the end of the row under a mask. A gather there may look up what the next rows begin with, so
+//! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is. A row that is
+//! shorter than a wide register is added up number by number.
 
 use crate::cpu::run::balanced::Divide;
 use crate::cpu::run::rows::RowProduct;

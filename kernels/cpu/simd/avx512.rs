@@ -53,8 +53,9 @@ mod lanes {
     const FASTER: u8 = 1;
     const SLOWER: u8 = 2;
 
-    /// On processors of AMD: on a Zen 4, products of CSR and of SELL-P in the cache take 0.6 to 0.9 of the time so. Those of
-    /// others gather as it was measured on an Intel Xeon.
+    /// Whether to load numbers one by one instead of gathering them. True on processors of AMD: on a Zen 4, CSR of
+    /// `elast_bracket_p1_59k` and `convdiff_channel_p1_186k` takes 0.7 to 0.9 of the time so, and SELL-P of `p7_64` in f32 0.7. Other
+    /// processors gather: on them it was not measured.
     #[inline(always)]
     fn loads_are_faster() -> bool {
         match LOADS.load(Ordering::Relaxed) {

@@ -341,20 +341,16 @@ impl<T: Real> Cycle<T> {
 
     /// Bytes that a cycle reads, vectors apart.
     pub fn bytes(&self) -> usize {
-        let transfers = |level: &Level| -> usize {
-            level.transfer.iter().flatten().map(|matrix| matrix.product().bytes()).sum()
-        };
+        let sweep = |level: &Level| level.a.product().bytes() + level.inverse.bytes();
         let level = |level: &Level| {
-            2 * level.weights.len() * (level.a.product().bytes() + level.inverse.bytes()) + transfers(level)
+            let transfers = level.transfer.iter().flatten().map(|matrix| matrix.product().bytes());
+            2 * level.weights.len() * sweep(level) + transfers.sum::<usize>()
         };
         let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
         let Some((finest, below)) = self.levels.split_first() else { return dense };
-        // each pass but the first begins with one product more
-        let (passes, begin) = match below.first() {
-            Some(next) => (self.passes, next.a.product().bytes() + next.inverse.bytes()),
-            None => (1, 0),
-        };
-        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * begin
+        // each pass but the first begins with one sweep more
+        let (passes, more) = below.first().map_or((1, 0), |next| (self.passes, sweep(next)));
+        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * more
     }
 
     /// An order of the rows of the finest level; none where they have the numbers of vectors.

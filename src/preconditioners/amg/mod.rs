@@ -24,8 +24,8 @@
 //!    [`null_space`](krysp_solvers::Solver::null_space) solves such systems.
 //!
 //! Budget: an application reads each level's matrix `2 k` times in single precision with `k` sweeps, and `P` and `Pᵀ` once, three
-//! times as often below aggregates as they are: some 20 bytes an entry with two sweeps. Setup reads the matrix some ten times, and takes as many multiply-adds as `A P` and
-//! `Pᵀ (A P)` have. For refreshing, patterns of all levels are kept.
+//! times as often below aggregates as they are: some 20 bytes an entry with two sweeps. Setup reads the matrix some ten times, and
+//! takes as many multiply-adds as `A P` and `Pᵀ (A P)` have. For refreshing, patterns of all levels are kept.
 
 mod aggregates;
 mod blocks;
@@ -91,8 +91,8 @@ const SINGULAR: f64 = 1e-8;
 /// is left of errors after a cycle.
 const SHIFT: f64 = 1e-5;
 
-/// Algebraic multigrid, one cycle through all levels: for symmetric positive definite matrices, the larger the better. Printed, it is a table of
-/// its levels.
+/// Algebraic multigrid, one cycle through all levels: for symmetric positive definite matrices, the larger the better. Printed, it
+/// is a table of its levels.
 ///
 /// ```
 /// use krysp::testing::matrices;
@@ -358,6 +358,13 @@ fn largest_of<T: Real>(numbers: &[T]) -> f64 {
     });
     let most = f64::from_bits(most.into_inner());
     if most.is_finite() { most } else { 0.0 }
+}
+
+/// At most so many rows, from all over a matrix. They are shifted from each other by a prime: a grid's sides divide equal
+/// distances, and one side says little of the others.
+fn sampled(rows: usize, most: usize) -> impl Iterator<Item = usize> {
+    let count = most.min(rows);
+    (0..count).map(move |k| (k * rows / count + 37 * k) % rows)
 }
 
 /// The power of two below a positive number; one where there is none.

@@ -19,6 +19,7 @@
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
 use super::product::{self, Row};
+use super::sampled;
 use crate::formats::pattern::{Pattern, by_rows, place_of};
 use crate::saved::saved;
 use crate::{Csr, HostVector, Real, Result};
@@ -34,9 +35,8 @@ pub(super) const OVER: f32 = 1.6;
 /// How often what lies below is asked.
 pub(super) const PASSES: usize = 3;
 
-/// Rows that are looked at for whether they are symmetric; what each is shifted by, a prime; and what counts as rounding.
+/// Rows that are looked at for whether they are symmetric; and differences that count as rounding, beside the diagonal.
 const SAMPLE: usize = 1024;
-const SHIFT: usize = 37;
 const ROUNDING: f64 = 1e-5;
 
 /// Members of aggregates ahead whose rows are asked for.
@@ -125,9 +125,7 @@ pub(super) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
     };
     let size = |entry: usize| values[entry].to_f64().abs();
     let own = |row: usize| place(row, row).map_or(0.0, size);
-    let count = SAMPLE.min(rows);
-    // shifted from each other: a grid's sides divide equal distances, and one side of it says little of the others
-    (0..count).map(|k| (k * rows / count + SHIFT * k) % rows).all(|row| {
+    sampled(rows, SAMPLE).all(|row| {
         pattern.offsets.range(row).all(|entry| {
             let column = pattern.columns[entry] as usize;
             let mirrored = place(column, row);

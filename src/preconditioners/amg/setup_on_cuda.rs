@@ -8,7 +8,7 @@ use super::on_cuda::{OnGpu, graph, rules};
 use super::report::LevelReport;
 use super::spectrum::{largest, weights};
 use super::strength::scale_of;
-use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded};
+use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded, sampled};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
@@ -203,8 +203,7 @@ fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
         return vec![];
     }
     let mut found = vec![];
-    // shifted from each other: a grid's sides divide equal distances
-    for row in (0..SAMPLE).map(|k| (k * rows / SAMPLE + 37 * k) % rows) {
+    for row in sampled(rows, SAMPLE) {
         for &column in pattern.row(row) {
             let diagonal = i64::from(column) - row as i64;
             if let Err(at) = found.binary_search(&diagonal) {
