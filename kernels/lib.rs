@@ -22,6 +22,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod index;
+pub mod interrupt;
 pub mod map;
 pub mod pairs;
 pub mod parts;

@@ -462,9 +462,9 @@ fn interrupted<S: Space>(
     deadline: Option<(Instant, Duration)>,
 ) -> Result<Option<Outcome>> {
     if cancel.is_none() && deadline.is_none() {
-        return Ok(None);
+        return Ok(space.is_interrupted().then_some(Outcome::Cancelled));
     }
-    let cancelled = cancel.is_some_and(CancelToken::is_cancelled);
+    let cancelled = cancel.is_some_and(CancelToken::is_cancelled) || space.is_interrupted();
     let late = deadline.is_some_and(|(started, limit)| started.elapsed() >= limit);
     Ok(match space.agree(if cancelled { 2 } else { late.into() })? {
         0 => None,

@@ -92,6 +92,12 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     /// it.
     fn give_up(&self, _error: &Error) {}
 
+    /// Whether solves on this thread should end because something outside of the solver asks for it. Spaces whose vectors are
+    /// shared by several processes return false.
+    fn is_interrupted(&self) -> bool {
+        false
+    }
+
     /// Whether vectors of this space have no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0

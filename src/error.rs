@@ -241,6 +241,9 @@ pub enum Error {
         /// The names that are known.
         known: String,
     },
+    /// A cancel token or a time limit interrupted work of an [`Interrupt`](crate::Interrupt).
+    #[error(transparent)]
+    Interrupted(#[from] krysp_kernels::interrupt::Interrupted),
     /// A solver lost its operator, because an earlier call failed halfway.
     #[error("an earlier call failed halfway and left no operator: build the plan again, or call `refresh`")]
     Lost,
@@ -274,7 +277,7 @@ pub enum Error {
     },
     /// A Matrix Market file could not be read, or any file opened.
     #[error(transparent)]
-    Read(#[from] ReadError),
+    Read(ReadError),
     /// A Matrix Market file could not be written, or any file created.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -298,6 +301,16 @@ pub enum Error {
     /// An error of the solver or of its checks of spaces.
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),
+}
+
+/// An interruption is the same error wherever it happens.
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Error {
+        match error {
+            ReadError::Interrupted(interrupted) => Error::Interrupted(interrupted),
+            error => Error::Read(error),
+        }
+    }
 }
 
 /// For operators of one's own, whose methods return what solvers return: `?` passes errors of this crate on.

@@ -7,6 +7,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::vector;
+use krysp_kernels::interrupt;
 use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector, flip_signs};
 use std::convert::Infallible;
 use std::marker::PhantomData;
@@ -85,6 +86,10 @@ impl<T: Real> Space for HostSpace<T> {
 
     fn len(&self) -> usize {
         self.len
+    }
+
+    fn is_interrupted(&self) -> bool {
+        interrupt::is_raised()
     }
 
     fn zeros(&self) -> Result<HostVector<T>> {

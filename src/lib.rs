@@ -64,6 +64,7 @@ pub mod formats;
 mod host;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;
+mod interrupt;
 pub mod io;
 mod memory;
 #[cfg(feature = "mpi")]
@@ -86,6 +87,7 @@ pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, Streamed, ToCuda};
 pub use error::{Error, Result, Unusable};
 pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
+pub use interrupt::{Interrupt, Interrupted, PhaseProgress};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{

@@ -4,6 +4,7 @@ use super::candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
 use super::{Analysis, Work};
 use crate::formats::{Offer, Offered};
 use crate::{Error, Real, Result};
+use krysp_kernels::interrupt;
 
 /// What is known of the values that a matrix has and will have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +152,7 @@ impl<R> Ranking<R> {
         self.sort();
         let mut offered = self.offered.into_iter();
         while let Some((estimate, recipe)) = offered.next() {
+            interrupt::check("conversion to a format")?;
             match convert(recipe) {
                 Ok(matrix) => {
                     let others = offered.map(|(estimate, _)| estimate).collect();

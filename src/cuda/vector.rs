@@ -6,6 +6,7 @@ use crate::host::gather;
 use crate::{HostSpace, Numbering, Real};
 use krysp_kernels::cuda::team::member::Member;
 use krysp_kernels::cuda::{self, Array, solve::vector};
+use krysp_kernels::interrupt;
 use krysp_solvers::{Basis, CgUpdate, Error, Result, Scalar, Space, Vector};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
@@ -85,6 +86,11 @@ impl<T: Real> Space for CudaSpace<T> {
 
     fn agree(&self, wish: u8) -> Result<u8> {
         self.team.as_ref().map_or(Ok(wish), |team| team.agree(wish).map_err(failed))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        // members of a team end together, which takes `agree`
+        self.team.is_none() && interrupt::is_raised()
     }
 
     fn give_up(&self, _: &Error) {

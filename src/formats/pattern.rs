@@ -4,6 +4,7 @@ use crate::{Error, Real, Result, memory::room};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
+use krysp_kernels::interrupt;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -144,6 +145,7 @@ impl Pattern {
         check_places(count)?;
         room("sorting entries by rows", 24 * rows as u128 + 16 * count as u128)?;
         let (starts, entries) = by_rows(rows, count, place);
+        interrupt::check("sorting of entries")?;
         Self::from_rows(cols, &starts, entries)
     }
 
@@ -175,6 +177,7 @@ impl Pattern {
                 *length = of_one_column(entries).count();
             }
         });
+        interrupt::check("sorting of entries")?;
         let offsets = Offsets::from_lengths(lengths);
         let mut columns = Buffer::zeros(offsets.end());
         fill_by_rows(rows, &mut columns, &|row| offsets.at(row), &|rows, part, _| {
@@ -182,6 +185,7 @@ impl Pattern {
             part.iter_mut().zip(all).for_each(|(column, same)| *column = column_of(same[0]));
         });
         let columns = checked(columns, cols)?;
+        interrupt::check("sorting of entries")?;
         let summed = offsets.end() < given;
         if !summed && find_row(given, 2, &|k| place_of(entries[k]) as usize != k).is_none() {
             return Ok(Pattern::new(offsets, columns, Given::InOrder { len: given }));

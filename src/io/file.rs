@@ -3,14 +3,18 @@
 use super::matrix_market::{ReadError, WriteError};
 use crate::{Element, Error, Result};
 use flate2::bufread::MultiGzDecoder;
+use krysp_kernels::interrupt::{Interrupted, Phase};
 use krysp_kernels::map::map_file;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
 /// What gzipped files begin with.
 const GZIP: &[u8] = b"\x1f\x8b";
+
+/// Bytes read between two polls for interruption: a few milliseconds of inflating.
+const PIECE: u64 = 1 << 20;
 
 /// The bytes of a file, inflated if it is gzipped, which its first bytes tell.
 ///
@@ -23,9 +27,7 @@ pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u
         Box::new(map_file(&file).map_err(failed)?)
     } else {
         // for example a pipe
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(failed)?;
-        Box::new(bytes)
+        Box::new(read_to_end(&mut file).map_err(failed)?)
     };
     match inflated(&bytes) {
         None => Ok(bytes),
@@ -37,10 +39,29 @@ pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u
 /// The bytes inflated; `None` if they are not gzipped.
 pub(super) fn inflated(bytes: &[u8]) -> Option<std::result::Result<Vec<u8>, ReadError>> {
     bytes.starts_with(GZIP).then(|| {
-        let mut inflated = Vec::new();
-        let outcome = MultiGzDecoder::new(bytes).read_to_end(&mut inflated);
-        outcome.map(|_| inflated).map_err(|source| ReadError::Gzip { path: None, source })
+        read_to_end(&mut MultiGzDecoder::new(bytes)).map_err(|source| match interrupted(&source) {
+            Some(interrupted) => ReadError::Interrupted(interrupted),
+            None => ReadError::Gzip { path: None, source },
+        })
     })
+}
+
+/// Reads all that is left, in pieces between which it can be interrupted: then the error holds [`Interrupted`].
+pub(super) fn read_to_end(from: &mut impl Read) -> io::Result<Vec<u8>> {
+    let phase = Phase::new("reading", 0.0);
+    let mut bytes = Vec::new();
+    loop {
+        let count = from.by_ref().take(PIECE).read_to_end(&mut bytes)?;
+        if count == 0 {
+            return Ok(bytes);
+        }
+        phase.advance(count as u64).map_err(io::Error::other)?;
+    }
+}
+
+/// The interruption that an error holds.
+pub(super) fn interrupted(error: &io::Error) -> Option<Interrupted> {
+    error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
 }
 
 /// Whether the name of a file ends in this, in any case.
@@ -129,15 +150,25 @@ impl Numbers {
 
     /// All of these bytes as whole numbers.
     pub(super) fn all_whole(self, bytes: &[u8]) -> Parsed<Vec<i64>> {
-        let whole = |one| self.whole(one).ok_or_else(|| "an index is not a whole number".to_owned());
-        bytes.chunks_exact(self.width).map(whole).collect()
+        let phase = Phase::new("reading", 0.0);
+        let mut counter = phase.counter();
+        let mut whole = |one| {
+            counter.add(0).map_err(|interrupted| interrupted.to_string())?;
+            self.whole(one).ok_or_else(|| "an index is not a whole number".to_owned())
+        };
+        bytes.chunks_exact(self.width).map(&mut whole).collect()
     }
 
     /// All of these bytes as values.
     pub(super) fn all_values<T: Element>(self, bytes: &[u8]) -> Parsed<Vec<T>> {
-        let value = |one| self.real(one).map(T::from_f64);
         let refused = || format!("values of {} bytes are not read: store 32-bit or 64-bit ones", self.width);
-        bytes.chunks_exact(self.width).map(value).collect::<Option<_>>().ok_or_else(refused)
+        let phase = Phase::new("reading", 0.0);
+        let mut counter = phase.counter();
+        let mut value = |one| {
+            counter.add(0).map_err(|interrupted| interrupted.to_string())?;
+            self.real(one).map(T::from_f64).ok_or_else(refused)
+        };
+        bytes.chunks_exact(self.width).map(&mut value).collect()
     }
 }
 

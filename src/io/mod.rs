@@ -21,6 +21,7 @@ use crate::memory::room;
 use crate::{Csr, Real, Result};
 use file::{Parsed, ends_in, load, save, wrong};
 use flate2::{Compression, write::GzEncoder};
+use krysp_kernels::interrupt;
 use matrix_market::{Content, Coordinate, Number, Symmetry};
 use std::io::Write;
 use std::path::Path;
@@ -36,7 +37,11 @@ use std::path::Path;
 pub fn read_matrix<T: Real + Number>(path: impl AsRef<Path>) -> Result<Csr<T>> {
     let path = path.as_ref();
     let bytes = load(path)?;
-    let in_file = |parsed: Parsed<Csr<T>>| parsed.map_err(|why| wrong(path, why));
+    let in_file = |parsed: Parsed<Csr<T>>| {
+        // an interruption is no fault of the file
+        interrupt::check("reading")?;
+        parsed.map_err(|why| wrong(path, why))
+    };
     if zip::is_archive(&bytes) {
         return in_file(npy::matrix(&bytes));
     }

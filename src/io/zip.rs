@@ -1,7 +1,7 @@
 //! Archives in the zip format, as far as NumPy writes them: members stored or deflated, in archives of any size that are
 //! read, and of less than 4 GB that are written.
 
-use super::file::{Kind, Numbers, Order, Parsed, take};
+use super::file::{Kind, Numbers, Order, Parsed, read_to_end, take};
 use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc, bufread::DeflateDecoder};
 use std::io::{Read, Write};
@@ -86,12 +86,9 @@ pub(super) fn read(bytes: &[u8]) -> Parsed<Vec<Member>> {
         let content = match number(entry, 10, 2)? {
             STORED => packed.to_vec(),
             DEFLATED => {
-                let mut content = vec![];
                 // one byte more than stated, to notice that there are more
-                let outcome =
-                    DeflateDecoder::new(packed).take(whole.saturating_add(1)).read_to_end(&mut content);
-                outcome.map_err(|error| format!("{name} is damaged ({error})"))?;
-                content
+                read_to_end(&mut DeflateDecoder::new(packed).take(whole.saturating_add(1)))
+                    .map_err(|error| format!("{name} is damaged ({error})"))?
             }
             method => return Err(format!("{name} is packed by method {method}: save it stored or deflated")),
         };

@@ -8,6 +8,7 @@ use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::preconditioners::{CoarseSpace, Origin};
 use crate::{Csr, Error, Host, Real, Result};
+use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::coarse::{NONE, dense_rows};
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::index::Offsets;
@@ -184,9 +185,11 @@ fn inverse<T: Real, L: Local<T>>(
         to.iter_mut().zip(from).for_each(|(to, &bits)| *to = f64::from_bits(bits));
     }
     // the same on all ranks
-    invert_positive(&mut dense, n).map_err(|(at, pivot)| {
-        let what = "the coarse matrix";
-        Error::NotPositive { what, row: at, pivot }
+    invert_positive(&mut dense, n).map_err(|refused| match refused {
+        Refused::Pivot { at, value } => {
+            Error::NotPositive { what: "the coarse matrix", row: at, pivot: value }
+        }
+        Refused::Interrupted(interrupted) => interrupted.into(),
     })?;
     Ok(dense[own.start * stride..own.end * stride].iter().map(|&v| T::from_f64(v)).collect())
 }

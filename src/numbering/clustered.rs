@@ -23,6 +23,7 @@ use crate::formats::pattern::cut;
 use crate::formats::{block_pattern, row_blocks};
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::index::{Columns, Offsets};
+use krysp_kernels::interrupt::{self, Interrupted, Phase};
 use rayon::prelude::*;
 
 /// The number of clusters in a run. Clusters must be much smaller than a run, so that runs can take any shape.
@@ -58,7 +59,7 @@ impl Numbering {
     /// ```
     pub fn clustered<T: Real>(a: &Csr<T>, rows_per_block: usize) -> Result<Numbering> {
         Numbering::in_runs(a, rows_per_block, |offsets, columns, run_length| {
-            Ok(clustered(&Pattern::new(offsets, columns), run_length))
+            Ok(clustered(&Pattern::new(offsets, columns), run_length)?)
         })
     }
 
@@ -87,12 +88,18 @@ impl Numbering {
 }
 
 /// The vertices in an order whose runs are compact, longer rows first within each run.
-pub(super) fn clustered(graph: &Pattern<'_>, run_length: usize) -> Vec<u32> {
+pub(super) fn clustered(
+    graph: &Pattern<'_>,
+    run_length: usize,
+) -> std::result::Result<Vec<u32>, Interrupted> {
     let run_length = run_length.max(1);
     let clusters = clusters(graph, run_length / CLUSTERS_IN_RUN);
+    interrupt::check("clustered ordering")?;
     let coarse = coarse(graph, &clusters);
-    let line = line(&coarse, run_length as f64);
-    refined(graph, clusters.expand(&line), run_length)
+    let line = line(&coarse, run_length as f64)?;
+    let order = refined(graph, clusters.expand(&line), run_length);
+    interrupt::check("clustered ordering")?;
+    Ok(order)
 }
 
 /// Cuts an order into runs, trades vertices between runs, and sorts each run by row length, longest first.
@@ -110,9 +117,9 @@ pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run_length: usiz
 ///
 /// A large graph is first cut into groups, which are then laid out in parallel. Bisecting the whole graph would be
 /// slow, and its first bisections serial.
-pub(super) fn line(graph: &Coarse, run: f64) -> Vec<u32> {
+pub(super) fn line(graph: &Coarse, run: f64) -> std::result::Result<Vec<u32>, Interrupted> {
     let (order, starts) =
-        groups(graph, run).unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
+        groups(graph, run)?.unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
     let places = inverse(&order);
     let ends = starts.iter().skip(1).copied().chain([order.len()]);
     let mut weight = 0.0;
@@ -128,11 +135,13 @@ pub(super) fn line(graph: &Coarse, run: f64) -> Vec<u32> {
     let lengths: Vec<usize> = groups.iter().map(|group| group.members.len()).collect();
     let mut line = vec![0; order.len()];
     let targets = cut(&mut line, &lengths).into_par_iter().zip(&groups);
-    targets.for_each(|(target, group)| {
+    let phase = Phase::new("clustered ordering", groups.len() as f64);
+    targets.try_for_each(|(target, group)| {
         let part = Part::new(graph, group.members, group.start, &places);
         part.lay_out(group.weight_before, run, target);
-    });
-    line
+        phase.advance(1)
+    })?;
+    Ok(line)
 }
 
 /// A group of a large graph's vertices that is laid out by itself.
@@ -147,20 +156,20 @@ struct Group<'a> {
 /// Cuts a large graph into groups: returns the vertices in an order, and where each group begins in it. A group has a
 /// multiple of `run` as weight, and about [`GROUP`] vertices. `None` for a small graph, or one that does not get
 /// smaller by clustering.
-fn groups(graph: &Coarse, run: f64) -> Option<(Vec<u32>, Vec<usize>)> {
+fn groups(graph: &Coarse, run: f64) -> std::result::Result<Option<(Vec<u32>, Vec<usize>)>, Interrupted> {
     let vertices = graph.vertices();
     if vertices <= WHOLE {
-        return None;
+        return Ok(None);
     }
     // no limit on the size of a cluster: each is a whole neighbourhood
     let clusters = clusters(graph, vertices);
     let coarser = coarse(graph, &clusters);
     if coarser.vertices() > vertices / 2 {
-        return None;
+        return Ok(None);
     }
     let weight: f64 = graph.weights.iter().map(|&weight| f64::from(weight)).sum();
     let group = run * (weight * GROUP / (vertices as f64 * run)).round().max(1.0);
-    let mut order = clusters.expand(&line(&coarser, group));
+    let mut order = clusters.expand(&line(&coarser, group)?);
     let (mut starts, mut before) = (vec![0], 0.0);
     for (place, &v) in order.iter().enumerate() {
         let weight = f64::from(graph.weight(v));
@@ -170,5 +179,5 @@ fn groups(graph: &Coarse, run: f64) -> Option<(Vec<u32>, Vec<usize>)> {
         before += weight;
     }
     trade_vertices(graph, &mut order, &starts, ROUNDS);
-    Some((order, starts))
+    Ok(Some((order, starts)))
 }

@@ -14,7 +14,8 @@
 //!
 //! Variables much longer than others come last: they would cost much and change little.
 
-use crate::{Csr, Real};
+use crate::{Csr, Real, Result};
+use krysp_kernels::interrupt::Phase;
 use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
@@ -23,8 +24,11 @@ const NONE: u32 = u32::MAX;
 const DENSE: usize = 16;
 const DENSE_BY_ROOT: f64 = 10.0;
 
+/// List items scanned between two polls for interruption: about 0.2 ms.
+const POLLED: usize = 1 << 16;
+
 /// The order of elimination of the pattern of `A + Aᵀ`: the variable that is eliminated first, then the next.
-pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Vec<u32> {
+pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     let n = a.rows();
     let mut lists = Lists::default();
     for row in 0..n {
@@ -42,7 +46,7 @@ pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Vec<u32> {
 }
 
 /// The order of elimination of the pattern of `Aᵀ A`, in which columns may be eliminated whatever rows are chosen for pivots.
-pub(crate) fn of_columns<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Vec<u32> {
+pub(crate) fn of_columns<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     let n = a.cols();
     let mut lists = Lists::default();
     let longest = longest(n);
@@ -142,7 +146,7 @@ impl Elimination {
         }
     }
 
-    fn run(mut self) -> Vec<u32> {
+    fn run(mut self) -> Result<Vec<u32>> {
         let (n, all) = (self.n, self.sizes.len());
         let mut order = Vec::with_capacity(n);
         let mut dense = vec![];
@@ -176,7 +180,13 @@ impl Elimination {
         let mut outside = vec![0u64; all];
         let (mut base, mut seen, mut compared) = (1u64, vec![0u32; all], 0u32);
         let mut hashes: Vec<(u32, u32)> = vec![];
+        let phase = Phase::new("minimum degree ordering", n as f64);
+        let (mut polled_at, mut scanned) = (0, 0);
         while let Some(p) = self.pop() {
+            if scanned >= POLLED {
+                phase.advance((order.len() - polled_at) as u64)?;
+                (polled_at, scanned) = (order.len(), 0);
+            }
             let pivot = p as usize;
             self.compact();
             let mut weight = replace(&mut self.weights[pivot], 0);
@@ -187,6 +197,7 @@ impl Elimination {
             for at in first..end {
                 let i = self.lists.items[at] as usize;
                 self.remove(i);
+                scanned += self.lists.lengths[i] as usize + 1;
                 let start = self.lists.starts[i];
                 for at in start..start + self.lists.elements[i] as usize {
                     let e = self.lists.items[at] as usize;
@@ -238,7 +249,7 @@ impl Elimination {
             self.sizes[pivot] = if kept > first { size } else { 0 };
         }
         order.extend(dense);
-        order
+        Ok(order)
     }
 
     /// Appends the pivot's variables to the lists, and drops its elements. Returns their weight.
@@ -428,8 +439,8 @@ mod tests {
         count
     }
 
-    fn ordered(a: &Csr<f64>, order: impl Fn(&Csr<f64>, &Csr<f64>) -> Vec<u32>) -> Vec<u32> {
-        let order = order(a, &Derivation::transposed(a).unwrap().0);
+    fn ordered(a: &Csr<f64>, order: impl Fn(&Csr<f64>, &Csr<f64>) -> Result<Vec<u32>>) -> Vec<u32> {
+        let order = order(a, &Derivation::transposed(a).unwrap().0).unwrap();
         crate::Numbering::from_old_of_new(order.clone()).unwrap();
         order
     }

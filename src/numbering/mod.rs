@@ -19,6 +19,7 @@ use crate::saved::saved;
 use crate::{Csr, Error, Real, Result};
 use graph::Pattern;
 use krysp_kernels::cpu::run::threads::{find_row, over_rows};
+use krysp_kernels::interrupt;
 use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,6 +32,7 @@ pub(crate) fn aggregates<T: Real>(a: &Csr<T>, size: usize, most: usize) -> Resul
     if size == 1 {
         return Ok(connected_parts(&Pattern::new(&*a.pattern().offsets, a.columns()), run_length, most));
     }
+    interrupt::check("aggregation")?;
     let (offsets, columns) = block_pattern(a, size)?;
     Ok(connected_parts(&Pattern::new(&offsets, &columns), run_length.map(|length| length / size), most))
 }

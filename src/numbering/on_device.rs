@@ -40,7 +40,7 @@ impl Numbering {
         Numbering::in_runs(a, rows_per_block, |offsets, columns, run_length| {
             match on_device(gpu.device(), offsets, columns, run_length)? {
                 Some(order) => Ok(order),
-                None => Ok(clustered(&Pattern::new(offsets, columns), run_length)),
+                None => Ok(clustered(&Pattern::new(offsets, columns), run_length)?),
             }
         })
     }
@@ -65,7 +65,7 @@ fn on_device(
     };
     let Some(edges) = clusters.edges(&graph)? else { return Ok(None) };
     let Edges { offsets, ends: neighbours, strengths, weights } = edges;
-    let line = line(&Coarse { offsets, neighbours, strengths, weights }, run_length as f64);
+    let line = line(&Coarse { offsets, neighbours, strengths, weights }, run_length as f64)?;
     let order = clusters.expand(&line)?;
     Ok(Some(runs::refined(&graph, &order, longest_run, ROUNDS)?))
 }

@@ -3,6 +3,7 @@
 use super::Numbering;
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::interrupt::{Interrupted, Phase};
 
 impl Numbering {
     /// Reverse Cuthill and McKee (1969): a breadth-first search from a vertex at the edge of the graph, vertices of
@@ -21,6 +22,8 @@ impl Numbering {
         let mut current_search = 0;
         // what a vertex is the first to see, sorted by degree: degrees stand in the upper bits
         let mut fresh: Vec<u64> = vec![];
+        let phase = Phase::new("reverse Cuthill-McKee ordering", 0.0);
+        let mut counter = phase.counter();
         let mut search = |start: u32, order: &mut Vec<u32>, done: usize, sorted: bool| {
             current_search += 1;
             order.truncate(done);
@@ -33,6 +36,7 @@ impl Numbering {
                 for at in head..level_end {
                     let vertex = order[at] as usize;
                     let others = transposed.as_ref().map_or(&[][..], |transposed| transposed.row(vertex));
+                    counter.add(degree(order[at]) + others.len())?;
                     for &neighbour in a.row_columns(vertex).iter().chain(others) {
                         if seen[neighbour as usize] != current_search {
                             seen[neighbour as usize] = current_search;
@@ -50,7 +54,7 @@ impl Numbering {
                 depth += 1;
             }
             let farthest = order[level_start..].iter().copied().min_by_key(|&v| (degree(v), v));
-            (depth, farthest.unwrap_or(start))
+            Ok::<_, Interrupted>((depth, farthest.unwrap_or(start)))
         };
         let mut placed = vec![false; rows];
         for seed in 0..rows as u32 {
@@ -59,10 +63,10 @@ impl Numbering {
             }
             let done = order.len();
             // the first only finds where to begin
-            let (mut depth, mut candidate) = search(seed, &mut order, done, false);
+            let (mut depth, mut candidate) = search(seed, &mut order, done, false)?;
             // a vertex of the last level lies closer to the edge of the graph; three searches are enough in practice
             for _ in 0..3 {
-                let (deeper, next) = search(candidate, &mut order, done, true);
+                let (deeper, next) = search(candidate, &mut order, done, true)?;
                 if deeper <= depth {
                     break;
                 }

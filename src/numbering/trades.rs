@@ -14,6 +14,7 @@ use super::aggregate::{Tally, scrambled};
 use super::graph::Graph;
 use crate::formats::pattern::cut;
 use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_kernels::interrupt;
 use rayon::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -73,7 +74,7 @@ pub(super) fn trade_vertices<G: Graph>(graph: &G, order: &mut [u32], starts: &[u
             }
         });
         let trades = select_trades(graph, &proposals, &run_of, &candidates, round);
-        if trades.is_empty() {
+        if trades.is_empty() || interrupt::is_raised() {
             break;
         }
         trades.par_iter().with_min_len(MOVES_PER_TASK).for_each(|&(a, b)| {

@@ -14,7 +14,7 @@ use super::least_squares::least_squares;
 use super::rung::{Watch, Watcher};
 use super::solved::{Left, Rung};
 use super::{Builds, Candidate, Ladder, Method, Preconditioner};
-use crate::{Csr, Error, Operator, Outcome, Real, Report, Result};
+use crate::{CancelToken, Csr, Error, Interrupt, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
 use std::ops::RangeInclusive;
 use std::sync::{MutexGuard, PoisonError};
@@ -55,9 +55,28 @@ pub(super) struct Standing {
 }
 
 impl<T: Real, M: Builds<T>> Ladder<T, M> {
-    /// [`Ladder::solve_on`], where squares of `b` neither overflow nor vanish.
+    /// [`Ladder::solve_on`], where squares of `b` neither overflow nor vanish. The cancel token and the time limit act in all of it.
     pub(super) fn climb(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let started = Instant::now();
+        let mut interrupt = Interrupt::new(&self.cancel.clone().unwrap_or_default());
+        if let Some(limit) = self.memory.options.time_limit {
+            interrupt = interrupt.time_limit(limit);
+        }
+        interrupt.run(|| self.attempts(b, x, own, started))?;
+        Ok(&self.report)
+    }
+
+    /// Why the solve was interrupted.
+    fn interruption(&self, started: Instant) -> Outcome {
+        let cancelled = self.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+        match self.memory.options.time_limit {
+            Some(limit) if !cancelled && started.elapsed() >= limit => Outcome::TimeLimit,
+            _ => Outcome::Cancelled,
+        }
+    }
+
+    /// Runs one candidate after the other until the residual is small enough.
+    fn attempts(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool, started: Instant) -> Result<()> {
         if self.goes_by_clock() && self.memory.paces[0].is_infinite() {
             self.calibrate(b)?;
         }
@@ -79,6 +98,10 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let mut renumbered = None;
         let mut at = self.first();
         while let Some(index) = at {
+            if self.memory.options.max_iterations.is_some_and(|most| iterations >= most) {
+                self.report.outcome = Outcome::IterationLimit;
+                break;
+            }
             let begun = Instant::now();
             if own && self.has_earned_numbering(index, &standing) {
                 renumbered = self.renumber(b, x, &mut best)?;
@@ -94,6 +117,17 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let setup = match self.build(index, promised) {
                 Ok(setup) => setup + numbering,
                 Err(Error::Lost) => return Err(Error::Lost),
+                Err(Error::Interrupted(_)) => {
+                    self.report.outcome = self.interruption(started);
+                    if best.is_none() {
+                        let b = renumbered.as_ref().unwrap_or(b);
+                        let (operator, rhs_norm) = (self.operator()?, self.report.rhs_norm);
+                        let residual =
+                            recomputed::<T, M>(&self.matrix, operator, [b, x], &mut None, rhs_norm)?;
+                        self.keep_best(&mut best, x, residual)?;
+                    }
+                    break;
+                }
                 // factors that take more than was foretold are halted: they may be gone on with
                 Err(Error::Unsuitable { .. })
                     if self.memory.candidates[index].preconditioner == Preconditioner::Lu =>
@@ -127,7 +161,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             };
             let hidden = self.memory.candidates[index].needs_definite();
             lock(&self.watch).pace.begin((each, hope), hidden, next, weigh, plain);
-            let allowed = self.memory.options.max_iterations.map_or(ITERATIONS, |most| most - iterations);
+            let allowed =
+                self.memory.options.max_iterations.map_or(ITERATIONS, |most| most.saturating_sub(iterations));
             let stopping = Stopping {
                 rtol: self.memory.options.rtol,
                 max_iterations: allowed,
@@ -140,6 +175,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             };
             let before = best.as_ref().map_or(1.0, |(_, least)| *least);
             let (mut report, residual) = self.run(b, x, stopping)?;
+            if report.outcome == Outcome::Cancelled {
+                report.outcome = self.interruption(started);
+            }
             self.reweigh();
             self.clock(index, &report);
             let each = self.memory.candidates[index].iteration;
@@ -205,9 +243,11 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 let price = self.price(next, &standing);
                 price <= LAST && (standing.rest[next].is_none() || !M::ON_HOST) || price <= DEAR
             };
-            if !explained && (self.has_failed_direct(&standing) || !at.is_some_and(goes_on)) {
+            let left =
+                self.memory.options.max_iterations.map_or(usize::MAX, |most| most.saturating_sub(iterations));
+            if !explained && left > 0 && (self.has_failed_direct(&standing) || !at.is_some_and(goes_on)) {
                 explained = true;
-                iterations += self.explain(&standing, b, x, &mut best)?;
+                iterations += self.explain(&standing, b, x, &mut best, left)?;
                 if matches!(self.report.outcome, Outcome::Converged | Outcome::Inconsistent { .. }) {
                     break;
                 }
@@ -225,7 +265,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.report.iterations = iterations;
         self.report.bytes = bytes;
         self.report.time = started.elapsed();
-        Ok(&self.report)
+        Ok(())
     }
 
     /// Notes the time of some iterations of the first rung, after as many that are not counted: memory is new to those.
@@ -262,13 +302,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     fn run(&mut self, b: &M::Vector, x: &mut M::Vector, stopping: Stopping) -> Result<(Report, f64)> {
         let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
         let r = &mut self.residual;
-        let rtol = stopping.rtol;
+        let Stopping { rtol, max_iterations, time_limit, .. } = stopping;
         *running.stopping() = stopping;
         let mut report = running.solve_into(b, x)?.clone();
         let mut residual = recomputed::<T, M>(&self.matrix, running.operator(), [b, x], r, report.rhs_norm)?;
-        if report.converged() && residual > rtol {
+        if report.converged() && residual > rtol && report.iterations < max_iterations {
             let (iterations, bytes, time) = (report.iterations, report.bytes, report.time);
-            running.stopping().rtol = 0.5 * rtol;
+            let stopping = running.stopping();
+            stopping.rtol = 0.5 * rtol;
+            stopping.max_iterations = max_iterations - iterations;
+            stopping.time_limit = time_limit.map(|limit| limit.saturating_sub(time));
             report = running.solve_into(b, x)?.clone();
             residual = recomputed::<T, M>(&self.matrix, running.operator(), [b, x], r, report.rhs_norm)?;
             report.iterations += iterations;
@@ -305,13 +348,15 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Ok(())
     }
 
-    /// Nothing is left to try: looks for the least residual, and whether it is the least. Returns the iterations made.
+    /// Nothing is left to try: looks for the least residual, and whether it is the least, in at most so many iterations. Returns
+    /// the iterations made.
     fn explain(
         &mut self,
         standing: &Standing,
         b: &M::Vector,
         x: &mut M::Vector,
         best: &mut Option<(M::Vector, f64)>,
+        most: usize,
     ) -> Result<usize> {
         let space = self.space()?.clone();
         let mut host = [vec![T::default(); space.len()], vec![T::default(); space.len()]];
@@ -320,8 +365,11 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         let [b_host, x_host] = &host;
         let slope = T::EPSILON.powf(if self.memory.singular { SINGULAR } else { UNKNOWN });
         let factorised = self.has_failed_direct(standing);
-        let Some(least) = least_squares(&self.matrix, b_host, x_host, slope, factorised)? else {
-            return Ok(0);
+        let least = match least_squares(&self.matrix, b_host, x_host, slope, factorised, most) {
+            // the next candidate is not built either
+            Err(Error::Interrupted(_)) | Ok(None) => return Ok(0),
+            Ok(Some(least)) => least,
+            Err(error) => return Err(error),
         };
         space.load(&least.x, x)?;
         let residual =

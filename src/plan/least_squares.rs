@@ -8,11 +8,11 @@
 
 use super::matched::Matched;
 use crate::formats::derived::Derivation;
-use crate::{Cg, Csr, Gmres, HostVector, LinearOperator, Lu, Outcome, Real, Result};
+use crate::{Cg, Csr, Error, Gmres, HostVector, LinearOperator, Lu, Outcome, Real, Result};
 use krysp_solvers::{Composed, Diagonal, Element, Space, Stopping, Vector};
 use std::time::{Duration, Instant};
 
-/// Iterations at most: two products each.
+/// Iterations at most, also where the caller allows more: two products each.
 const ITERATIONS: usize = 5_000;
 
 /// Iterations of GMRES over factors at most.
@@ -39,16 +39,19 @@ struct Normal<'a, T: Real> {
     b: HostVector<T>,
     /// `Aᵀ r` counts as zero where it is at most this part of `r`.
     slope: f64,
+    /// Iterations at most.
+    most: usize,
 }
 
-/// Looks for it from a guess, and by factors where these are worth their time. It is certain where `Aᵀ r` is at most this part
-/// of `r`. `None` if the matrix has no transpose here, or nothing finite came out.
+/// Looks for it from a guess in at most `most` iterations, and by factors where these are worth their time. It is certain where
+/// `Aᵀ r` is at most `slope` times `r`. `None` if the matrix has no transpose here, or nothing finite came out.
 pub(super) fn least_squares<T: Real>(
     a: &Csr<T>,
     b: &[T],
     guess: &[T],
     slope: f64,
     factorised: bool,
+    most: usize,
 ) -> Result<Option<Least<T>>> {
     let started = Instant::now();
     let Ok((transposed, _)) = Derivation::transposed(a) else { return Ok(None) };
@@ -59,9 +62,12 @@ pub(super) fn least_squares<T: Real>(
         squares.sum::<f64>().sqrt()
     };
     let norms = (0..a.rows()).map(norm).collect();
-    let normal = Normal { a, transposed, norms, b: space.vector(b)?, slope };
+    let normal = Normal { a, transposed, norms, b: space.vector(b)?, slope, most };
     let factors = match factorised {
-        true => Matched::new(a, Lu::tolerant).ok().filter(|factors| factors.inner().missing() > 0),
+        true => match Matched::new(a, Lu::tolerant) {
+            Err(Error::Interrupted(interrupted)) => return Err(interrupted.into()),
+            factors => factors.ok().filter(|factors| factors.inner().missing() > 0),
+        },
         false => None,
     };
     let mut least = None;
@@ -85,7 +91,7 @@ impl<T: Real> Normal<'_, T> {
         let mut solver = Gmres::new(self.a).preconditioner(factors);
         *solver.stopping_mut() = Stopping {
             rtol: T::EPSILON.sqrt() * T::EPSILON.sqrt().sqrt(),
-            max_iterations: REFINEMENTS,
+            max_iterations: REFINEMENTS.min(self.most),
             ..Stopping::new(T::EPSILON)
         };
         let report = solver.solve_into(&rhs, &mut x)?.clone();
@@ -105,8 +111,11 @@ impl<T: Real> Normal<'_, T> {
         self.transposed.apply(&r, &mut rhs)?;
         let mut solver =
             Cg::new(Composed::new(&self.transposed, self.a)?).preconditioner(Diagonal::new(scale));
-        *solver.stopping_mut() =
-            Stopping { rtol: T::EPSILON, max_iterations: ITERATIONS, ..Stopping::new(T::EPSILON) };
+        *solver.stopping_mut() = Stopping {
+            rtol: T::EPSILON,
+            max_iterations: ITERATIONS.min(self.most),
+            ..Stopping::new(T::EPSILON)
+        };
         let report = solver.solve_into(&rhs, &mut gain)?.clone();
         x.axpby(&T::from_f64(1.0), &gain, &T::from_f64(1.0));
         Ok((x, report.iterations, report.outcome))

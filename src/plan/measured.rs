@@ -4,6 +4,7 @@
 use super::{Builds, ladder::operator};
 use crate::choice::{Candidate, Choice, RowStatistics};
 use crate::{Csr, Dia, Format, Operator, Real, Result};
+use krysp_kernels::interrupt;
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::{Duration, Instant};
 
@@ -128,6 +129,7 @@ fn compare<V: Vector>(operators: [&Operator<V>; 2], turns: usize) -> Result<[Dur
     let mut vectors = [vectors(operators[0])?, vectors(operators[1])?];
     let mut least = [Duration::MAX; 2];
     for turn in 0..turns {
+        interrupt::check("comparison of formats")?;
         for ((operator, (x, y)), least) in operators.iter().zip(&mut vectors).zip(&mut least) {
             let started = Instant::now();
             (0..PRODUCTS).try_for_each(|_| operator.apply(x, y))?;

@@ -6,7 +6,8 @@ use super::ladder::Foretold;
 use super::pace::{Next, Weigh};
 use super::{Builds, Ladder, Preconditioner};
 use crate::preconditioners::Symbolic;
-use crate::{Csr, DirectOptions, Real};
+use crate::{Csr, DirectOptions, Error, Real};
+use krysp_kernels::interrupt;
 use std::sync::PoisonError;
 
 /// A known rung is left before it begins if the next one costs this much less: what is known is worth more than a guess.
@@ -54,7 +55,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                     self.cheapest(&standing, soon).or_else(|| self.cheapest(&standing, unknown))
                 }
             };
-            if !first.is_some_and(|first| self.needs_weighing(first)) {
+            if !first.is_some_and(|first| self.needs_weighing(first)) || interrupt::is_raised() {
                 return first;
             }
             analyse(&self.matrix, &self.symbolic);
@@ -76,7 +77,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     pub(super) fn next(&mut self, standing: &Standing) -> Option<usize> {
         loop {
             let next = self.other(standing, usize::MAX);
-            if !next.is_some_and(|next| self.needs_weighing(next)) {
+            if !next.is_some_and(|next| self.needs_weighing(next)) || interrupt::is_raised() {
                 return next;
             }
             analyse(&self.matrix, &self.symbolic);
@@ -210,10 +211,15 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     }
 }
 
-/// Finds an order of elimination, if there is none yet, and says what the factor takes.
+/// Computes the symbolic factorization, unless it is known, and returns the cost of the numerical one. An interrupted analysis is not
+/// kept.
 fn analyse<T: Real>(matrix: &Csr<T>, symbolic: &Foretold) -> Direct {
     let mut symbolic = symbolic.lock().unwrap_or_else(PoisonError::into_inner);
-    Direct::of(symbolic.get_or_insert_with(|| Symbolic::new(matrix, DirectOptions::default())))
+    let cost = Direct::of(symbolic.get_or_insert_with(|| Symbolic::new(matrix, DirectOptions::default())));
+    if matches!(&*symbolic, Some(Err(Error::Interrupted(_)))) {
+        *symbolic = None;
+    }
+    cost
 }
 
 #[cfg(test)]

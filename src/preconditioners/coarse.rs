@@ -16,9 +16,11 @@ use crate::formats::pattern::{by_rows, place_of};
 use crate::numbering::aggregates;
 use crate::{Csr, Error, Format, HostSpace, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::coarse::{Aggregates, Blocks, NONE};
 use krysp_kernels::cpu::preconditioners::inverse::invert_positive;
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
+use krysp_kernels::interrupt;
 use krysp_solvers::Element;
 use rayon::prelude::*;
 use std::array::from_fn;
@@ -255,7 +257,11 @@ impl<T: Real> CoarseSpace<T> {
     /// `(Zᵀ A Z)⁻¹`
     pub(super) fn inverse(&self, a: &Csr<T>) -> Result<Buffer<T>> {
         let mut product = self.galerkin(a)?.dense();
-        invert_positive(&mut product, self.unknowns()).map_err(|(at, pivot)| self.refused(at, pivot))?;
+        interrupt::check("coarse matrix")?;
+        invert_positive(&mut product, self.unknowns()).map_err(|refused| match refused {
+            Refused::Pivot { at, value } => self.refused(at, value),
+            Refused::Interrupted(interrupted) => interrupted.into(),
+        })?;
         Ok(map_rows(product.len(), 2, &|at| T::from_f64(product[at])).into())
     }
 

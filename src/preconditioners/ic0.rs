@@ -22,6 +22,7 @@ use super::{Origin, Refresh, check_space};
 use crate::formats::derived::Derivation;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_cholesky;
 use krysp_solvers::{Element, LinearOperator, check_spaces};
 
@@ -91,7 +92,11 @@ impl<T: Real> Ic0<T> {
             let ends = (0..pattern.rows()).map(|row| pattern.offsets.range(row)).filter(|r| !r.is_empty());
             ends.for_each(|range| values[range.end - 1] *= factor);
         }
-        Ok(incomplete_cholesky(levels, (&*pattern.offsets).into(), (&*pattern.columns).into(), values))
+        match incomplete_cholesky(levels, (&*pattern.offsets).into(), (&*pattern.columns).into(), values) {
+            Ok(()) => Ok(Ok(())),
+            Err(Refused::Pivot { at, value }) => Ok(Err((at, value))),
+            Err(Refused::Interrupted(interrupted)) => Err(interrupted.into()),
+        }
     }
 
     /// `α`, by which the diagonal was made larger, as a share of itself: zero unless it had to be.

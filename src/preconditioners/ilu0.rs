@@ -12,6 +12,7 @@ use super::{Origin, Refresh, check_space};
 use crate::formats::derived::Derivation;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_lu;
 use krysp_solvers::{Element, LinearOperator, check_spaces};
 
@@ -80,10 +81,14 @@ impl<T: Real> Refresh<T> for Ilu0<T> {
         from_a.refresh(&*a.in_host_memory()?, factors)?;
         let pattern = factors.source().pattern.clone();
         let (offsets, columns) = ((&*pattern.offsets).into(), (&*pattern.columns).into());
-        if let Err((place, pivot)) = incomplete_lu(&solves.levels, offsets, columns, factors.values_mut()) {
-            let row = solves.row(place);
-            return Err(Error::ZeroPivot { what: NAME, row, pivot: Element::to_f64(pivot) });
-        }
+        incomplete_lu(&solves.levels, offsets, columns, factors.values_mut()).map_err(
+            |refused| match refused {
+                Refused::Pivot { at, value } => {
+                    Error::ZeroPivot { what: NAME, row: solves.row(at), pivot: Element::to_f64(value) }
+                }
+                Refused::Interrupted(interrupted) => interrupted.into(),
+            },
+        )?;
         below.refresh(factors, &mut solves.lower)?;
         above.refresh(factors, &mut solves.upper)?;
         let lower = solves.lower.source().pattern.clone();

@@ -4,10 +4,14 @@ use crate::formats::pattern::Pattern;
 use crate::{Error, Real, Result};
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
 use krysp_kernels::index::Offsets;
+use krysp_kernels::interrupt::Phase;
 use std::sync::{Mutex, PoisonError};
 
 /// Numbers that a small system moves, for what a row is worth to threads.
 pub(super) const STREAMS: usize = 256;
+
+/// Rows that one thread computes between two polls for interruption: their systems take some microseconds each, some 0.1 ms at most.
+const POLLED: u64 = 64;
 
 /// Rows whose patterns are collected together.
 const TOGETHER: usize = 64;
@@ -40,12 +44,19 @@ pub(super) fn solve_rows<T: Real, W, R: Default + Clone + Send>(
 ) -> Result<Vec<R>> {
     let mut results = vec![R::default(); pattern.rows()];
     let first = First::default();
+    let phase = Phase::new("approximate inverse", pattern.rows() as f64);
     let offset = |row: usize| pattern.offsets.at(row);
     let data = (results.as_mut_slice(), ByRow::new(values, &offset));
     over_rows(pattern.rows(), STREAMS, data, &|rows, (results, values): (&mut [R], ByRow<'_, T>)| {
         let (mut values, _) = values.all();
-        let mut scratch = scratch();
+        let (mut scratch, mut pending) = (scratch(), 0);
         for (row, result) in rows.zip(results) {
+            pending += 1;
+            if pending == POLLED
+                && let Err(interrupted) = phase.advance(std::mem::take(&mut pending))
+            {
+                return first.note(row, interrupted.into());
+            }
             let (mine, rest) = values.split_at_mut(pattern.offsets.range(row).len());
             values = rest;
             match solve(row, &mut scratch, mine) {
@@ -76,10 +87,14 @@ pub(super) fn find_rows<W>(
     let count = tasks(rows * STREAMS).min(groups);
     let mut collected = vec![Collected::default(); groups];
     let first = First::default();
+    let phase = Phase::new("pattern of an approximate inverse", rows as f64);
     let bound = |part: usize| part * groups / count.max(1);
     over_parts(count, &bound, collected.as_mut_slice(), &|groups, collected: &mut [Collected]| {
         let (mut scratch, mut columns) = (scratch(), vec![]);
         for (group, Collected { lengths, columns: all }) in groups.zip(collected) {
+            if let Err(interrupted) = phase.advance(TOGETHER as u64) {
+                return first.note(group * TOGETHER, interrupted.into());
+            }
             for row in group * TOGETHER..rows.min((group + 1) * TOGETHER) {
                 columns.clear();
                 if let Err(error) = find(row, &mut scratch, &mut columns) {

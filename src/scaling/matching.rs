@@ -17,6 +17,7 @@
 use crate::preconditioners::origin::check_square;
 use crate::{Csr, Real, Result};
 use krysp_kernels::index::Offsets;
+use krysp_kernels::interrupt::{Counter, Interrupted, Phase};
 use krysp_solvers::Element;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -50,11 +51,15 @@ impl Matching {
     pub fn of<T: Real>(a: &Csr<T>) -> Result<Matching> {
         check_square("a matching", a)?;
         a.check_finite()?;
+        let phase = Phase::new("maximum-product matching", 0.0);
+        let mut counter = phase.counter();
         let mut search = Search::new(a);
+        phase.check()?;
         search.match_what_is_tight();
+        phase.check()?;
         for row in 0..a.rows() as u32 {
             if search.column_of[row as usize] == NONE {
-                search.augment(row);
+                search.augment(row, &mut counter)?;
             }
         }
         Ok(search.finish(a))
@@ -182,11 +187,12 @@ impl<'a> Search<'a> {
     }
 
     /// Matches one more row, if that is possible.
-    fn augment(&mut self, root: u32) {
+    fn augment(&mut self, root: u32, counter: &mut Counter<'_>) -> std::result::Result<(), Interrupted> {
         let (mut row, mut base) = (root as usize, 0.0);
         let (mut shortest, mut end) = (f64::INFINITY, NONE);
         let (mut reached, mut settled, mut ready) = (vec![], vec![], vec![]);
         loop {
+            counter.add(self.offsets.range(row).len())?;
             for entry in self.offsets.range(row) {
                 let column = self.columns[entry];
                 let at = column as usize;
@@ -245,6 +251,7 @@ impl<'a> Search<'a> {
             }
         }
         reached.iter().for_each(|&column| self.distance[column as usize] = f64::INFINITY);
+        Ok(())
     }
 
     /// The column of the shortest path that is not settled.

@@ -12,6 +12,7 @@ mod flexible;
 mod golden;
 mod hard;
 mod indefinite;
+mod interrupt;
 mod irregular;
 mod matrix_market;
 mod matrix_market_errors;

@@ -11,8 +11,10 @@
 //!
 //! Budget: `n³/3` multiply-adds for a square of `n`, most of them in tiles, which load one number for 2 to 6 of them.
 
+use crate::cpu::preconditioners::Refused;
 use crate::cpu::run::threads::{ByRow, over_parts, tasks};
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
+use crate::interrupt::{Interrupted, Phase};
 use std::ops::Range;
 
 /// Columns that are eliminated together.
@@ -49,12 +51,18 @@ impl<'a, T> Strip<'a, T> {
 }
 
 /// `A ← L` where `A = L Lᵀ` in the first `columns` rows, and the rows below divided by it: `columns` columns of `stride` rows,
-/// of which what lies above the diagonal is not read. Refuses a pivot that is not positive beyond `least` of its column, and
-/// returns both.
+/// of which what lies above the diagonal is not read. Refuses a pivot that is not positive beyond `least` of its column. The
+/// multiply-adds count as work of `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.
-pub fn cholesky<T: Value>(a: &mut [T], stride: usize, columns: usize, least: &[T]) -> Result<(), (usize, T)> {
+pub fn cholesky<T: Value>(
+    a: &mut [T],
+    stride: usize,
+    columns: usize,
+    least: &[T],
+    phase: &Phase,
+) -> Result<(), Refused<T>> {
     assert!(
         columns <= stride && a.len() == columns * stride && least.len() == columns,
         "columns of one length"
@@ -64,15 +72,17 @@ pub fn cholesky<T: Value>(a: &mut [T], stride: usize, columns: usize, least: &[T
         let (before, after) = a.split_at_mut(block.end * stride);
         run(Eliminate { a: &mut before[first * stride..], stride, first, least: &least[block.clone()] })?;
         let rows = stride - block.end;
+        phase.advance((block.len() * block.len() / 2 * (stride - first)) as u64)?;
         let strip = Strip { values: &before[first * stride + block.end..], stride, rows };
         let right = Strip { rows: columns - block.end, ..strip };
-        subtract(after, stride, block.end, strip, right, block.len(), true);
+        subtract(after, stride, block.end, strip, right, block.len(), true, phase)?;
     }
     Ok(())
 }
 
 /// `C ← C − A Bᵀ` over `depth` columns of both: `C` has a row for each of `A`'s and a column for each of `B`'s, which begin `skip`
-/// numbers after those of the array. `lower`: only what lies on and below its diagonal is wanted.
+/// numbers after those of the array. `lower`: only what lies on and below its diagonal is wanted. The multiply-adds count as work
+/// of `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -84,15 +94,22 @@ pub fn subtract<T: Value>(
     b: Strip<'_, T>,
     depth: usize,
     lower: bool,
-) {
+    phase: &Phase,
+) -> Result<(), Interrupted> {
     let (rows, columns) = (a.rows, b.rows);
     if rows == 0 || columns == 0 || depth == 0 {
-        return;
+        return Ok(());
     }
+    let work = |columns: Range<usize>, depth: usize| {
+        // of a column of the lower triangle, the rows from its diagonal on
+        let rows = if lower { rows - ((columns.start + columns.end) / 2).min(rows) } else { rows };
+        (columns.len() * depth * rows) as u64
+    };
     assert!(skip + rows <= stride && c.len() >= columns * stride, "`C` has room");
     let c = &mut c[..columns * stride];
     if rows * columns * depth < TILED {
-        return run(Few { c, stride, skip, a, b, depth, lower });
+        run(Few { c, stride, skip, a, b, depth, lower });
+        return phase.advance(work(0..columns, depth));
     }
     let groups = columns.div_ceil(WIDTH);
     let parts = tasks(rows * columns * depth / 16).min(groups);
@@ -107,11 +124,16 @@ pub fn subtract<T: Value>(
             let (c, _) = c.all();
             for (at, group) in own.clone().step_by(WIDTH).enumerate() {
                 let group = group..own.end.min(group + WIDTH);
+                if phase.advance(work(group.clone(), depth.len())).is_err() {
+                    return;
+                }
                 let c = &mut c[at * WIDTH * stride..][..group.len() * stride];
                 run(Tiles { c, stride, skip, rows, packed: &packed, b, group, depth: depth.clone(), lower });
             }
         });
+        phase.check()?;
     }
+    Ok(())
 }
 
 /// Eliminates a block of columns.
@@ -124,10 +146,10 @@ struct Eliminate<'a, T> {
 }
 
 impl<T: Value> Task for Eliminate<'_, T> {
-    type Output = Result<(), (usize, T)>;
+    type Output = Result<(), Refused<T>>;
 
     #[inline(always)]
-    unsafe fn run<S: Simd>(self) -> Result<(), (usize, T)> {
+    unsafe fn run<S: Simd>(self) -> Result<(), Refused<T>> {
         let Eliminate { a, stride, first, least } = self;
         let columns = least.len();
         for j in 0..columns {
@@ -140,7 +162,7 @@ impl<T: Value> Task for Eliminate<'_, T> {
             }
             let pivot = own[0];
             if pivot <= least[j] || !pivot.is_finite() {
-                return Err((first + j, pivot));
+                return Err(Refused::Pivot { at: first + j, value: pivot });
             }
             let root = pivot.sqrt();
             own.iter_mut().for_each(|v| *v /= root);

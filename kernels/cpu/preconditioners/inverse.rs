@@ -11,8 +11,10 @@
 //! Budget: `n³` multiply-adds in double precision, and two forks of threads a panel. Every number is computed by one
 //! thread in a fixed order: the result does not depend on how many there are.
 
+use crate::cpu::preconditioners::Refused;
 use crate::cpu::run::threads;
 use crate::cpu::simd::{Lanes, Simd, Task, run};
+use crate::interrupt::Phase;
 
 /// Rows of a panel: as many as make a diagonal block cheap to invert on one thread.
 const PANEL: usize = 32;
@@ -29,13 +31,14 @@ pub fn row_stride(n: usize) -> usize {
 }
 
 /// Inverts a symmetric matrix of `n` rows, each [`row_stride`] numbers apart. Fails at the first pivot that is not positive
-/// beyond rounding, and returns its row and value.
-pub fn invert_positive(a: &mut [f64], n: usize) -> Result<(), (usize, f64)> {
+/// beyond rounding.
+pub fn invert_positive(a: &mut [f64], n: usize) -> Result<(), Refused<f64>> {
     let stride = row_stride(n);
     assert_eq!(a.len(), n * stride, "rows of whole registers");
     let rounding = n as f64 * f64::EPSILON;
     let least: Vec<f64> = (0..n).map(|i| rounding * a[i * stride + i]).collect();
     let mut panel = vec![0.0; PANEL.min(n) * stride];
+    let phase = Phase::new("inverse of the coarsest matrix", (n * n * n) as f64);
     for first in (0..n).step_by(PANEL) {
         let rows = PANEL.min(n - first);
         let mut inverse = [[0.0; PANEL]; PANEL];
@@ -43,7 +46,8 @@ pub fn invert_positive(a: &mut [f64], n: usize) -> Result<(), (usize, f64)> {
             let start = (first + i) * stride + first;
             inverse[..rows].copy_from_slice(&a[start..start + rows]);
         }
-        invert_small(&mut inverse, rows, &least[first..]).map_err(|(row, pivot)| (first + row, pivot))?;
+        invert_small(&mut inverse, rows, &least[first..])
+            .map_err(|(row, value)| Refused::Pivot { at: first + row, value })?;
 
         // R = D A_k,:
         let panel = &mut panel[..rows * stride];
@@ -72,6 +76,7 @@ pub fn invert_positive(a: &mut [f64], n: usize) -> Result<(), (usize, f64)> {
             let count = row_group.len() / stride;
             run(Update { rows: row_group, stride, factors: &factors[..count], panel, sign: -1.0 });
         });
+        phase.advance((n * n * rows) as u64)?;
     }
     // rounding differs on the two sides of the diagonal
     for i in 0..n {
@@ -238,10 +243,12 @@ mod tests {
         for i in 0..n {
             singular[i * stride + 35] = singular[i * stride + 2];
         }
-        let (row, pivot) = invert_positive(&mut singular, n).unwrap_err();
+        let Refused::Pivot { at: row, value: pivot } = invert_positive(&mut singular, n).unwrap_err() else {
+            panic!()
+        };
         assert!(row == 35 && pivot.abs() < 1e-9, "{row} {pivot:e}");
         let mut unknown = positive(n);
         unknown[5 * stride + 5] = f64::NAN;
-        assert_eq!(invert_positive(&mut unknown, n).unwrap_err().0, 5);
+        assert!(matches!(invert_positive(&mut unknown, n), Err(Refused::Pivot { at: 5, .. })));
     }
 }

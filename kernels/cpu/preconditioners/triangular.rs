@@ -11,12 +11,17 @@
 //! A solve on one thread, [`solve`], moves the triangle once, and 2 vectors. [`levels`](super::levels) has solves on all threads.
 
 use crate::cpu::formats::csr::Csr;
+use crate::cpu::preconditioners::Refused;
 use crate::cpu::run::threads::{ByRow, over_parts};
 use crate::cpu::simd::{MOST_LANES, Value};
 use crate::cpu::tuning::{GROUPS, LEAST_OF_GROUP, LEAST_OF_LEVEL};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
+use crate::interrupt::Phase;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+
+/// Entries of levels between two polls for interruption.
+const POLLED: usize = 1 << 16;
 
 /// The levels of rows that wait for the rows before them that they have entries in, and for those that have entries in them:
 /// what a triangle and its transpose both need. Returns where levels begin, and the end, and the place of each row, level by
@@ -140,9 +145,6 @@ fn solve_at<T: Value, O: Offset>(triangle: Triangle, offsets: &[O], a: Csr<'_, T
     }
 }
 
-/// A row whose pivot must not be what it is.
-pub type Refused<T> = (usize, T);
-
 /// Eliminates all rows in their turn: `eliminate(row, earlier rows, its own values)` returns a pivot that it refuses. Of
 /// rows that are refused, the first of the first level is returned.
 fn eliminate_all<T: Value>(
@@ -154,29 +156,43 @@ fn eliminate_all<T: Value>(
     let rows = levels.last().copied().unwrap_or(0);
     assert!(offsets.ranges() == rows && offsets.end() == values.len(), "one value for each entry");
     let offset = |row: usize| offsets.at(row);
-    let refused: Mutex<Option<Refused<T>>> = Mutex::new(None);
+    let refused: Mutex<Option<(usize, T)>> = Mutex::new(None);
+    let phase = Phase::new("incomplete factorization", values.len() as f64);
     let refuse = |row: usize, pivot: T| {
         let mut first = refused.lock().unwrap_or_else(PoisonError::into_inner);
         *first = first.filter(|&(earlier, _)| earlier < row).or(Some((row, pivot)));
     };
-    let level = |level: Range<usize>| {
+    // threads whose parts of a level are short never poll
+    let mut polled = 0;
+    let level = |level: Range<usize>| -> Result<(), Refused<T>> {
         let (start, end) = (offset(level.start), offset(level.end));
         let (count, bound) = share(&level, end - start);
         let (earlier, rest) = values.split_at_mut(start);
         let mine = ByRow::starting(level.start, &mut rest[..end - start], &offset);
         over_parts(count, &bound, mine, &|rows, mine: ByRow<'_, T>| {
             let (mut values, _) = mine.all();
+            let mut counter = phase.counter();
             for row in rows {
                 let (mine, rest) = values.split_at_mut(offsets.range(row).len());
                 values = rest;
+                if counter.add(mine.len()).is_err() {
+                    return;
+                }
                 eliminate(row, earlier, mine).unwrap_or_else(|pivot| refuse(row, pivot));
             }
         });
         let refused = refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(()), |(at, value)| Err(Refused::Pivot { at, value }))?;
+        polled += end - start;
+        if polled >= POLLED {
+            polled = 0;
+            phase.check()?;
+        }
+        Ok(())
     };
     // from within the pool, whose threads stay awake from level to level
-    rayon::scope(|_| ranges(levels).try_for_each(level))
+    rayon::scope(|_| ranges(levels).try_for_each(level))?;
+    Ok(phase.check()?)
 }
 
 /// `A ≈ L Lᵀ` on the pattern of `A`'s lower triangle, diagonals last in their rows. `values` are those of `A`, and become

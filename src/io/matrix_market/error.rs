@@ -1,5 +1,6 @@
 //! Errors of reading and writing files.
 
+use krysp_kernels::interrupt::Interrupted;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ pub enum ReadError {
         /// The error of the decoder.
         source: io::Error,
     },
+    /// The file was being read when its [`Interrupt`](crate::Interrupt) was raised.
+    #[error(transparent)]
+    Interrupted(Interrupted),
     /// A line is malformed.
     #[error("{}line {line}: expected {expected}, found {found}", In(path, ", "))]
     Syntax {
@@ -41,7 +45,7 @@ impl ReadError {
     /// Adds the name of the file to the error.
     pub(in crate::io) fn in_file(mut self, file: &Path) -> Self {
         match &mut self {
-            Self::Io { .. } => {}
+            Self::Io { .. } | Self::Interrupted(_) => {}
             Self::Gzip { path, .. } | Self::Syntax { path, .. } => *path = Some(file.to_owned()),
         }
         self

@@ -15,6 +15,7 @@ use super::header::{Field, Header, header, split_line, wrong};
 use super::number::{self, Number, skip_blanks, word};
 use super::{Content, Coordinate, Symmetry};
 use crate::io::file::{inflated, load};
+use krysp_kernels::interrupt::Phase;
 
 /// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the cost per
 /// piece does not matter.
@@ -261,12 +262,13 @@ fn arrays<T: Number>(
 
     // Pieces after a wrong one need not be parsed. Those before it must be, because an earlier error is the one to
     // report.
+    let phase = Phase::new("reading", body.len() as f64);
     let first_wrong = AtomicUsize::new(usize::MAX);
     let outcomes: Vec<(usize, Option<Fault>)> = parts
         .par_iter_mut()
         .enumerate()
         .map(|(at, part)| {
-            if at > first_wrong.load(Relaxed) {
+            if at > first_wrong.load(Relaxed) || phase.advance(part.text.len() as u64).is_err() {
                 return (0, None);
             }
             let outcome = parse_piece(part, &line);
@@ -276,6 +278,8 @@ fn arrays<T: Number>(
             outcome
         })
         .collect();
+
+    phase.check().map_err(ReadError::Interrupted)?;
 
     let mut found = 0;
     let mut line = header.lines;

@@ -19,6 +19,7 @@ use super::super::rows::Places;
 use crate::formats::pattern::Pattern;
 use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_kernels::interrupt;
 use rayon::prelude::*;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -91,7 +92,8 @@ fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
         let own = numbers[node as usize].load(Relaxed);
         graph.row(node as usize).iter().fold(own, |most, &k| most.max(numbers[k as usize].load(Relaxed)))
     };
-    while open.iter().any(|group| !group.is_empty()) {
+    // interrupted work leaves nodes without a root; the caller checks
+    while open.iter().any(|group| !group.is_empty()) && !interrupt::is_raised() {
         // a largest number that is a root's, or that of nodes all decided, stays
         asked.par_iter_mut().for_each(|group| {
             keep(group, |node| {

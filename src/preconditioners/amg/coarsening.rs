@@ -21,6 +21,7 @@ use crate::Result;
 use crate::formats::pattern::Pattern;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::interrupt;
 use std::sync::Arc;
 
 /// What of a weak entry's diagonal must be left for it to be added there.
@@ -61,7 +62,9 @@ pub(super) fn aggregated(
     theta: f64,
 ) -> Result<Option<(Option<Pattern>, Aggregates)>> {
     let Strength { strong, left_out } = Strength::new(a, theta, &Ok)?;
+    interrupt::check("strength of connection")?;
     let aggregates = Aggregates::new(strong.as_ref().unwrap_or(a.pattern), &left_out);
+    interrupt::check("aggregation")?;
     let gains = aggregates.count > 0 && 10 * aggregates.count * modes <= 9 * a.pattern.rows() * a.shape[0];
     Ok(gains.then_some((strong, aggregates)))
 }
@@ -94,7 +97,7 @@ impl Coarsening {
             smoother.each_row(|size, row| product::assembled([nodes, aggregates.count], size, row))?;
         let (transposed, from) = blocks::transposed_pattern(&pattern)?;
         let p = Blocks::new(&pattern, shape, &prolongation);
-        let mut product = Pieces::product(a, &p);
+        let mut product = Pieces::product(a, &p)?;
         let r = Transposed { pattern: &transposed, of: p, from: &from };
         let (coarse, coarse_values) = product::product(r, &product)?;
         product.clear();
@@ -140,7 +143,7 @@ impl Coarsening {
     }
 
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
-    pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Numbers {
+    pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Result<Numbers> {
         let modes = self.modes();
         let smoother = Smoother {
             a,
@@ -151,13 +154,13 @@ impl Coarsening {
             inverse_diagonal,
             omega,
         };
-        let prolongation = smoother.each_row(|size, row| product::numbers(&self.prolongation, size, row));
+        let prolongation = smoother.each_row(|size, row| product::numbers(&self.prolongation, size, row))?;
         let p = Blocks::new(&self.prolongation, self.shape, &prolongation);
-        self.product.refill(a, &p);
+        self.product.refill(a, &p)?;
         let r = Transposed { pattern: &self.restriction, of: p, from: &self.from };
-        let coarse = product::values(r, &self.product, &self.coarse);
+        let coarse = product::values(r, &self.product, &self.coarse)?;
         self.product.clear();
-        Numbers { prolongation, coarse }
+        Ok(Numbers { prolongation, coarse })
     }
 }
 

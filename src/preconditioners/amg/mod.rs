@@ -63,8 +63,10 @@ use blocks::Blocks;
 use coarsening::{Coarsening, aggregated};
 use cycle::{Dense, Level, Room, Transfer};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_kernels::interrupt;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
 use modes::Modes;
 use plain::Plain;
@@ -206,6 +208,7 @@ impl<T: Real> Amg<T> {
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);
         loop {
+            interrupt::check("AMG setup")?;
             let by_rows = self.levels.is_empty() && self.by_rows(csr);
             let a = Blocks { by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
             let inverse = strength::inverse_diagonal(a)?;
@@ -229,6 +232,7 @@ impl<T: Real> Amg<T> {
                 gain: None,
                 transfer: None,
             };
+            interrupt::check("AMG setup")?;
             let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
             let aggregated = match self.levels.len() < LEVELS {
                 true => aggregated(a, modes.count, self.options.strength)?,
@@ -337,11 +341,15 @@ fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
         dense
     };
     let mut whole = dense(0.0);
-    if let Err((row, pivot)) = invert_positive(&mut whole, rows) {
-        whole = dense(SHIFT);
-        let refused = Error::NotPositive { what: NAME, row, pivot: pivot / scale };
-        if pivot < -SINGULAR * whole[row * (stride + 1)] || invert_positive(&mut whole, rows).is_err() {
-            return Err(refused);
+    match invert_positive(&mut whole, rows) {
+        Ok(()) => {}
+        Err(Refused::Interrupted(interrupted)) => return Err(interrupted.into()),
+        Err(Refused::Pivot { at: row, value: pivot }) => {
+            whole = dense(SHIFT);
+            let refused = Error::NotPositive { what: NAME, row, pivot: pivot / scale };
+            if pivot < -SINGULAR * whole[row * (stride + 1)] || invert_positive(&mut whole, rows).is_err() {
+                return Err(refused);
+            }
         }
     }
     let inverse = map_rows(whole.len(), 2, &|at| whole[at] as f32).into();
@@ -384,6 +392,7 @@ impl<T: Real> Refresh<T> for Amg<T> {
         let mut values = self.numbers_of(csr);
         let (by_rows, mut setup) = (self.by_rows(csr), self.setup.iter_mut());
         for at in 0..=self.levels.len() {
+            interrupt::check("AMG setup")?;
             let a = Blocks { by_rows: at == 0 && by_rows, ..Blocks::new(&pattern, [size; 2], &values) };
             let inverse = strength::inverse_diagonal(a)?;
             if at == 0 {
@@ -398,13 +407,13 @@ impl<T: Real> Refresh<T> for Amg<T> {
             match &mut level.transfer {
                 None => break,
                 Some(Transfer::Plain(plain)) => {
-                    let numbers = plain.numbers(a);
+                    let numbers = plain.numbers(a)?;
                     pattern = plain.coarse.clone();
                     values = Cow::Owned(numbers);
                 }
                 Some(Transfer::Smoothed(transfers)) => {
                     let Some(coarsening) = setup.next() else { break };
-                    let numbers = coarsening.numbers(a, &inverse, omega);
+                    let numbers = coarsening.numbers(a, &inverse, omega)?;
                     coarsening.refill(&numbers, transfers);
                     (pattern, size) = (coarsening.coarse.clone(), coarsening.modes());
                     values = Cow::Owned(numbers.coarse);

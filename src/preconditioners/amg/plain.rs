@@ -68,7 +68,7 @@ impl Plain {
     }
 
     /// The numbers of the next level anew.
-    pub(super) fn numbers(&self, a: Blocks<'_>) -> Buffer<f64> {
+    pub(super) fn numbers(&self, a: Blocks<'_>) -> Result<Buffer<f64>> {
         let of_node = &self.aggregates.of_node;
         product::numbers(&self.coarse, 1, &|aggregate, to| sum(a, of_node, &self.members, aggregate, to))
     }

@@ -20,6 +20,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
 use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
+use krysp_kernels::interrupt::Phase;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -137,14 +138,18 @@ pub(super) fn assembled(
     row: &(dyn Fn(usize, &mut Row) + Sync),
 ) -> Result<(Pattern, Buffer<f64>)> {
     let parts = tasks(rows * STREAMS).min(rows);
+    let phase = Phase::new("sparse matrix product", 0.0);
     let mut collected = vec![Collected::default(); parts];
     let rows_of = |part: usize| -> Range<usize> { part * rows / parts..(part + 1) * rows / parts };
     over_parts(parts, &|part| part, collected.as_mut_slice(), &|range, collected: &mut [Collected]| {
-        let (mut local, mut places) = (Row::new(cols, size), vec![]);
+        let (mut local, mut places, mut counter) = (Row::new(cols, size), vec![], phase.counter());
         for (part, Collected { lengths, columns, values }) in range.zip(collected) {
             for at in rows_of(part) {
                 local.start();
                 row(at, &mut local);
+                if counter.add(local.values().len()).is_err() {
+                    return;
+                }
                 ranks(local.columns(), &mut places);
                 let (count, first) = (places.len(), columns.len());
                 lengths.push(count);
@@ -166,6 +171,7 @@ pub(super) fn assembled(
             }
         }
     });
+    phase.check()?;
     let offsets = Offsets::from_lengths(collected.iter().flat_map(|part| part.lengths.iter().copied()));
     let lengths = |size: usize| collected.iter().map(|part| part.columns.len() * size).collect::<Vec<_>>();
     let (mut columns, mut values) = (Buffer::zeros(offsets.end()), Buffer::zeros(offsets.end() * size));
@@ -178,13 +184,18 @@ pub(super) fn assembled(
 }
 
 /// The numbers of such a matrix, whose pattern is known.
-pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut Row) + Sync)) -> Buffer<f64> {
+pub(super) fn numbers(
+    pattern: &Pattern,
+    size: usize,
+    row: &(dyn Fn(usize, &mut Row) + Sync),
+) -> Result<Buffer<f64>> {
+    let phase = Phase::new("sparse matrix product", 0.0);
     let mut values = Buffer::zeros(pattern.entries() * size);
     let offset = |row: usize| pattern.offsets.at(row) * size;
     let data = ByRow::new(&mut values, &offset);
     over_rows(pattern.rows(), STREAMS, data, &|rows, values: ByRow<'_, f64>| {
         let (mut values, _) = values.all();
-        let mut local = Row::new(pattern.cols(), size);
+        let (mut local, mut counter) = (Row::new(pattern.cols(), size), phase.counter());
         for at in rows {
             let columns = pattern.row(at);
             let (to, rest) = values.split_at_mut(columns.len() * size);
@@ -194,11 +205,15 @@ pub(super) fn numbers(pattern: &Pattern, size: usize, row: &(dyn Fn(usize, &mut 
                 local.block(column);
             }
             row(at, &mut local);
+            if counter.add(local.values().len()).is_err() {
+                return;
+            }
             // as many, but for a pattern of a forged file
             to.iter_mut().zip(local.values()).for_each(|(to, &value)| *to = value);
         }
     });
-    values
+    phase.check()?;
+    Ok(values)
 }
 
 /// `A B`: where it has blocks, and the numbers.
@@ -208,7 +223,7 @@ pub(super) fn product(a: impl Left, b: &impl Rows) -> Result<(Pattern, Buffer<f6
 }
 
 /// The numbers of `A B`, whose pattern is known.
-pub(super) fn values(a: impl Left, b: &impl Rows, pattern: &Pattern) -> Buffer<f64> {
+pub(super) fn values(a: impl Left, b: &impl Rows, pattern: &Pattern) -> Result<Buffer<f64>> {
     each_row(a, b, |size, row| numbers(pattern, size, row))
 }
 
@@ -239,46 +254,53 @@ saved!(impl[] Piece { starts, columns, values });
 
 impl Pieces {
     /// `A B`
-    pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Pieces {
+    pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Result<Pieces> {
+        let phase = Phase::new("sparse matrix product", 0.0);
         let (rows, columns) = (a.pattern.rows(), b.columns());
         let pieces = each_row(a, b, |size, row| {
-            let piece = |(local, like): &mut (Row, usize), at: usize| {
+            let piece = |(local, like): &mut (Row, usize), at: usize| -> Result<Piece> {
                 // as large as the one before, and a little
                 let (columns, values) = (Vec::with_capacity(*like), Vec::with_capacity(*like * size));
                 let mut piece = Piece { starts: vec![0], columns, values };
+                let mut counter = phase.counter();
                 for at in at * PIECE..rows.min((at + 1) * PIECE) {
                     local.start();
                     row(at, local);
+                    counter.add(local.values().len())?;
                     piece.columns.extend_from_slice(local.columns());
                     piece.values.extend_from_slice(local.values());
                     piece.starts.push(piece.columns.len() as u32);
                 }
                 *like = piece.columns.len() + piece.columns.len() / 32;
-                piece
+                Ok(piece)
             };
             let all = (0..rows.div_ceil(PIECE)).into_par_iter();
-            all.map_init(|| (Row::new(columns, size), 0), piece).collect()
-        });
-        Pieces { columns, shape: [a.shape[0], b.width()], pieces }
+            all.map_init(|| (Row::new(columns, size), 0), piece).collect::<Result<_>>()
+        })?;
+        Ok(Pieces { columns, shape: [a.shape[0], b.width()], pieces })
     }
 
     /// The numbers anew, of matrices with the patterns that there were.
-    pub(super) fn refill(&mut self, a: Blocks<'_>, b: &impl Rows) {
+    pub(super) fn refill(&mut self, a: Blocks<'_>, b: &impl Rows) -> Result<()> {
         let columns = self.columns;
+        let phase = Phase::new("sparse matrix product", 0.0);
         each_row(a, b, |size, row| {
-            let refill = |local: &mut Row, (at, piece): (usize, &mut Piece)| {
+            let refill = |local: &mut Row, (at, piece): (usize, &mut Piece)| -> Result<()> {
                 piece.values.clear();
+                let mut counter = phase.counter();
                 for (at, range) in (at * PIECE..).zip(piece.starts.windows(2)) {
                     local.start();
                     for &column in &piece.columns[range[0] as usize..range[1] as usize] {
                         local.block(column);
                     }
                     row(at, local);
+                    counter.add(local.values().len())?;
                     piece.values.extend_from_slice(local.values());
                 }
+                Ok(())
             };
-            self.pieces.par_iter_mut().enumerate().for_each_init(|| Row::new(columns, size), refill);
-        });
+            self.pieces.par_iter_mut().enumerate().try_for_each_init(|| Row::new(columns, size), refill)
+        })
     }
 
     /// Forgets the numbers.
@@ -438,7 +460,7 @@ mod tests {
             let a = Blocks::new(a.pattern(), [r, k], &a_values);
             let b = Blocks::new(b.pattern(), [k, c], &b_values);
             let (found, values) = product(a, &b).unwrap();
-            assert_eq!(*values, *super::values(a, &b, &found));
+            assert_eq!(*values, *super::values(a, &b, &found).unwrap());
             let got = dense(Blocks::new(&found, [r, c], &values));
             for row in 0..n * r {
                 for column in 0..l * c {
@@ -453,7 +475,7 @@ mod tests {
                 assert!(**again.columns == **found.columns && *others == *values);
             }
             let found_blocks = Blocks::new(&found, [r, c], &values);
-            let mut pieces = Pieces::product(a, &b);
+            let mut pieces = Pieces::product(a, &b).unwrap();
             let rows =
                 |pieces: &Pieces| -> Vec<f64> { (0..n).flat_map(|row| pieces.of(row).1.to_vec()).collect() };
             let first = rows(&pieces);
@@ -465,14 +487,14 @@ mod tests {
                 assert!(sorted.into_iter().eq(columns.iter().copied().zip(blocks.chunks(r * c))));
             }
             pieces.clear();
-            pieces.refill(a, &b);
+            pieces.refill(a, &b).unwrap();
             assert_eq!(rows(&pieces), first);
             let (mirrored, from) = transposed_pattern(a.pattern).unwrap();
             assert_eq!([mirrored.rows(), mirrored.cols()], [m, n]);
             // the transpose times the product, against the product of dense matrices
             let transposed = Transposed { pattern: &mirrored, of: a, from: &from };
             let (squared, numbers) = product(transposed, &pieces).unwrap();
-            assert_eq!(*numbers, *super::values(transposed, &pieces, &squared));
+            assert_eq!(*numbers, *super::values(transposed, &pieces, &squared).unwrap());
             let product = Blocks::new(&found, [r, c], &values);
             let (product, whole) = (dense(product), Blocks::new(&squared, [k, c], &numbers));
             let whole = dense(whole);

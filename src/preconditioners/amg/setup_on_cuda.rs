@@ -21,6 +21,7 @@ use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
 use krysp_kernels::cuda::multigrid::graph::Blocks;
 use krysp_kernels::cuda::multigrid::numbering::Numbering;
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
+use krysp_kernels::interrupt;
 use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
 use std::time::Instant;
@@ -112,6 +113,7 @@ impl<T: Real> OnGpu<T> {
         let mut kept: Blocks;
         let mut a = finest;
         loop {
+            interrupt::check("AMG setup")?;
             if a.rows() <= self.options.coarsest {
                 let least = least(&Inverse::new(a, None)?, None)?;
                 if levels.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::interrupt::Interrupted;
 use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};
 use std::ops::Range;
 
@@ -55,6 +56,9 @@ where
     let mut steps = vec![];
     let count = if gain.is_some() { STEPS_OF_REFRESH } else { STEPS };
     while steps.len() < count {
+        if a.domain().is_interrupted() {
+            return Err(Interrupted { phase: "estimate of the largest eigenvalue" }.into());
+        }
         let energy = a.apply_dot(&p, &mut q)?;
         if steps.len() + 1 == count {
             steps.push([rho, energy]);

@@ -21,7 +21,9 @@ use crate::formats::pattern::Pattern;
 use crate::numbering::minimum_degree;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::frontal::{self, Strip};
+use krysp_kernels::interrupt::Phase;
 use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -70,7 +72,7 @@ impl Symbolic {
         check_square(NAME, csr)?;
         let budget = Budget::new(NAME, options);
         let (transposed, _) = Derivation::transposed(csr)?;
-        let order = minimum_degree::of_sum(csr, &transposed);
+        let order = minimum_degree::of_sum(csr, &transposed)?;
         let tree = Tree::new(order, &Both([csr, &transposed]), size_of::<T>(), budget)?;
         Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
     }
@@ -126,7 +128,8 @@ impl<T: Real> Cholesky<T> {
         let Cholesky { tree, numbers, .. } = self;
         let tree = &*tree;
         let (first, next) = tree.children();
-        let work = Work { csr, tree, first: &first, next: &next };
+        let phase = Phase::new("Cholesky factorization", tree.work());
+        let work = Work { csr, tree, first: &first, next: &next, phase: &phase };
         let mut left: Vec<Left<T>> = vec![vec![]; tree.fronts.len()];
         // what tasks and the fronts above them write lies apart
         let (mut tasks, mut top, mut rest, mut at) = (vec![], vec![], &mut **numbers, 0);
@@ -166,6 +169,7 @@ struct Work<'a, T: Real> {
     tree: &'a Tree,
     first: &'a [u32],
     next: &'a [u32],
+    phase: &'a Phase,
 }
 
 impl<T: Real> Work<'_, T> {
@@ -179,11 +183,13 @@ impl<T: Real> Work<'_, T> {
         local: &mut [u32],
     ) -> Result<()> {
         let start = self.tree.fronts[fronts.start].numbers.start;
+        let mut counter = self.phase.counter();
         for at in fronts {
             let front = &self.tree.fronts[at];
             let own = &mut numbers[front.numbers.start - start..front.numbers.end - start];
             own.fill(T::zero());
             let height = front.height();
+            counter.add(height * height)?;
             let rows = self.tree.rows(front);
             (0..)
                 .zip(front.columns.clone().chain(rows.iter().map(|&row| row as usize)))
@@ -223,13 +229,17 @@ impl<T: Real> Work<'_, T> {
                 }
                 child = self.next[child as usize];
             }
-            frontal::cholesky(own, height, front.columns.len(), &least).map_err(|(column, pivot)| {
-                let row = self.tree.order[front.columns.start + column] as usize;
-                Error::NotPositive { what: NAME, row, pivot: Element::to_f64(pivot) }
-            })?;
+            let refused = |refused| match refused {
+                Refused::Pivot { at, value } => {
+                    let row = self.tree.order[front.columns.start + at] as usize;
+                    Error::NotPositive { what: NAME, row, pivot: Element::to_f64(value) }
+                }
+                Refused::Interrupted(interrupted) => interrupted.into(),
+            };
+            frontal::cholesky(own, height, front.columns.len(), &least, self.phase).map_err(refused)?;
             if below > 0 {
                 let strip = Strip { values: &own[front.columns.len()..], stride: height, rows: below };
-                frontal::subtract(&mut rest, below, 0, strip, strip, front.columns.len(), true);
+                frontal::subtract(&mut rest, below, 0, strip, strip, front.columns.len(), true, self.phase)?;
             }
             left[at - from] = rest;
         }

@@ -25,6 +25,7 @@ use super::triangle::Triangle;
 use super::{Budget, DirectOptions};
 use crate::formats::derived::Derivation;
 use crate::{Csr, HostSpace, HostVector, Real, Result};
+use krysp_kernels::interrupt::Phase;
 use krysp_solvers::{Element, LinearOperator, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
@@ -141,7 +142,7 @@ impl<T: Real> Refresh<T> for Lu<T> {
         check_space(a, &self.space)?;
         let csr = &*a.in_host_memory()?;
         self.from_a.refresh(csr, &mut self.columns)?;
-        if !self.factors.refresh(&self.columns, &self.order) {
+        if !self.factors.refresh(&self.columns, &self.order)? {
             let mut begun = Begun::with(csr, self.budget, self.pivoting)?;
             begun.go_on(csr, f64::INFINITY)?;
             *self = begun.whole();
@@ -175,12 +176,14 @@ impl<T: Real> LinearOperator for Lu<T> {
 
 impl<T: Real> Factors<T> {
     /// Computes with new values for the same pivots; `false` if one of them is too small for that.
-    fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> bool {
+    fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> Result<bool> {
         let n = columns.rows();
         let Factors { scale, row_of, lower, upper, pivots, missing } = self;
         if !missing.is_empty() {
-            return false;
+            return Ok(false);
         }
+        let phase = Phase::new("LU factorization, known pivots", lower.rows.len() as f64);
+        let mut counter = phase.counter();
         *scale = begun::scale(columns);
         let mut step_of = vec![0u32; n];
         (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
@@ -199,6 +202,7 @@ impl<T: Real> Factors<T> {
                 upper.values[at] = factor;
                 largest = largest.max(factor.abs());
                 let (rows, values) = lower.column(upper.rows[at] as usize);
+                counter.add(rows.len())?;
                 for (&row, &value) in rows.iter().zip(values) {
                     x[row as usize] -= value * factor;
                 }
@@ -213,11 +217,11 @@ impl<T: Real> Factors<T> {
             }
             let least = (sound * below).max(largest * T::epsilon());
             if pivot.abs() <= least || !Element::is_finite(pivot) || !Element::is_finite(below) {
-                return false;
+                return Ok(false);
             }
             pivots[step] = pivot;
         }
-        true
+        Ok(true)
     }
 
     /// `x = L⁻¹ b`, in the order of steps.

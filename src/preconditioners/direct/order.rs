@@ -2,7 +2,7 @@
 
 use super::tree::{Both, Foretold};
 use crate::numbering::minimum_degree;
-use crate::{Csr, Real};
+use crate::{Csr, Real, Result};
 use krysp_solvers::Element;
 
 /// The order is that of `A + Aᵀ` if so many of the off-diagonal entries have a partner, and so many rows a diagonal.
@@ -44,7 +44,7 @@ impl Pivoting {
 const TOLERANT: f64 = 0.8;
 
 impl Order {
-    pub(super) fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Order {
+    pub(super) fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Result<Order> {
         let n = a.rows();
         let (mut partners, mut diagonals) = (0, 0);
         for row in 0..n {
@@ -63,12 +63,12 @@ impl Order {
             return Order::of_columns(a, columns);
         }
         let Foretold { order, lengths, .. } =
-            Foretold::new(minimum_degree::of_sum(a, columns), &Both([a, columns]));
+            Foretold::new(minimum_degree::of_sum(a, columns)?, &Both([a, columns]))?;
         let entries: usize = lengths.iter().map(|&length| 2 * length as usize).sum();
-        Order { column_of: order, by_diagonal: Some(MOST_BY_FORETOLD * entries) }
+        Ok(Order { column_of: order, by_diagonal: Some(MOST_BY_FORETOLD * entries) })
     }
 
-    pub(super) fn of_columns<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Order {
-        Order { column_of: minimum_degree::of_columns(a, columns), by_diagonal: None }
+    pub(super) fn of_columns<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Result<Order> {
+        Ok(Order { column_of: minimum_degree::of_columns(a, columns)?, by_diagonal: None })
     }
 }

@@ -7,6 +7,7 @@
 use super::Budget;
 use crate::saved::saved;
 use crate::{Csr, Real, Result};
+use krysp_kernels::interrupt::Phase;
 
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -79,7 +80,7 @@ impl Tree {
         budget: Budget,
     ) -> Result<Tree> {
         let n = order.len();
-        let Foretold { order, place, parents, lengths } = Foretold::new(order, neighbours);
+        let Foretold { order, place, parents, lengths } = Foretold::new(order, neighbours)?;
         let starts = joined(&parents, &lengths);
         let numbers = |bounds: &[usize]| {
             let height = (bounds[1] - bounds[0]) as u128 - 1 + u128::from(lengths[bounds[1] - 1]);
@@ -89,7 +90,7 @@ impl Tree {
         let needed = entries.saturating_mul(bytes as u128).min(usize::MAX as u128) as usize;
         budget.allows(needed)?;
         let mut tree = Tree { order, place, fronts: vec![], rows: vec![], tasks: vec![], top: vec![] };
-        tree.fill(&starts, &parents, neighbours, n);
+        tree.fill(&starts, &parents, neighbours, n)?;
         tree.share();
         budget.allows(needed.saturating_add(tree.waiting().saturating_mul(bytes)))?;
         Ok(tree)
@@ -153,7 +154,13 @@ impl Tree {
     }
 
     /// The rows of each front: those of its columns, and those that its children leave.
-    fn fill(&mut self, starts: &[usize], parents: &[u32], neighbours: &impl Neighbours, n: usize) {
+    fn fill(
+        &mut self,
+        starts: &[usize],
+        parents: &[u32],
+        neighbours: &impl Neighbours,
+        n: usize,
+    ) -> Result<()> {
         let mut front_of = vec![0u32; n];
         for (front, bounds) in starts.windows(2).enumerate() {
             front_of[bounds[0]..bounds[1]].fill(front as u32);
@@ -161,6 +168,8 @@ impl Tree {
         let count = starts.len() - 1;
         let (mut first, mut next) = (vec![NONE; count], vec![NONE; count]);
         let (mut seen, mut numbers) = (vec![NONE; n], 0);
+        let phase = Phase::new("rows of the factor", n as f64);
+        let mut counter = phase.counter();
         for (at, bounds) in starts.windows(2).enumerate() {
             let columns = bounds[0]..bounds[1];
             let from = self.rows.len();
@@ -173,10 +182,12 @@ impl Tree {
             for column in columns.clone() {
                 for other in neighbours.of(self.order[column]) {
                     add(self.place[other as usize], &mut self.rows);
+                    counter.add(1)?;
                 }
             }
             let mut child = first[at];
             while child != NONE {
+                counter.add(self.fronts[child as usize].rows.len())?;
                 for entry in self.fronts[child as usize].rows.clone() {
                     let row = self.rows[entry];
                     add(row, &mut self.rows);
@@ -196,6 +207,7 @@ impl Tree {
             self.fronts.push(Front { columns, rows, numbers: numbers..numbers + size, parent });
             numbers += size;
         }
+        Ok(())
     }
 
     /// Cuts off subtrees that are small beside the whole. What they are follows from the tree alone.
@@ -277,16 +289,16 @@ pub(super) struct Foretold {
 }
 
 impl Foretold {
-    pub(super) fn new(order: Vec<u32>, neighbours: &impl Neighbours) -> Foretold {
+    pub(super) fn new(order: Vec<u32>, neighbours: &impl Neighbours) -> Result<Foretold> {
         let place = inverse(&order);
-        let parents = parents(&order, &place, neighbours);
+        let parents = parents(&order, &place, neighbours)?;
         let after = postorder(&parents);
         let order: Vec<u32> = after.iter().map(|&at| order[at as usize]).collect();
         let (place, at) = (inverse(&order), inverse(&after));
         let up = |parent: u32| if parent == NONE { NONE } else { at[parent as usize] };
         let parents: Vec<u32> = after.iter().map(|&old| up(parents[old as usize])).collect();
-        let lengths = lengths(&order, &place, &parents, neighbours);
-        Foretold { order, place, parents, lengths }
+        let lengths = lengths(&order, &place, &parents, neighbours)?;
+        Ok(Foretold { order, place, parents, lengths })
     }
 }
 
@@ -296,12 +308,15 @@ fn inverse(order: &[u32]) -> Vec<u32> {
     place
 }
 
-fn parents(order: &[u32], place: &[u32], neighbours: &impl Neighbours) -> Vec<u32> {
+fn parents(order: &[u32], place: &[u32], neighbours: &impl Neighbours) -> Result<Vec<u32>> {
+    let phase = Phase::new("elimination tree", order.len() as f64);
+    let mut counter = phase.counter();
     let mut parents = vec![NONE; order.len()];
     let mut above = parents.clone();
     for (at, &variable) in (0..).zip(order) {
         for other in neighbours.of(variable) {
             let mut from = place[other as usize];
+            counter.add(1)?;
             while from != NONE && from < at {
                 let next = std::mem::replace(&mut above[from as usize], at);
                 if next == NONE {
@@ -311,7 +326,7 @@ fn parents(order: &[u32], place: &[u32], neighbours: &impl Neighbours) -> Vec<u3
             }
         }
     }
-    parents
+    Ok(parents)
 }
 
 fn postorder(parents: &[u32]) -> Vec<u32> {
@@ -344,7 +359,9 @@ fn postorder(parents: &[u32]) -> Vec<u32> {
 }
 
 /// In a postordered tree (Gilbert, Ng and Peyton 1994).
-fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neighbours) -> Vec<u32> {
+fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neighbours) -> Result<Vec<u32>> {
+    let phase = Phase::new("lengths of the factor's columns", order.len() as f64);
+    let mut counter = phase.counter();
     let n = order.len();
     let mut first = vec![NONE; n];
     for column in 0..n {
@@ -365,6 +382,7 @@ fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neig
             lengths[parents[column] as usize] -= 1;
         }
         for other in neighbours.of(order[column]) {
+            counter.add(1)?;
             let row = place[other as usize] as usize;
             // the column is a leaf of the row's subtree if no column below it has an entry in the row
             if row <= column || latest[row] > first[column] {
@@ -394,7 +412,7 @@ fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neig
             lengths[parents[column] as usize] += lengths[column];
         }
     }
-    lengths.into_iter().map(|length| length.max(1) as u32).collect()
+    Ok(lengths.into_iter().map(|length| length.max(1) as u32).collect())
 }
 
 /// Where fronts begin, and the end.

@@ -12,12 +12,16 @@
 
 use super::{IlutOptions, NAME};
 use crate::{Csr, Error, Real, Result};
+use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// How much smaller than the largest of its row a pivot may be before columns are swapped.
 const PIVOTING: f64 = 0.1;
+
+/// Entries read between two polls for interruption: some 0.2 ms.
+const POLLED: usize = 1 << 16;
 
 /// A triangle row by row, columns ascending.
 #[derive(Debug, Default)]
@@ -81,7 +85,13 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
     // of both triangles together
     let room = (0.5 * options.fill * csr.nnz() as f64 / n.max(1) as f64).ceil() as usize;
     let mut replaced = 0;
+    let phase = Phase::new("ILUT factorization", n as f64);
+    let (mut polled_at, mut scanned) = (0, 0);
     for i in 0..n {
+        if scanned >= POLLED {
+            phase.advance((i - polled_at) as u64)?;
+            (polled_at, scanned) = (i, 0);
+        }
         let original = rows[i] as usize;
         let (columns, values) = (csr.row_columns(original), csr.row_values(original));
         let mean =
@@ -100,6 +110,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
                 below += 1;
             }
         }
+        scanned += columns.len() + 1;
         left.clear();
         while let Some(Reverse(k)) = waiting.pop() {
             let at = k as usize;
@@ -110,6 +121,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
                 continue;
             }
             left.push((k, factor, weight));
+            scanned += range.len();
             for (&column, &u) in upper.columns[range.clone()].iter().zip(&upper.values[range]).skip(1) {
                 if row.add(column, -(factor * u)) && (place_of[column as usize] as usize) < i {
                     waiting.push(Reverse(place_of[column as usize]));

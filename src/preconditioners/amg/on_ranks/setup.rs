@@ -204,7 +204,7 @@ impl Rows {
 
         let routes = Routes::new(ranks, &bounds, &near.ghosts)?;
         let (with_ghosts, values, columns) = self.with_ghosts(p, &near)?;
-        let product = Pieces::product(a, &Blocks::new(&with_ghosts, shape, &values));
+        let product = ranks.all(Pieces::product(a, &Blocks::new(&with_ghosts, shape, &values)))?;
         let (partial, values) = ranks.all(product::product(r, &product))?;
         let partial = Blocks::new(&partial, [modes.count; 2], &values);
         let coarse = self.joined(partial, &columns, &routes, bounds, count)?;

@@ -7,6 +7,7 @@ use super::super::triangle::Triangle;
 use super::{Budget, DirectOptions, Factors, Lu, NAME};
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, Real, Result};
+use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 use std::sync::Mutex;
 
@@ -14,6 +15,10 @@ use std::sync::Mutex;
 /// given up spoils the order for all columns to come, more than refinement costs.
 const DIAGONAL: f64 = 1e-3;
 const OTHERS: f64 = 0.1;
+
+/// Multiplications between two polls for interruption, some 0.1 ms, and what a column without any counts.
+const POLLED: f64 = 65_536.0;
+const COLUMN: f64 = 64.0;
 
 /// A factorisation that is not whole yet.
 #[derive(Debug)]
@@ -35,7 +40,7 @@ impl<T: Real> Begun<T> {
     pub(super) fn with(csr: &Csr<T>, budget: Budget, pivoting: Pivoting) -> Result<Begun<T>> {
         check_square(NAME, csr)?;
         let (columns, from_a) = Derivation::transposed(csr)?;
-        let (order, progress) = (Order::of(csr, &columns), Progress::new(&columns));
+        let (order, progress) = (Order::of(csr, &columns)?, Progress::new(&columns));
         Ok(Begun { budget, columns, from_a, order, pivoting, progress })
     }
 
@@ -48,7 +53,7 @@ impl<T: Real> Begun<T> {
                 return Ok(false);
             }
             // fill got out of hand: diagonals do not serve for pivots
-            *order = Order::of_columns(csr, columns);
+            *order = Order::of_columns(csr, columns)?;
             *progress = Progress { work: progress.work, ..Progress::new(columns) };
         }
         Ok(true)
@@ -125,9 +130,17 @@ impl<T: Real> Progress<T> {
         most: f64,
     ) -> Result<bool> {
         let entries = order.by_diagonal.unwrap_or(usize::MAX);
+        // the work of later columns is not known, so progress is counted in columns
+        let phase = Phase::new("LU factorization", columns.rows() as f64);
+        phase.advance(self.row_of.len() as u64)?;
+        let (mut polled_at, mut polled_work) = (self.row_of.len() as u32, self.work);
         for (step, &column) in (0..).zip(&order.column_of).skip(self.row_of.len()) {
             if self.work > most || self.upper.rows.len() + self.lower.rows.len() > entries {
                 return Ok(false);
+            }
+            if self.work - polled_work + COLUMN * f64::from(step - polled_at) >= POLLED {
+                phase.advance(u64::from(step - polled_at))?;
+                (polled_at, polled_work) = (step, self.work);
             }
             self.search(columns, column);
             // earlier steps first, as in a refresh: the same sums, bit by bit
