@@ -23,7 +23,7 @@ use crate::formats::pattern::cut;
 use crate::formats::{block_pattern, row_blocks};
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::index::{Columns, Offsets};
-use krysp_kernels::interrupt::{self, Interrupted, Phase};
+use krysp_kernels::interrupt::{self, Phase};
 use rayon::prelude::*;
 
 /// The number of clusters in a run. Clusters must be much smaller than a run, so that runs can take any shape.
@@ -59,7 +59,7 @@ impl Numbering {
     /// ```
     pub fn clustered<T: Real>(a: &Csr<T>, rows_per_block: usize) -> Result<Numbering> {
         Numbering::in_runs(a, rows_per_block, |offsets, columns, run_length| {
-            Ok(clustered(&Pattern::new(offsets, columns), run_length)?)
+            clustered(&Pattern::new(offsets, columns), run_length)
         })
     }
 
@@ -88,10 +88,7 @@ impl Numbering {
 }
 
 /// The vertices in an order whose runs are compact, longer rows first within each run.
-pub(super) fn clustered(
-    graph: &Pattern<'_>,
-    run_length: usize,
-) -> std::result::Result<Vec<u32>, Interrupted> {
+pub(super) fn clustered(graph: &Pattern<'_>, run_length: usize) -> Result<Vec<u32>> {
     let run_length = run_length.max(1);
     let clusters = clusters(graph, run_length / CLUSTERS_IN_RUN);
     interrupt::check("clustered ordering")?;
@@ -117,7 +114,7 @@ pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run_length: usiz
 ///
 /// A large graph is first cut into groups, which are then laid out in parallel. Bisecting the whole graph would be
 /// slow, and its first bisections serial.
-pub(super) fn line(graph: &Coarse, run: f64) -> std::result::Result<Vec<u32>, Interrupted> {
+pub(super) fn line(graph: &Coarse, run: f64) -> Result<Vec<u32>> {
     let (order, starts) =
         groups(graph, run)?.unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
     let places = inverse(&order);
@@ -156,7 +153,7 @@ struct Group<'a> {
 /// Cuts a large graph into groups: returns the vertices in an order, and where each group begins in it. A group has a
 /// multiple of `run` as weight, and about [`GROUP`] vertices. `None` for a small graph, or one that does not get
 /// smaller by clustering.
-fn groups(graph: &Coarse, run: f64) -> std::result::Result<Option<(Vec<u32>, Vec<usize>)>, Interrupted> {
+fn groups(graph: &Coarse, run: f64) -> Result<Option<(Vec<u32>, Vec<usize>)>> {
     let vertices = graph.vertices();
     if vertices <= WHOLE {
         return Ok(None);

@@ -40,7 +40,7 @@ impl Numbering {
         Numbering::in_runs(a, rows_per_block, |offsets, columns, run_length| {
             match on_device(gpu.device(), offsets, columns, run_length)? {
                 Some(order) => Ok(order),
-                None => Ok(clustered(&Pattern::new(offsets, columns), run_length)?),
+                None => clustered(&Pattern::new(offsets, columns), run_length),
             }
         })
     }

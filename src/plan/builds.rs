@@ -1,9 +1,9 @@
 //! What a plan asks of a machine.
 
 use super::Preconditioner;
-use super::magnitudes::Magnitudes;
 use super::matched::{Begins, Matched};
 use super::rung::{AnyPreconditioner, Prepared};
+use crate::PositiveJacobi;
 use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
@@ -140,7 +140,7 @@ impl<T: Real> Builds<T> for Host {
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
-            Preconditioner::Jacobi => Box::new(Magnitudes::new(csr, operator.domain())?),
+            Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::new(csr)?),
             Preconditioner::Amg => Box::new(Amg::new(csr)?),
             Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
@@ -180,7 +180,7 @@ impl<T: Real> Builds<T> for Host {
     ) -> bool {
         match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel => false,
-            Preconditioner::Jacobi => put(m, to, Magnitudes::<T, Self::Vector>::save),
+            Preconditioner::Jacobi => put(m, to, PositiveJacobi::<T, Self::Vector>::save),
             Preconditioner::Amg => put(m, to, Amg::<T>::save),
             Preconditioner::Fsai => put(m, to, Fsai::<T>::save),
             Preconditioner::Spai => put(m, to, Spai::<T>::save),
@@ -206,7 +206,7 @@ impl<T: Real> Builds<T> for Host {
     ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel => return Err(Broken),
-            Preconditioner::Jacobi => Box::new(from.load::<Magnitudes<T, Self::Vector>>()?),
+            Preconditioner::Jacobi => Box::new(from.load::<PositiveJacobi<T, Self::Vector>>()?),
             Preconditioner::Amg => Box::new(from.load::<Amg<T>>()?),
             Preconditioner::Fsai => Box::new(from.load::<Fsai<T>>()?),
             Preconditioner::Spai => Box::new(from.load::<Spai<T>>()?),
@@ -245,7 +245,7 @@ impl<T: Real> Builds<T> for Cuda {
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
-            Preconditioner::Jacobi => Box::new(Magnitudes::new(csr, operator.domain())?),
+            Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::on(self, csr)?),
             Preconditioner::Amg => Box::new(Amg::on(self, csr)?),
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),

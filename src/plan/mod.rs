@@ -33,7 +33,6 @@ mod candidates;
 mod climb;
 mod ladder;
 mod least_squares;
-mod magnitudes;
 mod matched;
 mod measured;
 mod names;

@@ -34,8 +34,7 @@ pub enum Method {
 pub enum Preconditioner {
     /// None at all.
     None,
-    /// [`Jacobi`](crate::Jacobi), of the magnitudes of the diagonal; where that is zero or weak, of what the other unknowns
-    /// contribute.
+    /// [`PositiveJacobi`](crate::PositiveJacobi), which is [`Jacobi`](crate::Jacobi) for a positive diagonal.
     Jacobi,
     /// [`TwoLevel`](crate::TwoLevel)
     TwoLevel,

@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::magnitudes::WEAK;
 use super::parts::{Parts, parts};
 use super::spectrum::{Spectrum, spectrum};
+use crate::preconditioners::positive_jacobi::WEAK;
 
 /// What can be seen of a matrix before it is solved with. Printed, it is a few lines.
 ///

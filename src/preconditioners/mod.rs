@@ -3,6 +3,7 @@
 //! | preconditioner | for | one application | on a GPU |
 //! | --- | --- | --- | --- |
 //! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors | copied, built |
+//! | [`PositiveJacobi`] | the same for indefinite matrices; what a plan calls Jacobi | the same | built |
 //! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
 //! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
 //! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
@@ -34,6 +35,7 @@ pub mod jacobi;
 mod local;
 mod narrow;
 pub(crate) mod origin;
+pub(crate) mod positive_jacobi;
 mod rows;
 mod solves;
 pub mod spai;
@@ -55,6 +57,7 @@ pub use jacobi::Jacobi;
 pub use krysp_kernels::block_diagonal::StoredRows;
 pub use narrow::Narrow;
 pub use origin::{Origin, Refresh};
+pub use positive_jacobi::PositiveJacobi;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
 pub use two_level::TwoLevel;

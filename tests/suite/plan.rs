@@ -374,3 +374,28 @@ fn entries_are_compared_across_the_diagonal() {
         assert_eq!(profile.is_symmetric(), symmetric, "{rest}");
     }
 }
+
+/// What a plan calls Jacobi can be built without a plan, and makes the same iterations.
+#[test]
+fn the_jacobi_of_a_plan_is_a_preconditioner_that_users_can_build() {
+    // a saddle point, whose last rows have no diagonal
+    let n = 60;
+    let mut entries: Vec<(usize, usize, f64)> = (0..n).map(|i| (i, i, 2.0 + (i % 5) as f64)).collect();
+    for k in 0..n / 4 {
+        let constraint = n + k;
+        for i in [4 * k, 4 * k + 1, (4 * k + 9) % n] {
+            entries.extend([(constraint, i, 1.0), (i, constraint, 1.0)]);
+        }
+    }
+    let rows = n + n / 4;
+    let a = Csr::from_triplets(rows, rows, &entries).unwrap();
+    let b: Vec<f64> = (0..rows).map(|i| 1.0 + (i % 7) as f64).collect();
+    let plan =
+        Plan::new(&a).unwrap().method(Method::Minres).preconditioner(Preconditioner::Jacobi).rtol(1e-10);
+    let planned = plan.build().unwrap().solve(&b).unwrap();
+    let m = krysp::PositiveJacobi::new(&a, a.domain()).unwrap();
+    let built = krysp::Minres::new(&a).preconditioner(m).rtol(1e-10).solve(&b).unwrap();
+    assert!(planned.converged() && built.report.converged());
+    assert_eq!(planned.report.iterations, built.report.iterations);
+    assert!(krysp::Jacobi::new(&a).is_err());
+}

@@ -75,7 +75,7 @@ pub fn cholesky<T: Value>(
         phase.advance((block.len() * block.len() / 2 * (stride - first)) as u64)?;
         let strip = Strip { values: &before[first * stride + block.end..], stride, rows };
         let right = Strip { rows: columns - block.end, ..strip };
-        subtract(after, stride, block.end, strip, right, block.len(), true, phase)?;
+        subtract(after, stride, block.end, [strip, right], block.len(), true, phase)?;
     }
     Ok(())
 }
@@ -90,8 +90,7 @@ pub fn subtract<T: Value>(
     c: &mut [T],
     stride: usize,
     skip: usize,
-    a: Strip<'_, T>,
-    b: Strip<'_, T>,
+    [a, b]: [Strip<'_, T>; 2],
     depth: usize,
     lower: bool,
     phase: &Phase,

@@ -239,7 +239,7 @@ impl<T: Real> Work<'_, T> {
             frontal::cholesky(own, height, front.columns.len(), &least, self.phase).map_err(refused)?;
             if below > 0 {
                 let strip = Strip { values: &own[front.columns.len()..], stride: height, rows: below };
-                frontal::subtract(&mut rest, below, 0, strip, strip, front.columns.len(), true, self.phase)?;
+                frontal::subtract(&mut rest, below, 0, [strip; 2], front.columns.len(), true, self.phase)?;
             }
             left[at - from] = rest;
         }

@@ -1,6 +1,6 @@
-//! A diagonal that is positive for every matrix, so that any method may be preconditioned by it.
+//! A diagonal preconditioner that is positive definite for every matrix.
 
-use crate::preconditioners::origin::{check_space, check_square};
+use super::origin::{check_space, check_square};
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostSpace, HostVector, Origin, Real, Refresh, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
@@ -9,39 +9,58 @@ use krysp_solvers::{
 };
 
 /// A diagonal entry is weak if it is below this part of the largest entry of its row.
-pub(super) const WEAK: f64 = 1e-6;
+pub(crate) const WEAK: f64 = 1e-6;
 
-/// The inverses of positive numbers `dᵢ`: `|aᵢᵢ|` where that is not weak; elsewhere `Σ aᵢⱼ² / |aⱼⱼ|` over the unknowns
-/// whose diagonal is not weak, the diagonal of the Schur complement of a saddle point; elsewhere the largest entry of the
-/// row; and one in a row of zeros.
-pub(super) struct Magnitudes<T: Real, V: Vector<Elem = T>> {
+/// A diagonal preconditioner that is positive definite for every matrix, so that [`Minres`](crate::Minres) and others take it for
+/// indefinite ones. Plans use it wherever they print "Jacobi".
+///
+/// It divides by `d_i = |a_ii|`. Where `|a_ii|` is at most 10⁻⁶ of the largest entry of its row, it divides by
+/// `d_i = Σ a_ij² / d_j` over the unknowns `j` whose own diagonal is larger than that: the diagonal of the Schur complement of a saddle
+/// point. Where that is zero too, `d_i` is the largest magnitude of the row, or one for a row of zeros. With a positive diagonal
+/// that is nowhere small it is [`Jacobi`](crate::Jacobi).
+///
+/// ```
+/// use krysp::{Csr, LinearOperator, Minres, PositiveJacobi};
+///
+/// // a saddle point: the last unknown has no diagonal
+/// let entries = [(0, 0, 4.0), (1, 1, 2.0), (0, 2, 1.0), (2, 0, 1.0), (1, 2, 1.0), (2, 1, 1.0)];
+/// let a = Csr::from_triplets(3, 3, &entries)?;
+/// let m = PositiveJacobi::new(&a, a.domain())?;
+/// let solution = Minres::new(&a).preconditioner(m).solve(&[1.0, 1.0, 1.0])?;
+/// assert!(solution.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(alias = "jacobi")]
+#[derive(Debug)]
+pub struct PositiveJacobi<T: Real, V: Vector<Elem = T>> {
     inverse: Diagonal<V>,
     host: HostSpace<T>,
 }
 
-impl<T: Real> Saved for Magnitudes<T, HostVector<T>> {
+impl<T: Real> Saved for PositiveJacobi<T, HostVector<T>> {
     fn save(&self, to: &mut Writer<'_>) {
         self.inverse.diagonal().save(to);
         self.host.save(to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-        Ok(Magnitudes { inverse: Diagonal::new(from.load()?), host: from.load()? })
+        Ok(PositiveJacobi { inverse: Diagonal::new(from.load()?), host: from.load()? })
     }
 }
 
-impl<T: Real, V: Vector<Elem = T>> Magnitudes<T, V> {
-    /// Of a matrix, in a space of the same numbering.
-    pub(super) fn new(csr: &Csr<T>, space: &SpaceOf<V>) -> Result<Self> {
+impl<T: Real, V: Vector<Elem = T>> PositiveJacobi<T, V> {
+    /// Builds the preconditioner of a matrix, in a space of the same numbering: `a.domain()` of the matrix itself, or of an operator
+    /// made from it, in host memory or on a GPU.
+    pub fn new(csr: &Csr<T>, space: &SpaceOf<V>) -> Result<Self> {
         check_square("Jacobi", csr)?;
-        let mut magnitudes =
-            Magnitudes { inverse: Diagonal::new(space.zeros()?), host: csr.source().domain().clone() };
-        magnitudes.refresh(csr)?;
-        Ok(magnitudes)
+        let mut made =
+            PositiveJacobi { inverse: Diagonal::new(space.zeros()?), host: csr.source().domain().clone() };
+        made.refresh(csr)?;
+        Ok(made)
     }
 }
 
-impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Magnitudes<T, V> {
+impl<T: Real, V: Vector<Elem = T>> Refresh<T> for PositiveJacobi<T, V> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, &self.host)?;
         let csr = a.in_host_memory()?;
@@ -86,7 +105,7 @@ fn inverse_magnitudes<T: Real>(csr: &Csr<T>) -> Vec<T> {
 }
 
 /// That of the diagonal, every method passed on.
-impl<T: Real, V: Vector<Elem = T>> LinearOperator for Magnitudes<T, V> {
+impl<T: Real, V: Vector<Elem = T>> LinearOperator for PositiveJacobi<T, V> {
     type Vector = V;
 
     fn domain(&self) -> &SpaceOf<V> {
