@@ -64,7 +64,7 @@ def rounds(side, count, ranks):
 
 
 # how mpi_poisson tells of a solve
-OURS = r"(.+): converged after (\d+) iterations in (\S+) s.*, setup (\S+) s"
+OURS = r"(.+): converged after (\d+) iterations, solve (\S+) s.*, setup (\S+) s"
 
 
 def assemble(side, comm):

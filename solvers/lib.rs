@@ -30,6 +30,7 @@
 )]
 
 mod accuracy;
+mod advice;
 mod basis;
 pub mod bicgstab;
 pub mod cg;
@@ -57,6 +58,7 @@ mod vector;
 mod verdict;
 mod workspace;
 
+pub use advice::Words;
 pub use basis::{Basis, VectorBasis};
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;

@@ -1,6 +1,6 @@
 //! How a solve ended, and what it cost.
 
-use crate::{Evidence, cg, gmres, minres, verdict};
+use crate::Evidence;
 use std::fmt;
 use std::time::Duration;
 
@@ -51,64 +51,6 @@ pub enum Outcome {
         /// What is not finite.
         whence: &'static str,
     },
-}
-
-impl Outcome {
-    /// What to try next, in one sentence; `None` after convergence.
-    pub fn advice(&self) -> Option<&'static str> {
-        Some(match self {
-            Outcome::Converged => return None,
-            Outcome::IterationLimit => {
-                "allow more with `max_iterations`, or take a preconditioner that needs fewer"
-            }
-            Outcome::TimeLimit => "raise `time_limit`, or take a preconditioner that needs fewer iterations",
-            Outcome::Cancelled | Outcome::Stopped => "`solve_from` continues from the returned `x`",
-            Outcome::Breakdown { what, .. } => match *what {
-                cg::SIGMA => "the matrix is not positive definite: `Minres` if it is symmetric, else `Gmres`",
-                cg::RHO | minres::NU => {
-                    "the preconditioner is not symmetric positive definite: take another, or `Gmres`"
-                }
-                verdict::RHS | verdict::RESIDUAL => {
-                    "scale `b`: squares of its entries, or of those of the residual, vanish or overflow"
-                }
-                gmres::PIVOT | minres::GAMMA => {
-                    "the matrix is singular: declare its null space with `null_space`, or make `b` consistent"
-                }
-                _ => "take `Gmres`, which does not divide by this number, or a better preconditioner",
-            },
-            Outcome::Diverged => {
-                "check that matrix and preconditioner have the properties that the method needs, or take `Gmres`"
-            }
-            Outcome::Stagnated(Evidence::Energy { .. }) => {
-                "check that matrix and preconditioner are symmetric positive definite, or take `Gmres`"
-            }
-            Outcome::Stagnated(Evidence::Unsymmetric { .. }) => "`Gmres` and `BiCgStab` do not need symmetry",
-            Outcome::Stagnated(Evidence::Pace { .. }) => {
-                "take a better preconditioner or a longer `restart`, or allow more `max_iterations`"
-            }
-            Outcome::Stagnated(Evidence::Singular { .. }) => {
-                "declare the null space of the matrix with `null_space`, scale the system, or use an element type with more \
-                 digits"
-            }
-            Outcome::Stagnated(Evidence::Residual { .. }) => {
-                "take a better preconditioner, or for `Gmres` a longer `restart`"
-            }
-            Outcome::Stagnated(Evidence::Restart) => {
-                "take a better preconditioner, or make the one there is closer to linear"
-            }
-            Outcome::PrecisionLimit { .. } => {
-                "ask for a larger tolerance; a smaller residual needs an element type with more digits, or a better scaled \
-                 matrix"
-            }
-            Outcome::Inconsistent { .. } => {
-                "make `b` consistent, or declare the null space of the matrix with `null_space`"
-            }
-            Outcome::NotFinite { .. } => {
-                "look for infinities, NaN and overflow in the matrix, the \
-                                          preconditioner, `b` and the guess"
-            }
-        })
-    }
 }
 
 impl fmt::Display for Outcome {
@@ -211,29 +153,6 @@ impl Report {
     /// `‖b − A x‖ / ‖b‖`; zero if the residual is zero, even with `b = 0`.
     pub fn relative_residual(&self) -> f64 {
         if self.true_residual == 0.0 { 0.0 } else { self.true_residual / self.rhs_norm }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.outcome)?;
-        write!(
-            f,
-            " after {} iterations in {:.3} s, relative residual {:.2e}",
-            self.iterations,
-            self.time.as_secs_f64(),
-            self.relative_residual()
-        )?;
-        if let Some(condition) = &self.condition {
-            write!(f, ", condition about {:.1e}", condition.ratio())?;
-        }
-        if let Outcome::PrecisionLimit { limit, .. } = self.outcome {
-            write!(f, "; rounding `x` alone leaves {:.1e}", limit / self.rhs_norm)?;
-        }
-        if let Some(advice) = self.outcome.advice() {
-            write!(f, "; to try next: {advice}")?;
-        }
-        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 //! the properties that a method needs. Settings are the defaults, except for the allowed iterations.
 
 use crate::truth::{check, norm, residual};
-use krysp::solvers::{ConditionEstimate, Evidence};
+use krysp::solvers::{ConditionEstimate, Evidence, Words};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
     BiCgStab, Cg, Csr, Fcg, Gmres, HostVector, Idr, Ilu0, Ilut, Jacobi, LinearOperator, Matching, Minres,
@@ -335,4 +335,51 @@ fn every_failed_solve_says_what_to_try_next() {
     }
     let converged = Cg::new(&a).solve(&b).unwrap().report;
     assert_eq!(converged.outcome.advice(), None);
+}
+
+#[test]
+fn advice_has_the_names_of_the_interface_and_of_nothing_that_it_lacks() {
+    let words = Words {
+        max_iterations: "maxiter",
+        time_limit: "--time-limit",
+        guess: "x0",
+        gmres: "gmres",
+        minres: "minres",
+        bicgstab: "bicgstab",
+        restart: None,
+        null_space: None,
+    };
+    let breakdown = |what| Outcome::Breakdown { what, value: -1.0, iteration: 3 };
+    let pivot =
+        Gmres::new(&Csr::from_triplets(2, 2, &[(0, 0, 1.0), (1, 0, 1.0)]).unwrap()).solve(&[0.0, 1.0]);
+    for outcome in [
+        Outcome::IterationLimit,
+        Outcome::TimeLimit,
+        Outcome::Cancelled,
+        breakdown("any number"),
+        pivot.unwrap().report.outcome,
+        Outcome::Diverged,
+        Outcome::Inconsistent { least: 1.0 },
+        Outcome::Stagnated(Evidence::Residual { iterations: 7 }),
+        Outcome::Stagnated(Evidence::Pace { needed: 1e5 }),
+        Outcome::Stagnated(Evidence::Energy { iterations: 7 }),
+        Outcome::Stagnated(Evidence::Unsymmetric { what: "the matrix" }),
+        Outcome::Stagnated(Evidence::Singular { condition: 1e16 }),
+    ] {
+        let advice = outcome.advice_in(&words).unwrap();
+        for name in [
+            "max_iterations",
+            "time_limit",
+            "solve_from",
+            "null_space",
+            "Gmres",
+            "Minres",
+            "BiCgStab",
+            "restart",
+        ] {
+            assert!(!advice.contains(name), "{advice}");
+        }
+    }
+    let advice = Outcome::IterationLimit.advice_in(&words).unwrap();
+    assert_eq!(advice, "allow more with maxiter, or take a preconditioner that needs fewer");
 }

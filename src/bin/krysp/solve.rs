@@ -298,7 +298,7 @@ impl Solve {
             line("memory", &rate);
         }
         if let Some(advice) = report.outcome.advice() {
-            line("try next", advice);
+            line("try next", &advice);
         }
     }
 

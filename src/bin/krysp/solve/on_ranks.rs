@@ -295,7 +295,7 @@ impl Solve {
             line("", &format!("x differs by {error:.1e} from the x that b was made of"));
         }
         if let Some(advice) = report.outcome.advice() {
-            line("try next", advice);
+            line("try next", &advice);
         }
     }
 
