@@ -30,10 +30,9 @@ use num_traits::Zero;
 /// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Jacobi};
+/// use krysp::{Cg, Jacobi, gallery};
 ///
-/// let a = matrices::stencil7(20).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[20; 3])?;
 /// let b = vec![1.0; a.rows()];
 /// let solution = Cg::new(&a).preconditioner(Jacobi::new(&a)?).rtol(1e-8).solve(&b)?;
 /// println!("{}", solution.report);

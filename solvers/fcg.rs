@@ -36,10 +36,9 @@ use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symme
 ///
 /// ```
 /// use krysp::solvers::OperatorFn;
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Fcg, HostVector, LinearOperator};
+/// use krysp::{Cg, Fcg, HostVector, LinearOperator, gallery};
 ///
-/// let a = matrices::stencil7(12).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[12; 3])?;
 /// // a few iterations of another solver: no fixed operator
 /// let space = a.domain();
 /// let inner = OperatorFn::new(space, space, |r: &HostVector<f64>, z: &mut HostVector<f64>| {

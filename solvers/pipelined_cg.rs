@@ -46,10 +46,9 @@ const REPLACE: usize = 64;
 /// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Jacobi, PipelinedCg};
+/// use krysp::{Jacobi, PipelinedCg, gallery};
 ///
-/// let a = matrices::stencil7(12).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[12; 3])?;
 /// let mut solver = PipelinedCg::new(&a).preconditioner(Jacobi::new(&a)?).rtol(1e-8);
 /// assert!(solver.solve(&vec![1.0; a.rows()])?.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -25,12 +25,9 @@
 //! The solution of a pure Neumann problem is unique only up to a constant. Declare the null space of the matrix:
 //!
 //! ```
-//! # use krysp::{Chebyshev, Csr, Jacobi, Minres};
-//! # let mut entries = vec![];
-//! # for i in 1..5 {
-//! #     entries.extend([(i, i, 1.0), (i, i - 1, -1.0), (i - 1, i, -1.0), (i - 1, i - 1, 1.0)]);
-//! # }
-//! # let a = Csr::from_triplets(5, 5, &entries)?;
+//! use krysp::{Chebyshev, Jacobi, Minres, gallery};
+//!
+//! let a = gallery::neumann::<f64>(&[5])?; // −u'' on five cells, no value prescribed
 //! let polynomial = Chebyshev::new(&a, Jacobi::new(&a)?, 2)?;
 //! let mut solver = Minres::new(&a).preconditioner(polynomial).null_space(&[[1.0; 5]])?;
 //! let solution = solver.solve(&[2.0, 0.0, 0.0, 0.0, 0.0])?;
@@ -42,7 +39,7 @@
 //! ```
 //!
 //! Matrices are assembled as [`Csr`] and converted to the [format](formats) that suits their rows and the hardware
-//! best; [`Operator::auto`] can choose it. Every format and every preconditioner is a [`LinearOperator`], and every
+//! best; [`Operator::auto`] can choose it. [`gallery`] has model problems to begin with. Every format and every preconditioner is a [`LinearOperator`], and every
 //! [method](solvers) runs on all of them.
 
 // These lints apply to the library only. Tests and examples may unwrap, panic and print.
@@ -61,6 +58,7 @@ pub mod choice;
 pub mod cuda;
 mod error;
 pub mod formats;
+pub mod gallery;
 mod host;
 #[cfg(any(feature = "faer", feature = "nalgebra", feature = "sprs"))]
 pub mod interop;

@@ -1,10 +1,9 @@
 //! One system on several GPUs: each has some of the rows, and every method runs on all of them at once.
 //!
 //! ```no_run
-//! use krysp::testing::matrices;
-//! use krysp::{Cg, Cuda, Spread};
+//! use krysp::{Cg, Cuda, Spread, gallery};
 //!
-//! let a = matrices::stencil7(100).csr::<f64>()?;
+//! let a = gallery::poisson::<f64>(&[100; 3])?;
 //! let gpus = [Cuda::new(0)?, Cuda::new(1)?];
 //! let spread = Spread::new(&gpus, &a)?;
 //! println!("{spread}");
@@ -172,9 +171,8 @@ impl<T: Real> Spread<T> {
     /// that this shows makes products faster, and says by how much:
     ///
     /// ```no_run
-    /// # use krysp::testing::matrices;
-    /// # use krysp::{Cuda, Spread};
-    /// # let a = matrices::stencil7(100).csr::<f64>()?;
+    /// # use krysp::{Cuda, Spread, gallery};
+    /// # let a = gallery::poisson::<f64>(&[100; 3])?;
     /// # let gpus = [Cuda::new(0)?, Cuda::new(1)?];
     /// let mut spread = Spread::new(&gpus, &a)?;
     /// let balance = spread.balance()?;
@@ -194,10 +192,9 @@ impl<T: Real> Spread<T> {
     ///
     /// ```no_run
     /// use krysp::solvers::Composed;
-    /// use krysp::testing::matrices;
-    /// use krysp::{Cg, Cuda, Fsai, Spread};
+    /// use krysp::{Cg, Cuda, Fsai, Spread, gallery};
     ///
-    /// let a = matrices::stencil7(100).csr::<f64>()?;
+    /// let a = gallery::poisson::<f64>(&[100; 3])?;
     /// let spread = Spread::new(&[Cuda::new(0)?, Cuda::new(1)?], &a)?;
     /// let fsai = Fsai::new(&a)?;
     /// let [lower, upper] = [spread.matrix(fsai.lower())?, spread.matrix(fsai.upper())?];

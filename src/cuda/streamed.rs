@@ -7,10 +7,9 @@
 //!
 //! ```no_run
 //! use krysp::prelude::*;
-//! use krysp::testing::matrices;
-//! use krysp::{Csr, Streamed};
+//! use krysp::{Csr, Streamed, gallery};
 //!
-//! let a: Csr<f64> = matrices::stencil7(200).csr()?;
+//! let a: Csr<f64> = gallery::poisson(&[200; 3])?;
 //! let gpu = Cuda::new(0)?;
 //! let streamed = Streamed::on(&gpu, &a, 200 << 20)?; // 200 MiB of the GPU's memory
 //! println!("{}", streamed.traffic()); // what a product will take, and what would help

@@ -25,10 +25,9 @@ use krysp_solvers::LinearOperator;
 ///
 /// ```
 /// use krysp::formats::Rounded;
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Composed, Format, Fsai, LinearOperator, Sell};
+/// use krysp::{Cg, Composed, Format, Fsai, LinearOperator, Sell, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let fsai = Fsai::new(&a)?;
 /// let half = |factor| -> krysp::Result<_> { Rounded::<Sell<f64>, f32>::new(factor) };
 /// let factors = Composed::new(half(fsai.upper())?, half(fsai.lower())?)?;

@@ -11,10 +11,9 @@ use std::sync::Arc;
 ///
 /// ```
 /// use krysp::partition::by_diagonal_blocks;
-/// use krysp::testing::matrices;
-/// use krysp::{Dia, HostSpace, LinearOperator, Space, Vector};
+/// use krysp::{Dia, HostSpace, LinearOperator, Space, Vector, gallery};
 ///
-/// let a = matrices::stencil7(16).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[16; 3])?;
 /// let [near, far] = by_diagonal_blocks(&a, 32)?;
 /// let near = Dia::new(&near)?; // refuses blocks that are mostly empty
 /// assert!(near.diagonals().len() <= 63);

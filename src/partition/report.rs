@@ -74,10 +74,10 @@ pub fn quality<R: IntoIterator<Item = usize>>(
 /// What the processors of a partition get of a matrix; prints as a table.
 ///
 /// ```
+/// use krysp::gallery;
 /// use krysp::partition::{Report, by_length_classes};
-/// use krysp::testing::matrices;
 ///
-/// let a = matrices::named("st7_2M_nat").ok_or("a generated matrix")?.csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[64; 3])?;
 /// let lengths: Vec<usize> = a.row_lengths().collect();
 /// let powers = [75.0, 75.0, 1.0, 1.0]; // two GPUs and two cores
 /// let report = Report::new(&a, &by_length_classes(&lengths, &powers)?, &powers)?;

@@ -49,10 +49,9 @@ const NAME: &str = "FSAI";
 /// The factors `G` and `Gᵀ`, and their product as a preconditioner.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Fsai, Sparsity};
+/// use krysp::{Cg, Fsai, Sparsity, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let b = vec![1.0; a.rows()];
 /// let plain = Cg::new(&a).solve(&b)?;
 /// let fixed = Cg::new(&a).preconditioner(Fsai::new(&a)?).solve(&b)?;
@@ -66,10 +65,9 @@ const NAME: &str = "FSAI";
 /// The factors are matrices, which any format stores, on any device:
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Composed, Fsai, Sell};
+/// use krysp::{Cg, Composed, Fsai, Sell, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let fsai = Fsai::new(&a)?;
 /// let fast = Composed::new(Sell::new(fsai.upper())?, Sell::new(fsai.lower())?)?;
 /// assert!(Cg::new(&a).preconditioner(fast).solve(&vec![1.0; a.rows()])?.report.converged());

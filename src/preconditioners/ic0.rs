@@ -37,10 +37,9 @@ const LAST_SHIFT: f64 = 1.1;
 /// An incomplete Cholesky factorisation in host memory. It has no copy on a GPU; [`Isai`](super::Isai) of it has.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Ic0};
+/// use krysp::{Cg, Ic0, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let b = vec![1.0; a.rows()];
 /// let plain = Cg::new(&a).solve(&b)?;
 /// let preconditioned = Cg::new(&a).preconditioner(Ic0::new(&a)?).solve(&b)?;

@@ -21,10 +21,9 @@ const NAME: &str = "ILU(0)";
 /// An incomplete LU factorisation in host memory. It has no copy on a GPU; [`Isai`](super::Isai) of it has.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Gmres, Ilu0};
+/// use krysp::{Gmres, Ilu0, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let solution = Gmres::new(&a).preconditioner(Ilu0::new(&a)?).solve(&vec![1.0; a.rows()])?;
 /// assert!(solution.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

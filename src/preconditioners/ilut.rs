@@ -70,10 +70,9 @@ impl IlutOptions {
 /// [`Scaling::matched`](crate::Scaling::matched) makes of it.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{BiCgStab, Ilut};
+/// use krysp::{BiCgStab, Ilut, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let ilut = Ilut::new(&a)?;
 /// let report = BiCgStab::new(&a).preconditioner(&ilut).solve(&vec![1.0; a.rows()])?.report;
 /// assert!(report.converged() && report.iterations <= 5);

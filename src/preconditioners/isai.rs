@@ -57,10 +57,9 @@ impl<T: Real, P: Factorised<T>> Factorised<T> for &P {
 /// stay.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Ic0, Isai, Sparsity};
+/// use krysp::{Cg, Ic0, Isai, Sparsity, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let isai = Isai::new(Ic0::new(&a)?, Sparsity::Power(1))?;
 /// assert!(Cg::new(&a).preconditioner(isai).solve(&vec![1.0; a.rows()])?.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

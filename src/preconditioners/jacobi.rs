@@ -108,10 +108,9 @@ impl<T: Real> Jacobi<T> {
     /// [`Jacobi::refresh`]; what was rounded is not as it was before a refresh. A diagonal stays as it is.
     ///
     /// ```
-    /// use krysp::testing::matrices;
-    /// use krysp::{Cg, Jacobi};
+    /// use krysp::{Cg, Jacobi, gallery};
     ///
-    /// let a = matrices::elasticity(5).csr::<f64>()?;
+    /// let (a, _) = gallery::elasticity::<f64>([5, 4, 4], 0.3)?;
     /// let blocks = Jacobi::detected(&a)?.rounded(0.1)?;
     /// assert_eq!(blocks.stored_rows().halves, a.rows());
     /// assert!(Cg::new(&a).preconditioner(blocks).solve(&vec![1.0; a.rows()])?.report.converged());

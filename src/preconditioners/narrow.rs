@@ -16,10 +16,9 @@ use std::sync::{Mutex, PoisonError};
 /// An operator on vectors of `f64` that computes in `f32`: `z = M r`, with `r` rounded first.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Composed, Fsai, Narrow, Sell};
+/// use krysp::{Cg, Composed, Fsai, Narrow, Sell, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let fsai = Fsai::new(&a)?;
 /// let [upper, lower] = [fsai.upper(), fsai.lower()].map(|factor| factor.cast::<f32>());
 /// let narrow = Narrow::new(Composed::new(Sell::new(&upper)?, Sell::new(&lower)?)?)?;

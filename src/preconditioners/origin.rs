@@ -25,10 +25,9 @@ use std::sync::LazyLock;
 /// wherever that is:
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Format, Jacobi, Refresh, Sell};
+/// use krysp::{Cg, Format, Jacobi, Refresh, Sell, gallery};
 ///
-/// let csr = matrices::stencil7(8).csr::<f64>()?;
+/// let csr = gallery::poisson::<f64>(&[8; 3])?;
 /// let (a, jacobi) = (Sell::new(&csr)?, Jacobi::new(&csr)?);
 /// let mut solver = Cg::new(a).preconditioner(jacobi);
 /// let doubled: Vec<f64> = csr.entries().iter().map(|value| 2.0 * value).collect();

@@ -69,10 +69,9 @@ saved!(impl[] SpaiReport { frobenius, largest, missed });
 /// A sparse approximate inverse.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{BiCgStab, Growth, Side, Spai, Sparsity};
+/// use krysp::{BiCgStab, Growth, Side, Spai, Sparsity, gallery};
 ///
-/// let a = matrices::stencil7(8).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[8; 3])?;
 /// let fixed = Spai::new(&a)?;
 /// println!("‖A M − I‖ = {:.1}", fixed.report().frobenius);
 /// let solution = BiCgStab::new(&a).preconditioner(fixed).solve(&vec![1.0; a.rows()])?;

@@ -30,10 +30,9 @@ use krysp_solvers::{Error, LinearOperator, check_spaces};
 /// A preconditioner and a coarse correction, added: for symmetric positive definite `A`, and `M` like it.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, TwoLevel};
+/// use krysp::{Cg, TwoLevel, gallery};
 ///
-/// let (a, b) = (matrices::stencil7(20).csr::<f64>()?, vec![1.0; 8000]);
+/// let (a, b) = (gallery::poisson::<f64>(&[20; 3])?, vec![1.0; 8000]);
 /// let solution = Cg::new(&a).preconditioner(TwoLevel::new(&a)?).rtol(1e-8).solve(&b)?;
 /// assert!(solution.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())

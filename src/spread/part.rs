@@ -106,9 +106,8 @@ impl<T: Real> Part<T> {
     /// Jacobi. Small blocks along the diagonal lie inside parts, so that those of `Jacobi` are the ones of the whole matrix.
     ///
     /// ```no_run
-    /// # use krysp::testing::matrices;
-    /// # use krysp::{Cg, Cuda, Jacobi, Spread, ToCuda};
-    /// # let a = matrices::elasticity(9).csr::<f64>()?;
+    /// # use krysp::{Cg, Cuda, Jacobi, Spread, ToCuda, gallery};
+    /// # let (a, _) = gallery::elasticity::<f64>([9, 8, 8], 0.3)?;
     /// # let spread = Spread::new(&[Cuda::new(0)?], &a)?;
     /// let solution = spread.solve(&vec![1.0; a.rows()], |part, b| {
     ///     let jacobi = Jacobi::blocks(&part.block()?, 3)?.to(part.gpu())?;

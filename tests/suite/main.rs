@@ -5,6 +5,7 @@ mod amg;
 mod chebyshev;
 mod clustering;
 mod direct;
+mod documents;
 mod endings;
 mod fem;
 mod files;

@@ -97,10 +97,9 @@ const SHIFT: f64 = 1e-5;
 /// is a table of its levels.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Amg, Cg};
+/// use krysp::{Amg, Cg, gallery};
 ///
-/// let a = matrices::stencil7(20).csr::<f64>()?;
+/// let a = gallery::poisson::<f64>(&[20; 3])?;
 /// let m = Amg::new(&a)?;
 /// println!("{m}");
 /// let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&vec![1.0; a.rows()])?.report;
@@ -111,11 +110,9 @@ const SHIFT: f64 = 1e-5;
 /// Elasticity wants rigid motions, from the places of its nodes:
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Amg, Cg, Unknowns, rigid_motions};
+/// use krysp::{Amg, Cg, Unknowns, gallery, rigid_motions};
 ///
-/// let a = matrices::elasticity(10).csr::<f64>()?;
-/// let points: Vec<_> = (0..1000).map(|i| [i % 10, i / 10 % 10, i / 100].map(|x| x as f64)).collect();
+/// let (a, points) = gallery::elasticity::<f64>([10, 9, 9], 0.3)?;
 /// let m = Amg::with_modes(&a, &rigid_motions(&points, Unknowns::ByNode))?;
 /// let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&vec![1.0; a.rows()])?.report;
 /// assert!(report.converged() && report.iterations < 25, "{report}");

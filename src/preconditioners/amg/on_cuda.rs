@@ -29,11 +29,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// stays at hand: setup and refresh work in some three times what it holds.
 ///
 /// ```no_run
-/// use krysp::Amg;
+/// use krysp::{Amg, gallery};
 /// use krysp::prelude::*;
-/// use krysp::testing::matrices;
 ///
-/// let csr = matrices::stencil7(100).csr::<f64>()?;
+/// let csr = gallery::poisson::<f64>(&[100; 3])?;
 /// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
 /// let a = csr.to(&gpu)?;
 /// let solution = Cg::new(&a).preconditioner(Amg::on(&gpu, &a)?).solve(&b)?;

@@ -37,10 +37,9 @@ const NAME: &str = "Cholesky";
 /// thin structures, and meshes in space up to some 10⁵; and many right-hand sides.
 ///
 /// ```
-/// use krysp::testing::matrices;
-/// use krysp::{Cg, Cholesky};
+/// use krysp::{Cg, Cholesky, gallery};
 ///
-/// let a = matrices::elasticity(5).csr::<f64>()?;
+/// let (a, _) = gallery::elasticity::<f64>([5, 4, 4], 0.3)?;
 /// let solution = Cg::new(&a).preconditioner(Cholesky::new(&a)?).rtol(1e-12).solve(&vec![1.0; a.rows()])?;
 /// assert!(solution.report.converged() && solution.report.iterations <= 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

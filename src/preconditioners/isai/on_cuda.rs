@@ -10,10 +10,9 @@ use krysp_solvers::Composed;
 ///
 /// ```no_run
 /// use krysp::prelude::*;
-/// use krysp::testing::matrices;
-/// use krysp::{Ic0, Isai, Sparsity};
+/// use krysp::{Ic0, Isai, Sparsity, gallery};
 ///
-/// let (csr, gpu) = (matrices::stencil7(8).csr::<f64>()?, Cuda::new(0)?);
+/// let (csr, gpu) = (gallery::poisson::<f64>(&[8; 3])?, Cuda::new(0)?);
 /// let isai = Isai::new(Ic0::new(&csr)?, Sparsity::Power(1))?.to(&gpu)?;
 /// let solution = Cg::new(csr.to(&gpu)?).preconditioner(isai).solve(&vec![1.0; csr.rows()])?;
 /// assert!(solution.report.converged());

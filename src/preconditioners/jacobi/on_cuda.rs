@@ -19,10 +19,11 @@ use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
 ///
 /// ```no_run
 /// use krysp::formats::row_blocks;
+/// use krysp::gallery;
 /// use krysp::prelude::*;
-/// use krysp::testing::matrices;
 ///
-/// let (csr, gpu) = (matrices::elasticity(8).csr::<f64>()?, Cuda::new(0)?);
+/// let (csr, _) = gallery::elasticity::<f64>([8, 7, 7], 0.3)?;
+/// let gpu = Cuda::new(0)?;
 /// let (a, b) = (csr.to(&gpu)?, vec![1.0; csr.rows()]);
 /// // of what is on the GPU already; `&csr` would cross the bus
 /// let diagonal = Jacobi::on(&gpu, &a)?;

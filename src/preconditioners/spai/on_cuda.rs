@@ -27,10 +27,9 @@ use std::sync::Arc;
 ///
 /// ```no_run
 /// use krysp::prelude::*;
-/// use krysp::testing::matrices;
-/// use krysp::{Halo, Side, Spai, Sparsity};
+/// use krysp::{Halo, Side, Spai, Sparsity, gallery};
 ///
-/// let csr = matrices::stencil7(8).csr::<f64>()?;
+/// let csr = gallery::poisson::<f64>(&[8; 3])?;
 /// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
 /// let a = csr.to(&gpu)?;
 /// // of what is on the GPU already; `&csr` would cross the bus

@@ -16,10 +16,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 ///
 /// ```no_run
 /// use krysp::prelude::*;
-/// use krysp::testing::matrices;
-/// use krysp::{CoarseSpace, Fsai};
+/// use krysp::{CoarseSpace, Fsai, gallery};
 ///
-/// let csr = matrices::stencil7(20).csr::<f64>()?;
+/// let csr = gallery::poisson::<f64>(&[20; 3])?;
 /// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
 /// let a = csr.to(&gpu)?;
 /// let solution = Cg::new(&a).preconditioner(TwoLevel::on(&gpu, &csr)?).solve(&b)?;

@@ -1,0 +1,60 @@
+//! Nodes of a rectangular grid in any number of directions.
+
+use crate::memory::room;
+use crate::{Csr, Error, Real, Result};
+
+/// A grid with so many nodes in each direction. The first direction varies fastest in the numbering.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid<'a> {
+    points: &'a [usize],
+    nodes: usize,
+}
+
+impl<'a> Grid<'a> {
+    /// Refuses a grid without nodes, and one with more nodes than a matrix has rows.
+    pub(super) fn new(points: &'a [usize]) -> Result<Self> {
+        if points.is_empty() || points.contains(&0) {
+            let expected = "one number for each direction, at least 1 each";
+            return Err(Error::Option { what: "the number of points", got: format!("{points:?}"), expected });
+        }
+        let nodes = points.iter().try_fold(1_usize, |nodes, &points| nodes.checked_mul(points));
+        let nodes = nodes.filter(|&nodes| nodes <= 1 << 31);
+        nodes.map(|nodes| Grid { points, nodes }).ok_or(Error::TooLarge { what: "row", got: usize::MAX })
+    }
+
+    /// Calls `visit(neighbour, direction)` for a node (direction `None`) and its neighbours along the axes, in ascending order.
+    /// A direction comes with the side, 0 before and 1 behind the node.
+    fn around(self, node: usize, mut visit: impl FnMut(usize, Option<(usize, usize)>)) {
+        let mut stride = self.nodes;
+        for (d, &points) in self.points.iter().enumerate().rev() {
+            stride /= points;
+            if node / stride % points > 0 {
+                visit(node - stride, Some((d, 0)));
+            }
+        }
+        visit(node, None);
+        for (d, &points) in self.points.iter().enumerate() {
+            if node / stride % points + 1 < points {
+                visit(node + stride, Some((d, 1)));
+            }
+            stride *= points;
+        }
+    }
+
+    /// The matrix with one value on the diagonal and `beside(d)` for the neighbours before and behind a node in direction d.
+    pub(super) fn matrix<T: Real>(self, diagonal: f64, beside: impl Fn(usize) -> [f64; 2]) -> Result<Csr<T>> {
+        let most = (2 * self.points.len() + 1) as u128 * self.nodes as u128;
+        room("a matrix of the gallery", most * (4 + size_of::<T>()) as u128)?;
+        let mut offsets = Vec::with_capacity(self.nodes + 1);
+        let (mut columns, mut values) = (vec![], vec![]);
+        offsets.push(0);
+        for node in 0..self.nodes {
+            self.around(node, |neighbour, direction| {
+                columns.push(neighbour as u32);
+                values.push(T::from_f64(direction.map_or(diagonal, |(d, side)| beside(d)[side])));
+            });
+            offsets.push(columns.len());
+        }
+        Csr::from_csr(self.nodes, self.nodes, &offsets, &columns, &values)
+    }
+}

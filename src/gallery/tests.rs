@@ -1,0 +1,97 @@
+use super::*;
+use crate::testing::matrices::stencil7;
+use crate::{Cholesky, Unknowns, rigid_motions};
+
+fn dense(a: &Csr<f64>) -> Vec<Vec<f64>> {
+    let at = |i, j| a.get(i, j).unwrap_or(0.0);
+    (0..a.rows()).map(|i| (0..a.cols()).map(|j| at(i, j)).collect()).collect()
+}
+
+fn apply(a: &Csr<f64>, x: &[f64]) -> Vec<f64> {
+    let row = |i| a.row_columns(i).iter().zip(a.row_values(i)).map(|(&j, v)| v * x[j as usize]).sum();
+    (0..a.rows()).map(row).collect()
+}
+
+#[test]
+fn poisson_has_the_eigenvectors_of_its_formula() {
+    for points in [&[7][..], &[4, 6], &[3, 5, 2], &[1, 1, 4, 2]] {
+        let a = poisson::<f64>(points).unwrap();
+        // products of sines, here of the frequencies 1, 2, ...
+        let angle = |d: usize| (d + 1) as f64 * std::f64::consts::PI / (points[d] + 1) as f64;
+        let (mut vector, mut stride) = (vec![1.0; a.rows()], 1);
+        for (d, &count) in points.iter().enumerate() {
+            for (node, entry) in vector.iter_mut().enumerate() {
+                *entry *= (angle(d) * (node / stride % count + 1) as f64).sin();
+            }
+            stride *= count;
+        }
+        let eigenvalue: f64 = (0..points.len()).map(|d| 4.0 * (0.5 * angle(d)).sin().powi(2)).sum();
+        for (left, right) in apply(&a, &vector).iter().zip(&vector) {
+            assert!((left - eigenvalue * right).abs() < 1e-13, "{points:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cube_is_the_stencil_of_the_benches() {
+    assert_eq!(dense(&poisson(&[5; 3]).unwrap()), dense(&stencil7(5).csr().unwrap()));
+}
+
+#[test]
+fn convection_diffusion_is_upwind_in_both_directions() {
+    let a = convection_diffusion::<f64>(&[3], &[2.0]).unwrap();
+    assert_eq!(dense(&a), [[4.0, -1.0, 0.0], [-3.0, 4.0, -1.0], [0.0, -3.0, 4.0]]);
+    let a = convection_diffusion::<f64>(&[3], &[-2.0]).unwrap();
+    assert_eq!(dense(&a), [[4.0, -3.0, 0.0], [-1.0, 4.0, -3.0], [0.0, -1.0, 4.0]]);
+    let still = convection_diffusion::<f64>(&[3, 4], &[0.0, 0.0]).unwrap();
+    assert_eq!(dense(&still), dense(&poisson(&[3, 4]).unwrap()));
+}
+
+#[test]
+fn neumann_maps_constants_to_zero_and_helmholtz_shifts_the_diagonal() {
+    for points in [&[1][..], &[5], &[3, 4], &[2, 3, 4]] {
+        let a = neumann::<f64>(points).unwrap();
+        assert_eq!(apply(&a, &vec![1.0; a.rows()]), vec![0.0; a.rows()], "{points:?}");
+    }
+    let (waves, still) = (helmholtz::<f64>(&[3, 4], 0.5).unwrap(), poisson::<f64>(&[3, 4]).unwrap());
+    for ((i, j, shifted), (_, _, value)) in waves.triplets().zip(still.triplets()) {
+        assert_eq!(shifted, if i == j { value - 0.25 } else { value });
+    }
+}
+
+#[test]
+fn elasticity_is_symmetric_definite_and_free_of_forces_in_rigid_motion() {
+    let (a, points) = elasticity::<f64>([3, 2, 1], 0.3).unwrap();
+    assert_eq!((a.rows(), points.len()), (54, 18));
+    a.check_symmetric(0.0).unwrap();
+    Cholesky::new(&a).unwrap();
+    let modes = rigid_motions(&points, Unknowns::ByNode);
+    for mode in &modes {
+        let forces = apply(&a, mode);
+        // nodes that share an element with a clamped one are held; z varies fastest, six nodes in a plane of x
+        assert!(forces[18..].iter().all(|force| force.abs() < 1e-14), "{forces:?}");
+    }
+    assert!(apply(&a, &modes[0])[..18].iter().any(|force| force.abs() > 0.1));
+}
+
+#[test]
+fn sizes_and_parameters_that_make_no_problem_are_refused() {
+    let text = |error: Error| error.to_string();
+    for points in [&[][..], &[0], &[4, 0, 2]] {
+        let refused = text(poisson::<f64>(points).unwrap_err());
+        assert!(refused.starts_with("the number of points is ["), "{refused}");
+    }
+    for points in [&[1 << 16; 3][..], &[usize::MAX, 2]] {
+        assert!(matches!(poisson::<f64>(points), Err(Error::TooLarge { what: "row", .. })));
+    }
+    assert!(text(convection_diffusion::<f64>(&[3], &[]).unwrap_err()).contains("`peclet` has 0 entries"));
+    assert!(
+        text(convection_diffusion::<f64>(&[3], &[f64::NAN]).unwrap_err()).contains("Péclet number is NaN")
+    );
+    assert!(text(helmholtz::<f64>(&[3], f64::INFINITY).unwrap_err()).contains("`kh` is inf"));
+    assert!(elasticity::<f64>([0, 1, 1], 0.3).is_err());
+    assert!(matches!(elasticity::<f64>([usize::MAX; 3], 0.3), Err(Error::TooLarge { .. })));
+    for ratio in [-1.0, 0.5, f64::NAN] {
+        assert!(text(elasticity::<f64>([1; 3], ratio).unwrap_err()).starts_with("Poisson's ratio is"));
+    }
+}
