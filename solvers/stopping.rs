@@ -52,8 +52,8 @@ impl CancelToken {
         Self::default()
     }
 
-    /// Asks the solve to end. It ends after the iterations that are queued: one in host memory, up to 256 on a GPU, which take
-    /// it some milliseconds.
+    /// Requests that the solve end. It ends after the iterations that are queued: one in host memory, up to 256 on a GPU, which take
+    /// some milliseconds.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -135,7 +135,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         }
     }
 
-    /// Ends solves when another thread cancels the token. To be said before the first solve.
+    /// Ends solves within about 0.2 s of work when another thread cancels the token, whether they iterate or build a
+    /// preconditioner. Set it before the first solve.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self

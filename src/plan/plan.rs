@@ -96,7 +96,9 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
         self
     }
 
-    /// The most time of a solve. What is being built is finished first.
+    /// The most time of a solve, in all its phases: a factorization or setup that takes longer is interrupted, and the solve ends
+    /// with [`Outcome::TimeLimit`](crate::Outcome::TimeLimit) and the best `x` so far. To limit [`build`](Plan::build) too, run
+    /// both inside an [`Interrupt`](crate::Interrupt).
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.options.time_limit = Some(limit);
         self
