@@ -4,7 +4,7 @@ use crate::{Error, Real, Result, memory::room};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
-use krysp_kernels::interrupt;
+use krysp_kernels::interrupt::{self, Phase};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
@@ -164,6 +164,7 @@ impl Pattern {
     fn from_rows(cols: usize, starts: &Offsets, mut entries: Buffer<Entry>) -> Result<Pattern> {
         let (rows, given) = (starts.ranges(), entries.len());
         let mut lengths = vec![0usize; rows];
+        let phase = Phase::new("sorting of entries", given as f64);
         let start = |row| starts.at(row);
         let by_row = ByRow::new(&mut entries, &start);
         over_rows(rows, 8, (lengths.as_mut_slice(), by_row), &|range,
@@ -171,7 +172,12 @@ impl Pattern {
             &mut [usize],
             ByRow<'_, _>,
         )| {
+            let mut counter = phase.counter();
             for (row, length) in range.zip(lengths) {
+                // the caller checks
+                if counter.add(starts.range(row).len()).is_err() {
+                    return;
+                }
                 let entries = entries.row_mut(row, starts.range(row).len());
                 entries.sort_unstable();
                 *length = of_one_column(entries).count();
@@ -194,6 +200,7 @@ impl Pattern {
         if !summed {
             return Ok(Pattern::new(offsets, columns, Given::Permuted { len: given, from }));
         }
+        interrupt::check("sorting of entries")?;
         let mut sums = vec![0u32; offsets.end() + 1];
         sums[offsets.end()] = given as u32;
         let sums_of_rows = &mut sums[..offsets.end()];
@@ -213,8 +220,10 @@ impl Pattern {
     /// entry of this pattern that each new entry is.
     pub(crate) fn mirrored(&self) -> Result<(Pattern, Buffer<u32>)> {
         let (row, entries) = (self.rows_of_entries(), self.entries());
+        interrupt::check("mirroring of a triangle")?;
         let off_diagonal = |&k: &u32| row[k as usize] != self.columns[k as usize];
         let again: Vec<u32> = (0..entries as u32).filter(off_diagonal).collect();
+        interrupt::check("mirroring of a triangle")?;
         let origin = |k: usize| if k < entries { k } else { again[k - entries] as usize };
         self.rearranged(entries + again.len(), &origin, &|k| {
             let (row, column) = (row[origin(k)], self.columns[origin(k)]);

@@ -120,6 +120,7 @@ fn every_long_phase_can_be_interrupted_at_every_poll() {
 fn no_phase_works_longer_than_a_fifth_of_a_second_between_two_polls() {
     let (a, g) = model_matrices(100);
     let small = model_matrices(40);
+    let mut long = vec![];
     let [large, small] = [(a, g), small].map(|(a, g)| phases(a, g));
     for ((name, large), (_, small)) in large.into_iter().zip(small) {
         // complete factors of the large cube would not fit
@@ -131,8 +132,11 @@ fn no_phase_works_longer_than_a_fifth_of_a_second_between_two_polls() {
             started.elapsed().as_secs_f64(),
             gap.as_secs_f64()
         );
-        assert!(result.is_ok() && gap < Duration::from_millis(200), "{name}: {gap:?}");
+        if result.is_err() || gap >= Duration::from_millis(200) {
+            long.push((name, gap));
+        }
     }
+    assert!(long.is_empty(), "{long:?}");
 }
 
 #[test]
