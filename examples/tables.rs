@@ -43,6 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     "Ranks of MPI, the model of `benches/scaling.rs` beside what is measured",
                 ),
                 ("scaling.csv", "Ranks of MPI, many of them, by that model"),
+                ("python_calls.csv", "Calls of `krysp.solve` from Python (`python/benches/gpu_calls.py`)"),
             ] {
                 whole(&machine.path().join(file), &format!("{title}, {name}"))?;
             }

@@ -20,7 +20,9 @@ use device::ahead::{File, For};
 pub use csr::speculative_on_host::SpeculativeOnHost;
 pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
-pub use device::{Array, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, count, devices};
+pub use device::{
+    Array, Created, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, count, created, devices,
+};
 pub use matrix::ordered::Ordered;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};
 pub use matrix::product::Product;

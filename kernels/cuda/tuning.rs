@@ -197,3 +197,13 @@ pub const LINK_SPEED: f64 = 0.2e12;
 pub const STEP_ALONE: f64 = 6e-6;
 /// See [`MEMORY_SPEED`].
 pub const STEP_TOGETHER: f64 = 24e-6;
+
+/// Queues of a GPU, each of one stream, that a process keeps without a user, at most. One serves a program that solves on one
+/// thread; four are a guess at how many threads drop and create devices at the same time.
+pub const IDLE_QUEUES: usize = 4;
+/// Bytes of device memory that an idle queue keeps: a guess between what other programs miss and the time to ask the driver for
+/// memory again. A solve of 2.1 million unknowns takes more: returning it costs 2 ms of 180 (an H100).
+pub const IDLE_BYTES: usize = 256 << 20;
+/// Bytes of pinned memory that a queue keeps for reuse. Solves use 64 KiB for each purpose; spilled arrays are larger and are
+/// freed.
+pub const PINNED_BYTES: usize = 4 << 20;

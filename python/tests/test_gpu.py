@@ -1,5 +1,6 @@
 """Solves on a GPU, with vectors of NumPy, CuPy and PyTorch. Skipped, which pytest says, where there is no GPU."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import krysp
@@ -54,6 +55,18 @@ def test_plans():
     a, b = poisson(60), np.random.default_rng(2).random(3600)
     x, info = krysp.solve(a, b, device="cuda:0")
     assert info == 0 and np.linalg.norm(b - a @ x) <= 1e-8 * np.linalg.norm(b) * (1.0 + 1e-6)
+
+
+def test_later_calls_do_not_pay_for_the_gpu_again():
+    a, b = poisson(32), np.ones(1024)
+    krysp.solve(a, b, device="cuda:0")
+    seconds = []
+    for _ in range(10):
+        started = time.perf_counter()
+        assert krysp.solve(a, b, device="cuda:0").info == 0
+        seconds.append(time.perf_counter() - started)
+    # a context alone takes more than 0.1 s, the solve 2 ms
+    assert min(seconds) < 0.05, seconds
 
 
 def test_vectors_of_cupy():

@@ -3,6 +3,9 @@
 pub mod laws;
 pub mod matrices;
 
+#[cfg(feature = "cuda")]
+pub use krysp_kernels::cuda::{Created, created};
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

@@ -29,6 +29,7 @@ mod irregular;
 mod memory;
 mod methods;
 mod numbering;
+mod once;
 mod operators;
 mod plan;
 mod preconditioners;
@@ -44,7 +45,7 @@ use solves::{agree, poisson, residual};
 use std::sync::{PoisonError, RwLock};
 
 /// What CUDA loads for one test may wait for a GPU that waits for another GPU, longer than that waits. So tests of several GPUs
-/// run alone.
+/// run alone, and so do tests that count what the process creates.
 static RUNNING: RwLock<()> = RwLock::new(());
 
 fn main() {
@@ -52,7 +53,7 @@ fn main() {
     let trial = |test: &GpuTest| {
         let (name, run) = (test.name.trim_start_matches("cuda::"), test.run);
         let trial = Trial::test(name, move || {
-            let alone = name.starts_with("spread::");
+            let alone = ["spread::", "once::"].iter().any(|module| name.starts_with(module));
             let _others = (!alone).then(|| RUNNING.read().unwrap_or_else(PoisonError::into_inner));
             let _none = alone.then(|| RUNNING.write().unwrap_or_else(PoisonError::into_inner));
             run();

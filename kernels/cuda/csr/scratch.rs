@@ -1,9 +1,10 @@
 //! Scratch for what products by speculation leave between warps and between their stages, and what they tell the host.
 
 use crate::cuda::device::error::Result;
+use crate::cuda::device::pinned::PinnedArray;
 use crate::cuda::device::prelude::PARCEL;
 use crate::cuda::device::{Device, Real, lock};
-use cudarc::driver::{CudaSlice, DevicePtr, result, sys};
+use cudarc::driver::{CudaSlice, DevicePtr};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -93,37 +94,18 @@ pub(crate) fn next_number() -> u64 {
 /// Words in host memory that the device writes to: `2 · number + dirty` of a matrix, at `number % 512`. Where another matrix has
 /// written to the word, its number differs, and the second stage runs.
 #[derive(Debug)]
-struct Told(*mut u64);
-
-// SAFETY: the memory is owned, and read through volatile loads only
-unsafe impl Send for Told {}
-// SAFETY: as above
-unsafe impl Sync for Told {}
+struct Told(PinnedArray<u64>);
 
 impl Told {
     const WORDS: u64 = 512;
 
     fn new(device: &Device) -> Result<Told> {
-        device.inner.context.bind_to_thread()?;
-        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: the memory is freed once, on drop
-        let words =
-            unsafe { result::malloc_host(Told::WORDS as usize * size_of::<u64>(), flags) }?.cast::<u64>();
-        // SAFETY: it was just allocated with this length; no device writes to it yet
-        unsafe { words.write_bytes(0, Told::WORDS as usize) };
-        Ok(Told(words))
+        Ok(Told(device.pinned(Told::WORDS as usize)?))
     }
 
     /// Pinned memory has one address for host and device.
     fn place(&self, number: u64) -> *mut u64 {
         // SAFETY: within the allocation
-        unsafe { self.0.add((number % Told::WORDS) as usize) }
-    }
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `malloc_host`, freed once, after the scratch has waited for the device
-        let _ = unsafe { result::free_host(self.0.cast()) };
+        unsafe { (self.0.address() as *mut u64).add((number % Told::WORDS) as usize) }
     }
 }

@@ -114,19 +114,24 @@ impl Ahead {
             lock(&self.threads).extend(thread);
         }
     }
+
+    /// Waits for all threads: a process that ends while the compiler runs would unload the compiler.
+    pub(super) fn wait(&self) {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            // a panic was reported where it happened
+            let _ = thread.join();
+        }
+    }
 }
 
 fn cores() -> usize {
     available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Waits: a program that ends while the compiler runs would take away what it runs on.
 impl Drop for Ahead {
     fn drop(&mut self) {
-        for thread in lock(&self.threads).drain(..) {
-            // a panic was told where it happened
-            let _ = thread.join();
-        }
+        self.wait();
     }
 }
 

@@ -1,9 +1,10 @@
 //! Arrays in the memory of a device, and what they count for there.
 
 use crate::cuda::device::pinned::Pinned;
-use crate::cuda::device::{Device, Element, Error, Inner, Result};
+use crate::cuda::device::queue::Queue;
+use crate::cuda::device::{Device, Element, Error, Result};
 use crate::cuda::tuning::STAGED_FROM;
-use cudarc::driver::{CudaSlice, CudaStream, result, sys};
+use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
@@ -73,7 +74,7 @@ pub struct Array<T> {
 impl Device {
     /// An array that is not initialised: it is written before it is read.
     pub(crate) fn uninitialised<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let (Inner { context, stream, pool, .. }, stored) = (&*self.inner, len.max(1));
+        let (Queue { context, stream, pool, .. }, stored) = (&**self.inner, len.max(1));
         context.bind_to_thread()?;
         let requested = stored.saturating_mul(size_of::<T>());
         let held = self.hold(requested)?;
@@ -84,13 +85,18 @@ impl Device {
                 return Err(Error::OutOfMemory { requested, free, total });
             }
         }
-        let slice = match pool {
+        let take = || match pool {
             Some(pool) => pool.take(stream, stored),
             // SAFETY: any bits are a value
             None => unsafe { stream.alloc(stored) },
         };
-        let slice = slice.map_err(|error| match error.0 {
-            sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+        let full = |error: &DriverError| error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let slice = match take() {
+            Err(error) if full(&error) && self.inner.gpu.destroy_idle() => take(),
+            taken => taken,
+        };
+        let slice = slice.map_err(|error| match error {
+            error if full(&error) => {
                 let (free, total) = self.memory().unwrap_or((0, 0));
                 Error::OutOfMemory { requested, free, total }
             }
@@ -200,7 +206,7 @@ impl<T: Element> Array<T> {
             return Ok(());
         }
         let device = self.device().clone();
-        let mut pinned = Pinned::new(&device.inner.stream, self.bytes())?;
+        let mut pinned = Pinned::new(&device, self.bytes())?;
         let from = self.address(0);
         // SAFETY: as many bytes as the array has; they are there when the stream has come here
         unsafe { result::memcpy_dtoh_async(pinned.bytes_mut(), from, device.inner.stream.cu_stream()) }?;

@@ -25,6 +25,12 @@ pub enum Error {
         /// How many there are.
         count: usize,
     },
+    /// A process that was forked from one that had used a GPU.
+    #[error(
+        "this process was forked from one that had used a GPU, and CUDA does not work in it: start the process by other means \
+         (in Python, the start method \"spawn\" of `multiprocessing`), or solve in host memory"
+    )]
+    Forked,
     /// Device memory is full. Nothing was allocated, and the device can be used on.
     #[error("{requested} bytes of device memory were asked for, {free} of {total} are free")]
     OutOfMemory {

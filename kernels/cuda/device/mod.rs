@@ -5,30 +5,34 @@ mod array;
 mod element;
 pub(crate) mod error;
 mod foreign;
+mod gpu;
 mod kept;
 pub(crate) mod launch;
 pub(crate) mod module;
 pub(crate) mod pinned;
 pub(crate) mod pool;
 pub(crate) mod prelude;
+pub(crate) mod queue;
 pub(crate) mod transfer;
 
-use crate::cuda::device::ahead::{Ahead, File, Key};
+use crate::cuda::device::ahead::File;
 pub use crate::cuda::device::array::Array;
 pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
+use crate::cuda::device::gpu::Gpu;
+pub use crate::cuda::device::gpu::{Created, Info, count, created, devices};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::Source;
 pub use crate::cuda::device::pinned::PinnedArray;
 pub use crate::cuda::device::pool::KeepsMemory;
-use crate::cuda::device::pool::Pool;
-use crate::cuda::device::transfer::Staging;
+use crate::cuda::device::queue::Queue;
+use cudarc::driver::CudaFunction;
 use cudarc::driver::sys::{CUdevice_attribute, CUfunction_attribute};
-use cudarc::driver::{CudaContext, CudaFunction, CudaModule, CudaStream, result, sys};
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,33 +43,30 @@ pub struct Device {
 }
 
 pub(crate) struct Inner {
-    pub(crate) context: Arc<CudaContext>,
-    pub(crate) stream: Arc<CudaStream>,
-    name: String,
-    arch: u32,
-    multiprocessors: usize,
+    gpu: &'static Gpu,
+    /// Shared with no other device while this one lives.
+    queue: Arc<Queue>,
     error: Mutex<Option<Error>>,
-    /// None where memory is not taken in the order of a stream.
-    pool: Option<Pool>,
     /// Bytes of all arrays, and how many there may be.
     held: AtomicUsize,
     limit: AtomicUsize,
-    /// Made for the first large array that comes or goes.
-    staging: Mutex<Option<Staging>>,
-    modules: Mutex<HashMap<Key, Arc<CudaModule>>>,
-    ahead: Ahead,
     kept: KeptByType,
 }
 
-impl Inner {
-    /// Does a transfer through pinned memory.
-    fn staged(&self, transfer: impl FnOnce(&mut Staging) -> Result<()>) -> Result<()> {
-        let mut staging = lock(&self.staging);
-        let staging = match &mut *staging {
-            Some(staging) => staging,
-            none => none.insert(Staging::new(&self.context)?),
-        };
-        transfer(staging)
+impl Deref for Inner {
+    type Target = Queue;
+
+    fn deref(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // drops what uses the queue before the queue is returned
+        self.kept = KeptByType::default();
+        let sound = lock(&self.error).is_none();
+        self.gpu.return_queue(&self.queue, sound);
     }
 }
 
@@ -77,7 +78,7 @@ impl PartialEq for Device {
 
 impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (CUDA device {}, sm_{})", self.inner.name, self.ordinal(), self.inner.arch)
+        write!(f, "{} (CUDA device {}, sm_{})", self.name(), self.ordinal(), self.arch())
     }
 }
 
@@ -85,82 +86,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many devices there are; none where there is no driver.
-pub fn count() -> usize {
-    // SAFETY: asks for the presence of a library only; every other call panics without it
-    if !unsafe { sys::is_culib_present() } {
-        return 0;
-    }
-    result::init().and_then(|()| CudaContext::device_count()).map_or(0, |count| count.max(0) as usize)
-}
-
-/// A device of this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Its number.
-    pub ordinal: usize,
-    /// Its name.
-    pub name: String,
-    /// Bytes of memory.
-    pub memory: usize,
-}
-
-/// The devices of this machine; none where there is no driver.
-pub fn devices() -> Vec<Info> {
-    let info = |ordinal: usize| {
-        let device = result::device::get(ordinal as i32).ok()?;
-        let name = result::device::get_name(device).ok()?;
-        // SAFETY: the device was just found
-        let memory = unsafe { result::device::total_mem(device) }.ok()?;
-        Some(Info { ordinal, name, memory })
-    };
-    (0..count()).filter_map(info).collect()
-}
-
 impl Device {
     /// A stream of work on a device.
+    ///
+    /// The first call for a device in a process creates its context, which takes 0.1 to 0.2 s. Later ones share the context and
+    /// the kernels loaded so far, and take over a stream and memory of a device that was dropped, if there is one.
     pub fn new(ordinal: usize) -> Result<Device> {
-        // SAFETY: asks for the presence of a library only
-        if !unsafe { sys::is_culib_present() } {
-            return Err(Error::NoDriver);
-        }
-        let count = count();
-        if ordinal >= count {
-            return Err(Error::NoDevice { ordinal, count });
-        }
-        let driver = result::device::get(ordinal as i32)?;
-        let number = |attribute| -> Result<u32> {
-            // SAFETY: the device was just found
-            Ok(unsafe { result::device::get_attribute(driver, attribute) }?.max(0) as u32)
-        };
-        let arch = 10 * number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
-            + number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        // a context takes as long as the compiler, and most solves are in double precision
-        let ahead = Ahead::default();
-        ahead.begin::<f64>(arch);
-        let context = CudaContext::new(ordinal)?;
-        // SAFETY: all memory of this device handle is used on its one stream, where order needs no events
-        unsafe { context.disable_event_tracking() };
-        let multiprocessors =
-            context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
-        let pool = match context.has_async_alloc() {
-            true => Some(Pool::new(ordinal, context.total_mem()?)?),
-            false => None,
-        };
+        let gpu = Gpu::get(ordinal)?;
         let inner = Inner {
-            stream: context.new_stream()?,
-            name: context.name()?,
-            arch,
-            multiprocessors: multiprocessors.max(1) as usize,
+            queue: gpu.take_queue()?,
+            gpu,
             error: Mutex::default(),
-            pool,
             held: AtomicUsize::new(0),
             limit: AtomicUsize::new(usize::MAX),
-            staging: Mutex::default(),
-            modules: Mutex::default(),
-            ahead,
             kept: KeptByType::default(),
-            context,
         };
         Ok(Device { inner: Arc::new(inner) })
     }
@@ -172,17 +111,17 @@ impl Device {
 
     /// Its name.
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.inner.gpu.name
     }
 
     /// Its architecture, 90 for `sm_90`.
     pub fn arch(&self) -> u32 {
-        self.inner.arch
+        self.inner.gpu.arch
     }
 
     /// How many multiprocessors it has.
     pub fn multiprocessors(&self) -> usize {
-        self.inner.multiprocessors
+        self.inner.gpu.multiprocessors
     }
 
     /// Bytes of shared memory that a block of threads can have.
@@ -194,7 +133,7 @@ impl Device {
     /// Bytes free and bytes in all, as far as its limit allows. What was given back is free.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let (free, total) = self.inner.context.mem_get_info()?;
-        let free = free + self.inner.pool.as_ref().map_or(Ok(0), Pool::spare)?;
+        let free = free + self.inner.spare()? + self.inner.gpu.idle_memory();
         let limit = self.limit();
         let left = limit.saturating_sub(self.inner.held.load(Ordering::Relaxed));
         Ok((free.min(left), total.min(limit)))
@@ -238,16 +177,16 @@ impl Device {
 
     /// Begins to compile what solves in `T` need, on other threads.
     pub fn begin<T: Real>(&self) {
-        self.inner.ahead.begin::<T>(self.inner.arch);
+        self.inner.gpu.ahead.begin::<T>(self.arch());
     }
 
-    /// Begins to compile files that a solve in `T` needs, those that are not there yet.
+    /// Begins to compile files that a solve in `T` needs, except those that are loaded.
     pub(crate) fn begin_with<T: Real>(&self, files: impl Iterator<Item = File>) {
-        let modules = lock(&self.inner.modules);
+        let modules = lock(&self.inner.gpu.modules);
         let missing: Vec<File> =
             files.filter(|(source, made_for)| !modules.contains_key(&made_for.key::<T>(source))).collect();
         drop(modules);
-        self.inner.ahead.begin_with::<T>(missing.into_iter(), self.inner.arch);
+        self.inner.gpu.ahead.begin_with::<T>(missing.into_iter(), self.arch());
     }
 
     /// A kernel of a file, compiled for this device.
@@ -261,15 +200,22 @@ impl Device {
         source: &Source,
         name: &str,
     ) -> Result<CudaFunction> {
-        let mut modules = lock(&self.inner.modules);
-        let key = [source.file, T::C_NAME, V::STORED_AS];
-        let module = match modules.get(&key) {
-            Some(module) => module.clone(),
+        let (gpu, key) = (self.inner.gpu, [source.file, T::C_NAME, V::STORED_AS]);
+        // the lock is not held while the compiler runs, because other queues need other kernels
+        let loaded = lock(&gpu.modules).get(&key).cloned();
+        let module = match loaded {
+            Some(module) => module,
             None => {
-                let code = self.inner.ahead.take::<T, V>(source, self.inner.arch)?;
-                let module = self.inner.context.load_module(cudarc::nvrtc::Ptx::from_binary(code))?;
-                modules.insert(key, module.clone());
-                module
+                let code = gpu.ahead.take::<T, V>(source, gpu.arch)?;
+                let mut modules = lock(&gpu.modules);
+                match modules.entry(key) {
+                    Entry::Occupied(loaded) => loaded.get().clone(),
+                    Entry::Vacant(place) => {
+                        let module = gpu.context.load_module(cudarc::nvrtc::Ptx::from_binary(code))?;
+                        gpu.modules_created.fetch_add(1, Ordering::Relaxed);
+                        place.insert(module).clone()
+                    }
+                }
             }
         };
         Ok(module.load_function(name)?)

@@ -2,8 +2,9 @@
 
 use crate::buffer::bytes_of;
 use crate::cuda::device::error::Result;
+use crate::cuda::device::queue::{Block, Queue};
 use crate::cuda::device::{Array, Device, Element};
-use cudarc::driver::{CudaStream, result, sys};
+use cudarc::driver::{result, sys};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,12 +15,14 @@ const MEASURED: usize = 16 << 20;
 /// A host that waits looks this often for what it waits for, and then once whether the device still works.
 const LOOKS: usize = 1000;
 
-/// Pinned memory, at one address for host and device.
+/// Pinned memory that kernels of one queue use, at one address for host and device.
 #[derive(Debug)]
 pub(crate) struct Pinned {
+    /// None once it was given back.
+    block: Option<Block>,
     start: *mut u8,
     len: usize,
-    stream: Arc<CudaStream>,
+    queue: Arc<Queue>,
 }
 
 // SAFETY: the memory is owned; the host reaches it through references to this only
@@ -28,15 +31,13 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// So many bytes, at least one, all zero, for kernels of one stream.
-    pub(crate) fn new(stream: &Arc<CudaStream>, len: usize) -> Result<Pinned> {
-        stream.context().bind_to_thread()?;
-        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
-        // SAFETY: the memory is freed once, on drop
-        let start = unsafe { result::malloc_host(len.max(1), flags) }?.cast::<u8>();
-        // SAFETY: just allocated with this length
-        unsafe { start.write_bytes(0, len) };
-        Ok(Pinned { start, len, stream: stream.clone() })
+    /// So many bytes, all zero, for kernels of a device.
+    pub(crate) fn new(device: &Device, len: usize) -> Result<Pinned> {
+        let queue = device.inner.queue.clone();
+        let block = queue.take_pinned(len)?;
+        let mut pinned = Pinned { start: block.start, block: Some(block), len, queue };
+        pinned.bytes_mut().fill(0);
+        Ok(pinned)
     }
 
     /// The address, for kernels.
@@ -57,11 +58,12 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // what is queued may still read it; to wait for the whole GPU is an error while another thread records its steps
-        let waited = self.stream.synchronize();
-        // SAFETY: allocated by `malloc_host`, freed once; the device is done with it
-        let freed = unsafe { result::free_host(self.start.cast()) };
-        self.stream.context().record_err(waited.and(freed));
+        let Some(block) = self.block.take() else { return };
+        // what is queued may still use it; waiting for the whole GPU is an error while another thread records its steps
+        match self.queue.stream.synchronize() {
+            Ok(()) => self.queue.return_pinned(block),
+            error => self.queue.context.record_err(error),
+        }
     }
 }
 
@@ -92,8 +94,8 @@ impl<T: Element> PinnedArray<T> {
         if self.len == 0 {
             return Ok(());
         }
-        self.memory.stream.context().bind_to_thread()?;
-        let stream = self.memory.stream.cu_stream();
+        self.memory.queue.stream.context().bind_to_thread()?;
+        let stream = self.memory.queue.stream.cu_stream();
         // SAFETY: both have as many bytes, and this memory is not given back before the device is done
         Ok(unsafe { result::memcpy_htod_async(array.address(0), bytes_of(self.as_ref()), stream) }?)
     }
@@ -116,7 +118,7 @@ impl<T: Element> AsMut<[T]> for PinnedArray<T> {
 impl Device {
     /// So many zeros in pinned memory.
     pub fn pinned<T: Element>(&self, len: usize) -> Result<PinnedArray<T>> {
-        let memory = Pinned::new(&self.inner.stream, len * size_of::<T>())?;
+        let memory = Pinned::new(self, len * size_of::<T>())?;
         Ok(PinnedArray { memory, len, element: PhantomData })
     }
 
@@ -140,7 +142,7 @@ impl Device {
 
     /// Bytes a second from pinned memory to the device: the fastest of five copies.
     pub fn bus(&self) -> Result<f64> {
-        let pinned = Pinned::new(&self.inner.stream, MEASURED)?;
+        let pinned = Pinned::new(self, MEASURED)?;
         let to = self.uninitialised::<u8>(MEASURED)?;
         let mut least = f64::INFINITY;
         for _ in 0..5 {

@@ -12,7 +12,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::tuning::POOL_SHARE;
 use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A pool of one queue's own, which other users of the device do not see.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct Pool {
     share: u64,
     /// How many want it to keep all.
     keepers: AtomicUsize,
+    /// Whether other devices have access.
+    open: AtomicBool,
 }
 
 /// A device whose pool gives nothing back to the driver, as long as this lives: what takes gigabytes by turns would wait for the
@@ -73,7 +75,12 @@ impl Pool {
         };
         // SAFETY: properties of a pool of device memory, that live until the call returns
         let handle = unsafe { result::mem_pool::create(&properties) }?;
-        let pool = Pool { handle, share: (total / POOL_SHARE) as u64, keepers: AtomicUsize::new(0) };
+        let pool = Pool {
+            handle,
+            share: (total / POOL_SHARE) as u64,
+            keepers: AtomicUsize::new(0),
+            open: AtomicBool::new(false),
+        };
         pool.keep(pool.share)?;
         Ok(pool)
     }
@@ -105,10 +112,22 @@ impl Pool {
             id: ordinal as i32,
         };
         let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        self.open.store(true, Ordering::SeqCst);
         let access = sys::CUmemAccessDesc { location, flags };
         // SAFETY: the pool lives, and the description until the call returns
         unsafe { sys::cuMemPoolSetAccess(self.handle, &access, 1) }.result()?;
         Ok(())
+    }
+
+    /// Whether other devices have access to what is taken from this pool.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    /// Returns memory to the driver that is not in use, all but `bytes`.
+    pub(crate) fn trim(&self, bytes: usize) -> Result<()> {
+        // SAFETY: the pool lives
+        Ok(unsafe { result::mem_pool::trim_to(self.handle, bytes) }?)
     }
 
     /// Bytes that the pool holds and that are not in use.

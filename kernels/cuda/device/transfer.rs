@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use std::sync::Arc;
 
 /// Pinned memory, in stages.
+#[derive(Debug)]
 pub(crate) struct Staging {
     start: *mut u8,
     /// When the device is done with a stage.

@@ -2,19 +2,18 @@
 //!
 //! Words may arrive in any order, and the device does not wait for them: an entry is known once none of its words is empty.
 
+use crate::cuda::device::Device;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::pinned::Pinned;
 use crate::cuda::device::prelude::{FAILED, HEAD};
-use crate::cuda::device::{Device, lock};
 use crate::cuda::tuning::LAG;
-use std::sync::Mutex;
 
 /// Host memory that the device writes to.
 #[derive(Debug)]
 pub(crate) struct Ring {
     words: *mut u64,
-    /// What they are in; none once it was given back.
-    memory: Option<Pinned>,
+    /// Where they are stored.
+    _memory: Pinned,
     /// Words of an entry.
     pub(crate) width: usize,
     pub(crate) entries: usize,
@@ -28,10 +27,6 @@ unsafe impl Send for Ring {}
 const FEWEST_ENTRIES: usize = 4 * LAG;
 /// Words of a ring, where that makes for more entries: room for many steps of one launch.
 const WORDS: usize = 8192;
-/// The memory of rings that are gone, for the next ones. To free pinned memory, the driver waits for all devices: one of a team
-/// that ends would wait for others that wait for it.
-#[derive(Debug, Default)]
-struct Spare(Mutex<Vec<Pinned>>);
 
 /// A word that was not written yet: no number that the device writes.
 const EMPTY: u64 = u64::MAX;
@@ -41,16 +36,11 @@ impl Ring {
         let width = HEAD + numbers;
         let entries = (WORDS / width).max(FEWEST_ENTRIES);
         let bytes = (entries * width).max(WORDS) * size_of::<u64>();
-        let mut spare = lock(&device.kept::<Spare>().0);
-        let fits = spare.iter().position(|memory| memory.bytes().len() >= bytes);
-        let mut memory = match fits {
-            Some(at) => spare.swap_remove(at),
-            None => Pinned::new(&device.inner.stream, bytes)?,
-        };
+        let mut memory = Pinned::new(device, bytes)?;
         // every word is empty, and no device writes to it yet
         memory.bytes_mut().fill(0xff);
         let words = memory.address() as *mut u64;
-        Ok(Ring { words, memory: Some(memory), width, entries, device: device.clone() })
+        Ok(Ring { words, _memory: memory, width, entries, device: device.clone() })
     }
 
     /// Where it begins: pinned memory has one address for host and device.
@@ -96,6 +86,5 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // what is queued may still write here
         self.device.park(self.device.synchronize());
-        lock(&self.device.kept::<Spare>().0).extend(self.memory.take());
     }
 }

@@ -1,0 +1,125 @@
+//! A stream of a GPU, and the memory that only its work uses.
+//!
+//! A queue belongs to one device at a time. When that is dropped, the queue waits for the next one with all that takes long to
+//! create: the stream, its memory pool, and pinned memory. It has no other state: what users of a queue set, such as limits, the
+//! first error or a team, belongs to the device.
+
+use crate::cuda::device::error::Result;
+use crate::cuda::device::lock;
+use crate::cuda::device::pool::Pool;
+use crate::cuda::device::transfer::Staging;
+use crate::cuda::tuning::{IDLE_BYTES, PINNED_BYTES};
+use cudarc::driver::{CudaContext, CudaStream, result, sys};
+use std::sync::{Arc, Mutex};
+
+/// A stream and its memory.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// Created for the first large array that is copied.
+    staging: Mutex<Option<Staging>>,
+    /// Pinned memory that was given back.
+    pinned: Mutex<Vec<Block>>,
+    /// None where the driver has no memory pools.
+    pub(crate) pool: Option<Pool>,
+    pub(crate) stream: Arc<CudaStream>,
+    /// The primary context; a queue has a reference of its own because cudarc keeps errors of destructors in it.
+    pub(crate) context: Arc<CudaContext>,
+}
+
+impl Queue {
+    pub(crate) fn new(ordinal: usize) -> Result<Queue> {
+        let context = CudaContext::new(ordinal)?;
+        // SAFETY: all memory of a queue is used on its one stream, where order needs no events
+        unsafe { context.disable_event_tracking() };
+        let pool = match context.has_async_alloc() {
+            true => Some(Pool::new(ordinal, context.total_mem()?)?),
+            false => None,
+        };
+        let stream = context.new_stream()?;
+        Ok(Queue { staging: Mutex::default(), pinned: Mutex::default(), pool, stream, context })
+    }
+
+    /// Does a transfer through pinned memory.
+    pub(crate) fn staged(&self, transfer: impl FnOnce(&mut Staging) -> Result<()>) -> Result<()> {
+        let mut staging = lock(&self.staging);
+        let staging = match &mut *staging {
+            Some(staging) => staging,
+            none => none.insert(Staging::new(&self.context)?),
+        };
+        transfer(staging)
+    }
+
+    /// Bytes of the pool that are not in use.
+    pub(crate) fn spare(&self) -> Result<usize> {
+        self.pool.as_ref().map_or(Ok(0), Pool::spare)
+    }
+
+    /// Prepares for waiting idle; `false` if the next device cannot use this queue, because a destructor failed, the stream is
+    /// still being recorded or failed, arrays outlive their device, or another GPU has access to the memory.
+    pub(crate) fn becomes_idle(&self) -> bool {
+        let alone = Arc::strong_count(&self.stream) == 1 && !self.pool.as_ref().is_some_and(Pool::is_open);
+        if !alone {
+            return false;
+        }
+        // the driver returns memory only after the host has waited for the work that used it
+        let waited = self.stream.synchronize();
+        let trimmed = self.pool.as_ref().map_or(Ok(()), |pool| pool.trim(IDLE_BYTES));
+        waited.is_ok() && trimmed.is_ok() && self.context.check_err().is_ok()
+    }
+
+    /// Pinned memory of at least so many bytes, with any content.
+    pub(crate) fn take_pinned(&self, bytes: usize) -> Result<Block> {
+        let mut pinned = lock(&self.pinned);
+        let fits =
+            (0..pinned.len()).filter(|&at| pinned[at].bytes >= bytes).min_by_key(|&at| pinned[at].bytes);
+        match fits {
+            Some(at) => Ok(pinned.swap_remove(at)),
+            None => Block::new(&self.context, bytes),
+        }
+    }
+
+    /// Takes back pinned memory that neither host nor device uses any longer. Freeing it would make the driver wait for all GPUs:
+    /// one member of a team that ends would wait for others that wait for it.
+    pub(crate) fn return_pinned(&self, block: Block) {
+        let mut pinned = lock(&self.pinned);
+        let kept: usize = pinned.iter().map(|block| block.bytes).sum();
+        if kept + block.bytes <= PINNED_BYTES {
+            pinned.push(block);
+        }
+    }
+}
+
+/// Pinned memory, at one address for the host and all devices.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) start: *mut u8,
+    bytes: usize,
+    context: Arc<CudaContext>,
+}
+
+// SAFETY: the memory is owned; owners of the block reach it through references to themselves only
+unsafe impl Send for Block {}
+// SAFETY: as above
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Block> {
+        context.bind_to_thread()?;
+        let (flags, bytes) = (sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE, bytes.max(1));
+        // SAFETY: the memory is freed once, on drop
+        let start = unsafe { result::malloc_host(bytes, flags) }?.cast::<u8>();
+        // every byte is a value from now on
+        // SAFETY: just allocated with this length
+        unsafe { start.write_bytes(0, bytes) };
+        Ok(Block { start, bytes, context: context.clone() })
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let bound = self.context.bind_to_thread();
+        // SAFETY: allocated by `malloc_host`, and freed once; its last owner has waited for the device
+        let freed = unsafe { result::free_host(self.start.cast()) };
+        self.context.record_err(bound.and(freed));
+    }
+}
