@@ -1,10 +1,12 @@
 //! Misuse and failing hardware. How a solve ended is an [`Outcome`](crate::Outcome), not an error.
 
+use std::fmt;
+
 /// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Misuse, or a failure below the solver.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A vector or a preconditioner has the wrong length.
@@ -78,4 +80,11 @@ pub enum Error {
     /// An operator, a preconditioner or the hardware failed.
     #[error(transparent)]
     Backend(#[from] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The message: a `main` that returns the error prints what `Debug` writes.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

@@ -1,13 +1,14 @@
 //! Errors in the data that a user passes in.
 
 use crate::io::matrix_market::{ReadError, WriteError};
+use std::fmt;
 use std::path::PathBuf;
 
 /// The result type of constructors and conversions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Invalid input, or a failure of files, GPU or solver. Messages have the numbers and say what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Arrays that belong together differ in length.
@@ -310,6 +311,13 @@ impl From<ReadError> for Error {
             ReadError::Interrupted(interrupted) => Error::Interrupted(interrupted),
             error => Error::Read(error),
         }
+    }
+}
+
+/// The message: a `main` that returns the error prints what `Debug` writes.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

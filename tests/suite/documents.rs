@@ -1,5 +1,6 @@
 //! What the documents promise to a reader.
 
+use krysp::{Cg, Csr};
 use std::path::{Path, PathBuf};
 
 /// All files below the folders and files `within` of the repository that have one of the `extensions`.
@@ -35,4 +36,27 @@ fn no_example_of_the_documentation_needs_the_feature_testing() {
         }
     }
     assert!(broken.is_empty(), "krysp::gallery makes matrices for examples: {broken:#?}");
+}
+
+/// The runtime of Rust prints `Error: {error:?}` for a `main` that returns an error.
+#[test]
+fn a_main_that_returns_an_error_prints_its_message() {
+    fn solve() -> krysp::Result<()> {
+        let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 4.0)])?;
+        Cg::new(&a).solve(&[1.0; 3])?;
+        Ok(())
+    }
+    let error = solve().unwrap_err();
+    let message = error.to_string();
+    assert!(message.contains("3 entries"), "{message}");
+    assert_eq!(format!("{error:?}"), message);
+    assert_eq!(format!("{:?}", krysp::solvers::Error::from(error)), message);
+    let boxed: Box<dyn std::error::Error> = Box::new(solve().unwrap_err());
+    assert_eq!(format!("{boxed:?}"), message);
+    for error in [
+        krysp::io::read_matrix::<f64>("no such folder/a.mtx").unwrap_err(),
+        Csr::from_triplets(1, 1, &[(0, 5, 1.0)]).unwrap_err(),
+    ] {
+        assert_eq!(format!("{error:?}"), error.to_string());
+    }
 }

@@ -1,10 +1,12 @@
 //! What can go wrong on a GPU.
 
+use std::fmt;
+
 /// What calls to a GPU return.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// A GPU that is not there, is full, or failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No driver.
@@ -122,6 +124,13 @@ impl From<cudarc::driver::DriverError> for Error {
             | CUresult::CUDA_ERROR_LAUNCH_FAILED => Error::Lost(why),
             _ => Error::Driver(why),
         }
+    }
+}
+
+/// The message: a `main` that returns the error prints what `Debug` writes.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why a file could not be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum ReadError {
     /// The file could not be opened or read.
     #[error("{}: {source}", path.display())]
@@ -53,7 +53,7 @@ impl ReadError {
 }
 
 /// Why a file could not be written.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 pub enum WriteError {
     /// The file could not be created or written.
     #[error("{}{source}", In(path, ": "))]
@@ -71,6 +71,20 @@ pub enum WriteError {
         /// What the matrix has instead.
         found: String,
     },
+}
+
+/// The message: a `main` that returns the error prints what `Debug` writes.
+impl fmt::Debug for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The message: a `main` that returns the error prints what `Debug` writes.
+impl fmt::Debug for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 struct In<'a>(&'a Option<PathBuf>, &'static str);
