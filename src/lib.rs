@@ -111,9 +111,12 @@ macro_rules! reexport {
 }
 each_format!(reexport);
 
-/// The level of SIMD that the CPU's loops run at: chosen at run time, forced for tests.
+/// The SIMD level of the CPU's loops: the best of the CPU, unless the environment variable `KRYSP_SIMD` names another one.
+///
+/// `KRYSP_SIMD=portable`, `avx2` or `avx512` helps to find out whether a wrong result depends on the machine. An unknown name, or a
+/// level that the CPU lacks, changes nothing: compare with [`level`](simd::level), and [`requested`](simd::requested) says why.
 pub mod simd {
-    pub use krysp_kernels::cpu::simd::{Forced, Level, force, level};
+    pub use krysp_kernels::cpu::simd::{Forced, Level, force, level, requested};
 }
 
 /// What most programs need, in one line: `use krysp::prelude::*;`.

@@ -431,3 +431,12 @@ fn ctrl_c_ends_a_solve_and_writes_what_there_is() {
     let circuit = folder.run(&format!("python3 {script} '' krysp inspect tests/data/jpwh_991.mtx.gz"));
     assert!(circuit.out.contains("are mirrored,\r\n            "), "{}", circuit.out);
 }
+
+#[test]
+fn an_unknown_simd_level_is_an_error() {
+    let folder = Folder::new("simd");
+    let ran = folder.run("KRYSP_SIMD=sse2 krysp inspect A.mtx");
+    assert!(ran.code == 2 && ran.err.contains("expected portable, avx2 or avx512"), "{}{}", ran.out, ran.err);
+    let ran = folder.run("KRYSP_SIMD=portable krysp devices");
+    assert!(ran.code == 0 && ran.out.contains("portable"), "{}{}", ran.out, ran.err);
+}

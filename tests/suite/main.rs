@@ -25,6 +25,7 @@ mod properties;
 mod ranks;
 mod refresh;
 mod saved;
+mod simd;
 mod theory;
 mod truth;
 mod two_level;

@@ -19,7 +19,7 @@ use crate::cpu::simd::storage::{Storage, one_by_one};
 use crate::cpu::tuning::PREFETCH_BYTES;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 /// A number that lanes hold: `f32` or `f64`.
 pub trait Value: Plain + num_traits::Float + num_traits::NumAssign + fmt::Debug + Default {
@@ -200,22 +200,50 @@ impl fmt::Display for Level {
     }
 }
 
+/// The level that the environment variable `KRYSP_SIMD` names, for bug reports: `portable`, `avx2` or `avx512`. `None` if the
+/// variable is not set. Read once, at the first call or the first operation.
+///
+/// # Errors
+/// A sentence if the name is unknown or this CPU lacks the level. [`level`] then is the best level of the CPU.
+pub fn requested() -> Result<Option<Level>, String> {
+    static REQUESTED: OnceLock<Result<Option<Level>, String>> = OnceLock::new();
+    let read =
+        || std::env::var_os("KRYSP_SIMD").map_or(Ok(None), |name| named(&name.to_string_lossy()).map(Some));
+    REQUESTED.get_or_init(read).clone()
+}
+
+fn named(name: &str) -> Result<Level, String> {
+    let best = Level::best();
+    match Level::ALL.into_iter().find(|level| level.to_string() == name) {
+        Some(level) if level.available() => Ok(level),
+        Some(level) => Err(format!("KRYSP_SIMD is {level}, which this CPU lacks: its best level is {best}")),
+        None => Err(format!(
+            "KRYSP_SIMD is {name:?}: expected portable, avx2 or avx512; unset, it is {best} here"
+        )),
+    }
+}
+
+/// The requested level, or the best one.
+fn usual() -> Level {
+    requested().ok().flatten().unwrap_or_else(Level::best)
+}
+
 /// The level in use; zero until the first task.
 static IN_USE: AtomicU8 = AtomicU8::new(0);
 /// How many hold the level in use, and where others wait for their turn.
 static HOLDERS: Mutex<usize> = Mutex::new(0);
 static RELEASED: Condvar = Condvar::new();
 
-/// The level that tasks run at.
+/// The level that tasks run at: the [`requested`] one if this CPU has it, else the best of this CPU.
 pub fn level() -> Level {
     match IN_USE.load(Ordering::Relaxed) {
         1 => Level::Portable,
         2 => Level::Avx2,
         3 => Level::Avx512,
         _ => {
-            let best = Level::best();
-            IN_USE.store(best as u8, Ordering::Relaxed);
-            best
+            let usual = usual();
+            IN_USE.store(usual as u8, Ordering::Relaxed);
+            usual
         }
     }
 }
@@ -243,7 +271,7 @@ impl Drop for Forced {
         let mut holders = HOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
         *holders -= 1;
         if *holders == 0 {
-            IN_USE.store(Level::best() as u8, Ordering::Relaxed);
+            IN_USE.store(usual() as u8, Ordering::Relaxed);
             RELEASED.notify_all();
         }
     }
@@ -273,4 +301,22 @@ pub fn prefetch<T>(numbers: &[T]) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = numbers;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_is_requested_by_its_name_and_must_be_there() {
+        for level in Level::ALL {
+            match named(&level.to_string()) {
+                Ok(found) => assert!(found == level && level.available()),
+                Err(why) => assert!(!level.available() && why.contains("this CPU lacks"), "{why}"),
+            }
+        }
+        for unknown in ["", "AVX-512", "sse2"] {
+            assert!(named(unknown).is_err_and(|why| why.contains("expected portable, avx2 or avx512")));
+        }
+    }
 }

@@ -70,7 +70,12 @@ fn main() -> ExitCode {
     // the main thread computes with the others: from outside of them it would wake them for each operation, and then be woken.
     // Where this fails the threads are there already, and all goes on, if slower.
     let _ = rayon::ThreadPoolBuilder::new().use_current_thread().build_global();
-    let outcome = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if let Err(why) = krysp::simd::requested() {
+        eprintln!("krysp: {why}");
+        return ExitCode::from(2);
+    }
+    let outcome = match command {
         Command::Inspect(inspect) => inspect.run(),
         Command::Solve(solve) => solve.run(),
         Command::Convert(convert) => convert.run(),
