@@ -75,8 +75,9 @@ impl Clamped {
         };
         (0..hexes.iter().product()).flat_map(move |hex: usize| {
             let low = [hex / (hexes[1] * hexes[2]), hex / hexes[2] % hexes[1], hex % hexes[2]];
-            let unknowns: [Option<u32>; 24] =
-                std::array::from_fn(|i| row_of(std::array::from_fn(|d| low[d] + (i / 3 >> d & 1)), i % 3));
+            let unknowns: [Option<u32>; 24] = std::array::from_fn(|i| {
+                row_of(std::array::from_fn(|d| low[d] + (((i / 3) >> d) & 1)), i % 3)
+            });
             (0..24 * 24).filter_map(move |k| {
                 let (i, j) = (k / 24, k % 24);
                 Some((unknowns[i]?, unknowns[j]?, element[i][j]))

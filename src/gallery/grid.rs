@@ -28,7 +28,7 @@ impl<'a> Grid<'a> {
         let mut stride = self.nodes;
         for (d, &points) in self.points.iter().enumerate().rev() {
             stride /= points;
-            if node / stride % points > 0 {
+            if !(node / stride).is_multiple_of(points) {
                 visit(node - stride, Some((d, 0)));
             }
         }
