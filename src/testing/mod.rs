@@ -10,8 +10,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` if the folder
-/// of shared matrices does not have it. A caller reports a missing matrix and does not fail. The folder is
-/// `../shared/matrices`, or the one that the variable `KRYSP_MATRICES` names.
+/// of shared matrices does not have it. The folder is `../shared/matrices`, or the one that the variable `KRYSP_MATRICES` names.
+/// Tests call [`needed_matrix`].
 pub fn shared_matrix(name: &str) -> Option<PathBuf> {
     let root = shared_matrices();
     let file = format!("{name}.mtx.gz");
@@ -27,8 +27,35 @@ pub fn shared_matrices() -> PathBuf {
     std::env::var_os("KRYSP_MATRICES").map_or_else(beside, PathBuf::from)
 }
 
-/// Reports that a test, or a part of one, was skipped, and why. Writes to stderr directly, because test harnesses hide
-/// what a passing test prints.
+/// The file of a shared matrix that a test needs. A missing one is reported, and the caller leaves out what needs it; if the
+/// environment has `KRYSP_REQUIRE_MATRICES=1`, the test fails instead.
+///
+/// # Panics
+/// If the matrix is missing and required.
+pub fn needed_matrix(name: &str) -> Option<PathBuf> {
+    let path = shared_matrix(name);
+    if path.is_none() {
+        let folder = shared_matrices();
+        skipped_unless_required(
+            "KRYSP_REQUIRE_MATRICES",
+            &format!("no matrix {name} in {}", folder.display()),
+        );
+    }
+    path
+}
+
+/// As [`skipped`], unless the environment has 1 for `variable`: then the test fails.
+///
+/// # Panics
+/// If what is missing is required.
+pub fn skipped_unless_required(variable: &str, why: &str) {
+    let required = std::env::var_os(variable).is_some_and(|value| value == "1");
+    assert!(!required, "{why}, and {variable}=1 requires it");
+    skipped(why);
+}
+
+/// Reports that a test, or a part of one, was skipped, and why: `skipped: why [name of the test]`. Writes to stderr directly,
+/// because test harnesses hide what a passing test prints.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     // an error is ignored: stderr may be closed
@@ -37,17 +64,31 @@ pub fn skipped(why: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{shared_matrix, skipped};
+    use super::{needed_matrix, shared_matrix, skipped_unless_required};
 
     #[test]
     fn a_matrix_that_does_not_exist_is_absent() {
         assert_eq!(shared_matrix("no such matrix"), None);
     }
 
+    /// A variable of this process would reach other tests, so the test starts its program again, with the variable set.
+    #[test]
+    fn what_is_required_and_missing_fails_the_test() {
+        const REQUIRED: &str = "KRYSP_REQUIRE_FOR_TEST";
+        if std::env::var_os(REQUIRED).is_some() {
+            return skipped_unless_required(REQUIRED, "a file");
+        }
+        let again = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "testing::tests::what_is_required_and_missing_fails_the_test"])
+            .env(REQUIRED, "1")
+            .output()
+            .unwrap();
+        assert!(!again.status.success());
+    }
+
     #[test]
     fn shared_matrices_are_found_in_every_folder() {
-        if shared_matrix("bcsstk01").is_none() {
-            skipped("no folder of shared matrices");
+        if needed_matrix("bcsstk01").is_none() {
             return;
         }
         for name in ["heat_sink_p1_27k", "heat_tiny", "bcsstk01"] {

@@ -6,7 +6,7 @@ use krysp::testing::laws;
 use krysp::testing::matrices::{
     self, Triplets, circuit, edge, elasticity, hashed_circuit, random, rmat, stencil7, tetrahedra,
 };
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{Csr, Cuda, Error, Halo, LinearOperator, Numbering, Sell, Space};
 
 fn alike(gpu: &Cuda, name: &str, a: &Csr<f64>, rows: usize) {
@@ -53,9 +53,8 @@ fn large_meshes_are_numbered_as_on_the_host() {
         alike(&gpu, name, &matrices::named(name).unwrap().csr().unwrap(), rows);
     }
     for name in ["heat_sink_p1_340k", "elast_bracket_p1_59k"] {
-        match shared_matrix(name) {
-            Some(path) => alike(&gpu, name, &krysp::io::read_matrix(path).unwrap(), 672),
-            None => skipped(&format!("{name} is not in the folder of shared matrices")),
+        if let Some(path) = needed_matrix(name) {
+            alike(&gpu, name, &krysp::io::read_matrix(path).unwrap(), 672);
         }
     }
 }

@@ -8,7 +8,7 @@ use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{LinearOperator, Method, Solver, Space};
 use krysp::testing::laws;
 use krysp::testing::matrices;
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector, Jacobi, Outcome, Solution};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -375,8 +375,7 @@ fn real_systems_solve_as_on_the_host() {
     for (name, bicgstab) in
         [("heat_sink_p1_340k", false), ("elast_bracket_p1_59k", false), ("convdiff_channel_p1_186k", true)]
     {
-        let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-            skipped(&format!("{name} is not beside this checkout"));
+        let (Some(matrix), Some(rhs)) = (needed_matrix(name), needed_matrix(&format!("{name}_b"))) else {
             continue;
         };
         let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(matrix).unwrap(), read_vector(rhs).unwrap());
@@ -391,8 +390,7 @@ fn real_systems_solve_as_on_the_host() {
             agree(&a, &b, &host, &device, 1);
         }
     }
-    let (Some(matrix), Some(rhs)) = (shared_matrix("oseen_tiny"), shared_matrix("oseen_tiny_b")) else {
-        skipped("oseen_tiny is not beside this checkout");
+    let (Some(matrix), Some(rhs)) = (needed_matrix("oseen_tiny"), needed_matrix("oseen_tiny_b")) else {
         return;
     };
     let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(matrix).unwrap(), read_vector(rhs).unwrap());

@@ -4,7 +4,7 @@ use krysp::Refresh;
 use krysp::io::{read_matrix, read_vector};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{
     Amg, AmgOptions, Cg, Csr, Element, Error, HostVector, LinearOperator, Numbering, Space, Unknowns,
     rigid_motions,
@@ -377,10 +377,7 @@ fn nodes_are_found_where_entries_are_missing() {
 }
 
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
-    let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-        skipped(&format!("{name} is not beside this checkout"));
-        return None;
-    };
+    let (matrix, rhs) = (needed_matrix(name)?, needed_matrix(&format!("{name}_b"))?);
     Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
 }
 

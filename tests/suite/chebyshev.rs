@@ -4,7 +4,7 @@ use crate::truth::check;
 use krysp::io::read_matrix;
 use krysp::solvers::{Error, Identity};
 use krysp::testing::matrices::{self, edge};
-use krysp::testing::{laws, shared_matrix, skipped};
+use krysp::testing::{laws, needed_matrix};
 use krysp::{Cg, Chebyshev, Csr, Jacobi, LinearOperator, Minres};
 
 /// Chebyshev's polynomial `T_k(x)` for any `x`, also outside of [−1, 1].
@@ -98,9 +98,8 @@ fn the_polynomial_saves_iterations() {
     let m = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 3).unwrap();
     let b = matrices::vector(a.rows());
     assert!(Minres::new(&a).preconditioner(&m).rtol(1e-6).solve(&b).unwrap().report.converged());
-    match shared_matrix("heat_sink_p1_27k") {
-        Some(path) => saves("heat_sink_p1_27k", &read_matrix(path).unwrap(), &[4]),
-        None => skipped("no folder of shared matrices"),
+    if let Some(path) = needed_matrix("heat_sink_p1_27k") {
+        saves("heat_sink_p1_27k", &read_matrix(path).unwrap(), &[4]);
     }
     let a = matrices::stencil7(16).csr::<f32>().unwrap();
     let m = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 4).unwrap();

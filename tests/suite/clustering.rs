@@ -5,7 +5,7 @@ use krysp::partition::halo;
 use krysp::testing::matrices::{
     self, Matrix, Triplets, circuit, edge, elasticity, hashed_circuit, random, rmat, stencil7, tetrahedra,
 };
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{Csr, Error, Numbering};
 
 fn on_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
@@ -124,10 +124,7 @@ fn a_run_of_a_chain_has_two_neighbours() {
 #[test]
 fn runs_of_real_meshes_are_compact() {
     for (name, bound) in [("heat_sink_p1_27k", 0.24), ("elast_bracket_p1_59k", 0.66)] {
-        let Some(path) = shared_matrix(name) else {
-            skipped(&format!("{name} is not in the folder of shared matrices"));
-            continue;
-        };
+        let Some(path) = needed_matrix(name) else { continue };
         let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
         let found = halo_with(&a, &Numbering::clustered(&a, 1024).unwrap(), 1024);
         println!("{name} {found}");

@@ -3,15 +3,12 @@
 //! The large systems are outside of the repository. A test says what it skips if they are missing.
 
 use krysp::io::{read_matrix, read_vector};
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{BiCgStab, Cg, Csr, Gmres, Jacobi, Outcome, Solution};
 
 /// A matrix and its right-hand side. Reports missing files.
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
-    let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-        skipped(&format!("{name} is not in the folder of shared matrices"));
-        return None;
-    };
+    let (matrix, rhs) = (needed_matrix(name)?, needed_matrix(&format!("{name}_b"))?);
     Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
 }
 

@@ -2,7 +2,7 @@
 
 use krysp::formats::{hyb_bytes, row_length_quantile};
 use krysp::testing::matrices::SplitMix;
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{BiCgStab, Coo, Csr, Dia, Ell, EllpackR, Format, Hyb, Outcome, Real, Sell, Space, formats};
 
 /// The example of Liu and Vinter (2015): six rows, the fourth empty, with the entries a to l = 1 to 12.
@@ -67,10 +67,7 @@ fn liu_and_vinter_segmented_sums() {
 #[test]
 fn vazquez_shares_of_ellpack() {
     for (name, printed) in [("qh1484", 86.8), ("gemat12", 90.7)] {
-        let Some(path) = shared_matrix(name) else {
-            skipped(&format!("{name} is not in the folder of shared matrices"));
-            continue;
-        };
+        let Some(path) = needed_matrix(name) else { continue };
         let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
         let threshold = row_length_quantile(a.row_lengths(), 2.0 / 3.0);
         let kept: usize = a.row_lengths().map(|length| length.min(threshold)).sum();

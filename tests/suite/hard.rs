@@ -132,9 +132,7 @@ fn bicgstab_restarts_with_a_new_shadow_vector() {
     check(&a, &[1.0; 40], 1e-10, &solution);
     assert!(solution.report.converged() && solution.report.restarts >= 2, "{}", solution.report);
     // a real system where ⟨r̃, r⟩ cancels to exactly zero, which once ended the solve
-    let Some(path) = krysp::testing::shared_matrix("ccx_multistage") else {
-        return krysp::testing::skipped("ccx_multistage is not in the folder of shared matrices");
-    };
+    let Some(path) = krysp::testing::needed_matrix("ccx_multistage") else { return };
     let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
     let b = vec![1.0; a.rows()];
     let jacobi = Jacobi::new(&a).unwrap();
@@ -149,10 +147,7 @@ fn bicgstab_restarts_with_a_new_shadow_vector() {
 #[test]
 fn matched_systems_with_thresholds_are_solved_where_a_diagonal_is_of_no_use() {
     for name in ["west0479", "west0497", "lhr01", "rajat19", "adder_dcop_05", "oseen_tiny", "bp_1200"] {
-        let Some(path) = krysp::testing::shared_matrix(name) else {
-            krysp::testing::skipped(&format!("{name} is not in the folder of shared matrices"));
-            continue;
-        };
+        let Some(path) = krysp::testing::needed_matrix(name) else { continue };
         let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
         let b = vec![1.0; a.rows()];
         let useless = Jacobi::new(&a).is_err() || {

@@ -4,7 +4,7 @@ use crate::truth::{check, norm, residual};
 use krysp::io::read_matrix;
 use krysp::solvers::Identity;
 use krysp::testing::matrices::{self, Triplets, edge};
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{Csr, HostVector, Jacobi, LinearOperator, Minres, Outcome, Solution};
 
 /// A matrix with `k` distinct eigenvalues, of both signs for `k` of two or more.
@@ -136,12 +136,10 @@ fn saddle_point_diagonal(a: &Csr<f64>, first_of_b: usize) -> Vec<f64> {
 
 #[test]
 fn saddle_points_and_waves() {
-    let mut found = false;
     for (name, rtol, most) in
         [("stokes_tiny", 1e-8, 1000), ("kkt_VESUVIA_0000", 1e-6, 4000), ("ngs_screw_helmholtz", 1e-3, 4000)]
     {
-        let Some(path) = shared_matrix(name) else { continue };
-        found = true;
+        let Some(path) = needed_matrix(name) else { continue };
         let a: Csr<f64> = read_matrix(path).unwrap();
         let exact = matrices::vector(a.rows());
         let entries = a.triplets().map(|(i, j, v)| (i as u32, j as u32, v)).collect();
@@ -156,8 +154,5 @@ fn saddle_points_and_waves() {
             println!("{name}, diagonally preconditioned: {}", solution.report);
             check(&a, &b, rtol, &solution);
         }
-    }
-    if !found {
-        skipped("no folder of shared matrices");
     }
 }

@@ -218,10 +218,10 @@ fn tables(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Reads every file in the folders of real matrices, and compares counts with the tables there.
 #[test]
 fn real_files() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/matrices");
+    let root = krysp::testing::shared_matrices();
     if !root.is_dir() {
-        krysp::testing::skipped(&format!("there are no matrices in {}", root.display()));
-        return;
+        let why = format!("no matrices in {}", root.display());
+        return krysp::testing::skipped_unless_required("KRYSP_REQUIRE_MATRICES", &why);
     }
     let mut found = Vec::new();
     tables(&root, &mut found);

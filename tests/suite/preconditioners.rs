@@ -7,7 +7,7 @@ use krysp::formats::Rounded;
 use krysp::io::{read_matrix, read_vector};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
-use krysp::testing::{shared_matrix, skipped};
+use krysp::testing::needed_matrix;
 use krysp::{
     Bf16, BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, Isai, Jacobi, LinearOperator,
     Narrow, Numbering, Real, Sell, Side, Spai, Sparsity,
@@ -62,10 +62,7 @@ fn laws_of_operators() {
 
 /// A matrix and its right-hand side. Reports missing files.
 fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
-    let (Some(matrix), Some(rhs)) = (shared_matrix(name), shared_matrix(&format!("{name}_b"))) else {
-        skipped(&format!("{name} is not in the folder of shared matrices"));
-        return None;
-    };
+    let (matrix, rhs) = (needed_matrix(name)?, needed_matrix(&format!("{name}_b"))?);
     Some((read_matrix(matrix).unwrap(), read_vector(rhs).unwrap()))
 }
 
