@@ -36,6 +36,17 @@ pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u
     }
 }
 
+/// As [`load`], from a pipe or from memory; `name` stands for the file in errors.
+pub(super) fn load_from(name: &Path, mut source: impl Read) -> std::result::Result<Vec<u8>, ReadError> {
+    let mut bytes = Vec::new();
+    let read = source.read_to_end(&mut bytes);
+    read.map_err(|source| ReadError::Io { path: name.to_owned(), source })?;
+    match inflated(&bytes) {
+        None => Ok(bytes),
+        Some(inflated) => inflated.map_err(|error| error.in_file(name)),
+    }
+}
+
 /// The bytes inflated; `None` if they are not gzipped.
 pub(super) fn inflated(bytes: &[u8]) -> Option<std::result::Result<Vec<u8>, ReadError>> {
     bytes.starts_with(GZIP).then(|| {

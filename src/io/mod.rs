@@ -3,12 +3,12 @@
 //! | form | names | recognised by | remarks |
 //! | --- | --- | --- | --- |
 //! | Matrix Market | `.mtx` | `%%MatrixMarket` | [`matrix_market`] |
-//! | SciPy | `.npz`, vectors `.npy` | `PK`, `\x93NUMPY` | compressed rows, columns, or entry by entry |
+//! | SciPy, NumPy | matrices `.npz`, vectors `.npy` | `PK`, `\x93NUMPY` | compressed rows, columns, or entry by entry |
 //! | PETSc's binary form | `.petsc`, `.bin` | its first number | indices of 32 or 64 bits |
-//! | Rutherford-Boeing | `.rb` | the type in its third line | and Harwell-Boeing |
+//! | Rutherford-Boeing | `.rb`, `.hb` | the type in its third line | and Harwell-Boeing |
 //!
-//! Each may be gzipped. What is read is recognised by its content; what is written has the form of its name, gzipped if that
-//! ends in `.gz`.
+//! Each may be gzipped. What is read is recognised by its content. What is written has the form of its extension, gzipped if the
+//! name ends in `.gz`; an extension that is not in the table is refused.
 
 mod file;
 pub mod matrix_market;
@@ -19,11 +19,11 @@ mod zip;
 
 use crate::memory::room;
 use crate::{Csr, Real, Result};
-use file::{Parsed, ends_in, load, save, wrong};
+use file::{Parsed, ends_in, load, load_from, save, wrong};
 use flate2::{Compression, write::GzEncoder};
 use krysp_kernels::interrupt;
-use matrix_market::{Content, Coordinate, Number, Symmetry};
-use std::io::Write;
+use matrix_market::{Content, Coordinate, Number, Symmetry, WriteError};
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// Reads a matrix from a file of any of the [forms](self), plain or gzipped. Of a symmetric or skew-symmetric matrix both
@@ -36,25 +36,43 @@ use std::path::Path;
 /// ```
 pub fn read_matrix<T: Real + Number>(path: impl AsRef<Path>) -> Result<Csr<T>> {
     let path = path.as_ref();
-    let bytes = load(path)?;
+    matrix_of(path, &load(path)?)
+}
+
+/// Reads a matrix from a pipe or from memory, in any of the [forms](self), plain or gzipped. Error messages call the source
+/// `name`.
+///
+/// ```
+/// let text = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 4.0\n2 2 1.0\n";
+/// let a = krysp::io::read_matrix_from::<f64>("text", text.as_bytes())?;
+/// assert_eq!((a.rows(), a.nnz()), (2, 2));
+/// # Ok::<(), krysp::Error>(())
+/// ```
+pub fn read_matrix_from<T: Real + Number>(name: impl AsRef<Path>, source: impl Read) -> Result<Csr<T>> {
+    let name = name.as_ref();
+    matrix_of(name, &load_from(name, source)?)
+}
+
+/// The matrix in the bytes of a file.
+fn matrix_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Csr<T>> {
     let in_file = |parsed: Parsed<Csr<T>>| {
         // an interruption is no fault of the file
         interrupt::check("reading")?;
         parsed.map_err(|why| wrong(path, why))
     };
-    if zip::is_archive(&bytes) {
-        return in_file(npy::matrix(&bytes));
+    if zip::is_archive(bytes) {
+        return in_file(npy::matrix(bytes));
     }
-    if petsc::is_matrix(&bytes) {
-        return in_file(petsc::matrix(&bytes));
+    if petsc::is_matrix(bytes) {
+        return in_file(petsc::matrix(bytes));
     }
-    if rutherford_boeing::is_matrix(&bytes) {
-        return in_file(rutherford_boeing::matrix(&bytes));
+    if rutherford_boeing::is_matrix(bytes) {
+        return in_file(rutherford_boeing::matrix(bytes));
     }
-    if npy::is_array(&bytes) || petsc::is_vector(&bytes) {
+    if npy::is_array(bytes) || petsc::is_vector(bytes) {
         return Err(wrong(path, "it holds a vector, a matrix is needed"));
     }
-    match matrix_market::parse(&bytes).map_err(|error| error.in_file(path))? {
+    match matrix_market::parse(bytes).map_err(|error| error.in_file(path))? {
         Content::Coordinate(matrix) => from_coordinate(matrix),
         Content::Array { rows, cols, values } => {
             let entries: Vec<(usize, usize, T)> =
@@ -99,14 +117,24 @@ pub(crate) fn both_triangles<T: Real>(part: &Coordinate<T>) -> Vec<(u64, u64, T)
 /// of PETSc.
 pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     let path = path.as_ref();
-    let bytes = load(path)?;
-    if npy::is_array(&bytes) {
-        return npy::vector(&bytes).map_err(|why| wrong(path, why));
+    vector_of(path, &load(path)?)
+}
+
+/// Reads a vector from a pipe or from memory, as [`read_matrix_from`] reads a matrix.
+pub fn read_vector_from<T: Real + Number>(name: impl AsRef<Path>, source: impl Read) -> Result<Vec<T>> {
+    let name = name.as_ref();
+    vector_of(name, &load_from(name, source)?)
+}
+
+/// The vector in the bytes of a file.
+fn vector_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<T>> {
+    if npy::is_array(bytes) {
+        return npy::vector(bytes).map_err(|why| wrong(path, why));
     }
-    if petsc::is_vector(&bytes) {
-        return petsc::vector(&bytes).map_err(|why| wrong(path, why));
+    if petsc::is_vector(bytes) {
+        return petsc::vector(bytes).map_err(|why| wrong(path, why));
     }
-    match matrix_market::parse::<T>(&bytes).map_err(|error| error.in_file(path))? {
+    match matrix_market::parse::<T>(bytes).map_err(|error| error.in_file(path))? {
         Content::Array { cols: 1, values, .. } => Ok(values),
         Content::Coordinate(matrix) if matrix.cols == 1 => {
             room("a vector", (matrix.rows * size_of::<T>()) as u128)?;
@@ -122,40 +150,85 @@ pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     }
 }
 
-/// Writes a matrix in the [form](self) that the name says, Matrix Market if it says none of the others. Of a symmetric
-/// matrix only one triangle is written where the form knows that.
+/// Writes a matrix in the [form](self) of the extension. Of a symmetric matrix only one triangle is written where the form knows
+/// that.
 pub fn write_matrix<T: Real + Number>(path: impl AsRef<Path>, csr: &Csr<T>) -> Result<()> {
     let path = path.as_ref();
-    match Form::of(path) {
+    match Form::for_matrix(path)? {
         Form::Numpy => binary(path, npy::matrix_bytes(csr)),
         Form::Petsc => binary(path, petsc::matrix_bytes(csr)),
         Form::RutherfordBoeing => binary(path, rutherford_boeing::matrix_text(csr).map(String::into_bytes)),
         Form::MatrixMarket => {
-            let shape = (csr.rows(), csr.cols());
-            let symmetric = csr.check_symmetric(0.0).is_ok();
-            let stored = |&(row, col, _): &(usize, usize, T)| !symmetric || row >= col;
-            let entries =
-                || csr.triplets().filter(stored).map(|(row, col, value)| (row as u32, col as u32, value));
-            let symmetry = if symmetric { Symmetry::Symmetric } else { Symmetry::General };
-            Ok(matrix_market::write_coordinate(path, shape, symmetry, entries().count(), entries())?)
+            let (symmetry, count) = stored(csr);
+            Ok(matrix_market::write_coordinate(
+                path,
+                (csr.rows(), csr.cols()),
+                symmetry,
+                count,
+                entries(csr, symmetry),
+            )?)
         }
     }
 }
 
-/// Writes a vector in the [form](self) that the name says, Matrix Market if it says none of the others.
+/// Writes a matrix as Matrix Market text, to a pipe or into memory.
+pub fn write_matrix_to<T: Real + Number>(
+    out: &mut impl Write,
+    csr: &Csr<T>,
+) -> std::result::Result<(), WriteError> {
+    let (symmetry, _) = stored(csr);
+    let mut matrix =
+        Coordinate { rows: csr.rows(), cols: csr.cols(), row: vec![], col: vec![], value: vec![], symmetry };
+    for (row, col, value) in entries(csr, symmetry) {
+        matrix.row.push(row);
+        matrix.col.push(col);
+        matrix.value.push(value);
+    }
+    matrix_market::write_to(out, &Content::Coordinate(matrix))
+}
+
+/// Which entries Matrix Market text has, and how many.
+fn stored<T: Real>(csr: &Csr<T>) -> (Symmetry, usize) {
+    let symmetry = if csr.check_symmetric(0.0).is_ok() { Symmetry::Symmetric } else { Symmetry::General };
+    (symmetry, entries(csr, symmetry).count())
+}
+
+fn entries<T: Real>(csr: &Csr<T>, symmetry: Symmetry) -> impl Iterator<Item = (u32, u32, T)> {
+    let stored = move |&(row, col, _): &(usize, usize, T)| symmetry == Symmetry::General || row >= col;
+    csr.triplets().filter(stored).map(|(row, col, value)| (row as u32, col as u32, value))
+}
+
+/// Writes a vector in the [form](self) of the extension.
 pub fn write_vector<T: Real + Number>(path: impl AsRef<Path>, values: &[T]) -> Result<()> {
     let path = path.as_ref();
-    match Form::of(path) {
+    match Form::for_vector(path)? {
         Form::Numpy => binary(path, Ok(npy::vector_bytes(values))),
         Form::Petsc => binary(path, petsc::vector_bytes(values)),
-        Form::RutherfordBoeing => {
-            Err(wrong(path, "Rutherford-Boeing files hold no vectors: name it .mtx, .npy or .petsc"))
-        }
-        Form::MatrixMarket => Ok(matrix_market::write_array(path, (values.len(), 1), values)?),
+        _ => Ok(matrix_market::write_array(path, (values.len(), 1), values)?),
     }
+}
+
+/// Writes a vector as Matrix Market text, to a pipe or into memory.
+pub fn write_vector_to<T: Real + Number>(
+    out: &mut impl Write,
+    values: &[T],
+) -> std::result::Result<(), WriteError> {
+    let content = Content::Array { rows: values.len(), cols: 1, values: values.to_vec() };
+    matrix_market::write_to(out, &content)
+}
+
+/// Whether [`write_matrix`] knows the extension of this name; an error lists those that it knows.
+pub fn check_matrix_name(path: impl AsRef<Path>) -> Result<()> {
+    Form::for_matrix(path.as_ref()).map(|_| ())
+}
+
+/// Whether [`write_vector`] knows the extension of this name; an error lists those that it knows.
+pub fn check_vector_name(path: impl AsRef<Path>) -> Result<()> {
+    Form::for_vector(path.as_ref()).map(|_| ())
 }
 
 /// The form of a file by its name.
+#[derive(Clone, Copy)]
 enum Form {
     MatrixMarket,
     Numpy,
@@ -164,15 +237,32 @@ enum Form {
 }
 
 impl Form {
-    fn of(path: &Path) -> Form {
+    const OF_MATRICES: [(&str, Form); 6] = [
+        (".mtx", Form::MatrixMarket),
+        (".npz", Form::Numpy),
+        (".petsc", Form::Petsc),
+        (".bin", Form::Petsc),
+        (".rb", Form::RutherfordBoeing),
+        (".hb", Form::RutherfordBoeing),
+    ];
+    const OF_VECTORS: [(&str, Form); 4] =
+        [(".mtx", Form::MatrixMarket), (".npy", Form::Numpy), (".petsc", Form::Petsc), (".bin", Form::Petsc)];
+
+    fn for_matrix(path: &Path) -> Result<Form> {
+        Form::among(&Form::OF_MATRICES, "a matrix", path)
+    }
+
+    fn for_vector(path: &Path) -> Result<Form> {
+        Form::among(&Form::OF_VECTORS, "a vector", path)
+    }
+
+    fn among(known: &[(&str, Form)], what: &str, path: &Path) -> Result<Form> {
         let ends = |ending: &str| ends_in(path, ending) || ends_in(path, &format!("{ending}.gz"));
-        let forms = [
-            (Form::Numpy, &[".npz", ".npy"][..]),
-            (Form::Petsc, &[".petsc", ".bin"]),
-            (Form::RutherfordBoeing, &[".rb", ".hb"]),
-        ];
-        let found = forms.into_iter().find(|(_, endings)| endings.iter().any(|ending| ends(ending)));
-        found.map_or(Form::MatrixMarket, |(form, _)| form)
+        let found = known.iter().find(|(ending, _)| ends(ending));
+        found.map(|(_, form)| *form).ok_or_else(|| {
+            let list = known.iter().map(|(ending, _)| *ending).collect::<Vec<_>>().join(", ");
+            wrong(path, format!("the name of {what} to write must end in {list}, or one of these and .gz"))
+        })
     }
 }
 

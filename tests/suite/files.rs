@@ -1,7 +1,7 @@
 //! Matrices and vectors in files of other programs.
 
 use krysp::Csr;
-use krysp::io::{read_matrix, read_vector, write_matrix, write_vector};
+use krysp::io::{read_matrix, read_matrix_from, read_vector, write_matrix, write_vector};
 use krysp::testing::matrices;
 use std::path::{Path, PathBuf};
 
@@ -102,6 +102,33 @@ fn damaged_files_are_refused() {
             let _ = read_matrix::<f64>(&path);
         }
     }
+}
+
+#[test]
+fn an_unknown_extension_is_refused_with_those_that_are_known() {
+    let matrix = matrices::stencil7(2).csr::<f64>().unwrap();
+    for name in ["a.mat", "a.npy", "a", "a.gz", "mtx"] {
+        let error = write_matrix(scratch(name), &matrix).unwrap_err().to_string();
+        assert!(error.contains(".mtx, .npz, .petsc") && !scratch(name).exists(), "{error}");
+    }
+    for name in ["v.npz", "v.xyz", "v.rb"] {
+        let error = write_vector(scratch(name), &[1.0]).unwrap_err().to_string();
+        assert!(error.contains(".mtx, .npy, .petsc") && !scratch(name).exists(), "{error}");
+    }
+}
+
+#[test]
+fn a_pipe_is_read_as_a_file_is() {
+    let path = scratch("pipe.mtx.gz");
+    let matrix = matrices::stencil7(3).csr::<f64>().unwrap();
+    write_matrix(&path, &matrix).unwrap();
+    let from = read_matrix_from::<f64>("pipe", std::fs::File::open(&path).unwrap()).unwrap();
+    assert!(same(&from, &matrix));
+    let mut text = vec![];
+    krysp::io::write_matrix_to(&mut text, &matrix).unwrap();
+    assert!(same(&read_matrix_from("text", &text[..]).unwrap(), &matrix));
+    let error = read_matrix_from::<f64>("text", &text[..text.len() - 9]).unwrap_err().to_string();
+    assert!(error.starts_with("text, line "), "{error}");
 }
 
 #[test]
