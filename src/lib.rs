@@ -74,6 +74,7 @@ pub mod plan;
 pub mod preconditioners;
 mod saved;
 mod scaling;
+mod spelling;
 #[cfg(feature = "cuda")]
 pub mod spread;
 #[cfg(any(test, feature = "testing"))]

@@ -66,8 +66,9 @@ impl<V: Vector> Operator<V> {
         machine.store(csr, Values::Any, None)
     }
 
-    /// Converts a matrix to the format of a name that [`Choice`] prints, `"SELL-P"` for example. A symmetric format needs a
-    /// matrix that is symmetric and stays so, as for [`Operator::symmetric`].
+    /// Converts a matrix to the format of a name: that of its type, `"Sell"` or `"SymBsr"`, or the one that [`Choice`] prints,
+    /// `"SELL-P"` or `"symmetric BSR"`. Case, blanks and punctuation do not count. A symmetric format needs a matrix that is symmetric
+    /// and stays so, as for [`Operator::symmetric`].
     pub fn in_format<T: Real, M: Machine<T, Vector = V>>(
         csr: &Csr<T>,
         machine: &M,
@@ -136,6 +137,19 @@ impl<V: Vector> std::fmt::Debug for Operator<V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Operator").field("choice", &self.choice).finish_non_exhaustive()
     }
+}
+
+/// Whether two spellings name the same format, as [`Operator::in_format`] takes names: the type's or the printed one, ignoring case,
+/// blanks and punctuation.
+///
+/// ```
+/// use krysp::choice::is_format;
+///
+/// assert!(is_format("SymBsr", "symmetric BSR") && is_format("sell", "SELL-P"));
+/// assert!(!is_format("Bsr", "SymBsr"));
+/// ```
+pub fn is_format(one: &str, other: &str) -> bool {
+    crate::spelling::same_name(one, other)
 }
 
 /// Host memory, and the threads that compute there.

@@ -3,6 +3,7 @@
 use super::candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
 use super::{Analysis, Work};
 use crate::formats::{Offer, Offered};
+use crate::spelling::same_name;
 use crate::{Error, Real, Result};
 use krysp_kernels::interrupt;
 
@@ -29,12 +30,8 @@ pub(super) struct Ranking<R> {
     others: Vec<&'static str>,
 }
 
-fn is_named(format: &str, wanted: &str) -> bool {
-    format.eq_ignore_ascii_case(wanted)
-}
-
 impl<R> Ranking<R> {
-    /// Of all formats, or of the one with a name, in capitals or not.
+    /// Of all formats, or of the one with a name, however it is spelled.
     pub(super) fn new(rows: RowStatistics, values: Values, wanted: Option<&str>) -> Ranking<R> {
         let wanted = wanted.map(str::to_owned);
         Ranking { rows, values, offered: vec![], unsuitable: vec![], wanted, others: vec![] }
@@ -49,7 +46,7 @@ impl<R> Ranking<R> {
         // looking at a matrix takes as long as converting it
         if let Some(wanted) = &self.wanted {
             let variants = F::variants();
-            match variants.iter().find(|variant| is_named(variant.name, wanted)) {
+            match variants.iter().find(|variant| same_name(variant.name, wanted)) {
                 Some(named) => {
                     if let Err(why) = named.price(matrix.machine) {
                         let refused = Candidate::Unsuitable { format: named.name, why: why.into() };
@@ -123,7 +120,7 @@ impl<R> Ranking<R> {
     /// Leaves a format that was asked for by its name.
     pub(super) fn only(mut self, name: Option<&str>) -> Result<Ranking<R>> {
         let Some(name) = name else { return Ok(self) };
-        let wanted = |format: &str| is_named(format, name);
+        let wanted = |format: &str| same_name(format, name);
         if self.offered.iter().any(|(estimate, _)| wanted(estimate.stored.format)) {
             self.offered.retain(|(estimate, _)| wanted(estimate.stored.format));
             return Ok(self);

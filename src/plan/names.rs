@@ -1,6 +1,7 @@
 //! Names of methods and preconditioners, by which each decision of a plan can be made by hand.
 
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::spelling::same_name;
 use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -134,7 +135,7 @@ impl fmt::Display for Preconditioner {
     }
 }
 
-/// By its name, in capitals or not: `"cg"`, `"BiCgStab"`.
+/// By its name; case, blanks and punctuation do not count: `"cg"`, `"BiCgStab"`, `"bicg-stab"`.
 impl FromStr for Method {
     type Err = Error;
 
@@ -143,7 +144,7 @@ impl FromStr for Method {
     }
 }
 
-/// By its name, in capitals or not: `"jacobi"`, `"none"`.
+/// By its name; case, blanks and punctuation do not count: `"jacobi"`, `"none"`, `"two-level"`.
 impl FromStr for Preconditioner {
     type Err = Error;
 
@@ -153,7 +154,7 @@ impl FromStr for Preconditioner {
 }
 
 fn by_name<N: Copy>(what: &'static str, wanted: &str, all: &[N], name: fn(N) -> &'static str) -> Result<N> {
-    let found = all.iter().find(|&&one| name(one).eq_ignore_ascii_case(wanted));
+    let found = all.iter().find(|&&one| same_name(name(one), wanted));
     found.copied().ok_or_else(|| Error::Unknown {
         what,
         got: wanted.into(),
