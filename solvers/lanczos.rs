@@ -6,6 +6,14 @@
 
 use crate::ConditionEstimate;
 
+impl ConditionEstimate {
+    /// The estimate from the coefficients `[α, β]` of each iteration of conjugate gradients, which a caller has run: extreme
+    /// eigenvalues of the Lanczos matrix. `None` without iterations.
+    pub fn from_coefficients(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> {
+        condition(coefficients)
+    }
+}
+
 /// The estimate from `[α, β]` of each iteration, or `None` before the first iteration.
 pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> {
     let n = coefficients.len();

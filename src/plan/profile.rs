@@ -269,15 +269,17 @@ impl fmt::Display for Profile {
             return Ok(());
         }
         let share = |part: usize| 100.0 * part as f64 / self.off_diagonal.max(1) as f64;
-        if self.is_symmetric() {
+        if self.not_finite > 0 {
+            write!(f, "\nwhether it is symmetric is not known")?;
+        } else if self.is_symmetric() {
             write!(f, "\nsymmetric")?;
         } else {
             write!(
                 f,
-                "\nnot symmetric: of entries off the diagonal {:.0} % are mirrored",
+                "\nnot symmetric: off the diagonal {:.0} % of the positions are mirrored",
                 share(self.mirrored)
             )?;
-            write!(f, ", {:.0} % with the same value", share(self.symmetric))?;
+            write!(f, ", {:.0} % of the values", share(self.symmetric))?;
         }
         write!(f, "\ndiagonal: ")?;
         match self.has_positive_diagonal() {
@@ -293,7 +295,7 @@ impl fmt::Display for Profile {
             write!(f, "\n{spectrum}")?;
         }
         if let Some(parts) = self.parts.filter(|parts| parts.count > 1) {
-            write!(f, "\n{} parts without connection, the largest of {} rows", parts.count, parts.largest)?;
+            write!(f, "\n{} connected components, the largest has {} rows", parts.count, parts.largest)?;
         }
         Ok(())
     }

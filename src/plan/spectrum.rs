@@ -1,44 +1,113 @@
-//! Where the eigenvalues of a symmetric matrix lie, from a few steps of conjugate gradients.
+//! Where the eigenvalues of a symmetric matrix lie, from some steps of Lanczos.
 
-use crate::{Cg, Csr, Jacobi, Outcome, Real};
-use krysp_solvers::ConditionEstimate;
+use crate::{Csr, Real, Result};
+use krysp_solvers::{ConditionEstimate, LinearOperator, Scalar, Space, Vector};
 use std::fmt;
 
-/// Steps: enough to find an eigenvalue below zero unless it is tiny, few beside those of a solve.
-const STEPS: usize = 20;
+/// Steps: as many as fit into `WORK` multiplications, between these bounds. A guess: an indefinite Helmholtz matrix
+/// (`ngs_screw_helmholtz`) shows a negative direction within 20, and 64 take less time than reading the file of a matrix.
+const STEPS: [usize; 2] = [64, 2000];
+const WORK: usize = 100_000_000;
 
-/// What a few steps of Lanczos saw of the eigenvalues of a symmetric matrix.
+/// The condition is estimated if the extreme Ritz values have changed by less than this part in the second half of the steps.
+const SETTLED: f64 = 0.05;
+
+/// Energies `⟨p, A p⟩ / ⟨p, D p⟩` of this many epsilons of the largest eigenvalue are zero to rounding.
+const ROUNDING: f64 = 1e3;
+
+/// What the steps of Lanczos found of the eigenvalues of `D⁻¹ A`, where `D` is the diagonal of the symmetric matrix `A`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Spectrum {
-    /// A direction in which `⟨p, A p⟩` is not positive: the matrix is not positive definite.
+    /// A direction `p` with negative `⟨p, A p⟩`, or a diagonal entry that is not positive: the matrix is not positive definite.
     Indefinite,
-    /// No such direction: the matrix is likely to be positive definite.
+    /// A direction in which `⟨p, A p⟩` is zero to rounding: the matrix is singular, or as good as singular.
+    Singular,
+    /// No such direction. The matrix may be positive definite.
     Positive {
-        /// Eigenvalues of `D⁻¹ A`, with `D` its diagonal, reach at least from here to there.
-        reach: ConditionEstimate,
+        /// The number of steps.
+        steps: usize,
+        /// The extreme Ritz values, which lie inside the spectrum.
+        ritz: ConditionEstimate,
+        /// Whether the extreme Ritz values stayed the same during the second half of the steps: only then is their ratio a useful
+        /// estimate of the condition number.
+        settled: bool,
     },
 }
 
-/// `None` where nothing was seen.
+impl Spectrum {
+    /// An estimate of the condition number of `D⁻¹ A`; `None` if the steps were too few for one.
+    pub fn condition(&self) -> Option<f64> {
+        match self {
+            Spectrum::Positive { ritz, settled: true, .. } => Some(ritz.ratio()),
+            _ => None,
+        }
+    }
+}
+
+/// `None` if there are no steps: for an empty matrix, or one whose entries are not finite.
 pub(super) fn spectrum<T: Real>(a: &Csr<T>, positive_diagonal: bool) -> Option<Spectrum> {
     if !positive_diagonal {
         // eᵢᵀ A eᵢ is not positive
         return (a.rows() > 0).then_some(Spectrum::Indefinite);
     }
-    // a rough vector has something of every eigenvector
-    let b: Vec<T> = (0..a.rows() as u64).map(|i| T::from_f64(noise(i))).collect();
-    let jacobi = Jacobi::new(a).ok()?;
-    let solution = Cg::new(a).preconditioner(jacobi).rtol(0.0).max_iterations(STEPS).solve(&b).ok()?;
-    match (solution.report.outcome, solution.report.condition) {
-        (Outcome::Breakdown { value, .. }, _) if value < 0.0 => Some(Spectrum::Indefinite),
-        (_, Some(reach)) => Some(Spectrum::Positive { reach }),
-        _ => None,
+    let steps = (WORK / (a.nnz() + 8 * a.rows()).max(1)).clamp(STEPS[0], STEPS[1]);
+    lanczos(a, steps).ok().flatten()
+}
+
+/// Conjugate gradients without `x`: their coefficients are those of Lanczos.
+fn lanczos<T: Real>(a: &Csr<T>, steps: usize) -> Result<Option<Spectrum>> {
+    let space = a.domain();
+    let diagonal = a.diagonal_entries();
+    let d_inverse: Vec<T> = diagonal.iter().map(|&d| T::one() / d).collect();
+    let d_inverse = space.vector(&d_inverse)?;
+    // D (1 + noise): something of every eigenvector, and more of smooth ones, where negative eigenvalues are found first
+    let rough = |i: u64| T::from_f64(1.0 + 0.5 * noise(i));
+    let b: Vec<T> = diagonal.iter().zip(0..).map(|(&d, i)| d * rough(i)).collect();
+    let mut r = space.vector(&b)?;
+    let mut z = space.zeros()?;
+    z.multiply(&d_inverse, &r);
+    let (mut p, mut q) = (space.zeros()?, space.zeros()?);
+    p.copy_from(&z);
+    let mut rz = r.dot(&z).read()?.to_f64();
+    let (first, mut p_d_p, mut largest) = (rz, rz, 0.0f64);
+    let mut coefficients: Vec<[f64; 2]> = vec![];
+    // rounding ends the recurrence at the latest when residuals are this small
+    while coefficients.len() < steps && rz > first * (T::EPSILON * T::EPSILON) {
+        let energy = a.apply_dot(&p, &mut q)?.read()?.to_f64();
+        let quotient = energy / p_d_p;
+        if !quotient.is_finite() {
+            return Ok(None);
+        }
+        largest = largest.max(quotient);
+        let zero = ROUNDING * T::EPSILON * largest;
+        if quotient <= zero {
+            return Ok(Some(if quotient < -zero { Spectrum::Indefinite } else { Spectrum::Singular }));
+        }
+        let alpha = rz / energy;
+        r.axpby(&T::from_f64(-alpha), &q, &T::one());
+        z.multiply(&d_inverse, &r);
+        let next = r.dot(&z).read()?.to_f64();
+        let beta = next / rz;
+        coefficients.push([alpha, beta]);
+        p.axpby(&T::one(), &z, &T::from_f64(beta));
+        // ⟨z, D p⟩ = ⟨r, p⟩ = 0 for the old p
+        (rz, p_d_p) = (next, next + beta * beta * p_d_p);
     }
+    let all = ConditionEstimate::from_coefficients(&coefficients);
+    let half = ConditionEstimate::from_coefficients(&coefficients[..coefficients.len() / 2]);
+    let close = |now: f64, before: f64| (now - before).abs() <= SETTLED * now.abs();
+    Ok(all.map(|ritz| {
+        let ended = coefficients.len() < steps;
+        let settled = ended
+            || half
+                .is_some_and(|half| close(ritz.smallest, half.smallest) && close(ritz.largest, half.largest));
+        Spectrum::Positive { steps: coefficients.len(), ritz, settled }
+    }))
 }
 
 /// A number between −1 and 1 that looks random (the finaliser of SplitMix64).
-pub(super) fn noise(index: u64) -> f64 {
+fn noise(index: u64) -> f64 {
     let mut bits = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -49,11 +118,16 @@ impl fmt::Display for Spectrum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Spectrum::Indefinite => write!(f, "not positive definite"),
-            Spectrum::Positive { reach } => write!(
-                f,
-                "likely positive definite: scaled by its diagonal, eigenvalues reach at least from {:.1e} to {:.1e}",
-                reach.smallest, reach.largest
-            ),
+            Spectrum::Singular => write!(f, "singular or nearly so: an energy ⟨p, A p⟩ is zero to rounding"),
+            Spectrum::Positive { steps, .. } => {
+                write!(f, "no negative direction found in {steps} Lanczos steps")?;
+                match self.condition() {
+                    Some(condition) => {
+                        write!(f, "; condition about {condition:.0e} when scaled by the diagonal")
+                    }
+                    None => write!(f, "; too few steps to estimate the condition"),
+                }
+            }
         }
     }
 }
