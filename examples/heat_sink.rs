@@ -19,14 +19,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     let sink = HeatSink::new(9);
     let n = sink.unknowns();
-    println!("mesh       {n} unknowns, {} tetrahedra, {:.2?}", sink.elements(), started.elapsed());
+    println!("mesh       {n} unknowns, {} tetrahedra, made in {:.2?}", sink.elements(), started.elapsed());
 
     // Each element adds its entries, in any order; entries at the same position are added up.
     let started = Instant::now();
     let mut entries = vec![];
     sink.for_each_entry(|row, column, conductance, _| entries.push((row, column, conductance)));
     let a = Csr::from_triplets(n, n, &entries)?;
-    println!("assembly   {} entries from {}, {:.2?}", a.nnz(), entries.len(), started.elapsed());
+    println!("assembly   {} entries from {}, assembled in {:.2?}", a.nnz(), entries.len(), started.elapsed());
 
     let heated = sink.heated_area();
     let flux = POWER / heated.iter().sum::<f64>();
@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let solved = krysp::solve(&a, &b)?;
     let (x, report) = (&solved.x, &solved.report);
     println!("solve      {solved}");
-    println!("           {:.2e} W true residual", report.true_residual);
+    println!("residual   ‖b − A x‖ = {:.2e} W, recomputed", report.true_residual);
     assert!(report.converged());
 
     // Energy balance: the heat that enters must leave. The difference is the sum of the residual's entries, which by
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let even = POWER / losses.iter().sum::<f64>();
     assert!(0.0 < coolest && coolest < even && even < hottest);
     println!(
-        "           {:.3} K/W, {:.3} K/W without resistance in the metal",
+        "           thermal resistance {:.3} K/W; {:.3} K/W if the metal were a perfect conductor",
         hottest / POWER,
         even / POWER
     );

@@ -290,32 +290,32 @@ pub(super) fn ladder(profile: &Profile, has: impl Fn(Preconditioner) -> bool) ->
         }
     };
     if !profile.is_symmetric() {
-        rung(BiCgStab, Jacobi, "not symmetric: ready at once");
+        rung(BiCgStab, Jacobi, "unsymmetric matrix; needs no setup");
     } else if profile.has_positive_diagonal() {
-        rung(Cg, Jacobi, "symmetric with a positive diagonal: ready at once");
-        rung(Cg, Amg, "few iterations, however many unknowns");
-        rung(Cg, Ic0, "few iterations, whatever the matrix is of");
+        rung(Cg, Jacobi, "symmetric matrix with positive diagonal; needs no setup");
+        rung(Cg, Amg, "multigrid: the iterations hardly grow with the unknowns");
+        rung(Cg, Ic0, "incomplete Cholesky: fewer iterations than with Jacobi");
         if inverses {
-            rung(Cg, Fsai, "fewer iterations, and no solves with factors");
+            rung(Cg, Fsai, "approximate inverse: fewer iterations than with Jacobi");
         }
-        rung(Cg, Cholesky, "direct: no iterations to speak of");
-        rung(Minres, Jacobi, "if it is not positive definite");
+        rung(Cg, Cholesky, "complete factorization: a direct solve");
+        rung(Minres, Jacobi, "if the matrix is not positive definite");
     } else {
-        rung(Minres, Jacobi, "symmetric and not positive definite: ready at once");
+        rung(Minres, Jacobi, "symmetric, not positive definite; needs no setup");
     }
     if profile.zero_diagonal == 0 {
-        rung(BiCgStab, Ilu0, "incomplete factors see more than the diagonal");
+        rung(BiCgStab, Ilu0, "incomplete LU: fewer iterations than with Jacobi");
     }
     if inverses && !profile.is_symmetric() && profile.has_positive_diagonal() {
-        rung(BiCgStab, Amg, "few iterations where the diagonal is strong");
+        rung(BiCgStab, Amg, "multigrid: few iterations where the diagonal is strong");
     }
     if inverses {
-        rung(BiCgStab, Spai, "an approximate inverse sees more than the diagonal");
-        rung(Idr, Spai, "a longer memory where `BiCgStab` breaks down");
+        rung(BiCgStab, Spai, "approximate inverse: fewer iterations than with Jacobi");
+        rung(Idr, Spai, "approximate inverse, if BiCgStab breaks down");
     }
-    rung(Idr, Ilut, "a matching puts large entries on the diagonal, and factors keep what is large");
-    rung(Gmres, Lu, "direct: no iterations to speak of");
-    rung(Gmres, None, "neither factors nor divisions that can fail");
+    rung(Idr, Ilut, "threshold ILU after a matching: for weak or zero diagonals");
+    rung(Gmres, Lu, "complete factorization: a direct solve");
+    rung(Gmres, None, "last resort: cannot break down");
     ladder
 }
 

@@ -381,7 +381,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             false if least.certain => Outcome::Inconsistent { least: norm },
             false => self.report.outcome.clone(),
         };
-        let reason = "whether there is a solution at all";
+        let reason = "is the system consistent?";
         let candidate = Candidate {
             method: Method::LeastSquares,
             preconditioner: Preconditioner::Jacobi,

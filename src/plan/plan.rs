@@ -104,7 +104,8 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
         self
     }
 
-    /// This method and no other.
+    /// This method and no other. Unless [`Plan::preconditioner`] names one, preconditioners are tried in turn; complete factorizations
+    /// are not among them.
     pub fn method(mut self, method: Method) -> Self {
         self.options.method = Some(method);
         self
@@ -116,7 +117,7 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
         self
     }
 
-    /// This format, by the name that [`Choice`](crate::Choice) prints: `"CSR"`, `"SELL-P"`.
+    /// This format, by a name as [`Operator::in_format`](crate::Operator::in_format) takes it: `"Csr"`, `"sell"`.
     pub fn format(mut self, name: &str) -> Self {
         self.options.format = Some(name.into());
         self
@@ -131,19 +132,42 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
     pub fn candidates(&self) -> Vec<Candidate> {
         let Options { method, preconditioner, .. } = self.options;
         let mut ladder = ladder(&self.profile, |preconditioner| self.machine.has(preconditioner));
-        ladder.retain(|rung| {
-            method.is_none_or(|method| method == rung.method)
-                && preconditioner.is_none_or(|preconditioner| preconditioner == rung.preconditioner)
-        });
+        match (method, preconditioner) {
+            (Some(method), None) => ladder = self.with_method(method, &ladder),
+            _ => ladder.retain(|rung| {
+                method.is_none_or(|method| method == rung.method)
+                    && preconditioner.is_none_or(|preconditioner| preconditioner == rung.preconditioner)
+            }),
+        }
         if ladder.is_empty() {
             let symmetric = self.profile.is_symmetric();
             let suits = |method: &Method| symmetric || !method.needs_symmetry();
             let usual = if symmetric { Method::Minres } else { Method::BiCgStab };
             let method = method.or(Some(usual).filter(suits)).unwrap_or(Method::Gmres);
             let preconditioner = preconditioner.unwrap_or(Preconditioner::Jacobi);
-            ladder.push(Candidate::new(method, preconditioner, "as asked for", &self.profile));
+            ladder.push(Candidate::new(method, preconditioner, "as requested", &self.profile));
         }
         ladder
+    }
+
+    /// This method with every preconditioner of a list that suits it. Complete factorizations are left out, because they solve the
+    /// system by themselves: whoever names a method wants its iterations.
+    fn with_method(&self, method: Method, list: &[Candidate]) -> Vec<Candidate> {
+        let mut chosen: Vec<Candidate> = vec![];
+        for Candidate { method: usual, preconditioner, reason, .. } in list {
+            let direct = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
+            // a method for symmetric matrices needs a symmetric preconditioner
+            let suits = !method.needs_symmetry() || usual.needs_symmetry();
+            if direct || !suits || chosen.iter().any(|one| one.preconditioner == *preconditioner) {
+                continue;
+            }
+            chosen.push(Candidate::new(method, *preconditioner, reason, &self.profile));
+        }
+        if let Some(first) = chosen.first_mut() {
+            // it is tried first: its residual tells more than any expectation
+            first.hope = list[0].hope;
+        }
+        chosen
     }
 
     /// Converts the matrix, and builds what is tried first.
@@ -159,11 +183,11 @@ impl<T: Real, M: Builds<T>> fmt::Display for Plan<'_, T, M> {
         for (index, candidate) in self.candidates().iter().enumerate() {
             let Candidate { method, preconditioner, reason, setup, iteration, hope, .. } = candidate;
             write!(f, "\n{}. {}: {reason}", index + 1, configuration(*method, *preconditioner))?;
-            write!(f, "; costs {setup:.0} to build, {iteration:.1} an iteration")?;
+            write!(f, "; estimated cost: setup {setup:.0}, iteration {iteration:.1}")?;
             if *hope > 0.0 {
-                write!(f, ", some {hope:.0} iterations hoped for")?;
+                write!(f, ", about {hope:.0} iterations expected")?;
             }
         }
-        Ok(())
+        write!(f, "\n(a cost of 1 is one iteration of Cg with Jacobi)")
     }
 }

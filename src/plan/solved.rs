@@ -1,4 +1,4 @@
-//! What a ladder of solvers found, and how it got there.
+//! What a plan found, and how it got there.
 
 use super::{Candidate, Method, Preconditioner};
 use crate::{Outcome, Report};
@@ -9,16 +9,16 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Solved<T> {
-    /// The solution: the best that any rung found.
+    /// The solution with the least residual that any attempt found.
     pub x: Vec<T>,
-    /// How it ended; the iterations, time and bytes of all rungs together; history and condition of the last. The residual
-    /// was computed anew from `x`.
+    /// How it ended; the iterations, time and bytes of all attempts together; history and condition of the last. The residual
+    /// was recomputed from `x`.
     pub report: Report,
-    /// What was tried, in order. The last one ended the solve.
+    /// The attempts, in order. The last one ended the solve.
     pub rungs: Vec<Rung>,
 }
 
-/// One configuration that was tried.
+/// One attempt: a configuration and its run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Rung {
@@ -26,7 +26,7 @@ pub struct Rung {
     pub method: Method,
     /// The preconditioner.
     pub preconditioner: Preconditioner,
-    /// Why it was taken.
+    /// Why it was chosen.
     pub reason: String,
     /// Iterations made.
     pub iterations: usize,
@@ -34,21 +34,21 @@ pub struct Rung {
     pub setup: Duration,
     /// The time of its iterations.
     pub time: Duration,
-    /// `‖b − A x‖ / ‖b‖` of the `x` that it left, computed anew; NaN if it left none.
+    /// `‖b − A x‖ / ‖b‖` of its `x`, recomputed; NaN if there is none.
     pub residual: f64,
     /// How it ended.
     pub ending: Left,
 }
 
-/// How a rung ended.
+/// How an attempt ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Left {
-    /// Its solver ended by itself.
+    /// The solver returned.
     Ended(Outcome),
-    /// The next one promised to be faster.
+    /// Another configuration was expected to be faster.
     Overtaken {
-        /// The iterations that it seemed to need still; infinite if its residual did not fall.
+        /// The iterations that it was expected to need still; infinite if its residual did not fall.
         needed: f64,
     },
     /// It could not be built, for this reason.
@@ -56,14 +56,14 @@ pub enum Left {
 }
 
 impl<T> Solved<T> {
-    /// Whether the residual of `x`, computed anew, meets the tolerance.
+    /// Whether the recomputed residual of `x` meets the tolerance.
     pub fn converged(&self) -> bool {
         self.report.converged()
     }
 }
 
 impl Rung {
-    /// One that made no iterations.
+    /// An attempt without iterations.
     pub(super) fn new(candidate: &Candidate, setup: Duration, residual: f64, ending: Left) -> Rung {
         Rung {
             method: candidate.method,
@@ -78,11 +78,11 @@ impl Rung {
     }
 }
 
-/// The report, and a line for each rung.
+/// The report, and a line for each attempt.
 impl<T> fmt::Display for Solved<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.report)?;
-        self.rungs.iter().try_for_each(|rung| write!(f, "\n{rung}"))
+        self.rungs.iter().zip(1..).try_for_each(|(rung, number): (_, usize)| write!(f, "\n{number}. {rung}"))
     }
 }
 
@@ -90,12 +90,13 @@ impl fmt::Display for Rung {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", configuration(self.method, self.preconditioner), self.reason)?;
         let seconds = |time: Duration| time.as_secs_f64();
-        if let Left::Refused(why) = &self.ending {
-            return write!(f, "; not built: {why}");
+        if let Left::Refused(_) = &self.ending {
+            return write!(f, "; {}", self.ending);
         }
-        write!(f, "; {} after {} iterations", self.ending, self.iterations)?;
-        write!(f, ", {:.3} s and {:.3} s before", seconds(self.time), seconds(self.setup))?;
-        write!(f, ", relative residual {:.1e}", self.residual)
+        let iterations = if self.iterations == 1 { "iteration" } else { "iterations" };
+        write!(f, "; {} {iterations}", self.iterations)?;
+        write!(f, ", setup {:.3} s, solve {:.3} s", seconds(self.setup), seconds(self.time))?;
+        write!(f, ", relative residual {:.1e}, {}", self.residual, self.ending)
     }
 }
 
@@ -104,15 +105,15 @@ impl fmt::Display for Left {
         match self {
             Left::Ended(outcome) => write!(f, "{outcome}"),
             Left::Overtaken { needed } if needed.is_finite() => {
-                write!(f, "left for the next, with about {needed:.0} iterations to go,")
+                write!(f, "switched: about {needed:.0} more iterations were expected")
             }
-            Left::Overtaken { .. } => write!(f, "left for the next, as the residual no longer fell,"),
+            Left::Overtaken { .. } => write!(f, "switched: residual stagnated"),
             Left::Refused(why) => write!(f, "not built: {why}"),
         }
     }
 }
 
-/// A method and its preconditioner in words.
+/// A method and its preconditioner, as `Cg with Jacobi`.
 pub(super) fn configuration(method: Method, preconditioner: Preconditioner) -> String {
     match preconditioner {
         Preconditioner::None => method.to_string(),
