@@ -59,8 +59,7 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
         let error = (y.to_f64() - expected[i]).abs();
         let allowed = rounding::<ElemOf<V>>(terms[i]) * magnitudes[i];
         if error > allowed || error.is_nan() {
-            let how =
-                format!("y[{i}] is {y:e}, not {:e}: off by {error:e}, {allowed:e} allowed", expected[i]);
+            let how = format!("row {}: expected {:e}, got {y:e}, {allowed:e} allowed", i + 1, expected[i]);
             return Err(Broken::new(LAW, how));
         }
     }
@@ -93,8 +92,7 @@ where
         let allowed = epsilon * expected[i].abs() + (4.0 * terms * epsilon).powi(2) * magnitudes[i];
         let error = (r.to_f64() + expected[i]).abs();
         if error > allowed || error.is_nan() {
-            let how =
-                format!("r[{i}] is {r:e}, not {:e}: off by {error:e}, {allowed:e} allowed", -expected[i]);
+            let how = format!("row {}: expected {:e}, got {r:e}, {allowed:e} allowed", i + 1, -expected[i]);
             return Err(Broken::new(LAW, how));
         }
     }

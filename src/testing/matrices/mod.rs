@@ -36,7 +36,7 @@ pub use graph::{circuit, rmat};
 pub use hashed::{Neighbours, hashed_circuit, hashed_dense_row, hashed_mesh, hashed_rmat};
 pub use matrix::Matrix;
 pub use mesh::{elasticity, plate, stencil7, stencil27};
-pub use named::{named, names};
+pub use named::{LARGEST_SIDE, named, names, shape_of, side_of};
 pub use numbers::{SplitMix, mix, symmetric_value, unit, vector};
 pub use spectrum::{distinct_eigenvalues, with_eigenvalues};
 pub use table3::{Irregular, TABLE_3};

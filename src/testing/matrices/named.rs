@@ -11,7 +11,7 @@ use Recipe::*;
 const WINDOW: usize = 4096;
 
 /// The largest number of nodes a side in a name: with it all indices still fit their types.
-const LARGEST_SIDE: usize = 1000;
+pub const LARGEST_SIDE: usize = 1000;
 
 /// Nodes a side of the tetrahedral benches: about half a million nodes.
 const TETRAHEDRA_SIDE: usize = 79;
@@ -56,6 +56,21 @@ impl Recipe {
             Rmat(scale, edges) => rmat(scale, edges),
             Circuit(rows, dense_entries) => circuit(rows, dense_entries),
         }
+    }
+
+    /// The rows and columns of the matrix.
+    fn shape(&self) -> (usize, usize) {
+        let rows = match *self {
+            HashedMesh(_, side, unknowns, _) => side.pow(3) * unknowns,
+            HashedRmat(scale, _) | Rmat(scale, _) => 1 << scale,
+            HashedCircuit(rows) | Circuit(rows, _) => rows,
+            Stencil7(side) | Stencil27(side) => side.pow(3),
+            Tets(side, _) => side.pow(3),
+            Elasticity(side) => 3 * side.pow(3),
+            Printed(line) => return (line.rows, line.cols),
+            HashedDenseRow(rows, cols) => return (rows, cols),
+        };
+        (rows, rows)
     }
 }
 
@@ -120,6 +135,27 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FIXED.iter().map(|(name, _)| *name)
 }
 
+/// The rows and columns of the matrix that [`named`] makes of a name, without making it.
+pub fn shape_of(name: &str) -> Option<(usize, usize)> {
+    Some(match FIXED.iter().find(|(fixed, _)| *fixed == name) {
+        Some((_, recipe)) => recipe.shape(),
+        None => sized(name)?.shape(),
+    })
+}
+
+/// The nodes a side that a name asks for, however many: `p7_2000` asks for 2000. `None` if it names no family.
+pub fn side_of(name: &str) -> Option<usize> {
+    let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    if !FAMILIES.contains(&family) {
+        return None;
+    }
+    // digits alone are left: what does not fit is too large
+    let digits = &name[family.len()..];
+    (!digits.is_empty()).then(|| digits.parse().unwrap_or(usize::MAX))
+}
+
+const FAMILIES: [&str; 5] = ["st7_", "st27_", "p7_", "p27_", "elast"];
+
 /// The matrix with one of the [`names`], or with the name `st7_N`, `st27_N`, `p7_N`, `p27_N` or `elastN` for N nodes a
 /// side, up to 1000.
 ///
@@ -139,7 +175,7 @@ pub fn named(name: &str) -> Option<Matrix> {
 
 fn sized(name: &str) -> Option<Recipe> {
     let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let side = name[family.len()..].parse().ok().filter(|side| (1..=LARGEST_SIDE).contains(side))?;
+    let side = side_of(name).filter(|side| (1..=LARGEST_SIDE).contains(side))?;
     match family {
         "st7_" => Some(HashedMesh(Faces, side, 1, 0)),
         "st27_" => Some(HashedMesh(Box, side, 1, 0)),
@@ -165,6 +201,31 @@ mod tests {
         assert_eq!(size("elast4"), Some((192, 9000)));
         assert_eq!(size("st7_20k").map(|(rows, _)| rows), Some(19_683));
         assert_eq!(size("el3_20k").map(|(rows, _)| rows), Some(20_577));
+    }
+
+    #[test]
+    fn shapes_are_known_without_making_the_matrix() {
+        let recipes = [
+            HashedMesh(Faces, 4, 1, 0),
+            HashedMesh(Tetrahedra, 4, 1, 8),
+            HashedMesh(Box, 3, 3, 8),
+            HashedRmat(6, 4),
+            HashedCircuit(500),
+            Stencil7(4),
+            Stencil27(3),
+            Elasticity(3),
+            Tets(5, Numbering::Natural),
+            HashedDenseRow(30, 500),
+            Rmat(6, 100),
+            Circuit(500, 20),
+        ];
+        for recipe in recipes {
+            let matrix = recipe.make();
+            assert_eq!(recipe.shape(), (matrix.rows, matrix.cols));
+        }
+        assert_eq!(shape_of("p7_20"), Some((8000, 8000)));
+        assert_eq!((shape_of("p7_2000"), side_of("p7_2000")), (None, Some(2000)));
+        assert_eq!((side_of("p7_"), side_of("webbase_like")), (None, None));
     }
 
     #[test]
